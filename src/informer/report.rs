@@ -1,0 +1,303 @@
+//! What a cell tells its observers: one snapshot for status and `/debug/cells`, and one port for
+//! everything that is counted.
+
+use crate::model::{Reason, Resource, ResourceVersion};
+use jiff::Timestamp;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Where a cell stands. The informer's state machine lives in `state.rs`; this is its public face.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// Declared; its first list waits for a slot.
+    Queued,
+    /// The first list is under way.
+    Listing,
+    /// Synced, and the watch is open.
+    Watching,
+    /// Synced; the watch has been silent for too long and is being probed.
+    Silent,
+    /// Synced; the watch ended and is being opened again.
+    Reconnecting,
+    /// Synced; a later list is under way, or waits for a slot.
+    Relisting,
+    /// The last attempt failed; the next is at [`CellFault::next_retry`].
+    Failing,
+    /// No profile that declares it is active: no watch is open.
+    Paused,
+}
+
+/// Which request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    /// `list`, whole, streamed or in pages.
+    List,
+    /// `watch`.
+    Watch,
+}
+
+/// Why a cell is not healthy, and when it tries again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellFault {
+    /// The cause.
+    pub reason: Reason,
+    /// What was tried.
+    pub verb: Verb,
+    /// The server's or the transport's words.
+    pub message: Arc<str>,
+    /// When it last failed.
+    pub at: Timestamp,
+    /// When it first failed since it was last healthy.
+    pub since: Timestamp,
+    /// Failures in a row, at least 1.
+    pub attempts: u32,
+    /// When the next attempt is due; `None` while one is under way.
+    pub next_retry: Option<Timestamp>,
+}
+
+/// How a first state was fetched in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Strategy {
+    /// One list parsed as it arrived.
+    Whole,
+    /// `sendInitialEvents`.
+    Streaming,
+    /// Pages.
+    Paged,
+}
+
+/// A completed first sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warmed {
+    /// When the cell was declared.
+    pub started: Timestamp,
+    /// When the first list was applied.
+    pub synced: Timestamp,
+    /// From declaration to sync, on the monotonic clock.
+    pub took: Duration,
+    /// How.
+    pub strategy: Strategy,
+}
+
+/// Why a synced cell listed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RelistReason {
+    /// The server no longer had the version: 410.
+    Gone,
+    /// The stream could not be decoded.
+    Decode,
+    /// The resource versions went back: an etcd restore.
+    Rollback,
+    /// The watch ended at once, several times in a row.
+    ClosedAtOnce,
+    /// The server ended the watch of a custom resource early: its CRD may have been edited.
+    Redefined,
+    /// The namespace or the kind was away and is back.
+    Recreated,
+}
+
+/// The last relist of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relist {
+    /// When it completed.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: RelistReason,
+    /// Objects found under the same key with another UID.
+    pub replaced: u64,
+    /// Objects that had gone; replaced ones are not counted.
+    pub deleted_in_gap: u64,
+}
+
+/// An object that could not be decoded and is therefore missing from the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecodable {
+    /// `namespace/name` as far as it could be read, else `?`.
+    pub object: Arc<str>,
+    /// What is wrong with it; never its content.
+    pub problem: Arc<str>,
+    /// When it was seen.
+    pub at: Timestamp,
+}
+
+/// Median and 99th percentile of a latency over the last 5 minutes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Quantiles {
+    /// Half were faster.
+    pub p50: Duration,
+    /// All but one in a hundred were faster.
+    pub p99: Duration,
+}
+
+/// A snapshot of a cell. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct CellReport {
+    /// Where it stands.
+    pub phase: Phase,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it was first completely listed; `None` while nothing may be served.
+    pub warmed: Option<Warmed>,
+    /// The last complete list.
+    pub synced_at: Option<Timestamp>,
+    /// Why it is not healthy. Kept while a retry is under way, cleared by success.
+    pub fault: Option<CellFault>,
+    /// The newest version delivered: of a list, an event or a bookmark.
+    pub version: Option<ResourceVersion>,
+    /// The last proof that the table was current (list, event, bookmark, probe), monotonic.
+    pub current_at: Option<Instant>,
+    /// The same on the wall clock, for metrics.
+    pub current_time: Option<Timestamp>,
+    /// The last event.
+    pub event_time: Option<Timestamp>,
+    /// The last bookmark.
+    pub bookmark_time: Option<Timestamp>,
+    /// Objects seen by the list under way.
+    pub listed: u64,
+    /// Objects the list under way will bring, where the server says so.
+    pub expected: Option<u64>,
+    /// The last relist.
+    pub last_relist: Option<Relist>,
+    /// At most 16 objects that could not be decoded; a later good version takes one off the list.
+    pub undecodable: Arc<[Undecodable]>,
+    /// From request to last byte of a list or of a page of it.
+    pub list_latency: Option<Quantiles>,
+    /// Of events, from bytes read to processed by every observer.
+    pub event_latency: Option<Quantiles>,
+    /// Observers that process every delta: the table, and whoever follows it.
+    pub observers: u32,
+}
+
+/// How one list or page ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ListOutcome {
+    /// Completely received and applied.
+    Success,
+    /// Failed; what had been received was not swept in.
+    Failure,
+}
+
+/// Why a watch ended: the label of `kubewarm_watch_ends_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WatchEnd {
+    /// The server ended it at or after the time asked for.
+    ServerTimeout,
+    /// It ended before that.
+    Eof,
+    /// We ended it: silent, and a probe showed or could not deny that it is dead.
+    Idle,
+    /// 410.
+    Gone,
+    /// Another 4xx.
+    Http4xx,
+    /// 429.
+    Http429,
+    /// 5xx.
+    Http5xx,
+    /// Its bytes made no sense.
+    Decode,
+    /// The connection broke.
+    Broken,
+    /// The cell was stopped or paused.
+    Shutdown,
+}
+
+/// The type of a watch event: the label of `kubewarm_watch_events_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EventKind {
+    /// `ADDED`.
+    Added,
+    /// `MODIFIED`.
+    Modified,
+    /// `DELETED`.
+    Deleted,
+    /// `BOOKMARK`.
+    Bookmark,
+    /// `ERROR`.
+    Error,
+}
+
+/// Where undecodable bytes were met: the label of `kubewarm_decode_errors_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// The frame of a list: the response around its items.
+    List,
+    /// One object of a list.
+    ListItem,
+    /// A line of a watch.
+    WatchLine,
+    /// The object of a watch event.
+    WatchObject,
+}
+
+/// Something to count or to time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measured {
+    /// One list response or page.
+    List {
+        /// How it ended.
+        outcome: ListOutcome,
+        /// From request to last byte.
+        took: Duration,
+        /// Objects received.
+        items: u64,
+        /// Bytes received, as sent by the server.
+        bytes: u64,
+    },
+    /// A cell's first sync, from declaration.
+    Warmed {
+        /// How.
+        strategy: Strategy,
+        /// How long.
+        took: Duration,
+    },
+    /// A relist completed.
+    Relisted {
+        /// Why.
+        reason: RelistReason,
+        /// Objects with another UID.
+        replaced: u64,
+        /// Objects gone.
+        deleted_in_gap: u64,
+    },
+    /// A watch was answered with headers.
+    WatchStarted,
+    /// It ended.
+    WatchEnded {
+        /// Why.
+        reason: WatchEnd,
+        /// How long it had been open.
+        lasted: Duration,
+    },
+    /// A request failed, with this HTTP code, or without any answer.
+    Failed {
+        /// The code.
+        code: Option<u16>,
+    },
+    /// A watch event; `lag` from bytes read to processed.
+    Event {
+        /// Its type.
+        kind: EventKind,
+        /// How long it took; bookmarks and errors have none.
+        lag: Option<Duration>,
+    },
+    /// Bytes that made no sense.
+    Undecodable {
+        /// Where.
+        stage: Stage,
+    },
+    /// An etcd restore was concluded.
+    RolledBack,
+    /// A wait before the next attempt began; zero when it is over.
+    Backoff {
+        /// How long.
+        delay: Duration,
+    },
+}
+
+/// Counts and times. Implemented by the metrics layer; called on the informer's task, so it must
+/// not block.
+pub trait Meter: Send + Sync + 'static {
+    /// Takes one measurement of `resource`.
+    fn record(&self, resource: &Resource, what: Measured);
+}

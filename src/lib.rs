@@ -1,0 +1,3 @@
+//! kubewarm keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
+pub mod informer;
+pub mod model;

@@ -1,0 +1,2 @@
+//! kubewarm.
+fn main() {}

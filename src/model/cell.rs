@@ -1,0 +1,186 @@
+//! A cell: one list-and-watch, and what its profiles ask of it.
+
+use super::{FieldPath, FieldSelector, LabelSelector, Resource};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+
+/// Where a cell looks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Extent {
+    /// One namespace.
+    Namespace(Arc<str>),
+    /// Every namespace, of a namespaced kind.
+    AllNamespaces,
+    /// A cluster-scoped kind.
+    Cluster,
+}
+
+/// Whether `metadata.managedFields` is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ManagedFields {
+    /// Cut out before storing.
+    #[default]
+    Drop,
+    /// Stored.
+    Keep,
+}
+
+/// Whether the payload of secrets may be fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SensitiveData {
+    /// Secrets are fetched as metadata only.
+    #[default]
+    Deny,
+    /// The profile says in writing that it wants them whole.
+    Allow,
+}
+
+/// Which part of each object is fetched and stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Projection {
+    /// The whole object.
+    Full(ManagedFields),
+    /// `metadata` only, and only that is asked of the server.
+    MetadataOnly(ManagedFields),
+}
+
+/// What makes two cells the same one. Equal keys share an informer and a table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CellKey {
+    /// What is listed and watched.
+    pub resource: Resource,
+    /// Where.
+    pub extent: Extent,
+    /// Sent to the server.
+    pub labels: LabelSelector,
+    /// Sent to the server.
+    pub fields: FieldSelector,
+    /// What of each object.
+    pub projection: Projection,
+    /// Only for secrets; [`SensitiveData::Deny`] for every other kind, so that it splits nothing.
+    pub sensitive_data: SensitiveData,
+}
+
+/// How the first state is fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ListStrategy {
+    /// By server and measurement.
+    #[default]
+    Auto,
+    /// One list, parsed as it arrives.
+    Whole,
+    /// `sendInitialEvents`.
+    Streaming,
+    /// Pages of `page_size`.
+    Paged,
+}
+
+/// A profile that declares a cell.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProfileRef {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+/// A profile's share in a cell: whose list slots the cell takes while it warms.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MemberOf {
+    /// The profile.
+    pub profile: ProfileRef,
+    /// How many first lists the profile may have under way at once; at least 1.
+    pub max_concurrent_lists: usize,
+    /// 0..=1000; higher warms first.
+    pub priority: u16,
+}
+
+/// What may be changed on a running cell. Of several profiles the strictest wish counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// The profile whose slots it takes: of those that declare it, the one with the highest
+    /// priority, then the first by name.
+    pub member_of: MemberOf,
+    /// How the first state is fetched.
+    pub strategy: ListStrategy,
+    /// Objects a page; 50..=5000.
+    pub page_size: u32,
+    /// How long a streaming list may go without its end bookmark before pages are tried.
+    pub streaming_deadline: Duration,
+    /// Without an event or a bookmark for so long, the watch is probed.
+    pub max_staleness: Duration,
+}
+
+/// A cell as declared: its key, and what its profiles want of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellSpec {
+    /// What it is.
+    pub key: CellKey,
+    /// How it runs.
+    pub tuning: Tuning,
+    /// Declared indexes of all its profiles together; labels are indexed always.
+    pub indexes: BTreeSet<FieldPath>,
+}
+
+impl Extent {
+    /// The namespace, where it is one.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Namespace(name) => Some(name),
+            Self::AllNamespaces | Self::Cluster => None,
+        }
+    }
+}
+
+impl Projection {
+    /// Whether `metadata.managedFields` is stored.
+    #[must_use]
+    pub fn managed_fields(self) -> ManagedFields {
+        match self {
+            Self::Full(fields) | Self::MetadataOnly(fields) => fields,
+        }
+    }
+}
+
+impl CellKey {
+    /// Whether the key asks for the payload of secrets without leave.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        self.resource.group_resource().is_secrets()
+            && matches!(self.projection, Projection::Full(_))
+            && self.sensitive_data == SensitiveData::Deny
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace(name) => write!(f, "namespace {name}"),
+            Self::AllNamespaces => f.write_str("all namespaces"),
+            Self::Cluster => f.write_str("the cluster"),
+        }
+    }
+}
+
+impl fmt::Display for CellKey {
+    /// For people: `pods.v1 in namespace shop`, with what narrows it behind.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.resource, self.extent)?;
+        if !self.labels.is_empty() {
+            write!(f, ", labels {}", self.labels)?;
+        }
+        if !self.fields.is_empty() {
+            write!(f, ", fields {}", self.fields)?;
+        }
+        if matches!(self.projection, Projection::MetadataOnly(_)) {
+            f.write_str(", metadata only")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ProfileRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,164 @@
+//! What a profile comes to on this cluster: its targets, resolved into cells.
+//!
+//! Sync state is always computed from these, never from what happens to run: nothing started must
+//! not look like everything synced.
+
+use super::{CellKey, ProfileRef, Resource};
+use std::{fmt, sync::Arc, time::Duration};
+
+/// Whether a profile's cells are watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Listed and watched.
+    #[default]
+    Active,
+    /// What is there is kept and served; no watch is open.
+    Paused,
+}
+
+/// Whether a target counts for its profile's `Ready`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Requirement {
+    /// It does.
+    #[default]
+    Required,
+    /// It never blocks `Ready`.
+    Optional,
+}
+
+/// Why a profile or one of its targets is not accepted: the closed set of `Accepted=False` reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RefusalReason {
+    /// The kind is not served; it may appear.
+    UnknownResource,
+    /// The kind has no list or no watch.
+    NotListable,
+    /// A namespaced scope for a cluster-scoped kind, or the reverse.
+    ScopeMismatch,
+    /// Other namespaces than the profile's own, from outside the operator's namespace.
+    CrossNamespaceNotAllowed,
+    /// The server does not select by that field.
+    UnsupportedField,
+    /// Something else in the spec that the schema cannot see.
+    InvalidSpec,
+}
+
+/// A refusal, with the message its author reads.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// Which.
+    pub reason: RefusalReason,
+    /// Names the field as the user wrote it, what was expected and what to do next.
+    pub message: String,
+}
+
+/// What discovery says of a target's kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedTarget {
+    /// With the version that is used: the target's own, else the server's preferred one.
+    pub resource: Resource,
+    /// Such as `Deployment`.
+    pub kind: Arc<str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// The verbs that discovery lists, sorted.
+    pub verbs: Arc<[Arc<str>]>,
+}
+
+/// The cells that answer for a target now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serving {
+    /// The generation of the profile that declared them.
+    pub generation: i64,
+    /// The declared cells once all are synced; until then those of the last generation that was.
+    pub cells: Arc<[CellKey]>,
+}
+
+/// One target of a profile, resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredTarget {
+    /// `targets[].name`.
+    pub name: Arc<str>,
+    /// Whether it counts for `Ready`.
+    pub requirement: Requirement,
+    /// `<plural>.<group>` as declared, for messages.
+    pub declared_as: Arc<str>,
+    /// What discovery says, or why the target is not accepted. `None`: discovery has not answered
+    /// yet.
+    pub resolved: Option<Result<ResolvedTarget, Refusal>>,
+    /// The declared cells, in order. Empty if not accepted, or if the selector matches nothing.
+    pub cells: Arc<[CellKey]>,
+    /// For a namespace selector: the cell that watches namespaces for it. The target's own cells
+    /// are not known, and the target is not warm, before this one is synced.
+    pub namespaces: Option<CellKey>,
+    /// Which cells answer; `None` before the first sync.
+    pub serving: Option<Serving>,
+}
+
+/// A profile as it is to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Which profile.
+    pub profile: ProfileRef,
+    /// `metadata.uid` of the profile: a re-created one starts anew.
+    pub uid: Arc<str>,
+    /// The generation that this was computed from.
+    pub generation: i64,
+    /// Why the newest generation is refused as a whole; then everything else here is still that of
+    /// the last valid one, which keeps serving.
+    pub refused: Option<Refusal>,
+    /// Whether it watches.
+    pub mode: Mode,
+    /// Its targets, in the order of the spec.
+    pub targets: Vec<DeclaredTarget>,
+    /// `warmup.targetSeconds`.
+    pub objective: Option<Duration>,
+    /// `freshness.maxStalenessSeconds`.
+    pub max_staleness: Duration,
+    /// When this generation was accepted, or the process started, whichever was later; on the
+    /// monotonic clock of the process, as time since its start.
+    pub accepted_at: Duration,
+}
+
+impl Refusal {
+    /// A refusal with its message.
+    #[must_use]
+    pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+impl RefusalReason {
+    /// The condition's `reason`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownResource => "UnknownResource",
+            Self::NotListable => "NotListable",
+            Self::ScopeMismatch => "ScopeMismatch",
+            Self::CrossNamespaceNotAllowed => "CrossNamespaceNotAllowed",
+            Self::UnsupportedField => "UnsupportedField",
+            Self::InvalidSpec => "InvalidSpec",
+        }
+    }
+
+    /// Whether only an edit of the profile helps: these set `Stalled`.
+    #[must_use]
+    pub const fn needs_author(self) -> bool {
+        match self {
+            Self::UnknownResource => false,
+            Self::NotListable
+            | Self::ScopeMismatch
+            | Self::CrossNamespaceNotAllowed
+            | Self::UnsupportedField
+            | Self::InvalidSpec => true,
+        }
+    }
+}
+
+impl fmt::Display for RefusalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

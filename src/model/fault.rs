@@ -1,0 +1,176 @@
+//! Why a request to the API server did not do what it was for.
+
+use std::{fmt, time::Duration};
+
+/// The longest message kept, in bytes: enough for the API server's own sentences.
+const MAX_MESSAGE: usize = 400;
+
+/// The closed set of causes: condition reasons, metric labels and retry rules follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// 403: the verb is not granted. Only a changed role helps.
+    Forbidden,
+    /// 401: the credentials are not accepted.
+    Unauthorized,
+    /// 404 on a list or watch: the kind is not served.
+    NotServed,
+    /// The namespace does not exist.
+    NamespaceNotFound,
+    /// 405: the kind is served, but has no such verb.
+    NotListable,
+    /// 410, as status or as event: the version or the continue token is too old.
+    Gone,
+    /// 400 or 422: the server does not understand the request, such as a streaming list.
+    Unsupported,
+    /// 504 with the cause `ResourceVersionTooLarge`: the server has not seen that version (yet).
+    VersionAhead,
+    /// 429.
+    Throttled,
+    /// 5xx, or any other status that should not occur.
+    ServerError,
+    /// No connection, or one that broke.
+    Unreachable,
+    /// No headers, or no data, in time; or data below the rate that counts as progress.
+    TimedOut,
+    /// The answer is not what the protocol says: HTML, truncated JSON, no resource version.
+    Malformed,
+    /// One line or object is larger than the cap.
+    TooLarge,
+    /// The answer is older than what is already known: a lagging API server. Not applied.
+    Lagging,
+    /// The watch ended at once, again and again.
+    ClosedAtOnce,
+}
+
+/// A failed request: cause, the server's words, and when it says to come back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    reason: Reason,
+    message: String,
+    retry_after: Option<Duration>,
+    code: Option<u16>,
+}
+
+impl Fault {
+    /// A fault without an HTTP status.
+    ///
+    /// `message` is cut at 400 bytes; it must come from a Status, a transport error or from
+    /// ourselves, never from the body of an object.
+    #[must_use]
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        if message.len() > MAX_MESSAGE {
+            let end = (0..=MAX_MESSAGE).rev().find(|&at| message.is_char_boundary(at));
+            message.truncate(end.unwrap_or(0));
+            message.push('…');
+        }
+        Self { reason, message, retry_after: None, code: None }
+    }
+
+    /// Adds the HTTP status code.
+    #[must_use]
+    pub fn with_code(self, code: u16) -> Self {
+        Self { code: Some(code), ..self }
+    }
+
+    /// Adds the server's `Retry-After`.
+    #[must_use]
+    pub fn with_retry_after(self, retry_after: Option<Duration>) -> Self {
+        Self { retry_after, ..self }
+    }
+
+    /// The cause.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// What happened, in the server's words where it gave any.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// How long the server asked to be left alone.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The HTTP status, where there was one; that of a Status in a watch event too.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        self.code
+    }
+}
+
+impl Reason {
+    /// Every value, for closed label sets.
+    pub const ALL: [Self; 16] = [
+        Self::Forbidden,
+        Self::Unauthorized,
+        Self::NotServed,
+        Self::NamespaceNotFound,
+        Self::NotListable,
+        Self::Gone,
+        Self::Unsupported,
+        Self::VersionAhead,
+        Self::Throttled,
+        Self::ServerError,
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::Malformed,
+        Self::TooLarge,
+        Self::Lagging,
+        Self::ClosedAtOnce,
+    ];
+
+    /// A stable `CamelCase` word. Never derived from `Debug` or from a server message.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Forbidden => "Forbidden",
+            Self::Unauthorized => "Unauthorized",
+            Self::NotServed => "ResourceNotFound",
+            Self::NamespaceNotFound => "NamespaceNotFound",
+            Self::NotListable => "NotListable",
+            Self::Gone => "Gone",
+            Self::Unsupported => "Unsupported",
+            Self::VersionAhead => "VersionAhead",
+            Self::Throttled => "Throttled",
+            Self::ServerError => "ServerError",
+            Self::Unreachable => "ServerUnreachable",
+            Self::TimedOut => "TimedOut",
+            Self::Malformed => "Malformed",
+            Self::TooLarge => "TooLarge",
+            Self::Lagging => "Lagging",
+            Self::ClosedAtOnce => "ClosedAtOnce",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn reasons_are_distinct_words() {
+        let words: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), Reason::ALL.len());
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let fault = Fault::new(Reason::ServerError, "é".repeat(1_000));
+        assert!(fault.message().len() <= MAX_MESSAGE + '…'.len_utf8());
+        assert!(fault.message().ends_with("é…"));
+    }
+}

@@ -1,0 +1,88 @@
+//! Field paths of declared indexes: `.spec.nodeName`, `.spec.containers[*].image`.
+
+use std::{fmt, sync::Arc};
+
+/// A checked path from the root of an object, as `targets[].indexes[].fieldPath` writes it.
+///
+/// Each step is a field name, optionally followed by `[*]` for every element of a list. Two equal
+/// paths are one index, whatever the profiles call it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FieldPath {
+    text: Arc<str>,
+}
+
+/// A path that is not of the form `.field.other[*].third`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a field path such as \".spec.nodeName\" or \".spec.containers[*].image\"")]
+pub struct InvalidFieldPath(String);
+
+/// One step of a [`FieldPath`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldStep<'a> {
+    /// The field's name.
+    pub field: &'a str,
+    /// Whether the step goes on into every element of the list that the field holds.
+    pub each: bool,
+}
+
+impl FieldPath {
+    /// Checks `text`: 2 to 128 bytes, `(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)+`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidFieldPath`], with the path as the user wrote it.
+    pub fn parse(text: &str) -> Result<Self, InvalidFieldPath> {
+        let invalid = || InvalidFieldPath(text.to_owned());
+        let steps = text.strip_prefix('.').ok_or_else(invalid)?;
+        let valid = steps.split('.').all(|step| {
+            let field = step.strip_suffix("[*]").unwrap_or(step);
+            let mut bytes = field.bytes();
+            bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+                && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+        });
+        if !valid || text.len() > 128 {
+            return Err(invalid());
+        }
+        Ok(Self { text: text.into() })
+    }
+
+    /// The steps from the root.
+    pub fn steps(&self) -> impl Iterator<Item = FieldStep<'_>> {
+        self.text.split('.').skip(1).map(|step| match step.strip_suffix("[*]") {
+            Some(field) => FieldStep { field, each: true },
+            None => FieldStep { field: step, each: false },
+        })
+    }
+
+    /// Whether the path stays inside `.metadata`, all that a metadata-only cell holds.
+    #[must_use]
+    pub fn is_metadata(&self) -> bool {
+        self.text.starts_with(".metadata.")
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_its_steps() {
+        let path = FieldPath::parse(".spec.containers[*].image").unwrap();
+        let steps: Vec<_> = path.steps().map(|step| (step.field, step.each)).collect();
+        assert_eq!(steps, [("spec", false), ("containers", true), ("image", false)]);
+    }
+
+    #[test]
+    fn what_the_schema_refuses_is_refused_here_too() {
+        let long = format!(".{}", "a".repeat(128));
+        for text in ["", ".", "spec", ".spec.", "..a", ".a[0]", ".a[*][*]", ".1a", ".a b", &long] {
+            assert!(FieldPath::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Vocabulary shared by every layer: checked, immutable, free of I/O and of the clock.
+
+mod cell;
+mod declared;
+mod fault;
+mod field_path;
+mod object;
+mod resource;
+mod selector;
+mod version;
+
+pub use self::{
+    cell::{
+        CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, ProfileRef, Projection,
+        SensitiveData, Tuning,
+    },
+    declared::{
+        Declared, DeclaredTarget, Mode, Refusal, RefusalReason, Requirement, ResolvedTarget,
+        Serving,
+    },
+    fault::{Fault, Reason},
+    field_path::{FieldPath, FieldStep, InvalidFieldPath},
+    object::{
+        Delta, DeltaSink, InvalidLabels, Item, Labels, ObjectKey, Outcome, Reread, Tombstone, Uid,
+    },
+    resource::{GroupResource, InvalidName, Resource},
+    selector::{
+        FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector, Operator,
+    },
+    version::ResourceVersion,
+};

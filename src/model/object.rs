@@ -1,0 +1,286 @@
+//! What travels from an informer to a table.
+
+use super::ResourceVersion;
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use std::{borrow::Cow, fmt};
+
+/// Name of one object within a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// Empty for cluster-scoped objects.
+    pub namespace: Box<str>,
+    /// `metadata.name`.
+    pub name: Box<str>,
+}
+
+/// `metadata.uid`: which object this is, beyond its name.
+///
+/// Sixteen bytes where it is a lower-case UUID, as the API server makes them; anything else is kept
+/// as it came.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Uid(UidRepr);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum UidRepr {
+    Uuid([u8; 16]),
+    Text(Box<str>),
+}
+
+/// `metadata.labels` as the server wrote it: a JSON object of strings, parsed only when asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Labels<'a>(&'a [u8]);
+
+/// `metadata.labels` is not an object of strings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("metadata.labels is not an object of strings")]
+pub struct InvalidLabels;
+
+/// One decoded object, borrowed from the bytes that came from the server.
+#[derive(Clone, Debug)]
+pub struct Item<'a> {
+    /// Empty for cluster-scoped objects.
+    pub namespace: Cow<'a, str>,
+    /// `metadata.name`; never empty.
+    pub name: Cow<'a, str>,
+    /// Which object it is.
+    pub uid: Uid,
+    /// Its version; `None` from servers that give none.
+    pub version: Option<ResourceVersion>,
+    /// Its labels.
+    pub labels: Labels<'a>,
+    /// The projected object: JSON without `apiVersion`, `kind` and, unless kept,
+    /// `metadata.managedFields`; every other byte as the server sent it.
+    pub body: &'a [u8],
+}
+
+/// What is left of an object that is gone. Carries no body, so a deletion cannot fail to decode
+/// because of what the object held.
+#[derive(Clone, Debug)]
+pub struct Tombstone<'a> {
+    /// Empty for cluster-scoped objects.
+    pub namespace: Cow<'a, str>,
+    /// `metadata.name`; never empty.
+    pub name: Cow<'a, str>,
+    /// The version of the deletion, newer than the object's last.
+    pub version: Option<ResourceVersion>,
+}
+
+/// Whether a list may read differently at the same resource version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reread {
+    /// No: an object whose version did not change is not stored again.
+    Changed,
+    /// Yes, as after the edit of a CRD (defaults, conversion): every object is stored again.
+    Everything,
+}
+
+/// One step of the protocol between an informer and a table.
+///
+/// A full list is `ListStarted`, any number of `Upsert`, then `ListDone`. Whatever the table held
+/// before `ListStarted` and did not see again by `ListDone` no longer exists in the cluster. A list
+/// that breaks off is followed by another `ListStarted`.
+#[derive(Clone, Debug)]
+pub enum Delta<'a> {
+    /// A full list begins; the previous contents are served on.
+    ListStarted(Reread),
+    /// The object exists and looks like this.
+    Upsert(Item<'a>),
+    /// The object is gone.
+    Remove(Tombstone<'a>),
+    /// The full list is complete and was true at this version.
+    ListDone(ResourceVersion),
+    /// Everything up to this version has been delivered: a bookmark.
+    Progress(ResourceVersion),
+    /// Nothing that is held can be trusted or exists any more: all rows and the version go.
+    Purge,
+}
+
+/// What a [`Delta`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A new object.
+    Added,
+    /// A newer version of a known object.
+    Modified,
+    /// Same key, other UID: the old object was deleted and a new one added, in this order.
+    Replaced,
+    /// An object went.
+    Removed,
+    /// Already known at this version.
+    Unchanged,
+    /// Older than what is held (a replay, or a lagging API server), or the deletion of an object
+    /// that is not held; not applied.
+    Outdated,
+    /// A list began, or a bookmark was noted.
+    Noted,
+    /// A list ended; `removed` objects were not in it.
+    Swept {
+        /// Objects that had gone unseen.
+        removed: u64,
+    },
+}
+
+/// Receives deltas in order. Implemented by the store, called by the informer; neither imports the
+/// other.
+pub trait DeltaSink: Send + 'static {
+    /// Applies one delta. Must not block: it runs on the informer's task.
+    fn apply(&mut self, delta: Delta<'_>) -> Outcome;
+}
+
+impl Uid {
+    /// Takes a UID as the server wrote it; the empty string is a UID like any other.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        Self(parse_uuid(text.as_bytes()).map_or_else(|| UidRepr::Text(text.into()), UidRepr::Uuid))
+    }
+
+    /// The sixteen bytes of a lower-case UUID.
+    #[must_use]
+    pub fn as_uuid(&self) -> Option<[u8; 16]> {
+        match self.0 {
+            UidRepr::Uuid(bytes) => Some(bytes),
+            UidRepr::Text(_) => None,
+        }
+    }
+}
+
+impl From<[u8; 16]> for Uid {
+    fn from(bytes: [u8; 16]) -> Self {
+        Self(UidRepr::Uuid(bytes))
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            UidRepr::Text(text) => f.write_str(text),
+            UidRepr::Uuid(bytes) => {
+                for (at, byte) in bytes.iter().enumerate() {
+                    if matches!(at, 4 | 6 | 8 | 10) {
+                        f.write_str("-")?;
+                    }
+                    write!(f, "{byte:02x}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
+    let digit = |b: u8| match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        _ => None,
+    };
+    if text.len() != 36 || ![8, 13, 18, 23].iter().all(|&at| text.get(at) == Some(&b'-')) {
+        return None;
+    }
+    let mut bytes = [0; 16];
+    let mut digits = text.iter().filter(|&&b| b != b'-');
+    for byte in &mut bytes {
+        *byte = digit(*digits.next()?)? << 4 | digit(*digits.next()?)?;
+    }
+    digits.next().is_none().then_some(bytes)
+}
+
+impl<'a> Labels<'a> {
+    /// No labels.
+    pub const NONE: Labels<'static> = Labels(b"{}");
+
+    /// Takes the JSON text of `metadata.labels`; `null` and absence mean none.
+    #[must_use]
+    pub fn new(json: &'a [u8]) -> Self {
+        Self(json)
+    }
+
+    /// The JSON text.
+    #[must_use]
+    pub fn as_json(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Calls `each` with every key and value, in the order written.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLabels`] if the text is not an object of strings; `each` may have been called for
+    /// the labels before the fault.
+    pub fn for_each(&self, each: impl FnMut(&str, &str)) -> Result<(), InvalidLabels> {
+        if self.0 == b"{}" || self.0 == b"null" {
+            return Ok(());
+        }
+        let mut json = serde_json::Deserializer::from_slice(self.0);
+        json.deserialize_map(Pairs(each)).map_err(|_| InvalidLabels)
+    }
+}
+
+/// Visits the members of a JSON object of strings without building a map.
+struct Pairs<F>(F);
+
+impl<'de, F: FnMut(&str, &str)> Visitor<'de> for Pairs<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some((key, value)) = map.next_entry::<Text<'de>, Text<'de>>()? {
+            (self.0)(&key.0, &value.0);
+        }
+        Ok(())
+    }
+}
+
+/// A string that borrows where it has no escapes.
+#[derive(serde::Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_takes_sixteen_bytes_and_comes_back_as_written() {
+        let text = "0f8fad5b-d9cb-469f-a165-70867728950e";
+        let uid = Uid::parse(text);
+        assert!(uid.as_uuid().is_some());
+        assert_eq!(uid.to_string(), text);
+        assert_eq!(Uid::from(uid.as_uuid().unwrap()), uid);
+    }
+
+    #[test]
+    fn other_uids_are_kept_as_they_came() {
+        for text in [
+            "",
+            "x",
+            "0F8FAD5B-D9CB-469F-A165-70867728950E",
+            "0f8fad5bd-9cb-469f-a165-70867728950e",
+        ] {
+            let uid = Uid::parse(text);
+            assert_eq!(uid.as_uuid(), None, "{text}");
+            assert_eq!(uid.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn labels_are_read_in_order_and_unescaped() {
+        let mut seen = Vec::new();
+        let labels = Labels::new(br#"{"app":"web","a/b":"","q":"\u0041"}"#);
+        labels.for_each(|key, value| seen.push(format!("{key}={value}"))).unwrap();
+        assert_eq!(seen, ["app=web", "a/b=", "q=A"]);
+    }
+
+    #[test]
+    fn labels_that_are_not_strings_are_an_error() {
+        for json in [r#"{"a":1}"#, "[]", r#"{"a":null}"#, r#"{"a":"b""#] {
+            assert_eq!(
+                Labels::new(json.as_bytes()).for_each(|_, _| ()),
+                Err(InvalidLabels),
+                "{json}"
+            );
+        }
+        Labels::new(b"null").for_each(|_, _| unreachable!()).unwrap();
+    }
+}

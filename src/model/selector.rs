@@ -1,0 +1,312 @@
+//! Label and field selectors, checked, and in one canonical form so that equal selectors are equal.
+
+use super::resource::is_dns_subdomain;
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+/// What a label requirement asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operator {
+    /// The label's value is one of the values.
+    In,
+    /// The label is absent or its value is none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+/// One checked requirement of a [`LabelSelector`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LabelRequirement {
+    key: Arc<str>,
+    operator: Operator,
+    values: BTreeSet<Arc<str>>,
+}
+
+/// A label selector; the empty one selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LabelSelector {
+    requirements: BTreeSet<LabelRequirement>,
+}
+
+/// One requirement of a [`FieldSelector`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FieldRequirement {
+    field: Arc<str>,
+    equals: bool,
+    value: Arc<str>,
+}
+
+/// A field selector; the empty one selects everything. Which fields can be selected the server
+/// decides; it answers 400 for others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FieldSelector {
+    requirements: BTreeSet<FieldRequirement>,
+}
+
+/// A selector that the API server would refuse.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSelector {
+    /// Not a label key.
+    #[error(
+        "label key {0:?} must be [prefix/]name: a DNS subdomain, a slash, and at most 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
+    )]
+    Key(String),
+    /// Not a label value.
+    #[error(
+        "label value {0:?} must be empty or at most 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
+    )]
+    Value(String),
+    /// `In` and `NotIn` need values.
+    #[error("operator {0} needs at least one value")]
+    NoValues(&'static str),
+    /// `Exists` and `DoesNotExist` take none.
+    #[error("operator {0} takes no values")]
+    Values(&'static str),
+    /// Not a field that can be put into a selector.
+    #[error("field {0:?} is not a field path such as \"status.phase\"")]
+    Field(String),
+}
+
+impl Operator {
+    /// As the CRD writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+            Self::DoesNotExist => "DoesNotExist",
+        }
+    }
+}
+
+impl LabelRequirement {
+    /// Checks key, values and their number.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSelector`], as the API server would.
+    pub fn new<'a>(
+        key: &str,
+        operator: Operator,
+        values: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, InvalidSelector> {
+        if !is_label_key(key) {
+            return Err(InvalidSelector::Key(key.to_owned()));
+        }
+        let values: BTreeSet<Arc<str>> = values.into_iter().map(Arc::from).collect();
+        if let Some(bad) = values.iter().find(|value| !is_label_value(value)) {
+            return Err(InvalidSelector::Value(bad.to_string()));
+        }
+        match operator {
+            Operator::In | Operator::NotIn if values.is_empty() => {
+                Err(InvalidSelector::NoValues(operator.as_str()))
+            }
+            Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
+                Err(InvalidSelector::Values(operator.as_str()))
+            }
+            Operator::In | Operator::NotIn | Operator::Exists | Operator::DoesNotExist => {
+                Ok(Self { key: key.into(), operator, values })
+            }
+        }
+    }
+
+    /// The label's key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What is asked of it.
+    #[must_use]
+    pub fn operator(&self) -> Operator {
+        self.operator
+    }
+
+    /// The values, in order; empty for `Exists` and `DoesNotExist`.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().map(AsRef::as_ref)
+    }
+
+    /// Whether an object whose label `key` has this value (`None`: no such label) meets it.
+    #[must_use]
+    pub fn matches(&self, value: Option<&str>) -> bool {
+        let listed = value.is_some_and(|value| self.values.contains(value));
+        match self.operator {
+            Operator::In => listed,
+            Operator::NotIn => !listed,
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+impl LabelSelector {
+    /// All of `requirements`; repeated ones count once.
+    #[must_use]
+    pub fn new(requirements: impl IntoIterator<Item = LabelRequirement>) -> Self {
+        Self { requirements: requirements.into_iter().collect() }
+    }
+
+    /// Whether everything is selected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// The requirements, in canonical order.
+    pub fn requirements(&self) -> impl Iterator<Item = &LabelRequirement> {
+        self.requirements.iter()
+    }
+}
+
+impl FieldSelector {
+    /// All of `requirements`; repeated ones count once.
+    #[must_use]
+    pub fn new(requirements: impl IntoIterator<Item = FieldRequirement>) -> Self {
+        Self { requirements: requirements.into_iter().collect() }
+    }
+
+    /// Whether everything is selected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+}
+
+impl FieldRequirement {
+    /// `field=value` or `field!=value`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSelector::Field`] for anything but letters, digits, `.`, `_`, `-`, `/`, `[`, `]`.
+    pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, InvalidSelector> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
+        if field.is_empty() || !field.bytes().all(plain) {
+            return Err(InvalidSelector::Field(field.to_owned()));
+        }
+        Ok(Self { field: field.into(), equals, value: value.into() })
+    }
+}
+
+impl fmt::Display for LabelRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match self.operator {
+            Operator::Exists => f.write_str(key),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+            Operator::In | Operator::NotIn => {
+                let word = if self.operator == Operator::In { "in" } else { "notin" };
+                write!(f, "{key} {word} (")?;
+                join(f, self.values.iter())?;
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    /// The `labelSelector` query parameter, before percent-encoding.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        join(f, self.requirements.iter())
+    }
+}
+
+impl fmt::Display for FieldRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.field, if self.equals { "=" } else { "!=" })?;
+        // The server's own escapes: https://github.com/kubernetes/apimachinery fields.EscapeValue.
+        for c in self.value.chars() {
+            if matches!(c, '\\' | ',' | '=') {
+                f.write_str("\\")?;
+            }
+            write!(f, "{c}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for FieldSelector {
+    /// The `fieldSelector` query parameter, before percent-encoding.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        join(f, self.requirements.iter())
+    }
+}
+
+fn join<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    parts: impl Iterator<Item = T>,
+) -> fmt::Result {
+    for (at, part) in parts.enumerate() {
+        if at > 0 {
+            f.write_str(",")?;
+        }
+        write!(f, "{part}")?;
+    }
+    Ok(())
+}
+
+/// `validation.IsQualifiedName` of apimachinery.
+fn is_label_key(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((prefix, name)) => {
+            is_dns_subdomain(prefix) && !name.is_empty() && is_label_value(name)
+        }
+        None => !text.is_empty() && is_label_value(text),
+    }
+}
+
+/// `validation.IsValidLabelValue` of apimachinery.
+fn is_label_value(text: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= 63
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_selectors_are_equal_however_they_are_written() {
+        let a = LabelRequirement::new("app", Operator::In, ["web", "api"]).unwrap();
+        let b = LabelRequirement::new("app", Operator::In, ["api", "web", "api"]).unwrap();
+        let tier = LabelRequirement::new("x.io/tier", Operator::Exists, []).unwrap();
+        let one = LabelSelector::new([a, tier.clone()]);
+        let other = LabelSelector::new([tier, b]);
+        assert_eq!(one, other);
+        assert_eq!(one.to_string(), "app in (api,web),x.io/tier");
+    }
+
+    #[test]
+    fn what_the_api_server_refuses_is_refused() {
+        for key in ["", "/a", "a/", "a b", "A B", "-a", "x/y/z", "UP.io/a", "a,b", "a=b"] {
+            assert!(LabelRequirement::new(key, Operator::Exists, []).is_err(), "key {key:?}");
+        }
+        for value in ["-", "a b", "a,b", "a/b", &"a".repeat(64)] {
+            assert!(LabelRequirement::new("a", Operator::In, [value]).is_err(), "value {value:?}");
+        }
+        assert!(LabelRequirement::new("a", Operator::NotIn, []).is_err());
+        assert!(LabelRequirement::new("a", Operator::Exists, ["b"]).is_err());
+        assert!(FieldRequirement::new("a,b", true, "c").is_err());
+    }
+
+    #[test]
+    fn field_values_are_escaped_as_the_server_reads_them() {
+        let requirement = FieldRequirement::new("status.phase", false, r"a,b=c\d").unwrap();
+        assert_eq!(requirement.to_string(), r"status.phase!=a\,b\=c\\d");
+    }
+
+    #[test]
+    fn requirements_match_as_in_kubernetes() {
+        let not_in = LabelRequirement::new("a", Operator::NotIn, ["x"]).unwrap();
+        assert!(not_in.matches(None) && not_in.matches(Some("y")) && !not_in.matches(Some("x")));
+        let absent = LabelRequirement::new("a", Operator::DoesNotExist, []).unwrap();
+        assert!(absent.matches(None) && !absent.matches(Some("")));
+    }
+}

@@ -1,0 +1,127 @@
+//! Resource versions: ordered where they are decimal, opaque where they are not.
+
+use std::{cmp::Ordering, fmt};
+
+/// `metadata.resourceVersion` of an object or of a list.
+///
+/// Kubernetes says that versions of one resource are to be compared as decimal integers of any
+/// length (KEP-5504); what is not decimal is opaque: equal or not, but neither older nor newer, so
+/// [`PartialOrd`] answers `None` and every check that needs an order is off.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ResourceVersion(Repr);
+
+/// Small versions, which are all that etcd gives out, take no allocation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Repr {
+    Number(u64),
+    Text(Box<str>),
+}
+
+impl ResourceVersion {
+    /// Takes a version as the server wrote it; `None` for the empty string, which means "unset".
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return None;
+        }
+        // `+1` and `01` parse as numbers but would not come back as the server wrote them.
+        let canonical = is_decimal(text) && (text == "0" || !text.starts_with('0'));
+        Some(Self(match text.parse() {
+            Ok(number) if canonical => Repr::Number(number),
+            _ => Repr::Text(text.into()),
+        }))
+    }
+
+    /// The version as a number, where it is decimal and fits.
+    #[must_use]
+    pub fn as_u64(&self) -> Option<u64> {
+        match self.0 {
+            Repr::Number(number) => Some(number),
+            Repr::Text(_) => None,
+        }
+    }
+
+    /// Whether versions of this kind have no order.
+    #[must_use]
+    pub fn is_opaque(&self) -> bool {
+        matches!(&self.0, Repr::Text(text) if !is_decimal(text))
+    }
+
+    /// Whether `self` is known to be older than `other`; `false` where there is no order.
+    #[must_use]
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        self.partial_cmp(other) == Some(Ordering::Less)
+    }
+}
+
+impl From<u64> for ResourceVersion {
+    fn from(number: u64) -> Self {
+        Self(Repr::Number(number))
+    }
+}
+
+impl PartialOrd for ResourceVersion {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        match (&self.0, &other.0) {
+            (Repr::Number(a), Repr::Number(b)) => Some(a.cmp(b)),
+            _ if self == other => Some(Ordering::Equal),
+            _ if self.is_opaque() || other.is_opaque() => None,
+            _ => {
+                let (a, b) = (self.to_string(), other.to_string());
+                let (a, b) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
+                Some(a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
+            }
+        }
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Number(number) => write!(f, "{number}"),
+            Repr::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+fn is_decimal(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> ResourceVersion {
+        ResourceVersion::parse(text).unwrap()
+    }
+
+    #[test]
+    fn decimals_compare_by_length_then_digits() {
+        let ascending =
+            ["0", "9", "10", "18446744073709551615", "18446744073709551616", "9".repeat(40).leak()];
+        for pair in ascending.windows(2) {
+            assert!(version(pair[0]).is_older_than(&version(pair[1])), "{pair:?}");
+            assert!(!version(pair[1]).is_older_than(&version(pair[0])), "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_decimal_has_no_order_but_equality() {
+        for text in ["abc", "12-3", "v7", "1.5", "-1"] {
+            let opaque = version(text);
+            assert!(opaque.is_opaque(), "{text}");
+            assert_eq!(opaque.partial_cmp(&version("5")), None, "{text}");
+            assert_eq!(opaque.partial_cmp(&version(text)), Some(Ordering::Equal), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_version_is_written_back_as_it_came() {
+        for text in ["0", "7", "007", "+1", "18446744073709551616", "x"] {
+            assert_eq!(version(text).to_string(), text);
+        }
+        assert_eq!(ResourceVersion::parse(""), None);
+        assert_eq!(version("007").partial_cmp(&version("7")), Some(Ordering::Equal));
+    }
+}

@@ -1,0 +1,1 @@
+//! Builds and starts a real control plane for tests and the demo.
