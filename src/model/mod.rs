@@ -7,6 +7,7 @@ mod field_path;
 mod object;
 mod resource;
 mod selector;
+mod subject;
 mod version;
 
 pub use self::{
@@ -27,5 +28,6 @@ pub use self::{
     selector::{
         FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector, Operator,
     },
+    subject::Subject,
     version::ResourceVersion,
 };
