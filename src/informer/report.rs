@@ -94,6 +94,8 @@ pub enum RelistReason {
     Redefined,
     /// The namespace or the kind was away and is back.
     Recreated,
+    /// An event came out of order and could not be told from the replay of a deleted object.
+    Disordered,
 }
 
 /// The last relist of a cell.

@@ -106,8 +106,24 @@ pub struct Tuning {
     pub page_size: u32,
     /// How long a streaming list may go without its end bookmark before pages are tried.
     pub streaming_deadline: Duration,
-    /// Without an event or a bookmark for so long, the watch is probed.
+    /// Without an event or a bookmark for so long, the table is no longer fresh; the watch is probed
+    /// shortly before.
     pub max_staleness: Duration,
+    /// Whether an empty or refused namespace is asked for by name.
+    pub namespace_check: NamespaceCheck,
+}
+
+/// Whether the existence of a cell's namespace is in question.
+///
+/// A list in a namespace that does not exist answers 200 and nothing, and a deleted one often
+/// answers 403, because its roles went first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NamespaceCheck {
+    /// It exists: the profile lives in it, or a selector matched it.
+    #[default]
+    Known,
+    /// Some profile names it, so it may be misspelt, deleted or not made yet.
+    Ask,
 }
 
 /// A cell as declared: its key, and what its profiles want of it.

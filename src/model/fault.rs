@@ -40,6 +40,8 @@ pub enum Reason {
     Lagging,
     /// The watch ended at once, again and again.
     ClosedAtOnce,
+    /// The informer's own task panicked: a bug in kubewarm.
+    Internal,
 }
 
 /// A failed request: cause, the server's words, and when it says to come back.
@@ -107,7 +109,7 @@ impl Fault {
 
 impl Reason {
     /// Every value, for closed label sets.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Forbidden,
         Self::Unauthorized,
         Self::NotServed,
@@ -124,6 +126,7 @@ impl Reason {
         Self::TooLarge,
         Self::Lagging,
         Self::ClosedAtOnce,
+        Self::Internal,
     ];
 
     /// A stable `CamelCase` word. Never derived from `Debug` or from a server message.
@@ -146,6 +149,7 @@ impl Reason {
             Self::TooLarge => "TooLarge",
             Self::Lagging => "Lagging",
             Self::ClosedAtOnce => "ClosedAtOnce",
+            Self::Internal => "InternalError",
         }
     }
 }

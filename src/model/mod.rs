@@ -12,7 +12,7 @@ mod version;
 
 pub use self::{
     cell::{
-        CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, ProfileRef, Projection,
+        CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection,
         SensitiveData, Tuning,
     },
     declared::{
