@@ -12,8 +12,8 @@ mod version;
 
 pub use self::{
     cell::{
-        CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection,
-        SensitiveData, Tuning,
+        CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
+        ProfileRef, Projection, SensitiveData, Tuning,
     },
     declared::{
         Declared, DeclaredTarget, Mode, Refusal, RefusalReason, Requirement, ResolvedTarget,
