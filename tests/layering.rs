@@ -1,0 +1,196 @@
+//! The import rules of docs/architecture.md, as a test. It reads text: it catches accidents, not
+//! intent.
+
+#![expect(clippy::expect_used, reason = "a test may panic")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Layer, and the layers it may import; its own modules are always allowed. A layer stands below
+/// those that it may import.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("api", &[]),
+    ("model", &["api"]),
+    ("cli", &["model"]),
+    ("telemetry", &["cli"]),
+    ("cluster", &["model"]),
+    ("manifests", &["api", "model"]),
+    ("informer", &["model", "cluster"]),
+    ("store", &["model"]),
+    ("status", &["api", "model", "cluster", "manifests", "informer", "store"]),
+    ("metrics", &["api", "model", "cluster", "manifests", "informer", "store"]),
+    ("server", &["model", "cluster", "informer", "store", "status", "metrics"]),
+    ("client", &["api", "model", "cli", "cluster", "manifests"]),
+    (
+        "controller",
+        &[
+            "api",
+            "model",
+            "cluster",
+            "manifests",
+            "informer",
+            "store",
+            "status",
+            "metrics",
+            "server",
+        ],
+    ),
+];
+
+/// The composition root sees every layer, and none sees it.
+const ROOT: &str = "app";
+
+/// What only the named layers may mention: a crate, or one name of it.
+const FENCED: &[(&str, &[&str])] = &[
+    ("actix_web::", &["server"]),
+    ("clap::", &["cli"]),
+    ("clap_complete::", &["cli"]),
+    ("kube::Client", &["cluster", "informer", "status", "client", "controller", ROOT]),
+    ("prometheus::", &["metrics"]),
+    ("tracing_subscriber::", &["telemetry"]),
+    ("zstd::", &["store"]),
+];
+
+#[test]
+fn every_module_is_a_layer_of_the_table() {
+    for layer in sources().keys() {
+        let known = layer == ROOT || ALLOWED.iter().any(|(name, _)| name == layer);
+        assert!(known, "src/{layer} is not in the table of tests/layering.rs");
+    }
+}
+
+#[test]
+fn layers_import_only_what_they_may() {
+    let mut violations = Vec::new();
+    for (layer, files) in sources() {
+        if layer == ROOT {
+            continue;
+        }
+        let (_, may_import) =
+            ALLOWED.iter().find(|(name, _)| *name == layer).expect("the layer is in the table");
+        for (path, text) in files {
+            for import in imports(&text, "crate::") {
+                let is_layer = import == ROOT || ALLOWED.iter().any(|(name, _)| *name == import);
+                if is_layer && import != layer && !may_import.contains(&import.as_str()) {
+                    violations.push(format!("{} imports {import}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+#[test]
+fn fenced_crates_stay_where_they_belong() {
+    let mut violations = Vec::new();
+    for (layer, files) in sources() {
+        for (path, text) in files {
+            for (fenced, layers) in FENCED {
+                if mentions(&text, fenced) && !layers.contains(&layer.as_str()) {
+                    violations.push(format!("{} mentions {fenced}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+#[test]
+fn the_table_itself_has_no_cycle() {
+    // Rows are in order: each layer may import only layers that stand above it in the table.
+    for (at, (layer, may_import)) in ALLOWED.iter().enumerate() {
+        for import in *may_import {
+            let earlier = ALLOWED.iter().take(at).any(|(name, _)| name == import);
+            assert!(earlier, "{layer} may import {import}, which is not above it");
+        }
+    }
+}
+
+#[test]
+fn imports_are_found_in_every_form() {
+    let text = "use crate::{api::{Spec, Kind}, model::Cell};\ncrate::store::open(); // crate::no\n\
+                use kube::{Api, Client};\n    /// [`crate::never`]\n";
+    let found: Vec<_> = imports(&code(text), "crate::").into_iter().collect();
+    assert_eq!(found, ["api", "model", "store"]);
+    assert!(mentions(text, "kube::Client") && !mentions(text, "kube::Config"));
+}
+
+/// Whether `text` names `fenced`: a whole crate (`zstd::`), or one item of one (`kube::Client`).
+fn mentions(text: &str, fenced: &str) -> bool {
+    match fenced.rsplit_once("::") {
+        Some((krate, item)) if !item.is_empty() => {
+            imports(text, &format!("{krate}::")).contains(item)
+        }
+        _ => text.contains(fenced),
+    }
+}
+
+/// First path segments after `prefix`, in plain and in braced imports.
+fn imports(text: &str, prefix: &str) -> BTreeSet<String> {
+    let mut found = Vec::new();
+    for part in text.split(prefix).skip(1) {
+        let Some(braced) = part.strip_prefix('{') else {
+            found.push(part.to_owned());
+            continue;
+        };
+        let mut depth = 0_u32;
+        let mut segment = String::new();
+        for c in braced.chars() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => found.push(std::mem::take(&mut segment)),
+                _ if depth == 0 => segment.push(c),
+                _ => {}
+            }
+        }
+        found.push(segment);
+    }
+    found
+        .iter()
+        .map(|s| s.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
+        .filter(|s: &String| !s.is_empty())
+        .collect()
+}
+
+/// `text` without comments, so that docs may name what code may not.
+fn code(text: &str) -> String {
+    text.lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The code of each layer: `src/<layer>.rs` and all below `src/<layer>/`.
+fn sources() -> BTreeMap<String, Vec<(PathBuf, String)>> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut layers: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for file in rust_files(&src) {
+        let inside = file.strip_prefix(&src).expect("found below src");
+        let first = inside.iter().next().expect("a path has a first part").to_string_lossy();
+        let layer = first.trim_end_matches(".rs").to_owned();
+        if layer == "lib" || layer == "main" {
+            continue;
+        }
+        let text = code(&fs::read_to_string(&file).expect("source is readable"));
+        layers.entry(layer).or_default().push((Path::new("src").join(inside), text));
+    }
+    layers
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("the folder is readable").path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
