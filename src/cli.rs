@@ -1,0 +1,379 @@
+//! The command line: what can be typed, and nothing of what it does.
+
+use crate::model::Subject;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use std::{ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+
+/// The longest duration a flag takes. A longer one is a slip of the pen, and far below what clocks
+/// can add.
+const MAX_DURATION: Duration = Duration::from_hours(7 * 24);
+
+/// Keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
+#[derive(Debug, Parser)]
+#[command(name = "kubewarm", version, disable_version_flag = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the operator.
+    Run(RunArgs),
+    /// Print the `CustomResourceDefinition` that belongs to this binary.
+    Crd,
+    /// Print the Roles and bindings that profiles in a file need. Asks no cluster.
+    Rbac(RbacArgs),
+    /// Show how warm profiles are.
+    ///
+    /// A tree with progress bars on a terminal, one line a target elsewhere.
+    #[command(after_help = STATUS_CODES)]
+    Status(StatusArgs),
+    /// Wait until a profile is ready; for init containers and scripts.
+    ///
+    /// A profile that does not exist yet is waited for too.
+    #[command(after_help = WAIT_CODES)]
+    Wait(WaitArgs),
+    /// Print the version.
+    Version,
+    /// Print a completion script for a shell.
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+const STATUS_CODES: &str = "\
+Exit codes:
+  0  every profile shown is ready
+  1  one is not ready
+  2  one can only be helped by an edit (Stalled), or the question failed";
+
+const WAIT_CODES: &str = "\
+Exit codes:
+  0  ready
+  1  not ready, with --timeout=0
+  2  only an edit of the profile helps (Stalled), or the question failed
+  3  timed out";
+
+/// Arguments of `run`. Each can be set through the environment too.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+
+    /// Where the lease lives, and whose profiles may name other namespaces than their own
+    /// [default: the namespace of the `ServiceAccount`, else kubewarm-system].
+    #[arg(long, env = "KUBEWARM_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
+    pub operator_namespace: Option<String>,
+
+    /// Where /livez, /readyz, /metrics and /debug/cells are served.
+    #[arg(long, env = "KUBEWARM_ADMIN_ADDR", default_value = "[::]:9090", value_name = "ADDRESS")]
+    pub admin_addr: SocketAddr,
+
+    /// How many first lists and relists may be under way at once, over all profiles.
+    #[arg(long, env = "KUBEWARM_MAX_CONCURRENT_LISTS", default_value = "8", value_name = "COUNT")]
+    pub max_concurrent_lists: NonZeroUsize,
+
+    /// How long to serve on after SIGTERM, while /readyz already says no: seconds, or such as 500ms.
+    #[arg(
+        long,
+        env = "KUBEWARM_SHUTDOWN_DELAY",
+        default_value = "3s",
+        value_name = "DURATION",
+        value_parser = duration
+    )]
+    pub shutdown_delay: Duration,
+
+    /// What to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Which cluster is asked, as kubectl has it.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct ConnectionArgs {
+    /// Path of a kubeconfig [default: the in-cluster files, else ~/.kube/config; `KUBECONFIG` counts
+    /// before both].
+    #[arg(long, env = "KUBEWARM_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Which context of the kubeconfig [default: the current one].
+    #[arg(long, env = "KUBEWARM_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Logs")]
+pub struct LogArgs {
+    /// Filter, in the syntax of `tracing` directives.
+    #[arg(
+        long = "log",
+        env = "KUBEWARM_LOG",
+        default_value = "info,kube=warn",
+        value_name = "FILTER"
+    )]
+    pub filter: String,
+
+    /// How a line looks.
+    #[arg(
+        long = "log-format",
+        env = "KUBEWARM_LOG_FORMAT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    pub format: LogFormat,
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Arguments of `rbac`.
+#[derive(Debug, Args)]
+pub struct RbacArgs {
+    /// A file of `CacheProfiles`; `-` reads standard input. Other kinds in it are skipped.
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
+    /// group:NAME [default: the `ServiceAccount` kubewarm in the operator's namespace].
+    #[arg(long, value_parser = subject)]
+    pub subject: Option<Subject>,
+
+    /// The namespace of the operator: profiles there may name other namespaces than their own.
+    #[arg(
+        long,
+        env = "KUBEWARM_OPERATOR_NAMESPACE",
+        default_value = "kubewarm-system",
+        value_name = "NAMESPACE"
+    )]
+    pub operator_namespace: String,
+
+    /// The namespace of profiles that name none [default: default].
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// One profile [default: all of the namespace].
+    #[arg(conflicts_with = "all_namespaces")]
+    pub name: Option<String>,
+
+    /// Where to look [default: the namespace of the context].
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+
+    /// Profiles of every namespace.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+
+    /// Stay, and show every change.
+    #[arg(short, long, conflicts_with = "output")]
+    pub watch: bool,
+
+    /// Print the status as the API server has it.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<Output>,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// A machine's format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// Arguments of `wait`.
+#[derive(Debug, Args)]
+pub struct WaitArgs {
+    /// The profile.
+    pub name: String,
+
+    /// Where it is [default: the namespace of the context].
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+
+    /// What to wait for.
+    #[arg(long = "for", value_name = "STATE", default_value = "ready")]
+    pub until: Until,
+
+    /// How long: seconds, or such as 90s or 5m. 0 looks once.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub timeout: Duration,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// What `wait` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Until {
+    /// The condition Ready is True for the newest generation.
+    Ready,
+}
+
+impl Cli {
+    /// Parses the arguments of this process; prints help and errors, and ends it, by itself.
+    ///
+    /// Called as `kubectl-warm`, texts say `kubectl warm`.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let arguments: Vec<OsString> = std::env::args_os().collect();
+        let mut command = command_for(arguments.first());
+        let parsed = command.try_get_matches_from_mut(&arguments);
+        parsed
+            .and_then(|mut matches| Self::from_arg_matches_mut(&mut matches))
+            .unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+}
+
+/// The completion script of `shell`, for the name that this process was called by.
+#[must_use]
+pub fn completion(shell: Shell) -> String {
+    let called = std::env::args_os().next();
+    let name = if is_plugin(called.as_ref()) { "kubectl-warm" } else { "kubewarm" };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), name, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+fn command_for(called: Option<&OsString>) -> clap::Command {
+    let command = Cli::command();
+    if is_plugin(called) {
+        return command.name("kubectl-warm").bin_name("kubectl warm");
+    }
+    command
+}
+
+fn is_plugin(called: Option<&OsString>) -> bool {
+    called
+        .and_then(|path| std::path::Path::new(path).file_stem())
+        .is_some_and(|stem| stem == "kubectl-warm" || stem == "kubectl_warm")
+}
+
+/// A subject as [`Subject`] displays it.
+fn subject(text: &str) -> Result<Subject, String> {
+    let subject = text
+        .strip_prefix("group:")
+        .map_or_else(|| Subject::from_username(text), |name| Subject::Group(name.into()));
+    let complete = match &subject {
+        Subject::ServiceAccount { namespace, name } => !namespace.is_empty() && !name.is_empty(),
+        Subject::User(name) => !name.is_empty() && !name.starts_with("system:serviceaccount:"),
+        Subject::Group(name) => !name.is_empty(),
+    };
+    if complete {
+        return Ok(subject);
+    }
+    Err("expected system:serviceaccount:NAMESPACE:NAME, the name of a user, or group:NAME"
+        .to_owned())
+}
+
+/// Whole seconds (`90`), or a number with units (`500ms`, `5m`, `1h30m`).
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = match text.parse::<u64>() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => text.parse::<jiff::SignedDuration>().ok().and_then(|d| d.try_into().ok()),
+    };
+    match parsed {
+        None => {
+            Err("expected seconds, or a number with a unit such as 500ms, 90s or 5m".to_owned())
+        }
+        Some(length) if length > MAX_DURATION => Err("expected at most 7 days (168h)".to_owned()),
+        Some(length) => Ok(length),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_seconds_or_carry_units() {
+        for (text, millis) in [("0", 0), ("90", 90_000), ("500ms", 500), ("1h30m", 5_400_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "-1", "-5s", "soon", "5 parsecs", "169h", "1e3"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn subjects_are_read_as_they_are_written() {
+        for text in ["system:serviceaccount:ops:kubewarm", "jane", "system:admin", "group:devs"] {
+            assert_eq!(subject(text).map(|s| s.to_string()).as_deref(), Ok(text));
+        }
+        for text in ["", "group:", "system:serviceaccount:ops", "system:serviceaccount::a"] {
+            assert!(subject(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_flag_of_run_has_an_environment_variable_with_the_prefix() {
+        let cli = Cli::command();
+        let run = cli.find_subcommand("run").unwrap();
+        for flag in run.get_arguments().filter(|a| a.get_id() != "help") {
+            let env = flag.get_env().and_then(|e| e.to_str()).unwrap_or_default();
+            let long = flag.get_long().unwrap().to_uppercase().replace('-', "_");
+            assert_eq!(env, format!("KUBEWARM_{long}"));
+        }
+    }
+
+    #[test]
+    fn wait_has_defaults_and_refuses_what_it_cannot_wait_for() {
+        let Command::Wait(wait) = parse("kubewarm wait checkout -n shop").unwrap().command else {
+            panic!("not wait");
+        };
+        assert_eq!((wait.until, wait.timeout), (Until::Ready, Duration::from_mins(5)));
+        assert!(parse("kubewarm wait checkout --for=rv=5").is_err());
+        assert!(parse("kubewarm wait").is_err());
+    }
+
+    #[test]
+    fn contradictions_are_usage_errors() {
+        for line in ["status -A -n shop", "status checkout -A", "status -w -o json", "rbac"] {
+            let error = parse(&format!("kubewarm {line}")).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn called_as_a_plugin_the_texts_say_kubectl_warm() {
+        for called in ["kubectl-warm", "/usr/local/bin/kubectl-warm", "kubectl_warm.exe"] {
+            let mut command = command_for(Some(&called.into()));
+            assert!(command.render_usage().to_string().contains("kubectl warm"), "{called}");
+        }
+        let mut command = command_for(Some(&"/bin/kubewarm".into()));
+        assert!(command.render_usage().to_string().contains("kubewarm"));
+    }
+}
