@@ -1,0 +1,377 @@
+//! Which cluster, and as whom: clients from flags, environment, pod files or the home directory.
+
+use super::transport::{self, TransportError};
+use http::{HeaderValue, Uri, header::USER_AGENT};
+use kube::{
+    Client, Config,
+    config::{InClusterError, Kubeconfig, KubeconfigError},
+};
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// A connection to one API server, as one identity.
+#[derive(Clone)]
+pub struct Connection {
+    patient: Client,
+    plain: Client,
+    server: Uri,
+    source: Source,
+}
+
+/// Why there is no connection, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nowhere is there a configuration.
+    #[error(
+        "no cluster is configured: no --kubeconfig, KUBECONFIG is not set, this is not a pod with \
+         a ServiceAccount token, and {home} does not exist; pass --kubeconfig FILE"
+    )]
+    Nothing {
+        /// The default file, or `$HOME/.kube/config` if there is no home either.
+        home: String,
+    },
+    /// A kubeconfig cannot be read, or lacks something.
+    #[error("cannot use the kubeconfig from {origin}; see `kubectl config view`")]
+    Kubeconfig {
+        /// Where it comes from.
+        origin: String,
+        /// What is wrong with it.
+        #[source]
+        source: Box<KubeconfigError>,
+    },
+    /// The files that the kubelet mounts are incomplete.
+    #[error("cannot use the pod's ServiceAccount; is automountServiceAccountToken off?")]
+    InCluster(#[source] InClusterError),
+    /// Rule: TLS is always verified.
+    #[error(
+        "the kubeconfig from {origin} sets insecure-skip-tls-verify for {server}, which kubewarm \
+         refuses; set certificate-authority (and tls-server-name if the name differs) instead"
+    )]
+    Insecure {
+        /// Where it comes from.
+        origin: String,
+        /// The server's URL.
+        server: Uri,
+    },
+    /// The kubeconfig's `proxy-url` is none.
+    #[error("the kubeconfig from {origin} has a proxy-url that is not a URL")]
+    ProxyUrl {
+        /// Where it comes from.
+        origin: String,
+    },
+    /// No client could be made from a readable configuration.
+    #[error("cannot connect with the configuration from {origin}")]
+    Client {
+        /// Where it comes from.
+        origin: String,
+        /// What is wrong: credentials, certificates, the proxy.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Where the configuration comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// One file, or several of `KUBECONFIG` that are merged.
+    Files { flag: &'static str, paths: Vec<PathBuf> },
+    /// The files of the pod's ServiceAccount.
+    Pod,
+}
+
+/// What the choice depends on besides the flags.
+#[derive(Clone, Debug, Default)]
+struct Surroundings {
+    kubeconfig: Option<OsString>,
+    is_pod: bool,
+    home_file: Option<PathBuf>,
+}
+
+impl Connection {
+    /// Takes the first configuration there is: `--kubeconfig` and `--context` (the latter in the
+    /// files of `KUBECONFIG` or `~/.kube/config`), `KUBECONFIG`, the pod's ServiceAccount,
+    /// `~/.kube/config`. A source that is there but broken is an error, not a reason to take the
+    /// next: it might be another cluster.
+    ///
+    /// Must be called within a tokio runtime. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] says which sources were tried, and what to do.
+    ///
+    /// # Cost
+    ///
+    /// Reads files, and runs the kubeconfig's exec plugin if it has one.
+    pub fn load(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
+        let source = choose(kubeconfig, context, &Surroundings::of_process())?;
+        let (config, explicit_proxy) = match &source {
+            Source::Pod => (Config::incluster().map_err(ConnectError::InCluster)?, None),
+            Source::Files { paths, .. } => from_files(&source, paths, context)?,
+        };
+        Self::new(config, explicit_proxy, source)
+    }
+
+    fn new(
+        mut config: Config,
+        explicit_proxy: Option<Uri>,
+        source: Source,
+    ) -> Result<Self, ConnectError> {
+        let origin = source.to_string();
+        let server = config.cluster_url.clone();
+        if config.accept_invalid_certs {
+            return Err(ConnectError::Insecure { origin, server });
+        }
+        let agent = HeaderValue::from_static(concat!("kubewarm/", env!("CARGO_PKG_VERSION")));
+        config.headers.push((USER_AGENT, agent));
+        let plain =
+            transport::plain(config, explicit_proxy).map_err(|source: TransportError| {
+                ConnectError::Client { origin, source: source.into() }
+            })?;
+        Ok(Self { patient: transport::patient(&plain), plain, server, source })
+    }
+
+    /// For our own resources, leases, events and reviews: an answer begins within 30 s, after at
+    /// most a few retries of 429, 503 and 504, or the request fails.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.patient.clone()
+    }
+
+    /// For list and watch: no retries and no time-outs but 10 s for the TCP connection; whoever
+    /// sends a request bounds it. Connections are kept alive, so that a dead peer is noticed within
+    /// 60 s (through a proxy the system's defaults apply).
+    #[must_use]
+    pub fn informer_client(&self) -> Client {
+        self.plain.clone()
+    }
+
+    /// The namespace of the context, else `default`; in a pod, the pod's.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.plain.default_namespace()
+    }
+
+    /// The namespace of the pod's ServiceAccount, if that is what the connection uses.
+    #[must_use]
+    pub fn service_account_namespace(&self) -> Option<&str> {
+        match self.source {
+            Source::Pod => Some(self.namespace()),
+            Source::Files { .. } => None,
+        }
+    }
+
+    /// The server's URL, for messages.
+    #[must_use]
+    pub fn server(&self) -> &Uri {
+        &self.server
+    }
+}
+
+fn choose(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+    around: &Surroundings,
+) -> Result<Source, ConnectError> {
+    if let Some(path) = kubeconfig {
+        return Ok(Source::Files { flag: "--kubeconfig", paths: vec![path.to_owned()] });
+    }
+    let listed: Vec<PathBuf> = around
+        .kubeconfig
+        .iter()
+        .flat_map(env::split_paths)
+        .filter(|path| !path.as_os_str().is_empty())
+        .collect();
+    if !listed.is_empty() {
+        return Ok(Source::Files { flag: "KUBECONFIG", paths: listed });
+    }
+    if around.is_pod && context.is_none() {
+        return Ok(Source::Pod);
+    }
+    match &around.home_file {
+        Some(path) if path.exists() => {
+            Ok(Source::Files { flag: "the home directory", paths: vec![path.clone()] })
+        }
+        missing => {
+            let home = missing
+                .as_ref()
+                .map_or_else(|| "$HOME/.kube/config".to_owned(), |path| path.display().to_string());
+            Err(ConnectError::Nothing { home })
+        }
+    }
+}
+
+fn from_files(
+    source: &Source,
+    paths: &[PathBuf],
+    context: Option<&str>,
+) -> Result<(Config, Option<Uri>), ConnectError> {
+    let broken =
+        |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
+    let mut merged = Kubeconfig::default();
+    for path in paths {
+        // As kubectl does: of several files those that are missing count as empty.
+        if paths.len() > 1 && !path.exists() {
+            continue;
+        }
+        merged = Kubeconfig::read_from(path).and_then(|next| merged.merge(next)).map_err(broken)?;
+    }
+    if let Some(context) = context {
+        merged.current_context = Some(context.to_owned());
+    }
+    let explicit_proxy = proxy_url_of(&merged)
+        .map(str::parse)
+        .transpose()
+        .map_err(|_| ConnectError::ProxyUrl { origin: source.to_string() })?;
+    let config = Config::try_from(merged).map_err(broken)?;
+    Ok((config, explicit_proxy))
+}
+
+/// `proxy-url` of the current context's cluster.
+fn proxy_url_of(kubeconfig: &Kubeconfig) -> Option<&str> {
+    let current = kubeconfig.current_context.as_deref()?;
+    let context = kubeconfig.contexts.iter().find(|named| named.name == current)?;
+    let cluster = &context.context.as_ref()?.cluster;
+    let named = kubeconfig.clusters.iter().find(|named| &named.name == cluster)?;
+    named.cluster.as_ref()?.proxy_url.as_deref().filter(|url| !url.is_empty())
+}
+
+impl Surroundings {
+    fn of_process() -> Self {
+        Self {
+            kubeconfig: env::var_os("KUBECONFIG"),
+            is_pod: env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+                && Path::new(SERVICE_ACCOUNT_TOKEN).exists(),
+            home_file: env::home_dir().map(|home| home.join(".kube/config")),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod => f.write_str("the pod's ServiceAccount"),
+            Self::Files { flag, paths } => {
+                f.write_str(flag)?;
+                for (index, path) in paths.iter().enumerate() {
+                    write!(f, "{}{}", if index == 0 { " (" } else { ", " }, path.display())?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The clients hold credentials.
+        f.debug_struct("Connection")
+            .field("server", &self.server)
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+current-context: one
+clusters:
+- name: one
+  cluster: {server: 'https://one.example:6443'}
+- name: two
+  cluster: {server: 'https://two.example', proxy-url: 'http://proxy.example:3128'}
+- name: three
+  cluster: {server: 'https://three.example', insecure-skip-tls-verify: true}
+contexts:
+- {name: one, context: {cluster: one, user: '', namespace: shop}}
+- {name: two, context: {cluster: two, user: ''}}
+- {name: three, context: {cluster: three, user: ''}}
+";
+
+    fn load(text: &str, context: Option<&str>) -> Result<Connection, ConnectError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::write(&path, text).unwrap();
+        Connection::load(Some(&path), context)
+    }
+
+    #[test]
+    fn flags_come_before_the_environment_and_the_pod_before_the_home() {
+        let home = tempfile::NamedTempFile::new().unwrap();
+        let around = Surroundings {
+            kubeconfig: Some(":/a:/b".into()),
+            is_pod: true,
+            home_file: Some(home.path().to_owned()),
+        };
+        let chosen = |path: Option<&str>, context, around: &Surroundings| {
+            choose(path.map(Path::new), context, around).unwrap().to_string()
+        };
+        assert_eq!(chosen(Some("/x"), None, &around), "--kubeconfig (/x)");
+        assert_eq!(chosen(None, None, &around), "KUBECONFIG (/a, /b)");
+        let around = Surroundings { kubeconfig: Some("".into()), ..around };
+        assert_eq!(chosen(None, None, &around), "the pod's ServiceAccount");
+        // A context is a word of kubeconfigs.
+        assert!(chosen(None, Some("c"), &around).starts_with("the home directory"));
+        let around = Surroundings { is_pod: false, ..around };
+        assert!(chosen(None, None, &around).starts_with("the home directory"));
+    }
+
+    #[test]
+    fn without_any_source_the_message_lists_what_was_tried() {
+        let around = Surroundings {
+            home_file: Some("/nowhere/.kube/config".into()),
+            ..Surroundings::default()
+        };
+        let message = choose(None, None, &around).unwrap_err().to_string();
+        for tried in ["--kubeconfig", "KUBECONFIG", "ServiceAccount", "/nowhere/.kube/config"] {
+            assert!(message.contains(tried), "{tried} in {message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_context_selects_server_and_namespace() {
+        let connection = load(KUBECONFIG, None).unwrap();
+        assert_eq!(connection.server(), "https://one.example:6443/");
+        assert_eq!(connection.namespace(), "shop");
+        assert_eq!(connection.service_account_namespace(), None);
+        let connection = load(KUBECONFIG, Some("two")).unwrap();
+        assert_eq!(connection.server(), "https://two.example/");
+        assert_eq!(connection.namespace(), "default");
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_skips_tls_verification_is_refused() {
+        let message = load(KUBECONFIG, Some("three")).unwrap_err().to_string();
+        assert!(message.contains("insecure-skip-tls-verify"), "{message}");
+        assert!(message.contains("https://three.example/"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_broken_kubeconfig_is_an_error_that_names_it() {
+        for (text, context) in [("{", None), (KUBECONFIG, Some("four"))] {
+            let message = load(text, context).unwrap_err().to_string();
+            assert!(message.contains("--kubeconfig (/"), "{message}");
+        }
+        let missing = Connection::load(Some(Path::new("/nowhere/config")), None).unwrap_err();
+        assert!(missing.to_string().contains("/nowhere/config"));
+    }
+
+    #[test]
+    fn the_proxy_of_the_chosen_cluster_counts() {
+        let mut kubeconfig = Kubeconfig::from_yaml(KUBECONFIG).unwrap();
+        assert_eq!(proxy_url_of(&kubeconfig), None);
+        kubeconfig.current_context = Some("two".into());
+        assert_eq!(proxy_url_of(&kubeconfig), Some("http://proxy.example:3128"));
+    }
+}

@@ -1,0 +1,122 @@
+//! From a configuration to a client: TCP and TLS settings, time-outs, retries.
+//!
+//! One pool of HTTP/1.1 connections for everything that is sent as the process itself. The client
+//! library's own stack sets neither keepalive nor `TCP_NODELAY` and logs each 5xx as an error.
+
+use super::proxy::{InvalidProxy, ProxyVariables};
+use http::Request;
+use hyper_util::{
+    client::legacy::{Client as Http, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder, ConfigExt as _, retry::RetryPolicy},
+};
+use std::{io, time::Duration};
+use tokio::time::timeout;
+use tower::{BoxError, ServiceBuilder, retry::RetryLayer, service_fn};
+
+/// For the TCP connection alone; a TLS handshake that hangs falls under the time-out of its request.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A peer that is gone is noticed after 30 s + 3 × 10 s, half the default silence of a watch.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
+/// Sent bytes that nobody acknowledges end the connection; keepalive does not run meanwhile.
+const UNACKNOWLEDGED: Duration = Duration::from_mins(1);
+/// After a burst of lists the sockets go back soon; the API server itself waits longer.
+const POOL_IDLE: Duration = Duration::from_secs(30);
+/// Until the headers of an answer, retries included.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between the first and the last of at most so many retries of 429, 503 and 504.
+const RETRIES: u32 = 5;
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_LAST: Duration = Duration::from_secs(5);
+
+/// A configuration that no client can be made from.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TransportError {
+    /// Certificates, tokens, exec plugins, the proxy's scheme.
+    #[error("the credentials, certificates or the proxy cannot be used")]
+    Config(#[source] kube::Error),
+    /// The proxy of the environment.
+    #[error(transparent)]
+    Proxy(#[from] InvalidProxy),
+}
+
+/// A client without retries and without time-outs beyond the connection's: each request sets its
+/// own. `explicit_proxy`: the kubeconfig's `proxy-url`, which `NO_PROXY` does not override.
+///
+/// Needs a tokio runtime. An exec plugin of the kubeconfig is run here.
+pub(super) fn plain(
+    mut config: Config,
+    explicit_proxy: Option<http::Uri>,
+) -> Result<Client, TransportError> {
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = None;
+    config.write_timeout = None;
+    let server = config.cluster_url.clone();
+    config.proxy_url = match explicit_proxy {
+        Some(proxy) => Some(proxy),
+        None => ProxyVariables::read(&server).proxy_for(&server)?,
+    };
+    if config.proxy_url.is_some() {
+        // Keepalive would reach only as far as the proxy, so the library's stack does as well.
+        let builder = ClientBuilder::try_from(config).map_err(TransportError::Config)?;
+        return Ok(builder.build());
+    }
+    direct(&config).map_err(TransportError::Config)
+}
+
+fn direct(config: &Config) -> kube::Result<Client> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    tcp.set_keepalive(Some(KEEPALIVE_IDLE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    let tls = config.rustls_https_connector_with_connector(tcp)?;
+    let http: Http<_, Body> = Http::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .build(tls);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// The same connections, for short requests: 429, 503 and 504 are retried a few times, and without
+/// an answer for 30 s in all the request fails. Bodies, and so watches, may take longer.
+pub(super) fn patient(plain: &Client) -> Client {
+    let inner = plain.clone();
+    let send = service_fn(move |request: Request<Body>| {
+        let client = inner.clone();
+        async move { client.send(request).await.map_err(BoxError::from) }
+    });
+    let namespace = plain.default_namespace().to_owned();
+    let retried = match RetryPolicy::new(RETRY_FIRST, RETRY_LAST, RETRIES, true) {
+        Ok(policy) => Some(RetryLayer::new(policy)),
+        // Only for a first delay above the last; requests then fail sooner.
+        Err(_) => None,
+    };
+    let service = ServiceBuilder::new().option_layer(retried).service(send);
+    let retrying = Client::new(service, namespace.clone());
+    let bounded = service_fn(move |request: Request<Body>| {
+        let client = retrying.clone();
+        async move {
+            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 30 s");
+            let answer = timeout(ANSWER_TIMEOUT, client.send(request)).await.map_err(late)?;
+            answer.map_err(BoxError::from)
+        }
+    });
+    Client::new(bounded, namespace)
+}
