@@ -1,0 +1,219 @@
+//! One request and its whole answer, bounded in time and size.
+//!
+//! The client library's own `request` buffers without end and logs a body that it cannot decode.
+
+use crate::model::{Fault, Reason};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request, StatusCode, header::RETRY_AFTER};
+use http_body_util::BodyExt as _;
+use kube::{Client, client::Body};
+use serde::{Deserialize, de::DeserializeOwned};
+use std::{error::Error, io, time::Duration};
+use tokio::time::timeout;
+
+/// How long to wait for the last byte, and how many to take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// From the request to the end of the body.
+    pub(super) time: Duration,
+    /// Bytes of the body.
+    pub(super) body_bytes: usize,
+}
+
+/// An answer, of whatever status.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// The part of a Status that people read.
+#[derive(Deserialize)]
+struct StatusMessage {
+    #[serde(default)]
+    message: String,
+}
+
+/// Sends `request` and reads the answer to its end.
+///
+/// # Errors
+///
+/// [`Reason::Unreachable`], [`Reason::TimedOut`], [`Reason::TooLarge`]; never for a status.
+pub(super) async fn ask(
+    client: &Client,
+    request: Request<Body>,
+    bounds: Bounds,
+) -> Result<Answer, Fault> {
+    let exchange = async {
+        let answer = client.send(request).await.map_err(|error| unreachable(&error))?;
+        let (head, mut frames) = answer.into_parts();
+        let mut body = BytesMut::new();
+        while let Some(frame) = frames.frame().await {
+            let frame = frame.map_err(|error| unreachable(&error))?;
+            let Ok(bytes) = frame.into_data() else { continue };
+            if body.len() + bytes.len() > bounds.body_bytes {
+                let message = format!("the answer is larger than {} bytes", bounds.body_bytes);
+                return Err(Fault::new(Reason::TooLarge, message));
+            }
+            body.extend_from_slice(&bytes);
+        }
+        Ok(Answer { status: head.status, headers: head.headers, body: body.freeze() })
+    };
+    timeout(bounds.time, exchange).await.unwrap_or_else(|_| {
+        let message = format!("no complete answer within {:?}", bounds.time);
+        Err(Fault::new(Reason::TimedOut, message))
+    })
+}
+
+impl Answer {
+    /// The body of a 2xx answer.
+    ///
+    /// # Errors
+    ///
+    /// The fault of another status; [`Reason::Malformed`] without a word of the body.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+        if !self.status.is_success() {
+            return Err(self.fault());
+        }
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            let what = if error.is_eof() { "ends early" } else { "is not what was expected" };
+            Fault::new(Reason::Malformed, format!("the answer {what} at {line}:{column}"))
+                .with_code(self.status.as_u16())
+        })
+    }
+
+    /// What a status that is not 2xx means.
+    pub(super) fn fault(&self) -> Fault {
+        let said = serde_json::from_slice::<StatusMessage>(&self.body).ok();
+        let message = match said {
+            Some(StatusMessage { message }) if !message.is_empty() => message,
+            Some(_) | None => format!("the API server answered {}", self.status),
+        };
+        let retry_after = self.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let seconds = retry_after.and_then(|value| value.parse().ok()).map(Duration::from_secs);
+        Fault::new(reason_of(self.status), message)
+            .with_code(self.status.as_u16())
+            .with_retry_after(seconds)
+    }
+}
+
+fn reason_of(status: StatusCode) -> Reason {
+    match status.as_u16() {
+        401 => Reason::Unauthorized,
+        403 => Reason::Forbidden,
+        404 => Reason::NotServed,
+        405 => Reason::NotListable,
+        410 => Reason::Gone,
+        400 | 406 | 415 | 422 => Reason::Unsupported,
+        429 => Reason::Throttled,
+        _ => Reason::ServerError,
+    }
+}
+
+/// A transport error with its causes, since the outermost says only that there was one.
+fn unreachable(error: &kube::Error) -> Fault {
+    let mut message = String::new();
+    let mut reason = Reason::Unreachable;
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        // Several layers repeat what their source says.
+        if !message.contains(&text) {
+            message = if message.ends_with(&text) || message.is_empty() {
+                text
+            } else {
+                format!("{message}: {text}")
+            };
+        }
+        if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::TimedOut) {
+            reason = Reason::TimedOut;
+        }
+        cause = error.source();
+    }
+    Fault::new(reason, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use std::convert::Infallible;
+    use tower::service_fn;
+
+    const BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), body_bytes: 64 };
+
+    async fn asked(answer: Response<Body>) -> Result<Answer, Fault> {
+        let parts = parking_lot::Mutex::new(Some(answer));
+        let service = service_fn(move |_: Request<Body>| {
+            let answer = parts.lock().take();
+            async move {
+                match answer {
+                    Some(answer) => Ok::<_, Infallible>(answer),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        let client = Client::new(service, "default");
+        ask(&client, Request::get("/").body(Body::empty()).unwrap(), BOUNDS).await
+    }
+
+    fn answer(code: u16, body: impl Into<Vec<u8>>) -> Response<Body> {
+        let body: Vec<u8> = body.into();
+        Response::builder().status(code).header("Retry-After", "7").body(Body::from(body)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_status_is_told_in_the_servers_words() {
+        let fault = asked(answer(403, r#"{"kind":"Status","message":"pods is forbidden"}"#))
+            .await
+            .unwrap()
+            .json::<serde_json::Value>()
+            .unwrap_err();
+        assert_eq!(fault.reason(), Reason::Forbidden);
+        assert_eq!(fault.message(), "pods is forbidden");
+        assert_eq!(fault.code(), Some(403));
+        assert_eq!(fault.retry_after(), Some(Duration::from_secs(7)));
+        let fault = asked(answer(503, "<html>")).await.unwrap().fault();
+        assert_eq!(fault.message(), "the API server answered 503 Service Unavailable");
+    }
+
+    #[tokio::test]
+    async fn a_body_beyond_the_cap_is_not_taken() {
+        let fault = asked(answer(200, vec![b' '; 65])).await.unwrap_err();
+        assert_eq!(fault.reason(), Reason::TooLarge);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_no_json_is_not_quoted() {
+        let answer = asked(answer(200, "secret")).await.unwrap();
+        let fault = answer.json::<serde_json::Value>().unwrap_err();
+        assert_eq!(fault.reason(), Reason::Malformed);
+        assert!(!fault.message().contains("secret"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_never_comes_times_out() {
+        let service = service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let client = Client::new(service, "default");
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        let fault = ask(&client, request, BOUNDS).await.unwrap_err();
+        assert_eq!(fault.reason(), Reason::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_transport_error_names_its_cause() {
+        let service = service_fn(|_: Request<Body>| async {
+            let cause = io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused");
+            Err::<Response<Body>, _>(cause)
+        });
+        let client = Client::new(service, "default");
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        let fault = ask(&client, request, BOUNDS).await.unwrap_err();
+        assert_eq!(fault.reason(), Reason::Unreachable);
+        assert!(fault.message().contains("connection refused"), "{fault}");
+    }
+}
