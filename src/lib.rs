@@ -2,4 +2,5 @@
 pub mod cli;
 pub mod cluster;
 pub mod informer;
+pub mod metrics;
 pub mod model;

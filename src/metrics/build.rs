@@ -1,0 +1,33 @@
+//! `kubewarm_build_info`: which build this is.
+
+use super::descriptor;
+use prometheus::{IntGaugeVec, Registry};
+
+/// Which build this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuildInfo {
+    /// The version of the package.
+    pub version: &'static str,
+    /// The commit it was built from, or `unknown`.
+    pub revision: &'static str,
+    /// The version of Rust that the package is built with.
+    pub rustc: &'static str,
+}
+
+impl BuildInfo {
+    /// This build. The commit is what `KUBEWARM_REVISION` was when it was compiled.
+    #[must_use]
+    pub const fn current() -> Self {
+        let revision = match option_env!("KUBEWARM_REVISION") {
+            Some(revision) => revision,
+            None => "unknown",
+        };
+        Self { version: env!("CARGO_PKG_VERSION"), revision, rustc: env!("CARGO_PKG_RUST_VERSION") }
+    }
+
+    pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        let info: IntGaugeVec = descriptor::BUILD_INFO.int_gauges()?;
+        info.get_metric_with_label_values(&[self.version, self.revision, self.rustc])?.set(1);
+        registry.register(Box::new(info))
+    }
+}

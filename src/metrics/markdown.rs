@@ -1,0 +1,103 @@
+//! `docs/metrics.md`, made from the descriptors.
+
+use super::{
+    OTHER,
+    descriptor::{Descriptor, Keyed, Kind, all},
+    label::{CODES, Label},
+    operator::{Reconciled, StatusWrite},
+    snapshot::{ConditionStatus, TargetState},
+};
+use crate::{
+    informer::{EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd},
+    model::Mode,
+};
+use std::fmt::{self, Write as _};
+
+const HEAD: &str = "\
+<!-- Generated from src/metrics/descriptor.rs; `make generate` rewrites it. -->
+# Metrics
+
+Served at `/metrics` of the admin address (`--admin-addr`, default `[::]:9090`) in Prometheus' text
+format. Besides those below there are the usual `process_*` metrics: CPU, memory, threads and open
+files.
+
+- Times are timestamps, not ages: `time() - kubewarm_last_progress_timestamp_seconds`.
+- Labels are closed sets, or names of resources and profiles. Never an object's name, a message or a
+  UID.
+- `scope` is `namespaced` for cells of one namespace and `cluster` for the others. The namespace is no
+  label: cells of several namespaces are added up.
+- The series of a resource end with its last cell, those of a profile with the profile.
+";
+
+/// The whole page.
+///
+/// # Errors
+///
+/// Never: a `String` takes everything.
+pub fn markdown() -> Result<String, fmt::Error> {
+    let mut page = String::from(HEAD);
+    writeln!(
+        page,
+        "- At most 200 resources and 100 profiles have series of their own; the rest share those \
+         labelled `{OTHER}`."
+    )?;
+    for (keyed, title) in [
+        (Keyed::Process, "The process"),
+        (Keyed::Profile, "Profiles"),
+        (Keyed::Resource, "Resources"),
+        (Keyed::Scope, "Resources, by scope"),
+    ] {
+        writeln!(page, "\n## {title}\n")?;
+        if !keyed.labels().is_empty() {
+            writeln!(page, "All have the labels {}.\n", code_list(keyed.labels()))?;
+        }
+        page.push_str("| Name | Type | Labels | What it says |\n|---|---|---|---|\n");
+        for metric in all().iter().filter(|metric| metric.keyed == keyed) {
+            row(&mut page, metric)?;
+        }
+    }
+    page.push_str("\n## Label values\n\n| Metric | Label | Values |\n|---|---|---|\n");
+    for (metric, label, values) in closed_sets() {
+        writeln!(page, "| `{metric}` | `{label}` | {} |", code_list(&values))?;
+    }
+    page.push_str("\n## Buckets\n\n| Histogram | Upper bounds |\n|---|---|\n");
+    for metric in all() {
+        if let Kind::Histogram(buckets) = metric.kind {
+            let bounds: Vec<_> = buckets.iter().map(ToString::to_string).collect();
+            writeln!(page, "| `{}` | {} |", metric.name, bounds.join(" "))?;
+        }
+    }
+    Ok(page)
+}
+
+/// Metric, label and its values.
+fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 12] {
+    [
+        ("kubewarm_reconcile_duration_seconds", "outcome", values::<Reconciled>()),
+        ("kubewarm_status_writes_total", "outcome", values::<StatusWrite>()),
+        ("kubewarm_profile_info", "mode", values::<Mode>()),
+        ("kubewarm_profile_condition", "status", values::<ConditionStatus>()),
+        ("kubewarm_profile_targets", "state", values::<TargetState>()),
+        ("kubewarm_warmup_duration_seconds", "strategy", values::<Strategy>()),
+        ("kubewarm_list_duration_seconds", "outcome", values::<ListOutcome>()),
+        ("kubewarm_relists_total", "reason", values::<RelistReason>()),
+        ("kubewarm_watch_ends_total", "reason", values::<WatchEnd>()),
+        ("kubewarm_watch_events_total", "type", values::<EventKind>()),
+        ("kubewarm_watch_errors_total", "code", CODES.to_vec()),
+        ("kubewarm_decode_errors_total", "stage", values::<Stage>()),
+    ]
+}
+
+fn values<L: Label>() -> Vec<&'static str> {
+    L::ALL.iter().map(|label| label.as_label()).collect()
+}
+
+fn row(page: &mut String, metric: &Descriptor) -> fmt::Result {
+    let Descriptor { name, kind, labels, help, .. } = metric;
+    writeln!(page, "| `{name}` | {} | {} | {help} |", kind.as_str(), code_list(labels))
+}
+
+fn code_list(words: &[&str]) -> String {
+    let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    words.join(", ")
+}

@@ -1,0 +1,68 @@
+//! What a scrape and `/debug/cells` read: cells and profiles as they stand now.
+
+use crate::{
+    informer::CellReport,
+    model::{CellKey, Mode, ProfileRef},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A declared cell.
+#[derive(Clone, Debug)]
+pub struct CellSnapshot {
+    /// Which.
+    pub key: CellKey,
+    /// What its informer says.
+    pub report: Arc<CellReport>,
+    /// Objects in its table.
+    pub objects: u64,
+    /// Bytes of its table, indexes included.
+    pub bytes: u64,
+}
+
+/// How a target stands, all its cells together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TargetState {
+    /// Every cell is synced and current.
+    Synced,
+    /// Some cell has not been synced yet, and may still be.
+    Syncing,
+    /// Every cell is synced, some are not known to be current.
+    Stale,
+    /// Some cell may not be read.
+    Forbidden,
+    /// Its kind or a namespace is not there.
+    Missing,
+}
+
+/// The status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ConditionStatus {
+    /// `True`.
+    True,
+    /// `False`.
+    False,
+    /// `Unknown`.
+    Unknown,
+}
+
+/// One condition of a profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionSnapshot {
+    /// Such as `Ready`; from the closed set of the API.
+    pub condition: Arc<str>,
+    /// How it stands.
+    pub status: ConditionStatus,
+}
+
+/// A profile.
+#[derive(Clone, Debug)]
+pub struct ProfileSnapshot {
+    /// Which.
+    pub profile: ProfileRef,
+    /// Whether it watches.
+    pub mode: Mode,
+    /// Its conditions; at most 16 are exported.
+    pub conditions: Vec<ConditionSnapshot>,
+    /// How many of its targets are in which state; states left out count as none.
+    pub targets: BTreeMap<TargetState, u64>,
+}
