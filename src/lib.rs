@@ -1,6 +1,8 @@
 //! kubewarm keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
+pub mod api;
 pub mod cli;
 pub mod cluster;
 pub mod informer;
+pub mod manifests;
 pub mod metrics;
 pub mod model;

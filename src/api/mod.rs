@@ -1,0 +1,29 @@
+//! The custom resource `CacheProfile` as users write it, and as `kubectl` shows it.
+
+mod condition;
+mod profile;
+mod schema;
+mod status;
+mod target;
+
+pub use self::{
+    condition::{ConditionUpdate, set_condition},
+    profile::{CacheProfile, CacheProfileSpec, Freshness, ListStrategy, Mode, Warmup},
+    status::{
+        AccessStatus, CacheProfileStatus, CellCounts, LatencyStatus, NamespaceRules,
+        ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
+        ResolvedStatus, TargetStatus,
+    },
+    target::{
+        FieldOperator, FieldSelectorTerm, Index, LabelOperator, LabelSelector, LabelSelectorTerm,
+        ManagedFields, Projection, ProjectionType, Requirement, ResourceName, Scope, ScopeType,
+        SensitiveData, Target,
+    },
+};
+
+/// The API group of `CacheProfile`.
+pub const GROUP: &str = "kubewarm.io";
+/// Its version.
+pub const VERSION: &str = "v1alpha1";
+/// Who owns the fields that kubewarm applies.
+pub const FIELD_MANAGER: &str = "kubewarm";

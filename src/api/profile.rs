@@ -1,0 +1,186 @@
+//! `CacheProfile` and its spec; the comments on fields are what `kubectl explain` prints.
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
+#![expect(clippy::duplicated_attributes, reason = "print columns share types and priorities")]
+
+use super::{Target, schema, status::CacheProfileStatus};
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+/// What is to be kept warm, and how.
+#[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[kube(
+    group = "kubewarm.io",
+    version = "v1alpha1",
+    kind = "CacheProfile",
+    plural = "cacheprofiles",
+    namespaced,
+    doc = "A CacheProfile declares which kinds, in which namespaces, are to be warm. kubewarm lists and watches exactly those, keeps the objects in memory, and says in status how warm, how fresh and how large they are, and which permissions that takes.",
+    status = "CacheProfileStatus",
+    derive = "PartialEq",
+    shortname = "cprof",
+    category = "kubewarm",
+    selectable = ".spec.mode",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status",
+        description = "Whether every required target is warm and fresh"
+    ),
+    printcolumn(
+        name = "Warm",
+        type_ = "string",
+        json_path = ".status.warmTargets",
+        description = "Warm targets out of all"
+    ),
+    printcolumn(
+        name = "Fresh",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Fresh')].status",
+        description = "Whether what is held is known to be current"
+    ),
+    printcolumn(
+        name = "Objects",
+        type_ = "integer",
+        json_path = ".status.objects",
+        description = "Objects held for this profile"
+    ),
+    printcolumn(
+        name = "Memory",
+        type_ = "string",
+        json_path = ".status.memory",
+        description = "Memory that they take"
+    ),
+    printcolumn(
+        name = "Time-to-warm",
+        type_ = "integer",
+        json_path = ".status.timeToWarmMilliseconds",
+        description = "Milliseconds until the last required target was synced"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        description = "Why the profile is ready or not",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+pub struct CacheProfileSpec {
+    /// Whether anything is watched. `Active` (the default): lists and watches what the targets
+    /// name. `Paused`: keeps and serves what is already there, opens no watch, and says so in the
+    /// conditions; what is held grows old meanwhile.
+    #[serde(default)]
+    pub mode: Mode,
+
+    /// What is to be warm, 1 to 32 entries, each with a name of its own. Editing one target does
+    /// not disturb the others: its new state is fetched beside the old, which goes on answering
+    /// until the new is complete.
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub targets: Vec<Target>,
+
+    /// How the first state is fetched.
+    #[serde(default)]
+    #[schemars(extend("default" = {}))]
+    pub warmup: Warmup,
+
+    /// When data counts as stale.
+    #[serde(default)]
+    #[schemars(extend("default" = {}))]
+    pub freshness: Freshness,
+}
+
+/// Whether anything is watched.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
+)]
+#[schemars(inline)]
+pub enum Mode {
+    /// Lists and watches.
+    #[default]
+    Active,
+    /// Keeps and serves what is there, opens no watch.
+    Paused,
+}
+
+/// How the first state is fetched.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct Warmup {
+    /// Objective for the time until every required target is synced, in seconds, 1 to 86400; the
+    /// condition `WarmupObjectiveMet` says whether it was met. Unset (the default): no objective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub target_seconds: Option<i32>,
+
+    /// How many first lists of this profile may be under way at once, 1 to 64, default 4. The
+    /// whole process has a bound of its own. Higher values warm many small targets sooner and load
+    /// the API server more.
+    #[schemars(range(min = 1, max = 64))]
+    pub max_concurrent_lists: i32,
+
+    /// Objects a page where a list is fetched in pages, 50 to 5000, default 500.
+    #[schemars(range(min = 50, max = 5000))]
+    pub page_size: i32,
+
+    /// How a list is fetched. `Auto` (the default) picks by server version and by what has worked
+    /// before. `Whole`: one list, parsed as it arrives; the fastest, asks most of old servers.
+    /// `Streaming`: a watch that sends the state first. `Paged`: pages of `pageSize`. A way that
+    /// the server refuses gives way to the next one.
+    pub list_strategy: ListStrategy,
+
+    /// How long a streaming list may take until pages are tried instead, in seconds, 5 to 600,
+    /// default 30.
+    #[schemars(range(min = 5, max = 600))]
+    pub streaming_deadline_seconds: i32,
+}
+
+/// How a list is fetched.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
+)]
+#[schemars(inline)]
+pub enum ListStrategy {
+    /// By server version and by what has worked before.
+    #[default]
+    Auto,
+    /// One list, parsed as it arrives.
+    Whole,
+    /// A watch that sends the state first.
+    Streaming,
+    /// In pages.
+    Paged,
+}
+
+/// When data counts as stale.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct Freshness {
+    /// How old data may be, in seconds, 10 to 3600, default 120. A watch that has brought neither
+    /// an event nor a bookmark for so long is probed, and reconnected if the probe is ahead; until
+    /// that is settled the condition `Fresh` is not `True`.
+    #[schemars(range(min = 10, max = 3600))]
+    pub max_staleness_seconds: i32,
+}
+
+impl Default for Warmup {
+    fn default() -> Self {
+        Self {
+            target_seconds: None,
+            max_concurrent_lists: 4,
+            page_size: 500,
+            list_strategy: ListStrategy::Auto,
+            streaming_deadline_seconds: 30,
+        }
+    }
+}
+
+impl Default for Freshness {
+    fn default() -> Self {
+        Self { max_staleness_seconds: 120 }
+    }
+}

@@ -1,0 +1,98 @@
+//! What the derived schema gets wrong for a CRD, put right.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value};
+
+/// Makes optional properties merely optional, and lines of a description one paragraph.
+///
+/// The derive lets every optional property be `null` too. A CRD property that is not nullable is
+/// better: the API server drops a `null` before it applies the default.
+pub(super) fn for_crd(schema: &mut Schema) {
+    one_paragraph(schema.ensure_object());
+    let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
+    for property in properties.values_mut() {
+        let Value::Object(property) = property else { continue };
+        without_null(property);
+        one_paragraph(property);
+    }
+}
+
+fn without_null(property: &mut Map<String, Value>) {
+    if let Some(Value::Array(types)) = property.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            property.insert("type".to_owned(), only);
+        }
+    }
+    if let Some(Value::Array(values)) = property.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+    }
+    let Some(Value::Array(either)) = property.get_mut("anyOf") else { return };
+    either.retain(|schema| schema.get("type").is_none_or(|name| name != "null"));
+    if let [Value::Object(only)] = either.as_slice() {
+        let only = only.clone();
+        property.remove("anyOf");
+        // The property's own description wins over that of its type.
+        for (key, value) in only {
+            property.entry(key).or_insert(value);
+        }
+    }
+}
+
+fn one_paragraph(schema: &mut Map<String, Value>) {
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        let paragraphs: Vec<_> =
+            text.split("\n\n").map(|lines| lines.replace('\n', " ").trim().to_owned()).collect();
+        *text = paragraphs.join("\n\n");
+    }
+}
+
+/// The schema of a list of conditions, as in the API conventions, with bounds.
+pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "description": "One aspect of the current state.",
+            "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+            "properties": {
+                "type": {
+                    "description": "The aspect, such as `Ready`.",
+                    "type": "string",
+                    "maxLength": 316,
+                },
+                "status": {
+                    "description": "`True`, `False`, or `Unknown` while it cannot be told yet.",
+                    "type": "string",
+                    "enum": ["True", "False", "Unknown"],
+                },
+                "reason": {
+                    "description": "Why, as one word of a closed set.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 1024,
+                },
+                "message": {
+                    "description": "Why, for people: what it is about and what to do next.",
+                    "type": "string",
+                    "maxLength": 32768,
+                },
+                "observedGeneration": {
+                    "description": "The `metadata.generation` that the condition describes.",
+                    "type": "integer",
+                    "format": "int64",
+                    "minimum": 0,
+                },
+                "lastTransitionTime": {
+                    "description": "When `status` last changed.",
+                    "type": "string",
+                    "format": "date-time",
+                },
+            },
+        },
+    })
+}

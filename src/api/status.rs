@@ -1,0 +1,362 @@
+//! The status of a `CacheProfile`; the comments on fields are what `kubectl explain` prints.
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
+
+use super::schema;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What kubewarm last observed. Written by the replica that holds the lease, at most once in 10
+/// seconds unless a condition changes.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+pub struct CacheProfileStatus {
+    /// The state in the standard form. `Ready` sums up the others. `Accepted`: the spec can be
+    /// carried out. `Warm`: every required target has been listed completely. `Fresh`: what is
+    /// held is known to be current within `freshness.maxStalenessSeconds`. `WarmupObjectiveMet`:
+    /// `warmup.targetSeconds` was kept. `Stalled`: only an edit of the spec helps; the one that is
+    /// `True` when something is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+
+    /// The `metadata.generation` that this status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub observed_generation: Option<i64>,
+
+    /// Warm targets out of all, such as `2/3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub warm_targets: Option<String>,
+
+    /// Objects held for this profile. Those shared with other profiles count here too. Written at
+    /// most once a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub objects: Option<i64>,
+
+    /// Memory that they take, in steps of 1 MiB, such as `24Mi`. Memory shared with other profiles
+    /// counts here too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub memory: Option<String>,
+
+    /// Milliseconds until the last required target was synced, from the acceptance of this
+    /// generation or from the start of the process, whichever was later. Absent until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub time_to_warm_milliseconds: Option<i64>,
+
+    /// One entry for each target, in the order of the spec.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub targets: Vec<TargetStatus>,
+
+    /// The permissions that this profile needs, and manifests that grant exactly those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access: Option<AccessStatus>,
+}
+
+/// The state of one target.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+pub struct TargetStatus {
+    /// The target's name in the spec.
+    #[schemars(length(max = 63))]
+    pub name: String,
+
+    /// The state of this target: `Accepted`, `Warm` and `Fresh`, as for the profile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+
+    /// The `metadata.generation` whose cells answer now; behind the profile's own while an edited
+    /// target warms. Absent before the first sync.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub serving_generation: Option<i64>,
+
+    /// Objects held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub objects: Option<i64>,
+
+    /// Memory that they take, in steps of 1 MiB, such as `24Mi`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub memory: Option<String>,
+
+    /// The newest resource version seen; only of a target with a single cell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub resource_version: Option<String>,
+
+    /// Milliseconds until its last cell was synced, counted as for the profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub time_to_warm_milliseconds: Option<i64>,
+
+    /// What is not healthy, at most 16 entries; the condition's message says how many there are
+    /// in all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into(), "reason".into()]))]
+    pub problems: Vec<Problem>,
+
+    /// What discovery says of the kind. Absent while it is not served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<ResolvedStatus>,
+
+    /// The target's cells by state; a cell is one list-and-watch, in one namespace or across all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cells: Option<CellCounts>,
+
+    /// How long things took over the last 5 minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_milliseconds: Option<LatencyStatus>,
+
+    /// The last time that a synced cell had to list again. Absent if none had to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_relist: Option<RelistStatus>,
+
+    /// Those that process every change, the table included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observers: Option<ObserverCounts>,
+}
+
+/// Why something of a target is not healthy.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct Problem {
+    /// The namespace; empty for a watch across all of them or of a cluster-scoped kind.
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+
+    /// Why, as one word, such as `Forbidden`.
+    #[schemars(length(max = 63))]
+    pub reason: String,
+
+    /// Why, for people: the verb, the kind, the server's words and what to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub message: Option<String>,
+
+    /// When the next attempt is due. Absent while one is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_retry_time: Option<Time>,
+
+    /// The object that it is about, as `namespace/name`, where it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub object: Option<String>,
+}
+
+/// What discovery says of a kind.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+pub struct ResolvedStatus {
+    /// The version in use: the target's own, else the one that the server prefers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub version: Option<String>,
+
+    /// The kind, such as `Deployment`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub kind: Option<String>,
+
+    /// `Namespaced` if objects live in namespaces, else `Cluster`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespaced: Option<ResolvedScope>,
+
+    /// How many namespaces the scope comes to now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub namespaces: Option<i32>,
+
+    /// What the server lets be done with the kind, at most 16 verbs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 32)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub verbs: Vec<String>,
+}
+
+/// Where objects of a kind live.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum ResolvedScope {
+    /// In namespaces.
+    Namespaced,
+    /// In none.
+    Cluster,
+}
+
+/// Cells by state. Each counts once, under the first that fits, in the order `forbidden`,
+/// `missing`, `failing`, `syncing`, `stale`, `synced`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct CellCounts {
+    /// Declared cells.
+    #[schemars(range(min = 0))]
+    pub total: i32,
+    /// Listed completely and known to be current.
+    #[schemars(range(min = 0))]
+    pub synced: i32,
+    /// Waiting for their first list, or in it.
+    #[schemars(range(min = 0))]
+    pub syncing: i32,
+    /// Listed completely once, but not known to be current now.
+    #[schemars(range(min = 0))]
+    pub stale: i32,
+    /// Refused by the API server for want of permissions.
+    #[schemars(range(min = 0))]
+    pub forbidden: i32,
+    /// Of a kind or a namespace that does not exist now.
+    #[schemars(range(min = 0))]
+    pub missing: i32,
+    /// Never synced, and their last attempt failed for another reason.
+    #[schemars(range(min = 0))]
+    pub failing: i32,
+}
+
+/// How long things took, in milliseconds, over the last 5 minutes.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct LatencyStatus {
+    /// A list, or a page of one, from the request to the last byte.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list_page: Option<QuantilesStatus>,
+    /// An event, from its bytes read to processed by every observer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<QuantilesStatus>,
+}
+
+/// A distribution, in milliseconds.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct QuantilesStatus {
+    /// Half were faster.
+    #[schemars(range(min = 0))]
+    pub p50: i32,
+    /// All but one in a hundred were faster.
+    #[schemars(range(min = 0))]
+    pub p99: i32,
+}
+
+/// A list of what had been listed before.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct RelistStatus {
+    /// When it was complete.
+    pub time: Time,
+    /// Why, as one word, such as `Gone`.
+    #[schemars(length(max = 63))]
+    pub reason: String,
+    /// Objects that were found under the same name with another UID: deleted and created again
+    /// while no watch was open.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub replaced_objects: i64,
+    /// Objects that had gone while no watch was open; replaced ones are not counted.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub deleted_in_gap: i64,
+}
+
+/// Observers of a target's changes.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct ObserverCounts {
+    /// All of them.
+    #[schemars(range(min = 0))]
+    pub total: i32,
+    /// Those that have processed a complete list.
+    #[schemars(range(min = 0))]
+    pub synced: i32,
+}
+
+/// The permissions that a profile needs.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+pub struct AccessStatus {
+    /// Who needs them: the user name that kubewarm has for the API server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub subject: Option<String>,
+
+    /// What is needed, by namespace. Absent if it is more than fits: at most 128 namespaces with
+    /// 32 rules each; `kubewarm rbac` prints it then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
+    pub roles: Vec<NamespaceRules>,
+
+    /// YAML that grants it, ready for `kubectl apply -f -`: roles and their
+    /// bindings, except what `manifestsElevated` holds. Absent past 256 KiB; `kubewarm rbac`
+    /// prints it then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 262_144))]
+    pub manifests: Option<String>,
+
+    /// YAML for the grants that deserve a second look before they are applied: those on secrets.
+    /// Absent if there are none, and past 256 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 262_144))]
+    pub manifests_elevated: Option<String>,
+}
+
+/// What is needed in one namespace.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+pub struct NamespaceRules {
+    /// The namespace; empty for what is needed across the cluster.
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+
+    /// The rules, at most 32, as in a Role.
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub rules: Vec<PolicyRule>,
+}
+
+/// A rule, as in a Role.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+pub struct PolicyRule {
+    /// The API groups, at most 4; the empty one is the core group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), inner(length(max = 253)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub api_groups: Vec<String>,
+
+    /// The kinds, by their plural names, at most 32.
+    #[schemars(length(max = 32), inner(length(max = 128)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub resources: Vec<String>,
+
+    /// Only objects of these names, at most 64. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 253)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub resource_names: Vec<String>,
+
+    /// What must be allowed, at most 8 verbs.
+    #[schemars(length(max = 8), inner(length(max = 16)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub verbs: Vec<String>,
+}

@@ -1,0 +1,325 @@
+//! One entry of `spec.targets`; the comments on fields are what `kubectl explain` prints.
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
+
+use super::schema;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A kind, where to look for it, and what to keep of it.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+#[x_kube(
+    validation = Rule::new("self.resource == oldSelf.resource")
+        .message("resource of an existing target is immutable; add a target with another name"),
+    validation = Rule::new("!(self.resource.group == '' && self.resource.resource == 'secrets') || self.projection.type == 'MetadataOnly' || self.sensitiveData == 'Allow'")
+        .message("secrets are cached as metadata only unless sensitiveData is Allow"),
+    validation = Rule::new("self.projection.type != 'MetadataOnly' || !has(self.indexes) || self.indexes.all(i, !has(i.fieldPath) || i.fieldPath.startsWith('.metadata.'))")
+        .message("with MetadataOnly, index paths must start with .metadata.")
+)]
+pub struct Target {
+    /// Identifies the target within the profile, in status and in messages: a DNS label of at most
+    /// 63 characters, such as `orders`.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+
+    /// The kind, by its names in the API. Cannot be changed: remove the target and add another
+    /// with another name.
+    pub resource: ResourceName,
+
+    /// Where to look. The default is the profile's own namespace. A profile outside the operator's
+    /// namespace may name no other namespace than its own.
+    #[serde(default)]
+    pub scope: Scope,
+
+    /// Whether the profile's readiness depends on this target. `Required` (the default): it does.
+    /// `Optional`: the target never blocks `Ready`, whatever happens to it.
+    #[serde(default)]
+    pub requirement: Requirement,
+
+    /// Order of warming within the profile, 0 to 1000, default 500; higher warms first.
+    #[serde(default = "default_priority")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub priority: i32,
+
+    /// Whether the payload of secrets may be held. `Deny` (the default): a target that names
+    /// secrets must set `projection.type` to `MetadataOnly`. `Allow`: they may be held whole, in
+    /// the memory of the operator.
+    #[serde(default)]
+    pub sensitive_data: SensitiveData,
+
+    /// Only objects whose labels match; the API server filters. Unset or empty: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<LabelSelector>,
+
+    /// Only objects whose fields match every entry, 1 to 8 of them; the API server filters, and
+    /// which fields it supports depends on the kind. Unset: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["field".into(), "operator".into(), "value".into()]))]
+    pub field_selectors: Vec<FieldSelectorTerm>,
+
+    /// Which part of each object is kept.
+    #[serde(default)]
+    pub projection: Projection,
+
+    /// Lookups by a field or label that are to be fast, 1 to 16, each with a name of its own.
+    /// Labels are always indexed, so an entry with `labelKey` only gives such a lookup a name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub indexes: Vec<Index>,
+}
+
+/// A kind, by its names in the API.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct ResourceName {
+    /// The API group, such as `apps`; empty (the default) is the core group.
+    #[serde(default)]
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub group: String,
+
+    /// The API version, such as `v1`. Unset (the default): the one that the server prefers, also
+    /// when that changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub version: Option<String>,
+
+    /// The plural name in lower case, such as `deployments`, as `kubectl api-resources` lists it.
+    /// The kind need not exist yet: the target warms by itself once it does.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub resource: String,
+}
+
+/// Where to look.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+#[x_kube(
+    validation = Rule::new("(self.type == 'Namespaces') == has(self.namespaces)")
+        .message("namespaces is required for, and only for, type Namespaces"),
+    validation = Rule::new("(self.type == 'NamespaceSelector') == has(self.namespaceSelector)")
+        .message("namespaceSelector is required for, and only for, type NamespaceSelector")
+)]
+pub struct Scope {
+    /// `OwnNamespace`: the profile's namespace. `Namespaces`: those that `namespaces` lists.
+    /// `NamespaceSelector`: those whose labels match `namespaceSelector`, as they come and go.
+    /// `AllNamespaces`: every namespace, by one watch across the cluster. `Cluster`: for kinds
+    /// that live in no namespace, such as `nodes`.
+    #[serde(rename = "type")]
+    pub type_: ScopeType,
+
+    /// The namespaces, 1 to 64 names; for type `Namespaces` only. Each is watched on its own and
+    /// needs permissions there only. One that does not exist is reported and waited for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(min = 1, max = 64),
+        inner(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub namespaces: Vec<String>,
+
+    /// Which namespaces, by their labels; for type `NamespaceSelector` only. Empty: all, each
+    /// watched on its own. A selector that matches nothing is warm with nothing in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+}
+
+/// Where to look.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum ScopeType {
+    /// The profile's namespace.
+    #[default]
+    OwnNamespace,
+    /// Listed namespaces.
+    Namespaces,
+    /// Namespaces by label.
+    NamespaceSelector,
+    /// Every namespace.
+    AllNamespaces,
+    /// For kinds that live in no namespace.
+    Cluster,
+}
+
+/// Whether `Ready` depends on a target.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum Requirement {
+    /// It does.
+    #[default]
+    Required,
+    /// It does not.
+    Optional,
+}
+
+/// Whether the payload of secrets may be held.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum SensitiveData {
+    /// Metadata only.
+    #[default]
+    Deny,
+    /// Whole.
+    Allow,
+}
+
+/// Labels to match; all of `matchLabels` and `matchExpressions`.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd, extend("x-kubernetes-map-type" = "atomic"))]
+pub struct LabelSelector {
+    /// Labels and the value that each must have, at most 16.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend(
+        "maxProperties" = 16,
+        "additionalProperties" = { "type": "string", "maxLength": 63 }
+    ))]
+    pub match_labels: BTreeMap<String, String>,
+
+    /// Requirements on labels, at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub match_expressions: Vec<LabelSelectorTerm>,
+}
+
+/// A requirement on one label.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+pub struct LabelSelectorTerm {
+    /// The label's key: `[prefix/]name`, at most 317 characters.
+    #[schemars(length(min = 1, max = 317))]
+    pub key: String,
+
+    /// `In`: its value is one of `values`. `NotIn`: it is none of them, or the label is absent.
+    /// `Exists`: the label is there. `DoesNotExist`: it is not.
+    pub operator: LabelOperator,
+
+    /// The values, at most 32; required for `In` and `NotIn`, not allowed otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(max = 63)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub values: Vec<String>,
+}
+
+/// What a requirement asks of a label.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum LabelOperator {
+    /// One of the values.
+    In,
+    /// None of the values, or absent.
+    NotIn,
+    /// There.
+    Exists,
+    /// Absent.
+    DoesNotExist,
+}
+
+/// A requirement on one field.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct FieldSelectorTerm {
+    /// The field, such as `status.phase` or `spec.nodeName`, at most 128 characters.
+    #[schemars(length(min = 1, max = 128))]
+    pub field: String,
+
+    /// The value to compare with, at most 253 characters; may be empty.
+    #[schemars(length(max = 253))]
+    pub value: String,
+
+    /// `Equals` (the default): the field has the value. `NotEquals`: it has another.
+    #[serde(default)]
+    pub operator: FieldOperator,
+}
+
+/// How a field is compared.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum FieldOperator {
+    /// The field has the value.
+    #[default]
+    Equals,
+    /// It has another.
+    NotEquals,
+}
+
+/// Which part of each object is kept.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct Projection {
+    /// `Full` (the default): the whole object. `MetadataOnly`: `metadata` only, and no more is
+    /// asked of the API server; a fraction of the memory and of the traffic.
+    #[serde(rename = "type")]
+    pub type_: ProjectionType,
+
+    /// `Drop` (the default): `metadata.managedFields` is cut out before storing; often a third of
+    /// an object. `Keep`: it is stored.
+    pub managed_fields: ManagedFields,
+}
+
+/// Which part of each object is kept.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum ProjectionType {
+    /// The whole object.
+    #[default]
+    Full,
+    /// `metadata` only.
+    MetadataOnly,
+}
+
+/// Whether `metadata.managedFields` is stored.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum ManagedFields {
+    /// Cut out before storing.
+    #[default]
+    Drop,
+    /// Stored.
+    Keep,
+}
+
+/// A lookup that is to be fast; exactly one of `fieldPath` and `labelKey` is set.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::for_crd)]
+#[x_kube(
+    validation = Rule::new("has(self.fieldPath) != has(self.labelKey)")
+        .message("exactly one of fieldPath or labelKey must be set")
+)]
+pub struct Index {
+    /// Identifies the index within the target: a DNS label of at most 63 characters.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+
+    /// The field to index, as a path from the root of the object, 2 to 128 characters, such as
+    /// `.spec.nodeName`; `[*]` stands for every element of a list, as in
+    /// `.spec.containers[*].image`. With `MetadataOnly` it must start with `.metadata.`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 2, max = 128),
+        regex(pattern = r"^(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)+$")
+    )]
+    pub field_path: Option<String>,
+
+    /// The label to index: `[prefix/]name`, at most 317 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub label_key: Option<String>,
+}
+
+fn default_priority() -> i32 {
+    500
+}
