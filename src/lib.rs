@@ -6,3 +6,4 @@ pub mod informer;
 pub mod manifests;
 pub mod metrics;
 pub mod model;
+pub mod status;
