@@ -23,7 +23,7 @@ pub struct Cli {
 pub enum Command {
     /// Run the operator.
     Run(RunArgs),
-    /// Print the `CustomResourceDefinition` that belongs to this binary.
+    /// Print the CRD that belongs to this binary.
     Crd,
     /// Print the Roles and bindings that profiles in a file need. Asks no cluster.
     Rbac(RbacArgs),
@@ -67,7 +67,7 @@ pub struct RunArgs {
     pub connection: ConnectionArgs,
 
     /// Where the lease lives, and whose profiles may name other namespaces than their own
-    /// [default: the namespace of the `ServiceAccount`, else kubewarm-system].
+    /// [default: the namespace of the ServiceAccount, else kubewarm-system].
     #[arg(long, env = "KUBEWARM_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
     pub operator_namespace: Option<String>,
 
@@ -98,7 +98,7 @@ pub struct RunArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct ConnectionArgs {
-    /// Path of a kubeconfig [default: the in-cluster files, else ~/.kube/config; `KUBECONFIG` counts
+    /// Path of a kubeconfig [default: the in-cluster files, else ~/.kube/config; KUBECONFIG counts
     /// before both].
     #[arg(long, env = "KUBEWARM_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -144,12 +144,13 @@ pub enum LogFormat {
 /// Arguments of `rbac`.
 #[derive(Debug, Args)]
 pub struct RbacArgs {
-    /// A file of `CacheProfiles`; `-` reads standard input. Other kinds in it are skipped.
+    /// A file with one CacheProfile or more, YAML or JSON; - reads standard input. Other kinds in
+    /// it are skipped.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub file: PathBuf,
 
     /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
-    /// group:NAME [default: the `ServiceAccount` kubewarm in the operator's namespace].
+    /// group:NAME [default: the ServiceAccount kubewarm in the operator's namespace].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 

@@ -1,9 +1,10 @@
 //! kubewarm keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
 pub mod api;
+pub mod app;
 pub mod cli;
+pub mod client;
 pub mod cluster;
 pub mod informer;
 pub mod manifests;
 pub mod metrics;
 pub mod model;
-pub mod status;

@@ -1,2 +1,23 @@
-//! kubewarm.
-fn main() {}
+//! Parse, execute, print the error chain, exit code.
+
+use kubewarm::{app, cli::Cli, client};
+use std::{error::Error, iter::successors, process::ExitCode};
+
+/// "Failed", for every command: 1 means "not ready".
+const FAILED: u8 = 2;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    app::execute(Cli::from_env()).await.unwrap_or_else(|error| {
+        report(&error);
+        ExitCode::from(FAILED)
+    })
+}
+
+#[expect(clippy::print_stderr, reason = "the log subscriber may not be installed yet")]
+fn report(error: &dyn Error) {
+    eprintln!("error: {}", client::escape(&error.to_string()));
+    for cause in successors(error.source(), |&cause| cause.source()) {
+        eprintln!("  caused by: {}", client::escape(&cause.to_string()));
+    }
+}

@@ -1,0 +1,126 @@
+//! Profiles as the API server would have them, for tests of this layer.
+
+use crate::api::CacheProfile;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// The clock of the tests.
+pub(super) fn now() -> Timestamp {
+    "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({
+        "type": type_, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-03-01T11:59:00Z", "observedGeneration": 2,
+    })
+}
+
+fn profile(name: &str, status: &Value) -> CacheProfile {
+    serde_json::from_value(json!({
+        "apiVersion": "kubewarm.io/v1alpha1",
+        "kind": "CacheProfile",
+        "metadata": { "namespace": "shop", "name": name, "generation": 2, "uid": "u-1" },
+        "spec": {
+            "targets": [{ "name": "pods", "resource": { "resource": "pods" } }],
+            "warmup": { "targetSeconds": 10 },
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn warm_pods() -> Value {
+    json!({
+        "name": "pods",
+        "conditions": [
+            condition("Accepted", "True", "Resolved", ""),
+            condition("Warm", "True", "Synced", ""),
+            condition("Fresh", "True", "WatchesCurrent", ""),
+        ],
+        "cells": { "total": 12, "synced": 12 },
+        "objects": 50_000, "memory": "24Mi", "servingGeneration": 2,
+        "timeToWarmMilliseconds": 2480,
+        "lastRelist": {
+            "time": "2026-03-01T11:59:48Z", "reason": "Gone",
+            "replacedObjects": 3, "deletedInGap": 2,
+        },
+    })
+}
+
+/// Everything is well.
+pub(super) fn ready() -> CacheProfile {
+    profile(
+        "checkout",
+        &json!({
+            "observedGeneration": 2,
+            "conditions": [
+                condition("Ready", "True", "Ready", "1 target is warm and fresh"),
+                condition("Fresh", "True", "WatchesCurrent", ""),
+                condition("WarmupObjectiveMet", "True", "MetObjective", ""),
+            ],
+            "warmTargets": "1/1", "objects": 50_000, "memory": "24Mi",
+            "timeToWarmMilliseconds": 2480,
+            "targets": [warm_pods()],
+        }),
+    )
+}
+
+/// One target is warm, one is on its way with a forbidden namespace, one kind is unknown.
+pub(super) fn warming() -> CacheProfile {
+    profile(
+        "orders",
+        &json!({
+            "observedGeneration": 2,
+            "conditions": [
+                condition("Ready", "False", "TargetsNotWarm", "1 of 3 targets are warm"),
+                condition("Fresh", "Unknown", "NotWarm", ""),
+            ],
+            "warmTargets": "1/3", "objects": 50_345, "memory": "25Mi",
+            "targets": [
+                warm_pods(),
+                {
+                    "name": "deployments",
+                    "conditions": [
+                        condition("Accepted", "True", "Resolved", ""),
+                        condition("Warm", "False", "Syncing", "2 of 4 cells are synced"),
+                    ],
+                    "cells": { "total": 4, "synced": 1, "stale": 1, "forbidden": 1, "syncing": 1 },
+                    "objects": 345, "memory": "1Mi", "servingGeneration": 1,
+                    "problems": [{
+                        "namespace": "shop", "reason": "Forbidden",
+                        "message": "cannot watch deployments.apps in namespace shop",
+                        "nextRetryTime": "2026-03-01T12:00:12Z",
+                    }],
+                },
+                {
+                    "name": "widgets",
+                    "conditions": [condition(
+                        "Accepted", "False", "UnknownResource",
+                        "widgets.example.com is not served by this cluster",
+                    )],
+                    "cells": { "total": 0 },
+                },
+            ],
+        }),
+    )
+}
+
+/// Only an edit helps; the message tries to steer the terminal.
+pub(super) fn stalled() -> CacheProfile {
+    profile(
+        "broken",
+        &json!({
+            "observedGeneration": 2,
+            "conditions": [
+                condition("Ready", "False", "InvalidSpec", "targets[0]: \u{1b}[2Jbad"),
+                condition("Stalled", "True", "InvalidSpec", "targets[0]: \u{1b}[2Jbad"),
+            ],
+        }),
+    )
+}
+
+/// Nobody has looked at it.
+pub(super) fn untouched() -> CacheProfile {
+    profile("new", &Value::Null)
+}

@@ -1,0 +1,142 @@
+//! Text of the cluster made safe for a terminal, and quantities made readable.
+
+use jiff::Timestamp;
+use std::{borrow::Cow, fmt::Write as _, time::Duration};
+
+/// `text` with everything that could steer a terminal, or hide in a line, written visibly, as
+/// `\u{1b}`: control characters, line and paragraph separators, direction marks and characters
+/// without width. Names and messages of a cluster are other people's text.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(kubewarm::client::escape("a\u{1b}[2Jb"), r"a\u{1b}[2Jb");
+/// ```
+#[must_use]
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) {
+            safe.extend(c.escape_unicode());
+        } else {
+            safe.push(c);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// Whether [`escape`] writes `c` in another form.
+pub(super) fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// `12345` as `12,345`.
+pub(super) fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3 + 1);
+    if number < 0 {
+        text.push('-');
+    }
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A length of time with the precision a person cares about: `340 ms`, `2.4 s`, `3 min 5 s`,
+/// `2 h 4 min`.
+pub(super) fn length(length: Duration) -> String {
+    let (millis, seconds) = (length.as_millis(), length.as_secs());
+    match seconds {
+        0 => format!("{millis} ms"),
+        1..=9 => format!("{seconds}.{} s", millis % 1000 / 100),
+        10..=59 => format!("{seconds} s"),
+        60..=3599 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// From one time to the other; zero if that is backwards.
+pub(super) fn span(from: Timestamp, to: Timestamp) -> Duration {
+    to.duration_since(from).try_into().unwrap_or_default()
+}
+
+/// One `key=value` of a line that programs read too; quoted where a space or a quote is in it.
+pub(super) fn field(line: &mut String, key: &str, value: &str) {
+    if !line.is_empty() {
+        line.push(' ');
+    }
+    let value = escape(value);
+    let plain = !value.is_empty() && !value.contains([' ', '"', '=']);
+    let written = if plain {
+        write!(line, "{key}={value}")
+    } else {
+        write!(line, "{key}=\"{}\"", value.replace('"', "\\\""))
+    };
+    debug_assert!(written.is_ok(), "writing to a String does not fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_steer_a_terminal_is_written_visibly() {
+        for (text, safe) in [
+            ("plain, ünïcode 日本", "plain, ünïcode 日本"),
+            ("\u{1b}]0;title\u{7}", r"\u{1b}]0;title\u{7}"),
+            ("two\nlines\r\t", r"two\u{a}lines\u{d}\u{9}"),
+            ("\u{9b}31m\u{7f}", r"\u{9b}31m\u{7f}"),
+            ("a\u{202e}b\u{200b}c\u{2028}", r"a\u{202e}b\u{200b}c\u{2028}"),
+        ] {
+            assert_eq!(escape(text), safe);
+        }
+    }
+
+    #[test]
+    fn numbers_are_grouped_in_thousands() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (-12_345, "-12,345"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn lengths_have_the_precision_a_person_cares_about() {
+        for (millis, text) in [
+            (0, "0 ms"),
+            (340, "340 ms"),
+            (2_480, "2.4 s"),
+            (59_999, "59 s"),
+            (185_000, "3 min 5 s"),
+            (7_440_000, "2 h 4 min"),
+        ] {
+            assert_eq!(length(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn values_with_spaces_are_quoted() {
+        let mut line = String::new();
+        field(&mut line, "a", "b");
+        field(&mut line, "c", "say \"no\"\n");
+        field(&mut line, "d", "");
+        assert_eq!(line, r#"a=b c="say \"no\"\u{a}" d="""#);
+    }
+}
