@@ -8,3 +8,4 @@ pub mod informer;
 pub mod manifests;
 pub mod metrics;
 pub mod model;
+pub mod telemetry;
