@@ -8,4 +8,5 @@ pub mod informer;
 pub mod manifests;
 pub mod metrics;
 pub mod model;
+pub mod server;
 pub mod telemetry;

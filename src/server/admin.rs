@@ -1,0 +1,275 @@
+//! `/livez`, `/readyz`, `/metrics` and `/debug`.
+
+use super::{
+    debug,
+    readiness::{Gate, Readiness},
+};
+use crate::{
+    metrics::{CellSnapshot, Metrics},
+    model::CellKey,
+};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{StatusCode, header::ContentType},
+    web,
+};
+use futures::stream;
+use jiff::Timestamp;
+use std::{convert::Infallible, fmt, fmt::Write as _, sync::Arc};
+
+/// The largest request body, in bytes: a log filter.
+pub(super) const MAX_BODY: usize = 4 * 1024;
+
+/// What Prometheus expects of its text format.
+const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Puts another log filter in force, or says what is wrong with it.
+pub type SetLogFilter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// What is answered from. The functions are called for each request and must not block.
+pub struct Admin {
+    /// For `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// What the informers of the declared cells say.
+    pub cells: Box<dyn Fn() -> Vec<CellSnapshot> + Send + Sync>,
+    /// The cells of all profiles; `None` before the profiles have been listed and resolved.
+    pub declared: Box<dyn Fn() -> Option<Vec<CellKey>> + Send + Sync>,
+    /// Shared with whoever begins the shutdown.
+    pub gate: Arc<Gate>,
+    /// For `PUT /debug/log-level`.
+    pub set_log_filter: SetLogFilter,
+    /// The clock.
+    pub now: fn() -> Timestamp,
+}
+
+/// All routes of the admin address.
+pub(super) fn routes(app: &mut web::ServiceConfig) {
+    app.service(web::resource("/livez").get(livez))
+        .service(web::resource("/readyz").get(readyz))
+        .service(web::resource("/metrics").get(metrics))
+        .service(web::resource("/debug/cells").get(cells))
+        .service(web::resource("/debug/log-level").put(log_level))
+        .service(web::resource("/debug{rest:.*}").to(elsewhere));
+}
+
+/// About the process, so it asks nobody: an outage of the API server must not throw away a cache.
+async fn livez() -> HttpResponse {
+    text(StatusCode::OK, "ok\n")
+}
+
+async fn readyz(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
+    let declared = (admin.declared)();
+    let readiness = admin.gate.look(declared.as_deref(), &(admin.cells)(), (admin.now)());
+    let code = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if !is_verbose(request.query_string()) {
+        return text(code, format!("{readiness}\n"));
+    }
+    let names = if is_local(&request) { Names::Shown } else { Names::Hidden };
+    text(code, in_full(&readiness, names))
+}
+
+async fn metrics(admin: web::Data<Admin>) -> HttpResponse {
+    match admin.metrics.render() {
+        Ok(exposition) => HttpResponse::Ok().content_type(EXPOSITION).body(exposition),
+        Err(error) => {
+            tracing::error!(%error, "metrics not rendered");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "metrics not rendered; see the log\n")
+        }
+    }
+}
+
+async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
+    if !is_local(&request) {
+        return forbidden();
+    }
+    let pieces = debug::cells((admin.cells)()).map(Ok::<_, Infallible>);
+    HttpResponse::Ok().content_type(ContentType::json()).streaming(stream::iter(pieces))
+}
+
+async fn log_level(
+    request: HttpRequest,
+    admin: web::Data<Admin>,
+    body: web::Bytes,
+) -> HttpResponse {
+    if !is_local(&request) {
+        return forbidden();
+    }
+    let Ok(filter) = std::str::from_utf8(&body).map(str::trim) else {
+        return text(StatusCode::BAD_REQUEST, "the log filter is not UTF-8\n");
+    };
+    match (admin.set_log_filter)(filter) {
+        Ok(()) => {
+            tracing::info!(filter, "log filter changed");
+            text(StatusCode::OK, "ok\n")
+        }
+        Err(problem) => text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    }
+}
+
+/// The rest of `/debug`: others do not even learn what is not there.
+async fn elsewhere(request: HttpRequest) -> HttpResponse {
+    if !is_local(&request) {
+        return forbidden();
+    }
+    text(StatusCode::NOT_FOUND, "there are GET /debug/cells and PUT /debug/log-level\n")
+}
+
+/// Whether names of cells may be told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    Shown,
+    Hidden,
+}
+
+fn in_full(readiness: &Readiness, names: Names) -> String {
+    let mark = |good| if good { "[+]" } else { "[-]" };
+    let Readiness { listed, declared, synced, refused, failing_long, pending, .. } = readiness;
+    let mut page = format!(
+        "{} profiles listed\n\
+         {} cells: {declared} declared, {synced} synced, {refused} refused, \
+         {failing_long} failing for 60 s, {pending} pending\n",
+        mark(*listed),
+        mark(*pending == 0),
+    );
+    // A String takes everything, so that the results below say nothing.
+    if names == Names::Shown {
+        for cell in &readiness.pending_cells {
+            let _written = writeln!(page, "    {cell}");
+        }
+        let unnamed = pending.saturating_sub(readiness.pending_cells.len());
+        if unnamed > 0 {
+            let _written = writeln!(page, "    and {unnamed} more: see /debug/cells");
+        }
+    }
+    let _written = writeln!(page, "{readiness}");
+    page
+}
+
+/// `?verbose`, also as `?verbose=true` or among others.
+fn is_verbose(query: &str) -> bool {
+    query.split('&').any(|part| part.split('=').next() == Some("verbose"))
+}
+
+/// Whether the peer is on this host. A port-forward is, and is gated by RBAC.
+fn is_local(request: &HttpRequest) -> bool {
+    request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback())
+}
+
+fn forbidden() -> HttpResponse {
+    text(StatusCode::FORBIDDEN, "only for a loopback peer; use kubectl port-forward to the pod\n")
+}
+
+fn text(code: StatusCode, body: impl Into<String>) -> HttpResponse {
+    HttpResponse::build(code).content_type(ContentType::plaintext()).body(body.into())
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin").field("gate", &self.gate).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        metrics::BuildInfo,
+        server::sample::{at, key, listing, snapshot, synced},
+    };
+    use actix_web::{App, test};
+
+    fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
+        Arc::new(Admin {
+            metrics: Arc::new(Metrics::new(&BuildInfo::current()).unwrap()),
+            cells: Box::new(|| {
+                vec![snapshot(key("pods", "a"), synced()), snapshot(key("pods", "b"), listing())]
+            }),
+            declared: Box::new(move || declared.clone()),
+            gate: Arc::default(),
+            set_log_filter: Box::new(|filter| {
+                if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
+            }),
+            now: || at(1_000),
+        })
+    }
+
+    async fn ask(
+        admin: &Arc<Admin>,
+        peer: &str,
+        request: test::TestRequest,
+    ) -> (StatusCode, String) {
+        let app = App::new()
+            .app_data(web::Data::from(Arc::clone(admin)))
+            .app_data(web::PayloadConfig::new(MAX_BODY))
+            .configure(routes);
+        let app = test::init_service(app).await;
+        let request = request.peer_addr(peer.parse().unwrap()).to_request();
+        let response = test::call_service(&app, request).await;
+        let code = response.status();
+        let body = test::read_body(response).await;
+        (code, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn get(path: &str) -> test::TestRequest {
+        test::TestRequest::get().uri(path)
+    }
+
+    const LOCAL: [&str; 3] = ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"];
+    const REMOTE: [&str; 3] = ["10.0.0.7:9", "[fd00::1]:9", "[::ffff:10.0.0.7]:9"];
+
+    #[actix_web::test]
+    async fn liveness_and_metrics_answer_everybody() {
+        let admin = admin(None);
+        for peer in LOCAL.iter().chain(&REMOTE) {
+            assert_eq!(ask(&admin, peer, get("/livez")).await, (StatusCode::OK, "ok\n".into()));
+            let (code, body) = ask(&admin, peer, get("/metrics")).await;
+            assert_eq!(code, StatusCode::OK);
+            assert!(body.contains("kubewarm_build_info{"), "{body}");
+        }
+    }
+
+    #[actix_web::test]
+    async fn only_a_loopback_peer_looks_inside() {
+        let admin = admin(None);
+        let put = || test::TestRequest::put().uri("/debug/log-level").set_payload("debug\n");
+        for peer in LOCAL {
+            let (code, body) = ask(&admin, peer, get("/debug/cells")).await;
+            assert_eq!(code, StatusCode::OK);
+            assert!(body.contains(r#""namespace":"b""#), "{body}");
+            assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::OK);
+            assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::NOT_FOUND);
+        }
+        for peer in REMOTE {
+            assert_eq!(ask(&admin, peer, get("/debug/cells")).await.0, StatusCode::FORBIDDEN);
+            assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::FORBIDDEN);
+            assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::FORBIDDEN);
+        }
+    }
+
+    #[actix_web::test]
+    async fn readiness_names_the_missing_cells_to_a_loopback_peer_only() {
+        let admin = admin(Some(vec![key("pods", "a"), key("pods", "b")]));
+        let (code, body) = ask(&admin, "127.0.0.1:9", get("/readyz?verbose")).await;
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            body,
+            "[+] profiles listed\n\
+             [-] cells: 2 declared, 1 synced, 0 refused, 0 failing for 60 s, 1 pending\n    \
+             pods.v1 in namespace b: Listing\n\
+             not ready: 1 of 2 cells pending\n"
+        );
+        let (code, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose=1")).await;
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(body.contains("1 pending") && !body.contains("namespace b"), "{body}");
+    }
+
+    #[actix_web::test]
+    async fn a_wrong_or_long_log_filter_is_refused() {
+        let admin = admin(None);
+        let put = |body: String| test::TestRequest::put().uri("/debug/log-level").set_payload(body);
+        let (code, body) = ask(&admin, "[::1]:9", put("loud".into())).await;
+        assert_eq!((code, body.as_str()), (StatusCode::BAD_REQUEST, "no filter: loud\n"));
+        let (code, _) = ask(&admin, "[::1]:9", put("x".repeat(MAX_BODY + 1))).await;
+        assert_eq!(code, StatusCode::PAYLOAD_TOO_LARGE);
+    }
+}

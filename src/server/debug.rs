@@ -1,0 +1,290 @@
+//! `/debug/cells`: every cell as JSON, piece by piece, so that thousands need no large buffer.
+
+use crate::{
+    informer::{CellReport, Phase, Quantiles, RelistReason, Strategy, Verb},
+    metrics::CellSnapshot,
+    model::{Extent, ManagedFields, Projection, SensitiveData},
+};
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// Cells written at a time; one takes about 1 KiB.
+const CELLS_A_PIECE: usize = 32;
+
+/// `{"cells":[…]}` in pieces of some 32 KiB.
+pub(super) fn cells(cells: Vec<CellSnapshot>) -> impl Iterator<Item = Bytes> {
+    let mut rest = cells.into_iter();
+    // What stands before the next cell; the brackets are written with the first and the last.
+    let mut before = "{\"cells\":[\n";
+    let mut ended = false;
+    std::iter::from_fn(move || {
+        if ended {
+            return None;
+        }
+        let mut piece = Vec::new();
+        for cell in rest.by_ref().take(CELLS_A_PIECE) {
+            piece.extend_from_slice(before.as_bytes());
+            before = ",\n";
+            // A view has only strings, numbers and lists of them: it always serializes.
+            if serde_json::to_writer(&mut piece, &View::of(&cell)).is_err() {
+                piece.extend_from_slice(b"null");
+            }
+        }
+        if rest.len() == 0 {
+            ended = true;
+            if before != ",\n" {
+                piece.extend_from_slice(before.as_bytes());
+            }
+            piece.extend_from_slice(b"\n]}\n");
+        }
+        Some(piece.into())
+    })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View<'a> {
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    scope: &'static str,
+    namespace: Option<&'a str>,
+    label_selector: String,
+    field_selector: String,
+    projection: &'static str,
+    managed_fields: &'static str,
+    sensitive_data: &'static str,
+    state: &'static str,
+    since: Timestamp,
+    resource_version: Option<String>,
+    objects: u64,
+    bytes: u64,
+    last_error: Option<LastError<'a>>,
+    next_retry: Option<Timestamp>,
+    warmed: Option<WarmedView>,
+    synced_time: Option<Timestamp>,
+    last_event_time: Option<Timestamp>,
+    last_bookmark_time: Option<Timestamp>,
+    last_progress_time: Option<Timestamp>,
+    listed: u64,
+    expected: Option<u64>,
+    last_relist: Option<RelistView>,
+    undecodable: Vec<UndecodableView<'a>>,
+    list_latency_seconds: Option<QuantilesView>,
+    event_latency_seconds: Option<QuantilesView>,
+    observers: u32,
+}
+
+#[derive(Serialize)]
+struct LastError<'a> {
+    reason: &'static str,
+    verb: &'static str,
+    message: &'a str,
+    time: Timestamp,
+    since: Timestamp,
+    attempts: u32,
+}
+
+#[derive(Serialize)]
+struct WarmedView {
+    started: Timestamp,
+    synced: Timestamp,
+    seconds: f64,
+    strategy: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RelistView {
+    time: Timestamp,
+    reason: &'static str,
+    replaced_objects: u64,
+    deleted_in_gap: u64,
+}
+
+#[derive(Serialize)]
+struct UndecodableView<'a> {
+    object: &'a str,
+    problem: &'a str,
+    time: Timestamp,
+}
+
+#[derive(Serialize)]
+struct QuantilesView {
+    p50: f64,
+    p99: f64,
+}
+
+impl<'a> View<'a> {
+    fn of(cell: &'a CellSnapshot) -> Self {
+        let CellSnapshot { key, report, objects, bytes } = cell;
+        let report: &CellReport = report;
+        let fault = report.fault.as_ref();
+        let undecodable = report.undecodable.iter().map(|it| UndecodableView {
+            object: &it.object,
+            problem: &it.problem,
+            time: it.at,
+        });
+        Self {
+            group: key.resource.group(),
+            version: key.resource.version(),
+            resource: key.resource.resource(),
+            scope: scope(&key.extent),
+            namespace: key.extent.namespace(),
+            label_selector: key.labels.to_string(),
+            field_selector: key.fields.to_string(),
+            projection: match key.projection {
+                Projection::Full(_) => "Full",
+                Projection::MetadataOnly(_) => "MetadataOnly",
+            },
+            managed_fields: match key.projection.managed_fields() {
+                ManagedFields::Drop => "Drop",
+                ManagedFields::Keep => "Keep",
+            },
+            sensitive_data: match key.sensitive_data {
+                SensitiveData::Deny => "Deny",
+                SensitiveData::Allow => "Allow",
+            },
+            state: phase(report.phase),
+            since: report.since,
+            resource_version: report.version.as_ref().map(ToString::to_string),
+            objects: *objects,
+            bytes: *bytes,
+            last_error: fault.map(|fault| LastError {
+                reason: fault.reason.as_str(),
+                verb: match fault.verb {
+                    Verb::List => "list",
+                    Verb::Watch => "watch",
+                },
+                message: &fault.message,
+                time: fault.at,
+                since: fault.since,
+                attempts: fault.attempts,
+            }),
+            next_retry: fault.and_then(|fault| fault.next_retry),
+            warmed: report.warmed.map(|warmed| WarmedView {
+                started: warmed.started,
+                synced: warmed.synced,
+                seconds: warmed.took.as_secs_f64(),
+                strategy: strategy(warmed.strategy),
+            }),
+            synced_time: report.synced_at,
+            last_event_time: report.event_time,
+            last_bookmark_time: report.bookmark_time,
+            last_progress_time: report.current_time,
+            listed: report.listed,
+            expected: report.expected,
+            last_relist: report.last_relist.map(|relist| RelistView {
+                time: relist.at,
+                reason: relist_reason(relist.reason),
+                replaced_objects: relist.replaced,
+                deleted_in_gap: relist.deleted_in_gap,
+            }),
+            undecodable: undecodable.collect(),
+            list_latency_seconds: report.list_latency.map(QuantilesView::from),
+            event_latency_seconds: report.event_latency.map(QuantilesView::from),
+            observers: report.observers,
+        }
+    }
+}
+
+impl From<Quantiles> for QuantilesView {
+    fn from(of: Quantiles) -> Self {
+        Self { p50: of.p50.as_secs_f64(), p99: of.p99.as_secs_f64() }
+    }
+}
+
+const fn scope(extent: &Extent) -> &'static str {
+    match extent {
+        Extent::Namespace(_) => "Namespace",
+        Extent::AllNamespaces => "AllNamespaces",
+        Extent::Cluster => "Cluster",
+    }
+}
+
+const fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Queued => "Queued",
+        Phase::Listing => "Listing",
+        Phase::Watching => "Watching",
+        Phase::Silent => "Silent",
+        Phase::Reconnecting => "Reconnecting",
+        Phase::Relisting => "Relisting",
+        Phase::Failing => "Failing",
+        Phase::Paused => "Paused",
+    }
+}
+
+const fn strategy(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::Whole => "Whole",
+        Strategy::Streaming => "Streaming",
+        Strategy::Paged => "Paged",
+    }
+}
+
+const fn relist_reason(reason: RelistReason) -> &'static str {
+    match reason {
+        RelistReason::Gone => "Gone",
+        RelistReason::Decode => "Decode",
+        RelistReason::Rollback => "Rollback",
+        RelistReason::ClosedAtOnce => "ClosedAtOnce",
+        RelistReason::Redefined => "Redefined",
+        RelistReason::Recreated => "Recreated",
+        RelistReason::Disordered => "Disordered",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        informer::Undecodable,
+        model::Reason,
+        server::sample::{at, failing, key, snapshot, synced},
+    };
+    use std::sync::Arc;
+
+    fn json(snapshots: Vec<CellSnapshot>) -> serde_json::Value {
+        let pieces: Vec<u8> = cells(snapshots).flat_map(|piece| piece.to_vec()).collect();
+        serde_json::from_slice(&pieces).unwrap()
+    }
+
+    #[test]
+    fn any_number_of_cells_is_one_json_document() {
+        for count in [0, 1, CELLS_A_PIECE, CELLS_A_PIECE + 1, 3 * CELLS_A_PIECE] {
+            let many = (0..count).map(|_| snapshot(key("pods", "a"), synced())).collect();
+            assert_eq!(json(many)["cells"].as_array().unwrap().len(), count);
+        }
+    }
+
+    #[test]
+    fn a_cell_says_what_it_is_and_why_it_fails() {
+        let undecodable =
+            Undecodable { object: "a/bad".into(), problem: "no uid".into(), at: at(950) };
+        let report =
+            CellReport { undecodable: Arc::from([undecodable]), ..failing(Reason::Forbidden, 940) };
+        let cell = &json(vec![snapshot(key("pods", "a"), report)])["cells"][0];
+        let expected = serde_json::json!({
+            "group": "", "version": "v1", "resource": "pods",
+            "scope": "Namespace", "namespace": "a",
+            "labelSelector": "", "fieldSelector": "",
+            "projection": "Full", "managedFields": "Drop", "sensitiveData": "Deny",
+            "state": "Failing", "since": "1970-01-01T00:15:00Z",
+            "resourceVersion": null, "objects": 3, "bytes": 4096,
+            "lastError": {
+                "reason": "Forbidden", "verb": "list", "message": "no \"list\" for you",
+                "time": "1970-01-01T00:16:39Z", "since": "1970-01-01T00:15:40Z", "attempts": 3,
+            },
+            "nextRetry": "1970-01-01T00:16:44Z",
+            "warmed": null, "syncedTime": null, "lastEventTime": null, "lastBookmarkTime": null,
+            "lastProgressTime": null, "listed": 0, "expected": null, "lastRelist": null,
+            "undecodable": [
+                { "object": "a/bad", "problem": "no uid", "time": "1970-01-01T00:15:50Z" },
+            ],
+            "listLatencySeconds": null, "eventLatencySeconds": null, "observers": 1,
+        });
+        assert_eq!(*cell, expected);
+    }
+}

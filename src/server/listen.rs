@@ -1,0 +1,173 @@
+//! The admin listener: bound first, so that the address is known, then served until told to stop.
+
+use super::admin::{Admin, MAX_BODY, routes};
+use actix_web::{App, HttpServer, dev::Server, web};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Connections at once: probes, a few scrapers, a few people.
+const MAX_CONNECTIONS: usize = 256;
+/// From connect to the last byte of the request's head.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an idle connection is kept; longer than the usual period of probes.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long the last answers may take when the process ends.
+const STOP_SECONDS: u64 = 2;
+
+/// A bound listener.
+#[derive(Debug)]
+pub struct Listening {
+    listeners: Vec<TcpListener>,
+    address: SocketAddr,
+}
+
+/// The admin address cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It cannot be bound.
+    #[error("--admin-addr {address} cannot be bound; name one that is free, such as [::]:9091")]
+    Bind {
+        /// As the user wrote it.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Serving ended.
+    #[error("the admin server ended")]
+    Serve(#[source] io::Error),
+}
+
+/// Binds `address`. `[::]` means every address of both families: where the kernel keeps IPv4 apart
+/// it is bound too, and where there is no IPv6, alone.
+///
+/// # Errors
+///
+/// [`ServeError::Bind`].
+pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
+    let failed = |source| ServeError::Bind { address, source };
+    let everywhere = address.is_ipv6() && address.ip().is_unspecified();
+    let first = match TcpListener::bind(address) {
+        Err(error) if everywhere && is_no_ipv6(&error) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).map_err(failed)?
+        }
+        bound => bound.map_err(failed)?,
+    };
+    let bound = first.local_addr().map_err(failed)?;
+    let mut listeners = vec![first];
+    if everywhere && bound.is_ipv6() {
+        // On a dual-stack socket this fails, because the first one has it already.
+        listeners.extend(TcpListener::bind((Ipv4Addr::UNSPECIFIED, bound.port())));
+    }
+    Ok(Listening { listeners, address: bound })
+}
+
+/// `EAFNOSUPPORT` and `EADDRNOTAVAIL`: built without IPv6, and switched off.
+fn is_no_ipv6(error: &io::Error) -> bool {
+    /// On Linux; the standard library has no kind for it.
+    const EAFNOSUPPORT: i32 = 97;
+    error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+impl Listening {
+    /// The bound address, with the port that was found for port 0.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers requests, on one thread of its own, until `stop`; then finishes those under way,
+    /// for at most 2 s.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError::Serve`] if the listener breaks.
+    pub async fn serve(self, admin: Arc<Admin>, stop: CancellationToken) -> Result<(), ServeError> {
+        let mut running = self.start(admin).map_err(ServeError::Serve)?;
+        let handle = running.handle();
+        tokio::select! {
+            ended = &mut running => return ended.map_err(ServeError::Serve),
+            () = stop.cancelled() => {}
+        }
+        let (ended, ()) = tokio::join!(running, handle.stop(true));
+        ended.map_err(ServeError::Serve)
+    }
+
+    /// Not part of [`Self::serve`]: the builder cannot be sent between threads.
+    fn start(self, admin: Arc<Admin>) -> io::Result<Server> {
+        let mut server = HttpServer::new(move || {
+            App::new()
+                .app_data(web::Data::from(Arc::clone(&admin)))
+                .app_data(web::PayloadConfig::new(MAX_BODY))
+                .configure(routes)
+        })
+        .workers(1)
+        .max_connections(MAX_CONNECTIONS)
+        .client_request_timeout(REQUEST_TIMEOUT)
+        .keep_alive(KEEP_ALIVE)
+        .shutdown_timeout(STOP_SECONDS)
+        .disable_signals();
+        for listener in self.listeners {
+            server = server.listen(listener)?;
+        }
+        Ok(server.run())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{BuildInfo, Metrics};
+    use jiff::Timestamp;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+    };
+
+    fn admin() -> Arc<Admin> {
+        Arc::new(Admin {
+            metrics: Arc::new(Metrics::new(&BuildInfo::current()).unwrap()),
+            cells: Box::new(Vec::new),
+            declared: Box::new(|| None),
+            gate: Arc::default(),
+            set_log_filter: Box::new(|_| Ok(())),
+            now: || Timestamp::UNIX_EPOCH,
+        })
+    }
+
+    async fn livez(address: SocketAddr) -> io::Result<String> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    #[tokio::test]
+    async fn every_address_answers_until_told_to_stop() {
+        let listening = bind("[::]:0".parse().unwrap()).unwrap();
+        let port = listening.address().port();
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(listening.serve(admin(), stop.clone()));
+        let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let answer = livez(v4).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");
+        stop.cancel();
+        serving.await.unwrap().unwrap();
+        assert!(livez(v4).await.is_err());
+    }
+
+    #[test]
+    fn a_taken_address_is_named() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let holder = TcpListener::bind(taken).unwrap();
+        let error = bind(taken).unwrap_err();
+        assert!(error.to_string().contains(&taken.to_string()), "{error}");
+        drop(holder);
+    }
+}

@@ -1,0 +1,14 @@
+//! The HTTP side: probes, metrics and a look inside, on the admin address.
+
+mod admin;
+mod debug;
+mod listen;
+mod readiness;
+#[cfg(test)]
+mod sample;
+
+pub use self::{
+    admin::{Admin, SetLogFilter},
+    listen::{Listening, ServeError, bind},
+    readiness::{Gate, PendingCell, Readiness},
+};
