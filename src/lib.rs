@@ -9,4 +9,5 @@ pub mod manifests;
 pub mod metrics;
 pub mod model;
 pub mod server;
+pub mod status;
 pub mod telemetry;

@@ -2,13 +2,18 @@
 
 mod answer;
 mod client;
+mod discovery;
+mod document;
 mod namespace;
 mod proxy;
+mod served;
 mod subject;
 mod transport;
 
 pub use self::{
     client::{ConnectError, Connection},
+    discovery::{Discovery, Pace, Trouble},
     namespace::{Existence, existence},
+    served::{Freshness, Served, is_builtin_group},
     subject::whoami,
 };

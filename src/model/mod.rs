@@ -4,10 +4,13 @@ mod cell;
 mod declared;
 mod fault;
 mod field_path;
+mod invalid;
 mod object;
+mod profile;
 mod resource;
 mod selector;
 mod subject;
+mod target;
 mod version;
 
 pub use self::{
@@ -21,13 +24,16 @@ pub use self::{
     },
     fault::{Fault, Reason},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
+    invalid::Invalid,
     object::{
         Delta, DeltaSink, InvalidLabels, Item, Labels, ObjectKey, Outcome, Reread, Tombstone, Uid,
     },
+    profile::{ValidatedProfile, Warmup},
     resource::{GroupResource, InvalidName, Resource},
     selector::{
         FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector, Operator,
     },
     subject::Subject,
+    target::{Index, IndexBy, Target, TargetScope},
     version::ResourceVersion,
 };

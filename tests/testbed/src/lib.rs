@@ -1,1 +1,35 @@
 //! Builds and starts a real control plane for tests and the demo.
+//!
+//! [`ControlPlane::builder`] gives etcd, kube-apiserver and, if asked for, kube-controller-manager,
+//! one process each, so that a test can kill, freeze and restart any of them alone. The programs
+//! are built once from Go modules ([`Tools`]) and kept in a cache folder. Everything that was
+//! started ends with the value, or with the process that owns it, whatever ends that.
+//!
+//! ```no_run
+//! # fn main() -> testbed::Result<()> {
+//! let cluster = testbed::ControlPlane::builder().start()?;
+//! cluster.run(["create", "namespace", "team-a"])?;
+//! cluster.apiserver().kill()?;
+//! cluster.apiserver().start()?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod backup;
+mod components;
+mod control_plane;
+mod detached;
+mod error;
+mod guard;
+mod kubeconfig;
+mod layout;
+mod pki;
+mod port;
+mod process;
+mod tools;
+
+pub use control_plane::{Builder, ControlPlane};
+pub use detached::take_down;
+pub use error::{Error, Result};
+pub use process::Process;
+pub use tools::{KUBERNETES_VERSION, Tools};

@@ -1,0 +1,30 @@
+# Targets with a `##` are listed by `make`.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Builds would only wait for each other's lock on `target`.
+.NOTPARALLEL:
+
+help: ## List the targets
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: has-all lint ## Everything that must pass: lints, unit and end-to-end tests
+	cargo test --workspace --locked
+
+lint: ## Format, clippy and rustdoc, without warnings
+	@tests/prerequisites.sh cargo gcc
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
+
+fmt: ## Format the code
+	cargo fmt --all
+
+generate: ## Rewrite the generated files
+	BLESS=1 cargo test --locked --test generated
+
+# Before the lints take their minutes.
+has-all:
+	@tests/prerequisites.sh cargo gcc go promtool
+
+.PHONY: help test lint fmt generate has-all

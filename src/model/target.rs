@@ -1,0 +1,292 @@
+//! A checked target of a profile.
+
+use super::{
+    FieldPath, FieldRequirement, FieldSelector, GroupResource, Invalid, InvalidName,
+    LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Requirement, Resource,
+    SensitiveData,
+    invalid::{counted, in_range, short},
+    resource::is_dns_label,
+};
+use crate::api;
+use std::{collections::BTreeSet, fmt::Display, sync::Arc};
+
+/// One entry of `spec.targets`, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Unique within the profile.
+    pub name: Arc<str>,
+    /// What to list and watch.
+    pub of: GroupResource,
+    /// `None`: the version that the server prefers.
+    pub version: Option<Arc<str>>,
+    /// Where.
+    pub scope: TargetScope,
+    /// Whether it counts for `Ready`.
+    pub requirement: Requirement,
+    /// 0..=1000; higher warms first.
+    pub priority: u16,
+    /// Only for secrets; [`SensitiveData::Deny`] for every other kind, whatever the spec says, so
+    /// that it tells no cells apart.
+    pub sensitive_data: SensitiveData,
+    /// Sent to the server.
+    pub labels: LabelSelector,
+    /// Sent to the server, which decides whether it supports them.
+    pub fields: FieldSelector,
+    /// What of each object.
+    pub projection: Projection,
+    /// At most 16, with unique names, in the order of the spec.
+    pub indexes: Vec<Index>,
+}
+
+/// Where a target looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetScope {
+    /// The profile's namespace.
+    OwnNamespace,
+    /// These, 1 to 64.
+    Namespaces(BTreeSet<Arc<str>>),
+    /// Those whose labels match, as they come and go.
+    NamespaceSelector(LabelSelector),
+    /// Every namespace, by one watch.
+    AllNamespaces,
+    /// A cluster-scoped kind.
+    Cluster,
+}
+
+/// A declared index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// Unique within the target.
+    pub name: Arc<str>,
+    /// What is looked up by.
+    pub by: IndexBy,
+}
+
+/// What an index looks up by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IndexBy {
+    /// A label; labels are indexed anyway, so this only has a name.
+    Label(Arc<str>),
+    /// A field.
+    Field(FieldPath),
+}
+
+impl Target {
+    /// Checks the target at the JSON path `path`.
+    pub(super) fn parse(path: &str, target: &api::Target) -> Result<Self, Invalid> {
+        let name = label(format!("{path}.name"), &target.name)?;
+        let (of, version) = resource(&format!("{path}.resource"), &target.resource)?;
+        let scope = scope(&format!("{path}.scope"), &target.scope)?;
+        let priority = in_range(&format!("{path}.priority"), target.priority, 0, 1000)?;
+        let labels = target
+            .label_selector
+            .as_ref()
+            .map(|selector| label_selector(&format!("{path}.labelSelector"), selector))
+            .transpose()?;
+        let fields = field_selector(&format!("{path}.fieldSelectors"), &target.field_selectors)?;
+        let projection = projection(&target.projection);
+        let sensitive_data = match target.sensitive_data {
+            api::SensitiveData::Allow if of.is_secrets() => SensitiveData::Allow,
+            api::SensitiveData::Allow | api::SensitiveData::Deny => SensitiveData::Deny,
+        };
+        if of.is_secrets()
+            && matches!(projection, Projection::Full(_))
+            && sensitive_data == SensitiveData::Deny
+        {
+            return Err(Invalid::SecretsWhole { path: path.to_owned() });
+        }
+        Ok(Self {
+            name,
+            of,
+            version,
+            scope,
+            requirement: match target.requirement {
+                api::Requirement::Required => Requirement::Required,
+                api::Requirement::Optional => Requirement::Optional,
+            },
+            priority: u16::try_from(priority).unwrap_or(u16::MAX),
+            sensitive_data,
+            labels: labels.unwrap_or_default(),
+            fields,
+            projection,
+            indexes: indexes(&format!("{path}.indexes"), &target.indexes, projection)?,
+        })
+    }
+}
+
+fn label(path: String, text: &str) -> Result<Arc<str>, Invalid> {
+    if is_dns_label(text) {
+        return Ok(text.into());
+    }
+    let expected = "at most 63 lower case letters, digits and inner hyphens";
+    Err(Invalid::malformed(path, &format!("{text:?} is not a DNS label ({expected})")))
+}
+
+fn resource(
+    path: &str,
+    name: &api::ResourceName,
+) -> Result<(GroupResource, Option<Arc<str>>), Invalid> {
+    let at = |error: InvalidName| {
+        let field = match error {
+            InvalidName::Group(_) => "group",
+            InvalidName::Version(_) => "version",
+            InvalidName::Resource(_) => "resource",
+        };
+        Invalid::malformed(format!("{path}.{field}"), &error)
+    };
+    let of = GroupResource::new(&name.group, &name.resource).map_err(at)?;
+    let version = match &name.version {
+        Some(version) => Some(Resource::new(of.clone(), version).map_err(at)?.version().into()),
+        None => None,
+    };
+    Ok((of, version))
+}
+
+fn scope(path: &str, scope: &api::Scope) -> Result<TargetScope, Invalid> {
+    use api::ScopeType;
+    let member = |field: &str, type_, advice| Invalid::ScopeMember {
+        path: format!("{path}.{field}"),
+        type_,
+        advice,
+    };
+    if scope.type_ != ScopeType::Namespaces && !scope.namespaces.is_empty() {
+        return Err(member("namespaces", "Namespaces", "remove it or change the type"));
+    }
+    if scope.type_ != ScopeType::NamespaceSelector && scope.namespace_selector.is_some() {
+        let advice = "remove it or change the type";
+        return Err(member("namespaceSelector", "NamespaceSelector", advice));
+    }
+    Ok(match scope.type_ {
+        ScopeType::OwnNamespace => TargetScope::OwnNamespace,
+        ScopeType::AllNamespaces => TargetScope::AllNamespaces,
+        ScopeType::Cluster => TargetScope::Cluster,
+        ScopeType::Namespaces if scope.namespaces.is_empty() => {
+            return Err(member("namespaces", "Namespaces", "name 1 to 64 namespaces"));
+        }
+        ScopeType::Namespaces => {
+            TargetScope::Namespaces(namespaces(&format!("{path}.namespaces"), &scope.namespaces)?)
+        }
+        ScopeType::NamespaceSelector => {
+            let Some(selector) = &scope.namespace_selector else {
+                let advice = "add it; {} selects every namespace";
+                return Err(member("namespaceSelector", "NamespaceSelector", advice));
+            };
+            let path = format!("{path}.namespaceSelector");
+            TargetScope::NamespaceSelector(label_selector(&path, selector)?)
+        }
+    })
+}
+
+fn namespaces(path: &str, names: &[String]) -> Result<BTreeSet<Arc<str>>, Invalid> {
+    counted(path, names.len(), 1, 64)?;
+    let mut set = BTreeSet::new();
+    for (at, name) in names.iter().enumerate() {
+        if !set.insert(label(format!("{path}[{at}]"), name)?) {
+            return Err(duplicate(path, "", at, name, names.iter().position(|n| n == name)));
+        }
+    }
+    Ok(set)
+}
+
+fn label_selector(path: &str, selector: &api::LabelSelector) -> Result<LabelSelector, Invalid> {
+    counted(&format!("{path}.matchLabels"), selector.match_labels.len(), 0, 16)?;
+    counted(&format!("{path}.matchExpressions"), selector.match_expressions.len(), 0, 16)?;
+    let mut requirements = Vec::new();
+    for (key, value) in &selector.match_labels {
+        let requirement = LabelRequirement::new(key, Operator::In, [value.as_str()]);
+        requirements.push(requirement.map_err(malformed(|| format!("{path}.matchLabels")))?);
+    }
+    for (at, term) in selector.match_expressions.iter().enumerate() {
+        let path = format!("{path}.matchExpressions[{at}]");
+        counted(&format!("{path}.values"), term.values.len(), 0, 32)?;
+        let operator = match term.operator {
+            api::LabelOperator::In => Operator::In,
+            api::LabelOperator::NotIn => Operator::NotIn,
+            api::LabelOperator::Exists => Operator::Exists,
+            api::LabelOperator::DoesNotExist => Operator::DoesNotExist,
+        };
+        let values = term.values.iter().map(String::as_str);
+        let requirement = LabelRequirement::new(&term.key, operator, values);
+        requirements.push(requirement.map_err(malformed(|| path))?);
+    }
+    Ok(LabelSelector::new(requirements))
+}
+
+fn field_selector(path: &str, terms: &[api::FieldSelectorTerm]) -> Result<FieldSelector, Invalid> {
+    counted(path, terms.len(), 0, 8)?;
+    let mut requirements = Vec::new();
+    for (at, term) in terms.iter().enumerate() {
+        if let Some(earlier) = terms.iter().position(|other| other == term).filter(|&e| e < at) {
+            return Err(duplicate(path, "", at, &term.field, Some(earlier)));
+        }
+        short(&format!("{path}[{at}].field"), &term.field, 128)?;
+        short(&format!("{path}[{at}].value"), &term.value, 253)?;
+        let equals = term.operator == api::FieldOperator::Equals;
+        let requirement = FieldRequirement::new(&term.field, equals, &term.value);
+        requirements.push(requirement.map_err(malformed(|| format!("{path}[{at}].field")))?);
+    }
+    Ok(FieldSelector::new(requirements))
+}
+
+fn projection(projection: &api::Projection) -> Projection {
+    let managed_fields = match projection.managed_fields {
+        api::ManagedFields::Drop => ManagedFields::Drop,
+        api::ManagedFields::Keep => ManagedFields::Keep,
+    };
+    match projection.type_ {
+        api::ProjectionType::Full => Projection::Full(managed_fields),
+        api::ProjectionType::MetadataOnly => Projection::MetadataOnly(managed_fields),
+    }
+}
+
+fn indexes(
+    path: &str,
+    indexes: &[api::Index],
+    projection: Projection,
+) -> Result<Vec<Index>, Invalid> {
+    counted(path, indexes.len(), 0, 16)?;
+    let mut checked = Vec::<Index>::new();
+    for (at, declared) in indexes.iter().enumerate() {
+        let name = label(format!("{path}[{at}].name"), &declared.name)?;
+        if let Some(earlier) = checked.iter().position(|index| index.name == name) {
+            return Err(duplicate(path, ".name", at, &name, Some(earlier)));
+        }
+        let by = index_by(&format!("{path}[{at}]"), declared, projection)?;
+        checked.push(Index { name, by });
+    }
+    Ok(checked)
+}
+
+fn index_by(path: &str, index: &api::Index, projection: Projection) -> Result<IndexBy, Invalid> {
+    let source = |advice| Invalid::IndexSource { path: path.to_owned(), advice };
+    match (&index.field_path, &index.label_key) {
+        (Some(_), Some(_)) => Err(source("remove one")),
+        (None, None) => Err(source("add one")),
+        (None, Some(key)) => {
+            let checked = LabelRequirement::new(key, Operator::Exists, []);
+            checked.map_err(malformed(|| format!("{path}.labelKey")))?;
+            Ok(IndexBy::Label(key.as_str().into()))
+        }
+        (Some(text), None) => {
+            let field =
+                FieldPath::parse(text).map_err(malformed(|| format!("{path}.fieldPath")))?;
+            if matches!(projection, Projection::MetadataOnly(_)) && !field.is_metadata() {
+                let path = format!("{path}.fieldPath");
+                return Err(Invalid::IndexOutsideMetadata { path, found: text.clone() });
+            }
+            Ok(IndexBy::Field(field))
+        }
+    }
+}
+
+fn duplicate(path: &str, field: &str, at: usize, value: &str, earlier: Option<usize>) -> Invalid {
+    Invalid::Duplicate {
+        path: format!("{path}[{at}]{field}"),
+        value: value.to_owned(),
+        earlier: format!("{path}[{}]{field}", earlier.unwrap_or_default()),
+    }
+}
+
+fn malformed<E: Display>(path: impl FnOnce() -> String) -> impl FnOnce(E) -> Invalid {
+    |error| Invalid::malformed(path(), &error)
+}

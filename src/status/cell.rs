@@ -1,0 +1,180 @@
+//! One declared cell as its profile sees it: which of six states, and whether it is current.
+
+use crate::{
+    informer::{CellFault, CellReport, Phase, Verb},
+    model::{CellKey, Reason},
+};
+use jiff::{SignedDuration, Timestamp};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How long a watch that ended, or a connection that broke, may take to come back before that is
+/// said. Servers end every watch after some minutes; a blink of the API server is not a state.
+const BLINK: SignedDuration = SignedDuration::from_secs(5);
+
+/// What a running cell says of itself.
+#[derive(Clone, Debug)]
+pub struct CellView {
+    /// Its informer's snapshot.
+    pub report: Arc<CellReport>,
+    /// Objects in its table.
+    pub objects: u64,
+    /// What they take in memory.
+    pub bytes: u64,
+}
+
+/// The clocks, read once for a whole computation.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Wall clock, for what people read.
+    pub wall: Timestamp,
+    /// Monotonic clock, for ages.
+    pub mono: Instant,
+    /// When the process started.
+    pub process_start: Instant,
+}
+
+/// Where a declared cell is counted; exactly one holds. In the order in which they are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum CellState {
+    /// 401 or 403.
+    Forbidden,
+    /// The kind or the namespace does not exist now.
+    Missing,
+    /// Never synced, and the last attempt failed otherwise.
+    Failing,
+    /// Waiting for its first list or in it; a declared cell that does not run counts here.
+    Syncing,
+    /// Synced once, but not known to be current.
+    Stale,
+    /// Synced and known to be current.
+    Synced,
+}
+
+/// Why a synced cell is not known to be current, the gravest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Staleness {
+    /// The server answers with older versions than are known.
+    RolledBack,
+    /// The server does not answer, or only with errors.
+    Unreachable,
+    /// The watch has brought nothing for too long.
+    Silent,
+    /// As `Silent`, and on purpose.
+    Paused,
+    /// A later list is under way.
+    Relisting,
+    /// The watch ended and is not open again yet.
+    Reconnecting,
+}
+
+/// A declared cell with what is known of it.
+#[derive(Debug)]
+pub(super) struct Cell<'a> {
+    pub(super) key: &'a CellKey,
+    pub(super) view: Option<CellView>,
+    pub(super) state: CellState,
+    pub(super) staleness: Option<Staleness>,
+}
+
+impl<'a> Cell<'a> {
+    pub(super) fn new(
+        key: &'a CellKey,
+        view: Option<CellView>,
+        max_staleness: Duration,
+        clock: Clock,
+    ) -> Self {
+        let report = view.as_ref().map(|view| &*view.report);
+        let staleness = report
+            .filter(|report| report.warmed.is_some())
+            .and_then(|report| staleness(report, max_staleness, clock));
+        let state = report.map_or(CellState::Syncing, |report| state(report, staleness));
+        Self { key, view, state, staleness }
+    }
+
+    pub(super) fn report(&self) -> Option<&CellReport> {
+        self.view.as_ref().map(|view| &*view.report)
+    }
+
+    pub(super) fn fault(&self) -> Option<&CellFault> {
+        self.report().and_then(|report| report.fault.as_ref())
+    }
+
+    /// Synced, and still allowed to serve.
+    pub(super) fn is_warm(&self) -> bool {
+        matches!(self.state, CellState::Synced | CellState::Stale)
+    }
+
+    /// The namespace as status names it: empty for all of them and for the cluster.
+    pub(super) fn namespace(&self) -> &'a str {
+        self.key.extent.namespace().unwrap_or_default()
+    }
+}
+
+impl Staleness {
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::RolledBack => "ResourceVersionRolledBack",
+            Self::Unreachable => "ServerUnreachable",
+            Self::Silent | Self::Paused => "WatchSilent",
+            Self::Relisting => "Relisting",
+            Self::Reconnecting => "Reconnecting",
+        }
+    }
+}
+
+fn state(report: &CellReport, staleness: Option<Staleness>) -> CellState {
+    match report.fault.as_ref().map(|fault| fault.reason) {
+        Some(Reason::Forbidden | Reason::Unauthorized) => CellState::Forbidden,
+        Some(Reason::NotServed | Reason::NamespaceNotFound) => CellState::Missing,
+        fault => match (report.warmed, staleness, fault) {
+            (None, _, Some(_)) => CellState::Failing,
+            (None, _, None) => CellState::Syncing,
+            (Some(_), Some(_), _) => CellState::Stale,
+            (Some(_), None, _) => CellState::Synced,
+        },
+    }
+}
+
+/// Why a cell that was synced is not known to be current; `None` if it is.
+fn staleness(report: &CellReport, max_staleness: Duration, clock: Clock) -> Option<Staleness> {
+    let within = report
+        .current_at
+        .is_some_and(|at| clock.mono.saturating_duration_since(at) <= max_staleness);
+    let blink = |since: Timestamp| within && clock.wall.duration_since(since) < BLINK;
+    match (report.phase, &report.fault) {
+        // A fault is kept until the next success; an open watch is one.
+        // The probe begins shortly before the bound, so silence within it is still current.
+        (Phase::Watching, _) | (Phase::Silent, None) => (!within).then_some(Staleness::Silent),
+        (Phase::Paused, _) => Some(Staleness::Paused),
+        (Phase::Relisting, Some(fault)) => Some(failed(fault, Staleness::Relisting)),
+        (Phase::Relisting | Phase::Queued | Phase::Listing, _) => Some(Staleness::Relisting),
+        (Phase::Silent | Phase::Reconnecting | Phase::Failing, Some(fault)) => {
+            (!blink(fault.since)).then(|| failed(fault, Staleness::Reconnecting))
+        }
+        (Phase::Reconnecting | Phase::Failing, None) => {
+            (!blink(report.since)).then_some(Staleness::Reconnecting)
+        }
+    }
+}
+
+fn failed(fault: &CellFault, otherwise: Staleness) -> Staleness {
+    match fault.reason {
+        Reason::VersionAhead | Reason::Lagging => Staleness::RolledBack,
+        Reason::TimedOut if fault.verb == Verb::Watch => Staleness::Silent,
+        Reason::Unreachable | Reason::ServerError | Reason::Throttled | Reason::TimedOut => {
+            Staleness::Unreachable
+        }
+        Reason::Forbidden
+        | Reason::Unauthorized
+        | Reason::NotServed
+        | Reason::NamespaceNotFound
+        | Reason::NotListable
+        | Reason::Gone
+        | Reason::Unsupported
+        | Reason::Malformed
+        | Reason::TooLarge
+        | Reason::ClosedAtOnce
+        | Reason::Internal => otherwise,
+    }
+}

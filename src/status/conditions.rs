@@ -1,0 +1,224 @@
+//! The profile's own conditions, summed up from its targets.
+
+use super::{
+    sentence,
+    target::{Target, Verdict, lacks_permission},
+};
+use crate::model::{Declared, Mode, RefusalReason};
+use std::time::Duration;
+
+/// In the order in which people read them. `Stalled` is the one that is abnormal when true.
+#[derive(Debug)]
+pub(super) struct Conditions {
+    pub(super) ready: Verdict,
+    pub(super) accepted: Verdict,
+    pub(super) warm: Verdict,
+    pub(super) fresh: Verdict,
+    pub(super) objective: Verdict,
+    pub(super) stalled: Verdict,
+}
+
+impl Conditions {
+    pub(super) fn new(
+        declared: &Declared,
+        targets: &[Target<'_>],
+        time_to_warm: Option<Duration>,
+        since_accepted: Duration,
+    ) -> Self {
+        let accepted = accepted(declared, targets);
+        let warm = warm(targets);
+        let fresh = fresh(targets);
+        Self {
+            ready: ready(declared, targets, [&accepted, &warm, &fresh]),
+            objective: objective(declared.objective, time_to_warm, since_accepted),
+            stalled: stalled(declared, targets, &accepted),
+            accepted,
+            warm,
+            fresh,
+        }
+    }
+
+    pub(super) fn into_list(self) -> [(&'static str, Verdict); 6] {
+        [
+            ("Ready", self.ready),
+            ("Accepted", self.accepted),
+            ("Warm", self.warm),
+            ("Fresh", self.fresh),
+            ("WarmupObjectiveMet", self.objective),
+            ("Stalled", self.stalled),
+        ]
+    }
+}
+
+/// Sums up one condition of the required targets: false if any is false, with the reason that
+/// comes first in `gravity`; else unknown if any is unknown; else true.
+///
+/// Optional targets never change the outcome; what is wrong with them is said in the message.
+fn sum(
+    targets: &[Target<'_>],
+    of: for<'t> fn(&'t Target<'_>) -> &'t Verdict,
+    gravity: &[&str],
+    healthy: (&'static str, String),
+) -> Verdict {
+    let rank = |verdict: &Verdict| {
+        let place = gravity.iter().position(|reason| *reason == verdict.reason);
+        (verdict.status.is_none(), place.unwrap_or(gravity.len()))
+    };
+    let required = targets.iter().filter(|target| target.is_required());
+    let mut bad: Vec<_> = required.map(of).filter(|found| found.status != Some(true)).collect();
+    bad.sort_by_key(|verdict| rank(verdict));
+    let Some(gravest) = bad.first() else {
+        let optional = targets.iter().filter(|target| !target.is_required()).map(of);
+        let troubled = optional.filter(|found| found.status != Some(true));
+        let mut told: Vec<_> =
+            troubled.map(|verdict| format!("Optional: {}", verdict.message)).collect();
+        told.insert(0, healthy.1);
+        return Verdict::new(Some(true), healthy.0, sentence::few(&told, "optional targets"));
+    };
+    let told: Vec<_> = bad
+        .iter()
+        .filter(|verdict| verdict.status == gravest.status)
+        .map(|verdict| verdict.message.clone())
+        .collect();
+    Verdict::new(gravest.status, gravest.reason, sentence::few(&told, "targets"))
+}
+
+fn required(targets: &[Target<'_>]) -> String {
+    match targets.iter().filter(|target| target.is_required()).count() {
+        0 => "no target is required".to_owned(),
+        1 => "the required target".to_owned(),
+        some => format!("all {some} required targets"),
+    }
+}
+
+fn accepted(declared: &Declared, targets: &[Target<'_>]) -> Verdict {
+    if let Some(refusal) = &declared.refused {
+        let text = format!("{}; the last valid generation keeps serving", refusal.message);
+        return Verdict::new(Some(false), refusal.reason.as_str(), text);
+    }
+    let gravity = [
+        "InvalidSpec",
+        "CrossNamespaceNotAllowed",
+        "ScopeMismatch",
+        "UnsupportedField",
+        "NotListable",
+        "UnknownResource",
+    ];
+    let healthy = format!("{} resolved", required(targets));
+    sum(targets, |target| &target.accepted, &gravity, ("Resolved", healthy))
+}
+
+fn warm(targets: &[Target<'_>]) -> Verdict {
+    let gravity = [
+        "Forbidden",
+        "ResourceNotFound",
+        "NamespaceNotFound",
+        "ServerUnreachable",
+        "StreamTimedOut",
+        "Syncing",
+        "Paused",
+    ];
+    // Selectors that match nothing are warm, and that must be said.
+    let empty = targets
+        .iter()
+        .filter(|target| target.is_warm() && target.cells.is_empty() && target.selector.is_some());
+    let mut told: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
+    told.insert(0, format!("{} synced", required(targets)));
+    let healthy = sentence::few(&told, "targets without namespaces");
+    sum(targets, |target| &target.warm, &gravity, ("Synced", healthy))
+}
+
+fn fresh(targets: &[Target<'_>]) -> Verdict {
+    let gravity = [
+        "ResourceVersionRolledBack",
+        "ServerUnreachable",
+        "WatchSilent",
+        "Relisting",
+        "Reconnecting",
+        "NotWarm",
+    ];
+    let healthy = format!("{} known to be current", required(targets));
+    sum(targets, |target| &target.fresh, &gravity, ("WatchesCurrent", healthy))
+}
+
+fn ready(
+    declared: &Declared,
+    targets: &[Target<'_>],
+    [accepted, warm, fresh]: [&Verdict; 3],
+) -> Verdict {
+    if accepted.status == Some(false) && accepted.reason != RefusalReason::UnknownResource.as_str()
+    {
+        return Verdict::new(Some(false), "InvalidSpec", accepted.message.clone());
+    }
+    if declared.mode == Mode::Paused {
+        let text = "paused: what is there is served, no watch is open; set spec.mode to Active";
+        return Verdict::new(Some(false), "Paused", text);
+    }
+    let lacking: Vec<_> = targets
+        .iter()
+        .filter(|target| target.is_required() && !target.is_warm() && lacks_permission(target))
+        .map(|target| target.warm.message.clone())
+        .collect();
+    if !lacking.is_empty() {
+        return Verdict::new(Some(false), "PermissionsMissing", sentence::few(&lacking, "targets"));
+    }
+    match (warm.status, fresh.status) {
+        (Some(false), _) => Verdict::new(Some(false), "TargetsNotWarm", warm.message.clone()),
+        (None, _) => Verdict::new(None, "Pending", warm.message.clone()),
+        (Some(true), Some(false)) => Verdict::new(Some(false), "Stale", fresh.message.clone()),
+        (Some(true), None) => Verdict::new(None, "Pending", fresh.message.clone()),
+        (Some(true), Some(true)) => {
+            Verdict::new(Some(true), "Ready", format!("{} warm and fresh", required(targets)))
+        }
+    }
+}
+
+fn objective(
+    objective: Option<Duration>,
+    time_to_warm: Option<Duration>,
+    since_accepted: Duration,
+) -> Verdict {
+    let Some(objective) = objective else {
+        return Verdict::new(None, "NoObjective", "spec.warmup.targetSeconds is not set");
+    };
+    let bound = objective.as_secs();
+    match time_to_warm {
+        Some(took) if took <= objective => {
+            let text = format!("warm after {:.1} s, objective {bound} s", took.as_secs_f64());
+            Verdict::new(Some(true), "MetObjective", text)
+        }
+        Some(took) => {
+            let text = format!(
+                "warm after {:.1} s, objective {bound} s; see targets[].timeToWarmMilliseconds for \
+                 the slowest",
+                took.as_secs_f64()
+            );
+            Verdict::new(Some(false), "MissedObjective", text)
+        }
+        None if since_accepted > objective => Verdict::new(
+            Some(false),
+            "MissedObjective",
+            format!("not warm after {bound} s; see Warm for what is missing"),
+        ),
+        None => Verdict::new(None, "StillWarming", format!("objective {bound} s")),
+    }
+}
+
+fn stalled(declared: &Declared, targets: &[Target<'_>], accepted: &Verdict) -> Verdict {
+    let of_targets = targets
+        .iter()
+        .filter(|target| target.is_required())
+        .filter_map(|target| target.declared.resolved.as_ref()?.as_ref().err());
+    let needs_author =
+        declared.refused.iter().chain(of_targets).find(|refusal| refusal.reason.needs_author());
+    match (needs_author, accepted.status) {
+        (Some(refusal), _) => {
+            let text = format!("only an edit of the profile helps: {}", accepted.message);
+            Verdict::new(Some(true), refusal.reason.as_str(), text)
+        }
+        (None, None) => Verdict::new(None, "Discovering", accepted.message.clone()),
+        (None, Some(_)) => {
+            Verdict::new(Some(false), "NotStalled", "nothing that only the author can change")
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Sizes, counts and latencies in the units of the status.
+
+use super::cell::{Cell, CellState};
+use crate::{
+    api::{CellCounts, LatencyStatus, ObserverCounts, QuantilesStatus, RelistStatus},
+    informer::{CellReport, Quantiles, RelistReason},
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+/// `lastRelist.reason` after an etcd restore.
+pub(super) const ROLLBACK: &str = "Rollback";
+
+/// `bytes` as a quantity, rounded up to whole MiB: `0` for nothing, `1Mi` for anything up to one.
+pub(super) fn memory(bytes: u64) -> String {
+    match bytes.div_ceil(MIB) {
+        0 => "0".to_owned(),
+        mebibytes => format!("{mebibytes}Mi"),
+    }
+}
+
+/// `time` without its fraction of a second, as the API server would store it.
+pub(super) fn seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+/// Rounded up, so that what was measured never reads as nothing.
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+pub(super) fn count(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(super) fn small(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// Counts every cell once; the parts add up to `total`.
+pub(super) fn cells(cells: &[Cell<'_>]) -> CellCounts {
+    let of = |state: CellState| small(cells.iter().filter(|cell| cell.state == state).count());
+    CellCounts {
+        total: small(cells.len()),
+        synced: of(CellState::Synced),
+        syncing: of(CellState::Syncing),
+        stale: of(CellState::Stale),
+        forbidden: of(CellState::Forbidden),
+        missing: of(CellState::Missing),
+        failing: of(CellState::Failing),
+    }
+}
+
+/// Sums over the cells; one that does not run yet will have one observer, its table.
+pub(super) fn observers(cells: &[Cell<'_>]) -> ObserverCounts {
+    let of = |cell: &Cell<'_>| cell.report().map_or(1, |report| report.observers.max(1)) as usize;
+    ObserverCounts {
+        total: small(cells.iter().map(of).sum()),
+        synced: small(cells.iter().filter(|cell| cell.is_warm()).map(of).sum()),
+    }
+}
+
+/// The largest of each quantile over the cells; `None` if nothing was measured.
+pub(super) fn latency(cells: &[Cell<'_>]) -> Option<LatencyStatus> {
+    let largest = |of: fn(&CellReport) -> Option<Quantiles>| {
+        cells
+            .iter()
+            .filter_map(Cell::report)
+            .filter_map(of)
+            .reduce(|a, b| Quantiles { p50: a.p50.max(b.p50), p99: a.p99.max(b.p99) })
+    };
+    let quantiles = |found: Quantiles| QuantilesStatus {
+        p50: i32::try_from(millis(found.p50)).unwrap_or(i32::MAX),
+        p99: i32::try_from(millis(found.p99)).unwrap_or(i32::MAX),
+    };
+    let latency = LatencyStatus {
+        list_page: largest(|report| report.list_latency).map(quantiles),
+        event: largest(|report| report.event_latency).map(quantiles),
+    };
+    (latency != LatencyStatus::default()).then_some(latency)
+}
+
+/// The newest relist of any cell.
+pub(super) fn last_relist(cells: &[Cell<'_>]) -> Option<RelistStatus> {
+    let relists = cells.iter().filter_map(|cell| cell.report()?.last_relist);
+    relists.max_by_key(|relist| relist.at).map(|relist| RelistStatus {
+        time: seconds(relist.at),
+        reason: relist_reason(relist.reason).to_owned(),
+        replaced_objects: count(relist.replaced),
+        deleted_in_gap: count(relist.deleted_in_gap),
+    })
+}
+
+const fn relist_reason(reason: RelistReason) -> &'static str {
+    match reason {
+        RelistReason::Gone => "Gone",
+        RelistReason::Decode => "Decode",
+        RelistReason::Rollback => ROLLBACK,
+        RelistReason::ClosedAtOnce => "ClosedAtOnce",
+        RelistReason::Redefined => "Redefined",
+        RelistReason::Recreated => "Recreated",
+        RelistReason::Disordered => "Disordered",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_rounded_up_to_whole_mebibytes() {
+        let read: Vec<_> = [0, 1, MIB, MIB + 1, 12 * MIB].map(memory).into();
+        assert_eq!(read, ["0", "1Mi", "1Mi", "2Mi", "12Mi"]);
+    }
+}

@@ -1,0 +1,251 @@
+//! What a profile says of itself: conditions, counts and problems, computed from its declared cells.
+//!
+//! Sync state is computed from what is declared, never from what runs: nothing started must not
+//! look like everything synced.
+
+mod cell;
+mod conditions;
+mod figures;
+mod problems;
+mod sentence;
+mod target;
+mod trouble;
+
+pub use self::cell::{CellView, Clock};
+
+use self::{
+    conditions::Conditions,
+    target::{Surroundings, Target},
+    trouble::Voice,
+};
+use crate::{
+    api::{
+        AccessStatus, CacheProfileStatus, ConditionUpdate, ResolvedScope, ResolvedStatus,
+        TargetStatus, set_condition,
+    },
+    model::{CellKey, Declared},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::{collections::BTreeMap, time::Duration};
+
+/// As many verbs as the schema allows.
+const MAX_VERBS: usize = 16;
+
+/// What a status is computed from, besides the cells.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// The profile.
+    pub declared: &'a Declared,
+    /// Permissions it needs; copied into the status.
+    pub access: Option<&'a AccessStatus>,
+    /// The status computed last, of the same profile by UID: `lastTransitionTime` and
+    /// `timeToWarmMilliseconds` are carried over. Of another process: see [`adopt`].
+    pub previous: Option<&'a CacheProfileStatus>,
+    /// The clocks.
+    pub clock: Clock,
+}
+
+/// Computes the status of a profile. Pure; equal inputs give equal statuses.
+///
+/// `cells` answers for a declared cell; `None` is a cell that does not run, which counts as not
+/// synced. Of the words: a target is *warm* if every cell that it declares has been listed
+/// completely and may still be served; it is *fresh* if each is known to be current within
+/// `maxStaleness`, where a watch that is away for less than 5 seconds still counts as open.
+///
+/// # Cost
+///
+/// One call of `cells` for each declared cell, and about a microsecond a cell.
+#[must_use]
+pub fn compute(
+    inputs: &Inputs<'_>,
+    cells: &dyn Fn(&CellKey) -> Option<CellView>,
+) -> CacheProfileStatus {
+    let Inputs { declared, access, previous, clock } = *inputs;
+    let around = Surroundings {
+        mode: declared.mode,
+        max_staleness: declared.max_staleness,
+        subject: access.and_then(|access| access.subject.as_deref()),
+        clock,
+    };
+    let targets: Vec<_> =
+        declared.targets.iter().map(|target| Target::new(target, around, cells)).collect();
+    let same_generation =
+        previous.filter(|previous| previous.observed_generation == Some(declared.generation));
+
+    let mut sizes: BTreeMap<&CellKey, Size> = BTreeMap::new();
+    let rendered: Vec<_> = targets
+        .iter()
+        .map(|target| {
+            let of_target = held(target, cells);
+            sizes.extend(&of_target);
+            let find = |status: Option<&'_ CacheProfileStatus>| {
+                let mut all = status.map_or(&[][..], |status| &status.targets).iter();
+                all.find(|old| old.name == *target.declared.name).cloned()
+            };
+            let kept = find(same_generation).and_then(|old| old.time_to_warm_milliseconds);
+            let took = kept
+                .or_else(|| target.time_to_warm(declared.accepted_at, clock).map(figures::millis));
+            let merge = Merge {
+                old: find(previous).map(|old| old.conditions).unwrap_or_default(),
+                generation: declared.generation,
+                clock,
+            };
+            let voice = Voice { target: &target.declared.name, subject: around.subject };
+            render(target, voice, of_target.values().copied().sum(), took, merge)
+        })
+        .collect();
+
+    let time_to_warm = same_generation
+        .and_then(|previous| previous.time_to_warm_milliseconds)
+        .or_else(|| slowest_required(&targets, &rendered));
+    let since_accepted =
+        clock.mono.saturating_duration_since(clock.process_start + declared.accepted_at);
+    let took = time_to_warm.and_then(|took| u64::try_from(took).ok()).map(Duration::from_millis);
+    let conditions = Conditions::new(declared, &targets, took, since_accepted);
+    let merge = Merge {
+        old: previous.map(|previous| previous.conditions.clone()).unwrap_or_default(),
+        generation: declared.generation,
+        clock,
+    };
+    let total: Size = sizes.into_values().sum();
+    CacheProfileStatus {
+        conditions: merge.conditions(conditions.into_list()),
+        observed_generation: Some(declared.generation),
+        warm_targets: Some(format!(
+            "{}/{}",
+            targets.iter().filter(|target| target.is_warm()).count(),
+            targets.len()
+        )),
+        objects: Some(figures::count(total.objects)),
+        memory: Some(figures::memory(total.bytes)),
+        time_to_warm_milliseconds: time_to_warm,
+        targets: rendered,
+        access: access.cloned(),
+    }
+}
+
+/// The status of another process, as a starting point for this one: times that were measured there
+/// are left out.
+#[must_use]
+pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
+    foreign.time_to_warm_milliseconds = None;
+    for target in &mut foreign.targets {
+        target.time_to_warm_milliseconds = None;
+    }
+    foreign
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    objects: u64,
+    bytes: u64,
+}
+
+impl std::iter::Sum for Size {
+    fn sum<I: Iterator<Item = Self>>(sizes: I) -> Self {
+        sizes.fold(Self::default(), |sum, size| Self {
+            objects: sum.objects.saturating_add(size.objects),
+            bytes: sum.bytes.saturating_add(size.bytes),
+        })
+    }
+}
+
+/// What the target holds: the cells that answer for it, or, before any do, the declared ones.
+fn held<'a>(
+    target: &Target<'a>,
+    cells: &dyn Fn(&CellKey) -> Option<CellView>,
+) -> BTreeMap<&'a CellKey, Size> {
+    let size = |view: &CellView| Size { objects: view.objects, bytes: view.bytes };
+    match &target.declared.serving {
+        Some(serving) if serving.cells != target.declared.cells => {
+            let known = |key| Some((key, size(&cells(key)?)));
+            serving.cells.iter().filter_map(known).collect()
+        }
+        Some(_) | None => {
+            let known = |cell: &cell::Cell<'a>| Some((cell.key, size(cell.view.as_ref()?)));
+            target.cells.iter().filter_map(known).collect()
+        }
+    }
+}
+
+/// `None` until every required target is warm; zero if none is required.
+fn slowest_required(targets: &[Target<'_>], rendered: &[TargetStatus]) -> Option<i64> {
+    let required = targets.iter().zip(rendered).filter(|(target, _)| target.is_required());
+    required
+        .map(|(target, status)| status.time_to_warm_milliseconds.filter(|_| target.is_warm()))
+        .try_fold(0, |slowest, took| Some(slowest.max(took?)))
+}
+
+/// The conditions that were there, to be merged with what holds now.
+struct Merge {
+    old: Vec<Condition>,
+    generation: i64,
+    clock: Clock,
+}
+
+impl Merge {
+    /// In the order of `list`; conditions of other types, of other versions of kubewarm, go.
+    fn conditions(
+        self,
+        list: impl IntoIterator<Item = (&'static str, target::Verdict)>,
+    ) -> Vec<Condition> {
+        let merged = list.into_iter().map(|(type_, verdict)| {
+            let mut one: Vec<_> =
+                self.old.iter().filter(|old| old.type_ == type_).take(1).cloned().collect();
+            let update = ConditionUpdate {
+                type_,
+                status: verdict.status,
+                reason: verdict.reason,
+                message: verdict.message,
+                observed_generation: self.generation,
+            };
+            set_condition(&mut one, update, figures::seconds(self.clock.wall).0);
+            one
+        });
+        merged.flatten().collect()
+    }
+}
+
+fn render(
+    target: &Target<'_>,
+    voice: Voice<'_>,
+    size: Size,
+    time_to_warm: Option<i64>,
+    merge: Merge,
+) -> TargetStatus {
+    let verdicts = [
+        ("Accepted", target.accepted.clone()),
+        ("Warm", target.warm.clone()),
+        ("Fresh", target.fresh.clone()),
+    ];
+    let version = match target.cells.as_slice() {
+        [cell] => cell.report().and_then(|report| report.version.as_ref()).map(ToString::to_string),
+        _ => None,
+    };
+    TargetStatus {
+        name: target.declared.name.to_string(),
+        conditions: merge.conditions(verdicts),
+        serving_generation: target.declared.serving.as_ref().map(|serving| serving.generation),
+        objects: Some(figures::count(size.objects)),
+        memory: Some(figures::memory(size.bytes)),
+        // The schema's bound; what is longer is no version that anybody could compare.
+        resource_version: version.filter(|version| version.len() <= 64),
+        time_to_warm_milliseconds: time_to_warm,
+        problems: problems::problems(target, voice),
+        resolved: target.resolved().map(|resolved| ResolvedStatus {
+            version: Some(resolved.resource.version().to_owned()),
+            kind: Some(resolved.kind.to_string()),
+            namespaced: Some(if resolved.namespaced {
+                ResolvedScope::Namespaced
+            } else {
+                ResolvedScope::Cluster
+            }),
+            namespaces: target::namespaces(target),
+            verbs: resolved.verbs.iter().take(MAX_VERBS).map(ToString::to_string).collect(),
+        }),
+        cells: Some(figures::cells(&target.cells)),
+        latency_milliseconds: figures::latency(&target.cells),
+        last_relist: figures::last_relist(&target.cells),
+        observers: Some(figures::observers(&target.cells)),
+    }
+}

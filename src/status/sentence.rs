@@ -1,0 +1,77 @@
+//! Sentences of bounded length for conditions, problems and events.
+
+use std::fmt::Write as _;
+
+/// The longest message of a condition or an event, in bytes.
+pub(super) const MAX_MESSAGE: usize = 1024;
+
+/// How many items of a list are named before the rest is counted.
+const SHOWN: usize = 3;
+
+/// Cuts `text` to at most `max` bytes, between characters and with an ellipsis.
+pub(super) fn bounded(mut text: String, max: usize) -> String {
+    if text.len() > max {
+        let room = max.saturating_sub('…'.len_utf8());
+        let end = (0..=room).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// The first few sentences, and how many more `things` there are: at most [`MAX_MESSAGE`] bytes.
+pub(super) fn few(sentences: &[String], things: &str) -> String {
+    let mut text = String::new();
+    // Each gets its share, so that a long one does not push out the others or the count.
+    let share = if sentences.len() == 1 { MAX_MESSAGE } else { (MAX_MESSAGE - 64) / SHOWN };
+    for sentence in sentences.iter().take(SHOWN) {
+        if !text.is_empty() {
+            text.push_str(". ");
+        }
+        text.push_str(&bounded(sentence.clone(), share));
+    }
+    if sentences.len() > SHOWN {
+        let _infallible = write!(text, ". And {} more {things}", sentences.len() - SHOWN);
+    }
+    bounded(text, MAX_MESSAGE)
+}
+
+/// `namespace "a"`, or `namespaces "a", "b", "c" and 4 more`.
+pub(super) fn namespaces(names: &[&str]) -> String {
+    let quoted: Vec<_> = names.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
+    let noun = if names.len() == 1 { "namespace" } else { "namespaces" };
+    let more = match names.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{noun} {}{more}", quoted.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let cut = bounded("é".repeat(100), 50);
+        assert!(cut.len() <= 50 && cut.ends_with("é…"), "{cut}");
+        assert_eq!(bounded("short".into(), 50), "short");
+    }
+
+    #[test]
+    fn the_count_survives_long_sentences() {
+        let long = vec!["x".repeat(5_000); 9];
+        let text = few(&long, "targets");
+        assert!(text.len() <= MAX_MESSAGE && text.ends_with("And 6 more targets"), "{text}");
+    }
+
+    #[test]
+    fn the_first_namespaces_are_named_and_the_rest_counted() {
+        assert_eq!(namespaces(&["a"]), r#"namespace "a""#);
+        assert_eq!(namespaces(&["a", "b"]), r#"namespaces "a", "b""#);
+        assert_eq!(
+            namespaces(&["a", "b", "c", "d", "e"]),
+            r#"namespaces "a", "b", "c" and 2 more"#
+        );
+    }
+}

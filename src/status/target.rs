@@ -1,0 +1,276 @@
+//! One target: what its cells come to.
+
+use super::{
+    cell::{Cell, CellState, CellView, Clock, Staleness},
+    figures, sentence,
+    trouble::{Voice, kinds, places, progress},
+};
+use crate::{
+    informer::{CellFault, Verb},
+    model::{CellKey, DeclaredTarget, Mode, Reason, RefusalReason, Requirement, ResolvedTarget},
+};
+use std::{collections::BTreeMap, time::Duration};
+
+/// A condition before it is merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// `None` is `Unknown`.
+    pub(super) status: Option<bool>,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Verdict {
+    pub(super) fn new(
+        status: Option<bool>,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        let message = sentence::bounded(message.into(), sentence::MAX_MESSAGE);
+        Self { status, reason, message }
+    }
+}
+
+/// A target with everything that its status needs.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    pub(super) declared: &'a DeclaredTarget,
+    /// The declared cells, in order.
+    pub(super) cells: Vec<Cell<'a>>,
+    /// The cell that watches namespaces for its selector.
+    pub(super) selector: Option<Cell<'a>>,
+    pub(super) accepted: Verdict,
+    pub(super) warm: Verdict,
+    pub(super) fresh: Verdict,
+}
+
+/// What all targets of a profile have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Surroundings<'a> {
+    pub(super) mode: Mode,
+    pub(super) max_staleness: Duration,
+    pub(super) subject: Option<&'a str>,
+    pub(super) clock: Clock,
+}
+
+impl<'a> Target<'a> {
+    pub(super) fn new(
+        declared: &'a DeclaredTarget,
+        around: Surroundings<'_>,
+        lookup: &dyn Fn(&CellKey) -> Option<CellView>,
+    ) -> Self {
+        let cell =
+            |key: &'a CellKey| Cell::new(key, lookup(key), around.max_staleness, around.clock);
+        let cells: Vec<_> = declared.cells.iter().map(cell).collect();
+        let selector = declared.namespaces.as_ref().map(cell);
+        let voice = Voice { target: &declared.name, subject: around.subject };
+        let accepted = accepted(declared, voice);
+        let warm = warm(declared, &cells, selector.as_ref(), around.mode, voice);
+        let fresh = fresh(&warm, &cells, selector.as_ref(), voice);
+        Self { declared, cells, selector, accepted, warm, fresh }
+    }
+
+    pub(super) fn is_required(&self) -> bool {
+        self.declared.requirement == Requirement::Required
+    }
+
+    pub(super) fn is_warm(&self) -> bool {
+        self.warm.status == Some(true)
+    }
+
+    pub(super) fn resolved(&self) -> Option<&'a ResolvedTarget> {
+        self.declared.resolved.as_ref().and_then(|resolved| resolved.as_ref().ok())
+    }
+
+    /// Every cell that counts for the target's conditions.
+    pub(super) fn all_cells(&self) -> impl Iterator<Item = &Cell<'a>> {
+        self.selector.iter().chain(&self.cells)
+    }
+
+    /// From acceptance, `accepted_at` after the start of the process, to the last sync; `None`
+    /// while not warm. Cells that were warm before, for another profile, took no time.
+    pub(super) fn time_to_warm(&self, accepted_at: Duration, clock: Clock) -> Option<Duration> {
+        if !self.is_warm() {
+            return None;
+        }
+        let ago = clock.mono.saturating_duration_since(clock.process_start + accepted_at);
+        let accepted = clock.wall - jiff::SignedDuration::try_from(ago).unwrap_or_default();
+        let took = |cell: &Cell<'_>| {
+            let warmed = cell.report()?.warmed?;
+            let after = warmed.started.duration_since(accepted);
+            let took = jiff::SignedDuration::try_from(warmed.took).ok()?;
+            Duration::try_from(after.saturating_add(took)).ok()
+        };
+        Some(self.all_cells().filter_map(took).max().unwrap_or_default())
+    }
+}
+
+fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
+    match &declared.resolved {
+        None => Verdict::new(
+            None,
+            "Discovering",
+            voice.says(&format!("asking the API server for {}", declared.declared_as)),
+        ),
+        Some(Ok(resolved)) => Verdict::new(
+            Some(true),
+            "Resolved",
+            voice.says(&format!("{} is {}", declared.declared_as, resolved.resource)),
+        ),
+        Some(Err(refusal)) => {
+            Verdict::new(Some(false), refusal.reason.as_str(), voice.says(&refusal.message))
+        }
+    }
+}
+
+/// Reasons of `Warm=False` of a single cell, the gravest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cold {
+    Forbidden,
+    ResourceNotFound,
+    NamespaceNotFound,
+    Unreachable,
+    TimedOut,
+    Syncing,
+}
+
+impl Cold {
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::Forbidden => "Forbidden",
+            Self::ResourceNotFound => "ResourceNotFound",
+            Self::NamespaceNotFound => "NamespaceNotFound",
+            Self::Unreachable => "ServerUnreachable",
+            Self::TimedOut => "StreamTimedOut",
+            Self::Syncing => "Syncing",
+        }
+    }
+
+    fn of(reason: Reason) -> Self {
+        match reason {
+            Reason::Forbidden | Reason::Unauthorized => Self::Forbidden,
+            Reason::NotServed | Reason::NotListable => Self::ResourceNotFound,
+            Reason::NamespaceNotFound => Self::NamespaceNotFound,
+            Reason::Unreachable | Reason::ServerError | Reason::Throttled => Self::Unreachable,
+            Reason::TimedOut => Self::TimedOut,
+            Reason::Gone
+            | Reason::Unsupported
+            | Reason::VersionAhead
+            | Reason::Malformed
+            | Reason::TooLarge
+            | Reason::Lagging
+            | Reason::ClosedAtOnce
+            | Reason::Internal => Self::Syncing,
+        }
+    }
+}
+
+/// Cells with the same trouble, to be told in one sentence.
+type Groups<'c, 'a, K> = BTreeMap<(K, Reason, Verb), (&'c CellFault, Vec<&'c Cell<'a>>)>;
+
+fn warm(
+    declared: &DeclaredTarget,
+    cells: &[Cell<'_>],
+    selector: Option<&Cell<'_>>,
+    mode: Mode,
+    voice: Voice<'_>,
+) -> Verdict {
+    match &declared.resolved {
+        None => return Verdict::new(None, "Pending", voice.says("waiting for discovery")),
+        Some(Err(refusal)) if refusal.reason == RefusalReason::UnknownResource => {
+            return Verdict::new(Some(false), "ResourceNotFound", voice.says(&refusal.message));
+        }
+        Some(Err(refusal)) => {
+            return Verdict::new(None, "Pending", voice.says(&refusal.message));
+        }
+        Some(Ok(_)) => {}
+    }
+    // Without the namespaces the target's own cells are not known.
+    let cells = selector.filter(|cell| !cell.is_warm()).map_or(cells, std::slice::from_ref);
+    let cold: Vec<_> = cells.iter().filter(|cell| !cell.is_warm()).collect();
+    if cold.is_empty() {
+        let text = match (cells.len(), selector) {
+            (0, Some(_)) => "the selector matches no namespace; nothing to warm".to_owned(),
+            (1, _) => format!("1 cell of {} synced", declared.declared_as),
+            (cells, _) => format!("{cells} cells of {} synced", declared.declared_as),
+        };
+        return Verdict::new(Some(true), "Synced", voice.says(&text));
+    }
+    let mut groups = Groups::new();
+    for cell in &cold {
+        if let Some(fault) = cell.fault() {
+            let key = (Cold::of(fault.reason), fault.reason, fault.verb);
+            groups.entry(key).or_insert_with(|| (fault, Vec::new())).1.push(cell);
+        }
+    }
+    let told: Vec<_> = groups.values().map(|(fault, cells)| voice.fault(fault, cells)).collect();
+    let gravest = groups.keys().next().map_or(Cold::Syncing, |(cold, ..)| *cold);
+    let text = match (mode, told.is_empty()) {
+        (Mode::Paused, _) if gravest == Cold::Syncing => {
+            let text = "paused before its first sync; set spec.mode to Active to warm it";
+            return Verdict::new(Some(false), "Paused", voice.says(text));
+        }
+        (_, true) => progress(cells),
+        (_, false) => sentence::few(&told, "problems"),
+    };
+    Verdict::new(Some(false), gravest.reason(), voice.says(&text))
+}
+
+fn fresh(
+    warm: &Verdict,
+    cells: &[Cell<'_>],
+    selector: Option<&Cell<'_>>,
+    voice: Voice<'_>,
+) -> Verdict {
+    if warm.status != Some(true) {
+        return Verdict::new(None, "NotWarm", voice.says("not warm yet"));
+    }
+    let mut groups: BTreeMap<Staleness, Vec<&Cell<'_>>> = BTreeMap::new();
+    for cell in selector.into_iter().chain(cells) {
+        if let Some(staleness) = cell.staleness {
+            groups.entry(staleness).or_default().push(cell);
+        }
+    }
+    let Some(&gravest) = groups.keys().next() else {
+        let text = "every watch is known to be current";
+        return Verdict::new(Some(true), "WatchesCurrent", voice.says(text));
+    };
+    let told: Vec<_> =
+        groups.iter().map(|(staleness, cells)| stale(*staleness, cells, voice)).collect();
+    Verdict::new(Some(false), gravest.reason(), voice.says(&sentence::few(&told, "problems")))
+}
+
+pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
+    let kinds = kinds(cells);
+    let places = places(cells);
+    if let Some(fault) = cells.iter().find_map(|cell| cell.fault()) {
+        return format!("{}; the old data is served", voice.fault(fault, cells));
+    }
+    match staleness {
+        Staleness::Paused => format!(
+            "paused, no watch of {kinds} {places} is open; set spec.mode to Active to open it"
+        ),
+        Staleness::Silent => format!(
+            "the watch of {kinds} {places} has been silent for longer than \
+             freshness.maxStalenessSeconds; it is being probed, and opened again if it is dead"
+        ),
+        Staleness::Relisting => {
+            format!("listing {kinds} {places} again; the old data is served meanwhile")
+        }
+        Staleness::RolledBack | Staleness::Unreachable | Staleness::Reconnecting => {
+            format!("the watch of {kinds} {places} ended and is being opened again")
+        }
+    }
+}
+
+/// `resolved.namespaces`: how many the scope comes to, where it names or selects them.
+pub(super) fn namespaces(target: &Target<'_>) -> Option<i32> {
+    let named = target.cells.iter().filter(|cell| cell.key.extent.namespace().is_some()).count();
+    let by_name = named > 0 || (target.cells.is_empty() && target.selector.is_some());
+    by_name.then(|| figures::small(named))
+}
+
+/// Whether a person must grant something before this target can be warm.
+pub(super) fn lacks_permission(target: &Target<'_>) -> bool {
+    target.all_cells().any(|cell| cell.state == CellState::Forbidden)
+}

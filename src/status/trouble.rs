@@ -1,0 +1,125 @@
+//! What is wrong with some cells of a target, in words, with what to do next.
+
+use super::{cell::Cell, sentence};
+use crate::{
+    informer::{CellFault, Phase, Verb},
+    model::{Extent, Reason},
+};
+
+/// Whom messages speak of, and how the target's kind is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Voice<'a> {
+    /// `targets[].name`.
+    pub(super) target: &'a str,
+    /// Who reads upstream.
+    pub(super) subject: Option<&'a str>,
+}
+
+impl Voice<'_> {
+    /// `target "pods": <text>`.
+    pub(super) fn says(&self, text: &str) -> String {
+        format!("target {:?}: {text}", self.target)
+    }
+
+    /// Why `cells`, which all have the same kind of fault as `fault`, are in trouble.
+    pub(super) fn fault(&self, fault: &CellFault, cells: &[&Cell<'_>]) -> String {
+        let kinds = kinds(cells);
+        let places = places(cells);
+        let subject = self.subject.unwrap_or("kubewarm");
+        let verb = match fault.verb {
+            Verb::List => "list",
+            Verb::Watch => "watch",
+        };
+        let words = &fault.message;
+        let since = fault.since.as_second();
+        let since = jiff::Timestamp::from_second(since).unwrap_or(fault.since);
+        match fault.reason {
+            Reason::Forbidden => {
+                let secrets = cells.iter().any(|c| c.key.resource.group_resource().is_secrets());
+                let elevated = if secrets { "manifestsElevated" } else { "manifests" };
+                format!(
+                    "not allowed to {verb} {kinds} {places} as {subject}; \
+                     apply status.access.{elevated}"
+                )
+            }
+            Reason::Unauthorized => format!(
+                "the API server does not accept the credentials of {subject} for {kinds} {places}; \
+                 check that its token is valid and that the account exists"
+            ),
+            Reason::NotServed => format!(
+                "{kinds} is not served by this cluster; install its CRD, \
+                 and the target starts by itself"
+            ),
+            Reason::NamespaceNotFound => {
+                let names: Vec<_> = cells.iter().map(|cell| cell.namespace()).collect();
+                let does = if names.len() == 1 { "does" } else { "do" };
+                format!(
+                    "{} {does} not exist; create it and it is warmed, or take it out of the scope",
+                    sentence::namespaces(&names)
+                )
+            }
+            Reason::NotListable => format!(
+                "{kinds} {places} has no {verb} ({words}); remove the target from the profile"
+            ),
+            Reason::Internal => format!(
+                "the informer of {kinds} {places} failed since {since} ({words}); \
+                 it is restarted; please report this as a bug"
+            ),
+            Reason::Lagging | Reason::VersionAhead => format!(
+                "the API server answers for {kinds} {places} with older versions than are known, \
+                 since {since} ({words}); retrying until it has caught up or a rollback is certain"
+            ),
+            Reason::TooLarge | Reason::Malformed => format!(
+                "the {verb} of {kinds} {places} makes no sense since {since} ({words}); retrying; \
+                 look for a proxy or an oversized object"
+            ),
+            Reason::TimedOut => format!(
+                "the {verb} of {kinds} {places} makes no progress since {since} ({words}); \
+                 retrying; check the API server and the network"
+            ),
+            Reason::Throttled
+            | Reason::ServerError
+            | Reason::Unreachable
+            | Reason::Gone
+            | Reason::Unsupported
+            | Reason::ClosedAtOnce => format!(
+                "the {verb} of {kinds} {places} fails since {since} ({words}); \
+                 retrying; check the API server if this lasts"
+            ),
+        }
+    }
+}
+
+/// How far the first lists have come.
+pub(super) fn progress(cells: &[Cell<'_>]) -> String {
+    let done = cells.iter().filter(|cell| cell.is_warm()).count();
+    let listing = || {
+        let reports = cells.iter().filter_map(Cell::report);
+        reports.filter(|report| report.phase == Phase::Listing)
+    };
+    let listed: u64 = listing().map(|report| report.listed).sum();
+    // Only the sum of what is known: with a selector the server does not say.
+    let expected: Option<u64> = listing().map(|report| report.expected).sum();
+    let far = match expected.filter(|expected| *expected > 0) {
+        Some(expected) => format!("{listed} of {expected} objects listed"),
+        None if listed > 0 => format!("{listed} objects listed"),
+        None => "waiting for the API server or for a free list slot".to_owned(),
+    };
+    let all: Vec<_> = cells.iter().collect();
+    format!("syncing {}: {done} of {} cells done, {far}", kinds(&all), cells.len())
+}
+
+/// The kind of the cells, as kubectl writes it.
+pub(super) fn kinds(cells: &[&Cell<'_>]) -> String {
+    cells.first().map_or_else(String::new, |cell| cell.key.resource.group_resource().to_string())
+}
+
+/// `in namespaces "a", "b"`, `in all namespaces` or `across the cluster`.
+pub(super) fn places(cells: &[&Cell<'_>]) -> String {
+    let names: Vec<_> = cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
+    match (names.is_empty(), cells.first().map(|cell| &cell.key.extent)) {
+        (false, _) => format!("in {}", sentence::namespaces(&names)),
+        (true, Some(Extent::AllNamespaces)) => "in all namespaces".to_owned(),
+        (true, _) => "across the cluster".to_owned(),
+    }
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Names each of the given programs that is missing, in one line with how to get it.
+set -euo pipefail
+declare -A source=(
+    [cargo]='Rust 1.95.0, https://rustup.rs'
+    [gcc]='Debian packages gcc and libc6-dev'
+    [go]='Go 1.26 or newer, https://go.dev/dl'
+    [promtool]='Debian package prometheus'
+)
+status=0
+for program; do
+    command -v "$program" >/dev/null && continue
+    echo "missing: $program (${source[$program]})" >&2
+    status=1
+done
+exit "$status"

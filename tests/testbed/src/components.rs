@@ -1,0 +1,97 @@
+//! The command lines of etcd, kube-apiserver and kube-controller-manager.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use crate::control_plane::{Builder, Ports};
+use crate::error::{Action, Result};
+use crate::layout::Layout;
+
+/// Everything answered, without bodies; requests that are still running are not of interest.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+";
+
+/// Plain HTTP on this machine: etcd is reachable for whoever may read our files anyway.
+pub(crate) fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+pub(crate) fn etcd(layout: &Layout, ports: Ports) -> Vec<OsString> {
+    let (client, peer) = (url(ports.client), url(ports.peer));
+    vec![
+        flag("--data-dir", layout.etcd()),
+        flag("--listen-client-urls", &client),
+        flag("--advertise-client-urls", &client),
+        flag("--listen-peer-urls", &peer),
+        flag("--initial-advertise-peer-urls", &peer),
+        flag("--initial-cluster", format!("default={peer}")),
+        "--unsafe-no-fsync".into(),
+        // As real clusters have it; bookmarks and consistent reads from the cache live on it.
+        "--watch-progress-notify-interval=5s".into(),
+        "--log-level=warn".into(),
+    ]
+}
+
+pub(crate) fn apiserver(
+    layout: &Layout,
+    ports: Ports,
+    asked: &Builder,
+    service_account_admission: bool,
+) -> Result<Vec<OsString>> {
+    let mut args = vec![
+        flag("--etcd-servers", url(ports.client)),
+        flag("--secure-port", ports.api.to_string()),
+        "--bind-address=127.0.0.1".into(),
+        flag("--cert-dir", layout.pki("")),
+        flag("--client-ca-file", layout.pki("ca.crt")),
+        flag("--tls-cert-file", layout.pki("server.crt")),
+        flag("--tls-private-key-file", layout.pki("server.key")),
+        "--authorization-mode=RBAC".into(),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        flag("--service-account-key-file", layout.pki("sa.pub")),
+        flag("--service-account-signing-key-file", layout.pki("sa.key")),
+        "--service-cluster-ip-range=10.0.0.0/24".into(),
+        "--allow-privileged".into(),
+        "--endpoint-reconciler-type=none".into(),
+    ];
+    if !service_account_admission {
+        // Nobody makes the `default` ServiceAccount that it would insist on.
+        args.push("--disable-admission-plugins=ServiceAccount".into());
+    }
+    if asked.audit_log {
+        let policy = layout.root().join("audit-policy.yaml");
+        fs::write(&policy, AUDIT_POLICY).action(|| format!("write {}", policy.display()))?;
+        args.push(flag("--audit-policy-file", policy));
+        args.push(flag("--audit-log-path", layout.audit_log()));
+        // In megabytes: tests read one file, so it must not be rotated.
+        args.push("--audit-log-maxsize=100000".into());
+    }
+    args.extend(asked.apiserver_args.iter().cloned());
+    Ok(args)
+}
+
+pub(crate) fn controller_manager(layout: &Layout, kubeconfig: &Path) -> Vec<OsString> {
+    vec![
+        flag("--kubeconfig", kubeconfig),
+        flag("--root-ca-file", layout.pki("ca.crt")),
+        flag("--service-account-private-key-file", layout.pki("sa.key")),
+        "--use-service-account-credentials".into(),
+        "--leader-elect=false".into(),
+        // The garbage collector of pods would delete those that sit on nodes which do not exist.
+        "--controllers=*,-nodeipam,-cloud-node-lifecycle,-pod-garbage-collector-controller".into(),
+        // Nobody asks it anything.
+        "--secure-port=0".into(),
+    ]
+}
+
+fn flag(name: &str, value: impl Into<OsString>) -> OsString {
+    let mut flag = OsString::from(name);
+    flag.push("=");
+    flag.push(value.into());
+    flag
+}

@@ -1,0 +1,84 @@
+//! The certificates of one control plane: an authority of its own, the server's, and users'.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
+};
+
+use crate::error::{Action, Result};
+use crate::layout::Layout;
+
+/// Signs certificates of users for as long as the control plane lives.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    layout: Layout,
+}
+
+/// Where a certificate and its key lie.
+pub(crate) struct Pair {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl Authority {
+    /// Makes the authority (`ca.crt`), the server's pair and the key that signs tokens of
+    /// service accounts (`sa.key`, `sa.pub`).
+    pub(crate) fn create(layout: &Layout) -> Result<Self> {
+        let mut ca = CertificateParams::default();
+        ca.distinguished_name = name("testbed", None);
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let issuer = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
+        let authority = Self { issuer, layout: layout.clone() };
+        authority.write("ca.crt", &authority.issuer.pem())?;
+
+        let mut server = CertificateParams::new(["localhost".to_owned()])?;
+        server.distinguished_name = name("kube-apiserver", None);
+        let localhost = SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        server.subject_alt_names.push(localhost);
+        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        authority.sign("server", server)?;
+
+        let tokens = KeyPair::generate()?;
+        authority.write("sa.key", &tokens.serialize_pem())?;
+        authority.write("sa.pub", &tokens.public_key_pem())?;
+        Ok(authority)
+    }
+
+    /// The pair of a user, who is in `group` (Kubernetes reads CN and O).
+    pub(crate) fn user(&self, file: &str, user: &str, group: Option<&str>) -> Result<Pair> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(user, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(file, params)
+    }
+
+    fn sign(&self, file: &str, mut params: CertificateParams) -> Result<Pair> {
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Pair {
+            certificate: self.write(&format!("{file}.crt"), &certificate.pem())?,
+            key: self.write(&format!("{file}.key"), &key.serialize_pem())?,
+        })
+    }
+
+    fn write(&self, file: &str, pem: &str) -> Result<PathBuf> {
+        let path = self.layout.pki(file);
+        fs::write(&path, pem).action(|| format!("write {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common);
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
+    }
+    name
+}

@@ -1,0 +1,260 @@
+//! One long-running process: started, killed, frozen and restarted at will.
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::fs::{self, OpenOptions};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::error::{Action, Error, Result};
+
+/// A cold kube-apiserver takes 3 s on two idle cores; tests share them with compilers.
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+/// Everything that is sent SIGTERM here ends within a few seconds.
+const TERM_TIMEOUT: Duration = Duration::from_mins(1);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Runs a command to its end and answers what it printed.
+pub(crate) fn run(command: &mut Command) -> Result<String> {
+    let shown = format!("{command:?}");
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .action(|| format!("run {}", command.get_program().display()))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(stdout);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let output_text = if stderr.trim().is_empty() { stdout } else { stderr };
+    Err(Error::Command { command: shown, status: output.status, output: output_text })
+}
+
+/// Whether a process that runs is up.
+pub(crate) type Probe = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// What to start, and where its traces go.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) environment: Vec<(OsString, Option<OsString>)>,
+    pub(crate) log: PathBuf,
+    pub(crate) pid: PathBuf,
+}
+
+/// A process of the testbed, in a process group of its own. All methods may be called from any
+/// thread; the process ends with the value.
+pub struct Process {
+    recipe: Recipe,
+    ready: Probe,
+    child: Mutex<Option<Child>>,
+}
+
+impl Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process").field("recipe", &self.recipe).finish_non_exhaustive()
+    }
+}
+
+impl Process {
+    pub(crate) fn new(recipe: Recipe, ready: Probe) -> Self {
+        Self { recipe, ready, child: Mutex::new(None) }
+    }
+
+    /// Starts the process and waits until it is ready, 2 minutes at most. Does nothing if it runs.
+    ///
+    /// # Errors
+    /// When it cannot be started, ends, or is not ready in time; the error ends with its log.
+    pub fn start(&self) -> Result<()> {
+        {
+            let mut child = self.child.lock();
+            if let Some(running) = child.as_mut()
+                && matches!(running.try_wait(), Ok(None))
+            {
+                return Ok(());
+            }
+            *child = Some(self.spawn()?);
+        }
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !(self.ready)() {
+            if let Some(status) = self.exited()? {
+                return Err(self.not_ready(format!("it ended, {status}")));
+            }
+            if Instant::now() > deadline {
+                return Err(self.not_ready(format!("{START_TIMEOUT:?} have passed")));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Ends the process at once (SIGKILL) and waits for its end. Does nothing if it does not run.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&self) -> Result<()> {
+        let Some(mut child) = self.child.lock().take() else { return Ok(()) };
+        self.signal_child(&child, Signal::KILL)?;
+        child.wait().action(|| format!("wait for {}", self.recipe.name))?;
+        self.forget_pid();
+        Ok(())
+    }
+
+    /// Asks the process to end (SIGTERM) and waits for that, a minute at most.
+    ///
+    /// # Errors
+    /// When the process does not run, or did not end in time; then it is killed.
+    pub fn term(&self) -> Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        self.wait(TERM_TIMEOUT)
+    }
+
+    /// Asks the process to end (SIGTERM) without waiting.
+    ///
+    /// # Errors
+    /// When the process does not run.
+    pub fn request_end(&self) -> Result<()> {
+        self.signal(Signal::TERM)
+    }
+
+    /// Waits for the process to end by itself.
+    ///
+    /// # Errors
+    /// When it did not end in time; then it is killed.
+    pub fn wait(&self, timeout: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.exited()? {
+                *self.child.lock() = None;
+                self.forget_pid();
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                let error = self.not_ready(format!("it did not end within {timeout:?}"));
+                self.kill()?;
+                return Err(error);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Stops the process where it stands (SIGSTOP): its connections stay open and silent.
+    ///
+    /// # Errors
+    /// When the process does not run.
+    pub fn freeze(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets a frozen process go on.
+    ///
+    /// # Errors
+    /// When the process does not run.
+    pub fn thaw(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Kills and starts.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn restart(&self) -> Result<()> {
+        self.kill()?;
+        self.start()
+    }
+
+    /// The process id, if it runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.lock().as_ref().map(Child::id)
+    }
+
+    /// Everything it has printed so far, restarts included.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read(&self.recipe.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let Recipe { name, program, args, environment, log, pid } = &self.recipe;
+        let open = || OpenOptions::new().create(true).append(true).open(log);
+        let output = open().action(|| format!("write {}", log.display()))?;
+        let error = open().action(|| format!("write {}", log.display()))?;
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(output).stderr(error);
+        for (key, value) in environment {
+            match value {
+                Some(value) => command.env(key, value),
+                None => command.env_remove(key),
+            };
+        }
+        let child = command
+            .process_group(0)
+            .spawn()
+            .action(|| format!("start {name} ({})", program.display()))?;
+        fs::write(pid, child.id().to_string()).action(|| format!("write {}", pid.display()))?;
+        Ok(child)
+    }
+
+    fn exited(&self) -> Result<Option<ExitStatus>> {
+        match self.child.lock().as_mut() {
+            Some(child) => child.try_wait().action(|| format!("wait for {}", self.recipe.name)),
+            None => Err(self.not_running()),
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        match self.child.lock().as_ref() {
+            Some(child) => self.signal_child(child, signal),
+            None => Err(self.not_running()),
+        }
+    }
+
+    fn signal_child(&self, child: &Child, signal: Signal) -> Result<()> {
+        kill_process_group(Pid::from_child(child), signal)
+            .or_else(|error| if error == rustix::io::Errno::SRCH { Ok(()) } else { Err(error) })
+            .action(|| format!("signal {}", self.recipe.name))
+    }
+
+    fn not_running(&self) -> Error {
+        self.not_ready("it does not run".to_owned())
+    }
+
+    fn not_ready(&self, reason: String) -> Error {
+        let Recipe { name, log, .. } = &self.recipe;
+        Error::NotReady { process: name.clone(), reason, log: log.clone(), tail: tail(log) }
+    }
+
+    /// So that nobody signals a stranger who got the same number later.
+    fn forget_pid(&self) {
+        let _ = fs::remove_file(&self.recipe.pid);
+    }
+
+    /// Lets the process outlive this value.
+    pub(crate) fn detach(&self) {
+        drop(self.child.lock().take());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// The last 30 lines of a log.
+fn tail(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines.split_at(lines.len().saturating_sub(30)).1.join("\n")
+}
