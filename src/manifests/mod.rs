@@ -1,8 +1,15 @@
 //! Manifests generated from types: the CRD, and the roles that a profile needs.
 
+mod access;
 mod crd;
+mod needs;
+mod rbac;
 
-pub use self::crd::crd_yaml;
+pub use self::{
+    access::{Access, AccessError},
+    crd::crd_yaml,
+    rbac::{NameTooLong, PROFILE_LABEL},
+};
 
 use serde::Serialize;
 

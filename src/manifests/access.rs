@@ -1,0 +1,402 @@
+//! The permissions that a profile needs: as rules for its status, and as YAML to apply.
+
+use super::{
+    Unwritable,
+    needs::{Needs, Selected},
+    rbac::{NameTooLong, Tier, documents, rules},
+};
+use crate::{
+    api::{AccessStatus, NamespaceRules, PolicyRule},
+    model::{Declared, Subject, ValidatedProfile},
+};
+use k8s_openapi::api::rbac::v1;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The most that a field of the status holds, in bytes; etcd takes objects up to about 1.5 MiB.
+const MAX_TEXT: usize = 256 << 10;
+/// The most entries of `status.access.roles`, and of the rules of one.
+const MAX_NAMESPACES: usize = 128;
+const MAX_RULES: usize = 32;
+
+/// Head of the manifests that grant access to secrets.
+const ELEVATED: &str = "\
+# Elevated: access to secrets. A role cannot grant their metadata alone, so this grants all of them
+# where it applies. Whoever may run pods as the subject, or mint tokens for it, gains them directly.
+";
+
+/// Where an offline manifest cannot be complete.
+const UNBOUND: &str = "\
+# Which namespaces a selector finds only the cluster knows. Each needs a RoleBinding to the
+# ClusterRole named :target: below; status.access of the applied profile holds them.
+";
+
+/// Least-privilege access of one profile: `list` and `watch` on what its cells name, nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Who needs it.
+    pub subject: Subject,
+    /// By namespace, sorted; the empty one is the whole cluster. Unbounded.
+    pub roles: Vec<NamespaceRules>,
+    /// YAML that grants everything but access to secrets. Unbounded.
+    pub manifests: Option<String>,
+    /// YAML that grants access to secrets. Unbounded.
+    pub manifests_elevated: Option<String>,
+}
+
+/// Why no manifests can be given.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// A role's name would not be a Kubernetes name.
+    #[error(transparent)]
+    NameTooLong(#[from] NameTooLong),
+    /// Not writable as YAML.
+    #[error(transparent)]
+    Unwritable(#[from] Unwritable),
+}
+
+impl Access {
+    /// What the declared cells need. Of a selector's namespaces, those that it finds now.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessError::NameTooLong`] where namespace and name of the profile are too long together.
+    pub fn of_cells(declared: &Declared, subject: Subject) -> Result<Self, AccessError> {
+        Self::of(&Needs::of_cells(declared), subject)
+    }
+
+    /// What the spec needs, with no cluster at hand: kinds are taken as it writes them, and the
+    /// namespaces of selectors are left open. For a profile without selectors, every kind of which
+    /// is served, the result is that of [`Access::of_cells`], byte for byte.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Access::of_cells`].
+    pub fn of_profile(profile: &ValidatedProfile, subject: Subject) -> Result<Self, AccessError> {
+        Self::of(&Needs::of_profile(profile), subject)
+    }
+
+    fn of(needs: &Needs, subject: Subject) -> Result<Self, AccessError> {
+        let manifests = text(needs, &subject, Tier::Plain)?;
+        let manifests_elevated = text(needs, &subject, Tier::Elevated)?;
+        Ok(Self { subject, roles: roles(needs), manifests, manifests_elevated })
+    }
+
+    /// Everything as one text, as `kubewarm rbac` prints it.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        [&self.manifests, &self.manifests_elevated].into_iter().flatten().cloned().collect()
+    }
+
+    /// `status.access`, and what to say about the parts that do not fit: past 128 namespaces, 32
+    /// rules or 256 KiB a field is absent.
+    #[must_use]
+    pub fn status(&self) -> (AccessStatus, Option<String>) {
+        let fits = |text: &Option<String>| text.clone().filter(|text| text.len() <= MAX_TEXT);
+        let roles_fit = self.roles.len() <= MAX_NAMESPACES
+            && self.roles.iter().all(|role| role.rules.len() <= MAX_RULES);
+        let status = AccessStatus {
+            // A user name is free text; the field takes 512 characters.
+            subject: Some(self.subject.to_string().chars().take(512).collect()),
+            roles: if roles_fit { self.roles.clone() } else { Vec::new() },
+            manifests: fits(&self.manifests),
+            manifests_elevated: fits(&self.manifests_elevated),
+        };
+        let complete = roles_fit
+            && status.manifests == self.manifests
+            && status.manifests_elevated == self.manifests_elevated;
+        let advice = "the permissions are too many for the status; print them with: kubewarm rbac";
+        (status, (!complete).then(|| advice.to_owned()))
+    }
+}
+
+fn text(needs: &Needs, subject: &Subject, tier: Tier) -> Result<Option<String>, AccessError> {
+    let all = documents(needs, subject, tier)?;
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    if tier == Tier::Elevated {
+        text.push_str(ELEVATED);
+    }
+    let unbound =
+        |group: &Selected| group.namespaces.is_none() && !tier.of(&group.kinds).is_empty();
+    if needs.selected.iter().any(unbound) {
+        text.push_str(UNBOUND);
+    }
+    for document in &all {
+        text.push_str("---\n");
+        text.push_str(&document.yaml()?);
+    }
+    Ok(Some(text))
+}
+
+fn roles(needs: &Needs) -> Vec<NamespaceRules> {
+    let mut by_namespace = BTreeMap::<Arc<str>, Vec<v1::PolicyRule>>::new();
+    let everywhere = rules(&needs.everywhere, &needs.looked_up);
+    if !everywhere.is_empty() {
+        by_namespace.insert("".into(), everywhere);
+    }
+    let mut kinds = needs.named.clone();
+    for group in &needs.selected {
+        for namespace in group.namespaces.iter().flatten() {
+            kinds.entry(Arc::clone(namespace)).or_default().extend(group.kinds.iter().cloned());
+        }
+    }
+    let named = kinds.into_iter().map(|(name, kinds)| (name, rules(&kinds, &[].into())));
+    by_namespace.extend(named);
+    let role = |(namespace, rules): (Arc<str>, Vec<v1::PolicyRule>)| NamespaceRules {
+        namespace: namespace.to_string(),
+        rules: rules.into_iter().map(of_rbac).collect(),
+    };
+    by_namespace.into_iter().map(role).collect()
+}
+
+fn of_rbac(rule: v1::PolicyRule) -> PolicyRule {
+    PolicyRule {
+        api_groups: rule.api_groups.unwrap_or_default(),
+        resources: rule.resources.unwrap_or_default(),
+        resource_names: rule.resource_names.unwrap_or_default(),
+        verbs: rule.verbs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::CacheProfile,
+        manifests::needs::Kinds,
+        model::{
+            CellKey, DeclaredTarget, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
+            Projection, Requirement, Resource, SensitiveData, TargetScope,
+        },
+    };
+    use proptest::prelude::*;
+    use std::{collections::BTreeSet, time::Duration};
+
+    const SPEC: &str = "
+        targets:
+        - {name: deployments, resource: {group: apps, resource: deployments}}
+        - {name: settings, resource: {resource: configmaps}}
+        - {name: secrets, resource: {resource: secrets}, projection: {type: MetadataOnly}}
+        - name: pods
+          resource: {resource: pods}
+          scope: {type: Namespaces, namespaces: [shop, east, west]}
+        - {name: nodes, resource: {resource: nodes}, scope: {type: Cluster}}
+        - {name: all, resource: {group: batch, resource: jobs}, scope: {type: AllNamespaces}}";
+
+    fn account() -> Subject {
+        Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() }
+    }
+
+    fn profile(spec: &str) -> ValidatedProfile {
+        let head = "apiVersion: kubewarm.io/v1alpha1\nkind: CacheProfile\n";
+        let meta = "metadata: {name: web, namespace: shop}\n";
+        let profile: CacheProfile =
+            serde_saphyr::from_str(&format!("{head}{meta}spec:{spec}\n")).unwrap();
+        ValidatedProfile::parse(&profile).unwrap()
+    }
+
+    fn cell(of: &GroupResource, extent: Extent) -> CellKey {
+        CellKey {
+            resource: Resource::new(of.clone(), "v1").unwrap(),
+            extent,
+            labels: crate::model::LabelSelector::default(),
+            fields: crate::model::FieldSelector::default(),
+            projection: Projection::MetadataOnly(ManagedFields::Drop),
+            sensitive_data: SensitiveData::Deny,
+        }
+    }
+
+    /// As the controller resolves it; selectors find `found`.
+    fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
+        let within = |name: &str| Extent::Namespace(name.into());
+        let targets = profile.targets.iter().map(|target| {
+            let extents: Vec<_> = match &target.scope {
+                TargetScope::OwnNamespace => vec![within("shop")],
+                TargetScope::Namespaces(names) => names.iter().map(|name| within(name)).collect(),
+                TargetScope::NamespaceSelector(_) => {
+                    found.iter().map(|name| within(name)).collect()
+                }
+                TargetScope::AllNamespaces => vec![Extent::AllNamespaces],
+                TargetScope::Cluster => vec![Extent::Cluster],
+            };
+            let namespaces = if let TargetScope::NamespaceSelector(labels) = &target.scope {
+                let of = GroupResource::new("", "namespaces").unwrap();
+                Some(CellKey { labels: labels.clone(), ..cell(&of, Extent::Cluster) })
+            } else {
+                None
+            };
+            DeclaredTarget {
+                name: Arc::clone(&target.name),
+                requirement: Requirement::Required,
+                declared_as: target.of.to_string().into(),
+                resolved: None,
+                cells: extents.into_iter().map(|extent| cell(&target.of, extent)).collect(),
+                namespaces,
+                serving: None,
+            }
+        });
+        Declared {
+            profile: profile.profile.clone(),
+            uid: "u".into(),
+            generation: 1,
+            refused: None,
+            mode: Mode::Active,
+            targets: targets.collect(),
+            objective: None,
+            max_staleness: Duration::from_mins(2),
+            accepted_at: Duration::ZERO,
+        }
+    }
+
+    fn parse(text: &str) -> Vec<serde_json::Value> {
+        serde_saphyr::from_multiple(text).unwrap()
+    }
+
+    /// `kind namespace/name` of every document.
+    fn index(text: &str) -> Vec<String> {
+        let line = |document: &serde_json::Value| {
+            let meta = &document["metadata"];
+            let namespace = meta["namespace"].as_str().unwrap_or("");
+            let name = meta["name"].as_str().unwrap();
+            format!("{} {namespace}/{name}", document["kind"].as_str().unwrap())
+        };
+        parse(text).iter().map(line).collect()
+    }
+
+    #[test]
+    fn every_place_has_the_rules_its_cells_need() {
+        let access = Access::of_profile(&profile(SPEC), account()).unwrap();
+        let written: Vec<_> = access
+            .roles
+            .iter()
+            .flat_map(|role| {
+                role.rules.iter().map(|rule| {
+                    let parts = [&rule.api_groups, &rule.resources, &rule.resource_names];
+                    let parts = parts.map(|names| names.join(","));
+                    let [group, resources, names] = parts;
+                    let verbs = rule.verbs.join(",");
+                    format!("{}|{group}|{resources}|{names}|{verbs}", role.namespace)
+                })
+            })
+            .collect();
+        assert_eq!(
+            written,
+            [
+                "||nodes||list,watch",
+                "|batch|jobs||list,watch",
+                "||namespaces|east,west|get",
+                "east||pods||list,watch",
+                "shop||configmaps,pods,secrets||list,watch",
+                "shop|apps|deployments||list,watch",
+                "west||pods||list,watch",
+            ]
+        );
+        assert_eq!(
+            index(&access.manifests.unwrap()),
+            [
+                "Role east/kubewarm:shop:web",
+                "RoleBinding east/kubewarm:shop:web",
+                "Role shop/kubewarm:shop:web",
+                "RoleBinding shop/kubewarm:shop:web",
+                "Role west/kubewarm:shop:web",
+                "RoleBinding west/kubewarm:shop:web",
+                "ClusterRole /kubewarm:shop:web",
+                "ClusterRoleBinding /kubewarm:shop:web",
+            ]
+        );
+        let elevated = access.manifests_elevated.unwrap();
+        assert!(elevated.starts_with("# Elevated: access to secrets."), "{elevated}");
+        assert_eq!(
+            index(&elevated),
+            ["Role shop/kubewarm:shop:web:elevated", "RoleBinding shop/kubewarm:shop:web:elevated",]
+        );
+    }
+
+    #[test]
+    fn a_file_and_the_cluster_come_to_the_same_bytes() {
+        let profile = profile(SPEC);
+        let offline = Access::of_profile(&profile, account()).unwrap();
+        let live = Access::of_cells(&declared(&profile, &[]), account()).unwrap();
+        assert_eq!(offline, live);
+    }
+
+    #[test]
+    fn a_selector_is_one_cluster_role_and_a_binding_in_each_namespace() {
+        let spec = "
+        targets:
+        - name: web
+          resource: {resource: pods}
+          scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}
+        - name: web-settings
+          resource: {resource: configmaps}
+          scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}";
+        let profile = profile(spec);
+        let live = Access::of_cells(&declared(&profile, &["b", "a"]), account()).unwrap();
+        let role = "ClusterRole /kubewarm:shop:web:target:web";
+        let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web", role];
+        let bindings = ["a", "b"].map(|n| format!("RoleBinding {n}/kubewarm:shop:web:target:web"));
+        let expected: Vec<_> = own.map(str::to_owned).into_iter().chain(bindings).collect();
+        assert_eq!(index(&live.manifests.unwrap()), expected);
+        let names: Vec<_> = live.roles.iter().map(|role| role.namespace.as_str()).collect();
+        assert_eq!(names, ["", "a", "b"]);
+
+        let offline = Access::of_profile(&profile, account()).unwrap();
+        let text = offline.manifests.unwrap();
+        assert!(text.starts_with("# Which namespaces a selector finds"), "{text}");
+        assert_eq!(index(&text), own);
+
+        let nothing = Access::of_cells(&declared(&profile, &[]), account()).unwrap();
+        let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web"];
+        assert_eq!(index(&nothing.manifests.unwrap()), own);
+    }
+
+    #[test]
+    fn what_does_not_fit_the_status_is_absent_and_said() {
+        let mut access = Access::of_profile(&profile(SPEC), account()).unwrap();
+        let (status, note) = access.status();
+        assert_eq!((status.manifests.clone(), note), (access.manifests.clone(), None));
+        assert_eq!(status.subject.unwrap(), "system:serviceaccount:kubewarm-system:kubewarm");
+        access.manifests = Some("#".repeat(MAX_TEXT + 1));
+        access.roles = vec![NamespaceRules::default(); MAX_NAMESPACES + 1];
+        let (status, note) = access.status();
+        assert_eq!((status.manifests, status.roles.len()), (None, 0));
+        assert!(status.manifests_elevated.is_some() && note.unwrap().contains("kubewarm rbac"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_string_changes_what_the_text_says(
+            words in prop::collection::vec(".*|[a-z0-9.:#&*!|>'\"%@`{}\\[\\], \n\t-]{0,40}|on|null|---|1e3", 5),
+            kind in 0..3_usize,
+        ) {
+            let [a, b, c, d, e] = words.as_slice() else { panic!("five words") };
+            let (a, b, c, d, e) = (&**a, &**b, &**c, &**d, &**e);
+            let subject = match kind {
+                0 => Subject::User(a.into()),
+                1 => Subject::Group(a.into()),
+                _ => Subject::ServiceAccount { namespace: a.into(), name: b.into() },
+            };
+            let of = |resource| GroupResource::new("", resource).unwrap();
+            let kinds: Kinds = [of("pods"), of("secrets")].into();
+            let needs = Needs {
+                profile: ProfileRef { namespace: c.into(), name: d.into() },
+                named: [(Arc::from(e), kinds.clone()), (Arc::from(a), kinds.clone())].into(),
+                selected: vec![Selected {
+                    target: b.into(),
+                    namespaces: Some(BTreeSet::from([Arc::from(d)])),
+                    kinds: kinds.clone(),
+                }],
+                everywhere: kinds,
+                looked_up: [Arc::from(a), Arc::from(e)].into(),
+            };
+            for tier in [Tier::Plain, Tier::Elevated] {
+                let Ok(all) = documents(&needs, &subject, tier) else { continue };
+                let all: Vec<_> = all.iter().map(|one| serde_json::to_value(one).unwrap()).collect();
+                let text = text(&needs, &subject, tier).unwrap().unwrap();
+                prop_assert_eq!(parse(&text), all);
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Roles and bindings as typed objects.
+
+use super::{
+    Unwritable,
+    needs::{Kinds, Needs},
+};
+use crate::model::{GroupResource, ProfileRef, Subject};
+use k8s_openapi::api::rbac::v1::{
+    self, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef,
+};
+use kube::api::ObjectMeta;
+use serde::Serialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// The label on every manifest. Its value is `<namespace>.<profile>` where that is at most 63 bytes
+/// long, else its first 46 bytes, `-`, and 16 hexadecimal digits of its FNV-1a hash. It is for
+/// finding them; names tell them apart.
+pub const PROFILE_LABEL: &str = "kubewarm.io/profile";
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// The longest name, in bytes.
+const MAX_NAME: usize = 253;
+/// The most names in one rule, as in `status.access.roles`.
+const MAX_NAMES: usize = 64;
+
+/// Namespace, profile and target are too long together to name a role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the role's name {name} would have {} bytes and a Kubernetes name has at most 253; shorten metadata.name of the profile",
+    name.len()
+)]
+pub struct NameTooLong {
+    name: String,
+}
+
+/// Which of the two manifests a grant belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tier {
+    /// Everything but secrets.
+    Plain,
+    /// Secrets.
+    Elevated,
+}
+
+/// An object of RBAC.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Document {
+    Role(Role),
+    RoleBinding(RoleBinding),
+    ClusterRole(ClusterRole),
+    ClusterRoleBinding(ClusterRoleBinding),
+}
+
+impl Document {
+    /// The object as one YAML document, without a separator.
+    pub(super) fn yaml(&self) -> Result<String, Unwritable> {
+        // Names go through the serializer's quoting only, never into a block scalar.
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        serde_saphyr::to_string_with_options(self, options).map_err(Unwritable::Yaml)
+    }
+}
+
+/// The rules for `kinds`, one for each API group, and for looking up namespaces by name.
+pub(super) fn rules(kinds: &Kinds, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule> {
+    let mut by_group = BTreeMap::<&str, Vec<String>>::new();
+    for kind in kinds {
+        by_group.entry(kind.group()).or_default().push(kind.resource().to_owned());
+    }
+    let rule = |(group, resources): (&str, Vec<String>)| PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(resources),
+        verbs: ["list", "watch"].map(str::to_owned).into(),
+        ..PolicyRule::default()
+    };
+    let names: Vec<_> = looked_up.iter().map(ToString::to_string).collect();
+    let lookup = names.chunks(MAX_NAMES).map(|names| PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["namespaces".to_owned()]),
+        resource_names: Some(names.to_vec()),
+        verbs: vec!["get".to_owned()],
+        ..PolicyRule::default()
+    });
+    by_group.into_iter().map(rule).chain(lookup).collect()
+}
+
+/// The objects that grant `tier` of `needs` to `subject`: namespaces by name, then the cluster,
+/// then selectors in the order of their targets.
+pub(super) fn documents(
+    needs: &Needs,
+    subject: &Subject,
+    tier: Tier,
+) -> Result<Vec<Document>, NameTooLong> {
+    let writer = Writer { profile: &needs.profile, subject, tier };
+    let mut all = Vec::new();
+    for (namespace, kinds) in &needs.named {
+        let rules = rules(&tier.of(kinds), &BTreeSet::new());
+        if !rules.is_empty() {
+            let name = writer.name(None)?;
+            let metadata = writer.metadata(&name, Some(namespace));
+            all.push(Document::Role(Role { metadata, rules: Some(rules) }));
+            all.push(writer.binding(&name, namespace, "Role"));
+        }
+    }
+    let looked_up = match tier {
+        Tier::Plain => needs.looked_up.clone(),
+        Tier::Elevated => BTreeSet::new(),
+    };
+    let everywhere = rules(&tier.of(&needs.everywhere), &looked_up);
+    if !everywhere.is_empty() {
+        let name = writer.name(None)?;
+        all.push(writer.cluster_role(&name, everywhere));
+        all.push(Document::ClusterRoleBinding(ClusterRoleBinding {
+            metadata: writer.metadata(&name, None),
+            role_ref: role_ref(&name, "ClusterRole"),
+            subjects: Some(vec![writer.subject()]),
+        }));
+    }
+    for group in &needs.selected {
+        let rules = rules(&tier.of(&group.kinds), &BTreeSet::new());
+        if rules.is_empty() {
+            continue;
+        }
+        let name = writer.name(Some(&group.target))?;
+        all.push(writer.cluster_role(&name, rules));
+        for namespace in group.namespaces.iter().flatten() {
+            all.push(writer.binding(&name, namespace, "ClusterRole"));
+        }
+    }
+    Ok(all)
+}
+
+impl Tier {
+    /// Those of `kinds` that belong to it.
+    pub(super) fn of(self, kinds: &Kinds) -> Kinds {
+        let elevated = self == Self::Elevated;
+        let here = |kind: &&GroupResource| kind.is_secrets() == elevated;
+        kinds.iter().filter(here).cloned().collect()
+    }
+}
+
+/// What all objects of one profile have in common.
+struct Writer<'a> {
+    profile: &'a ProfileRef,
+    subject: &'a Subject,
+    tier: Tier,
+}
+
+impl Writer<'_> {
+    /// No part can hold a `:`, so no two names are equal that differ in a part.
+    fn name(&self, target: Option<&str>) -> Result<String, NameTooLong> {
+        let mut name = format!("kubewarm:{}:{}", self.profile.namespace, self.profile.name);
+        if let Some(target) = target {
+            name.push_str(":target:");
+            name.push_str(target);
+        }
+        if self.tier == Tier::Elevated {
+            name.push_str(":elevated");
+        }
+        if name.len() > MAX_NAME {
+            return Err(NameTooLong { name });
+        }
+        Ok(name)
+    }
+
+    fn metadata(&self, name: &str, namespace: Option<&str>) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: namespace.map(str::to_owned),
+            labels: Some([(PROFILE_LABEL.to_owned(), label_value(self.profile))].into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn binding(&self, name: &str, namespace: &str, role: &str) -> Document {
+        Document::RoleBinding(RoleBinding {
+            metadata: self.metadata(name, Some(namespace)),
+            role_ref: role_ref(name, role),
+            subjects: Some(vec![self.subject()]),
+        })
+    }
+
+    fn cluster_role(&self, name: &str, rules: Vec<PolicyRule>) -> Document {
+        Document::ClusterRole(ClusterRole {
+            metadata: self.metadata(name, None),
+            rules: Some(rules),
+            aggregation_rule: None,
+        })
+    }
+
+    fn subject(&self) -> v1::Subject {
+        let rbac = Some(RBAC.to_owned());
+        let (kind, name, namespace, api_group) = match self.subject {
+            Subject::ServiceAccount { namespace, name } => {
+                ("ServiceAccount", name, Some(namespace.to_string()), None)
+            }
+            Subject::User(name) => ("User", name, None, rbac),
+            Subject::Group(name) => ("Group", name, None, rbac),
+        };
+        v1::Subject { kind: kind.to_owned(), name: name.to_string(), namespace, api_group }
+    }
+}
+
+fn role_ref(name: &str, kind: &str) -> RoleRef {
+    RoleRef { api_group: Some(RBAC.to_owned()), kind: kind.to_owned(), name: name.to_owned() }
+}
+
+/// See [`PROFILE_LABEL`].
+fn label_value(profile: &ProfileRef) -> String {
+    let full = format!("{}.{}", profile.namespace, profile.name);
+    if full.len() <= 63 {
+        return full;
+    }
+    let hash = full.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let head: String = full.chars().take(46).collect();
+    format!("{head}-{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(namespace: &str, name: &str) -> ProfileRef {
+        ProfileRef { namespace: namespace.into(), name: name.into() }
+    }
+
+    #[test]
+    fn a_long_profile_still_has_a_valid_label() {
+        assert_eq!(label_value(&profile("shop", "web.v2")), "shop.web.v2");
+        let long = [&"a".repeat(63), &"a".repeat(64)].map(|name| label_value(&profile("s", name)));
+        for value in &long {
+            assert_eq!(value.len(), 63);
+            assert!(value.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b)));
+        }
+        assert_ne!(long[0], long[1]);
+    }
+
+    #[test]
+    fn a_name_that_does_not_fit_is_an_error() {
+        let profile = profile("shop", &"a".repeat(240));
+        let subject = Subject::Group("ops".into());
+        let writer = Writer { profile: &profile, subject: &subject, tier: Tier::Elevated };
+        let error = writer.name(None).unwrap_err().to_string();
+        assert!(
+            error.ends_with("has at most 253; shorten metadata.name of the profile"),
+            "{error}"
+        );
+        assert!(Writer { tier: Tier::Plain, ..writer }.name(Some("a")).is_err());
+        let fits =
+            Writer { tier: Tier::Plain, profile: &self::profile("s", "a"), subject: &subject };
+        assert_eq!(fits.name(Some("b")).unwrap(), "kubewarm:s:a:target:b");
+    }
+
+    #[test]
+    fn names_looked_up_are_split_over_rules() {
+        let names: BTreeSet<_> = (0..130).map(|n| Arc::from(format!("n{n}"))).collect();
+        let counts: Vec<_> = rules(&Kinds::new(), &names)
+            .into_iter()
+            .map(|rule| (rule.verbs, rule.resource_names.map(|names| names.len())))
+            .collect();
+        let get = || vec!["get".to_owned()];
+        assert_eq!(counts, [(get(), Some(64)), (get(), Some(64)), (get(), Some(2))]);
+    }
+}
