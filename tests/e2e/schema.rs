@@ -1,0 +1,75 @@
+//! What the API server itself makes of the resource definition: no operator runs here.
+
+use serde_json::json;
+
+use crate::world::{Outcome, World};
+
+const EXPLAINED: [(&str, &[&str]); 3] = [
+    ("cprof", &["KIND:", "CacheProfile", "DESCRIPTION:"]),
+    ("cprof.spec.targets", &["labelSelector", "scope", "projection", "DESCRIPTION:"]),
+    ("cprof.status", &["conditions", "timeToWarmMilliseconds", "access"]),
+];
+
+#[test]
+fn the_definition_is_accepted_without_a_complaint() -> Outcome {
+    let world = World::shared()?;
+    let crd = world.get("default", "crd", "cacheprofiles.kubewarm.io")?;
+    let conditions = crd.pointer("/status/conditions").and_then(|list| list.as_array());
+    let conditions = conditions.ok_or("no conditions")?;
+    let is = |kind: &str, status: &str| {
+        conditions
+            .iter()
+            .any(|condition| condition["type"] == kind && condition["status"] == status)
+    };
+    assert!(is("Established", "True") && is("NamesAccepted", "True"), "{conditions:#?}");
+    assert!(!is("NonStructuralSchema", "True"), "{conditions:#?}");
+    Ok(())
+}
+
+#[test]
+fn explain_is_the_manual_of_every_field() -> Outcome {
+    let world = World::shared()?;
+    for (path, words) in EXPLAINED {
+        let text = world.cluster.run(["explain", path])?;
+        for word in words {
+            assert!(text.contains(word), "{word:?} is not in `kubectl explain {path}`:\n{text}");
+        }
+        assert!(!text.contains("<no description>"), "`kubectl explain {path}`:\n{text}");
+    }
+    let all = world.cluster.run(["explain", "cprof", "--recursive"])?;
+    assert!(all.contains("streamingDeadlineSeconds"), "{all}");
+    Ok(())
+}
+
+#[test]
+fn a_minimal_profile_is_completed_with_the_documented_defaults() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("defaults")?;
+    world.cluster.apply(&format!(
+        "apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {{name: minimal, namespace: {namespace}}}
+spec: {{targets: [{{name: settings, resource: {{resource: configmaps}}}}]}}
+"
+    ))?;
+    let profile = world.get(&namespace, "cprof", "minimal")?;
+    for (pointer, expected) in [
+        ("/spec/mode", json!("Active")),
+        ("/spec/freshness/maxStalenessSeconds", json!(120)),
+        ("/spec/warmup/listStrategy", json!("Auto")),
+        ("/spec/targets/0/requirement", json!("Required")),
+        ("/spec/targets/0/scope/type", json!("OwnNamespace")),
+        ("/spec/targets/0/projection/type", json!("Full")),
+        ("/spec/targets/0/projection/managedFields", json!("Drop")),
+    ] {
+        assert_eq!(profile.pointer(pointer), Some(&expected), "{pointer} of {profile:#}");
+    }
+    let table = world.cluster.run(["get", "cprof", "-n", &namespace, "-o", "wide"])?;
+    let header = table.lines().next().unwrap_or_default();
+    let columns: Vec<&str> = header.split_whitespace().collect();
+    assert_eq!(
+        columns,
+        ["NAME", "READY", "WARM", "FRESH", "OBJECTS", "MEMORY", "TIME-TO-WARM", "AGE", "REASON"]
+    );
+    Ok(())
+}

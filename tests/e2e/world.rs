@@ -1,0 +1,81 @@
+//! Where the tests take place: control planes with the `CacheProfile` resource in them.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testbed::ControlPlane;
+
+/// What a test ends with.
+pub(crate) type Outcome = Result<(), Box<dyn Error>>;
+
+/// A control plane that knows `CacheProfiles`.
+pub(crate) struct World {
+    pub(crate) cluster: ControlPlane,
+    namespaces: AtomicU32,
+}
+
+impl World {
+    /// The control plane of all tests that disturb nobody: no restarts, nothing cluster-wide, and
+    /// namespaces of their own.
+    pub(crate) fn shared() -> Result<&'static Self, Box<dyn Error>> {
+        static SHARED: OnceLock<Result<World, String>> = OnceLock::new();
+        let shared = SHARED.get_or_init(|| Self::alone().map_err(|error| error.to_string()));
+        shared.as_ref().map_err(|error| error.as_str().into())
+    }
+
+    /// A control plane for one test.
+    pub(crate) fn alone() -> Result<Self, Box<dyn Error>> {
+        let cluster = ControlPlane::builder().with_controller_manager().start()?;
+        let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
+        cluster.run(["create", "-f", &crd.to_string_lossy()])?;
+        let established = "--for=condition=Established";
+        cluster.run(["wait", established, "crd/cacheprofiles.kubewarm.io", "--timeout=60s"])?;
+        // Discovery and OpenAPI follow a moment later.
+        eventually(Duration::from_secs(30), || Ok(cluster.run(["explain", "cprof"])?))?;
+        Ok(Self { cluster, namespaces: AtomicU32::new(0) })
+    }
+
+    /// A new namespace whose name begins like this.
+    pub(crate) fn namespace(&self, prefix: &str) -> Result<String, Box<dyn Error>> {
+        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{prefix}-{number}");
+        self.cluster.run(["create", "namespace", &name])?;
+        Ok(name)
+    }
+
+    /// An object, as `kubectl get … -o json` shows it.
+    pub(crate) fn get(
+        &self,
+        namespace: &str,
+        kind: &str,
+        name: &str,
+    ) -> Result<Value, Box<dyn Error>> {
+        let text = self.cluster.run(["get", kind, name, "-n", namespace, "--output=json"])?;
+        Ok(serde_json::from_str(&text)?)
+    }
+}
+
+/// A file of the repository.
+pub(crate) fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+/// Waits until `look` succeeds; its last answer is the error when time runs out.
+pub(crate) fn eventually<T>(
+    limit: Duration,
+    mut look: impl FnMut() -> Result<T, Box<dyn Error>>,
+) -> Result<T, Box<dyn Error>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match look() {
+            Ok(found) => return Ok(found),
+            Err(error) if Instant::now() > deadline => {
+                return Err(format!("not within {limit:?}: {error}").into());
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(200)),
+        }
+    }
+}
