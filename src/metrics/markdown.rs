@@ -13,6 +13,11 @@ use crate::{
 };
 use std::fmt::{self, Write as _};
 
+/// The most series that 40 resources, each in cells of one namespace and of all, and 20 profiles
+/// make: when every label value has occurred, with three status codes. A new label shows here
+/// before it shows in somebody's bill.
+pub const SERIES_OF_40_RESOURCES_AND_20_PROFILES: usize = 7_004;
+
 const HEAD: &str = "\
 <!-- Generated from src/metrics/descriptor.rs; `make generate` rewrites it. -->
 # Metrics
@@ -38,8 +43,13 @@ pub fn markdown() -> Result<String, fmt::Error> {
     let mut page = String::from(HEAD);
     writeln!(
         page,
-        "- At most 200 resources and 100 profiles have series of their own; the rest share those \
-         labelled `{OTHER}`."
+        "- At most 200 resources and 100 profiles have series of their own; the rest share those\n  \
+         labelled `{OTHER}`.\n\
+         - 40 resources and 20 profiles make at most {SERIES_OF_40_RESOURCES_AND_20_PROFILES} \
+         series: with every label value and\n  three status codes. A test counts them.\n\
+         \n\
+         The gauges by resource or profile are read from the cells and profiles at each scrape; \
+         counters and\nhistograms begin at zero with a resource's first cell."
     )?;
     for (keyed, title) in [
         (Keyed::Process, "The process"),

@@ -16,7 +16,7 @@ pub use self::{
     build::BuildInfo,
     descriptor::{Descriptor, Keyed, Kind, all},
     engine::EngineMetrics,
-    markdown::markdown,
+    markdown::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, markdown},
     operator::{Leadership, OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
     snapshot::{CellSnapshot, ConditionSnapshot, ConditionStatus, ProfileSnapshot, TargetState},
 };

@@ -1,0 +1,307 @@
+//! The exposition as Prometheus reads it: exact for a small input, complete, bounded, and clean to
+//! promtool.
+
+#![expect(clippy::expect_used, clippy::print_stderr, reason = "a test may panic and say why")]
+
+use jiff::Timestamp;
+use kubewarm::{
+    informer::{
+        CellFault, CellReport, EventKind, ListOutcome, Measured, Meter as _, Phase, RelistReason,
+        Stage, Strategy, Verb, Warmed, WatchEnd,
+    },
+    metrics::{
+        BuildInfo, CellSnapshot, ConditionSnapshot, ConditionStatus, Descriptor, Kind, Leadership,
+        Metrics, ProfileSnapshot, Reconciled, SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite,
+        TargetState, all, markdown,
+    },
+    model::{
+        CellKey, Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Mode,
+        ProfileRef, Projection, Reason, Resource, ResourceVersion, SensitiveData,
+    },
+};
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    io::{ErrorKind, Write as _},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+const BUILD: BuildInfo = BuildInfo { version: "1.2.3", revision: "abc", rustc: "1.95" };
+
+#[test]
+fn a_small_input_gives_exactly_this_text() {
+    let metrics = Metrics::new(&BUILD).expect("the descriptors are sound");
+    let pods = resource("", "pods");
+    let shop = snapshot(&pods, namespace("shop"), synced(1_000));
+    let mut waiting = listing();
+    waiting.phase = Phase::Failing;
+    (waiting.listed, waiting.expected) = (1, Some(4));
+    waiting.fault = Some(fault());
+    let till = CellSnapshot { objects: 1, ..snapshot(&pods, namespace("till"), waiting) };
+    metrics.observe_cells(move || vec![shop.clone(), till.clone()]).expect("once");
+    metrics.observe_profiles(|| vec![profile(0)]).expect("once");
+    let engine = metrics.engine();
+    for what in [
+        Measured::List {
+            outcome: ListOutcome::Success,
+            took: Duration::from_millis(300),
+            items: 3,
+            bytes: 9_000,
+        },
+        Measured::Relisted { reason: RelistReason::Gone, replaced: 1, deleted_in_gap: 2 },
+        Measured::Failed { code: Some(403) },
+        Measured::Event { kind: EventKind::Added, lag: Some(Duration::from_millis(2)) },
+    ] {
+        engine.record(&pods, what);
+    }
+    metrics.operator().set_leadership(Leadership::Leading);
+    metrics.operator().status_written(StatusWrite::Written);
+    assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
+}
+
+#[test]
+fn every_metric_is_described_and_every_description_is_of_a_metric() {
+    let text = full(1, 1);
+    let types: BTreeMap<_, _> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+        .filter(|(name, _)| !name.starts_with("process_"))
+        .collect();
+    let described: BTreeMap<_, _> = all().iter().map(|it| (it.name, it.kind.as_str())).collect();
+    assert_eq!(types, described);
+    for Descriptor { name, kind, help, .. } in all() {
+        assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
+        assert!(help.ends_with('.') && !help.contains('|'), "{name}: {help}");
+    }
+}
+
+#[test]
+fn the_number_of_series_is_within_its_budget() {
+    let text = full(40, 20);
+    assert_eq!(series(&text).count(), SERIES_OF_40_RESOURCES_AND_20_PROFILES);
+    let distinct: BTreeSet<_> = series(&text).collect();
+    assert_eq!(distinct.len(), SERIES_OF_40_RESOURCES_AND_20_PROFILES, "a series occurs twice");
+}
+
+#[test]
+fn more_kinds_and_profiles_than_have_room_make_no_more_series() {
+    let (at_the_cap, beyond) = (full(201, 101), full(400, 300));
+    assert_eq!(series(&at_the_cap).count(), series(&beyond).count());
+    assert!(beyond.contains(r#"kubewarm_objects{group="_other",resource="_other""#));
+    assert!(beyond.contains(r#"kubewarm_profile_info{mode="Active",namespace="_other""#));
+}
+
+#[test]
+fn series_end_where_they_began_when_the_cells_are_gone() {
+    let metrics = Metrics::new(&BUILD).expect("the descriptors are sound");
+    let cells = Arc::new(Mutex::new(Vec::new()));
+    let read = Arc::clone(&cells);
+    metrics.observe_cells(move || read.lock().clone()).expect("once");
+    let before = metrics.render().expect("it renders");
+    let pods = resource("", "pods");
+    cells.lock().push(snapshot(&pods, Extent::AllNamespaces, synced(1_000)));
+    measure_everything(&metrics, &pods);
+    assert_ne!(metrics.render().expect("it renders"), before);
+    cells.lock().clear();
+    // The last word of a task that is being stopped.
+    metrics.engine().record(&pods, Measured::WatchStarted);
+    assert_eq!(metrics.render().expect("it renders"), before);
+}
+
+#[test]
+fn promtool_has_nothing_to_say() {
+    let spawned = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut promtool = match spawned {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let missing = "promtool is missing: apt-get install prometheus";
+            assert!(env::var_os("CI").is_none(), "{missing}");
+            eprintln!("not checked: {missing}");
+            return;
+        }
+        spawned => spawned.expect("promtool starts"),
+    };
+    let mut stdin = promtool.stdin.take().expect("it was piped");
+    stdin.write_all(full(40, 20).as_bytes()).expect("promtool reads");
+    drop(stdin);
+    let output = promtool.wait_with_output().expect("promtool ends");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn the_page_about_metrics_is_up_to_date() {
+    assert_golden("docs/metrics.md", &markdown().expect("it is written"));
+}
+
+/// Everything that can be counted, for so many kinds and profiles; each kind in cells of one
+/// namespace and of all.
+fn full(kinds: usize, profiles: usize) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let metrics = Metrics::new(&BUILD).expect("the descriptors are sound");
+    let resources: Vec<_> =
+        (0..kinds).map(|at| resource("x.io", &format!("kind{at:03}"))).collect();
+    let cells: Vec<_> = resources
+        .iter()
+        .flat_map(|resource| {
+            [namespace("shop"), Extent::AllNamespaces]
+                .map(|extent| snapshot(resource, extent, synced(1_000)))
+        })
+        .collect();
+    metrics.observe_cells(move || cells.clone()).expect("once");
+    metrics.observe_profiles(move || (0..profiles).map(profile).collect()).expect("once");
+    metrics.observe_process(runtime.handle().clone()).expect("once");
+    // As a scrape does, so that it is the first by the order of the cells that have room.
+    metrics.render().expect("it renders");
+    for resource in &resources {
+        measure_everything(&metrics, resource);
+    }
+    for outcome in [Reconciled::Ok, Reconciled::Error, Reconciled::Cancelled] {
+        metrics.operator().reconcile().finish(outcome);
+    }
+    metrics.render().expect("it renders")
+}
+
+/// One of each label value; three status codes, as a bad day has them.
+fn measure_everything(metrics: &Metrics, resource: &Resource) {
+    let took = Duration::from_millis(30);
+    let mut all = vec![
+        Measured::List { outcome: ListOutcome::Success, took, items: 1, bytes: 100 },
+        Measured::List { outcome: ListOutcome::Failure, took, items: 1, bytes: 100 },
+        Measured::Relisted { reason: RelistReason::Gone, replaced: 1, deleted_in_gap: 1 },
+        Measured::WatchStarted,
+        Measured::WatchEnded { reason: WatchEnd::Eof, lasted: took },
+        Measured::Event { kind: EventKind::Added, lag: Some(took) },
+        Measured::Undecodable { stage: Stage::WatchLine },
+        Measured::RolledBack,
+        Measured::Backoff { delay: took },
+    ];
+    for strategy in [Strategy::Whole, Strategy::Streaming, Strategy::Paged] {
+        all.push(Measured::Warmed { strategy, took });
+    }
+    for code in [None, Some(429), Some(503)] {
+        all.push(Measured::Failed { code });
+    }
+    for what in all {
+        metrics.engine().record(resource, what);
+    }
+}
+
+fn series(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.rsplit_once(' ').map(|(series, _value)| series))
+}
+
+fn resource(group: &str, name: &str) -> Resource {
+    Resource::new(GroupResource::new(group, name).expect("a name"), "v1").expect("a version")
+}
+
+fn namespace(name: &str) -> Extent {
+    Extent::Namespace(name.into())
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("in range")
+}
+
+fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> CellSnapshot {
+    let key = CellKey {
+        resource: resource.clone(),
+        extent,
+        labels: LabelSelector::default(),
+        fields: FieldSelector::default(),
+        projection: Projection::Full(ManagedFields::Drop),
+        sensitive_data: SensitiveData::Deny,
+    };
+    CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4_096 }
+}
+
+fn listing() -> CellReport {
+    CellReport {
+        phase: Phase::Listing,
+        since: at(900),
+        warmed: None,
+        synced_at: None,
+        fault: None,
+        version: None,
+        current_at: None,
+        current_time: None,
+        event_time: None,
+        bookmark_time: None,
+        listed: 0,
+        expected: None,
+        last_relist: None,
+        undecodable: Arc::default(),
+        list_latency: None,
+        event_latency: None,
+        observers: 1,
+    }
+}
+
+fn synced(second: i64) -> CellReport {
+    CellReport {
+        phase: Phase::Watching,
+        warmed: Some(Warmed {
+            started: at(second - 2),
+            synced: at(second),
+            took: Duration::from_secs(2),
+            strategy: Strategy::Whole,
+        }),
+        synced_at: Some(at(second)),
+        version: ResourceVersion::parse("1234567890123456789"),
+        current_time: Some(at(second + 10)),
+        event_time: Some(at(second + 5)),
+        bookmark_time: Some(at(second + 10)),
+        ..listing()
+    }
+}
+
+fn fault() -> CellFault {
+    CellFault {
+        reason: Reason::Forbidden,
+        verb: Verb::List,
+        message: "no".into(),
+        at: at(1_000),
+        since: at(990),
+        attempts: 2,
+        next_retry: Some(Timestamp::from_millisecond(1_002_500).expect("in range")),
+    }
+}
+
+fn profile(number: usize) -> ProfileSnapshot {
+    let conditions =
+        ["Ready", "Accepted", "Warm", "Fresh", "WarmupObjectiveMet", "Stalled"].map(|condition| {
+            ConditionSnapshot { condition: condition.into(), status: ConditionStatus::Unknown }
+        });
+    ProfileSnapshot {
+        profile: ProfileRef { namespace: "shop".into(), name: format!("p{number:03}").into() },
+        mode: Mode::Active,
+        conditions: conditions.into(),
+        targets: BTreeMap::from([(TargetState::Synced, 1), (TargetState::Forbidden, 1)]),
+    }
+}
+
+/// Compares `generated` with the committed file; `BLESS=1 cargo test` rewrites the file instead.
+#[track_caller]
+fn assert_golden(path: &str, generated: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if env::var_os("BLESS").is_some() {
+        fs::write(&path, generated).expect("the file can be written");
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == generated,
+        "{} is stale; run `make generate` and look at the difference. It should be:\n{generated}",
+        path.display(),
+    );
+}
