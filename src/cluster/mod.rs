@@ -4,6 +4,7 @@ mod answer;
 mod client;
 mod discovery;
 mod document;
+mod lease;
 mod namespace;
 mod proxy;
 mod served;
@@ -13,6 +14,7 @@ mod transport;
 pub use self::{
     client::{ConnectError, Connection},
     discovery::{Discovery, Pace, Trouble},
+    lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence},
     served::{Freshness, Served, is_builtin_group},
     subject::whoami,

@@ -1,0 +1,198 @@
+//! What a lease says, and what to write into it: the pure half of leader election.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// The longest that a foreign record is believed to last, whatever it says.
+const MAX_DURATION: Duration = Duration::from_hours(1);
+
+/// What we last saw of the lease, and when we first saw it so: expiry is measured on our monotonic
+/// clock from there, since the clocks of others tell nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Observed {
+    spec: LeaseSpec,
+    at: Instant,
+}
+
+/// What to do with the lease as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Decision {
+    /// Somebody else holds it.
+    Leave(Arc<str>),
+    /// It is ours, or free, or has expired: write this.
+    Write(Box<Lease>),
+}
+
+impl Observed {
+    /// Takes note of `lease` as seen at `now`.
+    pub(super) fn note(last: Option<Self>, lease: &Lease, now: Instant) -> Self {
+        let spec = lease.spec.clone().unwrap_or_default();
+        match last {
+            Some(last) if last.spec == spec => last,
+            Some(_) | None => Self { spec, at: now },
+        }
+    }
+
+    /// Decides for `identity`. `clock` is the wall clock, for the people who read the lease.
+    pub(super) fn decide(
+        &self,
+        lease: Lease,
+        identity: &str,
+        duration: Duration,
+        now: Instant,
+        clock: Timestamp,
+    ) -> Decision {
+        let holder = self.spec.holder_identity.as_deref().unwrap_or_default();
+        let is_ours = holder == identity;
+        if !is_ours && !holder.is_empty() && now < self.at + duration_of(&self.spec) {
+            return Decision::Leave(holder.into());
+        }
+        let transitions = self.spec.lease_transitions.unwrap_or(0);
+        let renewed = after(self.spec.renew_time.as_ref(), clock);
+        let acquired = match &self.spec.acquire_time {
+            Some(time) if is_ours => time.clone(),
+            Some(_) | None => renewed.clone(),
+        };
+        let spec = LeaseSpec {
+            holder_identity: Some(identity.to_owned()),
+            lease_duration_seconds: Some(seconds(duration)),
+            acquire_time: Some(acquired),
+            renew_time: Some(renewed),
+            lease_transitions: Some(transitions.saturating_add(i32::from(!is_ours))),
+            ..self.spec.clone()
+        };
+        Decision::Write(Box::new(Lease { spec: Some(spec), ..lease }))
+    }
+}
+
+/// A lease to create.
+pub(super) fn first(name: &str, identity: &str, duration: Duration, clock: Timestamp) -> Lease {
+    let time = MicroTime(clock);
+    Lease {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(identity.to_owned()),
+            lease_duration_seconds: Some(seconds(duration)),
+            acquire_time: Some(time.clone()),
+            renew_time: Some(time),
+            lease_transitions: Some(0),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+/// The lease given back, if `identity` holds it.
+pub(super) fn released(lease: Lease, identity: &str, clock: Timestamp) -> Option<Lease> {
+    let spec = lease.spec.filter(|spec| spec.holder_identity.as_deref() == Some(identity))?;
+    let renewed = after(spec.renew_time.as_ref(), clock);
+    let spec = LeaseSpec {
+        holder_identity: Some(String::new()),
+        // As client-go does; its electors wait so long in any case.
+        lease_duration_seconds: Some(1),
+        renew_time: Some(renewed),
+        ..spec
+    };
+    Some(Lease { spec: Some(spec), metadata: lease.metadata })
+}
+
+/// Later than `last` even if the clock was set back: a renewal that changes nothing would look to
+/// the others like none.
+fn after(last: Option<&MicroTime>, clock: Timestamp) -> MicroTime {
+    let next = last.and_then(|last| last.0.checked_add(SignedDuration::from_micros(1)).ok());
+    // A year ahead is not worth following; the record differs by that all the same.
+    match next {
+        Some(next)
+            if next > clock && next.duration_since(clock) < SignedDuration::from_hours(24) =>
+        {
+            MicroTime(next)
+        }
+        Some(_) | None => MicroTime(clock),
+    }
+}
+
+fn duration_of(spec: &LeaseSpec) -> Duration {
+    let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
+    Duration::from_secs(seconds).clamp(Duration::from_secs(1), MAX_DURATION)
+}
+
+fn seconds(duration: Duration) -> i32 {
+    i32::try_from(duration.as_secs().max(1)).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERM: Duration = Duration::from_secs(15);
+
+    fn clock(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn decide(seen: &Observed, lease: &Lease, who: &str, now: Instant) -> Decision {
+        seen.decide(lease.clone(), who, TERM, now, clock(0))
+    }
+
+    #[test]
+    fn a_lease_expires_by_our_clock_and_not_by_its_own_times() {
+        let start = Instant::now();
+        // Renewed long ago by its own account, and in the future.
+        for second in [-1_000_000, 1_000_000] {
+            let lease = first("l", "a", TERM, clock(second));
+            let seen = Observed::note(None, &lease, start);
+            let late = start + TERM - Duration::from_millis(1);
+            assert_eq!(decide(&seen, &lease, "b", late), Decision::Leave("a".into()));
+            let Decision::Write(taken) = decide(&seen, &lease, "b", start + TERM) else {
+                panic!("not expired")
+            };
+            let spec = taken.spec.unwrap();
+            assert_eq!(spec.holder_identity.as_deref(), Some("b"));
+            assert_eq!(spec.lease_transitions, Some(1));
+        }
+    }
+
+    #[test]
+    fn a_renewal_always_changes_the_record_and_starts_the_term_anew() {
+        let start = Instant::now();
+        let lease = first("l", "a", TERM, clock(5));
+        let seen = Observed::note(None, &lease, start);
+        // The wall clock stands still, or was set back.
+        let Decision::Write(renewed) = decide(&seen, &lease, "a", start) else { panic!() };
+        let spec = renewed.spec.clone().unwrap();
+        assert_ne!(Some(&spec), lease.spec.as_ref());
+        assert_eq!(spec.lease_transitions, Some(0));
+        assert_eq!(spec.acquire_time, Some(MicroTime(clock(5))));
+        let seen = Observed::note(Some(seen), &renewed, start + TERM);
+        assert_eq!(decide(&seen, &renewed, "b", start + TERM), Decision::Leave("a".into()));
+    }
+
+    #[test]
+    fn only_ones_own_lease_is_released_and_a_released_one_is_free() {
+        let start = Instant::now();
+        let lease = first("l", "a", TERM, clock(0));
+        assert_eq!(released(lease.clone(), "b", clock(1)), None);
+        let free = released(lease, "a", clock(1)).unwrap();
+        let seen = Observed::note(None, &free, start);
+        assert!(matches!(decide(&seen, &free, "b", start), Decision::Write(_)));
+    }
+
+    #[test]
+    fn an_absurd_record_does_not_block_for_ever() {
+        let start = Instant::now();
+        let mut lease = first("l", "a", TERM, clock(0));
+        for (seconds, lasts) in [(i32::MAX, MAX_DURATION), (-1, Duration::from_secs(1))] {
+            lease.spec.as_mut().unwrap().lease_duration_seconds = Some(seconds);
+            let seen = Observed::note(None, &lease, start);
+            assert!(matches!(decide(&seen, &lease, "b", start), Decision::Leave(_)));
+            assert!(matches!(decide(&seen, &lease, "b", start + lasts), Decision::Write(_)));
+        }
+        lease.spec = None;
+        let seen = Observed::note(None, &lease, start);
+        assert!(matches!(decide(&seen, &lease, "b", start), Decision::Write(_)));
+    }
+}

@@ -1,0 +1,283 @@
+//! Elections in paused time, against a fake API server that can be cut off.
+
+use super::*;
+use http::Response;
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, convert::Infallible};
+use tower::service_fn;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What the API server does with the requests of one candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Works,
+    /// Requests are neither seen nor answered.
+    Cut,
+    /// Requests are carried out, answers are lost.
+    Deaf,
+    Refused,
+}
+
+/// One lease, with the API server's rules for writing it.
+#[derive(Clone, Default)]
+struct Fake(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    lease: Option<Value>,
+    version: u64,
+    requests: u64,
+}
+
+/// A running candidate.
+struct Candidate {
+    leadership: Leadership,
+    link: Arc<Mutex<Link>>,
+    stop: CancellationToken,
+    running: tokio::task::JoinHandle<()>,
+}
+
+impl Fake {
+    fn handle(&self, method: &Method, body: &[u8]) -> (u16, Value) {
+        let mut state = self.0.lock();
+        state.requests += 1;
+        if *method == Method::GET {
+            return state.lease.clone().map_or_else(|| (404, json!({})), |lease| (200, lease));
+        }
+        let mut sent: Value = serde_json::from_slice(body).unwrap();
+        let is_new = *method == Method::POST;
+        let conflict = match &state.lease {
+            Some(_) if is_new => Some(409),
+            None if !is_new => Some(404),
+            Some(now)
+                if now["metadata"]["resourceVersion"] != sent["metadata"]["resourceVersion"] =>
+            {
+                Some(409)
+            }
+            Some(_) | None => None,
+        };
+        if let Some(code) = conflict {
+            return (code, json!({"kind": "Status"}));
+        }
+        state.version += 1;
+        sent["metadata"]["resourceVersion"] = state.version.to_string().into();
+        state.lease = Some(sent.clone());
+        (200, sent)
+    }
+
+    fn client(&self, link: &Arc<Mutex<Link>>) -> Client {
+        let (fake, link) = (self.clone(), Arc::clone(link));
+        let service = service_fn(move |request: Request<Body>| {
+            let (fake, link) = (fake.clone(), Arc::clone(&link));
+            async move {
+                let (head, body) = request.into_parts();
+                let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+                // Both ways take time, and the link may change meanwhile.
+                sleep(Duration::from_millis(fastrand::u64(1..150))).await;
+                let (code, value) = match *link.lock() {
+                    Link::Cut => (0, Value::Null),
+                    Link::Refused => (403, json!({"message": "leases is forbidden"})),
+                    Link::Works | Link::Deaf => fake.handle(&head.method, &body),
+                };
+                sleep(Duration::from_millis(fastrand::u64(1..150))).await;
+                if code == 0 || matches!(*link.lock(), Link::Cut | Link::Deaf) {
+                    std::future::pending::<()>().await;
+                }
+                let body = Body::from(serde_json::to_vec(&value).unwrap());
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn start(&self, identity: &str) -> Candidate {
+        let link = Arc::new(Mutex::new(Link::Works));
+        let config = LeaseConfig::new("kubewarm-system", "kubewarm", identity);
+        let elector = Elector::new(self.client(&link), config);
+        let (leadership, stop) = (elector.leadership(), CancellationToken::new());
+        let running = tokio::spawn(elector.run(stop.clone()));
+        Candidate { leadership, link, stop, running }
+    }
+
+    fn spec(&self, field: &str) -> Value {
+        self.0.lock().lease.as_ref().unwrap()["spec"][field].clone()
+    }
+}
+
+impl Candidate {
+    fn leads(&self) -> bool {
+        self.leadership.is_leader()
+    }
+
+    fn says(&self) -> LeaseState {
+        self.leadership.state().borrow().clone()
+    }
+
+    fn set(&self, link: Link) {
+        *self.link.lock() = link;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn never_two_of_three_lead_while_links_break() {
+    for seed in 0..4 {
+        fastrand::seed(seed);
+        let fake = Fake::default();
+        let candidates = ["a", "b", "c"].map(|identity| fake.start(identity));
+        let mut leaders = BTreeSet::new();
+        let (mut samples, mut without) = (0, 0);
+        for _ in 0..60 {
+            for candidate in &candidates {
+                // Whoever leads is cut off more often than not.
+                let breaks = if candidate.leads() { 0.6 } else { 0.2 };
+                let link = match fastrand::f64() {
+                    chance if chance > breaks => Link::Works,
+                    _ if fastrand::bool() => Link::Cut,
+                    _ => Link::Deaf,
+                };
+                candidate.set(link);
+            }
+            for _ in 0..fastrand::u32(10..300) {
+                sleep(Duration::from_millis(100)).await;
+                let leading: Vec<_> = (0..3).filter(|&index| candidates[index].leads()).collect();
+                assert!(leading.len() <= 1, "{leading:?} lead at once, seed {seed}");
+                samples += 1;
+                without += u32::from(leading.is_empty());
+                leaders.extend(leading);
+            }
+        }
+        assert_eq!(leaders.len(), 3, "seed {seed}");
+        assert!(without < samples * 3 / 4, "{without} of {samples} without a leader, seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_many_leads_and_keeps_leading() {
+    let fake = Fake::default();
+    let first = fake.start("a");
+    sleep(SECOND).await;
+    let second = fake.start("b");
+    for _ in 0..600 {
+        sleep(SECOND).await;
+        assert!(first.leads() && !second.leads());
+    }
+    assert_eq!(first.says(), LeaseState::Leader);
+    assert_eq!(second.says(), LeaseState::Follower { holder: Some("a".into()) });
+    assert_eq!(fake.spec("leaseTransitions"), 0);
+    let requests = fake.0.lock().requests;
+    assert!(requests < 700, "{requests} requests of two in 10 minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_is_taken_at_the_next_look() {
+    let fake = Fake::default();
+    let first = fake.start("a");
+    sleep(SECOND).await;
+    let second = fake.start("b");
+    sleep(SECOND * 10).await;
+    first.stop.cancel();
+    let begun = Instant::now();
+    first.running.await.unwrap();
+    assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+    assert!(!first.leadership.is_leader());
+    assert_eq!(fake.spec("holderIdentity"), "");
+    sleep(SECOND * 4).await;
+    assert!(second.leads());
+    assert_eq!(fake.spec("holderIdentity"), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_ours_is_not_released() {
+    let fake = Fake::default();
+    let first = fake.start("a");
+    sleep(SECOND).await;
+    let second = fake.start("b");
+    sleep(SECOND * 5).await;
+    second.stop.cancel();
+    second.running.await.unwrap();
+    assert!(first.leads());
+    assert_eq!(fake.spec("holderIdentity"), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_in_mid_request_still_releases() {
+    let fake = Fake::default();
+    let first = fake.start("a");
+    // The lease is created after at most 450 ms; its answer may be under way.
+    while fake.0.lock().lease.is_none() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    first.stop.cancel();
+    first.running.await.unwrap();
+    assert_eq!(fake.spec("holderIdentity"), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_without_answers_steps_down_at_its_deadline() {
+    for link in [Link::Cut, Link::Deaf, Link::Refused] {
+        let fake = Fake::default();
+        let only = fake.start("a");
+        sleep(SECOND * 3).await;
+        assert!(only.leads());
+        only.set(link);
+        sleep(SECOND * 7).await;
+        assert!(only.leads(), "{link:?}: one lost answer is no reason");
+        sleep(SECOND * 3 + SECOND / 2).await;
+        assert!(!only.leads());
+        let LeaseState::Unknown { fault: Some(_) } = only.says() else {
+            panic!("{:?}", only.says())
+        };
+        only.set(Link::Works);
+        sleep(SECOND * 20).await;
+        assert!(only.leads(), "{link:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_stopped_does_not_lead_when_it_wakes() {
+    let fake = Fake::default();
+    let only = fake.start("a");
+    sleep(SECOND * 3).await;
+    assert!(only.leads());
+    // The elector's task has not run since.
+    tokio::time::advance(SECOND * 60).await;
+    assert!(!only.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_permission_is_told_and_waited_for() {
+    let fake = Fake::default();
+    let only = fake.start("a");
+    only.set(Link::Refused);
+    sleep(SECOND * 120).await;
+    let LeaseState::Unknown { fault: Some(fault) } = only.says() else {
+        panic!("{:?}", only.says())
+    };
+    assert_eq!(fault.reason(), Reason::Forbidden);
+    assert!(!only.leads() && !only.running.is_finished());
+    only.set(Link::Works);
+    sleep(SECOND * 20).await;
+    assert!(only.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_edited_or_deleted_is_followed() {
+    let fake = Fake::default();
+    let only = fake.start("a");
+    sleep(SECOND * 3).await;
+    fake.0.lock().lease = None;
+    sleep(SECOND * 3).await;
+    assert!(only.leads() && fake.spec("holderIdentity") == "a");
+    {
+        let mut state = fake.0.lock();
+        state.version += 1;
+        let version = state.version.to_string();
+        let lease = state.lease.as_mut().unwrap();
+        lease["metadata"]["resourceVersion"] = version.into();
+        lease["spec"]["holderIdentity"] = "somebody".into();
+    }
+    sleep(SECOND * 3).await;
+    assert_eq!(only.says(), LeaseState::Follower { holder: Some("somebody".into()) });
+    assert!(!only.leads());
+}
