@@ -4,6 +4,7 @@ mod answer;
 mod client;
 mod discovery;
 mod document;
+pub mod fault;
 mod lease;
 mod namespace;
 mod proxy;

@@ -1,10 +1,39 @@
 //! One list-and-watch per cell, and what it tells its observers.
 
+mod backoff;
+mod board;
+mod canary;
+mod decode;
+mod deliver;
+mod endpoint;
+mod event;
 mod latency;
+mod list;
+mod plan;
+mod probe;
+mod registry;
 mod report;
+mod slots;
+mod split;
+mod state;
+mod strategy;
+mod stream;
+mod streaming;
+mod task;
+mod timing;
+mod upstream;
+mod watch;
 
-pub use self::latency::LatencyWindow;
-pub use self::report::{
-    CellFault, CellReport, EventKind, ListOutcome, Measured, Meter, Phase, Quantiles, Relist,
-    RelistReason, Stage, Strategy, Undecodable, Verb, Warmed, WatchEnd,
+use self::decode::Rejected;
+pub use self::{
+    board::Changes,
+    latency::LatencyWindow,
+    plan::{Desired, Informers, Plan, apply, plan},
+    registry::{Bounds, Registry, Reports, Tables},
+    report::{
+        CellFault, CellReport, EventKind, ListOutcome, Measured, Meter, Phase, Quantiles, Relist,
+        RelistReason, Stage, Strategy, Undecodable, Verb, Warmed, WatchEnd,
+    },
+    slots::{Slot, Slots},
+    timing::Timing,
 };

@@ -125,6 +125,12 @@ pub enum Outcome {
 pub trait DeltaSink: Send + 'static {
     /// Applies one delta. Must not block: it runs on the informer's task.
     fn apply(&mut self, delta: Delta<'_>) -> Outcome;
+
+    /// Whether an object of that name is held.
+    fn holds(&self, namespace: &str, name: &str) -> bool;
+
+    /// Objects held.
+    fn objects(&self) -> u64;
 }
 
 impl Uid {

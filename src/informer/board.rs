@@ -1,0 +1,284 @@
+//! Where a cell's task writes down how it stands, and everyone else reads it.
+
+use super::{
+    CellFault, CellReport, LatencyWindow, Phase, Strategy, Undecodable, Verb, Warmed,
+    decode::Rejected,
+    state::{Signal, State},
+};
+use crate::model::{CellKey, Fault, ResourceVersion};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+use tokio::{sync::watch, time::Instant};
+
+/// Most undecodable objects that are named; the counter counts them all.
+const MAX_NAMED: usize = 16;
+
+/// Tells the controller that some cell changed phase, or that the namespaces did.
+#[derive(Clone, Debug)]
+pub struct Changes(Arc<watch::Sender<u64>>);
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+}
+
+impl Changes {
+    /// A receiver that is woken by every change from now on.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+
+    /// Wakes every receiver.
+    pub fn notify(&self) {
+        self.0.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+/// The report of one cell, under its lock. Written by the cell's task, a few fields at a time.
+#[derive(Debug)]
+pub(super) struct Board {
+    inner: Mutex<Inner>,
+    changes: Changes,
+    declared_at: Instant,
+    declared_time: Timestamp,
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: State,
+    report: CellReport,
+    undecodable: VecDeque<Undecodable>,
+    lists: LatencyWindow,
+    events: LatencyWindow,
+}
+
+impl Board {
+    pub(super) fn new(changes: Changes) -> Self {
+        let now = Timestamp::now();
+        let report = CellReport {
+            phase: Phase::Queued,
+            since: now,
+            warmed: None,
+            synced_at: None,
+            fault: None,
+            version: None,
+            current_at: None,
+            current_time: None,
+            event_time: None,
+            bookmark_time: None,
+            listed: 0,
+            expected: None,
+            last_relist: None,
+            undecodable: Arc::new([]),
+            list_latency: None,
+            event_latency: None,
+            observers: 1,
+        };
+        Self {
+            inner: Mutex::new(Inner {
+                state: State::QUEUED,
+                report,
+                undecodable: VecDeque::new(),
+                lists: LatencyWindow::default(),
+                events: LatencyWindow::default(),
+            }),
+            changes,
+            declared_at: Instant::now(),
+            declared_time: now,
+        }
+    }
+
+    /// A snapshot, with the latencies of the last five minutes.
+    pub(super) fn report(&self) -> CellReport {
+        let inner = self.inner.lock();
+        let now = Instant::now();
+        CellReport {
+            undecodable: inner.undecodable.iter().cloned().collect(),
+            list_latency: inner.lists.quantiles(now),
+            event_latency: inner.events.quantiles(now),
+            ..inner.report.clone()
+        }
+    }
+
+    /// The last proof of currency.
+    pub(super) fn current_at(&self) -> Option<Instant> {
+        self.inner.lock().report.current_at
+    }
+
+    pub(super) fn has_fault(&self) -> bool {
+        self.inner.lock().report.fault.is_some()
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.inner.lock().state
+    }
+
+    /// Moves the state machine. A signal that cannot occur is a bug: it is logged, and nothing moves.
+    pub(super) fn signal(&self, key: &CellKey, signal: Signal) {
+        let mut inner = self.inner.lock();
+        match inner.state.on(signal) {
+            Ok(next) => {
+                if next.phase != inner.state.phase {
+                    tracing::debug!(cell = %key, from = ?inner.state.phase, to = ?next.phase, "phase");
+                    inner.report.since = Timestamp::now();
+                }
+                inner.report.phase = next.phase;
+                if !next.synced {
+                    inner.report.synced_at = None;
+                    inner.report.warmed = None;
+                    inner.report.version = None;
+                    inner.report.current_at = None;
+                }
+                inner.state = next;
+            }
+            Err(error) => tracing::error!(cell = %key, %error, "illegal transition"),
+        }
+        drop(inner);
+        self.changes.notify();
+    }
+
+    /// A complete list has been applied: returns the warm-up if it was the first since the cell had
+    /// nothing.
+    pub(super) fn listed(
+        &self,
+        key: &CellKey,
+        version: &ResourceVersion,
+        strategy: Strategy,
+    ) -> Option<Warmed> {
+        let warmed = {
+            let mut inner = self.inner.lock();
+            let report = &mut inner.report;
+            report.synced_at = Some(Timestamp::now());
+            report.version = Some(version.clone());
+            report.expected = None;
+            let first = report.warmed.is_none();
+            report.warmed.get_or_insert_with(|| Warmed {
+                started: self.declared_time,
+                synced: Timestamp::now(),
+                took: self.declared_at.elapsed(),
+                strategy,
+            });
+            report.warmed.filter(|_| first)
+        };
+        self.current(Instant::now());
+        self.signal(key, Signal::Listed);
+        warmed
+    }
+
+    /// The table is proven current as of `at`.
+    pub(super) fn current(&self, at: Instant) {
+        let mut inner = self.inner.lock();
+        if inner.report.current_at.is_none_or(|known| known < at) {
+            let age = SignedAge::of(at);
+            inner.report.current_at = Some(at);
+            inner.report.current_time = Some(age.on_the_wall());
+        }
+    }
+
+    /// Changes fields that move nothing.
+    pub(super) fn note(&self, change: impl FnOnce(&mut CellReport)) {
+        change(&mut self.inner.lock().report);
+    }
+
+    pub(super) fn list_took(&self, took: Duration) {
+        self.inner.lock().lists.record(Instant::now(), took);
+    }
+
+    /// An event was processed: version and freshness move with it, in one locking.
+    pub(super) fn event(&self, version: Option<&ResourceVersion>, lag: Duration) {
+        let (now, time) = (Instant::now(), Timestamp::now());
+        let mut inner = self.inner.lock();
+        inner.events.record(now, lag);
+        let report = &mut inner.report;
+        report.current_at = Some(now);
+        report.current_time = Some(time);
+        report.event_time = Some(time);
+        if let Some(version) = version {
+            report.version = Some(version.clone());
+        }
+    }
+
+    /// Records a fault and when it will be tried again, and moves to [`Phase::Failing`].
+    pub(super) fn failed(
+        &self,
+        key: &CellKey,
+        verb: Verb,
+        fault: &Fault,
+        attempts: u32,
+        delay: Duration,
+    ) {
+        self.fault(verb, fault, attempts, delay);
+        self.signal(key, Signal::Failed);
+    }
+
+    /// Records a fault that does not move the phase, such as that of a probe.
+    pub(super) fn fault(&self, verb: Verb, fault: &Fault, attempts: u32, delay: Duration) {
+        let now = Timestamp::now();
+        self.note(|report| {
+            let since = report.fault.as_ref().map_or(now, |old| old.since);
+            report.fault = Some(CellFault {
+                reason: fault.reason(),
+                verb,
+                message: fault.message().into(),
+                at: now,
+                since,
+                attempts,
+                next_retry: now.checked_add(delay).ok(),
+            });
+        });
+    }
+
+    /// Names an object that could not be decoded; the oldest name gives way.
+    pub(super) fn undecodable(&self, rejected: &Rejected) {
+        let object = match &rejected.name {
+            Some((namespace, name)) if namespace.is_empty() => name.as_str().into(),
+            Some((namespace, name)) => format!("{namespace}/{name}").into(),
+            None => "?".into(),
+        };
+        let problem = rejected.problem.as_str().into();
+        let mut inner = self.inner.lock();
+        let named: &mut VecDeque<Undecodable> = &mut inner.undecodable;
+        let object: Arc<str> = object;
+        named.retain(|known| known.object != object);
+        if named.len() >= MAX_NAMED {
+            named.pop_front();
+        }
+        named.push_back(Undecodable { object, problem, at: Timestamp::now() });
+        drop(inner);
+        self.changes.notify();
+    }
+
+    /// Takes an object off the list of those that could not be decoded: it could be now, or is gone.
+    pub(super) fn decodable(&self, namespace: &str, name: &str) {
+        let mut inner = self.inner.lock();
+        if inner.undecodable.is_empty() {
+            return;
+        }
+        inner.undecodable.retain(|known| match known.object.split_once('/') {
+            Some(parts) => parts != (namespace, name),
+            None => !namespace.is_empty() || &*known.object != name,
+        });
+    }
+
+    /// A new list is about to say which objects cannot be decoded.
+    pub(super) fn forget_undecodable(&self) {
+        self.inner.lock().undecodable.clear();
+    }
+}
+
+/// How long ago a monotonic instant was.
+struct SignedAge(Duration);
+
+impl SignedAge {
+    fn of(at: Instant) -> Self {
+        Self(at.elapsed())
+    }
+
+    fn on_the_wall(&self) -> Timestamp {
+        let now = Timestamp::now();
+        now.checked_sub(self.0).unwrap_or(now)
+    }
+}

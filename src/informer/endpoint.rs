@@ -1,0 +1,235 @@
+//! The one place that builds upstream URLs of cells, and that refuses to build some.
+
+use crate::model::{CellKey, Extent, ManagedFields, Projection, ResourceVersion};
+use http::{Request, header};
+use std::{fmt::Write as _, time::Duration};
+
+/// The requests of one cell: path, selectors and representation, fixed when the cell is made.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint {
+    path: String,
+    /// `labelSelector` and `fieldSelector`, percent-encoded, each with a leading `&`.
+    selectors: String,
+    accept_list: String,
+    accept_watch: String,
+}
+
+/// The key asks for the payload of secrets without `sensitiveData: Allow`.
+///
+/// The schema and the parser refuse this too; here is the last place where it can be refused, after
+/// the resource has been resolved.
+#[derive(Debug, thiserror::Error)]
+#[error("secrets are fetched as metadata only unless sensitiveData is Allow")]
+pub(super) struct Guarded;
+
+/// How old a list may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AtLeast<'a> {
+    /// As new as the server can prove: no `resourceVersion`.
+    Consistent,
+    /// Not older than what has been seen.
+    Version(&'a ResourceVersion),
+}
+
+/// Which part of a list.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part<'a> {
+    /// All of it in one response.
+    Whole,
+    /// The first `limit` objects.
+    First {
+        /// Objects a page.
+        limit: u32,
+    },
+    /// The next `limit` objects.
+    Next {
+        /// Objects a page.
+        limit: u32,
+        /// `metadata.continue` of the page before.
+        token: &'a str,
+    },
+}
+
+impl Endpoint {
+    /// # Errors
+    ///
+    /// [`Guarded`].
+    pub(super) fn new(key: &CellKey) -> Result<Self, Guarded> {
+        if key.is_guarded() {
+            return Err(Guarded);
+        }
+        let (root, plural) = (key.resource.api_path(), key.resource.resource());
+        let path = match &key.extent {
+            Extent::Namespace(name) => format!("{root}/namespaces/{name}/{plural}"),
+            Extent::AllNamespaces | Extent::Cluster => format!("{root}/{plural}"),
+        };
+        let mut selectors = String::new();
+        for (name, value) in
+            [("labelSelector", key.labels.to_string()), ("fieldSelector", key.fields.to_string())]
+        {
+            if !value.is_empty() {
+                let value: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
+                let _infallible = write!(selectors, "&{name}={value}");
+            }
+        }
+        let drop = match key.projection.managed_fields() {
+            // Kubernetes 1.37 honours it, older servers ignore it.
+            ManagedFields::Drop => ";drop=metadata.managedFields",
+            ManagedFields::Keep => "",
+        };
+        let accept = |kind: &str| match key.projection {
+            Projection::Full(_) => format!("application/json{drop}"),
+            Projection::MetadataOnly(_) => {
+                format!("application/json;as={kind};g=meta.k8s.io;v=v1{drop}")
+            }
+        };
+        Ok(Self {
+            path,
+            selectors,
+            accept_list: accept("PartialObjectMetadataList"),
+            accept_watch: accept("PartialObjectMetadata"),
+        })
+    }
+
+    /// A list, whole or a page of it.
+    ///
+    /// A page after the first carries neither version nor match: its token does.
+    pub(super) fn list(&self, at_least: AtLeast<'_>, part: Part<'_>) -> Request<Vec<u8>> {
+        let mut query = String::new();
+        match part {
+            Part::Whole => {}
+            Part::First { limit } => query = format!("&limit={limit}"),
+            Part::Next { limit, token } => {
+                let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
+                return self.get(&format!("&limit={limit}&continue={token}"), &self.accept_list);
+            }
+        }
+        if let AtLeast::Version(version) = at_least {
+            let _infallible = write!(
+                query,
+                "&resourceVersion={}&resourceVersionMatch=NotOlderThan",
+                encoded(version)
+            );
+        }
+        self.get(&query, &self.accept_list)
+    }
+
+    /// The list's newest version and nothing else: one object at most, metadata only.
+    pub(super) fn newest(&self) -> Request<Vec<u8>> {
+        let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        self.get("&limit=1", accept)
+    }
+
+    /// A watch of what comes after `from`, with bookmarks.
+    pub(super) fn watch(&self, from: &ResourceVersion, lasting: Duration) -> Request<Vec<u8>> {
+        let query = format!(
+            "&watch=1&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
+            encoded(from),
+            lasting.as_secs()
+        );
+        self.get(&query, &self.accept_watch)
+    }
+
+    /// A watch that begins with everything there is, marks its end, and goes on.
+    pub(super) fn stream(&self, at_least: AtLeast<'_>, lasting: Duration) -> Request<Vec<u8>> {
+        let mut query = format!(
+            "&watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+             &resourceVersionMatch=NotOlderThan&timeoutSeconds={}",
+            lasting.as_secs()
+        );
+        if let AtLeast::Version(version) = at_least {
+            let _infallible = write!(query, "&resourceVersion={}", encoded(version));
+        }
+        self.get(&query, &self.accept_watch)
+    }
+
+    fn get(&self, query: &str, accept: &str) -> Request<Vec<u8>> {
+        let query = format!("{query}{}", self.selectors);
+        let query = query.strip_prefix('&').unwrap_or_default();
+        let uri =
+            if query.is_empty() { self.path.clone() } else { format!("{}?{query}", self.path) };
+        let mut request = Request::new(Vec::new());
+        // Every part is checked or percent-encoded, so this parses; if it did not, the request
+        // would go to `/`, which lists nothing.
+        *request.uri_mut() = uri.parse().unwrap_or_default();
+        let headers = request.headers_mut();
+        if let Ok(value) = accept.parse() {
+            headers.insert(header::ACCEPT, value);
+        }
+        // Kubernetes 1.37 compresses each watch event by itself; and a list is received faster than
+        // it is decompressed on the networks of a cluster.
+        headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
+        request
+    }
+}
+
+fn encoded(version: &ResourceVersion) -> String {
+    form_urlencoded::byte_serialize(version.to_string().as_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        FieldRequirement, FieldSelector, GroupResource, LabelRequirement, LabelSelector, Operator,
+        Resource, SensitiveData,
+    };
+
+    fn key(group: &str, resource: &str, projection: Projection) -> CellKey {
+        CellKey {
+            resource: Resource::new(GroupResource::new(group, resource).unwrap(), "v1").unwrap(),
+            extent: Extent::Namespace("shop".into()),
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection,
+            sensitive_data: SensitiveData::Deny,
+        }
+    }
+
+    #[test]
+    fn the_payload_of_secrets_needs_leave() {
+        let mut secrets = key("", "secrets", Projection::Full(ManagedFields::Drop));
+        assert!(Endpoint::new(&secrets).is_err());
+        secrets.sensitive_data = SensitiveData::Allow;
+        assert!(Endpoint::new(&secrets).is_ok());
+        let metadata = key("", "secrets", Projection::MetadataOnly(ManagedFields::Drop));
+        let request = Endpoint::new(&metadata).unwrap().list(AtLeast::Consistent, Part::Whole);
+        assert!(request.headers()[header::ACCEPT].to_str().unwrap().contains("as=PartialObject"));
+        // A resource of the same name in another group is none of the core group's secrets.
+        assert!(
+            Endpoint::new(&key("x.io", "secrets", Projection::Full(ManagedFields::Drop))).is_ok()
+        );
+    }
+
+    #[test]
+    fn selectors_cannot_add_parameters() {
+        let mut pods = key("", "pods", Projection::Full(ManagedFields::Keep));
+        pods.labels =
+            LabelSelector::new([LabelRequirement::new("a", Operator::In, ["b", "c"]).unwrap()]);
+        pods.fields =
+            FieldSelector::new([
+                FieldRequirement::new("status.phase", false, "x&watch=1#").unwrap()
+            ]);
+        let uri =
+            Endpoint::new(&pods).unwrap().list(AtLeast::Consistent, Part::Whole).uri().to_string();
+        assert_eq!(
+            uri,
+            "/api/v1/namespaces/shop/pods?labelSelector=a+in+%28b%2Cc%29\
+             &fieldSelector=status.phase%21%3Dx%5C%26watch%5C%3D1%23"
+                .replace("%5C%26", "%26")
+        );
+    }
+
+    #[test]
+    fn a_later_page_carries_its_token_alone() {
+        let endpoint =
+            Endpoint::new(&key("apps", "x", Projection::Full(ManagedFields::Drop))).unwrap();
+        let version = ResourceVersion::from(7);
+        let part = Part::Next { limit: 500, token: "a+b/=" };
+        let uri = endpoint.list(AtLeast::Version(&version), part).uri().to_string();
+        assert_eq!(uri, "/apis/apps/v1/namespaces/shop/x?limit=500&continue=a%2Bb%2F%3D");
+        let uri =
+            endpoint.list(AtLeast::Version(&version), Part::First { limit: 2 }).uri().to_string();
+        assert!(uri.ends_with("?limit=2&resourceVersion=7&resourceVersionMatch=NotOlderThan"));
+    }
+}

@@ -1,0 +1,138 @@
+//! One line of a watch: its type, and the object's bytes.
+
+use super::{EventKind, Rejected, Stage};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A parsed line. The object's bytes are not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event<'a> {
+    pub(super) kind: EventKind,
+    pub(super) object: &'a [u8],
+}
+
+/// What a bookmark carries.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Bookmark {
+    pub(super) version: String,
+    /// It ends the initial events of a streaming list.
+    pub(super) ends_initial: bool,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// The API server's own order of members, which spares a pass over the object.
+const HEADS: [(EventKind, &[u8]); 5] = [
+    (EventKind::Added, br#"{"type":"ADDED","object":"#),
+    (EventKind::Modified, br#"{"type":"MODIFIED","object":"#),
+    (EventKind::Deleted, br#"{"type":"DELETED","object":"#),
+    (EventKind::Bookmark, br#"{"type":"BOOKMARK","object":"#),
+    (EventKind::Error, br#"{"type":"ERROR","object":"#),
+];
+
+impl<'a> Event<'a> {
+    /// Reads a complete line.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] for what is no event, named as far as that can be read.
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, Rejected> {
+        if let Some(event) = Self::of_head(line) {
+            let object = event.object.strip_suffix(b"}").unwrap_or_default();
+            if object.first() == Some(&b'{') && object.last() == Some(&b'}') {
+                return Ok(Self { object, ..event });
+            }
+        }
+        let rejected = |problem: &str| Rejected {
+            problem: problem.to_owned(),
+            name: None,
+            stage: Stage::WatchLine,
+        };
+        let line: Line<'_> =
+            serde_json::from_slice(line).map_err(|_| rejected("a line that is no event"))?;
+        let kind = match line.kind {
+            "ADDED" => EventKind::Added,
+            "MODIFIED" => EventKind::Modified,
+            "DELETED" => EventKind::Deleted,
+            "BOOKMARK" => EventKind::Bookmark,
+            "ERROR" => EventKind::Error,
+            _ => return Err(rejected("an event of unknown type")),
+        };
+        Ok(Self { kind, object: line.object.get().as_bytes() })
+    }
+
+    /// Reads the head of a line that is cut off: type, and the object as far as it goes.
+    pub(super) fn of_head(line: &'a [u8]) -> Option<Self> {
+        HEADS.iter().find_map(|(kind, head)| {
+            line.strip_prefix(*head).map(|object| Self { kind: *kind, object })
+        })
+    }
+}
+
+impl Bookmark {
+    /// Reads a bookmark; typed kinds carry empty required parts beside the metadata.
+    pub(super) fn parse(object: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Meta,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Meta {
+            resource_version: String,
+            #[serde(default)]
+            annotations: Option<Annotations>,
+        }
+        #[derive(Deserialize)]
+        struct Annotations {
+            #[serde(default, rename = "k8s.io/initial-events-end")]
+            initial_events_end: Option<String>,
+        }
+        let meta = serde_json::from_slice::<Object>(object).ok()?.metadata;
+        let end = meta.annotations.and_then(|annotations| annotations.initial_events_end);
+        Some(Self { version: meta.resource_version, ends_initial: end.as_deref() == Some("true") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_may_come_in_any_order() {
+        let usual = Event::parse(br#"{"type":"ADDED","object":{"a":{}}}"#).unwrap();
+        let other = Event::parse(br#"{ "object" : {"a":{}}, "type":"ADDED" }"#).unwrap();
+        assert_eq!(usual, other);
+        assert_eq!(usual.object, br#"{"a":{}}"#);
+        let extra = Event::parse(br#"{"type":"ADDED","object":{"a":{}} , "x":1}"#).unwrap();
+        assert_eq!(extra.object, br#"{"a":{}}"#);
+    }
+
+    #[test]
+    fn what_is_no_event_is_rejected() {
+        for line in [
+            &b"{}"[..],
+            b"null",
+            b"{\"type\":\"NEW\",\"object\":{}}",
+            b"{\"type\":\"ADDED\",\"obj",
+            b"<html>",
+        ] {
+            assert!(Event::parse(line).is_err(), "{}", String::from_utf8_lossy(line));
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_initial_events_is_an_annotation() {
+        let end = br#"{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null}}"#;
+        let expected = Bookmark { version: "7".to_owned(), ends_initial: true };
+        assert_eq!(Bookmark::parse(end), Some(expected));
+        assert!(!Bookmark::parse(br#"{"metadata":{"resourceVersion":"7"}}"#).unwrap().ends_initial);
+        assert_eq!(Bookmark::parse(br#"{"metadata":{}}"#), None);
+    }
+}

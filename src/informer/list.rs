@@ -1,0 +1,322 @@
+//! The first state of a cell, and every later full one: whole, streamed, or in pages.
+
+use super::{
+    ListOutcome, Measured, Relist, RelistReason, Stage, Strategy, Verb,
+    decode::{Rejected, peek_name},
+    endpoint::{AtLeast, Part},
+    split::{ListSplitter, MAX_OBJECT, Piece},
+    state::Signal,
+    stream::Stream,
+    task::{Failure, Next, Task, absent, apply},
+    upstream,
+};
+use crate::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion};
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use serde::Deserialize;
+use std::sync::Arc;
+use tokio::time::{Instant, timeout_at};
+
+/// What was seen to change while a list was applied.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gap {
+    pub(super) replaced: u64,
+    pub(super) removed: u64,
+}
+
+/// A list that has been applied but not yet swept.
+pub(super) struct Listed {
+    pub(super) version: ResourceVersion,
+    pub(super) gap: Gap,
+    /// A streaming list goes on as a watch.
+    pub(super) stream: Option<Stream>,
+}
+
+/// Everything of a list but its items.
+#[derive(Debug, Default, Deserialize)]
+struct Frame {
+    #[serde(default)]
+    metadata: FrameMeta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FrameMeta {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    token: String,
+    #[serde(default)]
+    remaining_item_count: Option<u64>,
+}
+
+impl Task {
+    /// Lists once it is the cell's turn, and says how to go on.
+    pub(super) async fn list(&mut self, why: Option<RelistReason>) -> Result<Next, Failure> {
+        let failed = |fault| Failure { fault, verb: Verb::List, then: Next::List(why) };
+        if self.board.state().synced {
+            self.signal(Signal::Outran);
+        }
+        let member = self.tuning.borrow().member_of.clone();
+        let slot = self.shared.lists.acquire(&member).await;
+        self.signal(Signal::Admitted);
+        let reread = match why {
+            Some(RelistReason::Redefined | RelistReason::Recreated) => Reread::Everything,
+            _ => Reread::Changed,
+        };
+
+        let wanted = self.tuning.borrow().strategy;
+        let shared = Arc::clone(&self.shared);
+        let (client, resource) = (&shared.client, self.key.resource.clone());
+        let mut order = shared.strategies.order(client, &resource, wanted, &shared.timing).await;
+        if self.broken_lists >= 2 {
+            // Whatever breaks long answers off, pages are the shortest.
+            order.retain(|&way| way == Strategy::Paged);
+            order = if order.is_empty() { vec![Strategy::Paged] } else { order };
+        }
+        let mut ways = order.into_iter().peekable();
+        let (strategy, listed) = loop {
+            let way = ways.next().unwrap_or(Strategy::Paged);
+            let listed = self.list_by(way, reread).await;
+            match listed {
+                Ok(listed) => break (way, listed),
+                Err(fault) if is_for_want_of(way, &fault) && ways.peek().is_some() => {
+                    tracing::info!(cell = %self.key, ?way, %fault, "falling back to another way to list");
+                    shared.strategies.avoid(&resource, way);
+                }
+                Err(fault) if fault.reason() == Reason::VersionAhead => {
+                    let rolled_back = self.has_rolled_back(Instant::now()).await?;
+                    return if rolled_back { Ok(self.roll_back()) } else { Err(failed(fault)) };
+                }
+                Err(fault) => {
+                    let broke = matches!(fault.reason(), Reason::Unreachable | Reason::Malformed);
+                    self.broken_lists = if broke { self.broken_lists.saturating_add(1) } else { 0 };
+                    return Err(failed(fault));
+                }
+            }
+        };
+        drop(slot);
+        self.broken_lists = 0;
+
+        let Listed { version, mut gap, stream } = listed;
+        if let Outcome::Swept { removed } = self.apply(Delta::ListDone(version.clone())) {
+            gap.removed = removed;
+        }
+        if self.objects == 0 && self.namespace_is_absent().await {
+            return Err(failed(absent(&self.key)));
+        }
+        self.finish_list(why, strategy, &version, gap);
+        Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))
+    }
+
+    fn finish_list(
+        &mut self,
+        why: Option<RelistReason>,
+        strategy: Strategy,
+        version: &ResourceVersion,
+        gap: Gap,
+    ) {
+        self.version = Some(version.clone());
+        self.listed_at = Some(Instant::now());
+        let warmed = self.board.listed(&self.key, version, strategy);
+        self.board.note(|report| {
+            if report.fault.as_ref().is_some_and(|fault| fault.verb == Verb::List) {
+                report.fault = None;
+            }
+        });
+        if let Some(warmed) = warmed {
+            tracing::info!(
+                cell = %self.key, objects = self.objects, ?strategy,
+                milliseconds = u64::try_from(warmed.took.as_millis()).unwrap_or(u64::MAX), "synced"
+            );
+            self.record(Measured::Warmed { strategy, took: warmed.took });
+        }
+        if let Some(reason) = why {
+            let (replaced, deleted_in_gap) = (gap.replaced, gap.removed);
+            self.record(Measured::Relisted { reason, replaced, deleted_in_gap });
+            let at = Timestamp::now();
+            let relist = Relist { at, reason, replaced, deleted_in_gap };
+            self.board.note(|report| report.last_relist = Some(relist));
+            tracing::info!(cell = %self.key, ?reason, replaced, deleted_in_gap, "relisted");
+        }
+    }
+
+    async fn list_by(&mut self, way: Strategy, reread: Reread) -> Result<Listed, Fault> {
+        self.board.forget_undecodable();
+        self.board.note(|report| (report.listed, report.expected) = (0, None));
+        self.apply(Delta::ListStarted(reread));
+        match way {
+            Strategy::Whole => self.list_whole().await,
+            Strategy::Streaming => self.list_streaming().await,
+            Strategy::Paged => self.list_pages(reread).await,
+        }
+    }
+
+    async fn list_whole(&mut self) -> Result<Listed, Fault> {
+        let mut gap = Gap::default();
+        let meta = self.page(Part::Whole, &mut gap).await?;
+        Ok(Listed { version: version_of(&meta)?, gap, stream: None })
+    }
+
+    /// A token that has expired ends in one whole list, as in client-go: going on with a newer
+    /// token would mix two versions in one table.
+    async fn list_pages(&mut self, reread: Reread) -> Result<Listed, Fault> {
+        let limit = self.tuning.borrow().page_size;
+        let mut gap = Gap::default();
+        let mut meta = self.page(Part::First { limit }, &mut gap).await?;
+        while !meta.token.is_empty() {
+            let token = std::mem::take(&mut meta.token);
+            let mut broken = 0;
+            meta = loop {
+                match self.page(Part::Next { limit, token: &token }, &mut gap).await {
+                    Ok(meta) => break meta,
+                    Err(fault) if fault.reason() == Reason::Gone => {
+                        self.apply(Delta::ListStarted(reread));
+                        return self.list_whole().await;
+                    }
+                    // The same page once more: upserts can be repeated.
+                    Err(fault) if fault.reason() == Reason::Malformed && broken < 2 => broken += 1,
+                    Err(fault) => return Err(fault),
+                }
+            };
+        }
+        Ok(Listed { version: version_of(&meta)?, gap, stream: None })
+    }
+
+    /// Receives one response and applies its items as they arrive.
+    async fn page(&mut self, part: Part<'_>, gap: &mut Gap) -> Result<FrameMeta, Fault> {
+        let started = Instant::now();
+        let (mut items, mut bytes) = (0, 0);
+        let received = self.receive(part, gap, &mut items, &mut bytes).await;
+        let took = started.elapsed();
+        let outcome = match &received {
+            Ok(_) => ListOutcome::Success,
+            Err(_) => ListOutcome::Failure,
+        };
+        if received.is_ok() {
+            self.board.list_took(took);
+        }
+        self.record(Measured::List { outcome, took, items, bytes });
+        received
+    }
+
+    async fn receive(
+        &mut self,
+        part: Part<'_>,
+        gap: &mut Gap,
+        items: &mut u64,
+        bytes: &mut u64,
+    ) -> Result<FrameMeta, Fault> {
+        let timing = self.shared.timing.clone();
+        let at_least = self.version.as_ref().map_or(AtLeast::Consistent, AtLeast::Version);
+        let request = self.endpoint.list(at_least, part);
+        let mut chunks = upstream::open(&self.shared.client, request, timing.list_headers).await?;
+        let mut splitter = ListSplitter::new(MAX_OBJECT);
+        let mut checked = false;
+        let mut window = (Instant::now() + timing.list_window, 0);
+        loop {
+            let chunk = match timeout_at(window.0, chunks.next()).await {
+                Ok(Some(chunk)) => chunk?,
+                Ok(None) => break,
+                Err(_elapsed) => return Err(too_slow()),
+            };
+            let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+            *bytes += length;
+            window.1 += length;
+            if window.1 >= timing.list_least {
+                window = (Instant::now() + timing.list_window, 0);
+            }
+            let mut rest = &chunk[..];
+            let before = *items;
+            while !rest.is_empty() {
+                let (consumed, piece) = splitter.feed(rest)?;
+                if let Some(piece) = piece {
+                    self.take_item(&piece, gap);
+                    *items += 1;
+                }
+                rest = rest.get(consumed..).unwrap_or_default();
+            }
+            let arrived = *items - before;
+            self.board.note(|report| report.listed += arrived);
+            if !checked && splitter.in_items() {
+                checked = true;
+                self.refuse_lagging(&parse_frame(&splitter)?)?;
+            }
+        }
+        if !splitter.is_complete() {
+            return Err(self.truncated());
+        }
+        let meta = parse_frame(&splitter)?;
+        self.refuse_lagging(&meta)?;
+        if let Some(remaining) = meta.remaining_item_count {
+            self.board.note(|report| report.expected = Some(report.listed + remaining));
+        }
+        Ok(meta)
+    }
+
+    fn take_item(&mut self, piece: &Piece<'_>, gap: &mut Gap) {
+        let item = match piece {
+            Piece::Whole(json) => self.decoder.decode(json, Stage::ListItem),
+            Piece::Oversized(head) => Err(oversized(head, Stage::ListItem)),
+        };
+        match item {
+            Ok(item) => {
+                let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
+                if outcome == Outcome::Replaced {
+                    gap.replaced += 1;
+                }
+            }
+            Err(rejected) => self.reject(&rejected),
+        }
+    }
+
+    /// A list that is older than what has been seen comes from a lagging server.
+    fn refuse_lagging(&self, meta: &FrameMeta) -> Result<(), Fault> {
+        let listed = ResourceVersion::parse(&meta.resource_version);
+        match (listed, &self.version) {
+            (Some(listed), Some(known)) if listed.is_older_than(known) => Err(Fault::new(
+                Reason::Lagging,
+                format!("the API server answered with version {listed}, {known} has been seen"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn truncated(&self) -> Fault {
+        self.record(Measured::Undecodable { stage: Stage::List });
+        Fault::new(Reason::Malformed, "the list ended before it was complete")
+    }
+}
+
+/// Whether a fault says that this way does not work here, rather than that nothing does.
+fn is_for_want_of(way: Strategy, fault: &Fault) -> bool {
+    match way {
+        Strategy::Whole => matches!(fault.reason(), Reason::TimedOut | Reason::TooLarge),
+        Strategy::Streaming => matches!(
+            fault.reason(),
+            Reason::TimedOut | Reason::TooLarge | Reason::Unsupported | Reason::ClosedAtOnce
+        ),
+        Strategy::Paged => false,
+    }
+}
+
+fn parse_frame(splitter: &ListSplitter) -> Result<FrameMeta, Fault> {
+    let frame: Frame = serde_json::from_slice(&splitter.frame())
+        .map_err(|_| Fault::new(Reason::Malformed, "the answer is not a list"))?;
+    Ok(frame.metadata)
+}
+
+fn version_of(meta: &FrameMeta) -> Result<ResourceVersion, Fault> {
+    ResourceVersion::parse(&meta.resource_version)
+        .ok_or_else(|| Fault::new(Reason::Malformed, "the list has no resourceVersion"))
+}
+
+fn too_slow() -> Fault {
+    Fault::new(Reason::TimedOut, "the list brought too few bytes to count as progress")
+}
+
+/// An object above the size cap, named as far as its head tells.
+pub(super) fn oversized(head: &[u8], stage: Stage) -> Rejected {
+    let problem = format!("it is larger than {} MiB", MAX_OBJECT >> 20);
+    Rejected { problem, name: peek_name(head), stage }
+}

@@ -1,0 +1,286 @@
+//! The running cells: one task each, started, held and stopped from here.
+
+use super::{
+    CellReport, Changes, Informers, Meter, Slots, Timing, Verb,
+    backoff::Backoff,
+    board::Board,
+    canary::Canary,
+    decode::Decoder,
+    endpoint::Endpoint,
+    state::Signal,
+    strategy::Strategies,
+    task::{Shared, SharedSink, Task},
+};
+use crate::model::{
+    CellKey, CellSpec, DeltaSink, Fault, FieldPath, Mode, Reason, ResourceVersion, Tuning,
+};
+use futures::FutureExt as _;
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+};
+use tokio::{sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// Where the tables of cells come from and go to.
+pub trait Tables: Send + Sync + 'static {
+    /// An empty table for `key`, in place of any other.
+    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink>;
+    /// The declared indexes of a table, from now on.
+    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>);
+    /// The table is not needed any more.
+    fn close(&self, key: &CellKey);
+}
+
+/// Bounds of the whole process.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Lists under way at once.
+    pub lists: usize,
+    /// Percent of them that the profiles of one namespace may hold.
+    pub namespace_share: usize,
+}
+
+/// Probes under way at once: each is one connection for some 2 s.
+const PROBES: usize = 32;
+
+/// Reads the cells' reports. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Reports(Arc<RwLock<BTreeMap<CellKey, Arc<Board>>>>);
+
+/// Starts and stops the cells. One a process, owned by the controller.
+pub struct Registry {
+    shared: Arc<Shared>,
+    tables: Arc<dyn Tables>,
+    cells: BTreeMap<CellKey, Cell>,
+    reports: Reports,
+    tasks: JoinSet<()>,
+}
+
+struct Cell {
+    spec: CellSpec,
+    sink: SharedSink,
+    board: Arc<Board>,
+    tuning: watch::Sender<Tuning>,
+    /// `None` while the cell is held.
+    running: Option<CancellationToken>,
+}
+
+impl Reports {
+    /// One cell's report.
+    #[must_use]
+    pub fn get(&self, key: &CellKey) -> Option<CellReport> {
+        let board = self.0.read().get(key).cloned();
+        board.map(|board| board.report())
+    }
+
+    /// Every cell's report, in the order of their keys.
+    #[must_use]
+    pub fn all(&self) -> Vec<(CellKey, CellReport)> {
+        let boards: Vec<_> =
+            self.0.read().iter().map(|(key, board)| (key.clone(), Arc::clone(board))).collect();
+        boards.into_iter().map(|(key, board)| (key, board.report())).collect()
+    }
+}
+
+impl Registry {
+    /// No cells yet. `client` must not retry by itself nor time out on its own.
+    #[must_use]
+    pub fn new(
+        client: kube::Client,
+        tables: Arc<dyn Tables>,
+        meter: Arc<dyn Meter>,
+        bounds: Bounds,
+        timing: Timing,
+    ) -> Self {
+        let shared = Shared {
+            client,
+            meter,
+            lists: Slots::new(bounds.lists, bounds.namespace_share),
+            probes: Slots::new(PROBES, bounds.namespace_share),
+            strategies: Strategies::default(),
+            canary: Canary::default(),
+            changes: Changes::default(),
+            timing,
+        };
+        Self {
+            shared: Arc::new(shared),
+            tables,
+            cells: BTreeMap::new(),
+            reports: Reports::default(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// A view of the reports that outlives any borrow of the registry.
+    #[must_use]
+    pub fn reports(&self) -> Reports {
+        self.reports.clone()
+    }
+
+    /// Wakes when a cell changes phase, or namespaces come and go.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        self.shared.changes.clone()
+    }
+
+    /// Ends every task and waits for them.
+    pub async fn shut_down(mut self) {
+        for cell in self.cells.values() {
+            if let Some(running) = &cell.running {
+                running.cancel();
+            }
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    fn make(&mut self, spec: &CellSpec) -> &mut Cell {
+        let (tables, reports) = (&self.tables, &self.reports);
+        let changes = &self.shared.changes;
+        self.cells.entry(spec.key.clone()).or_insert_with(|| {
+            let board = Arc::new(Board::new(changes.clone()));
+            reports.0.write().insert(spec.key.clone(), Arc::clone(&board));
+            Cell {
+                spec: spec.clone(),
+                sink: Arc::new(Mutex::new(tables.open(&spec.key, &spec.indexes))),
+                board,
+                tuning: watch::Sender::new(spec.tuning.clone()),
+                running: None,
+            }
+        })
+    }
+}
+
+impl Informers for Registry {
+    fn running(&self) -> BTreeMap<CellKey, Mode> {
+        let mode = |cell: &Cell| if cell.running.is_some() { Mode::Active } else { Mode::Paused };
+        self.cells.iter().map(|(key, cell)| (key.clone(), mode(cell))).collect()
+    }
+
+    fn start(&mut self, spec: &CellSpec) {
+        // Tasks that have ended are let go of here; there are at most as many as cells were stopped.
+        while self.tasks.try_join_next().is_some() {}
+        let shared = Arc::clone(&self.shared);
+        let cell = self.make(spec);
+        if cell.running.is_some() {
+            return;
+        }
+        if cell.board.state().phase == super::Phase::Paused {
+            cell.board.signal(&spec.key, Signal::Resumed);
+        }
+        cell.spec.clone_from(spec);
+        cell.tuning.send_replace(spec.tuning.clone());
+        let stop = CancellationToken::new();
+        cell.running = Some(stop.clone());
+        let supervised = supervise(
+            spec.key.clone(),
+            Arc::clone(&cell.sink),
+            Arc::clone(&cell.board),
+            shared,
+            cell.tuning.subscribe(),
+        );
+        self.tasks.spawn(async move {
+            // Dropping the task is how it ends: its table is consistent between any two deltas.
+            let _ended = stop.run_until_cancelled(supervised).await;
+        });
+    }
+
+    fn hold(&mut self, spec: &CellSpec) {
+        let cell = self.make(spec);
+        if let Some(running) = cell.running.take() {
+            running.cancel();
+        }
+        cell.board.signal(&spec.key, Signal::Held);
+    }
+
+    fn stop(&mut self, key: &CellKey) {
+        let Some(cell) = self.cells.remove(key) else { return };
+        if let Some(running) = cell.running {
+            running.cancel();
+        }
+        self.reports.0.write().remove(key);
+        self.tables.close(key);
+        let cells = &self.cells;
+        self.shared.canary.retain(|resource| cells.keys().any(|key| key.resource == *resource));
+        self.shared.changes.notify();
+    }
+
+    fn retune(&mut self, spec: &CellSpec) {
+        let Some(cell) = self.cells.get_mut(&spec.key) else { return };
+        if cell.spec.indexes != spec.indexes {
+            self.tables.set_indexes(&spec.key, &spec.indexes);
+        }
+        if cell.spec.tuning != spec.tuning {
+            cell.tuning.send_replace(spec.tuning.clone());
+        }
+        cell.spec.clone_from(spec);
+    }
+}
+
+/// Runs the cell's task; one that panics is reported in its cell and started anew after a wait.
+async fn supervise(
+    key: CellKey,
+    sink: SharedSink,
+    board: Arc<Board>,
+    shared: Arc<Shared>,
+    tuning: watch::Receiver<Tuning>,
+) {
+    let mut panics = Backoff::new(shared.timing.backoff);
+    loop {
+        let endpoint = match Endpoint::new(&key) {
+            Ok(endpoint) => endpoint,
+            Err(guarded) => {
+                // Refused before any request; only an edit of the profile makes another cell.
+                let fault = Fault::new(Reason::Forbidden, guarded.to_string());
+                board.failed(&key, Verb::List, &fault, 1, std::time::Duration::MAX);
+                return;
+            }
+        };
+        let version = resumable(&board);
+        let task = Task {
+            decoder: Decoder::new(key.projection.managed_fields()),
+            key: key.clone(),
+            endpoint,
+            objects: sink.lock().objects(),
+            sink: Arc::clone(&sink),
+            board: Arc::clone(&board),
+            backoff: Backoff::new(shared.timing.backoff),
+            shared: Arc::clone(&shared),
+            tuning: tuning.clone(),
+            version,
+            closed_at_once: 0,
+            broken_lists: 0,
+            listed_at: None,
+        };
+        let _panic = AssertUnwindSafe(task.run()).catch_unwind().await;
+        let fault = Fault::new(Reason::Internal, "the cell's task panicked; see the log");
+        let delay = panics.failed(None, fastrand::f64());
+        tracing::error!(cell = %key, "the task of a cell panicked and is started anew");
+        board.failed(&key, Verb::List, &fault, panics.failures(), delay);
+        tokio::time::sleep(delay).await;
+        // What it held when it panicked may be half of something.
+        sink.lock().apply(crate::model::Delta::Purge);
+        board.signal(&key, Signal::Purged);
+    }
+}
+
+/// The version from which a resumed cell goes on, if it was ever synced.
+fn resumable(board: &Board) -> Option<ResourceVersion> {
+    let report = board.report();
+    report.synced_at.and(report.version)
+}
+
+impl fmt::Debug for Reports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reports").field(&self.0.read().len()).finish()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("cells", &self.cells.len()).finish_non_exhaustive()
+    }
+}

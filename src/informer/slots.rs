@@ -1,0 +1,226 @@
+//! Who may list (or probe) now: bounded over the process, fair between namespaces.
+
+use crate::model::{MemberOf, ProfileRef};
+use parking_lot::Mutex;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+use tokio::sync::oneshot;
+
+/// A bounded number of permits. Cheap to clone.
+///
+/// Namespaces take turns; within a namespace the highest priority comes first, then who waited
+/// longest. No namespace holds more than its share, and no profile more than it set itself, so that
+/// one tenant's slow lists keep nobody else waiting.
+#[derive(Clone, Debug)]
+pub struct Slots(Arc<Mutex<Inner>>);
+
+/// A permit; dropping it lets the next one in.
+#[derive(Debug)]
+#[must_use = "a slot that is dropped at once bounds nothing"]
+pub struct Slot {
+    slots: Slots,
+    profile: ProfileRef,
+}
+
+#[derive(Debug)]
+struct Inner {
+    free: usize,
+    /// Most that one namespace holds.
+    share: usize,
+    held: HashMap<Arc<str>, usize>,
+    held_by_profile: HashMap<ProfileRef, usize>,
+    /// Bounded by the number of cells: each waits at most once.
+    waiting: BTreeMap<Arc<str>, Queue>,
+    /// The namespace that was served last; the next one after it comes next.
+    last: Option<Arc<str>>,
+    sequence: u64,
+}
+
+/// Highest priority first, then first come.
+type Queue = BTreeMap<(Reverse<u16>, u64), Waiter>;
+
+#[derive(Debug)]
+struct Waiter {
+    profile: ProfileRef,
+    most: usize,
+    wake: oneshot::Sender<Slot>,
+}
+
+impl Slots {
+    /// `total` permits (at least 1), of which one namespace holds at most `share_percent` (at least
+    /// one permit).
+    #[must_use]
+    pub fn new(total: usize, share_percent: usize) -> Self {
+        let total = total.max(1);
+        Self(Arc::new(Mutex::new(Inner {
+            free: total,
+            share: (total * share_percent / 100).max(1),
+            held: HashMap::new(),
+            held_by_profile: HashMap::new(),
+            waiting: BTreeMap::new(),
+            last: None,
+            sequence: 0,
+        })))
+    }
+
+    /// Waits for a permit on behalf of `member`. Cancel safe: a dropped wait takes nothing.
+    pub async fn acquire(&self, member: &MemberOf) -> Slot {
+        loop {
+            let (wake, woken) = oneshot::channel();
+            {
+                let mut inner = self.0.lock();
+                inner.sequence += 1;
+                let place = (Reverse(member.priority), inner.sequence);
+                let waiter = Waiter {
+                    profile: member.profile.clone(),
+                    most: member.max_concurrent_lists.max(1),
+                    wake,
+                };
+                let namespace = Arc::clone(&member.profile.namespace);
+                inner.waiting.entry(namespace).or_default().insert(place, waiter);
+            }
+            self.admit();
+            if let Ok(slot) = woken.await {
+                return slot;
+            }
+        }
+    }
+
+    /// Lets in whoever may come in.
+    fn admit(&self) {
+        loop {
+            // A slot that nobody took is dropped outside the lock: its drop locks.
+            let granted = self.0.lock().next();
+            let Some(waiter) = granted else { return };
+            let slot = Slot { slots: self.clone(), profile: waiter.profile };
+            // The waiter may have been dropped meanwhile; then the slot comes back by itself.
+            drop(waiter.wake.send(slot));
+        }
+    }
+}
+
+impl Inner {
+    /// Takes the next waiter off the queue and counts its permit.
+    fn next(&mut self) -> Option<Waiter> {
+        self.waiting.values_mut().for_each(|queue| queue.retain(|_, w| !w.wake.is_closed()));
+        self.waiting.retain(|_, queue| !queue.is_empty());
+        if self.free == 0 {
+            return None;
+        }
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for namespace in self.waiting.keys() {
+            let turn = if self.last.as_ref().is_some_and(|last| namespace <= last) {
+                &mut before
+            } else {
+                &mut after
+            };
+            turn.push(Arc::clone(namespace));
+        }
+        for namespace in after.into_iter().chain(before) {
+            if self.held.get(&namespace).copied().unwrap_or(0) >= self.share {
+                continue;
+            }
+            let Some(queue) = self.waiting.get_mut(&namespace) else { continue };
+            let held = &self.held_by_profile;
+            let place = queue
+                .iter()
+                .find(|(_, w)| held.get(&w.profile).copied().unwrap_or(0) < w.most)
+                .map(|(place, _)| *place);
+            let Some(waiter) = place.and_then(|place| queue.remove(&place)) else { continue };
+            self.free -= 1;
+            *self.held.entry(Arc::clone(&namespace)).or_default() += 1;
+            *self.held_by_profile.entry(waiter.profile.clone()).or_default() += 1;
+            self.last = Some(namespace);
+            return Some(waiter);
+        }
+        None
+    }
+
+    fn release(&mut self, profile: &ProfileRef) {
+        self.free += 1;
+        if let Some(held) = self.held.get_mut(&profile.namespace) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&profile.namespace);
+            }
+        }
+        if let Some(held) = self.held_by_profile.get_mut(profile) {
+            *held -= 1;
+            if *held == 0 {
+                self.held_by_profile.remove(profile);
+            }
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.slots.0.lock().release(&self.profile);
+        self.slots.admit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+
+    fn member(namespace: &str, name: &str, most: usize, priority: u16) -> MemberOf {
+        MemberOf {
+            profile: ProfileRef { namespace: namespace.into(), name: name.into() },
+            max_concurrent_lists: most,
+            priority,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_namespace_holds_no_more_than_its_share() {
+        let slots = Slots::new(8, 25);
+        let a = member("a", "p", 64, 0);
+        let _held = (slots.acquire(&a).await, slots.acquire(&a).await);
+        assert!(slots.acquire(&a).now_or_never().is_none());
+        assert!(slots.acquire(&member("b", "p", 64, 0)).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_profile_holds_no_more_than_it_set_itself() {
+        let slots = Slots::new(8, 100);
+        let _held = slots.acquire(&member("a", "p", 1, 0)).await;
+        assert!(slots.acquire(&member("a", "p", 1, 1_000)).now_or_never().is_none());
+        assert!(slots.acquire(&member("a", "q", 1, 0)).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn higher_priority_comes_first_and_namespaces_take_turns() {
+        let slots = Slots::new(1, 100);
+        let first = slots.acquire(&member("a", "p", 9, 0)).await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for (namespace, priority) in [("a", 1), ("a", 9), ("b", 0), ("b", 5)] {
+            let (slots, order) = (slots.clone(), Arc::clone(&order));
+            tasks.spawn(async move {
+                let _slot = slots.acquire(&member(namespace, "p", 9, priority)).await;
+                order.lock().push(format!("{namespace}{priority}"));
+            });
+            tokio::task::yield_now().await;
+        }
+        drop(first);
+        while tasks.join_next().await.is_some() {}
+        assert_eq!(*order.lock(), ["b5", "a9", "b0", "a1"]);
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_dropped_takes_nothing() {
+        let slots = Slots::new(1, 100);
+        let a = member("a", "p", 9, 0);
+        let held = slots.acquire(&a).await;
+        assert!(slots.acquire(&a).now_or_never().is_none());
+        drop(held);
+        assert!(slots.acquire(&a).now_or_never().is_some());
+        let inner = slots.0.lock();
+        assert!(inner.held.is_empty() && inner.held_by_profile.is_empty());
+    }
+}

@@ -1,0 +1,414 @@
+//! Cuts a list into its items, and a watch into its lines, while the bytes arrive.
+//!
+//! Neither buffers more than one item or line, and neither buffers one that is larger than the cap:
+//! that one is passed over, and the head of it handed out so that it can be named. Nothing here
+//! checks more of the syntax than it needs to find ends; whoever decodes an item checks it.
+
+use crate::model::{Fault, Reason};
+use memchr::{memchr, memchr2};
+
+/// The largest object that is taken, in bytes. etcd refuses requests above 1.5 MiB by default and
+/// the API server objects above 3 MiB; conversion may add to that.
+pub(super) const MAX_OBJECT: usize = 16 << 20;
+/// How much of an oversized object is kept to name it.
+const HEAD: usize = 4 << 10;
+/// The largest frame of a list (everything but the items): kind, version, continue token.
+const MAX_FRAME: usize = 64 << 10;
+
+/// Something cut out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    /// One complete item or line.
+    Whole(&'a [u8]),
+    /// The head of one that was larger than the cap.
+    Oversized(&'a [u8]),
+}
+
+/// Cuts the items out of a Kubernetes list.
+///
+/// ```text
+///  {"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{…},{…}]}
+///  └───────────────── frame ─────────────────────────────────────┘└items┘└ frame
+/// ```
+#[derive(Debug)]
+pub(super) struct ListSplitter {
+    cap: usize,
+    depth: u32,
+    string: InString,
+    place: Place,
+    /// The frame so far, items left out.
+    frame: Vec<u8>,
+    /// The item that began in an earlier chunk.
+    partial: Vec<u8>,
+    /// How much of the item under way has been passed over because of the cap.
+    skipped: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InString {
+    No,
+    Yes,
+    Escape,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Frame,
+    Items,
+    Item,
+}
+
+impl ListSplitter {
+    pub(super) fn new(cap: usize) -> Self {
+        Self {
+            cap,
+            depth: 0,
+            string: InString::No,
+            place: Place::Frame,
+            frame: Vec::new(),
+            partial: Vec::new(),
+            skipped: 0,
+        }
+    }
+
+    /// The frame as far as it has come, closed so that it parses: once the items have begun, all
+    /// that stood before them.
+    pub(super) fn frame(&self) -> Vec<u8> {
+        let mut frame = self.frame.clone();
+        match self.place {
+            Place::Frame => {}
+            Place::Items | Place::Item => frame.extend_from_slice(b"]}"),
+        }
+        frame
+    }
+
+    /// Whether the items have begun.
+    pub(super) fn in_items(&self) -> bool {
+        self.place != Place::Frame
+    }
+
+    /// Whether the list is closed and complete.
+    pub(super) fn is_complete(&self) -> bool {
+        self.depth == 0 && self.place == Place::Frame && self.frame.ends_with(b"}")
+    }
+
+    /// Takes the next chunk up to and including the end of the next item.
+    ///
+    /// Returns the number of bytes consumed and the item that ended there, if one did. Call again
+    /// with the rest until everything is consumed.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Malformed`] for what cannot be a list, [`Reason::TooLarge`] for a frame above
+    /// 64 KiB.
+    pub(super) fn feed<'a>(
+        &'a mut self,
+        chunk: &'a [u8],
+    ) -> Result<(usize, Option<Piece<'a>>), Fault> {
+        if self.place != Place::Item && !self.partial.is_empty() {
+            // The item handed out by the last call.
+            self.partial.clear();
+            self.skipped = 0;
+        }
+        let mut at = 0;
+        let mut start = 0;
+        while let Some(&byte) = chunk.get(at) {
+            if self.string != InString::No {
+                at = self.pass_string(chunk, at);
+                continue;
+            }
+            at += 1;
+            match byte {
+                b'"' => self.string = InString::Yes,
+                b'{' | b'[' => {
+                    if self.place == Place::Items {
+                        if byte == b'[' {
+                            return Err(malformed("an item that is no object"));
+                        }
+                        self.place = Place::Item;
+                        start = at - 1;
+                    }
+                    self.depth += 1;
+                }
+                b'}' | b']' => {
+                    self.depth =
+                        self.depth.checked_sub(1).ok_or_else(|| malformed("a stray bracket"))?;
+                    if self.place == Place::Item && self.depth == 2 {
+                        self.place = Place::Items;
+                        return Ok((at, Some(self.complete(chunk, start, at))));
+                    }
+                    if self.place == Place::Items && self.depth == 1 {
+                        self.place = Place::Frame;
+                    }
+                }
+                _ => {}
+            }
+            match self.place {
+                Place::Frame => {
+                    self.push_frame(byte)?;
+                    if byte == b'[' && self.depth == 2 && self.opens_items() {
+                        self.place = Place::Items;
+                    } else if byte == b'"' {
+                        // The string itself is appended by `pass_string`.
+                    }
+                }
+                Place::Items => {
+                    if !matches!(byte, b',' | b' ' | b'\n' | b'\r' | b'\t') {
+                        return Err(malformed("an item that is no object"));
+                    }
+                }
+                Place::Item => {}
+            }
+        }
+        if self.place == Place::Item {
+            self.keep(chunk.get(start..).unwrap_or_default());
+        }
+        Ok((at, None))
+    }
+
+    /// Moves to the end of the string or of the chunk.
+    fn pass_string(&mut self, chunk: &[u8], at: usize) -> usize {
+        let rest = chunk.get(at..).unwrap_or_default();
+        let end = if self.string == InString::Escape {
+            self.string = InString::Yes;
+            at + 1
+        } else {
+            match memchr2(b'"', b'\\', rest) {
+                None => chunk.len(),
+                Some(offset) => {
+                    let quote = rest.get(offset) == Some(&b'"');
+                    self.string = if quote { InString::No } else { InString::Escape };
+                    at + offset + 1
+                }
+            }
+        };
+        if self.place == Place::Frame && self.frame.len() < MAX_FRAME {
+            self.frame.extend_from_slice(chunk.get(at..end).unwrap_or_default());
+        }
+        end
+    }
+
+    fn push_frame(&mut self, byte: u8) -> Result<(), Fault> {
+        if self.frame.len() >= MAX_FRAME {
+            return Err(Fault::new(Reason::TooLarge, "the frame of the list exceeds 64 KiB"));
+        }
+        self.frame.push(byte);
+        Ok(())
+    }
+
+    /// Whether the `[` at the end of the frame opens the member `items`.
+    fn opens_items(&self) -> bool {
+        let before = self.frame.strip_suffix(b"[").unwrap_or_default().trim_ascii_end();
+        let key = before.strip_suffix(b":").unwrap_or_default().trim_ascii_end();
+        key.ends_with(b"\"items\"")
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let cap = if self.skipped > 0 { HEAD } else { self.cap };
+        let room = cap.saturating_sub(self.partial.len()).min(bytes.len());
+        self.partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
+        if room < bytes.len() {
+            self.skipped += bytes.len() - room;
+            self.partial.truncate(HEAD);
+            self.partial.shrink_to_fit();
+        }
+    }
+
+    fn complete<'a>(&'a mut self, chunk: &'a [u8], start: usize, end: usize) -> Piece<'a> {
+        let last = chunk.get(start..end).unwrap_or_default();
+        if self.partial.is_empty() && last.len() <= self.cap {
+            return Piece::Whole(last);
+        }
+        self.keep(last);
+        if self.skipped > 0 { Piece::Oversized(&self.partial) } else { Piece::Whole(&self.partial) }
+    }
+}
+
+/// Cuts a watch into lines.
+#[derive(Debug)]
+pub(super) struct LineSplitter {
+    cap: usize,
+    partial: Vec<u8>,
+    skipped: usize,
+    handed_out: bool,
+}
+
+impl LineSplitter {
+    pub(super) fn new(cap: usize) -> Self {
+        Self { cap, partial: Vec::new(), skipped: 0, handed_out: false }
+    }
+
+    /// Whether a line has begun and not ended.
+    pub(super) fn is_partial(&self) -> bool {
+        !self.handed_out && !self.partial.is_empty()
+    }
+
+    /// Takes the next chunk up to and including the end of the next line.
+    ///
+    /// Returns the number of bytes consumed and the line without its end, if one ended; empty lines
+    /// are passed over. Call again with the rest until everything is consumed.
+    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<Piece<'a>>) {
+        if self.handed_out {
+            // A line of a megabyte leaves no megabyte behind in each of thousands of watches.
+            if self.partial.capacity() > HEAD {
+                self.partial = Vec::new();
+            }
+            self.partial.clear();
+            self.skipped = 0;
+            self.handed_out = false;
+        }
+        let Some(end) = memchr(b'\n', chunk) else {
+            self.keep(chunk);
+            return (chunk.len(), None);
+        };
+        let line = chunk.get(..end).unwrap_or_default();
+        let consumed = end + 1;
+        if self.partial.is_empty() && line.len() <= self.cap {
+            let line = line.trim_ascii();
+            return (consumed, (!line.is_empty()).then_some(Piece::Whole(line)));
+        }
+        self.keep(line);
+        self.handed_out = true;
+        let piece = if self.skipped > 0 {
+            Piece::Oversized(&self.partial)
+        } else {
+            Piece::Whole(self.partial.trim_ascii())
+        };
+        (consumed, Some(piece))
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let cap = if self.skipped > 0 { HEAD } else { self.cap };
+        let room = cap.saturating_sub(self.partial.len()).min(bytes.len());
+        self.partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
+        if room < bytes.len() {
+            self.skipped += bytes.len() - room;
+            self.partial.truncate(HEAD);
+            self.partial.shrink_to_fit();
+        }
+    }
+}
+
+fn malformed(what: &str) -> Fault {
+    Fault::new(Reason::Malformed, format!("the list has {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn items(splitter: &mut ListSplitter, chunks: &[&[u8]]) -> Result<Vec<String>, Fault> {
+        let mut items = Vec::new();
+        for chunk in chunks {
+            let mut rest = *chunk;
+            while !rest.is_empty() {
+                let (consumed, piece) = splitter.feed(rest)?;
+                match piece {
+                    Some(Piece::Whole(item)) => {
+                        items.push(String::from_utf8_lossy(item).into_owned());
+                    }
+                    Some(Piece::Oversized(head)) => items.push(format!("oversized:{}", head.len())),
+                    None => {}
+                }
+                rest = &rest[consumed..];
+            }
+        }
+        Ok(items)
+    }
+
+    const LIST: &str = r#"{"kind":"PodList","metadata":{"resourceVersion":"7","items":[1]},"items":[{"a":"}]{\"\\"},
+        {"b":[{},{"items":[{}]}]} ],"x":[1,{"y":[]}]}"#;
+
+    #[test]
+    fn a_list_is_cut_into_items_and_frame() {
+        let mut splitter = ListSplitter::new(1_000);
+        let found = items(&mut splitter, &[LIST.as_bytes()]).unwrap();
+        assert_eq!(found, [r#"{"a":"}]{\"\\"}"#, r#"{"b":[{},{"items":[{}]}]}"#]);
+        assert!(splitter.is_complete());
+        let frame: serde_json::Value = serde_json::from_slice(&splitter.frame()).unwrap();
+        assert_eq!(frame["metadata"]["resourceVersion"], "7");
+        assert_eq!(frame["x"][1]["y"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn the_frame_before_the_items_parses_while_they_arrive() {
+        let mut splitter = ListSplitter::new(1_000);
+        let cut = LIST.find("\"b\"").unwrap();
+        assert_eq!(items(&mut splitter, &[&LIST.as_bytes()[..cut]]).unwrap().len(), 1);
+        assert!(splitter.in_items() && !splitter.is_complete());
+        let frame: serde_json::Value = serde_json::from_slice(&splitter.frame()).unwrap();
+        assert_eq!(frame["metadata"]["resourceVersion"], "7");
+    }
+
+    #[test]
+    fn an_oversized_item_is_passed_over_and_its_neighbours_live() {
+        let big = format!(r#"{{"big":"{}"}}"#, "x".repeat(20_000));
+        let list = format!(r#"{{"items":[{{"a":1}},{big},{{"c":3}}]}}"#);
+        for size in [list.len(), 7, 1_000, 6_000] {
+            let mut splitter = ListSplitter::new(10_000);
+            let chunks: Vec<_> = list.as_bytes().chunks(size).collect();
+            let found = items(&mut splitter, &chunks).unwrap();
+            assert_eq!(found, [r#"{"a":1}"#, "oversized:4096", r#"{"c":3}"#], "chunks of {size}");
+            assert!(splitter.is_complete());
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_an_error_or_incomplete() {
+        for text in [r#"{"items":[1]}"#, r#"{"items":[[]]}"#, "]"] {
+            assert!(items(&mut ListSplitter::new(100), &[text.as_bytes()]).is_err(), "{text}");
+        }
+        for text in ["", "<html></html>", r#"{"items":[{"a":1}"#, r#"{"items":[]"#] {
+            let mut splitter = ListSplitter::new(100);
+            items(&mut splitter, &[text.as_bytes()]).unwrap();
+            assert!(!splitter.is_complete(), "{text}");
+        }
+        let frame = format!(r#"{{"metadata":{{"continue":"{}"}}}}"#, "x".repeat(70_000));
+        assert!(items(&mut ListSplitter::new(100), &[frame.as_bytes()]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn where_chunks_end_does_not_matter(cuts in prop::collection::vec(0..LIST.len(), 0..20)) {
+            let mut cuts = cuts;
+            cuts.extend([0, LIST.len()]);
+            cuts.sort_unstable();
+            let chunks: Vec<_> = cuts.windows(2).map(|w| &LIST.as_bytes()[w[0]..w[1]]).collect();
+            let mut splitter = ListSplitter::new(1_000);
+            let found = items(&mut splitter, &chunks).unwrap();
+            prop_assert_eq!(found.len(), 2);
+            prop_assert!(splitter.is_complete());
+        }
+
+        #[test]
+        fn lines_are_the_same_however_they_arrive(
+            lines in prop::collection::vec("[a-z]{0,30}", 0..10),
+            size in 1..40_usize,
+        ) {
+            let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
+            let mut splitter = LineSplitter::new(20);
+            let mut found = Vec::new();
+            for chunk in text.as_bytes().chunks(size) {
+                let mut rest = chunk;
+                while !rest.is_empty() {
+                    let (consumed, piece) = splitter.feed(rest);
+                    match piece {
+                        Some(Piece::Whole(line)) => found.push(String::from_utf8_lossy(line).into_owned()),
+                        Some(Piece::Oversized(head)) => found.push(format!("+{}", head.len())),
+                        None => {}
+                    }
+                    rest = &rest[consumed..];
+                }
+            }
+            let expected: Vec<_> = lines.iter().filter(|line| !line.is_empty()).map(|line| {
+                if line.len() > 20 { format!("+{}", line.len().min(20)) } else { line.clone() }
+            }).collect();
+            let short = |all: &[String]| -> Vec<String> {
+                all.iter().map(|l| if l.starts_with('+') { "+".to_owned() } else { l.clone() }).collect()
+            };
+            prop_assert_eq!(short(&found), short(&expected));
+            prop_assert!(!splitter.is_partial());
+        }
+    }
+}

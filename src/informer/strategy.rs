@@ -1,0 +1,128 @@
+//! Which way to the first state, and which ways have failed for which resource.
+
+use super::{Strategy, Timing};
+use crate::model::{ListStrategy, Resource};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use tokio::{sync::OnceCell, time::Instant};
+
+/// Most resources whose fallbacks are remembered; beyond it the memory is cleared, which costs a
+/// failed attempt each.
+const MAX_REMEMBERED: usize = 1_000;
+
+/// From this minor version on a whole list is encoded as it is sent; before, it is built in the
+/// server's memory first (KEP-5116).
+const STREAMED_ENCODING: u32 = 33;
+
+/// What is known of the server, and of what it refused.
+#[derive(Debug, Default)]
+pub(super) struct Strategies {
+    minor: OnceCell<u32>,
+    avoided: Mutex<HashMap<(Resource, Strategy), Instant>>,
+}
+
+impl Strategies {
+    /// The ways to try, in order, for `resource`.
+    ///
+    /// `Auto` tries one whole list, then a streaming list, then pages; a server that builds whole
+    /// lists in its memory is only asked for pages. Measured on 1.36 with 50,000 pods: whole 2.5 to
+    /// 3.7 s, streaming 5.0 s, pages of 500 5.2 s. A way that is named comes first, and pages
+    /// remain: they work wherever anything does.
+    pub(super) async fn order(
+        &self,
+        client: &kube::Client,
+        resource: &Resource,
+        wanted: ListStrategy,
+        timing: &Timing,
+    ) -> Vec<Strategy> {
+        let order: &[Strategy] = match wanted {
+            ListStrategy::Auto if self.minor(client).await < STREAMED_ENCODING => {
+                &[Strategy::Paged]
+            }
+            ListStrategy::Auto => &[Strategy::Whole, Strategy::Streaming, Strategy::Paged],
+            ListStrategy::Whole => &[Strategy::Whole, Strategy::Paged],
+            ListStrategy::Streaming => &[Strategy::Streaming, Strategy::Paged],
+            ListStrategy::Paged => &[Strategy::Paged],
+        };
+        let mut avoided = self.avoided.lock();
+        avoided.retain(|_, since| since.elapsed() < timing.remember);
+        order
+            .iter()
+            .copied()
+            .filter(|&way| {
+                way == Strategy::Paged || !avoided.contains_key(&(resource.clone(), way))
+            })
+            .collect()
+    }
+
+    /// Remembers that `way` was refused, or late, for `resource`.
+    pub(super) fn avoid(&self, resource: &Resource, way: Strategy) {
+        let mut avoided = self.avoided.lock();
+        if avoided.len() >= MAX_REMEMBERED {
+            avoided.clear();
+        }
+        avoided.insert((resource.clone(), way), Instant::now());
+    }
+
+    /// The server's minor version; 0 (asked again next time) while it does not say.
+    async fn minor(&self, client: &kube::Client) -> u32 {
+        let ask = || async {
+            let version = client.apiserver_version().await.map_err(drop)?;
+            // Some distributions append a plus sign.
+            version.minor.trim_end_matches('+').parse().map_err(drop)
+        };
+        self.minor.get_or_try_init(ask).await.copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::GroupResource;
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    fn server(minor: &'static str) -> kube::Client {
+        let answer = move |_: Request<Body>| async move {
+            let version = serde_json::json!({
+                "major": "1", "minor": minor, "gitVersion": "", "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+            });
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(
+                version.to_string().into_bytes(),
+            )))
+        };
+        kube::Client::new(tower::service_fn(answer), "default")
+    }
+
+    fn pods() -> Resource {
+        Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap()
+    }
+
+    #[tokio::test]
+    async fn old_servers_are_asked_for_pages() {
+        let timing = Timing::default();
+        for (minor, first) in
+            [("32", Strategy::Paged), ("33+", Strategy::Whole), ("x", Strategy::Paged)]
+        {
+            let order = Strategies::default()
+                .order(&server(minor), &pods(), ListStrategy::Auto, &timing)
+                .await;
+            assert_eq!(order.first(), Some(&first), "1.{minor}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_refused_is_left_out_for_a_while() {
+        let (timing, strategies) = (Timing::default(), Strategies::default());
+        let client = server("36");
+        strategies.avoid(&pods(), Strategy::Whole);
+        let order = strategies.order(&client, &pods(), ListStrategy::Auto, &timing).await;
+        assert_eq!(order, [Strategy::Streaming, Strategy::Paged]);
+        let order = strategies.order(&client, &pods(), ListStrategy::Whole, &timing).await;
+        assert_eq!(order, [Strategy::Paged]);
+        tokio::time::advance(timing.remember).await;
+        let order = strategies.order(&client, &pods(), ListStrategy::Whole, &timing).await;
+        assert_eq!(order, [Strategy::Whole, Strategy::Paged]);
+    }
+}

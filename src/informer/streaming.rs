@@ -1,0 +1,121 @@
+//! The first state of a cell as the beginning of its watch (`sendInitialEvents`).
+
+use super::{
+    EventKind, ListOutcome, Measured, Stage,
+    decode::tombstone,
+    endpoint::AtLeast,
+    event::{Bookmark, Event},
+    list::{Gap, Listed, oversized},
+    split::Piece,
+    stream::{Stream, lasting},
+    task::{Task, apply},
+    upstream,
+};
+use crate::{
+    cluster::fault,
+    model::{Delta, Fault, Outcome, Reason, ResourceVersion},
+};
+use futures::StreamExt as _;
+use tokio::time::{Instant, timeout_at};
+
+impl Task {
+    /// Lists as a stream, up to the bookmark that ends the initial events.
+    ///
+    /// The deadline is for silence: a server that does not know the request sends events but no
+    /// such bookmark. Ten deadlines in all are too long even if something trickles in.
+    pub(super) async fn list_streaming(&mut self) -> Result<Listed, Fault> {
+        let timing = self.shared.timing.clone();
+        let at_least = self.version.clone();
+        let at_least = at_least.as_ref().map_or(AtLeast::Consistent, AtLeast::Version);
+        let deadline = self.tuning.borrow().streaming_deadline;
+        let asked = lasting(&timing).max(deadline * 10);
+        let started = Instant::now();
+        let request = self.endpoint.stream(at_least, asked);
+        let chunks = upstream::open(&self.shared.client, request, timing.list_headers).await?;
+        let mut stream = Stream::new(chunks, asked);
+        let mut gap = Gap::default();
+        let (mut items, mut bytes) = (0_u64, 0_u64);
+        let late =
+            || Fault::new(Reason::TimedOut, "the streaming list sent no end bookmark in time");
+        loop {
+            let limit = (stream.heard + deadline).min(started + deadline * 10);
+            match timeout_at(limit, stream.chunks.next()).await {
+                Ok(Some(chunk)) => stream.rest = chunk?,
+                Ok(None) => {
+                    let message = "the streaming list ended before its end bookmark";
+                    return Err(Fault::new(Reason::ClosedAtOnce, message));
+                }
+                Err(_elapsed) => return Err(late()),
+            }
+            bytes += u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
+            stream.heard = Instant::now();
+            while !stream.rest.is_empty() {
+                let chunk = stream.rest.clone();
+                let (consumed, piece) = stream.lines.feed(&chunk);
+                stream.rest = chunk.slice(consumed.min(chunk.len())..);
+                let Some(piece) = piece else { continue };
+                if let Some(version) = self.take_initial(&piece, &mut gap, &mut items)? {
+                    let took = started.elapsed();
+                    self.board.list_took(took);
+                    let outcome = ListOutcome::Success;
+                    self.record(Measured::List { outcome, took, items, bytes });
+                    return Ok(Listed { version, gap, stream: Some(stream) });
+                }
+            }
+        }
+    }
+
+    /// One line before the end bookmark; that bookmark's version if this is it.
+    fn take_initial(
+        &mut self,
+        piece: &Piece<'_>,
+        gap: &mut Gap,
+        items: &mut u64,
+    ) -> Result<Option<ResourceVersion>, Fault> {
+        let nonsense = || Fault::new(Reason::Malformed, "the streaming list sent what is no event");
+        let line = match piece {
+            Piece::Whole(line) => line,
+            Piece::Oversized(head) => {
+                let object = Event::of_head(head).map_or(*head, |event| event.object);
+                self.reject(&oversized(object, Stage::WatchObject));
+                return Ok(None);
+            }
+        };
+        let event = Event::parse(line).map_err(|_| nonsense())?;
+        match event.kind {
+            EventKind::Added | EventKind::Modified => {
+                *items += 1;
+                let listed = *items;
+                self.board.note(|report| report.listed = listed);
+                match self.decoder.decode(event.object, Stage::WatchObject) {
+                    Ok(item) => {
+                        let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
+                        gap.replaced += u64::from(outcome == Outcome::Replaced);
+                    }
+                    Err(rejected) => self.reject(&rejected),
+                }
+            }
+            EventKind::Deleted => {
+                let gone = tombstone(event.object).map_err(|_| nonsense())?;
+                self.apply(Delta::Remove(gone));
+            }
+            EventKind::Error => return Err(fault::of_event(event.object)),
+            EventKind::Bookmark => {
+                let bookmark = Bookmark::parse(event.object).ok_or_else(nonsense)?;
+                if bookmark.ends_initial {
+                    let version = ResourceVersion::parse(&bookmark.version).ok_or_else(nonsense)?;
+                    let lagging = self.version.as_ref().is_some_and(|v| version.is_older_than(v));
+                    return if lagging {
+                        Err(Fault::new(
+                            Reason::Lagging,
+                            "the streaming list is older than what has been seen",
+                        ))
+                    } else {
+                        Ok(Some(version))
+                    };
+                }
+            }
+        }
+        Ok(None)
+    }
+}

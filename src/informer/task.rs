@@ -1,0 +1,240 @@
+//! The task of one cell: list, watch, fail, wait, again.
+
+use super::{
+    Changes, Measured, Meter, RelistReason, Slots, Timing, Verb,
+    backoff::Backoff,
+    board::Board,
+    canary::Canary,
+    decode::{Decoder, Rejected},
+    endpoint::Endpoint,
+    state::Signal,
+    strategy::Strategies,
+    stream::Stream,
+};
+use crate::{
+    cluster::{Existence, existence},
+    model::{
+        CellKey, Delta, DeltaSink, Extent, Fault, NamespaceCheck, Outcome, Reason, ResourceVersion,
+        Tuning,
+    },
+};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::watch, time::Instant};
+
+/// What all cells of the process share.
+pub(super) struct Shared {
+    pub(super) client: kube::Client,
+    pub(super) meter: Arc<dyn Meter>,
+    /// Bounds first lists and relists.
+    pub(super) lists: Slots,
+    /// Bounds probes.
+    pub(super) probes: Slots,
+    pub(super) strategies: Strategies,
+    pub(super) canary: Canary,
+    pub(super) changes: Changes,
+    pub(super) timing: Timing,
+}
+
+/// A cell's table, kept while the cell is paused.
+pub(super) type SharedSink = Arc<Mutex<Box<dyn DeltaSink>>>;
+
+/// One cell's list-and-watch.
+pub(super) struct Task {
+    pub(super) key: CellKey,
+    pub(super) endpoint: Endpoint,
+    pub(super) sink: SharedSink,
+    pub(super) board: Arc<Board>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) tuning: watch::Receiver<Tuning>,
+    pub(super) decoder: Decoder,
+    pub(super) backoff: Backoff,
+    /// The newest version delivered; a watch resumes from it.
+    pub(super) version: Option<ResourceVersion>,
+    /// Objects in the table.
+    pub(super) objects: u64,
+    /// Watches in a row that ended at once.
+    pub(super) closed_at_once: u32,
+    /// Lists in a row that broke off.
+    pub(super) broken_lists: u32,
+    /// When the last list completed.
+    pub(super) listed_at: Option<Instant>,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// List; `None`: for the first time.
+    List(Option<RelistReason>),
+    /// Open a watch from the version known.
+    Watch,
+    /// The same, after a consistent read has shown that versions have not gone back since.
+    Verify {
+        /// When the connection broke.
+        since: Instant,
+    },
+    /// Follow a watch that is open already.
+    Follow(Box<Stream>),
+}
+
+/// An attempt that failed, and what to try after a wait.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    pub(super) verb: Verb,
+    pub(super) then: Next,
+}
+
+impl Task {
+    /// Runs until it is dropped. Cancel safe: the table is consistent between any two deltas, and a
+    /// list that breaks off sweeps nothing.
+    pub(super) async fn run(mut self) {
+        let mut next = match self.version {
+            Some(_) => Next::Verify { since: Instant::now() },
+            None => Next::List(None),
+        };
+        loop {
+            let step = match next {
+                Next::List(why) => self.list(why).await,
+                Next::Watch => self.watch().await,
+                Next::Verify { since } => self.verify(since).await,
+                Next::Follow(stream) => self.follow(*stream).await,
+            };
+            next = match step {
+                Ok(next) => next,
+                Err(failure) => self.wait(failure).await,
+            };
+        }
+    }
+
+    /// Writes a failure down, waits, and says what follows.
+    async fn wait(&mut self, failure: Failure) -> Next {
+        let Failure { mut fault, verb, mut then } = failure;
+        self.record(Measured::Failed { code: fault.code() });
+        if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed)
+            && self.namespace_is_absent().await
+        {
+            fault = absent(&self.key);
+        }
+        if matches!(fault.reason(), Reason::NamespaceNotFound | Reason::NotServed) {
+            self.purge();
+            then = Next::List(Some(RelistReason::Recreated));
+        }
+        let delay = self.backoff.failed(fault.retry_after(), fastrand::f64());
+        let attempts = self.backoff.failures();
+        self.board.failed(&self.key, verb, &fault, attempts, delay);
+        if attempts == 1 {
+            tracing::info!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, "failed, retrying");
+        } else {
+            tracing::debug!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
+        }
+        self.record(Measured::Backoff { delay });
+        tokio::time::sleep(delay).await;
+        self.record(Measured::Backoff { delay: Duration::ZERO });
+        if matches!(then, Next::Watch | Next::Verify { .. }) {
+            self.signal(Signal::Retried);
+        }
+        then
+    }
+
+    /// Shows by a consistent read that versions have not gone back, then goes on to watch.
+    async fn verify(&mut self, since: Instant) -> Result<Next, Failure> {
+        if self.has_rolled_back(since).await? {
+            return Ok(self.roll_back());
+        }
+        Ok(Next::Watch)
+    }
+
+    /// Whether a consistent read is older than what has been seen: concluded from nothing else.
+    pub(super) async fn has_rolled_back(&self, since: Instant) -> Result<bool, Failure> {
+        let Some(known) = self.version.as_ref().filter(|version| !version.is_opaque()) else {
+            return Ok(false);
+        };
+        let within = self.shared.timing.list_headers;
+        let newest = self
+            .shared
+            .canary
+            .newest(&self.shared.client, &self.key.resource, &self.endpoint, since, within)
+            .await
+            .map_err(|fault| Failure { fault, verb: Verb::List, then: Next::Verify { since } })?;
+        Ok(newest.is_older_than(known))
+    }
+
+    /// Drops everything: what is held is of a future that did not happen.
+    pub(super) fn roll_back(&mut self) -> Next {
+        tracing::warn!(
+            cell = %self.key,
+            version = self.version.as_ref().map(ToString::to_string),
+            "resource versions went back, as after an etcd restore: listing anew"
+        );
+        self.record(Measured::RolledBack);
+        self.purge();
+        Next::List(Some(RelistReason::Rollback))
+    }
+
+    /// Empties the table and forgets the version.
+    pub(super) fn purge(&mut self) {
+        self.apply(Delta::Purge);
+        self.version = None;
+        self.objects = 0;
+        self.board.forget_undecodable();
+        self.signal(Signal::Purged);
+    }
+
+    /// Applies one delta and keeps count.
+    pub(super) fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+        apply(&self.sink, &mut self.objects, delta)
+    }
+
+    /// Counts and names what could not be decoded.
+    pub(super) fn reject(&self, rejected: &Rejected) {
+        self.record(Measured::Undecodable { stage: rejected.stage });
+        tracing::warn!(
+            cell = %self.key, object = ?rejected.name, problem = rejected.problem, "not decodable"
+        );
+        self.board.undecodable(rejected);
+    }
+
+    /// Whether the API server says that the cell's namespace does not exist. `false` where nobody
+    /// asks, or where it may not be asked.
+    pub(super) async fn namespace_is_absent(&self) -> bool {
+        let check = self.tuning.borrow().namespace_check;
+        match (&self.key.extent, check) {
+            (Extent::Namespace(name), NamespaceCheck::Ask) => {
+                existence(&self.shared.client, name).await == Existence::Absent
+            }
+            (Extent::Namespace(_), NamespaceCheck::Known)
+            | (Extent::AllNamespaces | Extent::Cluster, _) => false,
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        self.board.signal(&self.key, signal);
+    }
+
+    pub(super) fn record(&self, what: Measured) {
+        self.shared.meter.record(&self.key.resource, what);
+    }
+}
+
+/// Applies one delta and keeps count; apart from [`Task::apply`] so that the delta may borrow from
+/// the task's decoder.
+pub(super) fn apply(sink: &SharedSink, objects: &mut u64, delta: Delta<'_>) -> Outcome {
+    let outcome = sink.lock().apply(delta);
+    match outcome {
+        Outcome::Added => *objects += 1,
+        Outcome::Removed => *objects = objects.saturating_sub(1),
+        Outcome::Swept { removed } => *objects = objects.saturating_sub(removed),
+        Outcome::Modified
+        | Outcome::Replaced
+        | Outcome::Unchanged
+        | Outcome::Outdated
+        | Outcome::Noted => {}
+    }
+    outcome
+}
+
+/// The fault of a cell whose namespace does not exist.
+pub(super) fn absent(key: &CellKey) -> Fault {
+    Fault::new(Reason::NamespaceNotFound, format!("{} does not exist", key.extent))
+}

@@ -1,0 +1,260 @@
+//! The watch of a cell: opened from a version, followed until it ends.
+
+use super::{
+    Measured, Phase, RelistReason, Verb,
+    probe::{Heard, Probe},
+    state::Signal,
+    stream::{End, OpenWatch, Stream, is_early, lasting},
+    task::{Failure, Next, Task, absent},
+    upstream,
+};
+use crate::{
+    cluster::is_builtin_group,
+    model::{Delta, Fault, Reason},
+};
+use futures::StreamExt as _;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Watches that end at once, in a row, before the version itself is suspected: servers have been
+/// seen to close such a watch without a word instead of answering 410 (kubernetes#104171).
+const CLOSED_AT_ONCE: u32 = 5;
+
+/// A relist that had to be repeated sooner than this did not help; the next one waits.
+const RELIST_HELPED: Duration = Duration::from_secs(10);
+
+impl Task {
+    /// Opens a watch from the version known.
+    pub(super) async fn watch(&mut self) -> Result<Next, Failure> {
+        let Some(from) = self.version.clone() else {
+            return Ok(Next::List(None));
+        };
+        let timing = &self.shared.timing;
+        let asked = lasting(timing);
+        let request = self.endpoint.watch(&from, asked);
+        match upstream::open(&self.shared.client, request, timing.watch_headers).await {
+            Ok(chunks) => Ok(Next::Follow(Box::new(Stream::new(chunks, asked)))),
+            Err(fault) if fault.reason() == Reason::Gone => {
+                self.record(Measured::Failed { code: fault.code() });
+                Ok(self.outran(fault)?)
+            }
+            Err(fault) => {
+                let broke = matches!(fault.reason(), Reason::Unreachable | Reason::ServerError);
+                let then = if broke { Next::Verify { since: Instant::now() } } else { Next::Watch };
+                Err(Failure { fault, verb: Verb::Watch, then })
+            }
+        }
+    }
+
+    /// Follows an open watch until it ends, and says what comes next.
+    pub(super) async fn follow(&mut self, mut stream: Stream) -> Result<Next, Failure> {
+        self.signal(Signal::Opened);
+        self.board.note(|report| {
+            if report.fault.as_ref().is_some_and(|fault| fault.verb == Verb::Watch) {
+                report.fault = None;
+            }
+        });
+        let open = OpenWatch::new(&self.shared.meter, &self.key.resource, stream.opened);
+        let end = self.read(&mut stream).await;
+        let lasted = stream.opened.elapsed();
+        open.ended(end.label(lasted, stream.asked));
+        if stream.events > 0 || lasted >= RELIST_HELPED {
+            self.backoff.succeeded();
+            self.closed_at_once = 0;
+        }
+        self.after(end, &stream, lasted)
+    }
+
+    /// What follows the end of a watch.
+    fn after(&mut self, end: End, stream: &Stream, lasted: Duration) -> Result<Next, Failure> {
+        let failure = |fault, then| Err(Failure { fault, verb: Verb::Watch, then });
+        match end {
+            End::Clean if stream.events == 0 && lasted < self.shared.timing.at_once => {
+                self.closed_at_once += 1;
+                let then = if self.closed_at_once >= CLOSED_AT_ONCE {
+                    self.closed_at_once = 0;
+                    Next::List(Some(RelistReason::ClosedAtOnce))
+                } else {
+                    Next::Watch
+                };
+                let message = "the API server ended the watch at once";
+                failure(Fault::new(Reason::ClosedAtOnce, message), then)
+            }
+            // A CRD may have been edited: what is stored may read differently at the same version.
+            End::Clean
+                if is_early(lasted, stream.asked)
+                    && !is_builtin_group(self.key.resource.group()) =>
+            {
+                Ok(Next::List(Some(RelistReason::Redefined)))
+            }
+            End::Clean => {
+                self.signal(Signal::Ended);
+                Ok(Next::Watch)
+            }
+            End::Broken(fault) => {
+                tracing::debug!(cell = %self.key, %fault, "the watch broke");
+                self.signal(Signal::Ended);
+                Ok(Next::Verify { since: Instant::now() })
+            }
+            End::Dead(why) => {
+                tracing::info!(cell = %self.key, why, "the watch is silent, opening another");
+                self.signal(Signal::Ended);
+                Ok(Next::Verify { since: Instant::now() })
+            }
+            End::WentBack => {
+                self.signal(Signal::Ended);
+                Ok(Next::Verify { since: Instant::now() })
+            }
+            End::Told(fault) if fault.reason() == Reason::Gone => self.outran(fault),
+            End::Told(fault) => failure(fault, Next::Watch),
+            End::Nonsense(rejected) => {
+                let message =
+                    format!("the watch sent what cannot be decoded: {}", rejected.problem);
+                let then = Next::List(Some(RelistReason::Decode));
+                failure(Fault::new(Reason::Malformed, message), then)
+            }
+            End::Disordered => Ok(Next::List(Some(RelistReason::Disordered))),
+            End::NamespaceGone => {
+                failure(absent(&self.key), Next::List(Some(RelistReason::Recreated)))
+            }
+        }
+    }
+
+    /// 410: a list is needed. At once, unless the last list was just now and did not help.
+    fn outran(&mut self, fault: Fault) -> Result<Next, Failure> {
+        let then = Next::List(Some(RelistReason::Gone));
+        if self.listed_at.is_some_and(|at| at.elapsed() < RELIST_HELPED) {
+            return Err(Failure { fault, verb: Verb::Watch, then });
+        }
+        Ok(then)
+    }
+
+    /// Reads until the watch is over.
+    async fn read(&mut self, stream: &mut Stream) -> End {
+        let mut probe = Probe::idle();
+        let mut namespace_at = None;
+        loop {
+            while !stream.rest.is_empty() {
+                if let Some(end) = self.cut(stream) {
+                    return end;
+                }
+            }
+            let timing = &self.shared.timing;
+            let dead_at = stream.heard + timing.watch_dead;
+            if self.objects > 0 {
+                namespace_at = None;
+            } else if namespace_at.is_none() {
+                namespace_at = Some(Instant::now() + timing.namespace_check);
+            }
+            let (silent_at, probe_at) = self.staleness(&probe);
+            let is_silent = self.board.state().phase == Phase::Silent;
+            tokio::select! {
+                biased;
+                chunk = stream.chunks.next() => match chunk {
+                    Some(Ok(chunk)) => {
+                        stream.heard = Instant::now();
+                        stream.rest = chunk;
+                    }
+                    Some(Err(fault)) => return End::Broken(fault),
+                    None if stream.lines.is_partial() => {
+                        let message = "the watch ended in the middle of an event";
+                        return End::Broken(Fault::new(Reason::Malformed, message));
+                    }
+                    None => return End::Clean,
+                },
+                heard = probe.heard(), if probe.is_under_way() => {
+                    if let Some(end) = self.judge(heard, &mut probe) {
+                        return end;
+                    }
+                }
+                () = sleep_until(probe_at), if !probe.is_under_way() => {
+                    if let Some(end) = self.start_probe(&mut probe) {
+                        return end;
+                    }
+                }
+                () = sleep_until(silent_at), if !is_silent => self.signal(Signal::WentSilent),
+                () = sleep_until(dead_at) => return End::Dead("not even a bookmark came"),
+                () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
+                    if self.namespace_is_absent().await {
+                        return End::NamespaceGone;
+                    }
+                    namespace_at = None;
+                }
+                // A new bound: look at the clock again.
+                Ok(()) = self.tuning.changed() => {}
+            }
+        }
+    }
+
+    /// When the table stops being fresh, and when the watch is to be probed before that.
+    fn staleness(&self, probe: &Probe) -> (Instant, Instant) {
+        let bound = self.tuning.borrow().max_staleness;
+        let margin = self.shared.timing.probe_margin.min(bound / 2);
+        let current = self.board.current_at().unwrap_or_else(Instant::now);
+        (current + bound, (current + bound - margin).max(probe.not_before()))
+    }
+
+    fn start_probe(&mut self, probe: &mut Probe) -> Option<End> {
+        if probe.is_waiting_for_events() {
+            // The probe saw what this watch has not brought since.
+            return match (&self.version, probe.expected()) {
+                (Some(known), Some(expected)) if known.is_older_than(expected) => {
+                    Some(End::Dead("a second watch saw events that this one did not bring"))
+                }
+                _ => {
+                    probe.met();
+                    None
+                }
+            };
+        }
+        if let Some(from) = self.version.clone() {
+            let member = self.tuning.borrow().member_of.clone();
+            probe.start(&self.shared, &self.endpoint, member, from);
+        }
+        None
+    }
+
+    /// What a finished probe says about this watch.
+    fn judge(&mut self, heard: Result<Heard, Fault>, probe: &mut Probe) -> Option<End> {
+        let pause = self.shared.timing.probe_pause;
+        match heard {
+            Ok(Heard::Nothing { asked_at, version }) => {
+                if self.version.as_ref().is_some_and(|known| version.is_older_than(known)) {
+                    return Some(End::WentBack);
+                }
+                self.apply(Delta::Progress(version.clone()));
+                self.board.note(|report| report.version = Some(version.clone()));
+                self.version = Some(version);
+                self.board.current(asked_at);
+                self.healthy();
+                probe.done(Instant::now());
+                None
+            }
+            Ok(Heard::Events { version }) => {
+                probe.expect(version, Instant::now() + self.shared.timing.probe_grace);
+                None
+            }
+            Ok(Heard::Silence) => Some(End::Dead("a second watch was silent too")),
+            Err(fault) if fault.reason() == Reason::Gone => {
+                Some(End::Dead("the version is too old for a second watch"))
+            }
+            Err(fault) => {
+                self.record(Measured::Failed { code: fault.code() });
+                let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
+                self.board.fault(Verb::Watch, &fault, self.backoff.failures(), delay);
+                self.shared.changes.notify();
+                probe.done(Instant::now() + delay);
+                None
+            }
+        }
+    }
+
+    /// Something proved the watch alive.
+    pub(super) fn healthy(&mut self) {
+        self.backoff.succeeded();
+        self.board.note(|report| report.fault = None);
+        if self.board.state().phase == Phase::Silent {
+            self.signal(Signal::Heard);
+        }
+    }
+}
