@@ -6,11 +6,13 @@ use std::{
     panic::{self, PanicHookInfo},
     thread,
 };
+use tracing::Subscriber;
 use tracing_subscriber::{
-    EnvFilter, Layer as _, Registry,
+    EnvFilter, Layer, Registry,
     filter::ParseError,
-    fmt,
+    fmt::{self, MakeWriter},
     layer::SubscriberExt as _,
+    registry::LookupSpan,
     reload,
     util::{SubscriberInitExt as _, TryInitError},
 };
@@ -48,14 +50,31 @@ pub enum TelemetryError {
 /// [`TelemetryError::Filter`], or [`TelemetryError::Taken`] the second time.
 pub fn start(filter: &str, format: LogFormat) -> Result<LogFilter, TelemetryError> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
-    let lines = fmt::layer().with_writer(io::stderr);
-    let lines = match format {
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-    };
+    let colours = if io::stderr().is_terminal() { Colours::Shown } else { Colours::None };
+    let lines = lines(format, colours, io::stderr);
     tracing_subscriber::registry().with(filter).with(lines).try_init()?;
     panic::set_hook(Box::new(log_panic));
     Ok(LogFilter { handle })
+}
+
+/// Whether a terminal reads the text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Colours {
+    Shown,
+    None,
+}
+
+/// Writes each event as one line.
+fn lines<S, W>(format: LogFormat, colours: Colours, to: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let lines = fmt::layer().with_writer(to);
+    match format {
+        LogFormat::Text => lines.with_ansi(colours == Colours::Shown).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    }
 }
 
 impl LogFilter {
@@ -90,12 +109,40 @@ fn message(payload: &(dyn std::any::Any + Send)) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Seek as _, SeekFrom};
 
     #[test]
     fn a_formatted_panic_message_is_not_logged() {
         assert_eq!(message(&"out of ideas"), "out of ideas");
         let quoting = "password: hunter2".to_owned();
         assert!(!message(&quoting).contains("hunter2"));
+    }
+
+    /// What is logged while `log` runs.
+    fn logged(format: LogFormat, log: impl FnOnce()) -> String {
+        let mut read = tempfile::tempfile().unwrap();
+        let lines = lines(format, Colours::None, read.try_clone().unwrap());
+        let subscriber = tracing_subscriber::registry().with(lines);
+        tracing::subscriber::with_default(subscriber, log);
+        read.seek(SeekFrom::Start(0)).unwrap();
+        io::read_to_string(read).unwrap()
+    }
+
+    #[test]
+    fn a_line_of_json_has_its_fields_beside_the_message() {
+        let text = logged(LogFormat::Json, || tracing::warn!(objects = 3, "list\nfailed"));
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["level"], &line["message"]), (&"WARN".into(), &"list\nfailed".into()));
+        assert_eq!(line["objects"], 3);
+        assert!(line["timestamp"].is_string());
+    }
+
+    #[test]
+    fn text_that_no_terminal_reads_has_no_colours() {
+        let text = logged(LogFormat::Text, || tracing::warn!(objects = 3, "list failed"));
+        assert!(text.ends_with("list failed objects=3\n"), "{text:?}");
+        assert!(!text.contains('\x1b'), "{text:?}");
     }
 
     #[test]
