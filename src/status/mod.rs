@@ -4,14 +4,21 @@
 //! look like everything synced.
 
 mod cell;
+mod change;
 mod conditions;
 mod figures;
+mod pacer;
+#[cfg(test)]
+mod pacer_tests;
 mod problems;
 mod sentence;
 mod target;
 mod trouble;
 
-pub use self::cell::{CellView, Clock};
+pub use self::{
+    cell::{CellView, Clock},
+    pacer::{Outcome, Pacer, Write},
+};
 
 use self::{
     conditions::Conditions,
