@@ -6,18 +6,26 @@
 mod cell;
 mod change;
 mod conditions;
+mod events;
 mod figures;
 mod pacer;
 #[cfg(test)]
 mod pacer_tests;
 mod problems;
+mod publish;
+mod round;
 mod sentence;
+mod sink;
 mod target;
 mod trouble;
 
 pub use self::{
     cell::{CellView, Clock},
+    events::{Cause, Notice, Notices},
     pacer::{Outcome, Pacer, Write},
+    publish::{Profiles, StatusSink, run},
+    round::{Observed, Reporter, Role, Round},
+    sink::ApiServer,
 };
 
 use self::{

@@ -1,0 +1,100 @@
+//! Writes statuses and Events: the loop, and the two ports to the API server.
+
+use super::{
+    cell::{CellView, Clock},
+    events::Notice,
+    pacer::{Outcome, Write},
+    round::{Observed, Reporter, Role},
+};
+use crate::model::CellKey;
+use jiff::Timestamp;
+use std::{future::Future, sync::Arc, time::Duration};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How often all profiles are looked at, at the most.
+const ROUND: Duration = Duration::from_secs(1);
+/// The share of a core that looking may take: after a round comes a rest of 50 times its length.
+const REST: u32 = 50;
+/// For one request to the API server.
+const REQUEST: Duration = Duration::from_secs(10);
+/// Events under way; what comes on top is dropped, nothing depends on it.
+const NOTICES_IN_FLIGHT: usize = 10;
+
+/// What the loop looks at.
+pub trait Profiles: Send + 'static {
+    /// Every profile that exists now.
+    fn observed(&self) -> Vec<Observed>;
+    /// What a cell says of itself; `None` if it does not run.
+    fn cell(&self, key: &CellKey) -> Option<CellView>;
+}
+
+/// Where statuses and Events go.
+pub trait StatusSink: Send + Sync + 'static {
+    /// Writes the status of exactly the profile with that UID.
+    fn publish(&self, write: &Write) -> impl Future<Output = Outcome> + Send;
+
+    /// Tells people. A failure is the sink's own affair.
+    fn tell(&self, notice: &Notice, at: Timestamp) -> impl Future<Output = ()> + Send;
+}
+
+/// Computes, writes and tells until `stop`; nothing is sent unless `leads` says that this replica
+/// holds the lease.
+///
+/// What is under way when leadership is found lost is aborted; the new leader writes what differs.
+/// Cancel safe.
+pub async fn run<P: Profiles, S: StatusSink>(
+    profiles: P,
+    sink: Arc<S>,
+    leads: impl Fn() -> bool + Send,
+    process_start: Instant,
+    stop: CancellationToken,
+) {
+    let mut reporter = Reporter::default();
+    let mut writes: JoinSet<(Write, Outcome)> = JoinSet::new();
+    let mut notices: JoinSet<()> = JoinSet::new();
+    let mut ticks = interval(ROUND);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(ended) = writes.join_next() => {
+                if let Ok((write, outcome)) = ended {
+                    reporter.done(&write, outcome, Instant::now());
+                }
+                continue;
+            }
+            Some(_) = notices.join_next() => continue,
+            _ = ticks.tick() => {}
+        }
+        let role = if leads() { Role::Leader } else { Role::Follower };
+        if role == Role::Follower {
+            writes.abort_all();
+            notices.abort_all();
+        }
+        let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
+        let round = reporter.round(&profiles.observed(), &|key| profiles.cell(key), role, clock);
+        for write in round.writes {
+            let sink = Arc::clone(&sink);
+            writes.spawn(async move {
+                let outcome = timeout(REQUEST, sink.publish(&write)).await;
+                (write, outcome.unwrap_or(Outcome::Failed))
+            });
+        }
+        for notice in round.notices {
+            if notices.len() < NOTICES_IN_FLIGHT {
+                let sink = Arc::clone(&sink);
+                notices.spawn(async move {
+                    let _late = timeout(REQUEST, sink.tell(&notice, clock.wall)).await;
+                });
+            }
+        }
+        let rest = clock.mono.elapsed().saturating_mul(REST);
+        if rest > ROUND {
+            ticks.reset_after(rest);
+        }
+    }
+}
