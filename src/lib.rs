@@ -10,4 +10,5 @@ pub mod metrics;
 pub mod model;
 pub mod server;
 pub mod status;
+pub mod store;
 pub mod telemetry;

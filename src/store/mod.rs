@@ -1,0 +1,23 @@
+//! Compact tables: the objects of each cell, packed, with one writer and many readers.
+
+mod catalog;
+mod codec;
+mod dictionary;
+mod index;
+mod json;
+mod namespaces;
+mod order;
+mod query;
+mod record;
+#[cfg(test)]
+mod samples;
+mod slab;
+mod table;
+mod upkeep;
+mod writer;
+
+pub use self::{
+    catalog::{Catalog, INDEXES_PER_TABLE},
+    query::{Object, Page, Reader, Usage},
+    writer::Writer,
+};

@@ -1,0 +1,213 @@
+//! Row numbers in key order: leaves of bounded length, so that an insertion moves little.
+
+use std::cmp::Ordering;
+
+/// Row numbers a leaf. A full leaf is 2 KiB: one insertion moves at most that.
+const LEAF: usize = 512;
+
+/// Row numbers, ordered by the keys of their rows. The keys stay in the rows; whoever searches
+/// brings the comparison.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// Never an empty one.
+    leaves: Vec<Vec<u32>>,
+    len: usize,
+    bytes: usize,
+}
+
+/// A place in an [`Order`]; good until the next insertion or removal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    leaf: usize,
+    at: usize,
+}
+
+impl Place {
+    /// The place behind this one in the same leaf: where the next key of a list in order will be.
+    pub(super) fn next(self) -> Self {
+        Self { at: self.at + 1, ..self }
+    }
+}
+
+impl Order {
+    /// Rows.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes allocated.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The row at `place`.
+    pub(super) fn get(&self, place: Place) -> Option<u32> {
+        self.leaves.get(place.leaf)?.get(place.at).copied()
+    }
+
+    /// Where the key is, or where it belongs. `compare` answers how a row's key compares to it;
+    /// `hint` and the end are tried first, which is where a list in key order needs them.
+    pub(super) fn find(
+        &self,
+        hint: Place,
+        compare: impl Fn(u32) -> Ordering,
+    ) -> Result<Place, Place> {
+        if self.get(hint).is_some_and(|row| compare(row) == Ordering::Equal) {
+            return Ok(hint);
+        }
+        let below = |leaf: &Vec<u32>| leaf.last().is_some_and(|&row| compare(row).is_lt());
+        let Some(last) = self.leaves.last() else { return Err(Place::default()) };
+        if below(last) {
+            return Err(Place { leaf: self.leaves.len() - 1, at: last.len() });
+        }
+        let leaf = self.leaves.partition_point(below);
+        let found =
+            self.leaves.get(leaf).map_or(Err(0), |rows| rows.binary_search_by(|&row| compare(row)));
+        found.map(|at| Place { leaf, at }).map_err(|at| Place { leaf, at })
+    }
+
+    /// Puts `row` at a place that [`Order::find`] gave; answers where it is now.
+    pub(super) fn insert(&mut self, mut place: Place, row: u32) -> Place {
+        self.len += 1;
+        let leaves = self.leaves.len();
+        if self.leaves.get(place.leaf).is_some_and(|leaf| leaf.len() >= LEAF) {
+            let split = if place.leaf + 1 == leaves && place.at >= LEAF {
+                // Keys that come in order fill leaf after leaf.
+                Vec::with_capacity(LEAF)
+            } else {
+                let upper = self
+                    .leaves
+                    .get(place.leaf)
+                    .and_then(|leaf| leaf.get(LEAF / 2..))
+                    .unwrap_or(&[]);
+                let mut split = Vec::with_capacity(LEAF);
+                split.extend_from_slice(upper);
+                split
+            };
+            let keep = LEAF - split.len();
+            if let Some(leaf) = self.leaves.get_mut(place.leaf) {
+                leaf.truncate(keep);
+            }
+            self.bytes += split.capacity() * size_of::<u32>();
+            self.leaves.insert(place.leaf + 1, split);
+            if place.at >= keep {
+                place = Place { leaf: place.leaf + 1, at: place.at - keep };
+            }
+        } else if leaves == 0 {
+            self.leaves.push(Vec::new());
+        }
+        if let Some(leaf) = self.leaves.get_mut(place.leaf) {
+            let before = leaf.capacity();
+            leaf.insert(place.at.min(leaf.len()), row);
+            self.bytes += (leaf.capacity() - before) * size_of::<u32>();
+        }
+        place
+    }
+
+    /// Takes the row at `place` out.
+    pub(super) fn remove(&mut self, place: Place) {
+        let Some(leaf) = self.leaves.get_mut(place.leaf) else { return };
+        if place.at >= leaf.len() {
+            return;
+        }
+        leaf.remove(place.at);
+        self.len -= 1;
+        if leaf.is_empty() {
+            self.bytes -= leaf.capacity() * size_of::<u32>();
+            self.leaves.remove(place.leaf);
+        }
+        if self.leaves.is_empty() {
+            self.leaves = Vec::new();
+        }
+    }
+
+    /// Keeps the rows that `keep` says; memory that is no longer needed is given back.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
+        for leaf in &mut self.leaves {
+            leaf.retain(|&row| keep(row));
+        }
+        let mut packed: Vec<Vec<u32>> = Vec::new();
+        for leaf in std::mem::take(&mut self.leaves) {
+            match packed.last_mut() {
+                _ if leaf.is_empty() => (),
+                Some(last) if last.len() + leaf.len() <= LEAF => last.extend_from_slice(&leaf),
+                _ => packed.push(leaf),
+            }
+        }
+        self.len = packed.iter().map(Vec::len).sum();
+        self.bytes = packed.iter().map(|leaf| leaf.capacity() * size_of::<u32>()).sum();
+        self.leaves = packed;
+    }
+
+    /// The rows from `place` on.
+    pub(super) fn from(&self, place: Place) -> impl Iterator<Item = u32> + '_ {
+        let first = self.leaves.get(place.leaf).and_then(|leaf| leaf.get(place.at..));
+        let rest = self.leaves.get(place.leaf + 1..).unwrap_or_default();
+        first.unwrap_or_default().iter().chain(rest.iter().flatten()).copied()
+    }
+
+    /// How many rows stand before `place`.
+    pub(super) fn rank(&self, place: Place) -> usize {
+        self.leaves.iter().take(place.leaf).map(Vec::len).sum::<usize>() + place.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn keys_in_order_fill_their_leaves() {
+        let mut order = Order::default();
+        for row in 0..10_000_u32 {
+            let place = order.find(Place::default(), |held| held.cmp(&row)).unwrap_err();
+            order.insert(place, row);
+        }
+        assert!(order.bytes() < 10_000 * 4 + LEAF * 4, "{}", order.bytes());
+        assert!(order.from(Place::default()).eq(0..10_000));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn it_agrees_with_a_set(
+            steps in proptest::collection::vec((0..3000_u32, any::<bool>()), 0..2500),
+            sweep in 0..3000_u32,
+        ) {
+            let (mut order, mut model) = (Order::default(), BTreeSet::new());
+            let mut hint = Place::default();
+            for (row, insert) in steps {
+                match order.find(hint, |held| held.cmp(&row)) {
+                    Ok(place) => {
+                        prop_assert!(model.contains(&row));
+                        hint = place.next();
+                        if !insert {
+                            order.remove(place);
+                            model.remove(&row);
+                        }
+                    }
+                    Err(place) => {
+                        prop_assert!(!model.contains(&row));
+                        prop_assert_eq!(order.rank(place), model.range(..row).count());
+                        if insert {
+                            let place = order.insert(place, row);
+                            prop_assert_eq!(order.get(place), Some(row));
+                            model.insert(row);
+                        }
+                    }
+                }
+                prop_assert_eq!(order.len(), model.len());
+            }
+            prop_assert!(order.from(Place::default()).eq(model.iter().copied()));
+            order.retain(|row| row < sweep);
+            model.retain(|&row| row < sweep);
+            prop_assert!(order.from(Place::default()).eq(model.iter().copied()));
+            prop_assert_eq!(order.len(), model.len());
+            order.retain(|_| false);
+            prop_assert_eq!(order.bytes(), 0);
+        }
+    }
+}

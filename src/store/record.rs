@@ -1,0 +1,224 @@
+//! A stored object: its name and its body as bytes, and what the encoding of the body lets one find.
+
+use super::json::Cursor;
+use crate::model::{FieldPath, Labels};
+
+/// Values of one object that one declared index takes; the rest are left out, so that one object
+/// cannot fill an index.
+pub(super) const VALUES_PER_OBJECT: usize = 64;
+
+/// How the bodies of a table are written: a property of its cell. Everything that looks into a body
+/// goes through here, so that another encoding is another variant and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// As the API server writes JSON.
+    #[default]
+    Json,
+}
+
+/// How the body of a record is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// As it is: small, or it does not shrink.
+    Plain,
+    /// A zstd frame without its magic number.
+    Zstd,
+    /// The same, with the dictionary of this generation of the kind; 1 and up.
+    Dictionary(u8),
+}
+
+/// One allocation an object: a byte for the packing, the name's length, the name, the packed body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record(Box<[u8]>);
+
+/// Stored bytes that do not decode: a fault of ours, since nothing else writes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Undecodable {
+    /// The dictionary is not there.
+    #[error("the record needs dictionary {0}, which the table does not hold")]
+    Dictionary(u8),
+    /// The frame is damaged.
+    #[error("the record does not decompress")]
+    Frame,
+    /// The frame claims a size that no body has.
+    #[error("the record claims a size beyond the limit of {} bytes", super::codec::MAX_BODY)]
+    Size,
+}
+
+impl Encoding {
+    /// Whether both bodies have the same labels, byte for byte: a cheap answer that may be `false`
+    /// for equal labels in another order.
+    pub(super) fn same_labels(self, a: &[u8], b: &[u8]) -> bool {
+        match self {
+            Self::Json => raw_json_labels(a) == raw_json_labels(b),
+        }
+    }
+
+    /// Calls `each` with every label of a body. Where labels are not strings, with those before the
+    /// fault, always the same ones for the same body.
+    pub(super) fn for_each_label(self, body: &[u8], each: impl FnMut(&str, &str)) {
+        match self {
+            Self::Json => {
+                if let Some(labels) = raw_json_labels(body) {
+                    // Whoever delivered the object has counted the fault already.
+                    let _ = Labels::new(labels).for_each(each);
+                }
+            }
+        }
+    }
+
+    /// The values at `path`, sorted, each once, at most [`VALUES_PER_OBJECT`]: strings as they are,
+    /// numbers and booleans as their text.
+    pub(super) fn values(self, body: &[u8], path: &FieldPath) -> Vec<Box<str>> {
+        let mut values: Vec<Box<str>> = Vec::new();
+        match self {
+            Self::Json => {
+                let steps: Vec<_> = path.steps().collect();
+                // A body that is not JSON has the values before the fault.
+                let _ = Cursor::new(body).values(&steps, &mut |value| {
+                    if values.len() < VALUES_PER_OBJECT && !values.iter().any(|v| **v == *value) {
+                        values.push(value.into());
+                    }
+                });
+            }
+        }
+        values.sort_unstable();
+        values
+    }
+
+    /// The values at each of `paths`.
+    pub(super) fn field_values(self, body: &[u8], paths: &[FieldPath]) -> Vec<Vec<Box<str>>> {
+        paths.iter().map(|path| self.values(body, path)).collect()
+    }
+}
+
+fn raw_json_labels(body: &[u8]) -> Option<&[u8]> {
+    let mut at = Cursor::new(body);
+    (at.seek("metadata")? && at.seek("labels")?).then_some(())?;
+    at.raw()
+}
+
+impl Packing {
+    const fn tag(self) -> u8 {
+        match self {
+            Self::Plain => 0,
+            Self::Zstd => 1,
+            Self::Dictionary(generation) => generation.saturating_add(1),
+        }
+    }
+}
+
+impl Record {
+    /// Of a body that is packed already.
+    pub(super) fn new(name: &str, packing: Packing, packed: &[u8]) -> Self {
+        let mut length = name.len();
+        let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
+        let mut bytes = Vec::with_capacity(1 + digits + name.len() + packed.len());
+        bytes.push(packing.tag());
+        loop {
+            let low = u8::try_from(length & 0x7f).unwrap_or(0x7f);
+            length >>= 7;
+            bytes.push(if length == 0 { low } else { low | 0x80 });
+            if length == 0 {
+                break;
+            }
+        }
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(packed);
+        Self(bytes.into_boxed_slice())
+    }
+
+    /// Of a body as it is.
+    #[cfg(test)]
+    pub(super) fn plain(name: &str, body: &[u8]) -> Self {
+        Self::new(name, Packing::Plain, body)
+    }
+
+    /// How the body is packed.
+    pub(super) fn packing(&self) -> Packing {
+        match self.0.first() {
+            None | Some(0) => Packing::Plain,
+            Some(1) => Packing::Zstd,
+            Some(tag) => Packing::Dictionary(tag - 1),
+        }
+    }
+
+    /// The object's name.
+    pub(super) fn name(&self) -> &[u8] {
+        self.parts().0
+    }
+
+    /// The packed body.
+    pub(super) fn packed(&self) -> &[u8] {
+        self.parts().1
+    }
+
+    /// Bytes allocated.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn parts(&self) -> (&[u8], &[u8]) {
+        let (mut length, mut at) = (0_usize, 1);
+        while let Some(&digit) = self.0.get(at) {
+            length |= usize::from(digit & 0x7f) << (7 * (at - 1)).min(63);
+            at += 1;
+            if digit & 0x80 == 0 {
+                break;
+            }
+        }
+        self.0.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn labels_are_found_where_the_server_writes_them() {
+        let body = br#"{"spec":{"metadata":{"labels":{"no":"no"}}},"metadata":{"name":"a","labels":{"app":"web"}}}"#;
+        let mut seen = Vec::new();
+        Encoding::Json.for_each_label(body, |key, value| seen.push(format!("{key}={value}")));
+        assert_eq!(seen, ["app=web"]);
+        for body in ["", "{}", r#"{"metadata":{}}"#, r#"{"metadata":{"labels":null}}"#, "[]"] {
+            Encoding::Json.for_each_label(body.as_bytes(), |_, _| unreachable!());
+        }
+    }
+
+    #[test]
+    fn an_index_takes_each_value_once_and_no_more_than_its_share() {
+        let path = FieldPath::parse(".a[*]").unwrap();
+        let list: Vec<_> = (0..200).map(|at| at % 150).collect();
+        let body = serde_json::json!({ "a": list }).to_string();
+        let values = Encoding::Json.values(body.as_bytes(), &path);
+        assert_eq!(values.len(), VALUES_PER_OBJECT);
+        let body = br#"{"a":["b","a","b",true,1]}"#;
+        assert_eq!(
+            Encoding::Json.values(body, &path).iter().map(AsRef::as_ref).collect::<Vec<&str>>(),
+            ["1", "a", "b", "true"]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_is_its_parts(
+            name in ".{0,300}",
+            tag in 0..=254_u8,
+            packed: Vec<u8>,
+        ) {
+            let packing = match tag {
+                0 => Packing::Plain,
+                1 => Packing::Zstd,
+                tag => Packing::Dictionary(tag - 1),
+            };
+            let record = Record::new(&name, packing, &packed);
+            prop_assert_eq!(record.name(), name.as_bytes());
+            prop_assert_eq!(record.packed(), &packed[..]);
+            prop_assert_eq!(record.packing(), packing);
+            let digits = if name.len() < 128 { 1 } else { 2 };
+            prop_assert_eq!(record.bytes(), 1 + digits + name.len() + packed.len());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Work on tables that no delta waits for, on one thread of the process that lives while there is
+//! some.
+
+use super::{index::Building, table::Table};
+use crate::model::FieldPath;
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+    thread,
+};
+
+/// Rows that are worked on between two looks at the table: its write lock is held for well under a
+/// millisecond at a time.
+const STEP: usize = 128;
+
+/// Something to be done. A table or kind that is gone by then is left alone.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Complete the declared indexes.
+    Index(Weak<Table>),
+}
+
+/// The queue. It needs no bound of its own: every table is in it at most once for each kind of job
+/// and change of its declaration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Upkeep {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    settled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    thread: Thread,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Thread {
+    #[default]
+    None,
+    Running,
+}
+
+impl Upkeep {
+    /// Has `job` done soon; starts the thread if it does not run.
+    pub(super) fn push(&self, job: Job) {
+        let mut state = self.shared.state.lock();
+        state.jobs.push_back(job);
+        if state.thread == Thread::Running {
+            return;
+        }
+        state.thread = Thread::Running;
+        drop(state);
+        let this = self.clone();
+        let work = move || this.work();
+        if let Err(fault) = thread::Builder::new().name("store-upkeep".to_owned()).spawn(work) {
+            tracing::warn!(%fault, "no thread for the store's upkeep; done at once");
+            self.work();
+        }
+    }
+
+    /// Waits until nothing is left to do. For tests and measurements.
+    pub(super) fn settle(&self) {
+        let mut state = self.shared.state.lock();
+        while state.thread == Thread::Running {
+            self.shared.settled.wait(&mut state);
+        }
+    }
+
+    fn work(&self) {
+        loop {
+            let mut state = self.shared.state.lock();
+            let Some(job) = state.jobs.pop_front() else {
+                state.thread = Thread::None;
+                self.shared.settled.notify_all();
+                return;
+            };
+            drop(state);
+            match job {
+                Job::Index(table) => {
+                    if let Some(table) = table.upgrade() {
+                        complete_indexes(&table);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Brings every row into the declared indexes that are not complete. The writer has put what it
+/// changes into them since they were declared, so putting a row in a second time changes nothing.
+fn complete_indexes(table: &Table) {
+    let mut paths = Vec::new();
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let declared = table.underway();
+        if declared != paths {
+            (paths, next) = (declared, Some(0));
+            if paths.is_empty() {
+                return;
+            }
+            continue;
+        }
+        next = index_step(table, &paths, from);
+    }
+}
+
+/// Works on up to [`STEP`] rows from number `from` on; answers where to go on.
+fn index_step(table: &Table, paths: &[FieldPath], from: u32) -> Option<u32> {
+    let copies = table.copy_rows(from, STEP);
+    let next = copies.last().and_then(|(number, _)| number.checked_add(1));
+    let encoding = table.encoding;
+    table.codec.with(|context| {
+        let mut body = Vec::new();
+        let mut found = Vec::with_capacity(copies.len());
+        for (number, record) in copies {
+            let decoded = table.unpack_copy(&record, context, &mut body);
+            let values = decoded.then(|| encoding.field_values(&body, paths));
+            found.push((number, record, values.unwrap_or_default()));
+        }
+        let mut contents = table.contents.write();
+        for (number, record, mut values) in found {
+            match contents.slab.get(number) {
+                None => continue,
+                Some(row) if row.record == record => (),
+                // Changed meanwhile: rare enough to look again under the lock.
+                Some(_) => {
+                    let decoded = contents.unpack(number, context, &mut body).is_ok();
+                    let again = decoded.then(|| encoding.field_values(&body, paths));
+                    values = again.unwrap_or_default();
+                }
+            }
+            contents.index_paths(number, paths, &values);
+        }
+        if next.is_none() {
+            contents.complete(paths);
+        }
+    });
+    next
+}
+
+impl Building {
+    /// Whether every row is in the index.
+    pub(super) fn is_complete(self) -> bool {
+        self == Self::Complete
+    }
+}

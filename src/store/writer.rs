@@ -1,0 +1,495 @@
+//! The one writer of a table: what each delta does to it.
+
+use super::{
+    codec::Context,
+    order::Place,
+    record::Encoding,
+    table::{Contents, FieldValues, Identity, Table},
+};
+use crate::model::{
+    Delta, DeltaSink, FieldPath, Item, Outcome, Reread, ResourceVersion, Tombstone,
+};
+use roaring::RoaringBitmap;
+use std::{cmp::Ordering, sync::Arc};
+
+/// Fills one table. There is one for each, and it cannot be cloned: nobody else adds, changes or
+/// removes rows, so what it found under the read lock still holds under the write lock.
+#[derive(Debug)]
+pub struct Writer {
+    table: Arc<Table>,
+    /// The full list under way.
+    list: Option<List>,
+    /// Where the next key is expected: lists come in key order.
+    hint: Place,
+}
+
+/// A full list under way.
+#[derive(Debug)]
+struct List {
+    reread: Reread,
+    /// Rows that the list has named.
+    seen: RoaringBitmap,
+}
+
+/// Where the indexes have one object.
+#[derive(Debug, Default)]
+struct Entries {
+    labels: Vec<(Box<str>, Box<str>)>,
+    values: FieldValues,
+}
+
+/// Whether the labels of a body are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Labels {
+    All,
+    /// They did not change.
+    None,
+}
+
+/// Where an upsert goes.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// Into a new row, at this place in key order.
+    New(Place),
+    /// Into this row, for the object that is there or for its successor.
+    Held(u32, Outcome),
+}
+
+impl DeltaSink for Writer {
+    fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+        match delta {
+            Delta::ListStarted(reread) => {
+                self.list = Some(List { reread, seen: RoaringBitmap::new() });
+                self.hint = Place::default();
+                Outcome::Noted
+            }
+            Delta::Upsert(item) => self.upsert(&item),
+            Delta::Remove(tombstone) => self.remove(&tombstone),
+            Delta::ListDone(version) => self.sweep(&version),
+            Delta::Progress(version) => {
+                self.table.raise(&version);
+                Outcome::Noted
+            }
+            Delta::Purge => {
+                if let Some(list) = &mut self.list {
+                    list.seen.clear();
+                }
+                self.hint = Place::default();
+                let old = self.table.contents.write().purge();
+                drop(old);
+                Outcome::Noted
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// For a table that has no other.
+    pub(super) fn new(table: Arc<Table>) -> Self {
+        Self { table, list: None, hint: Place::default() }
+    }
+
+    /// Cost: in release on one core about 6 µs for a pod of 2.5 KB that is new or changed, 0.3 µs
+    /// for one that is known; the write lock is held for about 1 µs of it.
+    fn upsert(&mut self, item: &Item<'_>) -> Outcome {
+        let table = Arc::clone(&self.table);
+        let contents = table.contents.read();
+        let place = match contents.find(&item.namespace, &item.name, self.hint) {
+            Ok(place) => place,
+            Err(place) => {
+                drop(contents);
+                return self.store(Target::New(place), item);
+            }
+        };
+        self.hint = place.next();
+        let held = contents.order.get(place).and_then(|row| Some((row, contents.identity(row)?)));
+        drop(contents);
+        let Some((number, held)) = held else { return Outcome::Outdated };
+        if let Some(list) = &mut self.list {
+            list.seen.insert(number);
+        }
+        let outcome = self.judge(&held, item);
+        if !matches!(outcome, Outcome::Outdated | Outcome::Unchanged) {
+            return self.store(Target::Held(number, outcome), item);
+        }
+        if let (None, Some(version)) = (&self.list, &item.version) {
+            table.raise(version);
+        }
+        outcome
+    }
+
+    /// What an upsert of an object that is held comes to, before the bodies are compared.
+    fn judge(&self, held: &Identity, item: &Item<'_>) -> Outcome {
+        let order = match (&held.version, &item.version) {
+            (Some(held), Some(new)) => new.partial_cmp(held),
+            (None, _) | (_, None) => None,
+        };
+        let everything = matches!(self.list, Some(List { reread: Reread::Everything, .. }));
+        match (order, held.uid == item.uid) {
+            (Some(Ordering::Less), _) => Outcome::Outdated,
+            (Some(Ordering::Equal), true) if !everything => Outcome::Unchanged,
+            (_, true) => Outcome::Modified,
+            (_, false) => Outcome::Replaced,
+        }
+    }
+
+    /// Packs outside the lock, then puts record and index entries in under it.
+    fn store(&mut self, target: Target, item: &Item<'_>) -> Outcome {
+        let table = Arc::clone(&self.table);
+        table.codec.with(|context| {
+            let mut old = std::mem::take(&mut context.body);
+            let outcome = self.store_with(target, item, context, &mut old);
+            context.body = old;
+            outcome
+        })
+    }
+
+    fn store_with(
+        &mut self,
+        target: Target,
+        item: &Item<'_>,
+        context: &mut Context,
+        old: &mut Vec<u8>,
+    ) -> Outcome {
+        let table = Arc::clone(&self.table);
+        let identity = Identity { uid: item.uid.clone(), version: item.version.clone() };
+        let old = match target {
+            Target::New(_) => None,
+            Target::Held(number, _) => table.unpack(number, context, old).then_some(&**old),
+        };
+        if let Target::Held(number, outcome @ Outcome::Modified) = target
+            && old == Some(item.body)
+        {
+            return self.keep_body(number, identity, outcome);
+        }
+        let record = context.pack(&item.name, item.body, None);
+        let same = old.is_some_and(|old| table.encoding.same_labels(old, item.body));
+        let which = if same { Labels::None } else { Labels::All };
+        let entries = |paths: &[FieldPath]| {
+            let of = |body| Entries::of(table.encoding, body, paths, which);
+            (old.map(of), of(item.body))
+        };
+        let mut paths = table.paths();
+        let (mut gone, mut new) = entries(&paths);
+        let mut contents = table.contents.write();
+        while !Arc::ptr_eq(&contents.paths, &paths) {
+            // Indexes were declared meanwhile.
+            paths = Arc::clone(&contents.paths);
+            drop(contents);
+            (gone, new) = entries(&paths);
+            contents = table.contents.write();
+        }
+        let version = identity.version.clone();
+        let (number, outcome, replaced) = match target {
+            Target::New(place) => {
+                let Some((place, number)) =
+                    contents.insert(place, &item.namespace, identity, record)
+                else {
+                    return Outcome::Outdated;
+                };
+                self.hint = place.next();
+                (number, Outcome::Added, None)
+            }
+            Target::Held(number, outcome) => {
+                match &gone {
+                    Some(gone) => gone.take_out(number, &mut contents),
+                    None => contents.forget(&RoaringBitmap::from_iter([number])),
+                }
+                (number, outcome, contents.replace(number, identity, record))
+            }
+        };
+        new.put_in(number, &mut contents);
+        match &mut self.list {
+            Some(list) => {
+                list.seen.insert(number);
+            }
+            None => version.into_iter().for_each(|version| contents.raise(version)),
+        }
+        drop(contents);
+        drop(replaced);
+        outcome
+    }
+
+    /// The body is what it was; only its version may be another.
+    fn keep_body(&mut self, number: u32, identity: Identity, outcome: Outcome) -> Outcome {
+        let mut contents = self.table.contents.write();
+        let same = contents.identity(number).is_some_and(|held| held == identity);
+        if self.list.is_none()
+            && let Some(version) = &identity.version
+        {
+            contents.raise(version.clone());
+        }
+        if same {
+            return Outcome::Unchanged;
+        }
+        contents.identify(number, identity);
+        outcome
+    }
+
+    fn remove(&mut self, tombstone: &Tombstone<'_>) -> Outcome {
+        let table = Arc::clone(&self.table);
+        if let (None, Some(version)) = (&self.list, &tombstone.version) {
+            table.raise(version);
+        }
+        let contents = table.contents.read();
+        let found = contents.find(&tombstone.namespace, &tombstone.name, self.hint).ok();
+        let held = found.and_then(|place| {
+            let number = contents.order.get(place)?;
+            Some((place, number, contents.identity(number)?))
+        });
+        drop(contents);
+        let Some((place, number, held)) = held else { return Outcome::Outdated };
+        if let (Some(held), Some(version)) = (&held.version, &tombstone.version)
+            && version.is_older_than(held)
+        {
+            return Outcome::Outdated;
+        }
+        if let Some(list) = &mut self.list {
+            list.seen.remove(number);
+        }
+        self.hint = place;
+        self.take(&RoaringBitmap::from_iter([number]));
+        Outcome::Removed
+    }
+
+    /// Takes rows out of the table and of the indexes, all under one write lock.
+    fn take(&self, gone: &RoaringBitmap) {
+        let table = &*self.table;
+        let of_row = |number: u32, paths: &[FieldPath]| {
+            table.codec.with(|context| {
+                let mut body = std::mem::take(&mut context.body);
+                let entries = table
+                    .unpack(number, context, &mut body)
+                    .then(|| Entries::of(table.encoding, &body, paths, Labels::All));
+                context.body = body;
+                entries
+            })
+        };
+        let entries = |paths: &[FieldPath]| -> Vec<_> {
+            gone.iter().map(|number| (number, of_row(number, paths))).collect()
+        };
+        let mut paths = table.paths();
+        let mut all = entries(&paths);
+        let mut contents = table.contents.write();
+        while !Arc::ptr_eq(&contents.paths, &paths) {
+            paths = Arc::clone(&contents.paths);
+            drop(contents);
+            all = entries(&paths);
+            contents = table.contents.write();
+        }
+        let mut rows = Vec::with_capacity(all.len());
+        for (number, entries) in all {
+            match entries {
+                Some(entries) => entries.take_out(number, &mut contents),
+                None => contents.forget(&RoaringBitmap::from_iter([number])),
+            }
+            rows.push(contents.remove(number));
+        }
+        drop(contents);
+        drop(rows);
+    }
+
+    /// The list is complete: rows that it did not name are gone.
+    ///
+    /// Cost: 5 ns a row if all were named; few that were not are unpacked outside the lock, many
+    /// are swept in one pass under it.
+    fn sweep(&mut self, version: &ResourceVersion) -> Outcome {
+        let mut gone = RoaringBitmap::new();
+        // An end without a beginning proves nothing about what is gone.
+        if let Some(list) = self.list.take() {
+            gone = self.table.contents.read().all() - list.seen;
+        }
+        self.hint = Place::default();
+        if Contents::is_bulk(&gone) {
+            let rows = self.table.contents.write().sweep(&gone);
+            drop(rows);
+        } else if !gone.is_empty() {
+            self.take(&gone);
+        }
+        self.table.raise(version);
+        Outcome::Swept { removed: gone.len() }
+    }
+}
+
+impl Entries {
+    fn of(encoding: Encoding, body: &[u8], paths: &[FieldPath], which: Labels) -> Self {
+        let mut labels = Vec::new();
+        if which == Labels::All {
+            encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));
+        }
+        Self { labels, values: encoding.field_values(body, paths) }
+    }
+
+    fn put_in(&self, number: u32, contents: &mut Contents) {
+        for (key, value) in &self.labels {
+            contents.labels.insert(key, value, number);
+        }
+        contents.index(number, &self.values);
+    }
+
+    fn take_out(&self, number: u32, contents: &mut Contents) {
+        for (key, value) in &self.labels {
+            contents.labels.remove(key, value, number);
+        }
+        contents.unindex(number, &self.values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        Catalog, Reader, Usage,
+        samples::{body, cell, remove, uid, upsert, version},
+    };
+    use super::*;
+    use crate::model::{LabelRequirement, LabelSelector, ObjectKey, Operator};
+    use std::collections::BTreeSet;
+
+    fn table() -> (Writer, Reader) {
+        let catalog = Catalog::new();
+        let writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        (writer, catalog.reader(&cell("pods")).unwrap())
+    }
+
+    fn keys(reader: &Reader) -> Vec<String> {
+        let keys = reader.keys(None, 100);
+        keys.iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect()
+    }
+
+    fn labelled(reader: &Reader, value: &str) -> Vec<String> {
+        let app = LabelRequirement::new("app", Operator::In, [value]).unwrap();
+        let found = reader.by_labels(&LabelSelector::new([app]));
+        found.iter().map(|object| object.key.name.to_string()).collect()
+    }
+
+    #[test]
+    fn an_object_is_added_changed_and_removed() {
+        let (mut writer, reader) = table();
+        let (web, api) = (body(r#"{"app":"web"}"#, ""), body(r#"{"app":"api"}"#, ""));
+        assert_eq!(writer.apply(upsert("a/x", 1, "5", &web)), Outcome::Added);
+        assert_eq!(labelled(&reader, "web"), ["x"]);
+        assert_eq!(writer.apply(upsert("a/x", 1, "6", &api)), Outcome::Modified);
+        assert_eq!((labelled(&reader, "web").len(), labelled(&reader, "api").len()), (0, 1));
+        let key = ObjectKey { namespace: "a".into(), name: "x".into() };
+        let object = reader.get(&key).unwrap();
+        assert_eq!(object.body, api.as_bytes());
+        assert_eq!((object.uid, object.version), (uid(1), Some(version("6"))));
+        assert_eq!(reader.version(), Some(version("6")));
+        assert_eq!(writer.apply(remove("a/x", "7")), Outcome::Removed);
+        assert_eq!(writer.apply(remove("a/x", "7")), Outcome::Outdated);
+        assert_eq!((reader.get(&key), reader.usage()), (None, Usage::default()));
+        assert_eq!(reader.version(), Some(version("7")));
+    }
+
+    #[test]
+    fn what_is_older_or_the_same_is_not_applied() {
+        let (mut writer, reader) = table();
+        let (new, old) = (body("{}", r#","a":2"#), body("{}", r#","a":1"#));
+        writer.apply(upsert("a/x", 1, "10", &new));
+        assert_eq!(writer.apply(upsert("a/x", 1, "9", &old)), Outcome::Outdated);
+        assert_eq!(writer.apply(upsert("a/x", 2, "9", &old)), Outcome::Outdated);
+        assert_eq!(writer.apply(upsert("a/x", 1, "10", &old)), Outcome::Unchanged);
+        assert_eq!(writer.apply(remove("a/x", "9")), Outcome::Outdated);
+        assert_eq!(reader.page(None, 9).objects.first().unwrap().body, new.as_bytes());
+        assert_eq!(reader.version(), Some(version("10")));
+    }
+
+    #[test]
+    fn another_uid_is_another_object() {
+        let (mut writer, reader) = table();
+        writer.apply(upsert("a/x", 1, "10", "{}"));
+        assert_eq!(writer.apply(upsert("a/x", 2, "11", "{}")), Outcome::Replaced);
+        assert_eq!(writer.apply(upsert("a/x", 3, "11", "{}")), Outcome::Replaced);
+        assert_eq!(reader.page(None, 9).objects.first().unwrap().uid, uid(3));
+        assert_eq!(reader.usage().objects, 1);
+    }
+
+    #[test]
+    fn versions_without_order_are_always_applied() {
+        let (mut writer, reader) = table();
+        let (a, b) = (body("{}", r#","a":1"#), body("{}", r#","a":2"#));
+        for (version, body, outcome) in [
+            ("v9", &a, Outcome::Added),
+            ("v1", &b, Outcome::Modified),
+            ("v1", &a, Outcome::Unchanged),
+            ("", &a, Outcome::Modified),
+            ("", &a, Outcome::Unchanged),
+            ("7", &a, Outcome::Modified),
+            ("", &b, Outcome::Modified),
+        ] {
+            assert_eq!(writer.apply(upsert("a/x", 1, version, body)), outcome, "{version}");
+        }
+        assert_eq!(reader.page(None, 9).objects.first().unwrap().version, None);
+        assert_eq!(writer.apply(remove("a/x", "v0")), Outcome::Removed);
+        assert_eq!(reader.usage(), Usage::default());
+    }
+
+    #[test]
+    fn a_list_sweeps_what_it_did_not_name() {
+        let (mut writer, reader) = table();
+        for (n, key) in ["a/gone", "a/old", "b/same"].iter().enumerate() {
+            writer.apply(upsert(key, u8::try_from(n).unwrap(), "10", "{}"));
+        }
+        assert_eq!(writer.apply(Delta::ListStarted(Reread::Changed)), Outcome::Noted);
+        // A list that broke off has named nothing.
+        writer.apply(upsert("a/gone", 0, "10", "{}"));
+        writer.apply(Delta::ListStarted(Reread::Changed));
+        assert_eq!(writer.apply(upsert("a/old", 1, "9", "{}")), Outcome::Outdated);
+        assert_eq!(writer.apply(upsert("b/same", 2, "10", "{}")), Outcome::Unchanged);
+        assert_eq!(writer.apply(upsert("c/new", 3, "11", "{}")), Outcome::Added);
+        assert_eq!(reader.version(), Some(version("10")));
+        assert_eq!(keys(&reader), ["a/gone", "a/old", "b/same", "c/new"]);
+        let done = writer.apply(Delta::ListDone(version("12")));
+        assert_eq!(done, Outcome::Swept { removed: 1 });
+        assert_eq!(keys(&reader), ["a/old", "b/same", "c/new"]);
+        assert_eq!(reader.version(), Some(version("12")));
+        let again = writer.apply(Delta::ListDone(version("11")));
+        assert_eq!((again, reader.version()), (Outcome::Swept { removed: 0 }, Some(version("12"))));
+    }
+
+    #[test]
+    fn many_rows_are_swept_from_the_indexes_too() {
+        let (mut writer, reader) = table();
+        let web = body(r#"{"app":"web"}"#, "");
+        let names: Vec<_> = (0..1000).map(|n| format!("a/x{n:04}")).collect();
+        for name in &names {
+            writer.apply(upsert(name, 1, "10", &web));
+        }
+        writer.apply(Delta::ListStarted(Reread::Changed));
+        for name in &names[..5] {
+            writer.apply(upsert(name, 1, "10", &web));
+        }
+        let done = writer.apply(Delta::ListDone(version("12")));
+        assert_eq!(done, Outcome::Swept { removed: 995 });
+        assert_eq!((labelled(&reader, "web").len(), keys(&reader).len()), (5, 5));
+        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListDone(version("13")));
+        assert_eq!(reader.usage(), Usage::default());
+    }
+
+    #[test]
+    fn a_list_that_rereads_everything_stores_equal_versions_again() {
+        let (mut writer, reader) = table();
+        let (old, new) = (body("{}", ""), body(r#"{"app":"web"}"#, ""));
+        writer.apply(upsert("a/x", 1, "10", &old));
+        writer.apply(upsert("a/y", 2, "10", &old));
+        writer.apply(Delta::ListStarted(Reread::Everything));
+        assert_eq!(writer.apply(upsert("a/x", 1, "10", &new)), Outcome::Modified);
+        assert_eq!(writer.apply(upsert("a/y", 2, "10", &old)), Outcome::Unchanged);
+        assert_eq!(writer.apply(Delta::ListDone(version("10"))), Outcome::Swept { removed: 0 });
+        assert_eq!(labelled(&reader, "web"), ["x"]);
+    }
+
+    #[test]
+    fn a_purge_takes_everything_and_the_version() {
+        let (mut writer, reader) = table();
+        writer.apply(upsert("a/x", 1, "10", "{}"));
+        writer.apply(Delta::Progress(version("20")));
+        writer.apply(Delta::Progress(version("15")));
+        assert_eq!(reader.version(), Some(version("20")));
+        assert_eq!(writer.apply(Delta::Purge), Outcome::Noted);
+        assert_eq!((reader.usage(), reader.version()), (Usage::default(), None));
+        assert_eq!(writer.apply(upsert("a/x", 1, "3", "{}")), Outcome::Added);
+        assert_eq!(reader.version(), Some(version("3")));
+    }
+}
