@@ -81,6 +81,14 @@ impl DeltaSink for Writer {
             }
         }
     }
+
+    fn holds(&self, namespace: &str, name: &str) -> bool {
+        self.table.contents.read().find(namespace, name, Place::default()).is_ok()
+    }
+
+    fn objects(&self) -> u64 {
+        self.table.usage().objects
+    }
 }
 
 impl Writer {
