@@ -3,20 +3,17 @@
 mod answer;
 mod client;
 mod discovery;
-mod document;
 pub mod fault;
 mod lease;
 mod namespace;
 mod proxy;
-mod served;
 mod subject;
 mod transport;
 
 pub use self::{
     client::{ConnectError, Connection},
-    discovery::{Discovery, Pace, Trouble},
+    discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence},
-    served::{Freshness, Served, is_builtin_group},
     subject::whoami,
 };
