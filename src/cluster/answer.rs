@@ -2,13 +2,15 @@
 //!
 //! The client library's own `request` buffers without end and logs a body that it cannot decode.
 
+use super::fault;
 use crate::model::{Fault, Reason};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Request, StatusCode, header::RETRY_AFTER};
+use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
+use jiff::Timestamp;
 use kube::{Client, client::Body};
-use serde::{Deserialize, de::DeserializeOwned};
-use std::{error::Error, io, time::Duration};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long to wait for the last byte, and how many to take.
@@ -28,13 +30,6 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
-/// The part of a Status that people read.
-#[derive(Deserialize)]
-struct StatusMessage {
-    #[serde(default)]
-    message: String,
-}
-
 /// Sends `request` and reads the answer to its end.
 ///
 /// # Errors
@@ -46,11 +41,11 @@ pub(super) async fn ask(
     bounds: Bounds,
 ) -> Result<Answer, Fault> {
     let exchange = async {
-        let answer = client.send(request).await.map_err(|error| unreachable(&error))?;
+        let answer = client.send(request).await.map_err(|error| fault::of_transport(&error))?;
         let (head, mut frames) = answer.into_parts();
         let mut body = BytesMut::new();
         while let Some(frame) = frames.frame().await {
-            let frame = frame.map_err(|error| unreachable(&error))?;
+            let frame = frame.map_err(|error| fault::of_transport(&error))?;
             let Ok(bytes) = frame.into_data() else { continue };
             if body.len() + bytes.len() > bounds.body_bytes {
                 let message = format!("the answer is larger than {} bytes", bounds.body_bytes);
@@ -86,60 +81,15 @@ impl Answer {
 
     /// What a status that is not 2xx means.
     pub(super) fn fault(&self) -> Fault {
-        let said = serde_json::from_slice::<StatusMessage>(&self.body).ok();
-        let message = match said {
-            Some(StatusMessage { message }) if !message.is_empty() => message,
-            Some(_) | None => format!("the API server answered {}", self.status),
-        };
-        let retry_after = self.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let seconds = retry_after.and_then(|value| value.parse().ok()).map(Duration::from_secs);
-        Fault::new(reason_of(self.status), message)
-            .with_code(self.status.as_u16())
-            .with_retry_after(seconds)
+        fault::of_response(self.status, &self.headers, &self.body, Timestamp::now())
     }
-}
-
-fn reason_of(status: StatusCode) -> Reason {
-    match status.as_u16() {
-        401 => Reason::Unauthorized,
-        403 => Reason::Forbidden,
-        404 => Reason::NotServed,
-        405 => Reason::NotListable,
-        410 => Reason::Gone,
-        400 | 406 | 415 | 422 => Reason::Unsupported,
-        429 => Reason::Throttled,
-        _ => Reason::ServerError,
-    }
-}
-
-/// A transport error with its causes, since the outermost says only that there was one.
-fn unreachable(error: &kube::Error) -> Fault {
-    let mut message = String::new();
-    let mut reason = Reason::Unreachable;
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        let text = error.to_string();
-        // Several layers repeat what their source says.
-        if !message.contains(&text) {
-            message = if message.ends_with(&text) || message.is_empty() {
-                text
-            } else {
-                format!("{message}: {text}")
-            };
-        }
-        if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::TimedOut) {
-            reason = Reason::TimedOut;
-        }
-        cause = error.source();
-    }
-    Fault::new(reason, message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use http::Response;
-    use std::convert::Infallible;
+    use std::{convert::Infallible, io};
     use tower::service_fn;
 
     const BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), body_bytes: 64 };
@@ -176,7 +126,7 @@ mod tests {
         assert_eq!(fault.code(), Some(403));
         assert_eq!(fault.retry_after(), Some(Duration::from_secs(7)));
         let fault = asked(answer(503, "<html>")).await.unwrap().fault();
-        assert_eq!(fault.message(), "the API server answered 503 Service Unavailable");
+        assert_eq!(fault.reason(), Reason::ServerError);
     }
 
     #[tokio::test]

@@ -32,6 +32,7 @@ const HURRIED_PERIOD: Duration = Duration::from_secs(5);
 const MIN_PERIOD: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that is followed.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
+
 /// How urgently changes are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
