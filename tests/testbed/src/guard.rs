@@ -9,11 +9,11 @@ use crate::layout::pid_folder;
 
 /// Waits for its standard input to end, which happens however the owner ends, then kills what is
 /// written down and removes the folder. The second `rm` is for files that a dying process still
-/// wrote during the first.
+/// wrote during the first. Debian's `sh` takes a group only with `-s`.
 const SCRIPT: &str = r#"
 cat >/dev/null
 for file in "$1"/*; do
-    [ -f "$file" ] && kill -KILL -- "-$(cat "$file")" 2>/dev/null
+    [ -f "$file" ] && kill -s KILL -- "-$(cat "$file")" 2>/dev/null
 done
 [ -n "$KUBEWARM_TESTBED_KEEP" ] || rm -rf "$2" || { sleep 1; rm -rf "$2"; }
 "#;
@@ -48,5 +48,25 @@ impl Drop for Guard {
         drop(self.stdin.take());
         // Nothing to be done about a failure, and the guard has no other way to report one.
         let _ = self.shell.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+    use std::os::unix::process::ExitStatusExt as _;
+
+    #[test]
+    fn processes_and_folder_go_when_the_guard_hears_no_more_of_its_owner() {
+        let root = tempfile::tempdir().unwrap().keep();
+        let layout = Layout::create(&root).unwrap();
+        let mut process = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
+        std::fs::write(layout.pid("sleeper"), process.id().to_string()).unwrap();
+
+        drop(Guard::start(&root).unwrap());
+
+        assert_eq!(process.wait().unwrap().signal(), Some(9));
+        assert!(!root.exists());
     }
 }
