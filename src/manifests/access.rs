@@ -84,7 +84,8 @@ impl Access {
     /// Everything as one text, as `kubewarm rbac` prints it.
     #[must_use]
     pub fn to_yaml(&self) -> String {
-        [&self.manifests, &self.manifests_elevated].into_iter().flatten().cloned().collect()
+        let texts = [self.manifests.as_deref(), self.manifests_elevated.as_deref()];
+        texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
     /// `status.access`, and what to say about the parts that do not fit: past 128 namespaces, 32
