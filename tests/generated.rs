@@ -2,13 +2,32 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-use kubewarm::manifests;
-use std::{fs, path::Path};
+mod api_reference;
+
+use kube::CustomResourceExt as _;
+use kubewarm::{
+    api::CacheProfile,
+    manifests::{self, Access},
+    model::{Subject, ValidatedProfile},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// After this line of the quickstart everything is generated.
+const ROLES: &str =
+    "# From here on: what `kubewarm rbac -f` prints for this file; generated, do not edit.\n";
+
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
 
 /// Compares `generated` with the committed file; `BLESS=1` rewrites the file instead.
 #[track_caller]
 fn assert_committed(path: &str, generated: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let file = in_repository(path);
     if std::env::var_os("BLESS").is_some() {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder).expect("the folder can be made");
@@ -19,8 +38,47 @@ fn assert_committed(path: &str, generated: &str) {
     assert!(committed == generated, "{path} is stale; run `make generate` and commit the result");
 }
 
+/// What `kubewarm rbac -f` prints for the profiles in `text`.
+fn roles(text: &str) -> String {
+    let all: Vec<Value> = serde_saphyr::from_multiple(text).expect("the example is YAML");
+    let profiles = all.into_iter().filter(|document| document["kind"] == "CacheProfile");
+    let access = |document| {
+        let profile: CacheProfile = serde_json::from_value(document).expect("the kind's shape");
+        let profile = ValidatedProfile::parse(&profile).expect("the example is valid");
+        let subject = Subject::ServiceAccount {
+            namespace: "kubewarm-system".into(),
+            name: "kubewarm".into(),
+        };
+        Access::of_profile(&profile, subject).expect("its names fit").to_yaml()
+    };
+    profiles.map(access).collect()
+}
+
 #[test]
 fn the_crd_is_up_to_date() {
     let crd = manifests::crd_yaml().expect("the CRD serializes");
     assert_committed("crds/kubewarm.io_cacheprofiles.yaml", &crd);
+}
+
+#[test]
+fn the_api_reference_is_up_to_date() {
+    let crd = serde_json::to_value(CacheProfile::crd()).expect("the CRD serializes");
+    assert_committed("docs/api.md", &api_reference::markdown(&crd));
+}
+
+// One test, because the quickstart is rewritten here and read here.
+#[test]
+fn the_roles_of_the_examples_are_up_to_date() {
+    let path = "deploy/examples/quickstart.yaml";
+    let text = fs::read_to_string(in_repository(path)).expect("the file can be read");
+    let (by_hand, _) = text.split_once(ROLES).expect("the line that begins the generated part");
+    assert_committed(path, &format!("{by_hand}{ROLES}{}", roles(by_hand)));
+
+    for entry in fs::read_dir(in_repository("deploy/examples")).expect("the folder is there") {
+        let file = entry.expect("the folder can be read").path();
+        let name = file.file_name().and_then(|name| name.to_str()).expect("a plain name");
+        let text = fs::read_to_string(&file).expect("the file can be read");
+        let generated = format!("{}{}", manifests::HEADER, roles(&text));
+        assert_committed(&format!("deploy/rbac/{name}"), &generated);
+    }
 }
