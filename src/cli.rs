@@ -49,7 +49,7 @@ pub enum Command {
 const STATUS_CODES: &str = "\
 Exit codes:
   0  every profile shown is ready
-  1  one is not ready
+  1  one is not ready, or there is none
   2  one can only be helped by an edit (Stalled), or the question failed";
 
 const WAIT_CODES: &str = "\
@@ -62,10 +62,6 @@ Exit codes:
 /// Arguments of `run`. Each can be set through the environment too.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Which cluster.
-    #[command(flatten)]
-    pub connection: ConnectionArgs,
-
     /// Where the lease lives, and whose profiles may name other namespaces than their own
     /// [default: the namespace of the ServiceAccount, else kubewarm-system].
     #[arg(long, env = "KUBEWARM_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
@@ -92,6 +88,10 @@ pub struct RunArgs {
     /// What to log.
     #[command(flatten)]
     pub log: LogArgs,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 }
 
 /// Which cluster is asked, as kubectl has it.
