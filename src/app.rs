@@ -27,8 +27,9 @@ pub enum Error {
 /// [`Error`], whose chain is for a person.
 pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
-        Command::Run(_) | Command::Rbac(_) => Ok(ExitCode::FAILURE),
+        Command::Run(_) => Ok(ExitCode::FAILURE),
         Command::Crd => say(&manifests::crd_yaml()?),
+        Command::Rbac(args) => say(&client::rbac(&args)?),
         Command::Status(args) => Ok(client::status(args, Timestamp::now).await?.into()),
         Command::Wait(args) => Ok(client::wait(args).await?.into()),
         Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),

@@ -1,7 +1,7 @@
 //! Why a command could not do its work.
 
 use super::text::escape;
-use crate::{api, cluster::ConnectError};
+use crate::{api, cluster::ConnectError, manifests::AccessError, model::Invalid};
 use std::{io, path::PathBuf};
 
 /// Why a command could not do its work. Texts of the cluster in it are escaped.
@@ -55,6 +55,25 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// There is nothing to do.
+    #[error("{} holds no CacheProfile of {}/{}", .file.display(), api::GROUP, api::VERSION)]
+    NoProfile {
+        /// As given.
+        file: PathBuf,
+    },
+
+    /// A document of a file of profiles is not what it should be.
+    #[error("cannot use {at} of {}", .file.display())]
+    Document {
+        /// As given.
+        file: PathBuf,
+        /// Such as `document 2`.
+        at: String,
+        /// What is wrong with it.
+        #[source]
+        source: DocumentError,
+    },
+
     /// The output cannot be written.
     #[error("cannot write the output")]
     Write(#[source] io::Error),
@@ -66,6 +85,42 @@ pub enum Error {
     /// A status cannot be written as YAML.
     #[error("cannot write the status as YAML")]
     Yaml(#[source] serde_saphyr::SerializeError),
+}
+
+/// What is wrong with a document that should be a profile.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// It is no YAML, or has not the fields of a profile.
+    #[error("{0}")]
+    Unreadable(String),
+
+    /// It is a profile of another version.
+    #[error("apiVersion is {found}; this kubewarm knows {}/{}", api::GROUP, api::VERSION)]
+    Version {
+        /// As written, escaped.
+        found: String,
+    },
+
+    /// kubewarm would refuse it.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+
+    /// kubewarm would refuse one of its targets, so nothing may be granted for it.
+    #[error(
+        "target {target} reaches beyond the profile's own namespace, which only profiles in the \
+         operator's namespace may; move the profile to {operator_namespace}, or correct \
+         --operator-namespace"
+    )]
+    BeyondReach {
+        /// The target's name.
+        target: String,
+        /// Where it could stand.
+        operator_namespace: String,
+    },
+
+    /// Its roles cannot be written.
+    #[error(transparent)]
+    Access(#[from] AccessError),
 }
 
 impl Error {

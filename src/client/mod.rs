@@ -1,11 +1,13 @@
 //! The commands of people and scripts: they read profiles from a cluster or a file, and say what
 //! they found.
 
+mod documents;
 mod error;
 mod lines;
 mod paint;
 mod print;
 mod profiles;
+mod rbac;
 mod status;
 mod text;
 mod tree;
@@ -16,10 +18,11 @@ mod wait;
 mod sample;
 
 pub use self::{
-    error::Error,
+    error::{DocumentError, Error},
     lines::lines,
     paint::Colour,
     print::print,
+    rbac::rbac,
     status::status,
     text::escape,
     tree::{Look, tree},
