@@ -1,4 +1,5 @@
 //! kubewarm on a real API server. Never skipped: what is missing (Go, to build the server) is said.
 
+mod manifests;
 mod schema;
 mod world;

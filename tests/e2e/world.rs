@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use testbed::ControlPlane;
 
+/// Why a test cannot go on.
+pub(crate) type Failure = Box<dyn Error>;
+
 /// What a test ends with.
-pub(crate) type Outcome = Result<(), Box<dyn Error>>;
+pub(crate) type Outcome = Result<(), Failure>;
 
 /// A control plane that knows `CacheProfiles`.
 pub(crate) struct World {
@@ -21,14 +24,14 @@ pub(crate) struct World {
 impl World {
     /// The control plane of all tests that disturb nobody: no restarts, nothing cluster-wide, and
     /// namespaces of their own.
-    pub(crate) fn shared() -> Result<&'static Self, Box<dyn Error>> {
+    pub(crate) fn shared() -> Result<&'static Self, Failure> {
         static SHARED: OnceLock<Result<World, String>> = OnceLock::new();
         let shared = SHARED.get_or_init(|| Self::alone().map_err(|error| error.to_string()));
         shared.as_ref().map_err(|error| error.as_str().into())
     }
 
     /// A control plane for one test.
-    pub(crate) fn alone() -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn alone() -> Result<Self, Failure> {
         let cluster = ControlPlane::builder().with_controller_manager().start()?;
         let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
         cluster.run(["create", "-f", &crd.to_string_lossy()])?;
@@ -40,7 +43,7 @@ impl World {
     }
 
     /// A new namespace whose name begins like this.
-    pub(crate) fn namespace(&self, prefix: &str) -> Result<String, Box<dyn Error>> {
+    pub(crate) fn namespace(&self, prefix: &str) -> Result<String, Failure> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         let name = format!("{prefix}-{number}");
         self.cluster.run(["create", "namespace", &name])?;
@@ -48,12 +51,7 @@ impl World {
     }
 
     /// An object, as `kubectl get … -o json` shows it.
-    pub(crate) fn get(
-        &self,
-        namespace: &str,
-        kind: &str,
-        name: &str,
-    ) -> Result<Value, Box<dyn Error>> {
+    pub(crate) fn get(&self, namespace: &str, kind: &str, name: &str) -> Result<Value, Failure> {
         let text = self.cluster.run(["get", kind, name, "-n", namespace, "--output=json"])?;
         Ok(serde_json::from_str(&text)?)
     }
@@ -66,8 +64,8 @@ pub(crate) fn file(path: &str) -> PathBuf {
 /// Waits until `look` succeeds; its last answer is the error when time runs out.
 pub(crate) fn eventually<T>(
     limit: Duration,
-    mut look: impl FnMut() -> Result<T, Box<dyn Error>>,
-) -> Result<T, Box<dyn Error>> {
+    mut look: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let deadline = Instant::now() + limit;
     loop {
         match look() {
@@ -78,4 +76,19 @@ pub(crate) fn eventually<T>(
             Err(_) => std::thread::sleep(Duration::from_millis(200)),
         }
     }
+}
+/// The YAML files of a folder of the repository, in order.
+pub(crate) fn yaml_files(folder: &str) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(file(folder))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(format!("no YAML file in {folder}").into());
+    }
+    Ok(files)
 }

@@ -1,0 +1,77 @@
+//! What the API server says to the profiles that must be refused, and to the shipped examples.
+
+use crate::world::{Failure, Outcome, World, file, yaml_files};
+
+/// What a file expects of the server, and its documents.
+struct Case {
+    expected: String,
+    documents: Vec<String>,
+}
+
+impl Case {
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let expected = text.lines().find_map(|line| line.strip_prefix("# server: "));
+        let expected = expected.ok_or("no line begins with `# server: `")?.to_owned();
+        Ok(Self { expected, documents: text.split("\n---\n").map(str::to_owned).collect() })
+    }
+
+    /// What the server says to the last document, after the ones before it.
+    fn answer(&self, world: &World) -> Result<String, Failure> {
+        let Some((last, before)) = self.documents.split_last() else {
+            return Err("no document".into());
+        };
+        for document in before {
+            world.cluster.apply(document)?;
+        }
+        let answer = world.cluster.apply(last);
+        if !before.is_empty() || answer.is_ok() {
+            world.cluster.run(["delete", "cprof", "--all", "-n", "default"])?;
+        }
+        Ok(answer.map_or_else(|error| error.to_string(), |_| "accepted".to_owned()))
+    }
+}
+
+#[test]
+fn invalid_profiles_are_refused_with_the_message_that_their_file_names() -> Outcome {
+    let world = World::shared()?;
+    let mut surprises = Vec::new();
+    for path in yaml_files("tests/data/invalid")? {
+        let case = Case::parse(&std::fs::read_to_string(&path)?)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let answer = case.answer(world)?;
+        let as_expected = match case.expected.as_str() {
+            "accepted" => answer == "accepted",
+            message => answer.contains(message),
+        };
+        if !as_expected {
+            let Case { expected, .. } = case;
+            surprises.push(format!("{}: not {expected:?}, but\n{answer}", path.display()));
+        }
+    }
+    assert!(surprises.is_empty(), "{}", surprises.join("\n\n"));
+    Ok(())
+}
+
+#[test]
+fn the_shipped_manifests_apply_cleanly() -> Outcome {
+    let world = World::shared()?;
+    let operator = file("deploy/operator-rbac.yaml");
+    for path in [operator].into_iter().chain(yaml_files("deploy/examples")?) {
+        let path = path.to_string_lossy();
+        world.cluster.run(["apply", "-f", &path])?;
+        // kubectl calls a profile `configured` for the defaults that it does not know.
+        let before = generations(world)?;
+        world.cluster.run(["apply", "-f", &path])?;
+        assert_eq!(before, generations(world)?, "applying {path} again changed a profile");
+    }
+    Ok(())
+}
+
+/// The profiles that people can copy, and how often their spec was changed.
+fn generations(world: &World) -> Result<String, Failure> {
+    let columns = "custom-columns=:.metadata.namespace,:.metadata.name,:.metadata.generation";
+    let profiles = world.cluster.run(["get", "cprof", "--all-namespaces", "-o", columns])?;
+    // The other tests of this control plane come and go in namespaces of their own.
+    let shipped = |line: &&str| line.starts_with("kubewarm-system ") || line.starts_with("shop ");
+    Ok(profiles.lines().filter(shipped).collect::<Vec<_>>().join("\n"))
+}
