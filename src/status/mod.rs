@@ -9,14 +9,14 @@ mod conditions;
 mod events;
 mod figures;
 mod pacer;
-#[cfg(test)]
-mod pacer_tests;
 mod problems;
 mod publish;
 mod round;
 mod sentence;
 mod sink;
 mod target;
+#[cfg(test)]
+mod tests;
 mod trouble;
 
 pub use self::{

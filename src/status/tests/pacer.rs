@@ -1,9 +1,9 @@
 //! Storms in simulated time.
 
-use super::pacer::{Outcome, Pacer};
 use crate::{
     api::{CacheProfileStatus, Problem, TargetStatus},
     model::ProfileRef,
+    status::{Outcome, Pacer},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use std::{sync::Arc, time::Duration};

@@ -1,0 +1,361 @@
+//! From reports of cells to conditions, as tables.
+
+use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, said, serving, target};
+use crate::{
+    api::{CacheProfileStatus, CellCounts},
+    informer::{CellReport, Phase, Verb},
+    model::{Declared, DeclaredTarget, Extent, Mode, Reason, Refusal, RefusalReason, Requirement},
+};
+use jiff::SignedDuration;
+use std::time::Duration;
+
+const TYPES: [&str; 6] = ["Ready", "Accepted", "Warm", "Fresh", "WarmupObjectiveMet", "Stalled"];
+
+/// `Ready`, `Warm` and `Fresh` of a profile.
+fn summary(status: &CacheProfileStatus) -> [String; 3] {
+    ["Ready", "Warm", "Fresh"].map(|type_| said(&status.conditions, type_))
+}
+
+fn refused(reason: RefusalReason) -> DeclaredTarget {
+    let refusal = Refusal::new(reason, "the message of the refusal");
+    DeclaredTarget { resolved: Some(Err(refusal)), ..target("pods", &[]) }
+}
+
+#[test]
+fn before_discovery_everything_is_unknown() {
+    let undiscovered = DeclaredTarget { resolved: None, ..target("pods", &[]) };
+    let status = World::new().compute(&declared(vec![undiscovered]), None);
+    let said: Vec<_> = TYPES.iter().map(|type_| said(&status.conditions, type_)).collect();
+    let expected = [
+        "Unknown/Pending",
+        "Unknown/Discovering",
+        "Unknown/Pending",
+        "Unknown/NotWarm",
+        "Unknown/NoObjective",
+        "Unknown/Discovering",
+    ];
+    assert_eq!(said, expected);
+    assert!(status.conditions.iter().all(|found| found.observed_generation == Some(3)));
+}
+
+#[test]
+fn nothing_running_does_not_look_like_everything_synced() {
+    let targets = vec![target("pods", &[pods("a"), pods("b")])];
+    let status = World::new().compute(&declared(targets), None);
+    assert_eq!(summary(&status), ["False/TargetsNotWarm", "False/Syncing", "Unknown/NotWarm"]);
+    assert_eq!(status.warm_targets.as_deref(), Some("0/1"));
+    let cells = CellCounts { total: 2, syncing: 2, ..CellCounts::default() };
+    assert_eq!(status.targets[0].cells, Some(cells));
+    let observers = status.targets[0].observers.clone().unwrap();
+    assert_eq!((observers.total, observers.synced), (2, 0));
+}
+
+#[test]
+fn one_declared_cell_that_does_not_run_keeps_its_target_cold() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let targets = vec![target("pods", &[pods("a"), pods("b")])];
+    let status = world.compute(&declared(targets), None);
+    assert_eq!(summary(&status)[1], "False/Syncing");
+    assert_eq!(
+        message(&status.conditions, "Warm"),
+        "target \"pods\": syncing pods: 1 of 2 cells done, \
+         waiting for the API server or for a free list slot"
+    );
+}
+
+#[test]
+fn synced_and_watched_is_ready() {
+    let mut world = World::new();
+    let report = world.watching();
+    let status = one(&mut world, report);
+    assert_eq!(summary(&status), ["True/Ready", "True/Synced", "True/WatchesCurrent"]);
+    assert_eq!(status.warm_targets.as_deref(), Some("1/1"));
+    assert_eq!(said(&status.conditions, "Stalled"), "False/NotStalled");
+    assert_eq!(status.objects, Some(10));
+    assert_eq!(status.memory.as_deref(), Some("3Mi"));
+    assert_eq!(status.time_to_warm_milliseconds, Some(2_000));
+    assert_eq!(status.targets[0].time_to_warm_milliseconds, Some(2_000));
+    assert_eq!(status.targets[0].resource_version.as_deref(), Some("77"));
+    let resolved = status.targets[0].resolved.clone().unwrap();
+    assert_eq!((resolved.version.as_deref(), resolved.namespaces), (Some("v1"), Some(1)));
+}
+
+#[test]
+fn faults_before_the_first_sync_have_a_reason_each() {
+    let table = [
+        (Reason::Forbidden, "False/PermissionsMissing", "False/Forbidden"),
+        (Reason::Unauthorized, "False/PermissionsMissing", "False/Forbidden"),
+        (Reason::NotServed, "False/TargetsNotWarm", "False/ResourceNotFound"),
+        (Reason::NamespaceNotFound, "False/TargetsNotWarm", "False/NamespaceNotFound"),
+        (Reason::TimedOut, "False/TargetsNotWarm", "False/StreamTimedOut"),
+        (Reason::Unreachable, "False/TargetsNotWarm", "False/ServerUnreachable"),
+        (Reason::ServerError, "False/TargetsNotWarm", "False/ServerUnreachable"),
+        (Reason::Throttled, "False/TargetsNotWarm", "False/ServerUnreachable"),
+        (Reason::Malformed, "False/TargetsNotWarm", "False/Syncing"),
+    ];
+    for (reason, ready, warm) in table {
+        let mut world = World::new();
+        let report = world.failing(world.listing(), reason, Verb::List);
+        let status = one(&mut world, report);
+        assert_eq!(summary(&status), [ready, warm, "Unknown/NotWarm"], "{reason}");
+        let problem = &status.targets[0].problems[0];
+        assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", reason.as_str()));
+        assert!(problem.next_retry_time.is_some());
+    }
+}
+
+#[test]
+fn only_lost_access_and_lost_kinds_make_a_synced_cell_cold() {
+    for reason in Reason::ALL {
+        let mut world = World::new();
+        let report = world.failing(world.watching(), reason, Verb::Watch);
+        let status = one(&mut world, report);
+        let cold = matches!(
+            reason,
+            Reason::Forbidden
+                | Reason::Unauthorized
+                | Reason::NotServed
+                | Reason::NamespaceNotFound
+        );
+        let warm = said(&status.conditions, "Warm");
+        assert_eq!(warm == "True/Synced", !cold, "{reason}: {warm}");
+        assert_ne!(said(&status.conditions, "Ready"), "True/Ready", "{reason}");
+    }
+}
+
+#[test]
+fn a_forbidden_cell_names_target_verb_namespace_subject_and_next_step() {
+    let mut world = World::new();
+    world.runs(pods("team-a"), world.watching());
+    world.runs(pods("team-b"), world.failing(world.listing(), Reason::Forbidden, Verb::Watch));
+    let targets = vec![target("pods", &[pods("team-a"), pods("team-b")])];
+    let status = world.compute(&declared(targets), None);
+    let expected = format!(
+        "target \"pods\": not allowed to watch pods in namespace \"team-b\" as {SUBJECT}; \
+         apply status.access.manifests"
+    );
+    for type_ in ["Ready", "Warm"] {
+        assert_eq!(message(&status.conditions, type_), expected);
+    }
+    let cells = CellCounts { total: 2, synced: 1, forbidden: 1, ..CellCounts::default() };
+    assert_eq!(status.targets[0].cells, Some(cells));
+}
+
+#[test]
+fn secrets_point_at_the_elevated_manifests() {
+    let mut world = World::new();
+    let secrets = key("secrets", Extent::AllNamespaces);
+    world.runs(secrets.clone(), world.failing(world.listing(), Reason::Forbidden, Verb::List));
+    let status = world.compute(&declared(vec![target("secrets", &[secrets])]), None);
+    let text = message(&status.conditions, "Ready");
+    assert!(text.contains("list secrets in all namespaces"), "{text}");
+    assert!(text.ends_with("apply status.access.manifestsElevated"), "{text}");
+}
+
+#[test]
+fn every_way_of_not_being_current_has_a_reason() {
+    use Phase::{Failing, Paused, Reconnecting, Relisting, Silent};
+
+    let world = World::new();
+    let watching = world.watching();
+    let late = world.clock.mono - Duration::from_secs(121);
+    let long_ago = world.clock.wall - SignedDuration::from_secs(6);
+    let phase = |phase| CellReport { phase, since: long_ago, ..watching.clone() };
+    let failing = |phase_, reason, verb| CellReport {
+        phase: phase_,
+        ..world.failing(watching.clone(), reason, verb)
+    };
+    let table = [
+        (watching.clone(), "True/WatchesCurrent"),
+        (CellReport { current_at: Some(late), ..watching.clone() }, "False/WatchSilent"),
+        (CellReport { current_at: None, ..watching.clone() }, "False/WatchSilent"),
+        (phase(Silent), "True/WatchesCurrent"),
+        (CellReport { current_at: Some(late), ..phase(Silent) }, "False/WatchSilent"),
+        (phase(Reconnecting), "False/Reconnecting"),
+        (CellReport { since: world.clock.wall, ..phase(Reconnecting) }, "True/WatchesCurrent"),
+        (phase(Relisting), "False/Relisting"),
+        (CellReport { since: world.clock.wall, ..phase(Relisting) }, "False/Relisting"),
+        (phase(Paused), "False/WatchSilent"),
+        (failing(Failing, Reason::Unreachable, Verb::Watch), "False/ServerUnreachable"),
+        (failing(Reconnecting, Reason::ServerError, Verb::Watch), "False/ServerUnreachable"),
+        (failing(Failing, Reason::Throttled, Verb::List), "False/ServerUnreachable"),
+        (failing(Failing, Reason::TimedOut, Verb::List), "False/ServerUnreachable"),
+        (failing(Failing, Reason::TimedOut, Verb::Watch), "False/WatchSilent"),
+        (failing(Relisting, Reason::Gone, Verb::Watch), "False/Relisting"),
+        (failing(Failing, Reason::Gone, Verb::Watch), "False/Reconnecting"),
+        (failing(Failing, Reason::Lagging, Verb::List), "False/ResourceVersionRolledBack"),
+        (failing(Relisting, Reason::VersionAhead, Verb::List), "False/ResourceVersionRolledBack"),
+    ];
+    for (report, expected) in table {
+        let mut world = world.clone();
+        let (phase, fault) = (report.phase, report.fault.clone());
+        let status = one(&mut world, report);
+        assert_eq!(said(&status.conditions, "Fresh"), expected, "{phase:?} {fault:?}");
+        assert_eq!(said(&status.conditions, "Warm"), "True/Synced", "{phase:?}");
+        let ready = if expected.starts_with("True") { "True/Ready" } else { "False/Stale" };
+        assert_eq!(said(&status.conditions, "Ready"), ready, "{phase:?}");
+    }
+}
+
+#[test]
+fn a_blink_of_the_server_is_not_a_state_but_an_outage_is() {
+    let mut world = World::new();
+    let mut report = world.failing(world.watching(), Reason::Unreachable, Verb::Watch);
+    if let Some(fault) = &mut report.fault {
+        fault.since = world.clock.wall;
+    }
+    let status = one(&mut world, report.clone());
+    assert_eq!(said(&status.conditions, "Fresh"), "True/WatchesCurrent");
+    world.pass(Duration::from_secs(5));
+    let status = one(&mut world, report);
+    assert_eq!(said(&status.conditions, "Fresh"), "False/ServerUnreachable");
+}
+
+#[test]
+fn optional_targets_never_block() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let optional = |target| DeclaredTarget { requirement: Requirement::Optional, ..target };
+    world.runs(pods("b"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
+    let targets = vec![
+        target("first", &[pods("a")]),
+        optional(target("second", &[pods("b")])),
+        optional(refused(RefusalReason::NotListable)),
+    ];
+    let status = world.compute(&declared(targets), None);
+    assert_eq!(summary(&status), ["True/Ready", "True/Synced", "True/WatchesCurrent"]);
+    assert_eq!(said(&status.conditions, "Accepted"), "True/Resolved");
+    assert_eq!(said(&status.conditions, "Stalled"), "False/NotStalled");
+    assert_eq!(status.warm_targets.as_deref(), Some("1/3"));
+    let text = message(&status.conditions, "Warm");
+    assert!(text.contains("Optional: target \"second\": not allowed to list pods"), "{text}");
+}
+
+#[test]
+fn refusals_stall_only_if_the_author_must_edit() {
+    let table = [
+        (RefusalReason::UnknownResource, "False/TargetsNotWarm", "False/NotStalled"),
+        (RefusalReason::NotListable, "False/InvalidSpec", "True/NotListable"),
+        (RefusalReason::ScopeMismatch, "False/InvalidSpec", "True/ScopeMismatch"),
+        (RefusalReason::UnsupportedField, "False/InvalidSpec", "True/UnsupportedField"),
+        (
+            RefusalReason::CrossNamespaceNotAllowed,
+            "False/InvalidSpec",
+            "True/CrossNamespaceNotAllowed",
+        ),
+        (RefusalReason::InvalidSpec, "False/InvalidSpec", "True/InvalidSpec"),
+    ];
+    for (reason, ready, stalled) in table {
+        let mut world = World::new();
+        world.runs(pods("a"), world.watching());
+        let targets = vec![target("good", &[pods("a")]), refused(reason)];
+        let status = world.compute(&declared(targets), None);
+        assert_eq!(said(&status.conditions, "Accepted"), format!("False/{reason}"));
+        assert_eq!(said(&status.conditions, "Ready"), ready, "{reason}");
+        assert_eq!(said(&status.conditions, "Stalled"), stalled, "{reason}");
+        assert_eq!(said(&status.targets[0].conditions, "Warm"), "True/Synced", "the other lives");
+        let text = message(&status.conditions, "Accepted");
+        assert_eq!(text, "target \"pods\": the message of the refusal");
+    }
+}
+
+#[test]
+fn a_refused_generation_says_so_while_the_last_valid_one_serves() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let declared = Declared {
+        refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
+        ..declared(vec![target("pods", &[pods("a")])])
+    };
+    let status = world.compute(&declared, None);
+    assert_eq!(summary(&status), ["False/InvalidSpec", "True/Synced", "True/WatchesCurrent"]);
+    assert_eq!(said(&status.conditions, "Stalled"), "True/InvalidSpec");
+}
+
+#[test]
+fn paused_is_not_ready_and_keeps_what_it_has() {
+    let mut world = World::new();
+    let paused = CellReport { phase: Phase::Paused, ..world.watching() };
+    world.runs(pods("a"), paused);
+    let pause = |targets| Declared { mode: Mode::Paused, ..declared(targets) };
+    let status = world.compute(&pause(vec![target("pods", &[pods("a")])]), None);
+    assert_eq!(summary(&status), ["False/Paused", "True/Synced", "False/WatchSilent"]);
+    let status = world.compute(&pause(vec![target("pods", &[pods("b")])]), None);
+    assert_eq!(summary(&status), ["False/Paused", "False/Paused", "Unknown/NotWarm"]);
+}
+
+#[test]
+fn a_selector_that_matches_nothing_is_warm_and_says_so() {
+    let mut world = World::new();
+    let namespaces = key("namespaces", Extent::Cluster);
+    let by_selector =
+        DeclaredTarget { namespaces: Some(namespaces.clone()), ..target("pods", &[]) };
+    let profile = declared(vec![by_selector]);
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Warm"), "False/Syncing", "namespaces are not known yet");
+    let forbidden = world.failing(world.listing(), Reason::Forbidden, Verb::List);
+    world.runs(namespaces.clone(), forbidden);
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Ready"), "False/PermissionsMissing");
+    let text = message(&status.conditions, "Ready");
+    assert!(text.contains("list namespaces across the cluster"), "{text}");
+    world.runs(namespaces, world.watching());
+    let status = world.compute(&profile, None);
+    assert_eq!(summary(&status), ["True/Ready", "True/Synced", "True/WatchesCurrent"]);
+    let text = message(&status.conditions, "Warm");
+    assert!(text.contains("the selector matches no namespace"), "{text}");
+    assert_eq!(status.targets[0].resolved.clone().unwrap().namespaces, Some(0));
+}
+
+#[test]
+fn an_edited_target_reports_its_new_cells_and_says_which_generation_serves() {
+    let mut world = World::new();
+    world.runs(pods("old"), world.watching());
+    world.runs(pods("new"), world.listing());
+    let edited = serving(target("pods", &[pods("new")]), 2, &[pods("old")]);
+    let status = world.compute(&declared(vec![edited]), None);
+    assert_eq!(said(&status.conditions, "Warm"), "False/Syncing");
+    assert_eq!(status.targets[0].serving_generation, Some(2));
+    assert_eq!(status.targets[0].objects, Some(10), "those of the old cell, which serves");
+}
+
+#[test]
+fn the_objective_is_met_missed_or_open() {
+    let status = |objective, warm: bool| {
+        let mut world = World::new();
+        if warm {
+            world.runs(pods("a"), world.watching());
+        }
+        let profile = Declared {
+            objective: Some(Duration::from_secs(objective)),
+            ..declared(vec![target("pods", &[pods("a")])])
+        };
+        said(&world.compute(&profile, None).conditions, "WarmupObjectiveMet")
+    };
+    assert_eq!(status(2, true), "True/MetObjective");
+    assert_eq!(status(1, true), "False/MissedObjective");
+    assert_eq!(status(30, false), "Unknown/StillWarming");
+    assert_eq!(status(9, false), "False/MissedObjective", "10 s have passed");
+}
+
+#[test]
+fn transition_times_move_with_the_status_only() {
+    let mut world = World::new();
+    let report = world.watching();
+    let first = one(&mut world, report.clone());
+    world.pass(Duration::from_secs(50));
+    let second = world.compute(&declared(vec![target("pods", &[pods("a")])]), Some(&first));
+    assert_eq!(second.conditions, first.conditions);
+    let relisting = CellReport { phase: Phase::Relisting, ..report };
+    world.runs(pods("a"), relisting);
+    let third = world.compute(&declared(vec![target("pods", &[pods("a")])]), Some(&second));
+    let moved: Vec<_> = third
+        .conditions
+        .iter()
+        .zip(&second.conditions)
+        .filter(|(new, old)| new.last_transition_time != old.last_transition_time)
+        .map(|(new, _)| new.type_.as_str())
+        .collect();
+    assert_eq!(moved, ["Ready", "Fresh"]);
+}

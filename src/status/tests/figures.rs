@@ -1,0 +1,195 @@
+//! Counts, times and problems of a status.
+
+use super::fixtures::{World, declared, message, one, pods, said, target};
+use crate::{
+    api::CellCounts,
+    informer::{CellReport, Phase, Quantiles, Relist, RelistReason, Undecodable, Verb},
+    model::{Reason, Requirement},
+};
+use proptest::prelude::*;
+use std::{sync::Arc, time::Duration};
+
+#[test]
+fn time_to_warm_is_set_once_for_each_generation() {
+    let mut world = World::new();
+    let report = world.watching();
+    let first = one(&mut world, report);
+    let mut profile = declared(vec![target("pods", &[pods("a")])]);
+    // The kind went away and came back: warm anew, an hour later.
+    world.pass(Duration::from_hours(1));
+    world.runs(pods("a"), world.watching());
+    let second = world.compute(&profile, Some(&first));
+    assert_eq!(second.time_to_warm_milliseconds, Some(2_000));
+    profile.generation = 4;
+    profile.accepted_at = Duration::from_secs(100 + 3_600);
+    let third = world.compute(&profile, Some(&second));
+    assert_eq!(third.time_to_warm_milliseconds, Some(0), "its cells were warm already");
+}
+
+#[test]
+fn time_to_warm_is_that_of_the_slowest_required_target() {
+    let mut world = World::new();
+    let mut slow = world.watching();
+    if let Some(warmed) = &mut slow.warmed {
+        warmed.took = Duration::from_millis(7_300);
+    }
+    world.runs(pods("a"), world.watching());
+    world.runs(pods("b"), slow);
+    let mut targets = vec![target("one", &[pods("a")]), target("two", &[pods("b")])];
+    let status = world.compute(&declared(targets.clone()), None);
+    assert_eq!(status.time_to_warm_milliseconds, Some(7_300));
+    targets[1].requirement = Requirement::Optional;
+    let status = world.compute(&declared(targets.clone()), None);
+    assert_eq!(status.time_to_warm_milliseconds, Some(2_000));
+    targets[0].cells = [pods("c")].into();
+    let status = world.compute(&declared(targets), None);
+    assert_eq!(status.time_to_warm_milliseconds, None);
+}
+
+#[test]
+fn the_newest_relist_and_the_slowest_latency_are_shown() {
+    let mut world = World::new();
+    let relisted = |second, replaced, p99| CellReport {
+        last_relist: Some(Relist {
+            at: jiff::Timestamp::from_second(second).unwrap(),
+            reason: RelistReason::Gone,
+            replaced,
+            deleted_in_gap: 0,
+        }),
+        event_latency: Some(Quantiles { p50: Duration::ZERO, p99: Duration::from_micros(p99) }),
+        ..world.watching()
+    };
+    let (a, b) = (relisted(5, 1, 1), relisted(9, 2, 4_001));
+    world.runs(pods("a"), a);
+    world.runs(pods("b"), b);
+    let targets = vec![target("pods", &[pods("a"), pods("b")])];
+    let status = world.compute(&declared(targets), None);
+    let json = serde_json::to_value(&status.targets[0]).unwrap();
+    assert_eq!(
+        json["lastRelist"],
+        serde_json::json!({
+            "time": "1970-01-01T00:00:09Z", "reason": "Gone",
+            "replacedObjects": 2, "deletedInGap": 0,
+        })
+    );
+    assert_eq!(json["latencyMilliseconds"], serde_json::json!({"event": {"p50": 0, "p99": 5}}));
+    assert!(json.get("resourceVersion").is_none(), "two cells have no one version");
+}
+
+#[test]
+fn objects_that_do_not_decode_are_named_one_problem_for_each_namespace() {
+    let mut world = World::new();
+    let undecodable = |name: &str| Undecodable {
+        object: name.into(),
+        problem: "metadata.name is missing".into(),
+        at: world.clock.wall,
+    };
+    let bad = Arc::new([undecodable("a/one"), undecodable("a/two")]);
+    let report = CellReport { undecodable: bad, ..world.watching() };
+    let status = one(&mut world, report);
+    let [problem] = status.targets[0].problems.as_slice() else { panic!("one problem") };
+    assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Undecodable"));
+    assert_eq!(problem.object.as_deref(), Some("a/one"));
+    assert_eq!(
+        problem.message.as_deref(),
+        Some("a/one and 1 more are not served: metadata.name is missing")
+    );
+    assert_eq!(said(&status.conditions, "Ready"), "True/Ready", "its neighbours live");
+}
+
+#[test]
+fn many_problems_are_bounded_everywhere() {
+    let mut world = World::new();
+    let names: Vec<_> = (0..300).map(|number| format!("{number:0>63}")).collect();
+    let cells: Vec<_> = names.iter().map(|name| pods(name)).collect();
+    for (number, cell) in cells.iter().enumerate() {
+        let reason = Reason::ALL[number % Reason::ALL.len()];
+        let mut report = world.failing(world.listing(), reason, Verb::List);
+        if let Some(fault) = &mut report.fault {
+            fault.message = "é".repeat(200).into();
+        }
+        world.runs(cell.clone(), report);
+    }
+    let targets = (0..32).map(|number| target(&format!("{number:0>63}"), &cells)).collect();
+    let status = world.compute(&declared(targets), None);
+    let all = status.targets.iter().flat_map(|target| &target.conditions).chain(&status.conditions);
+    for condition in all {
+        assert!(condition.message.len() <= 1024, "{}", condition.message);
+        assert!(!condition.reason.is_empty());
+    }
+    let text = message(&status.conditions, "Warm");
+    assert!(text.ends_with("And 29 more targets"), "{text}");
+    for target in &status.targets {
+        assert_eq!(target.problems.len(), 16);
+        assert!(target.problems.iter().all(|found| found.message.as_ref().unwrap().len() <= 512));
+        assert_eq!(target.problems[0].reason, "Forbidden", "the gravest first");
+    }
+}
+
+#[test]
+fn cells_that_targets_share_are_counted_once() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let targets = vec![target("one", &[pods("a")]), target("two", &[pods("a")])];
+    let status = world.compute(&declared(targets), None);
+    assert_eq!(status.objects, Some(10));
+    assert_eq!(status.memory.as_deref(), Some("3Mi"));
+}
+
+fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -> CellReport {
+    const PHASES: [Phase; 8] = [
+        Phase::Queued,
+        Phase::Listing,
+        Phase::Watching,
+        Phase::Silent,
+        Phase::Reconnecting,
+        Phase::Relisting,
+        Phase::Failing,
+        Phase::Paused,
+    ];
+    let mut report = if warmed { world.watching() } else { world.listing() };
+    if let Some(reason) = Reason::ALL.get(reason) {
+        report = world.failing(report, *reason, Verb::Watch);
+    }
+    report.phase = PHASES[usize::from(phase) % PHASES.len()];
+    report.current_at =
+        warmed.then(|| world.clock.mono.checked_sub(Duration::from_secs(age)).unwrap());
+    report
+}
+
+proptest! {
+    #[test]
+    fn counts_add_up_and_ready_means_all_synced(
+        cells in proptest::collection::vec(
+            proptest::option::of((0_u8..8, 0_usize..30, any::<bool>(), 0_u64..200)), 0..12,
+        ),
+    ) {
+        let mut world = World::new();
+        let keys: Vec<_> = (0..cells.len()).map(|number| pods(&format!("n{number}"))).collect();
+        for (key, cell) in keys.iter().zip(&cells) {
+            if let Some((phase, reason, warmed, age)) = *cell {
+                let report = any_report(&world, phase, reason, warmed, age);
+                world.runs(key.clone(), report);
+            }
+        }
+        let status = world.compute(&declared(vec![target("pods", &keys)]), None);
+        let counts = status.targets[0].cells.clone().unwrap();
+        let CellCounts { total, synced, syncing, stale, forbidden, missing, failing } = counts;
+        prop_assert_eq!(usize::try_from(total).unwrap(), keys.len());
+        prop_assert_eq!(total, synced + syncing + stale + forbidden + missing + failing);
+        let warm = said(&status.conditions, "Warm") == "True/Synced";
+        prop_assert_eq!(warm, synced + stale == total);
+        let ready = said(&status.conditions, "Ready") == "True/Ready";
+        prop_assert_eq!(ready, synced == total);
+        let mut keys: Vec<_> = status.targets[0]
+            .problems
+            .iter()
+            .map(|problem| (problem.namespace.clone(), problem.reason.clone()))
+            .collect();
+        keys.sort();
+        let before = keys.len();
+        keys.dedup();
+        prop_assert_eq!(before, keys.len(), "the API server takes these for a key");
+        prop_assert_eq!(status.conditions.len(), 6);
+    }
+}

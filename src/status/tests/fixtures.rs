@@ -1,0 +1,195 @@
+//! Declared profiles and reports of cells, for tests.
+
+use crate::{
+    api::{AccessStatus, CacheProfileStatus},
+    informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
+    model::{
+        CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource, LabelSelector,
+        ManagedFields, Mode, ProfileRef, Projection, Reason, Requirement, ResolvedTarget, Resource,
+        SensitiveData, Serving,
+    },
+    status::{CellView, Clock, Inputs, compute},
+};
+use jiff::{SignedDuration, Timestamp};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm";
+
+/// What runs, and what time it is.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub(super) clock: Clock,
+    pub(super) cells: HashMap<CellKey, CellView>,
+}
+
+impl World {
+    /// 100 seconds after the start of the process; nothing runs.
+    pub(super) fn new() -> Self {
+        let process_start = Instant::now();
+        let clock = Clock {
+            wall: Timestamp::from_second(1_000_000).unwrap(),
+            mono: process_start + Duration::from_secs(100),
+            process_start,
+        };
+        Self { clock, cells: HashMap::new() }
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.clock.wall += SignedDuration::try_from(time).unwrap();
+        self.clock.mono += time;
+    }
+
+    pub(super) fn runs(&mut self, key: CellKey, report: CellReport) {
+        let view = CellView { report: Arc::new(report), objects: 10, bytes: 3 << 20 };
+        self.cells.insert(key, view);
+    }
+
+    pub(super) fn compute(
+        &self,
+        declared: &Declared,
+        previous: Option<&CacheProfileStatus>,
+    ) -> CacheProfileStatus {
+        let access = AccessStatus { subject: Some(SUBJECT.to_owned()), ..AccessStatus::default() };
+        let inputs = Inputs { declared, access: Some(&access), previous, clock: self.clock };
+        compute(&inputs, &|key| self.cells.get(key).cloned())
+    }
+
+    /// In its first list.
+    pub(super) fn listing(&self) -> CellReport {
+        CellReport {
+            phase: Phase::Listing,
+            since: self.clock.wall,
+            warmed: None,
+            synced_at: None,
+            fault: None,
+            version: None,
+            current_at: None,
+            current_time: None,
+            event_time: None,
+            bookmark_time: None,
+            listed: 0,
+            expected: None,
+            last_relist: None,
+            undecodable: Arc::new([]),
+            list_latency: None,
+            event_latency: None,
+            observers: 1,
+        }
+    }
+
+    /// Synced two seconds after its declaration, which was at second 90 of the process.
+    pub(super) fn watching(&self) -> CellReport {
+        let started = self.clock.wall - SignedDuration::from_secs(10);
+        let synced = started + SignedDuration::from_secs(2);
+        CellReport {
+            phase: Phase::Watching,
+            warmed: Some(Warmed {
+                started,
+                synced,
+                took: Duration::from_secs(2),
+                strategy: Strategy::Whole,
+            }),
+            synced_at: Some(synced),
+            version: Some(77.into()),
+            current_at: Some(self.clock.mono),
+            current_time: Some(self.clock.wall),
+            ..self.listing()
+        }
+    }
+
+    /// `report`, failing since a minute ago.
+    pub(super) fn failing(&self, report: CellReport, reason: Reason, verb: Verb) -> CellReport {
+        let since = self.clock.wall - SignedDuration::from_mins(1);
+        let fault = CellFault {
+            reason,
+            verb,
+            message: "the server's words".into(),
+            at: self.clock.wall,
+            since,
+            attempts: 3,
+            next_retry: Some(self.clock.wall + SignedDuration::from_secs(5)),
+        };
+        CellReport { phase: Phase::Failing, fault: Some(fault), ..report }
+    }
+}
+
+pub(super) fn key(resource: &str, extent: Extent) -> CellKey {
+    CellKey {
+        resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+        extent,
+        labels: LabelSelector::default(),
+        fields: FieldSelector::default(),
+        projection: Projection::Full(ManagedFields::Drop),
+        sensitive_data: SensitiveData::Deny,
+    }
+}
+
+pub(super) fn pods(namespace: &str) -> CellKey {
+    key("pods", Extent::Namespace(namespace.into()))
+}
+
+/// A required target of those cells, resolved, that serves nothing yet.
+pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
+    let resource = cells.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
+    DeclaredTarget {
+        name: name.into(),
+        requirement: Requirement::Required,
+        declared_as: resource.group_resource().to_string().into(),
+        resolved: Some(Ok(ResolvedTarget {
+            resource,
+            kind: "Pod".into(),
+            namespaced: true,
+            verbs: Arc::new(["list".into(), "watch".into()]),
+        })),
+        cells: cells.into(),
+        namespaces: None,
+        serving: None,
+    }
+}
+
+pub(super) fn serving(
+    target: DeclaredTarget,
+    generation: i64,
+    cells: &[CellKey],
+) -> DeclaredTarget {
+    DeclaredTarget { serving: Some(Serving { generation, cells: cells.into() }), ..target }
+}
+
+/// Accepted at second 90 of the process, as generation 3.
+pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
+    Declared {
+        profile: ProfileRef { namespace: "shop".into(), name: "checkout".into() },
+        uid: "u1".into(),
+        generation: 3,
+        refused: None,
+        mode: Mode::Active,
+        targets,
+        objective: None,
+        max_staleness: Duration::from_mins(2),
+        accepted_at: Duration::from_secs(90),
+    }
+}
+
+/// `status/reason` of a condition.
+pub(super) fn said(
+    conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
+    type_: &str,
+) -> String {
+    let found = conditions.iter().find(|condition| condition.type_ == type_);
+    found.map_or_else(String::new, |found| format!("{}/{}", found.status, found.reason))
+}
+
+pub(super) fn message(
+    conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
+    type_: &str,
+) -> String {
+    let found = conditions.iter().find(|condition| condition.type_ == type_);
+    found.map(|found| found.message.clone()).unwrap_or_default()
+}
+
+/// The status of a profile with the one cell `pods("a")`.
+pub(super) fn one(world: &mut World, report: CellReport) -> CacheProfileStatus {
+    world.runs(pods("a"), report);
+    world.compute(&declared(vec![target("pods", &[pods("a")])]), None)
+}

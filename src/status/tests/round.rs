@@ -1,0 +1,204 @@
+//! Leaders, followers, restarts and profiles that come and go.
+
+use super::fixtures::{World, declared, pods, said, target};
+use crate::{
+    api::CacheProfileStatus,
+    informer::Verb,
+    model::{Declared, ProfileRef, Reason},
+    status::{
+        Cause, CellView, Notice, Observed, Outcome, Profiles, Reporter, Role, Round, StatusSink,
+        Write, run,
+    },
+};
+use parking_lot::Mutex;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+fn observed(declared: Declared, in_cluster: Option<&CacheProfileStatus>) -> Observed {
+    Observed {
+        declared: Arc::new(declared),
+        access: None,
+        in_cluster: in_cluster.cloned().map(Arc::new),
+    }
+}
+
+fn named(name: &str, uid: &str) -> Declared {
+    Declared {
+        profile: ProfileRef { namespace: "shop".into(), name: name.into() },
+        uid: uid.into(),
+        ..declared(vec![target("pods", &[pods("a")])])
+    }
+}
+
+fn look(reporter: &mut Reporter, world: &World, profiles: &[Observed], role: Role) -> Round {
+    let round = reporter.round(profiles, &|key| world.cells.get(key).cloned(), role, world.clock);
+    for write in &round.writes {
+        reporter.done(write, Outcome::Written, world.clock.mono);
+    }
+    round
+}
+
+fn warm() -> World {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    world
+}
+
+#[test]
+fn a_follower_computes_and_sends_nothing() {
+    let world = warm();
+    let mut reporter = Reporter::default();
+    let round = look(&mut reporter, &world, &[observed(named("p", "u"), None)], Role::Follower);
+    assert_eq!((round.writes, round.notices), (vec![], vec![]));
+    let profile = ProfileRef { namespace: "shop".into(), name: "p".into() };
+    let status = reporter.status(&profile).unwrap();
+    assert_eq!(said(&status.conditions, "Ready"), "True/Ready");
+}
+
+#[test]
+fn a_new_leader_writes_what_differs_and_keeps_the_clusters_times() {
+    let mut world = warm();
+    let mut old = Reporter::default();
+    let written = look(&mut old, &world, &[observed(named("p", "u"), None)], Role::Leader).writes;
+    let in_cluster = (*written[0].status).clone();
+
+    let mut new = Reporter::default();
+    world.pass(Duration::from_secs(30));
+    world.runs(pods("a"), world.watching());
+    let profiles = [observed(named("p", "u"), Some(&in_cluster))];
+    assert!(look(&mut new, &world, &profiles, Role::Follower).writes.is_empty());
+    let round = look(&mut new, &world, &profiles, Role::Leader);
+    for write in &round.writes {
+        assert_eq!(write.status.conditions, in_cluster.conditions, "nothing has changed since");
+    }
+    assert_eq!(round.notices, [], "it was told that it is Ready");
+    world.runs(pods("a"), world.failing(world.watching(), Reason::Forbidden, Verb::Watch));
+    world.pass(Duration::from_secs(1));
+    let round = look(&mut new, &world, &profiles, Role::Leader);
+    assert_eq!(said(&round.writes[0].status.conditions, "Ready"), "False/PermissionsMissing");
+    let causes: Vec<_> = round.notices.iter().map(|notice| notice.cause).collect();
+    assert_eq!(causes, [Cause::NotReady, Cause::PermissionsMissing]);
+}
+
+#[test]
+fn a_restart_measures_its_own_time_to_warm() {
+    let world = warm();
+    let status = world.compute(&named("p", "u"), None);
+    let foreign = CacheProfileStatus { time_to_warm_milliseconds: Some(99_000), ..status };
+    let mut reporter = Reporter::default();
+    let profiles = [observed(named("p", "u"), Some(&foreign))];
+    let round = look(&mut reporter, &world, &profiles, Role::Leader);
+    assert_eq!(round.writes[0].status.time_to_warm_milliseconds, Some(2_000));
+}
+
+#[test]
+fn a_profile_that_is_created_again_begins_anew() {
+    let world = warm();
+    let mut reporter = Reporter::default();
+    assert_eq!(
+        look(&mut reporter, &world, &[observed(named("p", "u1"), None)], Role::Leader).writes.len(),
+        1
+    );
+    let round = look(&mut reporter, &world, &[observed(named("p", "u2"), None)], Role::Leader);
+    assert_eq!(&*round.writes[0].uid, "u2");
+}
+
+#[test]
+fn leadership_that_was_lost_and_won_again_compares_with_the_cluster() {
+    let mut world = warm();
+    let mut reporter = Reporter::default();
+    let profiles = [observed(named("p", "u"), None)];
+    assert_eq!(look(&mut reporter, &world, &profiles, Role::Leader).writes.len(), 1);
+    world.pass(Duration::from_secs(20));
+    assert_eq!(look(&mut reporter, &world, &profiles, Role::Leader).writes.len(), 0);
+    assert_eq!(look(&mut reporter, &world, &profiles, Role::Follower).writes.len(), 0);
+    // The other leader wrote nothing: the cluster still has no status.
+    assert_eq!(look(&mut reporter, &world, &profiles, Role::Leader).writes.len(), 1);
+}
+
+#[test]
+fn a_thousand_profiles_are_written_once_and_then_let_be() {
+    let mut world = warm();
+    let mut reporter = Reporter::default();
+    let profiles: Vec<_> =
+        (0..1_000).map(|number| observed(named(&format!("p{number}"), "u"), None)).collect();
+    let mut writes = 0;
+    for second in 0..150 {
+        writes += look(&mut reporter, &world, &profiles, Role::Leader).writes.len();
+        if second == 120 {
+            assert_eq!(writes, 1_000);
+        }
+        world.pass(Duration::from_secs(1));
+        world.runs(pods("a"), world.watching());
+    }
+    assert_eq!(writes, 1_000);
+    assert_eq!(look(&mut reporter, &world, &[], Role::Leader).writes.len(), 0);
+    assert!(reporter.status(&profiles[0].declared.profile).is_none(), "forgotten");
+}
+
+/// One profile whose only cell is warm.
+struct OneProfile(World);
+
+impl Profiles for OneProfile {
+    fn observed(&self) -> Vec<Observed> {
+        vec![observed(named("p", "u"), None)]
+    }
+    fn cell(&self, key: &crate::model::CellKey) -> Option<CellView> {
+        self.0.cells.get(key).cloned()
+    }
+}
+
+/// Counts; the first write is never answered.
+#[derive(Default)]
+struct Hanging {
+    begun: Mutex<Vec<Instant>>,
+    told: Mutex<Vec<Cause>>,
+}
+
+impl StatusSink for Hanging {
+    async fn publish(&self, _: &Write) -> Outcome {
+        let first = {
+            let mut begun = self.begun.lock();
+            begun.push(Instant::now());
+            begun.len() == 1
+        };
+        if first {
+            sleep(Duration::from_hours(1)).await;
+        }
+        Outcome::Written
+    }
+    async fn tell(&self, notice: &Notice, _: jiff::Timestamp) {
+        self.told.lock().push(notice.cause);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_hangs_is_given_up_and_repeated_and_only_a_leader_writes() {
+    let start = Instant::now();
+    let (sink, leads) = (Arc::new(Hanging::default()), Arc::new(AtomicBool::new(false)));
+    let stop = CancellationToken::new();
+    let is_leader = {
+        let leads = Arc::clone(&leads);
+        move || leads.load(Ordering::Relaxed)
+    };
+    let world = OneProfile(warm());
+    let task = tokio::spawn(run(world, Arc::clone(&sink), is_leader, start, stop.clone()));
+    sleep(Duration::from_secs(5)).await;
+    assert!(sink.begun.lock().is_empty());
+    leads.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(30)).await;
+    let seconds: Vec<_> =
+        sink.begun.lock().iter().map(|at| at.duration_since(start).as_secs()).collect();
+    assert_eq!(seconds.len(), 2, "{seconds:?}");
+    assert!(seconds[1] - seconds[0] >= 10, "{seconds:?}");
+    assert_eq!(*sink.told.lock(), [Cause::Ready]);
+    stop.cancel();
+    task.await.unwrap();
+}

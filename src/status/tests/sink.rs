@@ -1,0 +1,147 @@
+//! What is sent to the API server, and what its answers mean.
+
+use crate::{
+    api::CacheProfileStatus,
+    model::ProfileRef,
+    status::{ApiServer, Cause, Notice, Outcome, StatusSink as _, Write},
+};
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use kube::{Client, client::Body};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::{convert::Infallible, sync::Arc};
+
+/// Answers everything with one status code, and keeps what it was asked.
+#[derive(Clone, Default)]
+struct Server {
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    line: String,
+    content_type: String,
+    body: Value,
+}
+
+impl Server {
+    fn answering(code: u16) -> (Self, ApiServer) {
+        let server = Self::default();
+        let asked = Arc::clone(&server.asked);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let asked = Arc::clone(&asked);
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let content_type = head.headers.get("content-type").cloned();
+                asked.lock().push(Asked {
+                    line: format!("{} {}", head.method, head.uri),
+                    content_type: content_type.unwrap().to_str().unwrap().to_owned(),
+                    body: serde_json::from_slice(&body).unwrap(),
+                });
+                let body = if code < 300 {
+                    json!({})
+                } else {
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "metadata": {}, "message": "no", "reason": "No", "code": code})
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        (server, ApiServer::new(Client::new(service, "default"), "kubewarm-0"))
+    }
+}
+
+fn profile() -> ProfileRef {
+    ProfileRef { namespace: "shop".into(), name: "checkout".into() }
+}
+
+fn write() -> Write {
+    let status = CacheProfileStatus { objects: Some(5), ..CacheProfileStatus::default() };
+    Write { profile: profile(), uid: "u-1".into(), status: Arc::new(status) }
+}
+
+fn notice(note: &str) -> Notice {
+    Notice { profile: profile(), uid: "u-1".into(), cause: Cause::NotReady, note: note.into() }
+}
+
+#[tokio::test]
+async fn a_status_is_applied_with_force_and_the_uid() {
+    let (server, sink) = Server::answering(200);
+    assert_eq!(sink.publish(&write()).await, Outcome::Written);
+    let asked = server.asked.lock()[0].clone();
+    assert_eq!(
+        asked.line,
+        "PATCH /apis/kubewarm.io/v1alpha1/namespaces/shop/cacheprofiles/checkout/status\
+         ?&force=true&fieldManager=kubewarm"
+    );
+    assert_eq!(asked.content_type, "application/apply-patch+yaml");
+    let expected = json!({
+        "apiVersion": "kubewarm.io/v1alpha1",
+        "kind": "CacheProfile",
+        "metadata": {"namespace": "shop", "name": "checkout", "uid": "u-1"},
+        "status": {"objects": 5},
+    });
+    assert_eq!(asked.body, expected);
+}
+
+#[tokio::test]
+async fn only_a_404_is_final() {
+    for (code, outcome) in [
+        (201, Outcome::Written),
+        (404, Outcome::Gone),
+        (403, Outcome::Failed),
+        (409, Outcome::Failed),
+        (422, Outcome::Failed),
+        (429, Outcome::Failed),
+        (500, Outcome::Failed),
+        (503, Outcome::Failed),
+    ] {
+        let (_server, sink) = Server::answering(code);
+        assert_eq!(sink.publish(&write()).await, outcome, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_regards_the_profile() {
+    let (server, sink) = Server::answering(201);
+    sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
+    let asked = server.asked.lock()[0].clone();
+    assert_eq!(asked.line, "POST /apis/events.k8s.io/v1/namespaces/shop/events?");
+    assert_eq!(
+        asked.body,
+        json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"namespace": "shop", "generateName": "checkout."},
+            "eventTime": "1970-01-01T00:00:00.000000Z",
+            "action": "Warming",
+            "reason": "NotReady",
+            "note": "why",
+            "type": "Warning",
+            "regarding": {
+                "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
+                "namespace": "shop", "name": "checkout", "uid": "u-1",
+            },
+            "reportingController": "kubewarm.io/kubewarm",
+            "reportingInstance": "kubewarm-0",
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_namespace_that_refuses_events_is_left_alone() {
+    let (server, sink) = Server::answering(403);
+    for _ in 0..3 {
+        sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
+    }
+    assert_eq!(server.asked.lock().len(), 1);
+    let elsewhere = Notice {
+        profile: ProfileRef { namespace: "other".into(), name: "checkout".into() },
+        ..notice("why")
+    };
+    sink.tell(&elsewhere, jiff::Timestamp::UNIX_EPOCH).await;
+    assert_eq!(server.asked.lock().len(), 2, "another namespace may allow them");
+}
