@@ -2,7 +2,10 @@
 
 use super::text::escape;
 use crate::{api, cluster::ConnectError, manifests::AccessError, model::Invalid};
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Why a command could not do its work. Texts of the cluster in it are escaped.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +49,7 @@ pub enum Error {
     NotFound(String),
 
     /// A file of profiles cannot be read.
-    #[error("cannot read {}", .file.display())]
+    #[error("cannot read {}", shown(.file))]
     Read {
         /// As given.
         file: PathBuf,
@@ -56,14 +59,14 @@ pub enum Error {
     },
 
     /// There is nothing to do.
-    #[error("{} holds no CacheProfile of {}/{}", .file.display(), api::GROUP, api::VERSION)]
+    #[error("{} holds no CacheProfile of {}/{}", shown(.file), api::GROUP, api::VERSION)]
     NoProfile {
         /// As given.
         file: PathBuf,
     },
 
     /// A document of a file of profiles is not what it should be.
-    #[error("cannot use {at} of {}", .file.display())]
+    #[error("cannot use {at} of {}", shown(.file))]
     Document {
         /// As given.
         file: PathBuf,
@@ -135,4 +138,12 @@ impl Error {
         }
         Self::Refused { what, message: escape(&status.message).into_owned(), code: status.code }
     }
+}
+
+/// A path as a person calls it.
+fn shown(file: &Path) -> String {
+    if file == Path::new("-") {
+        return "standard input".to_owned();
+    }
+    file.display().to_string()
 }
