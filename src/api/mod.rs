@@ -27,3 +27,14 @@ pub const GROUP: &str = "kubewarm.io";
 pub const VERSION: &str = "v1alpha1";
 /// Who owns the fields that kubewarm applies.
 pub const FIELD_MANAGER: &str = "kubewarm";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::Resource as _;
+
+    #[test]
+    fn the_constants_are_those_of_the_type() {
+        assert_eq!((&*CacheProfile::group(&()), &*CacheProfile::version(&())), (GROUP, VERSION));
+    }
+}

@@ -360,3 +360,32 @@ pub struct PolicyRule {
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub verbs: Vec<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    #[test]
+    fn an_empty_status_is_an_empty_object() {
+        assert_eq!(serde_json::to_value(CacheProfileStatus::default()).unwrap(), json!({}));
+    }
+
+    #[test]
+    fn a_relist_that_lost_nothing_says_so() {
+        let relist = RelistStatus {
+            time: Time(Timestamp::UNIX_EPOCH),
+            reason: "Gone".to_owned(),
+            replaced_objects: 0,
+            deleted_in_gap: 0,
+        };
+        let expected = json!({
+            "time": "1970-01-01T00:00:00Z",
+            "reason": "Gone",
+            "replacedObjects": 0,
+            "deletedInGap": 0,
+        });
+        assert_eq!(serde_json::to_value(&relist).unwrap(), expected);
+    }
+}

@@ -4,7 +4,10 @@ use super::{
     Unwritable,
     needs::{Kinds, Needs},
 };
-use crate::model::{GroupResource, ProfileRef, Subject};
+use crate::{
+    api,
+    model::{GroupResource, ProfileRef, Subject},
+};
 use k8s_openapi::api::rbac::v1::{
     self, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef,
 };
@@ -131,6 +134,37 @@ pub(super) fn documents(
         }
     }
     Ok(all)
+}
+
+/// All of `needs` by namespace, sorted; the empty one is the whole cluster.
+pub(super) fn roles(needs: &Needs) -> Vec<api::NamespaceRules> {
+    let mut by_namespace = BTreeMap::<Arc<str>, Vec<PolicyRule>>::new();
+    let everywhere = rules(&needs.everywhere, &needs.looked_up);
+    if !everywhere.is_empty() {
+        by_namespace.insert("".into(), everywhere);
+    }
+    let mut kinds = needs.named.clone();
+    for group in &needs.selected {
+        for namespace in group.namespaces.iter().flatten() {
+            kinds.entry(Arc::clone(namespace)).or_default().extend(group.kinds.iter().cloned());
+        }
+    }
+    let named = kinds.into_iter().map(|(name, kinds)| (name, rules(&kinds, &[].into())));
+    by_namespace.extend(named);
+    let role = |(namespace, rules): (Arc<str>, Vec<PolicyRule>)| api::NamespaceRules {
+        namespace: namespace.to_string(),
+        rules: rules.into_iter().map(of_rbac).collect(),
+    };
+    by_namespace.into_iter().map(role).collect()
+}
+
+fn of_rbac(rule: PolicyRule) -> api::PolicyRule {
+    api::PolicyRule {
+        api_groups: rule.api_groups.unwrap_or_default(),
+        resources: rule.resources.unwrap_or_default(),
+        resource_names: rule.resource_names.unwrap_or_default(),
+        verbs: rule.verbs,
+    }
 }
 
 impl Tier {
