@@ -39,10 +39,10 @@ impl Change {
 }
 
 fn same_words(old: &[Condition], new: &[Condition]) -> bool {
-    let word = |condition: &Condition| {
-        (condition.type_.clone(), condition.status.clone(), condition.reason.clone())
+    let same = |(old, new): (&Condition, &Condition)| {
+        old.type_ == new.type_ && old.status == new.status && old.reason == new.reason
     };
-    old.len() == new.len() && old.iter().map(word).eq(new.iter().map(word))
+    old.len() == new.len() && old.iter().zip(new).all(same)
 }
 
 /// No `..`: a new field must be put into one of the classes before this compiles again.

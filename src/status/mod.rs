@@ -76,12 +76,8 @@ pub fn compute(
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
 ) -> CacheProfileStatus {
     let Inputs { declared, access, previous, clock } = *inputs;
-    let around = Surroundings {
-        mode: declared.mode,
-        max_staleness: declared.max_staleness,
-        subject: access.and_then(|access| access.subject.as_deref()),
-        clock,
-    };
+    let around =
+        Surroundings { mode: declared.mode, max_staleness: declared.max_staleness, access, clock };
     let targets: Vec<_> =
         declared.targets.iter().map(|target| Target::new(target, around, cells)).collect();
     let same_generation =
@@ -105,7 +101,7 @@ pub fn compute(
                 generation: declared.generation,
                 clock,
             };
-            let voice = Voice { target: &target.declared.name, subject: around.subject };
+            let voice = Voice { target: &target.declared.name, access: around.access };
             render(target, voice, of_target.values().copied().sum(), took, merge)
         })
         .collect();

@@ -6,6 +6,7 @@ use super::{
     trouble::{Voice, kinds, places, progress},
 };
 use crate::{
+    api::AccessStatus,
     informer::{CellFault, Verb},
     model::{CellKey, DeclaredTarget, Mode, Reason, RefusalReason, Requirement, ResolvedTarget},
 };
@@ -49,7 +50,7 @@ pub(super) struct Target<'a> {
 pub(super) struct Surroundings<'a> {
     pub(super) mode: Mode,
     pub(super) max_staleness: Duration,
-    pub(super) subject: Option<&'a str>,
+    pub(super) access: Option<&'a AccessStatus>,
     pub(super) clock: Clock,
 }
 
@@ -63,7 +64,7 @@ impl<'a> Target<'a> {
             |key: &'a CellKey| Cell::new(key, lookup(key), around.max_staleness, around.clock);
         let cells: Vec<_> = declared.cells.iter().map(cell).collect();
         let selector = declared.namespaces.as_ref().map(cell);
-        let voice = Voice { target: &declared.name, subject: around.subject };
+        let voice = Voice { target: &declared.name, access: around.access };
         let accepted = accepted(declared, voice);
         let warm = warm(declared, &cells, selector.as_ref(), around.mode, voice);
         let fresh = fresh(&warm, &cells, selector.as_ref(), voice);

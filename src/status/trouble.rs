@@ -2,6 +2,7 @@
 
 use super::{cell::Cell, sentence};
 use crate::{
+    api::AccessStatus,
     informer::{CellFault, Phase, Verb},
     model::{Extent, Reason},
 };
@@ -11,8 +12,8 @@ use crate::{
 pub(super) struct Voice<'a> {
     /// `targets[].name`.
     pub(super) target: &'a str,
-    /// Who reads upstream.
-    pub(super) subject: Option<&'a str>,
+    /// Who reads upstream, and the manifests that grant it what it needs.
+    pub(super) access: Option<&'a AccessStatus>,
 }
 
 impl Voice<'_> {
@@ -21,11 +22,24 @@ impl Voice<'_> {
         format!("target {:?}: {text}", self.target)
     }
 
+    /// What grants a missing permission; manifests that do not fit into the status are printed.
+    fn grant(&self, secrets: bool) -> &'static str {
+        let has = |of: fn(&AccessStatus) -> &Option<String>| {
+            self.access.is_some_and(|access| of(access).is_some())
+        };
+        match secrets {
+            true if has(|access| &access.manifests_elevated) => "status.access.manifestsElevated",
+            false if has(|access| &access.manifests) => "status.access.manifests",
+            true | false => "what `kubewarm rbac -f FILE` prints",
+        }
+    }
+
     /// Why `cells`, which all have the same kind of fault as `fault`, are in trouble.
     pub(super) fn fault(&self, fault: &CellFault, cells: &[&Cell<'_>]) -> String {
         let kinds = kinds(cells);
         let places = places(cells);
-        let subject = self.subject.unwrap_or("kubewarm");
+        let subject =
+            self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm");
         let verb = match fault.verb {
             Verb::List => "list",
             Verb::Watch => "watch",
@@ -36,11 +50,8 @@ impl Voice<'_> {
         match fault.reason {
             Reason::Forbidden => {
                 let secrets = cells.iter().any(|c| c.key.resource.group_resource().is_secrets());
-                let elevated = if secrets { "manifestsElevated" } else { "manifests" };
-                format!(
-                    "not allowed to {verb} {kinds} {places} as {subject}; \
-                     apply status.access.{elevated}"
-                )
+                let next = self.grant(secrets);
+                format!("not allowed to {verb} {kinds} {places} as {subject}; apply {next}")
             }
             Reason::Unauthorized => format!(
                 "the API server does not accept the credentials of {subject} for {kinds} {places}; \

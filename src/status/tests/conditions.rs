@@ -1,6 +1,7 @@
 //! From reports of cells to conditions, as tables.
 
 use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, said, serving, target};
+use crate::status::{Inputs, compute};
 use crate::{
     api::{CacheProfileStatus, CellCounts},
     informer::{CellReport, Phase, Verb},
@@ -358,4 +359,15 @@ fn transition_times_move_with_the_status_only() {
         .map(|(new, _)| new.type_.as_str())
         .collect();
     assert_eq!(moved, ["Ready", "Fresh"]);
+}
+
+#[test]
+fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
+    let profile = declared(vec![target("pods", &[pods("a")])]);
+    let inputs = Inputs { declared: &profile, access: None, previous: None, clock: world.clock };
+    let status = compute(&inputs, &|key| world.cells.get(key).cloned());
+    let text = message(&status.conditions, "Ready");
+    assert!(text.ends_with("as kubewarm; apply what `kubewarm rbac -f FILE` prints"), "{text}");
 }

@@ -50,7 +50,12 @@ impl World {
         declared: &Declared,
         previous: Option<&CacheProfileStatus>,
     ) -> CacheProfileStatus {
-        let access = AccessStatus { subject: Some(SUBJECT.to_owned()), ..AccessStatus::default() };
+        let access = AccessStatus {
+            subject: Some(SUBJECT.to_owned()),
+            manifests: Some("kind: Role".to_owned()),
+            manifests_elevated: Some("kind: Role".to_owned()),
+            ..AccessStatus::default()
+        };
         let inputs = Inputs { declared, access: Some(&access), previous, clock: self.clock };
         compute(&inputs, &|key| self.cells.get(key).cloned())
     }
