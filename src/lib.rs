@@ -4,6 +4,7 @@ pub mod app;
 pub mod cli;
 pub mod client;
 pub mod cluster;
+pub mod controller;
 pub mod informer;
 pub mod manifests;
 pub mod metrics;

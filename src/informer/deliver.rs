@@ -128,7 +128,7 @@ impl Task {
         None
     }
 
-    /// After an event: version, freshness, counters, and whoever waits for namespaces.
+    /// After an event: version, freshness, counters, and the controller where it reads this table.
     fn moved(
         &mut self,
         kind: EventKind,
@@ -148,8 +148,7 @@ impl Task {
             self.signal(Signal::Heard);
         }
         self.count(kind, Some(lag));
-        let members = matches!(outcome, Outcome::Added | Outcome::Removed | Outcome::Replaced);
-        if members && self.key.resource.resource() == "namespaces" {
+        if self.is_followed && outcome != Outcome::Outdated {
             self.shared.changes.notify();
         }
     }

@@ -253,6 +253,7 @@ async fn supervise(
             version,
             closed_at_once: 0,
             broken_lists: 0,
+            is_followed: is_followed(&key),
             listed_at: None,
         };
         let _panic = AssertUnwindSafe(task.run()).catch_unwind().await;
@@ -265,6 +266,13 @@ async fn supervise(
         sink.lock().apply(crate::model::Delta::Purge);
         board.signal(&key, Signal::Purged);
     }
+}
+
+/// Whether the controller acts on every event of such a cell. Namespaces change rarely, and
+/// profiles should.
+fn is_followed(key: &CellKey) -> bool {
+    let of = key.resource.group_resource();
+    matches!((of.group(), of.resource()), ("", "namespaces") | ("kubewarm.io", "cacheprofiles"))
 }
 
 /// The version from which a resumed cell goes on, if it was ever synced.

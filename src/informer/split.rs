@@ -89,7 +89,7 @@ impl ListSplitter {
 
     /// Whether the list is closed and complete.
     pub(super) fn is_complete(&self) -> bool {
-        self.depth == 0 && self.place == Place::Frame && self.frame.ends_with(b"}")
+        self.depth == 0 && self.place == Place::Frame && self.frame.trim_ascii_end().ends_with(b"}")
     }
 
     /// Takes the next chunk up to and including the end of the next item.
@@ -318,7 +318,8 @@ mod tests {
     }
 
     const LIST: &str = r#"{"kind":"PodList","metadata":{"resourceVersion":"7","items":[1]},"items":[{"a":"}]{\"\\"},
-        {"b":[{},{"items":[{}]}]} ],"x":[1,{"y":[]}]}"#;
+        {"b":[{},{"items":[{}]}]} ],"x":[1,{"y":[]}]}
+"#;
 
     #[test]
     fn a_list_is_cut_into_items_and_frame() {

@@ -57,6 +57,8 @@ pub(super) struct Task {
     pub(super) closed_at_once: u32,
     /// Lists in a row that broke off.
     pub(super) broken_lists: u32,
+    /// Whether the controller reads this table: profiles, and namespaces.
+    pub(super) is_followed: bool,
     /// When the last list completed.
     pub(super) listed_at: Option<Instant>,
 }

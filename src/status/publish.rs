@@ -6,7 +6,10 @@ use super::{
     pacer::{Outcome, Write},
     round::{Observed, Reporter, Role},
 };
-use crate::model::CellKey;
+use crate::{
+    api::CacheProfileStatus,
+    model::{CellKey, ProfileRef},
+};
 use jiff::Timestamp;
 use std::{future::Future, sync::Arc, time::Duration};
 use tokio::{
@@ -30,6 +33,9 @@ pub trait Profiles: Send + 'static {
     fn observed(&self) -> Vec<Observed>;
     /// What a cell says of itself; `None` if it does not run.
     fn cell(&self, key: &CellKey) -> Option<CellView>;
+    /// Takes the statuses just computed, in the order of [`Profiles::observed`]: what this replica
+    /// would write, whether it leads or not.
+    fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>);
 }
 
 /// Where statuses and Events go.
@@ -76,7 +82,13 @@ pub async fn run<P: Profiles, S: StatusSink>(
             notices.abort_all();
         }
         let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
-        let round = reporter.round(&profiles.observed(), &|key| profiles.cell(key), role, clock);
+        let observed = profiles.observed();
+        let round = reporter.round(&observed, &|key| profiles.cell(key), role, clock);
+        let status_of = |found: &Observed| {
+            let profile = &found.declared.profile;
+            Some((profile.clone(), Arc::clone(reporter.status(profile)?)))
+        };
+        profiles.computed(observed.iter().filter_map(status_of).collect());
         for write in round.writes {
             let sink = Arc::clone(&sink);
             writes.spawn(async move {

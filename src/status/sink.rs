@@ -100,7 +100,7 @@ impl ApiServer {
             metadata: ObjectMeta {
                 namespace: Some(namespace.to_string()),
                 // The server cuts the base to what leaves room for its random suffix.
-                generate_name: Some(format!("{name}.")),
+                generate_name: Some(format!("{name}-")),
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(at)),

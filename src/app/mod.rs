@@ -1,0 +1,82 @@
+//! The composition root: the only folder that sees every layer.
+
+mod operator;
+mod view;
+
+use crate::{
+    cli::{self, Cli, Command},
+    client::{self, Verdict},
+    cluster, manifests, metrics, model, server, telemetry,
+};
+use jiff::Timestamp;
+use std::process::ExitCode;
+
+/// Why the process ends without having done what it was called for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A command for people or scripts failed.
+    #[error(transparent)]
+    Client(#[from] client::Error),
+
+    /// A manifest cannot be written.
+    #[error("cannot write the CustomResourceDefinition")]
+    Manifest(#[from] manifests::Unwritable),
+
+    /// The log cannot be started.
+    #[error("cannot start the log")]
+    Telemetry(#[from] telemetry::TelemetryError),
+
+    /// There is no cluster to talk to.
+    #[error("cannot tell which cluster to run against")]
+    Connect(#[from] cluster::ConnectError),
+
+    /// The admin address cannot be served.
+    #[error("cannot serve the admin address")]
+    Serve(#[from] server::ServeError),
+
+    /// A metric is wrong: a bug.
+    #[error("cannot make the metrics")]
+    Metrics(#[from] metrics::MetricsError),
+
+    /// A name of our own is wrong: a bug.
+    #[error("cannot name our own resource")]
+    Name(#[from] model::InvalidName),
+
+    /// Signal handlers cannot be installed.
+    #[error("cannot listen for signals")]
+    Signal(#[source] std::io::Error),
+
+    /// A task that should run for ever returned.
+    #[error("the {0} ended by itself")]
+    TaskEnded(&'static str),
+
+    /// A task panicked.
+    #[error("a task panicked")]
+    TaskPanicked(#[source] tokio::task::JoinError),
+
+    /// Tasks still ran at the end of the drain time.
+    #[error("{0} tasks did not end in time")]
+    Undrained(usize),
+}
+
+/// Carries out `cli`.
+///
+/// # Errors
+///
+/// [`Error`], whose chain is for a person.
+pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
+    match cli.command {
+        Command::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
+        Command::Rbac(args) => say(&client::rbac(&args)?),
+        Command::Crd => say(&manifests::crd_yaml()?),
+        Command::Status(args) => Ok(client::status(args, Timestamp::now).await?.into()),
+        Command::Wait(args) => Ok(client::wait(args).await?.into()),
+        Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Completion { shell } => say(&cli::completion(shell)),
+    }
+}
+
+fn say(text: &str) -> Result<ExitCode, Error> {
+    client::print(text)?;
+    Ok(Verdict::Ready.into())
+}

@@ -1,0 +1,315 @@
+//! `kubewarm run`: puts the operator together, runs it, and takes it down in order.
+
+use super::{
+    Error,
+    view::{CatalogTables, Counted, View},
+};
+use crate::{
+    cli::RunArgs,
+    cluster::{Connection, Discovery, Elector, LeaseConfig, LeaseState, whoami},
+    controller::{Controller, Sources},
+    informer::{Bounds, Registry, Timing},
+    metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
+    model::Subject,
+    server::{self, Admin, Gate},
+    status::{self, ApiServer},
+    store::Catalog,
+    telemetry,
+};
+use jiff::Timestamp;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long tasks may take to end. With the shutdown delay below the 30 s that Kubernetes grants.
+const DRAIN: Duration = Duration::from_secs(20);
+/// Where the operator lives if nothing says otherwise.
+const NAMESPACE: &str = "kubewarm-system";
+/// The Lease that decides who writes statuses.
+const LEASE: &str = "kubewarm";
+/// Percent of the list slots that the profiles of one namespace may hold.
+const NAMESPACE_SHARE: usize = 25;
+/// Between two attempts to ask the API server who we are.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+type Tasks = JoinSet<&'static str>;
+
+/// Runs the operator until a signal asks it to end.
+pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
+    let started = Instant::now();
+    let filter = telemetry::start(&args.log.filter, args.log.format)?;
+    let signal = terminated().map_err(Error::Signal)?;
+    let connection = Connection::load(
+        args.connection.kubeconfig.as_deref(),
+        args.connection.context.as_deref(),
+    )?;
+    let home = args.operator_namespace.as_deref();
+    let namespace: Arc<str> =
+        home.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
+    let listening = server::bind(args.admin_addr)?;
+    tracing::info!(
+        addr = %listening.address(), server = %connection.server(), %namespace,
+        version = env!("CARGO_PKG_VERSION"), "admin listening"
+    );
+
+    let stop = CancellationToken::new();
+    let mut tasks = Tasks::new();
+    let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
+    let operator = metrics.operator().clone();
+    let view = spawn_controller(
+        &mut tasks,
+        &connection,
+        &args,
+        &metrics,
+        (namespace.clone(), started, stop.clone()),
+    )?;
+    spawn_status(
+        &mut tasks,
+        &connection,
+        view.clone(),
+        operator,
+        (namespace, started, stop.clone()),
+    );
+    let gate = Arc::new(Gate::default());
+    let admin = observe(&metrics, &view, &gate, filter)?;
+    let until = stop.clone();
+    tasks.spawn(async move {
+        if let Err(error) = listening.serve(admin, until).await {
+            tracing::error!(%error, "the admin server failed");
+        }
+        "admin server"
+    });
+    supervise(tasks, stop, signal, || gate.begin_shutdown(), args.shutdown_delay).await
+}
+
+/// What both halves need: our namespace, when the process started, and when to stop.
+type Frame = (Arc<str>, Instant, CancellationToken);
+
+/// Discovery, the subject, and the controller with its cells.
+fn spawn_controller(
+    tasks: &mut Tasks,
+    connection: &Connection,
+    args: &RunArgs,
+    metrics: &Metrics,
+    (namespace, started, stop): Frame,
+) -> Result<View, Error> {
+    let catalog = Catalog::new();
+    let bounds =
+        Bounds { lists: args.max_concurrent_lists.get(), namespace_share: NAMESPACE_SHARE };
+    let registry = Registry::new(
+        connection.informer_client(),
+        Arc::new(CatalogTables(catalog.clone())),
+        metrics.engine(),
+        bounds,
+        Timing::default(),
+    );
+    let discovery = Discovery::new(connection.client());
+    let (tell_subject, subject) = watch::channel(None);
+    let reports = registry.reports();
+    let sources = Sources {
+        catalog: catalog.clone(),
+        reports: reports.clone(),
+        changes: registry.changes(),
+        discovery: discovery.clone(),
+        subject,
+    };
+    let controller =
+        Controller::new(sources, registry, namespace, metrics.operator().clone(), started)?;
+    let declarations = controller.declarations();
+    tasks.spawn(learn_subject(connection.client(), tell_subject, stop.clone()));
+    let until = stop.clone();
+    tasks.spawn(async move {
+        discovery.run(until).await;
+        "discovery"
+    });
+    tasks.spawn(async move {
+        controller.run(stop).await.shut_down().await;
+        "controller"
+    });
+    Ok(View { catalog, reports, declarations, statuses: Arc::default() })
+}
+
+/// The lease, and the writer that it lets write. The lease is given back only after the last status
+/// has been written.
+fn spawn_status(
+    tasks: &mut Tasks,
+    connection: &Connection,
+    view: View,
+    metrics: OperatorMetrics,
+    (namespace, started, stop): Frame,
+) {
+    let identity = identity();
+    let config = LeaseConfig::new(&namespace, LEASE, &identity);
+    let elector = Elector::new(connection.client(), config);
+    tasks.spawn(follow_lease(elector.state(), metrics.clone(), stop.clone()));
+    let leadership = elector.leadership();
+    let written = CancellationToken::new();
+    let until = written.clone();
+    tasks.spawn(async move {
+        elector.run(until).await;
+        "leader election"
+    });
+    let sink = Counted { sink: ApiServer::new(connection.client(), &identity), metrics };
+    tasks.spawn(async move {
+        status::run(view, Arc::new(sink), move || leadership.is_leader(), started, stop).await;
+        written.cancel();
+        "status writer"
+    });
+}
+
+/// What the admin address answers from.
+fn observe(
+    metrics: &Arc<Metrics>,
+    view: &View,
+    gate: &Arc<Gate>,
+    filter: telemetry::LogFilter,
+) -> Result<Arc<Admin>, Error> {
+    let all = || view.clone();
+    let (scraped, profiles, cells, declared) = (all(), all(), all(), all());
+    metrics.observe_cells(move || scraped.cells())?;
+    metrics.observe_profiles(move || profiles.profiles())?;
+    metrics.observe_process(tokio::runtime::Handle::current())?;
+    Ok(Arc::new(Admin {
+        metrics: Arc::clone(metrics),
+        cells: Box::new(move || cells.cells()),
+        declared: Box::new(move || declared.declared()),
+        gate: Arc::clone(gate),
+        set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
+        now: Timestamp::now,
+    }))
+}
+
+/// Tells the metrics who leads, and the log when that changes.
+async fn follow_lease(
+    mut state: watch::Receiver<LeaseState>,
+    metrics: OperatorMetrics,
+    stop: CancellationToken,
+) -> &'static str {
+    let following = async {
+        loop {
+            let leads = matches!(&*state.borrow_and_update(), LeaseState::Leader);
+            metrics.set_leadership(if leads { Leadership::Leading } else { Leadership::Following });
+            if state.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    stop.run_until_cancelled(following).await.unwrap_or(());
+    "lease follower"
+}
+
+/// Asks the API server who we are until it says so: the subject of the manifests.
+async fn learn_subject(
+    client: kube::Client,
+    tell: watch::Sender<Option<Subject>>,
+    stop: CancellationToken,
+) -> &'static str {
+    let learning = async {
+        loop {
+            match whoami(&client).await {
+                Ok(subject) => {
+                    tracing::info!(%subject, "reading as");
+                    tell.send_replace(Some(subject));
+                    break;
+                }
+                Err(fault) => {
+                    tracing::warn!(%fault, "the API server does not say who we are; no manifests yet");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    stop.run_until_cancelled(learning).await.unwrap_or(());
+    "subject"
+}
+
+/// Unique to this process: the pod's name says which one, the rest that it is not its predecessor.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "kubewarm".to_owned());
+    format!("{host}_{:016x}", fastrand::u64(..))
+}
+
+/// Completes when Kubernetes, or someone at a terminal, asks the process to end.
+fn terminated() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}
+
+/// Runs `tasks` until `signal` completes, says so by `announce`, serves on for `delay`, then asks
+/// the tasks to stop and waits for them.
+///
+/// Each task returns its own name. One that ends before the signal takes the process down: half an
+/// operator that still answers its probes is worse than a restart.
+async fn supervise(
+    mut tasks: Tasks,
+    stop: CancellationToken,
+    signal: impl Future<Output = ()>,
+    announce: impl FnOnce(),
+    delay: Duration,
+) -> Result<(), Error> {
+    let outcome = tokio::select! {
+        () = signal => Ok(()),
+        Some(ended) = tasks.join_next() => Err(match ended {
+            Ok(name) => Error::TaskEnded(name),
+            Err(error) => Error::TaskPanicked(error),
+        }),
+    };
+    announce();
+    if outcome.is_ok() {
+        tracing::info!("asked to end");
+        tokio::time::sleep(delay).await;
+    }
+    stop.cancel();
+    let drained = timeout(DRAIN, async { while tasks.join_next().await.is_some() {} }).await;
+    outcome?;
+    drained.map_err(|_elapsed| Error::Undrained(tasks.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+
+    async fn until(stop: CancellationToken, name: &'static str) -> &'static str {
+        stop.cancelled().await;
+        name
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_signal_stops_every_task_after_the_delay() {
+        let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
+        tasks.spawn(until(stop.clone(), "server"));
+        let began = Instant::now();
+        supervise(tasks, stop, ready(()), || (), Duration::from_secs(3)).await.unwrap();
+        assert_eq!(began.elapsed(), Duration::from_secs(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_ends_early_ends_the_process() {
+        let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
+        tasks.spawn(until(stop.clone(), "server"));
+        tasks.spawn(async { "controller" });
+        let error = supervise(tasks, stop, pending(), || (), Duration::ZERO).await.unwrap_err();
+        assert!(matches!(error, Error::TaskEnded("controller")), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_ignores_the_stop_is_reported_after_the_drain_time() {
+        let mut tasks = Tasks::new();
+        tasks.spawn(async { pending().await });
+        let stop = CancellationToken::new();
+        let error = supervise(tasks, stop, ready(()), || (), Duration::ZERO).await.unwrap_err();
+        assert!(matches!(error, Error::Undrained(1)), "{error}");
+    }
+}

@@ -1,0 +1,163 @@
+//! What the layers show each other: tables to the informers, cells and statuses to the observers.
+
+use crate::{
+    api::{CacheProfileStatus, TargetStatus},
+    controller::Declarations,
+    informer::{Reports, Tables},
+    metrics::{
+        CellSnapshot, ConditionSnapshot, ConditionStatus, OperatorMetrics, ProfileSnapshot,
+        StatusWrite, TargetState,
+    },
+    model::{CellKey, DeltaSink, FieldPath, Mode, ProfileRef},
+    status::{self, ApiServer, CellView, Notice, Observed, Outcome, StatusSink, Write},
+    store::Catalog,
+};
+use jiff::Timestamp;
+use parking_lot::RwLock;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+/// The catalog, as informers see it.
+#[derive(Debug)]
+pub(super) struct CatalogTables(pub(super) Catalog);
+
+impl Tables for CatalogTables {
+    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
+        Box::new(self.0.open(key, indexes))
+    }
+
+    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
+        self.0.set_indexes(key, indexes);
+    }
+
+    fn close(&self, key: &CellKey) {
+        self.0.close(key);
+    }
+}
+
+/// Statuses as last computed, in the order of the profiles.
+type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;
+
+/// Everything observers read. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) catalog: Catalog,
+    pub(super) reports: Reports,
+    pub(super) declarations: Declarations,
+    pub(super) statuses: Arc<RwLock<Statuses>>,
+}
+
+impl View {
+    /// Every cell there is, with its report and size.
+    pub(super) fn cells(&self) -> Vec<CellSnapshot> {
+        let all = self.reports.all().into_iter();
+        all.map(|(key, report)| {
+            let usage = self.catalog.reader(&key).map(|table| table.usage()).unwrap_or_default();
+            let report = Arc::new(report);
+            CellSnapshot { key, report, objects: usage.objects, bytes: usage.bytes }
+        })
+        .collect()
+    }
+
+    /// Every profile with the conditions that this replica computed.
+    pub(super) fn profiles(&self) -> Vec<ProfileSnapshot> {
+        let Some(profiles) = self.declarations.get() else { return Vec::new() };
+        let statuses = Arc::clone(&self.statuses.read());
+        let statuses: HashMap<_, _> =
+            statuses.iter().map(|(name, status)| (name, status)).collect();
+        let snapshot = |found: &Observed| {
+            let profile = found.declared.profile.clone();
+            let status = statuses.get(&profile)?;
+            let mode: Mode = found.declared.mode;
+            let conditions = status.conditions.iter().map(|condition| ConditionSnapshot {
+                condition: condition.type_.as_str().into(),
+                status: match condition.status.as_str() {
+                    "True" => ConditionStatus::True,
+                    "False" => ConditionStatus::False,
+                    _ => ConditionStatus::Unknown,
+                },
+            });
+            let conditions = conditions.collect();
+            let mut targets = BTreeMap::new();
+            for target in &status.targets {
+                *targets.entry(state_of(target)).or_default() += 1;
+            }
+            Some(ProfileSnapshot { profile, mode, conditions, targets })
+        };
+        profiles.iter().filter_map(snapshot).collect()
+    }
+
+    /// The declared cells, once they are all known: before a selector's namespaces are listed (or
+    /// have failed to be), its cells are not.
+    pub(super) fn declared(&self) -> Option<Vec<CellKey>> {
+        let profiles = self.declarations.get()?;
+        let mut selectors = profiles
+            .iter()
+            .flat_map(|found| &found.declared.targets)
+            .filter_map(|t| t.namespaces.as_ref());
+        let known = |key: &CellKey| {
+            self.reports.get(key).is_some_and(|r| r.synced_at.is_some() || r.fault.is_some())
+        };
+        selectors.all(known).then(|| self.declarations.cells())?
+    }
+}
+
+/// How a target stands, from the counts of its status.
+fn state_of(target: &TargetStatus) -> TargetState {
+    let Some(cells) = &target.cells else { return TargetState::Syncing };
+    let some = |count: i32| count > 0;
+    let refused = target.conditions.iter().any(|c| c.type_ == "Accepted" && c.status == "False");
+    if some(cells.forbidden) {
+        TargetState::Forbidden
+    } else if some(cells.missing) || refused {
+        TargetState::Missing
+    } else if some(cells.syncing) || some(cells.failing) {
+        TargetState::Syncing
+    } else if some(cells.stale) {
+        TargetState::Stale
+    } else {
+        TargetState::Synced
+    }
+}
+
+impl status::Profiles for View {
+    fn observed(&self) -> Vec<Observed> {
+        self.declarations.get().map(|all| all.to_vec()).unwrap_or_default()
+    }
+
+    fn cell(&self, key: &CellKey) -> Option<CellView> {
+        let report = Arc::new(self.reports.get(key)?);
+        let usage = self.catalog.reader(key).map(|table| table.usage()).unwrap_or_default();
+        Some(CellView { report, objects: usage.objects, bytes: usage.bytes })
+    }
+
+    fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>) {
+        *self.statuses.write() = Arc::new(statuses);
+    }
+}
+
+/// Counts what is written.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) sink: ApiServer,
+    pub(super) metrics: OperatorMetrics,
+}
+
+impl StatusSink for Counted {
+    async fn publish(&self, write: &Write) -> Outcome {
+        let outcome = self.sink.publish(write).await;
+        let written = matches!(outcome, Outcome::Written);
+        self.metrics.status_written(if written {
+            StatusWrite::Written
+        } else {
+            StatusWrite::Failed
+        });
+        outcome
+    }
+
+    async fn tell(&self, notice: &Notice, at: Timestamp) {
+        self.sink.tell(notice, at).await;
+    }
+}

@@ -1,0 +1,152 @@
+//! Reads the profiles out of the table that our own engine keeps of them.
+
+use crate::{
+    api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
+    model::{
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, InvalidName, LabelSelector,
+        ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Refusal,
+        RefusalReason, Resource, ResourceVersion, SensitiveData, Tuning, ValidatedProfile,
+    },
+    store::{Object, Reader},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Objects copied out of the table at a time.
+const PAGE: usize = 500;
+
+/// A profile as it stands in the cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) profile: ProfileRef,
+    pub(super) uid: Arc<str>,
+    pub(super) generation: i64,
+    /// The spec, or why it cannot be run.
+    pub(super) parsed: Result<Arc<ValidatedProfile>, Refusal>,
+    pub(super) status: Option<Arc<CacheProfileStatus>>,
+}
+
+/// Remembers what was parsed. Bounded by the profiles that exist.
+#[derive(Debug, Default)]
+pub(super) struct Intake {
+    parsed: BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>,
+}
+
+/// A profile without the parts that a table does not keep.
+#[derive(Deserialize)]
+struct Stored {
+    metadata: ObjectMeta,
+    spec: CacheProfileSpec,
+    #[serde(default)]
+    status: Option<CacheProfileStatus>,
+}
+
+/// What remains readable of a profile whose spec does not parse.
+#[derive(Deserialize)]
+struct Unread {
+    metadata: ObjectMeta,
+}
+
+/// The cell that lists and watches the profiles themselves, in every namespace.
+///
+/// Our own engine, because `kube`'s watcher loops for ever where a watch is answered 410 at its
+/// start.
+///
+/// # Errors
+///
+/// None in practice: the names are constants.
+pub fn own_cell() -> Result<CellSpec, InvalidName> {
+    let of = GroupResource::new(api::GROUP, "cacheprofiles")?;
+    let profile = ProfileRef { namespace: "".into(), name: "".into() };
+    Ok(CellSpec {
+        key: CellKey {
+            resource: Resource::new(of, api::VERSION)?,
+            extent: Extent::AllNamespaces,
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection: Projection::Full(ManagedFields::Drop),
+            sensitive_data: SensitiveData::Deny,
+        },
+        tuning: Tuning {
+            member_of: MemberOf { profile, max_concurrent_lists: 1, priority: 1_000 },
+            strategy: ListStrategy::Auto,
+            page_size: 500,
+            streaming_deadline: Duration::from_secs(30),
+            max_staleness: Duration::from_mins(2),
+            namespace_check: NamespaceCheck::Known,
+        },
+        indexes: BTreeSet::new(),
+    })
+}
+
+impl Intake {
+    /// Every profile, in order; parses only what has changed since the last call.
+    pub(super) fn read(&mut self, table: &Reader) -> Vec<Found> {
+        let mut found = BTreeMap::new();
+        let mut after = None;
+        loop {
+            let page = table.page(after.as_ref(), PAGE);
+            for object in &page.objects {
+                let profile = ProfileRef {
+                    namespace: object.key.namespace.as_ref().into(),
+                    name: object.key.name.as_ref().into(),
+                };
+                let known = self.parsed.remove(&profile);
+                let entry = match known {
+                    Some(known) if known.0.is_some() && known.0 == object.version => known,
+                    _ => (object.version.clone(), parse(profile.clone(), object)),
+                };
+                found.insert(profile, entry);
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.parsed = found;
+        self.parsed.values().map(|(_, found)| found.clone()).collect()
+    }
+}
+
+fn parse(profile: ProfileRef, object: &Object) -> Found {
+    let stored: Stored = match serde_json::from_slice(&object.body) {
+        Ok(stored) => stored,
+        Err(error) => return unreadable(profile, object, &error),
+    };
+    let Stored { metadata, spec, status } = stored;
+    let resource = CacheProfile { metadata, spec, status: None };
+    let parsed = ValidatedProfile::parse(&resource)
+        .map(Arc::new)
+        .map_err(|invalid| Refusal::new(RefusalReason::InvalidSpec, invalid.to_string()));
+    Found {
+        profile,
+        uid: object.uid.to_string().into(),
+        generation: resource.metadata.generation.unwrap_or(0),
+        parsed,
+        status: status.map(Arc::new),
+    }
+}
+
+/// A spec of a field or a value that this version does not know, stored under another schema.
+fn unreadable(profile: ProfileRef, object: &Object, error: &serde_json::Error) -> Found {
+    let generation = serde_json::from_slice::<Unread>(&object.body)
+        .ok()
+        .and_then(|unread| unread.metadata.generation)
+        .unwrap_or(0);
+    let message = format!(
+        "the spec is not one that this version of kubewarm understands ({error}); apply the \
+         CustomResourceDefinition that `kubewarm crd` prints, then the profile again"
+    );
+    Found {
+        profile,
+        uid: object.uid.to_string().into(),
+        generation,
+        parsed: Err(Refusal::new(RefusalReason::InvalidSpec, message)),
+        status: None,
+    }
+}

@@ -1,0 +1,202 @@
+//! From a target of a spec to its cells on this cluster. Pure.
+
+use crate::{
+    cluster::Served,
+    model::{
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, IndexBy, LabelSelector,
+        ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal, RefusalReason, Requirement,
+        ResolvedTarget, Resource, SensitiveData, Target, TargetScope, Tuning, ValidatedProfile,
+    },
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// What resolving asks of the cluster.
+pub(super) struct Surroundings<'a> {
+    /// What is served; `None` before discovery has answered.
+    pub(super) served: Option<&'a Served>,
+    /// Whose profiles may name other namespaces than their own.
+    pub(super) operator_namespace: &'a str,
+    /// Names that a cell of namespaces holds; `None` before it is synced.
+    pub(super) namespaces: &'a dyn Fn(&CellKey) -> Option<Vec<Arc<str>>>,
+}
+
+/// A target, resolved as far as the cluster has answered.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) name: Arc<str>,
+    pub(super) requirement: Requirement,
+    pub(super) declared_as: Arc<str>,
+    pub(super) outcome: Option<Result<ResolvedTarget, Refusal>>,
+    pub(super) cells: Vec<CellSpec>,
+    /// The cell that watches namespaces for a selector.
+    pub(super) namespaces: Option<CellSpec>,
+}
+
+/// Resolves every target of `profile`, in the order of the spec.
+pub(super) fn resolve(profile: &ValidatedProfile, around: &Surroundings<'_>) -> Vec<Resolved> {
+    profile.targets.iter().map(|target| resolve_target(profile, target, around)).collect()
+}
+
+fn resolve_target(
+    profile: &ValidatedProfile,
+    target: &Target,
+    around: &Surroundings<'_>,
+) -> Resolved {
+    let mut resolved = Resolved {
+        name: Arc::clone(&target.name),
+        requirement: target.requirement,
+        declared_as: target.of.to_string().into(),
+        outcome: None,
+        cells: Vec::new(),
+        namespaces: None,
+    };
+    if let Err(refusal) = may_look_there(profile, target, around.operator_namespace) {
+        resolved.outcome = Some(Err(refusal));
+        return resolved;
+    }
+    let Some(served) = around.served else { return resolved };
+    let kind = match served.resolve(&target.of, target.version.as_deref()) {
+        Ok(kind) => kind,
+        Err(refusal) => {
+            let message = format!("targets[{}].{}", target.name, refusal.message);
+            resolved.outcome = Some(Err(Refusal { message, ..refusal }));
+            return resolved;
+        }
+    };
+    if let Err(refusal) = fits_scope(target, &kind) {
+        resolved.outcome = Some(Err(refusal));
+        return resolved;
+    }
+    if let TargetScope::NamespaceSelector(labels) = &target.scope {
+        resolved.namespaces = namespaces_cell(profile, labels);
+    }
+    let extents = extents(profile, target, resolved.namespaces.as_ref(), around);
+    resolved.cells =
+        extents.into_iter().map(|extent| cell(profile, target, &kind.resource, extent)).collect();
+    resolved.outcome = Some(Ok(kind));
+    resolved
+}
+
+/// Without a ServiceAccount of its own, a profile reads with the operator's eyes: outside the
+/// operator's namespace it may only name its own namespace.
+fn may_look_there(
+    profile: &ValidatedProfile,
+    target: &Target,
+    operator_namespace: &str,
+) -> Result<(), Refusal> {
+    let own = &profile.profile.namespace;
+    let stays_home = match &target.scope {
+        TargetScope::OwnNamespace => true,
+        TargetScope::Namespaces(names) => names.iter().all(|name| name == own),
+        TargetScope::NamespaceSelector(_) | TargetScope::AllNamespaces | TargetScope::Cluster => {
+            false
+        }
+    };
+    if stays_home || **own == *operator_namespace {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        RefusalReason::CrossNamespaceNotAllowed,
+        format!(
+            "targets[{}].scope: a profile in namespace {own:?} may only name that namespace; use \
+             type OwnNamespace, or move the profile to namespace {operator_namespace:?}",
+            target.name
+        ),
+    ))
+}
+
+fn fits_scope(target: &Target, kind: &ResolvedTarget) -> Result<(), Refusal> {
+    let advice = match (&target.scope, kind.namespaced) {
+        (TargetScope::Cluster, true) => "lives in namespaces; use another type than Cluster",
+        (TargetScope::Cluster, false) | (_, true) => return Ok(()),
+        (_, false) => "is cluster-scoped; use type Cluster",
+    };
+    Err(Refusal::new(
+        RefusalReason::ScopeMismatch,
+        format!("targets[{}].scope.type: {} {advice}", target.name, target.of),
+    ))
+}
+
+fn extents(
+    profile: &ValidatedProfile,
+    target: &Target,
+    selector: Option<&CellSpec>,
+    around: &Surroundings<'_>,
+) -> Vec<Extent> {
+    match &target.scope {
+        TargetScope::OwnNamespace => {
+            vec![Extent::Namespace(Arc::clone(&profile.profile.namespace))]
+        }
+        TargetScope::Namespaces(names) => names.iter().cloned().map(Extent::Namespace).collect(),
+        TargetScope::NamespaceSelector(_) => {
+            let names = selector.and_then(|cell| (around.namespaces)(&cell.key));
+            names.unwrap_or_default().into_iter().map(Extent::Namespace).collect()
+        }
+        TargetScope::AllNamespaces => vec![Extent::AllNamespaces],
+        TargetScope::Cluster => vec![Extent::Cluster],
+    }
+}
+
+fn cell(
+    profile: &ValidatedProfile,
+    target: &Target,
+    resource: &Resource,
+    extent: Extent,
+) -> CellSpec {
+    let named = matches!(target.scope, TargetScope::Namespaces(_));
+    let away = extent.namespace().is_some_and(|name| *name != *profile.profile.namespace);
+    let sensitive_data =
+        if target.of.is_secrets() { target.sensitive_data } else { SensitiveData::Deny };
+    let indexes = target.indexes.iter().filter_map(|index| match &index.by {
+        IndexBy::Field(path) => Some(path.clone()),
+        // Labels are indexed anyway.
+        IndexBy::Label(_) => None,
+    });
+    let check = if named && away { NamespaceCheck::Ask } else { NamespaceCheck::Known };
+    CellSpec {
+        key: CellKey {
+            resource: resource.clone(),
+            extent,
+            labels: target.labels.clone(),
+            fields: target.fields.clone(),
+            projection: target.projection,
+            sensitive_data,
+        },
+        tuning: tuning(profile, target.priority, check),
+        indexes: indexes.collect(),
+    }
+}
+
+fn tuning(profile: &ValidatedProfile, priority: u16, namespace_check: NamespaceCheck) -> Tuning {
+    let warmup = &profile.warmup;
+    Tuning {
+        member_of: MemberOf {
+            profile: profile.profile.clone(),
+            max_concurrent_lists: warmup.max_concurrent_lists,
+            priority,
+        },
+        strategy: warmup.strategy,
+        page_size: warmup.page_size,
+        streaming_deadline: warmup.streaming_deadline,
+        max_staleness: profile.max_staleness,
+        namespace_check,
+    }
+}
+
+/// The cell that watches the namespaces of a selector: our own engine, metadata only. It warms
+/// before everything that depends on it. `None` never happens: the names are constants.
+fn namespaces_cell(profile: &ValidatedProfile, labels: &LabelSelector) -> Option<CellSpec> {
+    let of = GroupResource::new("", "namespaces").ok()?;
+    Some(CellSpec {
+        key: CellKey {
+            resource: Resource::new(of, "v1").ok()?,
+            extent: Extent::Cluster,
+            labels: labels.clone(),
+            fields: FieldSelector::default(),
+            projection: Projection::MetadataOnly(ManagedFields::Drop),
+            sensitive_data: SensitiveData::Deny,
+        },
+        tuning: tuning(profile, 1_000, NamespaceCheck::Known),
+        indexes: BTreeSet::new(),
+    })
+}
