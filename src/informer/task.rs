@@ -140,7 +140,11 @@ impl Task {
     }
 
     /// Shows by a consistent read that versions have not gone back, then goes on to watch.
+    ///
+    /// All cells lose their connections in the same moment when a server goes: they do not come back
+    /// in the same moment.
     async fn verify(&mut self, since: Instant) -> Result<Next, Failure> {
+        tokio::time::sleep(self.shared.timing.spread.mul_f64(fastrand::f64())).await;
         if self.has_rolled_back(since).await? {
             return Ok(self.roll_back());
         }
