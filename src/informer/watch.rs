@@ -49,11 +49,7 @@ impl Task {
     /// Follows an open watch until it ends, and says what comes next.
     pub(super) async fn follow(&mut self, mut stream: Stream) -> Result<Next, Failure> {
         self.signal(Signal::Opened);
-        self.board.note(|report| {
-            if report.fault.as_ref().is_some_and(|fault| fault.verb == Verb::Watch) {
-                report.fault = None;
-            }
-        });
+        self.board.note(|report| report.fault = None);
         let open = OpenWatch::new(&self.shared.meter, &self.key.resource, stream.opened);
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
