@@ -2,25 +2,30 @@
 
 use super::{
     codec::Codec,
+    kind::Kind,
     query::{Reader, Usage},
     table::Table,
     upkeep::Upkeep,
     writer::Writer,
 };
-use crate::model::{CellKey, FieldPath};
-use parking_lot::RwLock;
+use crate::model::{CellKey, FieldPath, Projection, Resource};
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 /// Declared indexes that one table takes; further ones are left out, in the order of their paths.
 pub const INDEXES_PER_TABLE: usize = 32;
 
+/// Kinds by what makes objects alike.
+type Kinds = BTreeMap<(Resource, Projection), Weak<Kind>>;
+
 /// The tables of the process. Cloning is cheap, and clones see the same tables.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     tables: Arc<RwLock<BTreeMap<CellKey, Arc<Table>>>>,
+    kinds: Arc<Mutex<Kinds>>,
     codec: Codec,
     upkeep: Upkeep,
 }
@@ -35,11 +40,26 @@ impl Catalog {
     /// Opens an empty table, in the place of any other under this key; readers of that one keep it.
     #[must_use]
     pub fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Writer {
-        let table = Arc::new(Table::new(self.codec.clone()));
+        let kind = self.kind(key);
+        let table = Arc::new(Table::new(self.codec.clone(), Arc::clone(&kind)));
+        kind.join(&table);
         table.declare(&wanted(key, indexes), &self.upkeep);
         let old = self.tables.write().insert(key.clone(), Arc::clone(&table));
         drop(old);
         Writer::new(table)
+    }
+
+    /// What tables of this kind share; the kinds of closed tables are forgotten.
+    pub(super) fn kind(&self, key: &CellKey) -> Arc<Kind> {
+        let mut kinds = self.kinds.lock();
+        kinds.retain(|_, kind| kind.strong_count() > 0);
+        let id = (key.resource.clone(), key.projection);
+        if let Some(kind) = kinds.get(&id).and_then(Weak::upgrade) {
+            return kind;
+        }
+        let kind = Arc::new(Kind::new(self.codec.clone(), self.upkeep.clone()));
+        kinds.insert(id, Arc::downgrade(&kind));
+        kind
     }
 
     /// A reader of the table under this key.

@@ -139,3 +139,113 @@ impl Context {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn trained() -> Dictionary {
+        let mut samples = Vec::new();
+        let mut sizes = Vec::new();
+        for n in 0..400_u32 {
+            let number = n.wrapping_mul(0x9e37_79b9);
+            let body = format!(
+                r#"{{"metadata":{{"name":"app-{number}","labels":{{"app":"a{n}"}}}},"spec":{{"nodeName":"node-{}"}}}}"#,
+                number % 7
+            );
+            sizes.push(body.len());
+            samples.extend_from_slice(body.as_bytes());
+        }
+        let mut bytes = Vec::with_capacity(4096);
+        zstd_safe::train_from_buffer(&mut bytes, &samples, &sizes).unwrap();
+        Dictionary::new(bytes, 1).unwrap()
+    }
+
+    fn round_trip(body: &[u8], with: Option<&Dictionary>) -> (Record, Vec<u8>) {
+        Codec::default().with(|context| {
+            let record = context.pack("x", body, with);
+            let mut back = b"left over".to_vec();
+            context.unpack(record.packing(), record.packed(), with, &mut back).unwrap();
+            (record, back)
+        })
+    }
+
+    #[test]
+    fn a_dictionary_makes_records_smaller() {
+        let body =
+            r#"{"metadata":{"name":"app-1","labels":{"app":"a1"}},"spec":{"nodeName":"node-9"}}"#;
+        let with = trained();
+        let (plain, _) = round_trip(body.as_bytes(), None);
+        let (record, back) = round_trip(body.as_bytes(), Some(&with));
+        assert_eq!(back, body.as_bytes());
+        assert_eq!(record.packing(), Packing::Dictionary(1));
+        assert!(record.bytes() * 2 < plain.bytes(), "{} {}", record.bytes(), plain.bytes());
+    }
+
+    #[test]
+    fn small_or_random_bodies_stay_as_they_are() {
+        let random: Vec<u8> =
+            (0..200_u32).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+        for body in [&b"{}"[..], b"", &[b'a'; TINY - 1], &random] {
+            let (record, back) = round_trip(body, Some(&trained()));
+            assert_eq!((record.packing(), &*back), (Packing::Plain, body));
+        }
+    }
+
+    #[test]
+    fn damaged_records_are_an_error() {
+        let body = "a body that is long enough to be packed, ".repeat(8);
+        let with = trained();
+        let (record, _) = round_trip(body.as_bytes(), Some(&with));
+        Codec::default().with(|context| {
+            let mut into = Vec::new();
+            let packing = record.packing();
+            for cut in 0..record.packed().len() {
+                let packed = record.packed().get(..cut).unwrap();
+                assert!(context.unpack(packing, packed, Some(&with), &mut into).is_err(), "{cut}");
+            }
+            assert_eq!(
+                context.unpack(packing, record.packed(), None, &mut into),
+                Err(Undecodable::Dictionary(1))
+            );
+            // A single segment of 2^63 bytes: refused before memory is asked for.
+            let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
+            assert_eq!(
+                context.unpack(Packing::Zstd, &huge, None, &mut into),
+                Err(Undecodable::Size)
+            );
+        });
+    }
+
+    #[test]
+    fn contexts_are_used_again_and_bounded() {
+        let codec = Codec::default();
+        codec.with(|_| codec.with(|_| codec.with(|_| codec.with(|_| codec.with(|_| ())))));
+        assert_eq!(codec.idle.lock().len(), IDLE_CONTEXTS);
+        codec.with(|context| context.body.reserve(1 << 20));
+        assert!(codec.idle.lock().iter().all(|context| context.body.capacity() <= SCRATCH_BYTES));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_body_comes_back(body: Vec<u8>, text in "[a-c\":{}]{0,2000}", some: bool) {
+            let with = some.then(trained);
+            prop_assert_eq!(round_trip(&body, with.as_ref()).1, body);
+            prop_assert_eq!(round_trip(text.as_bytes(), with.as_ref()).1, text.as_bytes());
+        }
+
+        #[test]
+        fn any_bytes_unpack_or_are_an_error(packed: Vec<u8>) {
+            let with = trained();
+            Codec::default().with(|context| {
+                let mut into = Vec::new();
+                for packing in [Packing::Plain, Packing::Zstd, Packing::Dictionary(1)] {
+                    let _ = context.unpack(packing, &packed, Some(&with), &mut into);
+                }
+            });
+        }
+    }
+}

@@ -223,7 +223,9 @@ impl Values {
     }
 
     fn shrink(&mut self) {
-        if self.rows.len() < self.rows.capacity() / 8 {
+        if self.rows.is_empty() {
+            self.rows = HashMap::new();
+        } else if self.rows.len() < self.rows.capacity() / 8 {
             self.rows.shrink_to_fit();
         }
     }

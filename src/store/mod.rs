@@ -3,8 +3,11 @@
 mod catalog;
 mod codec;
 mod dictionary;
+#[cfg(test)]
+mod history;
 mod index;
 mod json;
+mod kind;
 mod namespaces;
 mod order;
 mod query;

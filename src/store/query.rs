@@ -1,6 +1,7 @@
 //! What readers ask of a table: one object, pages in key order, selections by label or field.
 
 use super::{
+    dictionary::Dictionary,
     index::Building,
     order::Place,
     record::Packing,
@@ -72,6 +73,7 @@ struct Copied {
     namespace: Arc<str>,
     identity: Identity,
     packing: Packing,
+    dictionary: Option<Arc<Dictionary>>,
     name: Range<usize>,
     packed: Range<usize>,
 }
@@ -174,7 +176,8 @@ impl Reader {
             let objects = copies.rows.iter().filter_map(|row| {
                 let packed = copies.bytes.get(row.packed.clone()).unwrap_or_default();
                 let mut body = Vec::new();
-                let done = context.unpack(row.packing, packed, None, &mut body);
+                let done =
+                    context.unpack(row.packing, packed, row.dictionary.as_deref(), &mut body);
                 let decoded = self.table.count(done);
                 decoded.then(|| Object {
                     key: copies.key(row),
@@ -204,8 +207,9 @@ impl Copies {
                 Some(_) | None => contents.namespaces.shared_name(row.namespace),
             };
             let (packing, name) = (row.record.packing(), copies.push(row.record.name()));
+            let dictionary = contents.dictionary(packing).map(Arc::clone);
             let packed = copies.push(row.record.packed());
-            copies.rows.push(Copied { namespace, identity, packing, name, packed });
+            copies.rows.push(Copied { namespace, identity, packing, dictionary, name, packed });
         }
         copies
     }

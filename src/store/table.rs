@@ -2,11 +2,13 @@
 
 use super::{
     codec::{Codec, Context},
+    dictionary::{Dictionaries, Dictionary},
     index::{Building, DeclaredIndex, LabelIndex, Values},
+    kind::Kind,
     namespaces::Namespaces,
     order::{Order, Place},
     query::Usage,
-    record::{Encoding, Record, Undecodable},
+    record::{Encoding, Packing, Record, Undecodable},
     slab::{Identified, Row, Slab},
     upkeep::{Job, Upkeep},
 };
@@ -35,6 +37,8 @@ pub(super) struct Table {
     pub(super) contents: RwLock<Contents>,
     pub(super) encoding: Encoding,
     pub(super) codec: Codec,
+    /// What it shares with the tables of its kind.
+    pub(super) kind: Arc<Kind>,
     /// Records that did not decode: each is a fault of ours.
     pub(super) undecodable: AtomicU64,
 }
@@ -52,6 +56,7 @@ pub(super) struct Contents {
     /// The paths of `declared`, shared with whoever looks for values outside the lock.
     pub(super) paths: Arc<[FieldPath]>,
     pub(super) version: Option<ResourceVersion>,
+    pub(super) dictionaries: Dictionaries,
     record_bytes: usize,
     odd_bytes: usize,
 }
@@ -65,16 +70,26 @@ pub(super) struct Identity {
     pub(super) version: Option<ResourceVersion>,
 }
 
+/// A record that is to be held, and the dictionary it may have been packed with.
+#[derive(Debug)]
+pub(super) struct Packed {
+    /// The record.
+    pub(super) record: Record,
+    /// The dictionary that was offered.
+    pub(super) with: Option<Arc<Dictionary>>,
+}
+
 /// Values of one object in the declared indexes, in the order of [`Contents::paths`].
 pub(super) type FieldValues = Vec<Vec<Box<str>>>;
 
 impl Table {
     /// An empty one.
-    pub(super) fn new(codec: Codec) -> Self {
+    pub(super) fn new(codec: Codec, kind: Arc<Kind>) -> Self {
         Self {
             contents: RwLock::default(),
             encoding: Encoding::Json,
             codec,
+            kind,
             undecodable: AtomicU64::new(0),
         }
     }
@@ -97,21 +112,18 @@ impl Table {
         self.count(done)
     }
 
-    /// The same of a record that was copied out.
-    pub(super) fn unpack_copy(
-        &self,
-        record: &Record,
-        context: &mut Context,
-        into: &mut Vec<u8>,
-    ) -> bool {
-        self.count(context.unpack(record.packing(), record.packed(), None, into))
-    }
-
-    /// The records of up to `limit` rows from number `from` on.
+    /// The rows from number `from` on, up to `limit`, and their records.
     pub(super) fn copy_rows(&self, from: u32, limit: usize) -> Vec<(u32, Record)> {
         let contents = self.contents.read();
         let numbers = contents.slab.numbers_from(from).take(limit);
         numbers.filter_map(|at| Some((at, contents.slab.get(at)?.record.clone()))).collect()
+    }
+
+    /// The numbers of up to `count` rows from all over the table.
+    pub(super) fn spread(&self, count: usize) -> Vec<u32> {
+        let contents = self.contents.read();
+        let step = contents.order.len().div_ceil(count.max(1)).max(1);
+        contents.slab.numbers_from(0).step_by(step).collect()
     }
 
     /// Declares which indexes there are, and has those completed that are new.
@@ -139,6 +151,14 @@ impl Table {
         Usage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
     }
 
+    /// Packs a body as the kind's records are packed now.
+    pub(super) fn pack(&self, name: &str, body: &[u8], context: &mut Context) -> Packed {
+        let with = self.kind.current();
+        let record = context.pack(name, body, with.as_deref());
+        self.kind.count();
+        Packed { record, with }
+    }
+
     /// Counts and logs what did not decode; answers whether it did.
     pub(super) fn count(&self, done: Result<(), Undecodable>) -> bool {
         if let Err(fault) = done {
@@ -159,6 +179,7 @@ impl Contents {
             + self.order.bytes()
             + self.namespaces.bytes()
             + self.labels.bytes()
+            + self.dictionaries.bytes()
             + declared
     }
 
@@ -214,9 +235,9 @@ impl Contents {
         place: Place,
         namespace: &str,
         identity: Identity,
-        record: Record,
+        packed: Packed,
     ) -> Option<(Place, u32)> {
-        self.record_bytes += record.bytes();
+        let record = self.admit(packed);
         let namespace = self.namespaces.enter(namespace);
         let row = Row { uid: [0; 16], version: 0, record, namespace, identity: Identified::Here };
         let number = self.slab.insert(row)?;
@@ -229,18 +250,37 @@ impl Contents {
         &mut self,
         number: u32,
         identity: Identity,
-        record: Record,
+        packed: Packed,
     ) -> Option<Record> {
         self.identify(number, identity);
-        self.repack(number, record)
+        self.repack(number, packed)
     }
 
     /// Puts the same body in another packing into a row; answers the old record.
-    pub(super) fn repack(&mut self, number: u32, record: Record) -> Option<Record> {
+    pub(super) fn repack(&mut self, number: u32, packed: Packed) -> Option<Record> {
+        self.slab.get(number)?;
+        let record = self.admit(packed);
         let row = self.slab.get_mut(number)?;
-        self.record_bytes += record.bytes();
-        self.record_bytes -= row.record.bytes();
-        Some(std::mem::replace(&mut row.record, record))
+        let old = std::mem::replace(&mut row.record, record);
+        self.dismiss(&old);
+        Some(old)
+    }
+
+    /// Counts a record in.
+    fn admit(&mut self, packed: Packed) -> Record {
+        self.record_bytes += packed.record.bytes();
+        if let (Packing::Dictionary(_), Some(with)) = (packed.record.packing(), &packed.with) {
+            self.dictionaries.enter(with);
+        }
+        packed.record
+    }
+
+    /// Counts a record out.
+    fn dismiss(&mut self, record: &Record) {
+        self.record_bytes -= record.bytes();
+        if let Packing::Dictionary(generation) = record.packing() {
+            self.dictionaries.leave(generation);
+        }
     }
 
     /// Notes which object a row is.
@@ -271,7 +311,7 @@ impl Contents {
 
     fn take(&mut self, number: u32) -> Option<Row> {
         let row = self.slab.remove(number)?;
-        self.record_bytes -= row.record.bytes();
+        self.dismiss(&row.record);
         self.namespaces.leave(row.namespace);
         if row.identity == Identified::Aside
             && let Some(old) = self.odd.remove(&number)
@@ -372,7 +412,17 @@ impl Contents {
         into: &mut Vec<u8>,
     ) -> Result<(), Undecodable> {
         let row = self.slab.get(number).ok_or(Undecodable::Frame)?;
-        context.unpack(row.record.packing(), row.record.packed(), None, into)
+        let packing = row.record.packing();
+        let with = self.dictionary(packing).map(AsRef::as_ref);
+        context.unpack(packing, row.record.packed(), with, into)
+    }
+
+    /// The dictionary that a record needs.
+    pub(super) fn dictionary(&self, packing: Packing) -> Option<&Arc<Dictionary>> {
+        match packing {
+            Packing::Dictionary(generation) => self.dictionaries.get(generation),
+            Packing::Plain | Packing::Zstd => None,
+        }
     }
 
     /// Raises the version; it never goes back where versions have an order.

@@ -1,7 +1,12 @@
 //! Work on tables that no delta waits for, on one thread of the process that lives while there is
 //! some.
 
-use super::{index::Building, table::Table};
+use super::{
+    index::Building,
+    kind::Kind,
+    record::Packing,
+    table::{Packed, Table},
+};
 use crate::model::FieldPath;
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -19,6 +24,10 @@ const STEP: usize = 128;
 pub(super) enum Job {
     /// Complete the declared indexes.
     Index(Weak<Table>),
+    /// Train a dictionary.
+    Train(Weak<Kind>),
+    /// Pack the records with the newest dictionary.
+    Repack(Weak<Table>),
 }
 
 /// The queue. It needs no bound of its own: every table is in it at most once for each kind of job
@@ -83,13 +92,48 @@ impl Upkeep {
             };
             drop(state);
             match job {
-                Job::Index(table) => {
-                    if let Some(table) = table.upgrade() {
-                        complete_indexes(&table);
-                    }
-                }
+                Job::Index(table) => table.upgrade().iter().for_each(|it| complete_indexes(it)),
+                Job::Train(kind) => kind.upgrade().iter().for_each(|it| it.train()),
+                Job::Repack(table) => table.upgrade().iter().for_each(|it| repack(it)),
             }
         }
+    }
+}
+
+/// Packs every record with the newest dictionary of its kind, a step at a time.
+fn repack(table: &Table) {
+    let Some(with) = table.kind.current() else { return };
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let copies = table.copy_rows(from, STEP);
+        next = copies.last().and_then(|(number, _)| number.checked_add(1));
+        let newest = Packing::Dictionary(with.generation());
+        let old = copies
+            .into_iter()
+            .filter(|(_, record)| record.packing() != newest && record.packing() != Packing::Plain);
+        table.codec.with(|context| {
+            let mut body = Vec::new();
+            let mut repacked = Vec::new();
+            for (number, record) in old {
+                if let Ok(name) = std::str::from_utf8(record.name())
+                    && table.unpack(number, context, &mut body)
+                {
+                    let again = context.pack(name, &body, Some(&with));
+                    repacked.push((number, record, again));
+                }
+            }
+            let mut contents = table.contents.write();
+            let mut gone = Vec::with_capacity(repacked.len());
+            for (number, record, again) in repacked {
+                // What changed meanwhile is packed with the newest dictionary already.
+                if contents.slab.get(number).is_some_and(|row| row.record == record) {
+                    let with = Some(Arc::clone(&with));
+                    gone.push(contents.repack(number, Packed { record: again, with }));
+                }
+            }
+            drop(contents);
+            drop(gone);
+        });
     }
 }
 
@@ -120,7 +164,7 @@ fn index_step(table: &Table, paths: &[FieldPath], from: u32) -> Option<u32> {
         let mut body = Vec::new();
         let mut found = Vec::with_capacity(copies.len());
         for (number, record) in copies {
-            let decoded = table.unpack_copy(&record, context, &mut body);
+            let decoded = table.unpack(number, context, &mut body);
             let values = decoded.then(|| encoding.field_values(&body, paths));
             found.push((number, record, values.unwrap_or_default()));
         }

@@ -170,7 +170,7 @@ impl Writer {
         {
             return self.keep_body(number, identity, outcome);
         }
-        let record = context.pack(&item.name, item.body, None);
+        let packed = table.pack(&item.name, item.body, context);
         let same = old.is_some_and(|old| table.encoding.same_labels(old, item.body));
         let which = if same { Labels::None } else { Labels::All };
         let entries = |paths: &[FieldPath]| {
@@ -191,7 +191,7 @@ impl Writer {
         let (number, outcome, replaced) = match target {
             Target::New(place) => {
                 let Some((place, number)) =
-                    contents.insert(place, &item.namespace, identity, record)
+                    contents.insert(place, &item.namespace, identity, packed)
                 else {
                     return Outcome::Outdated;
                 };
@@ -203,7 +203,7 @@ impl Writer {
                     Some(gone) => gone.take_out(number, &mut contents),
                     None => contents.forget(&RoaringBitmap::from_iter([number])),
                 }
-                (number, outcome, contents.replace(number, identity, record))
+                (number, outcome, contents.replace(number, identity, packed))
             }
         };
         new.put_in(number, &mut contents);
