@@ -55,7 +55,7 @@ impl Profiles {
             Connection::load(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
         let client = cluster.client();
         let (api, place) = match place {
-            Place::Everywhere => (Api::all(client), "all namespaces".to_owned()),
+            Place::Everywhere => (Api::all(client), "any namespace".to_owned()),
             Place::Namespace(namespace) => {
                 let namespace = namespace.unwrap_or(cluster.namespace());
                 (Api::namespaced(client, namespace), namespace.to_owned())

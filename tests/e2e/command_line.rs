@@ -1,0 +1,94 @@
+//! What `status` and `wait` say and how they exit, while the test plays the operator.
+
+use std::process::{Command, Output, Stdio};
+
+use testbed::ControlPlane;
+
+use crate::world::{Outcome, World};
+
+const PROFILE: &str = "\
+apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {name: checkout, namespace: NAMESPACE}
+spec:
+  targets:
+  - name: pods
+    resource: {resource: pods}
+";
+
+/// A status that says ready of generation 1; its message would clear a terminal.
+const READY: &str = r#"{"status": {"observedGeneration": 1, "warmTargets": "1/1", "objects": 3,
+  "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "",
+  "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+  "targets": [{"name": "pods", "objects": 3, "conditions": [{"type": "Warm", "status": "False",
+  "reason": "Syncing", "message": "\u001b[2J", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]}}"#;
+
+fn kubewarm(cluster: &ControlPlane, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+    command.args(args).arg("--kubeconfig").arg(cluster.kubeconfig());
+    command
+}
+
+fn said(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn play_operator(cluster: &ControlPlane, namespace: &str) -> Outcome {
+    let ready = READY.replace('\n', "");
+    let subresource = "--subresource=status";
+    cluster.run([
+        "patch",
+        "cprof/checkout",
+        "-n",
+        namespace,
+        subresource,
+        "--type=merge",
+        "-p",
+        &ready,
+    ])?;
+    Ok(())
+}
+
+#[test]
+fn wait_ends_when_the_profile_is_ready_and_not_before() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("waiting")?;
+    let wait = |timeout| kubewarm(&world.cluster, &["wait", "checkout", "-n", &namespace, timeout]);
+
+    let (code, _, told) = said(&wait("--timeout=0").output()?);
+    assert_eq!(code, Some(1), "{told}");
+    let (code, _, told) = said(&wait("--timeout=1").output()?);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("there is no CacheProfile"), "{told}");
+
+    let waiting = wait("--timeout=60").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    world.cluster.apply(&PROFILE.replace("NAMESPACE", &namespace))?;
+    play_operator(&world.cluster, &namespace)?;
+    let (code, _, told) = said(&waiting.wait_with_output()?);
+    assert_eq!(code, Some(0), "{told}");
+    Ok(())
+}
+
+#[test]
+fn status_exits_by_readiness_and_cannot_steer_a_terminal() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("looking")?;
+    let status = |more: &[&str]| {
+        let args = [&["status", "-n", &namespace], more].concat();
+        kubewarm(&world.cluster, &args).output().map(|output| said(&output))
+    };
+    let (code, _, told) = status(&[])?;
+    assert_eq!(code, Some(1), "{told}");
+    let (code, _, told) = status(&["absent"])?;
+    assert_eq!(code, Some(2), "{told}");
+
+    world.cluster.apply(&PROFILE.replace("NAMESPACE", &namespace))?;
+    play_operator(&world.cluster, &namespace)?;
+    for format in [&[][..], &["-o", "json"], &["-o", "yaml"]] {
+        let (code, shown, told) = status(format)?;
+        assert_eq!(code, Some(0), "{told}");
+        assert!(shown.contains("checkout") && !shown.contains('\u{1b}'), "{shown}");
+    }
+    Ok(())
+}
