@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// podCache is a synced cache of all pods, as its own users read it.
+type podCache struct {
+	// objects counts what is held.
+	objects func() int
+	// list returns how many pods carry the label.
+	list func(ctx context.Context, selector labels.Selector) (int, error)
+	// handle registers for changes and returns when the replay of what is there is over.
+	handle func(ctx context.Context, handler toolscache.ResourceEventHandler) error
+}
+
+var errNotSynced = errors.New("the cache did not sync")
+
+// open returns when the cache has synced.
+func open(ctx context.Context, kind string, config *rest.Config) (*podCache, error) {
+	switch kind {
+	case "dynamic":
+		return openDynamic(ctx, config)
+	case "typed":
+		return openTyped(ctx, config)
+	case "controller-runtime":
+		return openControllerRuntime(ctx, config)
+	default:
+		return nil, fmt.Errorf("unknown cache %q: dynamic, typed or controller-runtime", kind)
+	}
+}
+
+// openDynamic is what custom resources get: JSON into maps.
+func openDynamic(ctx context.Context, config *rest.Config) (*podCache, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	generic := factory.ForResource(pods)
+	informer, lister := generic.Informer(), generic.Lister()
+	factory.Start(ctx.Done())
+	if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return nil, errNotSynced
+	}
+	list := func(_ context.Context, selector labels.Selector) (int, error) {
+		found, err := lister.List(selector)
+		return len(found), err
+	}
+	return &podCache{objects: storeSize(informer), list: list, handle: register(informer)}, nil
+}
+
+// openTyped is what built-in kinds get: protobuf into structs.
+func openTyped(ctx context.Context, config *rest.Config) (*podCache, error) {
+	config = rest.CopyConfig(config)
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	pods := factory.Core().V1().Pods()
+	informer, lister := pods.Informer(), pods.Lister()
+	factory.Start(ctx.Done())
+	if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return nil, errNotSynced
+	}
+	list := func(_ context.Context, selector labels.Selector) (int, error) {
+		found, err := lister.List(selector)
+		return len(found), err
+	}
+	return &podCache{objects: storeSize(informer), list: list, handle: register(informer)}, nil
+}
+
+// openControllerRuntime is what a controller reads through: typed, copied on every read.
+func openControllerRuntime(ctx context.Context, config *rest.Config) (*podCache, error) {
+	config = rest.CopyConfig(config)
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	pods, err := cache.New(config, cache.Options{})
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = pods.Start(ctx) }()
+	informer, err := pods.GetInformer(ctx, &corev1.Pod{})
+	if err != nil {
+		return nil, err
+	}
+	if !pods.WaitForCacheSync(ctx) {
+		return nil, errNotSynced
+	}
+	shared, ok := informer.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a shared informer", informer)
+	}
+	list := func(ctx context.Context, selector labels.Selector) (int, error) {
+		var found corev1.PodList
+		err := pods.List(ctx, &found, client.MatchingLabelsSelector{Selector: selector})
+		return len(found.Items), err
+	}
+	return &podCache{objects: storeSize(shared), list: list, handle: register(shared)}, nil
+}
+
+func storeSize(informer toolscache.SharedIndexInformer) func() int {
+	return func() int { return len(informer.GetStore().ListKeys()) }
+}
+
+func register(
+	informer toolscache.SharedIndexInformer,
+) func(context.Context, toolscache.ResourceEventHandler) error {
+	return func(ctx context.Context, handler toolscache.ResourceEventHandler) error {
+		registration, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return err
+		}
+		if !toolscache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+			return errNotSynced
+		}
+		return nil
+	}
+}

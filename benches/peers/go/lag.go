@@ -1,0 +1,62 @@
+package main
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+)
+
+// writtenAt is the annotation in which the writer says when it sent the update, in nanoseconds since
+// the epoch. Writer and readers share one clock: they run on one machine.
+const writtenAt = "bench.kubewarm.io/written-at"
+
+// lagRecorder takes the time from a write to the moment when a handler can see it in the store.
+type lagRecorder struct {
+	mu      sync.Mutex
+	running bool
+	samples []float64
+}
+
+func newLagRecorder() *lagRecorder { return &lagRecorder{} }
+
+func (r *lagRecorder) start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running, r.samples = true, nil
+}
+
+func (r *lagRecorder) stop() lagLine {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running = false
+	return lagLine{
+		P50Seconds: quantile(r.samples, 0.5),
+		P99Seconds: quantile(r.samples, 0.99),
+		Events:     len(r.samples),
+	}
+}
+
+// OnAdd does nothing: the writer only updates.
+func (r *lagRecorder) OnAdd(any, bool) {}
+
+// OnDelete does nothing: the writer only updates.
+func (r *lagRecorder) OnDelete(any) {}
+
+func (r *lagRecorder) OnUpdate(_, object any) {
+	now := time.Now().UnixNano()
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return
+	}
+	written, err := strconv.ParseInt(accessor.GetAnnotations()[writtenAt], 10, 64)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running {
+		r.samples = append(r.samples, float64(now-written)/1e9)
+	}
+}
