@@ -1,0 +1,199 @@
+//! Many small cells: twenty kinds of our own in many namespaces.
+
+use crate::{
+    call,
+    cluster::Cluster,
+    exposition, load,
+    operator::{self, Operator},
+    programs::Programs,
+    samples::Samples,
+};
+use anyhow::Result;
+use kube::Client;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The group of the kinds.
+const GROUP: &str = "cells.bench.kubewarm.io";
+const KINDS: u32 = 20;
+/// Namespaces with objects: 200 cells.
+const FULL: u32 = 10;
+/// Objects in each of those cells.
+const OBJECTS: u32 = 20;
+/// Namespaces without: 2,000 cells.
+const IDLE: u32 = 100;
+/// A profile may name 64 namespaces in a target.
+const NAMESPACES_A_PROFILE: u32 = 50;
+/// Until lists, status writes and allocators have come to rest.
+const SETTLE: Duration = Duration::from_secs(10);
+/// At least one bookmark a watch falls into it.
+const IDLE_FOR: Duration = Duration::from_mins(1);
+
+/// Creates the kinds, and namespaces with objects: 200 cells.
+///
+/// # Errors
+///
+/// The first request that failed.
+pub async fn create_full(client: &Client) -> Result<()> {
+    kinds(client).await?;
+    for index in 0..FULL {
+        load::namespace(client, &full(index)).await?;
+    }
+    let objects = (0..KINDS).flat_map(|kind| {
+        (0..FULL).flat_map(move |index| (0..OBJECTS).map(move |at| object(kind, index, at)))
+    });
+    load::objects(client, objects).await
+}
+
+/// Creates the kinds, and namespaces without objects: 2,000 cells.
+///
+/// # Errors
+///
+/// The first request that failed.
+pub async fn create_idle(client: &Client) -> Result<()> {
+    kinds(client).await?;
+    for index in 0..IDLE {
+        load::namespace(client, &idle(index)).await?;
+    }
+    Ok(())
+}
+
+/// Starts the operator with 200 cells, and counts what it asks of the server.
+///
+/// # Errors
+///
+/// If it does not get ready.
+pub async fn measure_full(
+    cluster: &Cluster,
+    programs: &Programs,
+    samples: &mut Samples,
+) -> Result<()> {
+    let client = cluster.client();
+    operator::declare(client, "full", &targets(&(0..FULL).map(full).collect::<Vec<_>>())).await?;
+    let before = requests(client).await?;
+    let mut operator = Operator::start(programs, cluster.kubeconfig(), "cells")?;
+    let took = operator.ready().await?;
+    let after = requests(client).await?;
+    samples.push("cells.seconds", took.as_secs_f64());
+    samples.push("cells.requests_per_cell", (after - before) / f64::from(KINDS * FULL));
+    operator.end().await?;
+    operator::withdraw(client, "full").await
+}
+
+/// Starts the operator without a profile, gives it 2,000 cells, and looks at what they cost when
+/// nothing happens.
+///
+/// # Errors
+///
+/// If it does not get ready.
+pub async fn measure_idle(
+    cluster: &Cluster,
+    programs: &Programs,
+    samples: &mut Samples,
+) -> Result<()> {
+    let mut empty = Operator::start(programs, cluster.kubeconfig(), "cells")?;
+    empty.ready().await?;
+    sleep(SETTLE).await;
+    let base = empty.usage()?;
+    empty.end().await?;
+
+    let client = cluster.client();
+    let names: Vec<u32> = (0..IDLE).step_by(NAMESPACES_A_PROFILE as usize).collect();
+    for first in &names {
+        let namespaces: Vec<_> = (*first..first + NAMESPACES_A_PROFILE).map(idle).collect();
+        operator::declare(client, &format!("idle-{first}"), &targets(&namespaces)).await?;
+    }
+    let mut operator = Operator::start(programs, cluster.kubeconfig(), "cells")?;
+    samples.push("idle.seconds_to_ready", operator.ready().await?.as_secs_f64());
+    sleep(SETTLE).await;
+    let before = operator.usage()?;
+    sleep(IDLE_FOR).await;
+    let after = operator.usage()?;
+    let cells = f64::from(KINDS * IDLE);
+    samples.push("idle.kib_per_cell", (after.rss_kib - base.rss_kib) / cells);
+    let cpu = after.cpu_seconds - before.cpu_seconds;
+    samples.push("idle.core_share", cpu / IDLE_FOR.as_secs_f64());
+    operator.end().await?;
+    for first in names {
+        operator::withdraw(client, &format!("idle-{first}")).await?;
+    }
+    Ok(())
+}
+
+async fn kinds(client: &Client) -> Result<()> {
+    for kind in 0..KINDS {
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        load::create(client, path, &definition(kind)).await?;
+    }
+    for kind in 0..KINDS {
+        operator::established(client, &format!("{}.{GROUP}", plural(kind))).await?;
+    }
+    Ok(())
+}
+
+/// Requests for our kinds: those that ended, and the watches that are open.
+async fn requests(client: &Client) -> Result<f64> {
+    let text = call::get_text(client, "/metrics").await?;
+    let label = format!("group=\"{GROUP}\"");
+    Ok(exposition::sum(&text, "apiserver_request_total", &label)
+        + exposition::sum(&text, "apiserver_longrunning_requests", &label))
+}
+
+fn targets(namespaces: &[String]) -> Vec<Value> {
+    (0..KINDS)
+        .map(|kind| {
+            json!({
+                "name": plural(kind),
+                "resource": {"group": GROUP, "resource": plural(kind)},
+                "scope": {"type": "Namespaces", "namespaces": namespaces},
+            })
+        })
+        .collect()
+}
+
+fn plural(kind: u32) -> String {
+    format!("cell{kind:02}s")
+}
+
+fn full(index: u32) -> String {
+    format!("cells-full-{index:03}")
+}
+
+fn idle(index: u32) -> String {
+    format!("cells-idle-{index:03}")
+}
+
+fn definition(kind: u32) -> Value {
+    let plural = plural(kind);
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{GROUP}")},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "singular": format!("cell{kind:02}"),
+                "kind": format!("Cell{kind:02}")},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {
+                        "size": {"type": "integer"}, "colour": {"type": "string"},
+                    }},
+                }}},
+            }],
+        },
+    })
+}
+
+fn object(kind: u32, namespace: u32, at: u32) -> (String, Value) {
+    let path = format!("/apis/{GROUP}/v1/namespaces/{}/{}", full(namespace), plural(kind));
+    let object = json!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": format!("Cell{kind:02}"),
+        "metadata": {"name": format!("cell-{at:02}"), "labels": {"row": at.to_string()}},
+        "spec": {"size": kind * at, "colour": "green"},
+    });
+    (path, object)
+}

@@ -1,0 +1,89 @@
+//! A subject in a process of its own: started, asked, ended.
+
+use crate::subject::Synced;
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use std::{process::Stdio, time::Duration};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+
+/// The slowest subject needs about 20 s; beyond this one it hangs.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// A subject that has synced. Dropping it kills it.
+#[derive(Debug)]
+pub struct Asked {
+    name: String,
+    child: Child,
+    commands: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Asked {
+    /// Starts `command` and waits for its sync.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started, ends, or does not sync within three minutes.
+    pub async fn start(name: &str, command: &mut Command) -> Result<(Self, Synced)> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {name}: {command:?}"))?;
+        let commands = child.stdin.take().context("no standard input")?;
+        let answers = BufReader::new(child.stdout.take().context("no standard output")?).lines();
+        let mut asked = Self { name: name.to_owned(), child, commands, answers };
+        let synced = asked.answer().await?;
+        Ok((asked, synced))
+    }
+
+    /// Sends one command and waits for its answer.
+    ///
+    /// # Errors
+    ///
+    /// If the subject ends, or does not answer within three minutes.
+    pub async fn ask<T: DeserializeOwned>(&mut self, command: &str) -> Result<T> {
+        self.commands.write_all(format!("{command}\n").as_bytes()).await?;
+        self.answer().await
+    }
+
+    /// Ends the subject and waits until its memory is free.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be killed.
+    pub async fn end(mut self) -> Result<()> {
+        self.child.kill().await.with_context(|| format!("cannot end {}", self.name))
+    }
+
+    async fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let name = &self.name;
+        let Ok(line) = timeout(PATIENCE, self.answers.next_line()).await else {
+            bail!("{name} did not answer within {} s", PATIENCE.as_secs());
+        };
+        let line = line?.with_context(|| format!("{name} ended; its message is above"))?;
+        serde_json::from_str(&line).with_context(|| format!("{name} answered {line:?}"))
+    }
+}
+
+/// Runs a command to its end and reads the one line of JSON that it prints.
+///
+/// # Errors
+///
+/// If it fails, or takes more than three minutes.
+pub async fn once<T: DeserializeOwned>(name: &str, command: &mut Command) -> Result<T> {
+    let child = command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true).output();
+    let Ok(output) = timeout(PATIENCE, child).await else {
+        bail!("{name} took more than {} s", PATIENCE.as_secs());
+    };
+    let output = output.with_context(|| format!("cannot start {name}: {command:?}"))?;
+    if !output.status.success() {
+        bail!("{name}: {}; its message is above", output.status);
+    }
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{name} printed no JSON"))
+}

@@ -1,0 +1,135 @@
+//! The floor: receives a first state in each of the three ways and throws it away.
+
+use crate::{call, usage::Usage};
+use anyhow::{Context, Result, bail};
+use futures::StreamExt;
+use http_body_util::BodyExt;
+use kube::Client;
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// What kubewarm sends too, so that the server does the same work.
+const ACCEPT: &str = "application/json;drop=metadata.managedFields";
+/// The annotation of the bookmark that ends a streaming list.
+const END: &[u8] = b"k8s.io/initial-events-end";
+const PODS: &str = "/api/v1/pods";
+
+/// A way to the first state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Strategy {
+    /// One list.
+    Whole,
+    /// `sendInitialEvents`.
+    Streaming,
+    /// Pages of 500.
+    Paged,
+    /// Whatever kubewarm picks; there is nothing to drain.
+    Auto,
+}
+
+/// What draining came to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Drained {
+    /// From the first request, connection included, to the last byte.
+    pub seconds: f64,
+    /// Received, headers not counted.
+    pub bytes: u64,
+    /// Of this process.
+    pub cpu_seconds: f64,
+}
+
+/// Drains all pods.
+///
+/// # Errors
+///
+/// Requests that fail, and streams that end early.
+pub async fn drain(client: &Client, strategy: Strategy) -> Result<Drained> {
+    let before = Usage::of_this_process()?;
+    let started = Instant::now();
+    let bytes = match strategy {
+        Strategy::Whole => whole(client).await?,
+        Strategy::Streaming => streaming(client).await?,
+        Strategy::Paged => paged(client).await?,
+        Strategy::Auto => bail!("auto is not a way to drain: whole, streaming or paged"),
+    };
+    let seconds = started.elapsed().as_secs_f64();
+    let cpu_seconds = Usage::of_this_process()?.cpu_seconds - before.cpu_seconds;
+    Ok(Drained { seconds, bytes, cpu_seconds })
+}
+
+async fn whole(client: &Client) -> Result<u64> {
+    let mut body = call::get(client, PODS, ACCEPT).await?.into_body().into_data_stream();
+    let mut received = 0;
+    while let Some(chunk) = body.next().await {
+        received += chunk?.len() as u64;
+    }
+    Ok(received)
+}
+
+async fn streaming(client: &Client) -> Result<u64> {
+    let path = format!(
+        "{PODS}?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+         &resourceVersionMatch=NotOlderThan&timeoutSeconds=300"
+    );
+    let mut body = call::get(client, &path, ACCEPT).await?.into_body().into_data_stream();
+    let mut received = 0;
+    let mut tail = Vec::new();
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk?;
+        received += chunk.len() as u64;
+        tail.extend_from_slice(&chunk);
+        if memchr::memmem::find(&tail, END).is_some() {
+            return Ok(received);
+        }
+        // The annotation may be cut in two by the end of a chunk.
+        tail.drain(..tail.len().saturating_sub(END.len()));
+    }
+    bail!("the streaming list ended after {received} bytes without its end bookmark")
+}
+
+async fn paged(client: &Client) -> Result<u64> {
+    let mut received = 0;
+    let mut token = String::new();
+    loop {
+        let path = format!("{PODS}?limit=500{token}");
+        let body = call::get(client, &path, ACCEPT).await?.into_body();
+        let mut body = body.into_data_stream();
+        let mut head = Vec::new();
+        while let Some(chunk) = body.next().await {
+            let chunk = chunk?;
+            received += chunk.len() as u64;
+            // The list's own metadata come before its items.
+            if head.len() < 2048 {
+                head.extend_from_slice(&chunk);
+            }
+        }
+        match continue_token(&head)? {
+            Some(next) => token = format!("&continue={next}"),
+            None => return Ok(received),
+        }
+    }
+}
+
+/// The continue token of a list, from its first bytes. Tokens are URL-safe base64.
+fn continue_token(head: &[u8]) -> Result<Option<String>> {
+    let items = memchr::memmem::find(head, b"\"items\":").context("a list without items")?;
+    let (metadata, _) = head.split_at(items);
+    let text = std::str::from_utf8(metadata)?;
+    Ok(text
+        .split_once("\"continue\":\"")
+        .and_then(|(_, rest)| rest.split_once('"'))
+        .map(|(token, _)| token.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_comes_from_the_lists_own_metadata_only() {
+        let page = br#"{"kind":"PodList","metadata":{"continue":"abc"},"items":[]}"#;
+        assert_eq!(continue_token(page).unwrap().as_deref(), Some("abc"));
+        let last = br#"{"kind":"PodList","metadata":{},"items":[{"x":{"continue":"no"}}]}"#;
+        assert_eq!(continue_token(last).unwrap(), None);
+    }
+}

@@ -1,0 +1,38 @@
+//! Measures kubewarm beside its peers and the API server's own floor, all in one run.
+//!
+//! ```text
+//!  benches/run.sh ──► kubewarm-bench all
+//!                        │  starts a control plane, loads pods (corpus, load)
+//!                        │  rounds: one process per subject, one after the other
+//!                        ├──► drain            the floor: receive and throw away
+//!                        ├──► warm             kubewarm's engine, in a process of its own
+//!                        ├──► peer-kube-rs     a reflector of kube-runtime
+//!                        ├──► peer (Go)        informers of client-go and controller-runtime
+//!                        ├──► kubewarm run     the operator itself (operator, cells)
+//!                        └──► docs/performance.md (figures, report)
+//! ```
+//!
+//! Every piece runs alone against any cluster that a kubeconfig names: `kubewarm-bench --help`.
+
+pub mod all;
+pub mod call;
+pub mod cells;
+pub mod child;
+pub mod cluster;
+pub mod corpus;
+pub mod drain;
+pub mod exposition;
+pub mod figures;
+pub mod lag;
+pub mod load;
+pub mod operator;
+mod origin;
+pub mod programs;
+pub mod quantile;
+pub mod report;
+pub mod rounds;
+pub mod samples;
+pub mod subject;
+pub mod usage;
+pub mod warm;
+pub mod write;

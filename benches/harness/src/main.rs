@@ -1,0 +1,175 @@
+//! The bench's command line.
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use kubewarm_bench::{
+    all::{self, Plan},
+    call,
+    cluster::Cluster,
+    corpus::{Corpus, Shape},
+    drain::{self, Strategy},
+    load,
+    programs::Programs,
+    report::Findings,
+    rounds::Rounds,
+    samples::Samples,
+    subject, warm, write,
+};
+use std::path::{Path, PathBuf};
+use tracing_subscriber::EnvFilter;
+
+/// Measures kubewarm beside its peers and the API server's own floor.
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start control planes, measure everything, write docs/performance.md.
+    All {
+        /// Pods to load; a multiple of 200.
+        #[arg(long, default_value_t = 50_000)]
+        pods: u32,
+        /// Rounds that medians are taken of.
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+        /// The document.
+        #[arg(long, default_value = "docs/performance.md")]
+        out: PathBuf,
+    },
+    /// Write the document again from the samples of the last run.
+    Report {
+        /// The document.
+        #[arg(long, default_value = "docs/performance.md")]
+        out: PathBuf,
+    },
+    /// Start a control plane as the figures use it, say where its kubeconfig is, stay until Ctrl-C.
+    Up,
+    /// Create the pods.
+    Load {
+        #[command(flatten)]
+        on: On,
+        #[command(flatten)]
+        pods: Pods,
+    },
+    /// Receive all pods and throw them away.
+    Drain {
+        /// How.
+        strategy: Strategy,
+        #[command(flatten)]
+        on: On,
+    },
+    /// kubewarm's engine on all pods; answers commands on standard input when it has synced.
+    Warm {
+        /// How the first state is fetched.
+        strategy: Strategy,
+        #[command(flatten)]
+        on: On,
+    },
+    /// Update pods at a steady rate.
+    Write {
+        /// Updates a second.
+        #[arg(long, default_value_t = 500)]
+        rate: u32,
+        /// For how long.
+        #[arg(long, default_value_t = 10)]
+        seconds: u32,
+        #[command(flatten)]
+        on: On,
+        #[command(flatten)]
+        pods: Pods,
+    },
+    /// The operator on pods, on a control plane of its own: first sync, rest, relist.
+    Operator {
+        #[command(flatten)]
+        pods: Pods,
+    },
+    /// The operator with 200 cells, on a control plane of its own.
+    Cells,
+    /// The operator with 2,000 idle cells, on a control plane of its own.
+    Idle,
+}
+
+/// Which cluster.
+#[derive(Debug, Args)]
+struct On {
+    /// A kubeconfig that may do everything.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+}
+
+/// Which pods.
+#[derive(Debug, Args)]
+struct Pods {
+    /// How many; a multiple of 200.
+    #[arg(long, default_value_t = 50_000)]
+    pods: u32,
+    /// What they look like.
+    #[arg(long, value_enum, default_value_t = Shape::Plain)]
+    shape: Shape,
+}
+
+impl Pods {
+    fn corpus(&self) -> Corpus {
+        Corpus { shape: self.shape, count: self.pods }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let filter = EnvFilter::new("kubewarm_bench=info,kubewarm=warn");
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let programs = Programs::beside_this_one()?;
+    match Cli::parse().command {
+        Command::All { pods, rounds, out } => {
+            all::run(&Plan { pods, rounds, out }, &programs).await
+        }
+        Command::Report { out } => report(&programs, &out),
+        Command::Up => {
+            let cluster = Cluster::start().await?;
+            subject::reply(&serde_json::json!({ "kubeconfig": cluster.kubeconfig() })).await?;
+            Ok(tokio::signal::ctrl_c().await?)
+        }
+        Command::Load { on, pods } => {
+            load::pods(&call::connect(&on.kubeconfig).await?, pods.corpus()).await
+        }
+        Command::Drain { strategy, on } => {
+            let client = call::connect(&on.kubeconfig).await?;
+            subject::reply(&drain::drain(&client, strategy).await?).await
+        }
+        Command::Warm { strategy, on } => warm::serve(&on.kubeconfig, strategy).await,
+        Command::Write { rate, seconds, on, pods } => {
+            let client = call::connect(&on.kubeconfig).await?;
+            subject::reply(&write::updates(&client, pods.corpus(), rate, seconds).await?).await
+        }
+        Command::Operator { pods } => {
+            let mut samples = Samples::default();
+            let corpus = pods.corpus();
+            let cluster = all::loaded(corpus, &programs).await?;
+            let rounds = Rounds { cluster: &cluster, corpus, programs: &programs };
+            rounds.operator(&mut samples).await?;
+            subject::reply(&samples).await
+        }
+        Command::Cells => {
+            let mut samples = Samples::default();
+            all::full_cells(1, &programs, &mut samples).await?;
+            subject::reply(&samples).await
+        }
+        Command::Idle => {
+            let mut samples = Samples::default();
+            all::idle_cells(&programs, &mut samples).await?;
+            subject::reply(&samples).await
+        }
+    }
+}
+
+fn report(programs: &Programs, out: &Path) -> Result<()> {
+    let samples = programs.samples();
+    let found = std::fs::read(&samples)
+        .with_context(|| format!("no samples in {}: run `all` first", samples.display()))?;
+    let findings: Findings = serde_json::from_slice(&found)?;
+    std::fs::write(out, findings.to_markdown())
+        .with_context(|| format!("cannot write {}", out.display()))
+}

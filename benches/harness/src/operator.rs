@@ -1,0 +1,218 @@
+//! The operator itself, `kubewarm run`, as a process that is only looked at from outside.
+
+use crate::{
+    call::{self, Content},
+    exposition, load,
+    programs::Programs,
+    usage::Usage,
+};
+use anyhow::{Context, Result, bail, ensure};
+use http::{Method, StatusCode};
+use kube::{Client, Config};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::{
+    fmt,
+    fs::File,
+    net::TcpListener,
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+use tokio::{
+    process::{Child, Command},
+    time::sleep,
+};
+
+/// Its namespace: profiles there may name every other.
+pub const NAMESPACE: &str = "kubewarm-system";
+const PROFILES: &str = "/apis/kubewarm.io/v1alpha1/namespaces/kubewarm-system/cacheprofiles";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// How exactly the moment of readiness is known.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Far beyond every target; past it something is wrong.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Installs the CRD that `kubewarm crd` prints, and the operator's namespace.
+///
+/// # Errors
+///
+/// If the server refuses one of them.
+pub async fn install(client: &Client, kubewarm: &Path) -> Result<()> {
+    let crd = Command::new(kubewarm).arg("crd").output().await?;
+    ensure!(crd.status.success(), "kubewarm crd: {}", String::from_utf8_lossy(&crd.stderr));
+    call::write(client, Method::POST, CRDS, Content::Yaml, crd.stdout).await?;
+    load::namespace(client, NAMESPACE).await?;
+    established(client, "cacheprofiles.kubewarm.io").await
+}
+
+/// Waits until a CRD is served.
+///
+/// # Errors
+///
+/// If it is not within two minutes.
+pub async fn established(client: &Client, name: &str) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    let is_established = |crd: &Value| {
+        crd["status"]["conditions"].as_array().is_some_and(|all| {
+            all.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+        })
+    };
+    while !is_established(&call::get_json(client, &format!("{CRDS}/{name}")).await?) {
+        ensure!(Instant::now() < end, "{name} was not established within {PATIENCE:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Creates a profile with these targets in the operator's namespace.
+///
+/// # Errors
+///
+/// If the server refuses it.
+pub async fn declare(client: &Client, name: &str, targets: &[Value]) -> Result<()> {
+    let profile = json!({
+        "apiVersion": "kubewarm.io/v1alpha1",
+        "kind": "CacheProfile",
+        "metadata": {"name": name},
+        "spec": {"targets": targets},
+    });
+    load::create(client, PROFILES, &profile).await
+}
+
+/// Deletes a profile.
+///
+/// # Errors
+///
+/// If there is none of that name.
+pub async fn withdraw(client: &Client, name: &str) -> Result<()> {
+    let path = format!("{PROFILES}/{name}");
+    call::write(client, Method::DELETE, &path, Content::Json, Vec::new()).await
+}
+
+/// The operator while it runs. Dropping it kills it.
+pub struct Operator {
+    child: Child,
+    pid: u32,
+    admin: Client,
+    started: Instant,
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operator").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+impl Operator {
+    /// Starts it; its log goes to `<name>.log` in the folder of logs.
+    ///
+    /// # Errors
+    ///
+    /// If the program or the log cannot be opened.
+    pub fn start(programs: &Programs, kubeconfig: &Path, name: &str) -> Result<Self> {
+        // Free now and taken within milliseconds; nothing else on the machine hunts for ports.
+        let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let log = programs.logs.join(format!("{name}.log"));
+        let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let started = Instant::now();
+        let child = Command::new(&programs.kubewarm)
+            .args(["run", "--shutdown-delay=0s", "--operator-namespace", NAMESPACE])
+            .args(["--admin-addr", &admin.to_string()])
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {}", programs.kubewarm.display()))?;
+        let pid = child.id().context("the operator ended at once")?;
+        let mut config = Config::new(format!("http://{admin}").parse()?);
+        config.default_retry = false;
+        Ok(Self { child, pid, admin: Client::try_from(config)?, started })
+    }
+
+    /// Waits for `/readyz`, and returns the time since the start of the process.
+    ///
+    /// # Errors
+    ///
+    /// If the process ends, or is not ready within two minutes.
+    pub async fn ready(&mut self) -> Result<Duration> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the operator ended: {status}; see its log");
+            }
+            if call::get(&self.admin, "/readyz", "*/*")
+                .await
+                .is_ok_and(|answer| answer.status() == StatusCode::OK)
+            {
+                return Ok(self.started.elapsed());
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        bail!("the operator was not ready within {PATIENCE:?}; see its log")
+    }
+
+    /// What the kernel says of it.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended.
+    pub fn usage(&self) -> Result<Usage> {
+        Usage::of(self.pid)
+    }
+
+    /// Lets its peak memory begin anew.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel cannot do that.
+    pub fn reset_peak(&self) -> Result<()> {
+        crate::usage::reset_peak(self.pid)
+    }
+
+    /// The sum of all series of one of its metrics; 0 if there are none yet.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        Ok(exposition::sum(&call::get_text(&self.admin, "/metrics").await?, name, ""))
+    }
+
+    /// Stops its clock, so that it cannot follow what happens.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended.
+    pub fn freeze(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it run on.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended.
+    pub fn thaw(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Ends it as a cluster would, so that the next one finds the lease free.
+    ///
+    /// # Errors
+    ///
+    /// If it does not end within two minutes.
+    pub async fn end(mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        tokio::time::timeout(PATIENCE, self.child.wait()).await??;
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).context("no such pid")?;
+        Ok(kill_process(pid, signal)?)
+    }
+}

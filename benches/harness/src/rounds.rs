@@ -1,0 +1,219 @@
+//! One round: every subject once, one after the other, on the same 50,000 pods.
+
+use crate::{
+    child::{self, Asked},
+    cluster::Cluster,
+    corpus::{APP_LABEL, APPS, Corpus, app},
+    drain::Drained,
+    lag::Lag,
+    load,
+    operator::{self, Operator},
+    programs::Programs,
+    samples::Samples,
+    subject::{Listed, Synced},
+    write::Written,
+};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tokio::{process::Command, time::sleep};
+
+/// Updates a second in the lag figure.
+const RATE: u32 = 500;
+/// For how long.
+const LAG_SECONDS: u32 = 10;
+/// Until allocators and status writes have come to rest.
+const SETTLE: Duration = Duration::from_secs(5);
+/// Until the API server, back from a restart, has been found and listed again.
+const RELIST_PATIENCE: Duration = Duration::from_secs(90);
+
+/// A loaded cluster, and what it is measured with.
+#[derive(Debug)]
+pub struct Rounds<'a> {
+    /// Where the pods are.
+    pub cluster: &'a Cluster,
+    /// Which pods.
+    pub corpus: Corpus,
+    /// With what.
+    pub programs: &'a Programs,
+}
+
+impl Rounds<'_> {
+    /// Measures every subject once.
+    ///
+    /// # Errors
+    ///
+    /// If a subject fails or holds another number of objects than was loaded.
+    ///
+    /// # Cost
+    ///
+    /// About two minutes with 50,000 pods on two cores.
+    pub async fn round(&self, samples: &mut Samples) -> Result<()> {
+        // Each way beside its floor.
+        for strategy in ["whole", "streaming", "paged"] {
+            self.drain(strategy, samples).await?;
+            self.warm(strategy, samples).await?.end().await?;
+        }
+        self.peer(self.go("controller-runtime"), "controller-runtime", samples)
+            .await?
+            .end()
+            .await?;
+        self.peer(self.kube_rs(), "kube-rs", samples).await?.end().await?;
+        // These stay for the lag: all three see the same events at the same time.
+        let mut followers = vec![
+            ("warm", self.warm("auto", samples).await?),
+            ("typed", self.peer(self.go("typed"), "typed", samples).await?),
+            ("dynamic", self.peer(self.go("dynamic"), "dynamic", samples).await?),
+        ];
+        self.lag(&mut followers, samples).await?;
+        for (_, follower) in followers {
+            follower.end().await?;
+        }
+        self.operator(samples).await
+    }
+
+    /// Receives everything once without measuring: the first list after loading finds the server
+    /// still tidying up.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub async fn rehearse(&self) -> Result<()> {
+        self.drain("whole", &mut Samples::default()).await
+    }
+
+    async fn drain(&self, strategy: &str, samples: &mut Samples) -> Result<()> {
+        let drained: Drained = child::once("drain", &mut self.bench(&["drain", strategy])).await?;
+        samples.push(&format!("drain.{strategy}.seconds"), drained.seconds);
+        samples.push(&format!("drain.{strategy}.cpu_seconds"), drained.cpu_seconds);
+        #[expect(clippy::cast_precision_loss, reason = "some 300 MB")]
+        let megabytes = drained.bytes as f64 / 1e6;
+        samples.push(&format!("drain.{strategy}.megabytes"), megabytes);
+        Ok(())
+    }
+
+    async fn warm(&self, strategy: &str, samples: &mut Samples) -> Result<Asked> {
+        let name = format!("warm.{strategy}");
+        let mut subject = self.peer(self.bench(&["warm", strategy]), &name, samples).await?;
+        if strategy == "auto" {
+            self.list(&mut subject, "warm", samples).await?;
+        }
+        Ok(subject)
+    }
+
+    async fn peer(&self, mut command: Command, name: &str, samples: &mut Samples) -> Result<Asked> {
+        let (mut asked, synced): (Asked, Synced) = Asked::start(name, &mut command).await?;
+        let expected = u64::from(self.corpus.count);
+        ensure!(synced.objects == expected, "{name} holds {} objects", synced.objects);
+        samples.push(&format!("{name}.seconds"), synced.seconds);
+        samples.push(&format!("{name}.cpu_seconds"), synced.cpu_seconds);
+        samples.push(&format!("{name}.rss_mib"), synced.memory.rss_kb / 1024.0);
+        samples.push(&format!("{name}.peak_mib"), synced.memory.peak_kb / 1024.0);
+        if !name.starts_with("warm.") {
+            self.list(&mut asked, name, samples).await?;
+        }
+        Ok(asked)
+    }
+
+    async fn list(&self, subject: &mut Asked, name: &str, samples: &mut Samples) -> Result<()> {
+        let apps: Vec<_> = (0..APPS).step_by(2).map(app).collect();
+        let listed: Listed = subject.ask(&format!("list {APP_LABEL} {}", apps.join(","))).await?;
+        let expected = u64::from(self.corpus.count / APPS);
+        ensure!(listed.objects == expected, "{name} listed {} objects", listed.objects);
+        samples.push(&format!("{name}.list.p50_seconds"), listed.p50_seconds);
+        samples.push(&format!("{name}.list.p99_seconds"), listed.p99_seconds);
+        Ok(())
+    }
+
+    async fn lag(&self, followers: &mut [(&str, Asked)], samples: &mut Samples) -> Result<()> {
+        for (_, follower) in &mut *followers {
+            let _ready: serde_json::Value = follower.ask("lag-start").await?;
+        }
+        let (rate, seconds) = (RATE.to_string(), LAG_SECONDS.to_string());
+        let mut writer = self.bench(&["write", "--rate", &rate, "--seconds", &seconds]);
+        writer.args(corpus_arguments(self.corpus));
+        let written: Written = child::once("write", &mut writer).await?;
+        #[expect(clippy::cast_precision_loss, reason = "some 5,000")]
+        samples.push("lag.updates_per_second", written.updates as f64 / written.seconds);
+        sleep(Duration::from_secs(1)).await;
+        for (name, follower) in followers {
+            let lag: Lag = follower.ask("lag-stop").await?;
+            ensure!(lag.events >= written.updates, "{name} saw only {} events", lag.events);
+            samples.push(&format!("{name}.lag.p50_seconds"), lag.p50_seconds);
+            samples.push(&format!("{name}.lag.p99_seconds"), lag.p99_seconds);
+        }
+        Ok(())
+    }
+
+    /// The operator: first sync, rest, relist.
+    ///
+    /// # Errors
+    ///
+    /// If it does not get ready, or does not list again.
+    pub async fn operator(&self, samples: &mut Samples) -> Result<()> {
+        let client = self.cluster.client();
+        let target = json!({
+            "name": "pods",
+            "resource": {"group": "", "resource": "pods"},
+            "scope": {"type": "AllNamespaces"},
+        });
+        operator::declare(client, "pods", &[target]).await?;
+        let mut operator = Operator::start(self.programs, self.cluster.kubeconfig(), "operator")?;
+        samples.push("operator.seconds", operator.ready().await?.as_secs_f64());
+        samples.push("operator.cpu_seconds", operator.usage()?.cpu_seconds);
+        sleep(SETTLE).await;
+        let rest = operator.usage()?;
+        samples.push("operator.rss_kib", rest.rss_kib);
+        samples.push("operator.first_peak_kib", rest.peak_kib);
+        let per_object = rest.rss_kib / f64::from(self.corpus.count);
+        samples.push("operator.kib_per_object", per_object);
+        samples.push("operator.relist_peak_kib", self.relist(&operator).await?);
+        operator.end().await?;
+        operator::withdraw(client, "pods").await
+    }
+
+    /// Has the API server answer 410, and returns the peak memory, in KiB, while everything is
+    /// listed again.
+    async fn relist(&self, operator: &Operator) -> Result<f64> {
+        operator.reset_peak()?;
+        operator.freeze()?;
+        // Written while it cannot see it: the version that it resumes from is too old afterwards.
+        for at in 0..20 {
+            load::namespace(self.cluster.client(), &format!("gap-{}-{at}", fastrand::u32(..)))
+                .await?;
+        }
+        let restarted = self.cluster.restart_apiserver();
+        operator.thaw()?;
+        restarted?;
+        let end = Instant::now() + RELIST_PATIENCE;
+        while operator.metric("kubewarm_relists_total").await? < 1.0 {
+            ensure!(Instant::now() < end, "no relist within {RELIST_PATIENCE:?}");
+            sleep(Duration::from_millis(100)).await;
+        }
+        sleep(SETTLE).await;
+        Ok(operator.usage().context("the operator did not survive the relist")?.peak_kib)
+    }
+
+    fn bench(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.programs.bench);
+        command.args(arguments).arg("--kubeconfig").arg(self.cluster.kubeconfig());
+        command
+    }
+
+    fn go(&self, kind: &str) -> Command {
+        let mut command = Command::new(&self.programs.go);
+        command.arg(kind).arg(self.cluster.kubeconfig());
+        command
+    }
+
+    fn kube_rs(&self) -> Command {
+        let mut command = Command::new(&self.programs.kube_rs);
+        command.arg(self.cluster.kubeconfig());
+        command
+    }
+}
+
+fn corpus_arguments(corpus: Corpus) -> [String; 4] {
+    let shape = format!("{:?}", corpus.shape).to_lowercase();
+    ["--pods".into(), corpus.count.to_string(), "--shape".into(), shape]
+}

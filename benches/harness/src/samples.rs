@@ -1,0 +1,69 @@
+//! What was measured, round by round.
+
+use crate::quantile::median;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Measurements by name, such as `drain.whole.seconds`; one value a round.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Samples(BTreeMap<String, Vec<f64>>);
+
+impl Samples {
+    /// Adds the measurement of a round.
+    pub fn push(&mut self, name: &str, value: f64) {
+        self.0.entry(name.to_owned()).or_default().push(value);
+    }
+
+    /// The median over the rounds.
+    #[must_use]
+    pub fn median(&self, name: &str) -> Option<f64> {
+        self.0.get(name).map(|values| median(values))
+    }
+
+    /// The median of the rounds' ratios: subject and peer of one round ran within a minute of each
+    /// other, so that what moves the whole machine cancels out.
+    #[must_use]
+    pub fn ratio(&self, name: &str, to: &str) -> Option<f64> {
+        let ratios: Vec<f64> =
+            self.0.get(name)?.iter().zip(self.0.get(to)?).map(|(a, b)| a / b).collect();
+        Some(median(&ratios))
+    }
+
+    /// As [`ratio`](Self::ratio), to the smallest of several in each round.
+    #[must_use]
+    pub fn ratio_to_least(&self, name: &str, of: &[&str]) -> Option<f64> {
+        let of: Option<Vec<&Vec<f64>>> = of.iter().map(|name| self.0.get(*name)).collect();
+        let of = of?;
+        let least = |round: usize| {
+            of.iter().filter_map(|values| values.get(round)).copied().min_by(f64::total_cmp)
+        };
+        let values = self.0.get(name)?.iter().enumerate();
+        let ratios: Vec<f64> =
+            values.filter_map(|(round, value)| Some(value / least(round)?)).collect();
+        Some(median(&ratios))
+    }
+
+    /// All names with their values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[f64])> {
+        self.0.iter().map(|(name, values)| (name.as_str(), values.as_slice()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let mut samples = Samples::default();
+        for (own, peer, other) in [(1.0, 2.0, 9.0), (2.0, 2.0, 1.0), (9.0, 3.0, 9.0)] {
+            samples.push("own", own);
+            samples.push("peer", peer);
+            samples.push("other", other);
+        }
+        assert_eq!(samples.ratio("own", "peer"), Some(1.0));
+        assert_eq!(samples.ratio_to_least("own", &["peer", "other"]), Some(2.0));
+        assert_eq!(samples.ratio("own", "absent"), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! kubewarm's engine and store as a subject: one cell of all pods, in this process.
+
+use crate::{
+    drain::Strategy,
+    lag::LagRecorder,
+    subject::{self, Subject},
+};
+use anyhow::{Context, Result};
+use kubewarm::{
+    cluster::Connection,
+    informer::{Bounds, Informers, Measured, Meter, Registry, Reports, Tables, Timing},
+    model::{
+        CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
+        LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
+        Operator, Outcome, ProfileRef, Projection, Resource, SensitiveData, Tuning,
+    },
+    store::{Catalog, Reader, Writer},
+};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Syncs all pods and answers commands.
+///
+/// # Errors
+///
+/// If the cluster cannot be reached, or a command cannot be answered.
+pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
+    let client = Connection::load(Some(kubeconfig), None)?.informer_client();
+    let spec = pods(strategy)?;
+    let tables = Arc::new(Observed::default());
+    let warm = Warm { tables: Arc::clone(&tables), key: spec.key.clone() };
+
+    let started = Instant::now();
+    let bounds = Bounds { lists: 8, namespace_share: 100 };
+    let mut registry =
+        Registry::new(client, tables, Arc::new(Unmetered), bounds, Timing::default());
+    let mut changes = registry.changes().subscribe();
+    let reports = registry.reports();
+    registry.start(&spec);
+    while !is_warm(&reports, &spec.key) {
+        changes.changed().await.context("the registry has ended")?;
+    }
+    subject::serve(&warm, started.elapsed()).await?;
+    registry.shut_down().await;
+    Ok(())
+}
+
+struct Warm {
+    tables: Arc<Observed>,
+    key: CellKey,
+}
+
+impl Warm {
+    fn reader(&self) -> Result<Reader> {
+        self.tables.catalog.reader(&self.key).context("the cell has no table")
+    }
+}
+
+impl Subject for Warm {
+    fn objects(&self) -> u64 {
+        self.reader().map_or(0, |reader| reader.usage().objects)
+    }
+
+    fn list(&self, key: &str, value: &str) -> Result<u64> {
+        let carries = LabelRequirement::new(key, Operator::In, [value])?;
+        let found = self.reader()?.by_labels(&LabelSelector::new([carries]));
+        Ok(found.len() as u64)
+    }
+
+    fn lag(&self) -> &LagRecorder {
+        &self.tables.lag
+    }
+}
+
+/// The catalog, and who looks at every event once its table has it.
+#[derive(Default)]
+struct Observed {
+    catalog: Catalog,
+    lag: Arc<LagRecorder>,
+}
+
+impl Tables for Observed {
+    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
+        let writer = self.catalog.open(key, indexes);
+        Box::new(Timed { writer, lag: Arc::clone(&self.lag) })
+    }
+
+    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
+        self.catalog.set_indexes(key, indexes);
+    }
+
+    fn close(&self, key: &CellKey) {
+        self.catalog.close(key);
+    }
+}
+
+struct Timed {
+    writer: Writer,
+    lag: Arc<LagRecorder>,
+}
+
+impl DeltaSink for Timed {
+    fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+        let body = if let Delta::Upsert(item) = &delta { Some(item.body) } else { None };
+        let outcome = self.writer.apply(delta);
+        if let (Outcome::Modified, Some(body)) = (outcome, body) {
+            self.lag.seen_json(body);
+        }
+        outcome
+    }
+
+    fn holds(&self, namespace: &str, name: &str) -> bool {
+        self.writer.holds(namespace, name)
+    }
+
+    fn objects(&self) -> u64 {
+        self.writer.objects()
+    }
+}
+
+/// What the engine counts is not looked at here.
+struct Unmetered;
+
+impl Meter for Unmetered {
+    fn record(&self, _: &Resource, _: Measured) {}
+}
+
+fn is_warm(reports: &Reports, key: &CellKey) -> bool {
+    reports.get(key).is_some_and(|report| report.warmed.is_some())
+}
+
+fn pods(strategy: Strategy) -> Result<CellSpec> {
+    let key = CellKey {
+        resource: Resource::new(GroupResource::new("", "pods")?, "v1")?,
+        extent: Extent::AllNamespaces,
+        labels: LabelSelector::default(),
+        fields: FieldSelector::default(),
+        projection: Projection::Full(ManagedFields::Drop),
+        sensitive_data: SensitiveData::Deny,
+    };
+    let profile = ProfileRef { namespace: "bench".into(), name: "pods".into() };
+    let strategy = match strategy {
+        Strategy::Whole => ListStrategy::Whole,
+        Strategy::Streaming => ListStrategy::Streaming,
+        Strategy::Paged => ListStrategy::Paged,
+        Strategy::Auto => ListStrategy::Auto,
+    };
+    let tuning = Tuning {
+        member_of: MemberOf { profile, max_concurrent_lists: 1, priority: 0 },
+        strategy,
+        page_size: 500,
+        streaming_deadline: Duration::from_mins(1),
+        max_staleness: Duration::from_mins(2),
+        namespace_check: NamespaceCheck::Known,
+    };
+    Ok(CellSpec { key, tuning, indexes: BTreeSet::new() })
+}

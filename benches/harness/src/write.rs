@@ -1,0 +1,69 @@
+//! Updates pods at a steady rate; each update says when it was sent.
+
+use crate::{
+    call::{self, Content},
+    corpus::Corpus,
+    lag::WRITTEN_AT,
+};
+use anyhow::{Result, ensure};
+use http::Method;
+use jiff::Timestamp;
+use kube::Client;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::Semaphore, task::JoinSet, time};
+
+/// Updates under way at once. When the server cannot keep up, the rate falls instead of the lag
+/// growing without end; [`Written`] tells.
+const IN_FLIGHT: usize = 32;
+
+/// What the writer did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Written {
+    /// Updates that the server confirmed.
+    pub updates: u64,
+    /// How long that took.
+    pub seconds: f64,
+}
+
+/// Updates pods of `corpus`, `rate` a second, for `seconds`.
+///
+/// # Errors
+///
+/// If more than one update in a hundred fails.
+pub async fn updates(client: &Client, corpus: Corpus, rate: u32, seconds: u32) -> Result<Written> {
+    let slots = Arc::new(Semaphore::new(IN_FLIGHT));
+    let mut tick = time::interval(Duration::from_secs(1) / rate.max(1));
+    let mut under_way = JoinSet::new();
+    let mut confirmed = 0;
+    let mut rng = fastrand::Rng::with_seed(u64::from(rate));
+    let started = time::Instant::now();
+    for _ in 0..rate * seconds {
+        tick.tick().await;
+        let slot = Arc::clone(&slots).acquire_owned().await?;
+        let (client, index) = (client.clone(), rng.u32(..corpus.count));
+        under_way.spawn(async move {
+            let updated = update(&client, corpus, index).await;
+            drop(slot);
+            updated
+        });
+        while let Some(done) = under_way.try_join_next() {
+            confirmed += u64::from(done?.is_ok());
+        }
+    }
+    while let Some(done) = under_way.join_next().await {
+        confirmed += u64::from(done?.is_ok());
+    }
+    let sent = u64::from(rate) * u64::from(seconds);
+    ensure!(confirmed * 100 >= sent * 99, "only {confirmed} of {sent} updates succeeded");
+    Ok(Written { updates: confirmed, seconds: started.elapsed().as_secs_f64() })
+}
+
+async fn update(client: &Client, corpus: Corpus, index: u32) -> Result<()> {
+    let (namespace, name) = corpus.name(index);
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}?fieldManager=bench-writer");
+    let now = Timestamp::now().as_nanosecond().to_string();
+    let body = json!({"metadata": {"annotations": {WRITTEN_AT: now}}});
+    call::write(client, Method::PATCH, &path, Content::MergePatch, serde_json::to_vec(&body)?).await
+}

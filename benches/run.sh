@@ -1,0 +1,19 @@
+#!/bin/sh
+# Builds everything that is measured, and measures it: `benches/run.sh` writes docs/performance.md.
+#
+#   benches/run.sh build             builds only
+#   benches/run.sh [--pods N] [--rounds N] [--out FILE]
+set -eu
+cd "$(dirname "$0")/.."
+
+for tool in cargo go; do
+    command -v "$tool" >/dev/null || { echo "benches/run.sh: $tool is not installed" >&2; exit 1; }
+done
+mkdir -p target/bench
+cargo build --release -p kubewarm -p kubewarm-bench
+(cd benches/peers/go && CGO_ENABLED=0 go build -trimpath -o ../../../target/bench/peer .)
+[ "${1:-}" != build ] || exit 0
+
+# The idle figure opens 2,000 watches, which are sockets here and at the API server.
+ulimit -n "$(ulimit -H -n)"
+exec target/release/kubewarm-bench all "$@"
