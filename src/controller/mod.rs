@@ -2,8 +2,11 @@
 
 mod desired;
 mod intake;
+mod reconcile;
 mod resolve;
 mod run;
+#[cfg(test)]
+mod tests;
 
 pub use self::{
     intake::own_cell,

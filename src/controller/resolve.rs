@@ -1,7 +1,7 @@
 //! From a target of a spec to its cells on this cluster. Pure.
 
 use crate::{
-    cluster::Served,
+    informer::CellReport,
     model::{
         CellKey, CellSpec, Extent, FieldSelector, GroupResource, IndexBy, LabelSelector,
         ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal, RefusalReason, Requirement,
@@ -10,14 +10,18 @@ use crate::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// What resolving asks of the cluster.
-pub(super) struct Surroundings<'a> {
-    /// What is served; `None` before discovery has answered.
-    pub(super) served: Option<&'a Served>,
-    /// Whose profiles may name other namespaces than their own.
-    pub(super) operator_namespace: &'a str,
-    /// Names that a cell of namespaces holds; `None` before it is synced.
-    pub(super) namespaces: &'a dyn Fn(&CellKey) -> Option<Vec<Arc<str>>>,
+/// What reconciling asks of the cluster. A port: tests answer from tables of their own.
+pub(super) trait Cluster {
+    /// The kind of a target; `None` before discovery has answered.
+    fn resolve(
+        &self,
+        of: &GroupResource,
+        version: Option<&str>,
+    ) -> Option<Result<ResolvedTarget, Refusal>>;
+    /// What a cell says; `None` if it does not exist.
+    fn report(&self, key: &CellKey) -> Option<CellReport>;
+    /// The names that a cell of namespaces holds; `None` before it is synced.
+    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>>;
 }
 
 /// A target, resolved as far as the cluster has answered.
@@ -32,15 +36,13 @@ pub(super) struct Resolved {
     pub(super) namespaces: Option<CellSpec>,
 }
 
-/// Resolves every target of `profile`, in the order of the spec.
-pub(super) fn resolve(profile: &ValidatedProfile, around: &Surroundings<'_>) -> Vec<Resolved> {
-    profile.targets.iter().map(|target| resolve_target(profile, target, around)).collect()
-}
-
-fn resolve_target(
+/// Resolves one target of `profile`. Profiles in `operator_namespace` may name other namespaces than
+/// their own.
+pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &Target,
-    around: &Surroundings<'_>,
+    operator_namespace: &str,
+    cluster: &dyn Cluster,
 ) -> Resolved {
     let mut resolved = Resolved {
         name: Arc::clone(&target.name),
@@ -50,14 +52,14 @@ fn resolve_target(
         cells: Vec::new(),
         namespaces: None,
     };
-    if let Err(refusal) = may_look_there(profile, target, around.operator_namespace) {
+    if let Err(refusal) = may_look_there(profile, target, operator_namespace) {
         resolved.outcome = Some(Err(refusal));
         return resolved;
     }
-    let Some(served) = around.served else { return resolved };
-    let kind = match served.resolve(&target.of, target.version.as_deref()) {
-        Ok(kind) => kind,
-        Err(refusal) => {
+    let kind = match cluster.resolve(&target.of, target.version.as_deref()) {
+        None => return resolved,
+        Some(Ok(kind)) => kind,
+        Some(Err(refusal)) => {
             let message = format!("targets[{}].{}", target.name, refusal.message);
             resolved.outcome = Some(Err(Refusal { message, ..refusal }));
             return resolved;
@@ -70,7 +72,7 @@ fn resolve_target(
     if let TargetScope::NamespaceSelector(labels) = &target.scope {
         resolved.namespaces = namespaces_cell(profile, labels);
     }
-    let extents = extents(profile, target, resolved.namespaces.as_ref(), around);
+    let extents = extents(profile, target, resolved.namespaces.as_ref(), cluster);
     resolved.cells =
         extents.into_iter().map(|extent| cell(profile, target, &kind.resource, extent)).collect();
     resolved.outcome = Some(Ok(kind));
@@ -121,7 +123,7 @@ fn extents(
     profile: &ValidatedProfile,
     target: &Target,
     selector: Option<&CellSpec>,
-    around: &Surroundings<'_>,
+    cluster: &dyn Cluster,
 ) -> Vec<Extent> {
     match &target.scope {
         TargetScope::OwnNamespace => {
@@ -129,7 +131,7 @@ fn extents(
         }
         TargetScope::Namespaces(names) => names.iter().cloned().map(Extent::Namespace).collect(),
         TargetScope::NamespaceSelector(_) => {
-            let names = selector.and_then(|cell| (around.namespaces)(&cell.key));
+            let names = selector.and_then(|cell| cluster.names(&cell.key));
             names.unwrap_or_default().into_iter().map(Extent::Namespace).collect()
         }
         TargetScope::AllNamespaces => vec![Extent::AllNamespaces],

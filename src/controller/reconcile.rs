@@ -1,0 +1,278 @@
+//! What all profiles together come to: their targets, and the cells that should exist. Pure but for
+//! its memory of the last valid spec of each.
+
+use super::{
+    desired::want,
+    intake::Found,
+    resolve::{Cluster, Resolved, resolve},
+};
+use crate::{
+    api::AccessStatus,
+    informer::Desired,
+    manifests::Access,
+    model::{
+        CellKey, CellSpec, Declared, DeclaredTarget, Mode, ProfileRef, Reason, Refusal,
+        RefusalReason, Serving, Subject, ValidatedProfile,
+    },
+    status::Observed,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Remembers profiles between two runs. Bounded by the profiles that exist.
+#[derive(Debug)]
+pub(super) struct Reconciler {
+    operator_namespace: Arc<str>,
+    known: BTreeMap<ProfileRef, Known>,
+}
+
+/// What a run comes to.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The cells of all profiles.
+    pub(super) desired: Desired,
+    /// The profiles, for those who report on them.
+    pub(super) observed: Vec<Observed>,
+    /// Whether some kind is not served, so that discovery should hurry.
+    pub(super) is_kind_missing: bool,
+    /// Whether the server denies a kind that discovery still lists.
+    pub(super) is_discovery_behind: bool,
+}
+
+/// What is remembered of a profile between two runs.
+#[derive(Debug)]
+struct Known {
+    uid: Arc<str>,
+    /// The newest valid generation, which is the one that runs.
+    valid: Arc<ValidatedProfile>,
+    accepted_at: Duration,
+    serving: BTreeMap<Arc<str>, (Serving, Vec<CellSpec>)>,
+    /// The roles, as long as the declared cells and the subject stay the same.
+    access: Option<(Vec<DeclaredTarget>, Subject, Option<Arc<AccessStatus>>)>,
+}
+
+impl Reconciler {
+    /// Remembers nothing yet. Profiles in `operator_namespace` may name other namespaces than their
+    /// own.
+    pub(super) fn new(operator_namespace: Arc<str>) -> Self {
+        Self { operator_namespace, known: BTreeMap::new() }
+    }
+
+    /// Computes what `profiles` come to.
+    ///
+    /// Takes all of them, not what changed: a deleted one is simply absent, so no finalizer is
+    /// needed for state that lives in memory. `now` is the time since the process started. Running
+    /// it twice with the same input gives the same answer.
+    pub(super) fn reconcile(
+        &mut self,
+        profiles: &[Found],
+        cluster: &dyn Cluster,
+        subject: Option<&Subject>,
+        now: Duration,
+    ) -> Outcome {
+        let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
+        self.known.retain(|profile, _| exist.contains(profile));
+        let mut outcome = Outcome::default();
+        for found in profiles {
+            let declared = self.declare(found, cluster, now, &mut outcome.desired);
+            outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
+            let cells = declared.targets.iter().flat_map(|target| target.cells.iter());
+            outcome.is_discovery_behind |= cells.into_iter().any(|key| is_denied(key, cluster));
+            let access = self.access(&declared, subject);
+            let in_cluster = found.status.clone();
+            outcome.observed.push(Observed { declared: Arc::new(declared), access, in_cluster });
+        }
+        outcome
+    }
+
+    fn declare(
+        &mut self,
+        found: &Found,
+        cluster: &dyn Cluster,
+        now: Duration,
+        desired: &mut Desired,
+    ) -> Declared {
+        let known = self.known.remove(&found.profile).filter(|known| known.uid == found.uid);
+        let (valid, refused) = match (&found.parsed, &known) {
+            (Ok(valid), _) => (Some(Arc::clone(valid)), None),
+            (Err(refusal), Some(known)) => (Some(Arc::clone(&known.valid)), Some(refusal.clone())),
+            (Err(refusal), None) => (None, Some(refusal.clone())),
+        };
+        let Some(valid) = valid else {
+            return unrunnable(found, refused, now);
+        };
+        let same = known.as_ref().is_some_and(|known| known.valid.generation == valid.generation);
+        let (accepted_at, mut serving, access) = known.map_or_else(
+            || (now, BTreeMap::new(), None),
+            |known| (if same { known.accepted_at } else { now }, known.serving, known.access),
+        );
+
+        serving.retain(|name, _| valid.targets.iter().any(|target| target.name == *name));
+        let targets = valid.targets.iter().map(|target| {
+            let resolved = resolve(&valid, target, &self.operator_namespace, cluster);
+            settle(resolved, &valid, cluster, &mut serving, desired)
+        });
+        let targets = targets.collect();
+        let declared = Declared {
+            profile: found.profile.clone(),
+            uid: Arc::clone(&found.uid),
+            generation: found.generation,
+            refused,
+            mode: valid.mode,
+            targets,
+            objective: valid.warmup.objective,
+            max_staleness: valid.max_staleness,
+            accepted_at,
+        };
+        let uid = Arc::clone(&found.uid);
+        let known = Known { uid, valid, accepted_at, serving, access };
+        self.known.insert(found.profile.clone(), known);
+        declared
+    }
+
+    /// `status.access`, computed anew only when cells or subject change.
+    fn access(
+        &mut self,
+        declared: &Declared,
+        subject: Option<&Subject>,
+    ) -> Option<Arc<AccessStatus>> {
+        let subject = subject?;
+        let known = self.known.get_mut(&declared.profile)?;
+        if let Some((targets, of, access)) = &known.access
+            && of == subject
+            && same_cells(targets, &declared.targets)
+        {
+            return access.clone();
+        }
+        let access = match Access::of_cells(declared, subject.clone()) {
+            Ok(access) => Some(Arc::new(access.status().0)),
+            Err(error) => {
+                tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");
+                None
+            }
+        };
+        known.access = Some((declared.targets.clone(), subject.clone(), access.clone()));
+        access
+    }
+}
+
+/// Wants the target's cells, and those that still answer for it until these are synced.
+fn settle(
+    target: Resolved,
+    valid: &ValidatedProfile,
+    cluster: &dyn Cluster,
+    serving: &mut BTreeMap<Arc<str>, (Serving, Vec<CellSpec>)>,
+    desired: &mut Desired,
+) -> DeclaredTarget {
+    let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
+    let is_synced = |key: &CellKey| cluster.report(key).is_some_and(|r| r.synced_at.is_some());
+    let cells_known = namespaces.as_ref().is_none_or(|cell| is_synced(&cell.key));
+    let accepted = matches!(outcome, Some(Ok(_)));
+    if accepted && cells_known && cells.iter().all(|cell| is_synced(&cell.key)) {
+        let keys = cells.iter().map(|cell| cell.key.clone()).collect();
+        let now = Serving { generation: valid.generation, cells: keys };
+        serving.insert(Arc::clone(&name), (now, cells.clone()));
+    } else if matches!(outcome, Some(Err(_))) {
+        // A kind that went takes its tables with it.
+        serving.remove(&name);
+    }
+    let old = serving.get(&name);
+    for spec in old.into_iter().flat_map(|(_, specs)| specs) {
+        if !cells.iter().any(|cell| cell.key == spec.key) {
+            want(desired, spec.clone(), valid.mode);
+        }
+    }
+    for spec in cells.iter().chain(&namespaces) {
+        want(desired, spec.clone(), valid.mode);
+    }
+    let outcome = outcome.map(|outcome| {
+        outcome.and_then(|kind| {
+            cells.iter().find_map(|cell| refusal(&name, cell, cluster)).map_or(Ok(kind), Err)
+        })
+    });
+    DeclaredTarget {
+        requirement,
+        declared_as,
+        resolved: outcome,
+        cells: cells.into_iter().map(|cell| cell.key).collect(),
+        namespaces: namespaces.map(|cell| cell.key),
+        serving: old.map(|(serving, _)| serving.clone()),
+        name,
+    }
+}
+
+/// What only the server can say, and only when it is asked: the cell runs on, so that it is
+/// noticed when the answer changes.
+fn refusal(target: &str, cell: &CellSpec, cluster: &dyn Cluster) -> Option<Refusal> {
+    let fault = cluster.report(&cell.key)?.fault?;
+    match fault.reason {
+        Reason::Unsupported if !cell.key.fields.is_empty() => Some(Refusal::new(
+            RefusalReason::UnsupportedField,
+            format!(
+                "targets[{target}].fieldSelectors: the API server does not select {} by {}: {}; \
+                     remove the selector, or use a label",
+                cell.key.resource, cell.key.fields, fault.message
+            ),
+        )),
+        Reason::NotListable => Some(Refusal::new(
+            RefusalReason::NotListable,
+            format!(
+                "targets[{target}].resource: {} cannot be listed and watched: {}",
+                cell.key.resource, fault.message
+            ),
+        )),
+        Reason::NotServed
+        | Reason::Forbidden
+        | Reason::Unauthorized
+        | Reason::NamespaceNotFound
+        | Reason::Gone
+        | Reason::Unsupported
+        | Reason::VersionAhead
+        | Reason::Throttled
+        | Reason::ServerError
+        | Reason::Unreachable
+        | Reason::TimedOut
+        | Reason::Malformed
+        | Reason::TooLarge
+        | Reason::Lagging
+        | Reason::ClosedAtOnce
+        | Reason::Internal => None,
+    }
+}
+
+/// Whether the permissions follow from the same cells.
+fn same_cells(a: &[DeclaredTarget], b: &[DeclaredTarget]) -> bool {
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.name == b.name && a.cells == b.cells && a.namespaces == b.namespaces)
+}
+
+/// A profile that was never valid: it declares nothing and says why.
+fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declared {
+    Declared {
+        profile: found.profile.clone(),
+        uid: Arc::clone(&found.uid),
+        generation: found.generation,
+        refused,
+        mode: Mode::Active,
+        targets: Vec::new(),
+        objective: None,
+        max_staleness: Duration::from_mins(2),
+        accepted_at: now,
+    }
+}
+
+fn is_missing(target: &DeclaredTarget) -> bool {
+    let refusal = target.resolved.as_ref().and_then(|resolved| resolved.as_ref().err());
+    refusal.is_some_and(|refusal| refusal.reason == RefusalReason::UnknownResource)
+}
+
+/// Whether the server answers 404 for a cell's kind.
+fn is_denied(key: &CellKey, cluster: &dyn Cluster) -> bool {
+    let fault = cluster.report(key).and_then(|report| report.fault);
+    fault.is_some_and(|fault| fault.reason == Reason::NotServed)
+}

@@ -1,0 +1,375 @@
+//! Profiles in, cells and declarations out, against a cluster of tables.
+
+use super::{
+    intake::Found,
+    reconcile::{Outcome, Reconciler},
+    resolve::Cluster,
+};
+use crate::{
+    api::CacheProfile,
+    informer::{CellFault, CellReport, Phase, Verb},
+    model::{
+        CellKey, Declared, GroupResource, Mode, NamespaceCheck, ProfileRef, Reason, Refusal,
+        RefusalReason, ResolvedTarget, Resource, ValidatedProfile,
+    },
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Serves configmaps and pods in v1, nodes, and whatever a test adds; cells are synced if listed.
+struct Tables {
+    kinds: BTreeMap<&'static str, (&'static str, bool)>,
+    synced: BTreeSet<CellKey>,
+    faults: BTreeMap<CellKey, Reason>,
+    names: Vec<&'static str>,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        let kinds =
+            [("configmaps", ("v1", true)), ("pods", ("v1", true)), ("nodes", ("v1", false))];
+        Self {
+            kinds: kinds.into(),
+            synced: BTreeSet::new(),
+            faults: BTreeMap::new(),
+            names: Vec::new(),
+        }
+    }
+}
+
+impl Cluster for Tables {
+    fn resolve(
+        &self,
+        of: &GroupResource,
+        version: Option<&str>,
+    ) -> Option<Result<ResolvedTarget, Refusal>> {
+        let Some(&(preferred, namespaced)) = self.kinds.get(of.resource()) else {
+            return Some(Err(Refusal::new(RefusalReason::UnknownResource, "resource: unknown")));
+        };
+        let resource = Resource::new(of.clone(), version.unwrap_or(preferred)).unwrap();
+        Some(Ok(ResolvedTarget { resource, kind: "Kind".into(), namespaced, verbs: [].into() }))
+    }
+
+    fn report(&self, key: &CellKey) -> Option<CellReport> {
+        let now = Timestamp::UNIX_EPOCH;
+        let fault = self.faults.get(key).map(|&reason| CellFault {
+            reason,
+            verb: Verb::List,
+            message: "field label not supported".into(),
+            at: now,
+            since: now,
+            attempts: 1,
+            next_retry: None,
+        });
+        Some(CellReport {
+            phase: Phase::Watching,
+            since: now,
+            warmed: None,
+            synced_at: self.synced.contains(key).then_some(now),
+            fault,
+            version: None,
+            current_at: None,
+            current_time: None,
+            event_time: None,
+            bookmark_time: None,
+            listed: 0,
+            expected: None,
+            last_relist: None,
+            undecodable: [].into(),
+            list_latency: None,
+            event_latency: None,
+            observers: 1,
+        })
+    }
+
+    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
+        self.synced.contains(key).then(|| self.names.iter().map(|&name| name.into()).collect())
+    }
+}
+
+fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
+    let resource: CacheProfile = serde_json::from_value(json!({
+        "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile", "spec": spec,
+        "metadata": {
+            "namespace": namespace, "name": name, "generation": generation, "uid": "u",
+        },
+    }))
+    .unwrap();
+    let parsed = ValidatedProfile::parse(&resource).map(Arc::new);
+    Found {
+        profile: ProfileRef { namespace: namespace.into(), name: name.into() },
+        uid: "u".into(),
+        generation,
+        parsed: parsed.map_err(|e| Refusal::new(RefusalReason::InvalidSpec, e.to_string())),
+        status: None,
+    }
+}
+
+fn target(resource: &str) -> Value {
+    json!({"name": resource, "resource": {"resource": resource}})
+}
+
+fn targets(resources: &[&str]) -> Value {
+    json!({"targets": resources.iter().map(|resource| target(resource)).collect::<Vec<_>>()})
+}
+
+fn reconciler() -> Reconciler {
+    Reconciler::new("kubewarm-system".into())
+}
+
+fn run(reconciler: &mut Reconciler, profiles: &[Found], cluster: &Tables) -> Outcome {
+    reconciler.reconcile(profiles, cluster, None, Duration::ZERO)
+}
+
+fn desired(outcome: &Outcome) -> Vec<String> {
+    outcome.desired.keys().map(ToString::to_string).collect()
+}
+
+fn first(outcome: &Outcome) -> &Declared {
+    &outcome.observed[0].declared
+}
+
+fn refused(outcome: &Outcome) -> &Refusal {
+    first(outcome).targets[0].resolved.as_ref().unwrap().as_ref().unwrap_err()
+}
+
+/// Marks every desired cell as synced.
+fn sync(cluster: &mut Tables, outcome: &Outcome) {
+    cluster.synced.extend(outcome.desired.keys().cloned());
+}
+
+#[test]
+fn equal_cells_of_two_profiles_are_one_with_the_strictest_wishes() {
+    let a = profile("a", "one", 1, targets(&["pods"]));
+    let mut spec = targets(&["pods"]);
+    spec["freshness"] = json!({"maxStalenessSeconds": 30});
+    spec["targets"][0]["priority"] = json!(900);
+    let b = profile("a", "two", 1, spec);
+    let outcome = run(&mut reconciler(), &[a, b], &Tables::default());
+    assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
+    let (cell, mode) = outcome.desired.values().next().unwrap();
+    assert_eq!(*mode, Mode::Active);
+    assert_eq!(cell.tuning.max_staleness, Duration::from_secs(30));
+    assert_eq!(&*cell.tuning.member_of.profile.name, "two", "the higher priority counts");
+}
+
+#[test]
+fn a_deleted_profile_takes_what_no_other_needs() {
+    let mut reconciler = reconciler();
+    let both = [
+        profile("a", "one", 1, targets(&["pods", "configmaps"])),
+        profile("a", "two", 1, targets(&["pods"])),
+    ];
+    assert_eq!(desired(&run(&mut reconciler, &both, &Tables::default())).len(), 2);
+    let left = run(&mut reconciler, &both[1..], &Tables::default());
+    assert_eq!(desired(&left), ["pods.v1 in namespace a"]);
+}
+
+#[test]
+fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let old = profile("a", "p", 1, targets(&["pods"]));
+    let outcome = run(&mut reconciler, &[old], &cluster);
+    assert_eq!(first(&outcome).targets[0].serving, None, "nothing is served before the first sync");
+    sync(&mut cluster, &outcome);
+
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
+    let edited = [profile("a", "p", 2, spec)];
+    let outcome = run(&mut reconciler, &edited, &cluster);
+    assert_eq!(desired(&outcome).len(), 2, "old and new side by side");
+    let serving = first(&outcome).targets[0].serving.clone();
+    // The old cell was synced, so it served generation 1 from the run that saw it synced.
+    assert_eq!(serving.map(|s| s.generation), None, "it was never seen synced before the edit");
+
+    // Again, with a look in between that sees the old cell synced.
+    let (mut reconciler, mut cluster) = (self::reconciler(), Tables::default());
+    let old = [profile("a", "p", 1, targets(&["pods"]))];
+    let outcome = run(&mut reconciler, &old, &cluster);
+    sync(&mut cluster, &outcome);
+    let outcome = run(&mut reconciler, &old, &cluster);
+    assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 1);
+    let outcome = run(&mut reconciler, &edited, &cluster);
+    assert_eq!(desired(&outcome).len(), 2);
+    let serving = first(&outcome).targets[0].serving.clone().unwrap();
+    assert_eq!((serving.generation, serving.cells.len()), (1, 1));
+    sync(&mut cluster, &outcome);
+    let outcome = run(&mut reconciler, &edited, &cluster);
+    assert_eq!(desired(&outcome), ["pods.v1 in namespace a, labels app in (web)"]);
+    assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 2);
+}
+
+#[test]
+fn an_invalid_edit_keeps_the_last_valid_generation_running() {
+    let mut reconciler = reconciler();
+    let good = profile("a", "p", 1, targets(&["pods"]));
+    let mut bad = targets(&["pods"]);
+    bad["targets"][0]["labelSelector"] = json!({"matchLabels": {"not a key": "x"}});
+    let bad = profile("a", "p", 2, bad);
+    run(&mut reconciler, &[good], &Tables::default());
+    let outcome = run(&mut reconciler, std::slice::from_ref(&bad), &Tables::default());
+    assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
+    assert_eq!(first(&outcome).refused.as_ref().unwrap().reason, RefusalReason::InvalidSpec);
+
+    let alone = run(&mut self::reconciler(), &[bad], &Tables::default());
+    assert!(desired(&alone).is_empty(), "there was no valid generation");
+    assert!(first(&alone).refused.is_some());
+}
+
+#[test]
+fn a_profile_looks_beyond_its_namespace_only_from_the_operators() {
+    let scopes = [
+        json!({"type": "Namespaces", "namespaces": ["a", "b"]}),
+        json!({"type": "AllNamespaces"}),
+        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}}),
+    ];
+    for scope in scopes {
+        let mut spec = targets(&["pods"]);
+        spec["targets"][0]["scope"] = scope.clone();
+        let outcome =
+            run(&mut reconciler(), &[profile("a", "p", 1, spec.clone())], &Tables::default());
+        assert_eq!(refused(&outcome).reason, RefusalReason::CrossNamespaceNotAllowed, "{scope}");
+        assert!(refused(&outcome).message.contains("kubewarm-system"), "{scope}");
+        assert!(desired(&outcome).is_empty());
+        let home =
+            run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
+        assert!(!desired(&home).is_empty(), "{scope}");
+    }
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
+    let own = run(&mut reconciler(), &[profile("a", "p", 1, spec)], &Tables::default());
+    assert_eq!(desired(&own), ["pods.v1 in namespace a"]);
+}
+
+#[test]
+fn only_namespaces_that_are_named_from_elsewhere_are_asked_for() {
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] =
+        json!({"type": "Namespaces", "namespaces": ["kubewarm-system", "b"]});
+    let outcome =
+        run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
+    let checks: Vec<_> =
+        outcome.desired.values().map(|(cell, _)| cell.tuning.namespace_check).collect();
+    assert_eq!(checks, [NamespaceCheck::Ask, NamespaceCheck::Known]);
+}
+
+#[test]
+fn a_scope_must_fit_its_kind() {
+    let outcome = run(
+        &mut reconciler(),
+        &[profile("kubewarm-system", "p", 1, targets(&["nodes"]))],
+        &Tables::default(),
+    );
+    assert_eq!(refused(&outcome).reason, RefusalReason::ScopeMismatch);
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] = json!({"type": "Cluster"});
+    let outcome =
+        run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
+    assert_eq!(refused(&outcome).reason, RefusalReason::ScopeMismatch);
+}
+
+#[test]
+fn a_selector_follows_the_namespaces_and_may_match_none() {
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] =
+        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
+    let found = [profile("kubewarm-system", "p", 1, spec)];
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(desired(&outcome), ["namespaces.v1 in the cluster, labels x in (y), metadata only"]);
+    assert_eq!(first(&outcome).targets[0].serving, None, "its cells are not known yet");
+
+    sync(&mut cluster, &outcome);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    let serving = first(&outcome).targets[0].serving.as_ref().unwrap();
+    assert!(serving.cells.is_empty(), "no namespace matches: warm with zero cells");
+
+    cluster.names = vec!["a", "b"];
+    assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 3);
+    cluster.names = vec!["b"];
+    assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 2);
+}
+
+#[test]
+fn a_cell_watches_while_one_active_profile_declares_it() {
+    let mut spec = targets(&["pods"]);
+    spec["mode"] = json!("Paused");
+    let paused = profile("a", "one", 1, spec);
+    let outcome = run(&mut reconciler(), std::slice::from_ref(&paused), &Tables::default());
+    assert_eq!(outcome.desired.values().next().unwrap().1, Mode::Paused);
+    let active = profile("a", "two", 1, targets(&["pods"]));
+    for order in [[paused.clone(), active.clone()], [active, paused]] {
+        let outcome = run(&mut reconciler(), &order, &Tables::default());
+        assert_eq!(outcome.desired.values().next().unwrap().1, Mode::Active);
+    }
+}
+
+#[test]
+fn a_kind_that_goes_takes_its_cells_with_it_and_comes_back_by_itself() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    cluster.kinds.insert("widgets", ("v1", true));
+    let found = [profile("a", "p", 1, targets(&["widgets", "pods"]))];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    sync(&mut cluster, &outcome);
+    run(&mut reconciler, &found, &cluster);
+
+    cluster.kinds.remove("widgets");
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
+    assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
+    assert_eq!(first(&outcome).targets[0].serving, None);
+    assert!(outcome.is_kind_missing);
+
+    cluster.kinds.insert("widgets", ("v1", true));
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(desired(&outcome).len(), 2);
+    assert!(!outcome.is_kind_missing);
+}
+
+#[test]
+fn another_preferred_version_is_warmed_beside_the_old() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let found = [profile("a", "p", 1, targets(&["pods"]))];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    sync(&mut cluster, &outcome);
+    run(&mut reconciler, &found, &cluster);
+    cluster.kinds.insert("pods", ("v2", true));
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
+}
+
+#[test]
+fn a_field_that_the_server_does_not_select_by_is_the_authors_to_change() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["fieldSelectors"] = json!([{"field": "spec.x", "value": "y"}]);
+    let found = [profile("a", "p", 1, spec)];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    for key in outcome.desired.keys() {
+        cluster.faults.insert(key.clone(), Reason::Unsupported);
+    }
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(refused(&outcome).reason, RefusalReason::UnsupportedField);
+    assert!(refused(&outcome).message.contains("spec.x=y"), "{}", refused(&outcome));
+    assert_eq!(desired(&outcome).len(), 1, "the cell runs on: the server may change its mind");
+}
+
+#[test]
+fn united_indexes_are_bounded_and_the_cell_lives() {
+    let spec = |from: usize| {
+        let indexes: Vec<_> = (from..from + 16)
+            .map(|n| json!({"name": format!("i{n}"), "fieldPath": format!(".spec.f{n}")}))
+            .collect();
+        let mut spec = targets(&["pods"]);
+        spec["targets"][0]["indexes"] = json!(indexes);
+        spec
+    };
+    let found: Vec<_> = (0..3).map(|n| profile("a", &format!("p{n}"), 1, spec(16 * n))).collect();
+    let outcome = run(&mut reconciler(), &found, &Tables::default());
+    assert_eq!(outcome.desired.values().next().unwrap().0.indexes.len(), 32);
+}
