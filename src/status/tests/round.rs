@@ -153,6 +153,9 @@ impl Profiles for OneProfile {
     fn cell(&self, key: &crate::model::CellKey) -> Option<CellView> {
         self.0.cells.get(key).cloned()
     }
+    fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>) {
+        assert_eq!(statuses.len(), 1, "one for each that was observed");
+    }
 }
 
 /// Counts; the first write is never answered.
