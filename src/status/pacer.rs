@@ -29,7 +29,7 @@ const GONE: Duration = Duration::from_mins(5);
 pub struct Write {
     /// Which profile.
     pub profile: ProfileRef,
-    /// Its `metadata.uid`; a profile of the same name with another one must not be written.
+    /// Its `metadata.uid`: one of the same name with another UID has a status of its own.
     pub uid: Arc<str>,
     /// What to write.
     pub status: Arc<CacheProfileStatus>,
@@ -40,7 +40,7 @@ pub struct Write {
 pub enum Outcome {
     /// The API server has it.
     Written,
-    /// 404.
+    /// 404, or the profile of that name is another one by now.
     Gone,
     /// Anything else; tried again with backoff.
     Failed,

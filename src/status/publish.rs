@@ -40,7 +40,8 @@ pub trait Profiles: Send + 'static {
 
 /// Where statuses and Events go.
 pub trait StatusSink: Send + Sync + 'static {
-    /// Writes the status of exactly the profile with that UID.
+    /// Writes the status. [`Outcome::Gone`] if it went to a profile with another UID: the API server
+    /// cannot be made to refuse that.
     fn publish(&self, write: &Write) -> impl Future<Output = Outcome> + Send;
 
     /// Tells people. A failure is the sink's own affair.

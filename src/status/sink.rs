@@ -7,7 +7,7 @@ use super::{
     sentence::bounded,
 };
 use crate::{
-    api::{CacheProfile, FIELD_MANAGER},
+    api::{CacheProfile, CacheProfileStatus, FIELD_MANAGER},
     model::ProfileRef,
 };
 use jiff::Timestamp;
@@ -22,6 +22,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::{
         Arc,
@@ -35,8 +36,10 @@ use tokio::time::Instant;
 const CONTROLLER: &str = "kubewarm.io/kubewarm";
 /// After a 403 on an Event: for so long its namespace gets none.
 const REFUSED: Duration = Duration::from_mins(10);
-/// Bounds of the Event's fields, in bytes.
+/// The longest `reportingInstance`, in bytes.
 const MAX_INSTANCE: usize = 128;
+/// The largest status, in bytes of JSON: etcd takes objects of 1.5 MiB, with spec and managed fields.
+const MAX_STATUS: usize = 1 << 20;
 
 /// Writes with the operator's own client.
 #[derive(Clone)]
@@ -64,7 +67,7 @@ impl ApiServer {
         Self { client, instance, refused: Arc::default(), warned: Arc::default() }
     }
 
-    async fn apply(&self, write: &Write) -> Result<(), kube::Error> {
+    async fn apply(&self, write: &Write) -> Result<Outcome, kube::Error> {
         let ProfileRef { namespace, name } = &write.profile;
         let collection = CacheProfile::url_path(&(), Some(namespace));
         let how = PatchParams::apply(FIELD_MANAGER).force();
@@ -72,8 +75,15 @@ impl ApiServer {
         let request = Request::new(collection)
             .patch_subresource("status", name, &how, &patch)
             .map_err(kube::Error::BuildRequest)?;
-        // What comes back is the whole profile, which the reflector will bring anyway.
-        self.client.request_text(request).await.map(drop)
+        let answer = self.client.request_text(request).await?;
+        // The API server holds no patch of a status to a UID (seen on 1.36), so this is how it is
+        // noticed. The one that was created anew is given its own status in the next round.
+        let applied: Applied = serde_json::from_str(&answer).unwrap_or_default();
+        Ok(if applied.metadata.uid.is_none_or(|uid| *uid == *write.uid) {
+            Outcome::Written
+        } else {
+            Outcome::Gone
+        })
     }
 
     async fn create(&self, notice: &Notice, at: Timestamp) -> Result<(), kube::Error> {
@@ -119,7 +129,10 @@ impl ApiServer {
 impl StatusSink for ApiServer {
     async fn publish(&self, write: &Write) -> Outcome {
         let profile = &write.profile;
-        let Err(error) = self.apply(write).await else { return Outcome::Written };
+        let error = match self.apply(write).await {
+            Ok(outcome) => return outcome,
+            Err(error) => error,
+        };
         if code(&error) == Some(404) {
             tracing::debug!(%profile, "status not written, the profile is gone");
             return Outcome::Gone;
@@ -148,7 +161,19 @@ impl StatusSink for ApiServer {
     }
 }
 
-/// The UID makes the API server refuse a profile that was deleted and created again.
+/// The part of the answer that is looked at: the rest the reflector will bring anyway.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Applied {
+    metadata: AppliedMeta,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct AppliedMeta {
+    uid: Option<String>,
+}
+
 fn body(write: &Write) -> serde_json::Value {
     serde_json::json!({
         "apiVersion": CacheProfile::api_version(&()),
@@ -156,10 +181,29 @@ fn body(write: &Write) -> serde_json::Value {
         "metadata": {
             "namespace": &*write.profile.namespace,
             "name": &*write.profile.name,
-            "uid": &*write.uid,
         },
-        "status": &*write.status,
+        "status": &*fitting(&write.status),
     })
+}
+
+/// `status`, or, if it is larger than an object may be, one without the parts that commands print.
+fn fitting(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
+    let size = |status: &CacheProfileStatus| {
+        serde_json::to_vec(status).map_or(usize::MAX, |json| json.len())
+    };
+    if size(status) <= MAX_STATUS {
+        return Cow::Borrowed(status);
+    }
+    let mut smaller = status.clone();
+    if let Some(access) = &mut smaller.access {
+        access.roles.clear();
+        access.manifests = None;
+        access.manifests_elevated = None;
+    }
+    if size(&smaller) > MAX_STATUS {
+        smaller.targets.iter_mut().for_each(|target| target.problems.clear());
+    }
+    Cow::Owned(smaller)
 }
 
 fn code(error: &kube::Error) -> Option<u16> {

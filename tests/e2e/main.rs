@@ -3,4 +3,5 @@
 mod command_line;
 mod manifests;
 mod schema;
+mod status_writes;
 mod world;

@@ -1,7 +1,7 @@
 //! What is sent to the API server, and what its answers mean.
 
 use crate::{
-    api::CacheProfileStatus,
+    api::{AccessStatus, CacheProfileStatus},
     model::ProfileRef,
     status::{ApiServer, Cause, Notice, Outcome, StatusSink as _, Write},
 };
@@ -41,7 +41,7 @@ impl Server {
                     body: serde_json::from_slice(&body).unwrap(),
                 });
                 let body = if code < 300 {
-                    json!({})
+                    json!({"metadata": {"uid": "u-1"}})
                 } else {
                     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
                         "metadata": {}, "message": "no", "reason": "No", "code": code})
@@ -68,7 +68,7 @@ fn notice(note: &str) -> Notice {
 }
 
 #[tokio::test]
-async fn a_status_is_applied_with_force_and_the_uid() {
+async fn a_status_is_applied_with_force() {
     let (server, sink) = Server::answering(200);
     assert_eq!(sink.publish(&write()).await, Outcome::Written);
     let asked = server.asked.lock()[0].clone();
@@ -81,7 +81,7 @@ async fn a_status_is_applied_with_force_and_the_uid() {
     let expected = json!({
         "apiVersion": "kubewarm.io/v1alpha1",
         "kind": "CacheProfile",
-        "metadata": {"namespace": "shop", "name": "checkout", "uid": "u-1"},
+        "metadata": {"namespace": "shop", "name": "checkout"},
         "status": {"objects": 5},
     });
     assert_eq!(asked.body, expected);
@@ -105,6 +105,26 @@ async fn only_a_404_is_final() {
 }
 
 #[tokio::test]
+async fn a_status_that_went_to_another_uid_is_over() {
+    let (_server, sink) = Server::answering(200);
+    assert_eq!(sink.publish(&Write { uid: "u-0".into(), ..write() }).await, Outcome::Gone);
+}
+
+#[tokio::test]
+async fn a_status_that_is_too_large_loses_what_a_command_prints() {
+    let (server, sink) = Server::answering(200);
+    let access = AccessStatus {
+        subject: Some("somebody".into()),
+        manifests: Some("m".repeat(2 << 20)),
+        ..AccessStatus::default()
+    };
+    let status = CacheProfileStatus { access: Some(access), ..CacheProfileStatus::default() };
+    sink.publish(&Write { status: Arc::new(status), ..write() }).await;
+    let expected = json!({"access": {"subject": "somebody"}});
+    assert_eq!(server.asked.lock()[0].body["status"], expected);
+}
+
+#[tokio::test]
 async fn an_event_regards_the_profile() {
     let (server, sink) = Server::answering(201);
     sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
@@ -115,7 +135,7 @@ async fn an_event_regards_the_profile() {
         json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"namespace": "shop", "generateName": "checkout."},
+            "metadata": {"namespace": "shop", "generateName": "checkout-"},
             "eventTime": "1970-01-01T00:00:00.000000Z",
             "action": "Warming",
             "reason": "NotReady",

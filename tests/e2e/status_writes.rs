@@ -1,0 +1,209 @@
+//! What a real API server makes of the statuses and Events that kubewarm writes.
+
+use crate::world::{Failure, Outcome, World};
+use jiff::Timestamp;
+use kubewarm::{
+    api::{
+        AccessStatus, CacheProfileStatus, CellCounts, LatencyStatus, NamespaceRules,
+        ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
+        ResolvedStatus, TargetStatus,
+    },
+    cluster::Connection,
+    model::{Declared, Mode, ProfileRef},
+    status::{
+        ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, StatusSink as _, Write,
+        compute,
+    },
+};
+use serde_json::json;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// A profile in a namespace of its own.
+struct Subject {
+    world: &'static World,
+    profile: ProfileRef,
+    uid: Arc<str>,
+}
+
+impl Subject {
+    fn new(prefix: &str) -> Result<Self, Failure> {
+        let world = World::shared()?;
+        let namespace = world.namespace(prefix)?;
+        let profile = ProfileRef { namespace: namespace.as_str().into(), name: "sample".into() };
+        let mut subject = Self { world, profile, uid: "".into() };
+        subject.create()?;
+        Ok(subject)
+    }
+
+    fn create(&mut self) -> Outcome {
+        let manifest = json!({
+            "apiVersion": "kubewarm.io/v1alpha1",
+            "kind": "CacheProfile",
+            "metadata": {"namespace": &*self.profile.namespace, "name": &*self.profile.name},
+            "spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}}]},
+        });
+        self.world.cluster.apply(&manifest.to_string())?;
+        self.uid = self.object()?["metadata"]["uid"].as_str().ok_or("no uid")?.into();
+        Ok(())
+    }
+
+    fn object(&self) -> Result<serde_json::Value, Failure> {
+        self.world.get(&self.profile.namespace, "cprof", &self.profile.name)
+    }
+
+    fn write(&self, status: &CacheProfileStatus) -> Write {
+        let (profile, uid) = (self.profile.clone(), Arc::clone(&self.uid));
+        Write { profile, uid, status: Arc::new(status.clone()) }
+    }
+
+    fn sink(&self) -> Result<ApiServer, Failure> {
+        let connection = Connection::load(Some(self.world.cluster.kubeconfig()), None)?;
+        Ok(ApiServer::new(connection.client(), "kubewarm-0"))
+    }
+
+    /// The status of this profile before anything runs.
+    fn first_status(&self) -> CacheProfileStatus {
+        let declared = Declared {
+            profile: self.profile.clone(),
+            uid: Arc::clone(&self.uid),
+            generation: 1,
+            refused: None,
+            mode: Mode::Active,
+            targets: Vec::new(),
+            objective: None,
+            max_staleness: Duration::from_mins(2),
+            accepted_at: Duration::ZERO,
+        };
+        let now = Instant::now();
+        let clock = Clock { wall: Timestamp::now(), mono: now, process_start: now };
+        let inputs = Inputs { declared: &declared, access: None, previous: None, clock };
+        compute(&inputs, &|_| None)
+    }
+
+    /// Every field and every list as large as the schema allows.
+    fn largest_status(&self) -> CacheProfileStatus {
+        let mut status = self.first_status();
+        for condition in &mut status.conditions {
+            condition.message = "é".repeat(512);
+        }
+        let problem = |number: usize| Problem {
+            namespace: format!("{number:0>63}"),
+            reason: "ServerUnreachable".into(),
+            message: Some("x".repeat(512)),
+            next_retry_time: Some(condition_time()),
+            object: Some("o".repeat(253)),
+        };
+        let quantiles = || Some(QuantilesStatus { p50: 1, p99: i32::MAX });
+        let target = |number: usize| TargetStatus {
+            name: format!("{number:0>63}"),
+            conditions: status.conditions.clone(),
+            serving_generation: Some(i64::MAX),
+            objects: Some(i64::MAX),
+            memory: Some("17592186044416Mi".into()),
+            resource_version: Some("9".repeat(64)),
+            time_to_warm_milliseconds: Some(i64::MAX),
+            problems: (0..16).map(problem).collect(),
+            resolved: Some(ResolvedStatus {
+                version: Some("v1".into()),
+                kind: Some("Pod".into()),
+                namespaced: Some(ResolvedScope::Namespaced),
+                namespaces: Some(i32::MAX),
+                verbs: (0..16).map(|number| format!("verb{number}")).collect(),
+            }),
+            cells: Some(CellCounts { total: i32::MAX, ..CellCounts::default() }),
+            latency_milliseconds: Some(LatencyStatus {
+                list_page: quantiles(),
+                event: quantiles(),
+            }),
+            last_relist: Some(RelistStatus {
+                time: condition_time(),
+                reason: "Rollback".into(),
+                replaced_objects: 0,
+                deleted_in_gap: 0,
+            }),
+            observers: Some(ObserverCounts { total: 1, synced: 1 }),
+        };
+        status.targets = (0..32).map(target).collect();
+        let pods = PolicyRule {
+            api_groups: vec![String::new()],
+            resources: vec!["pods".into()],
+            resource_names: Vec::new(),
+            verbs: vec!["list".into(), "watch".into()],
+        };
+        let role = |number: usize| NamespaceRules {
+            namespace: format!("{number:0>63}"),
+            rules: vec![pods.clone(); 32],
+        };
+        status.access = Some(AccessStatus {
+            subject: Some("s".repeat(512)),
+            roles: (0..128).map(role).collect(),
+            manifests: Some("m".repeat(256 << 10)),
+            manifests_elevated: Some("e".repeat(256 << 10)),
+        });
+        status
+    }
+}
+
+fn condition_time() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH)
+}
+
+#[tokio::test]
+async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
+    let mut subject = Subject::new("status-uid")?;
+    let sink = subject.sink()?;
+    let write = subject.write(&subject.first_status());
+    assert_eq!(sink.publish(&write).await, Written::Written);
+    let first = subject.object()?;
+    assert_eq!(first["status"], serde_json::to_value(&*write.status)?, "nothing was pruned");
+    let wait = ["wait", "--for=condition=Accepted", "cprof/sample", "--timeout=10s", "-n"];
+    let namespace: &str = &subject.profile.namespace;
+    subject.world.cluster.run(wait.into_iter().chain([namespace]))?;
+
+    assert_eq!(sink.publish(&write).await, Written::Written);
+    let again = subject.object()?;
+    let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].clone();
+    assert_eq!(version(&again), version(&first), "an equal status is no update");
+
+    subject.world.cluster.run(["delete", "cprof", "sample", "-n", namespace])?;
+    assert_eq!(sink.publish(&write).await, Written::Gone, "a status creates nothing");
+    subject.create()?;
+    assert_eq!(sink.publish(&write).await, Written::Gone, "another UID");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome {
+    let subject = Subject::new("status-large")?;
+    let sink = subject.sink()?;
+    let large = subject.largest_status();
+    assert_eq!(sink.publish(&subject.write(&large)).await, Written::Written);
+    let stored = &subject.object()?["status"];
+    assert_eq!(stored["targets"], serde_json::to_value(&large.targets)?, "nothing was pruned");
+    assert_eq!(
+        stored["access"],
+        json!({"subject": "s".repeat(512)}),
+        "for which there is a command"
+    );
+    let small = subject.first_status();
+    assert_eq!(sink.publish(&subject.write(&small)).await, Written::Written);
+    assert_eq!(subject.object()?["status"], serde_json::to_value(&small)?, "nothing was left");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_event_is_found_with_its_profile() -> Outcome {
+    let subject = Subject::new("events")?;
+    let notice = Notice {
+        profile: subject.profile.clone(),
+        uid: Arc::clone(&subject.uid),
+        cause: Cause::NotReady,
+        note: "é".repeat(512),
+    };
+    subject.sink()?.tell(&notice, Timestamp::now()).await;
+    let namespace: &str = &subject.profile.namespace;
+    let told = subject.world.cluster.run(["events", "--for=cprof/sample", "-n", namespace])?;
+    assert!(told.contains("NotReady") && told.contains("Warning"), "{told}");
+    Ok(())
+}
