@@ -10,7 +10,7 @@ for tool in cargo go; do
     command -v "$tool" >/dev/null || { echo "benches/run.sh: $tool is not installed" >&2; exit 1; }
 done
 mkdir -p target/bench
-cargo build --release -p kubewarm -p kubewarm-bench
+cargo build --release --locked -p kubewarm -p kubewarm-bench
 (cd benches/peers/go && CGO_ENABLED=0 go build -trimpath -o ../../../target/bench/peer .)
 [ "${1:-}" != build ] || exit 0
 

@@ -73,16 +73,22 @@ async fn streaming(client: &Client) -> Result<u64> {
     );
     let mut body = call::get(client, &path, ACCEPT).await?.into_body().into_data_stream();
     let mut received = 0;
-    let mut tail = Vec::new();
+    let mut seam = Vec::new();
     while let Some(chunk) = body.next().await {
         let chunk = chunk?;
         received += chunk.len() as u64;
-        tail.extend_from_slice(&chunk);
-        if memchr::memmem::find(&tail, END).is_some() {
+        // The annotation may be cut in two by the end of a chunk. Nothing but the seam is copied:
+        // the floor must not be slower than it has to be.
+        seam.extend_from_slice(chunk.get(..END.len()).unwrap_or(&chunk));
+        if [&chunk[..], &seam].iter().any(|part| memchr::memmem::find(part, END).is_some()) {
             return Ok(received);
         }
-        // The annotation may be cut in two by the end of a chunk.
-        tail.drain(..tail.len().saturating_sub(END.len()));
+        if let Some(end) = chunk.len().checked_sub(END.len()) {
+            seam.clear();
+            seam.extend_from_slice(chunk.get(end..).unwrap_or_default());
+        } else {
+            seam.drain(..seam.len().saturating_sub(END.len()));
+        }
     }
     bail!("the streaming list ended after {received} bytes without its end bookmark")
 }
