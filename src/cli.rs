@@ -113,10 +113,11 @@ pub struct ConnectionArgs {
 #[command(next_help_heading = "Logs")]
 pub struct LogArgs {
     /// Filter, in the syntax of `tracing` directives.
+    // Directives match by prefix: `kube=warn` would silence kubewarm itself.
     #[arg(
         long = "log",
         env = "KUBEWARM_LOG",
-        default_value = "info,kube=warn",
+        default_value = "info,kube_client=warn,kube_runtime=warn",
         value_name = "FILTER"
     )]
     pub filter: String,
