@@ -8,6 +8,10 @@ SHELL := bash
 help: ## List the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do not stay)
+	@tests/prerequisites.sh cargo gcc go
+	@tests/demo/run.sh
+
 test: has-all lint ## Everything that must pass: lints, unit and end-to-end tests
 	cargo test --workspace --locked
 
@@ -27,4 +31,4 @@ generate: ## Rewrite the generated files
 has-all:
 	@tests/prerequisites.sh cargo gcc go promtool
 
-.PHONY: help test lint fmt generate has-all
+.PHONY: help demo test lint fmt generate has-all
