@@ -27,7 +27,9 @@ pub struct LogFilter {
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// Not a filter.
-    #[error("log filter {filter:?} is not a list of directives such as \"info,kube_client=warn,kube_runtime=warn\"")]
+    #[error(
+        "log filter {filter:?} is not a list of directives such as \"info,kube_client=warn,kube_runtime=warn\""
+    )]
     Filter {
         /// As the user wrote it.
         filter: String,
@@ -148,7 +150,8 @@ mod tests {
     #[test]
     fn a_refused_filter_leaves_the_old_one() {
         // Not started: the registry is one a process, and other tests log too.
-        let (layer, handle) = reload::Layer::new(parse("info,kube_client=warn,kube_runtime=warn").unwrap());
+        let (layer, handle) =
+            reload::Layer::new(parse("info,kube_client=warn,kube_runtime=warn").unwrap());
         let _subscriber = tracing_subscriber::registry().with(layer);
         let filter = LogFilter { handle };
         let now = || filter.handle.with_current(ToString::to_string).unwrap();

@@ -1,7 +1,13 @@
 //! kubewarm on a real API server. Never skipped: what is missing (Go, to build the server) is said.
 
+mod access;
 mod command_line;
+mod kinds;
+mod life;
 mod manifests;
+mod operator;
+mod outage;
+mod profile;
 mod schema;
 mod status_writes;
 mod world;

@@ -1,0 +1,80 @@
+//! Rights that are missing and granted, and namespaces that go.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::{Profile, problems};
+use crate::world::{Outcome, World};
+
+/// What the issue promises: recovery without a restart.
+const RECOVERY: Duration = Duration::from_mins(1);
+
+fn list_only(namespace: &str) -> String {
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{name: half, namespace: {namespace}}}
+rules: [{{apiGroups: [''], resources: [configmaps], verbs: [list]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: half, namespace: {namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: half}}
+subjects: [{{kind: ServiceAccount, name: kubewarm, namespace: {NAMESPACE}}}]
+"
+    )
+}
+
+/// How many cells of the first target are synced, and how many are not.
+fn cells(profile: &Value) -> (u64, u64) {
+    let count = |name: &str| {
+        let pointer = format!("/status/targets/0/cells/{name}");
+        profile.pointer(&pointer).and_then(Value::as_u64).unwrap_or_default()
+    };
+    (count("synced"), count("total") - count("synced"))
+}
+
+#[test]
+fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_named() -> Outcome {
+    let world = World::alone()?;
+    let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
+    let [_, refused, doomed] = &names;
+    let _operator = Operator::start(&world)?;
+    let spec = format!(
+        "{{targets: [{{name: settings, resource: {{resource: configmaps}},
+           scope: {{type: Namespaces, namespaces: [{}]}}}}]}}",
+        names.join(", ")
+    );
+    let profile = Profile::apply(&world, NAMESPACE, "settings", &spec)?;
+    profile.await_manifests()?;
+    // Everything is granted except `watch` in one namespace.
+    profile.grant()?;
+    world.cluster.run(["delete", "rolebinding", "--all", "-n", refused])?;
+    world.cluster.apply(&list_only(refused))?;
+
+    // At first all three were refused.
+    let said = profile.await_that(RECOVERY, |profile| (cells(profile) == (2, 1)).then_some(()))?;
+    let found = problems(&said, "settings");
+    let [problem] = found.as_slice() else {
+        return Err(format!("one cell has a problem, not {found:#?}").into());
+    };
+    for word in ["Forbidden", "watch", "configmaps", refused.as_str()] {
+        assert!(problem.contains(word), "{word:?} is missing in {problem:?}");
+    }
+
+    profile.grant()?;
+    profile.await_condition("Ready", "True", None, RECOVERY)?;
+
+    world.cluster.run(["delete", "namespace", doomed])?;
+    let said =
+        profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), RECOVERY)?;
+    let found = problems(&said, "settings");
+    assert!(
+        matches!(found.as_slice(), [problem] if problem.starts_with(&format!("{doomed}: "))),
+        "{found:#?}"
+    );
+    assert_eq!(cells(&said), (2, 1), "{said:#}");
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Kinds that come and go while kubewarm runs.
+
+use std::time::Duration;
+
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::Profile;
+use crate::world::{Outcome, World};
+
+const SOON: Duration = Duration::from_mins(1);
+
+fn parts_crd() -> &'static str {
+    "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: parts.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Part, plural: parts, singular: part}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"
+}
+
+#[test]
+fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_notice() -> Outcome {
+    let world = World::alone()?;
+    let namespace = world.namespace("team")?;
+    let _operator = Operator::start(&world)?;
+    let profile = Profile::apply(
+        &world,
+        NAMESPACE,
+        "kinds",
+        &format!(
+            "{{targets: [
+              {{name: parts, resource: {{group: example.com, resource: parts}},
+                scope: {{type: Namespaces, namespaces: [{namespace}]}}}},
+              {{name: settings, resource: {{resource: configmaps}},
+                scope: {{type: Namespaces, namespaces: [{namespace}]}}}}]}}"
+        ),
+    )?;
+    profile.await_manifests()?;
+    profile.grant()?;
+
+    profile.await_target("parts", ("Accepted", "False", "UnknownResource"), SOON)?;
+    let half = profile.await_target("settings", ("Warm", "True", "Synced"), SOON)?;
+    assert_eq!(half.pointer("/status/warmTargets").and_then(|w| w.as_str()), Some("1/2"));
+
+    for round in ["created", "re-created"] {
+        world.cluster.apply(parts_crd())?;
+        // Only now is it known that parts are namespaced, and so what to grant.
+        profile.await_that(SOON, |profile| {
+            let manifests = profile.pointer("/status/access/manifests")?.as_str()?;
+            manifests.contains("- parts").then_some(())
+        })?;
+        profile.grant()?;
+        profile
+            .await_target("parts", ("Warm", "True", "Synced"), SOON)
+            .map_err(|error| format!("{round}: {error}"))?;
+        profile.await_condition("Ready", "True", None, SOON)?;
+
+        world.cluster.run(["delete", "crd", "parts.example.com"])?;
+        profile
+            .await_target("parts", ("Accepted", "False", "UnknownResource"), SOON)
+            .map_err(|error| format!("{round} and deleted: {error}"))?;
+        profile.await_target("settings", ("Warm", "True", "Synced"), SOON)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! kubewarm itself, as the built binary and as a ServiceAccount with the shipped rights.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use testbed::Process;
+
+use crate::world::{Failure, World, file};
+
+/// The namespace of the operator.
+pub(crate) const NAMESPACE: &str = "kubewarm-system";
+/// What precedes the bound address in the log.
+const LISTENING: &str = "admin listening";
+
+/// An operator that runs.
+pub(crate) struct Operator {
+    pub(crate) process: Process,
+}
+
+impl Operator {
+    /// Starts one that may do what `deploy/operator-rbac.yaml` grants, and nothing else.
+    pub(crate) fn start(world: &World) -> Result<Self, Failure> {
+        let rights = file("deploy/operator-rbac.yaml");
+        world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
+        let kubeconfig = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+        command
+            .arg("run")
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args(["--operator-namespace", NAMESPACE, "--admin-addr", "127.0.0.1:0"])
+            .args(["--log-format", "json"]);
+        let process =
+            world.cluster.process("kubewarm", &command, |log| admin_address(log).is_some());
+        process.start()?;
+        Ok(Self { process })
+    }
+
+    /// Asks the admin server: the code and the body.
+    pub(crate) fn ask(&self, path: &str) -> Result<(u16, String), Failure> {
+        let log = self.process.log();
+        let address = admin_address(&log).ok_or("no address in the log")?;
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or("no end of the headers")?;
+        let code = head.split_whitespace().nth(1).ok_or("no status line")?;
+        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        let body = if chunked { unchunk(body)? } else { body.to_owned() };
+        Ok((code.parse()?, body))
+    }
+}
+
+/// The newest address in a log of JSON lines: restarts bind anew.
+fn admin_address(log: &str) -> Option<&str> {
+    let line = log.lines().rev().find(|line| line.contains(LISTENING))?;
+    let (_, rest) = line.split_once(r#""addr":""#)?;
+    rest.split_once('"').map(|(address, _)| address)
+}
+
+/// The text of a chunked body: each chunk follows a line with its length in hexadecimal.
+fn unchunk(mut body: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    while let Some((length, rest)) = body.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16)?;
+        text.push_str(rest.get(..length).ok_or("a chunk is cut off")?);
+        body = rest.get(length + 2..).ok_or("a chunk does not end")?;
+    }
+    Ok(text)
+}

@@ -1,0 +1,114 @@
+//! API servers that go, come back, and come back older: what is held is served meanwhile, and what
+//! was missed is delivered and counted.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::operator::Operator;
+use crate::profile::{Profile, target};
+use crate::world::{Failure, Outcome, World, eventually};
+
+const SOON: Duration = Duration::from_mins(1);
+const SETTINGS: &str = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+
+/// What series of the metrics are about.
+const CONFIGMAPS: &str = r#"resource="configmaps""#;
+
+/// `ConfigMaps` of these names, as one list.
+fn config_maps(namespace: &str, names: impl IntoIterator<Item = String>) -> String {
+    let item = |name| {
+        format!(
+            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: {namespace}}}}}"
+        )
+    };
+    let items: Vec<String> = names.into_iter().map(item).collect();
+    format!("{{apiVersion: v1, kind: List, items: [{}]}}", items.join(", "))
+}
+
+/// A profile of a namespace's `ConfigMaps` that is Ready.
+fn warm<'a>(world: &'a World, namespace: &'a str) -> Result<Profile<'a>, Failure> {
+    let profile = Profile::apply(world, namespace, "settings", SETTINGS)?;
+    profile.await_manifests()?;
+    profile.grant()?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    Ok(profile)
+}
+
+/// When the condition `Warm` last changed: the same before and after means it never was False.
+fn warm_since(profile: &Value) -> Option<&str> {
+    let conditions = profile.pointer("/status/conditions").and_then(Value::as_array)?;
+    let warm = conditions.iter().find(|condition| condition["type"] == "Warm")?;
+    warm["lastTransitionTime"].as_str()
+}
+
+/// The sum of a counter over the series whose labels contain `label`.
+fn count(operator: &Operator, metric: &str, label: &str) -> Result<f64, Failure> {
+    let (_, text) = operator.ask("/metrics")?;
+    let series = text.lines().filter(|line| {
+        line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{')) && line.contains(label)
+    });
+    let mut sum = 0.0;
+    for line in series {
+        let (_, value) = line.rsplit_once(' ').ok_or("a series without a value")?;
+        sum += value.parse::<f64>()?;
+    }
+    Ok(sum)
+}
+
+#[test]
+fn what_was_missed_during_a_restart_costs_one_relist_and_is_told_by_uid() -> Outcome {
+    let world = World::alone()?;
+    let namespace = world.namespace("team")?;
+    let names = ["deleted", "replaced", "kept"].map(str::to_owned);
+    world.cluster.apply(&config_maps(&namespace, names))?;
+    let operator = Operator::start(&world)?;
+    let profile = warm(&world, &namespace)?;
+    let before = profile.read()?;
+
+    operator.process.freeze()?;
+    // Unrelated writes move the version on, so that the new watch cache begins above the old one.
+    world.cluster.apply(&config_maps("default", (0..50).map(|n| format!("unrelated-{n}"))))?;
+    world.cluster.apiserver().restart()?;
+    for name in ["deleted", "replaced"] {
+        world.cluster.run(["delete", "configmap", name, "-n", &namespace])?;
+    }
+    world.cluster.apply(&config_maps(&namespace, ["replaced".to_owned()]))?;
+    operator.process.thaw()?;
+
+    let after = profile.await_that(SOON, |profile| {
+        let relist = target(profile, "settings")?.get("lastRelist")?;
+        (relist["deletedInGap"] == 1 && relist["replacedObjects"] == 1).then_some(())
+    })?;
+    assert_eq!(warm_since(&before), warm_since(&after), "{after:#}");
+    profile.await_condition("Ready", "True", None, SOON)?;
+    assert!((count(&operator, "kubewarm_relists_total", CONFIGMAPS)? - 1.0).abs() < 0.1);
+    Ok(())
+}
+
+#[test]
+fn an_etcd_that_was_restored_is_noticed_and_its_past_purged() -> Outcome {
+    let world = World::alone()?;
+    let namespace = world.namespace("team")?;
+    let operator = Operator::start(&world)?;
+    let profile = warm(&world, &namespace)?;
+    let snapshot = world.cluster.folder().join("snapshot");
+    world.cluster.snapshot(&snapshot)?;
+    // More than a restarting control plane writes by itself.
+    world.cluster.apply(&config_maps(&namespace, (0..200).map(|n| format!("undone-{n}"))))?;
+    // The status says it once a minute, the metrics at once.
+    let held = |wanted: fn(f64) -> bool| {
+        eventually(SOON, || {
+            let objects = count(&operator, "kubewarm_objects", CONFIGMAPS)?;
+            if wanted(objects) { Ok(()) } else { Err(format!("{objects} objects").into()) }
+        })
+    };
+    held(|objects| objects >= 200.0)?;
+
+    world.cluster.restore(&snapshot)?;
+
+    held(|objects| objects < 200.0)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    assert!(count(&operator, "kubewarm_rv_rollbacks_total", CONFIGMAPS)? >= 1.0);
+    Ok(())
+}

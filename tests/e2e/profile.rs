@@ -1,0 +1,125 @@
+//! A CacheProfile as a test sees it: applied, waited for, and read.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::world::{Failure, World, eventually};
+
+/// A profile in a cluster.
+#[derive(Clone, Copy)]
+pub(crate) struct Profile<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl<'a> Profile<'a> {
+    /// Applies a profile with this `spec`, a YAML flow mapping.
+    pub(crate) fn apply(
+        world: &'a World,
+        namespace: &'a str,
+        name: &'a str,
+        spec: &str,
+    ) -> Result<Self, Failure> {
+        world.cluster.apply(&format!(
+            "apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {{name: {name}, namespace: {namespace}}}
+spec: {spec}
+"
+        ))?;
+        Ok(Self { world, namespace, name })
+    }
+
+    /// The object, as the API server has it.
+    pub(crate) fn read(&self) -> Result<Value, Failure> {
+        self.world.get(self.namespace, "cprof", self.name)
+    }
+
+    /// Grants what the status asks for, as an administrator would.
+    pub(crate) fn grant(&self) -> Result<(), Failure> {
+        for field in ["manifests", "manifestsElevated"] {
+            let pointer = format!("/status/access/{field}");
+            let profile = self.read()?;
+            if let Some(manifests) = profile.pointer(&pointer).and_then(Value::as_str) {
+                self.world.cluster.apply(manifests)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the status names the roles it needs.
+    pub(crate) fn await_manifests(&self) -> Result<(), Failure> {
+        eventually(Duration::from_secs(30), || {
+            let profile = self.read()?;
+            let manifests = profile.pointer("/status/access/manifests");
+            manifests.map(drop).ok_or_else(|| format!("no manifests in {profile:#}").into())
+        })
+    }
+
+    /// Waits until a condition of the profile has this status and, if given, this reason.
+    pub(crate) fn await_condition(
+        &self,
+        kind: &str,
+        status: &str,
+        reason: Option<&str>,
+        limit: Duration,
+    ) -> Result<Value, Failure> {
+        self.await_that(limit, |profile| condition(profile.get("status")?, kind, status, reason))
+    }
+
+    /// Waits until a condition of a target has this status and reason.
+    pub(crate) fn await_target(
+        &self,
+        name: &str,
+        (kind, status, reason): (&str, &str, &str),
+        limit: Duration,
+    ) -> Result<Value, Failure> {
+        self.await_that(limit, |profile| {
+            condition(target(profile, name)?, kind, status, Some(reason))
+        })
+    }
+
+    /// Waits until the profile is as `holds` wants it.
+    pub(crate) fn await_that(
+        &self,
+        limit: Duration,
+        holds: impl Fn(&Value) -> Option<()>,
+    ) -> Result<Value, Failure> {
+        eventually(limit, || {
+            let profile = self.read()?;
+            if holds(&profile).is_some() { Ok(profile) } else { Err(format!("{profile:#}").into()) }
+        })
+    }
+}
+
+/// Whether a condition of a status says this.
+fn condition(holder: &Value, kind: &str, status: &str, reason: Option<&str>) -> Option<()> {
+    let conditions = holder.get("conditions")?.as_array()?;
+    let found = conditions.iter().any(|condition| {
+        condition["type"] == kind
+            && condition["status"] == status
+            && reason.is_none_or(|reason| condition["reason"] == reason)
+    });
+    found.then_some(())
+}
+
+/// What the status says about a target.
+pub(crate) fn target<'a>(profile: &'a Value, name: &str) -> Option<&'a Value> {
+    let targets = profile.pointer("/status/targets")?.as_array()?;
+    targets.iter().find(|target| target["name"] == name)
+}
+
+/// The problems of a target, each as one text of namespace, reason and message.
+pub(crate) fn problems(profile: &Value, name: &str) -> Vec<String> {
+    let problems = target(profile, name).and_then(|target| target.get("problems")?.as_array());
+    problems
+        .into_iter()
+        .flatten()
+        .map(|problem| {
+            let field = |name: &str| problem[name].as_str().unwrap_or_default();
+            format!("{}: {}: {}", field("namespace"), field("reason"), field("message"))
+        })
+        .collect()
+}
