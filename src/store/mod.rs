@@ -2,9 +2,7 @@
 
 mod catalog;
 mod codec;
-mod contents;
 mod dictionary;
-mod entries;
 #[cfg(test)]
 mod history;
 mod index;

@@ -1,7 +1,9 @@
 //! kubewarm on a real API server. Never skipped: what is missing (Go, to build the server) is said.
 
 mod access;
+mod churn;
 mod command_line;
+mod figures;
 mod kinds;
 mod life;
 mod manifests;

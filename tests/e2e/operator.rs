@@ -13,6 +13,18 @@ use crate::world::{Failure, World, file};
 pub(crate) const NAMESPACE: &str = "kubewarm-system";
 /// What precedes the bound address in the log.
 const LISTENING: &str = "admin listening";
+/// Rights to read everything, for tests that are not about rights.
+const READER: &str = "apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules: [{apiGroups: ['*'], resources: ['*'], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
+subjects: [{kind: ServiceAccount, name: kubewarm, namespace: kubewarm-system}]
+";
 
 /// An operator that runs.
 pub(crate) struct Operator {
@@ -36,6 +48,12 @@ impl Operator {
             world.cluster.process("kubewarm", &command, |log| admin_address(log).is_some());
         process.start()?;
         Ok(Self { process })
+    }
+
+    /// Lets the operator read everything that the cluster has.
+    pub(crate) fn grant_reading(world: &World) -> Result<(), Failure> {
+        world.cluster.apply(READER)?;
+        Ok(())
     }
 
     /// Asks the admin server: the code and the body.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testbed::ControlPlane;
+use testbed::{Builder, ControlPlane};
 
 /// Why a test cannot go on.
 pub(crate) type Failure = Box<dyn Error>;
@@ -32,7 +32,16 @@ impl World {
 
     /// A control plane for one test.
     pub(crate) fn alone() -> Result<Self, Failure> {
-        let cluster = ControlPlane::builder().with_controller_manager().start()?;
+        Self::start(ControlPlane::builder())
+    }
+
+    /// The same, and every request that the API server answers is written down.
+    pub(crate) fn audited() -> Result<Self, Failure> {
+        Self::start(ControlPlane::builder().with_audit_log())
+    }
+
+    fn start(builder: Builder) -> Result<Self, Failure> {
+        let cluster = builder.with_controller_manager().start()?;
         let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
         cluster.run(["create", "-f", &crd.to_string_lossy()])?;
         let established = "--for=condition=Established";

@@ -1,0 +1,74 @@
+//! What a process says about itself in numbers: its metrics, its cells, and what the kernel knows.
+
+use serde_json::Value;
+
+use crate::operator::Operator;
+use crate::world::Failure;
+
+/// One scrape.
+#[derive(Clone, Debug)]
+pub(crate) struct Exposition(String);
+
+impl Exposition {
+    /// Scrapes `/metrics`.
+    pub(crate) fn read(operator: &Operator) -> Result<Self, Failure> {
+        match operator.ask("/metrics")? {
+            (200, text) => Ok(Self(text)),
+            (code, text) => Err(format!("/metrics: {code}: {text}").into()),
+        }
+    }
+
+    /// The series of a metric whose labels contain all of `labels`.
+    pub(crate) fn series<'a>(
+        &'a self,
+        metric: &'a str,
+        labels: &'a [&str],
+    ) -> impl Iterator<Item = &'a str> {
+        self.all().filter(move |line| {
+            line.strip_prefix(metric).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
+        })
+    }
+
+    /// The sum over those series; 0 without any.
+    pub(crate) fn sum(&self, metric: &str, labels: &[&str]) -> f64 {
+        self.series(metric, labels)
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// The names and labels of all series, without their values.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.all().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &str> {
+        self.0.lines().filter(|line| !line.starts_with('#'))
+    }
+}
+
+/// `/debug/cells`.
+pub(crate) fn cells(operator: &Operator) -> Result<Vec<Value>, Failure> {
+    let (_, text) = operator.ask("/debug/cells")?;
+    let answer: Value = serde_json::from_str(&text)?;
+    Ok(answer["cells"].as_array().ok_or("no cells")?.clone())
+}
+
+/// Files and sockets that a process has open, and its resident memory in KiB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) files: usize,
+    pub(crate) resident_kib: u64,
+}
+
+impl Kept {
+    /// As the kernel has it.
+    pub(crate) fn read(operator: &Operator) -> Result<Self, Failure> {
+        let id = operator.process.id().ok_or("it does not run")?;
+        let files = std::fs::read_dir(format!("/proc/{id}/fd"))?.count();
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident = resident.and_then(|rest| rest.split_whitespace().next());
+        Ok(Self { files, resident_kib: resident.ok_or("no VmRSS")?.parse()? })
+    }
+}
