@@ -35,8 +35,10 @@ impl Task {
         };
         match event {
             Ok(event) => {
-                stream.events += 1;
-                self.take(event, whole, stream.heard)
+                let end = self.take(event, whole, stream.heard);
+                // What ends a watch is no sign that it works.
+                stream.events += u64::from(end.is_none());
+                end
             }
             // A bare Status is how some servers end a watch.
             Err(_) if whole && line.starts_with(br#"{"kind":"Status""#) => {

@@ -1,0 +1,227 @@
+//! The engine as the operator puts it together, with short waits, and a tape of what it measures.
+
+use crate::server::{PROBE_SECONDS, Server};
+use kubewarm::{
+    informer::{Bounds, CellReport, Measured, Meter, Phase, Registry, Reports, Tables, Timing},
+    model::{
+        CellKey, CellSpec, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
+        LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef,
+        Projection, Resource, SensitiveData, Tuning,
+    },
+    store::{Catalog, Object},
+};
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeSet,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Ten times what anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A registry, and everything that can be seen of it.
+pub(crate) struct Engine {
+    registry: Registry,
+    pub(crate) catalog: Catalog,
+    pub(crate) reports: Reports,
+    pub(crate) tape: Arc<Tape>,
+}
+
+/// Everything that was measured, in order.
+#[derive(Default)]
+pub(crate) struct Tape(Mutex<Vec<Measured>>);
+
+impl Meter for Tape {
+    fn record(&self, _: &Resource, what: Measured) {
+        self.0.lock().push(what);
+    }
+}
+
+impl Tape {
+    /// How many measurements `is` holds for.
+    pub(crate) fn count(&self, is: impl Fn(&Measured) -> bool) -> usize {
+        self.0.lock().iter().filter(|what| is(what)).count()
+    }
+
+    pub(crate) fn relists(&self) -> usize {
+        self.count(|what| matches!(what, Measured::Relisted { .. }))
+    }
+
+    /// The waits before attempts, in order.
+    pub(crate) fn waits(&self) -> Vec<Duration> {
+        let waited = |what: &Measured| match what {
+            Measured::Backoff { delay } if !delay.is_zero() => Some(*delay),
+            _ => None,
+        };
+        self.0.lock().iter().filter_map(waited).collect()
+    }
+}
+
+/// The tables of the catalog.
+pub(crate) struct Stored(pub(crate) Catalog);
+
+impl Tables for Stored {
+    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
+        Box::new(self.0.open(key, indexes))
+    }
+
+    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
+        self.0.set_indexes(key, indexes);
+    }
+
+    fn close(&self, key: &CellKey) {
+        self.0.close(key);
+    }
+}
+
+/// Waits are short; limits on answers are long enough for a busy machine.
+pub(crate) fn quick() -> Timing {
+    Timing {
+        list_headers: Duration::from_secs(20),
+        watch_headers: Duration::from_secs(20),
+        list_window: Duration::from_secs(20),
+        probe: Duration::from_secs(PROBE_SECONDS),
+        probe_margin: Duration::from_millis(500),
+        probe_grace: Duration::from_millis(200),
+        probe_pause: Duration::from_millis(100),
+        backoff: Duration::from_millis(10),
+        spread: Duration::from_millis(20),
+        ..Timing::default()
+    }
+}
+
+impl Engine {
+    /// Reads from `server`.
+    pub(crate) fn new(server: &Server, timing: Timing) -> Self {
+        let catalog = Catalog::new();
+        let tables = Arc::new(Stored(catalog.clone()));
+        let bounds = Bounds { lists: 8, namespace_share: 100 };
+        Self::with(server, timing, bounds, catalog, tables)
+    }
+
+    pub(crate) fn with(
+        server: &Server,
+        timing: Timing,
+        bounds: Bounds,
+        catalog: Catalog,
+        tables: Arc<dyn Tables>,
+    ) -> Self {
+        let uri = format!("http://{}", server.address).parse().unwrap();
+        let mut config = kube::Config::new(uri);
+        config.default_retry = false;
+        config.read_timeout = None;
+        let client = kube::Client::try_from(config).unwrap();
+        let tape = Arc::new(Tape::default());
+        let registry = Registry::new(client, tables, tape.clone(), bounds, timing);
+        Self { reports: registry.reports(), registry, catalog, tape }
+    }
+
+    /// Waits until the report of `key` satisfies `is`.
+    pub(crate) async fn until(
+        &self,
+        key: &CellKey,
+        is: impl Fn(&CellReport) -> bool,
+    ) -> CellReport {
+        self.until_all(key, |report, _| is(report)).await
+    }
+
+    /// Waits until the table of `key` shows exactly this: see [`Engine::shown`].
+    pub(crate) async fn until_shown(&self, key: &CellKey, expected: &[&str]) -> CellReport {
+        self.until_all(key, |_, shown| shown == expected).await
+    }
+
+    /// Waits until report and table of `key` satisfy `is`.
+    #[track_caller]
+    pub(crate) fn until_all(
+        &self,
+        key: &CellKey,
+        is: impl Fn(&CellReport, &[String]) -> bool,
+    ) -> impl Future<Output = CellReport> {
+        let at = std::panic::Location::caller();
+        async move {
+            let until = Instant::now() + PATIENCE;
+            loop {
+                let report = self.reports.get(key).unwrap();
+                let shown = self.shown(key);
+                if is(&report, &shown) {
+                    return report;
+                }
+                assert!(Instant::now() < until, "{at}: never came, last: {report:#?} {shown:?}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    /// Waits until the cell is watching.
+    pub(crate) async fn until_watching(&self, key: &CellKey) -> CellReport {
+        self.until(key, |report| report.phase == Phase::Watching).await
+    }
+
+    /// Everything in the table of `key`, in key order.
+    pub(crate) fn objects(&self, key: &CellKey) -> Vec<Object> {
+        self.catalog.reader(key).unwrap().page(None, usize::MAX).objects
+    }
+
+    /// The same as `name@version`.
+    pub(crate) fn shown(&self, key: &CellKey) -> Vec<String> {
+        let objects = self.objects(key).into_iter();
+        objects
+            .map(|object| {
+                let version =
+                    object.version.map_or_else(String::new, |version| version.to_string());
+                format!("{}@{version}", object.key.name)
+            })
+            .collect()
+    }
+}
+
+impl Deref for Engine {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.registry
+    }
+}
+
+impl DerefMut for Engine {
+    fn deref_mut(&mut self) -> &mut Registry {
+        &mut self.registry
+    }
+}
+
+/// A cell of namespace `ns`: `pods`, or `widgets.example.com`.
+pub(crate) fn cell(resource: &str) -> CellSpec {
+    cell_in(resource, "ns")
+}
+
+/// A cell of a namespace.
+pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
+    let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let of = GroupResource::new(group, plural).unwrap();
+    CellSpec {
+        key: CellKey {
+            resource: Resource::new(of, "v1").unwrap(),
+            extent: Extent::Namespace(namespace.into()),
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection: Projection::Full(ManagedFields::Drop),
+            sensitive_data: SensitiveData::Deny,
+        },
+        tuning: Tuning {
+            member_of: MemberOf {
+                profile: ProfileRef { namespace: "ns".into(), name: "p".into() },
+                max_concurrent_lists: 100,
+                priority: 0,
+            },
+            strategy: ListStrategy::Auto,
+            page_size: 500,
+            streaming_deadline: Duration::from_secs(20),
+            max_staleness: Duration::from_secs(600),
+            namespace_check: NamespaceCheck::Known,
+        },
+        indexes: BTreeSet::new(),
+    }
+}

@@ -1,0 +1,86 @@
+//! First lists and relists that go wrong.
+
+use crate::{
+    engine::{Engine, cell, quick},
+    reply::{Reply, list, list_with, object, quiet},
+    server::{Kind, Server},
+};
+use kubewarm::{
+    informer::{Informers as _, Strategy},
+    model::{ListStrategy, Reason},
+};
+
+/// The metadata of a page that another one follows.
+const MORE: &str = r#","continue":"token","remainingItemCount":1"#;
+
+#[tokio::test]
+async fn a_list_goes_into_the_table() {
+    let server = Server::start(|asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
+        _ => quiet(asked),
+    })
+    .await;
+    let (mut engine, pods) = (Engine::new(&server, quick()), cell("pods"));
+    engine.start(&pods);
+    let report = engine.until_watching(&pods.key).await;
+    assert_eq!(engine.shown(&pods.key), ["a@3", "b@5"]);
+    assert_eq!(report.version.unwrap().to_string(), "7");
+    assert_eq!(server.of(Kind::Watch)[0].query("resourceVersion"), "7");
+    assert_eq!(report.warmed.unwrap().strategy, Strategy::Whole);
+}
+
+#[tokio::test]
+async fn a_truncated_page_is_asked_for_again_and_nothing_is_swept() {
+    let server = Server::start(|asked| match (asked.kind, asked.nth) {
+        (Kind::First, _) => Reply::json(list_with(7, MORE, &[object("a", 1, 3)])),
+        (Kind::Next, 0) => {
+            let whole = list(7, &[object("b", 2, 5), object("c", 3, 6)]);
+            Reply::json(&whole[..whole.len() - 30])
+        }
+        (Kind::Next, _) => Reply::json(list(7, &[object("b", 2, 5), object("c", 3, 6)])),
+        _ => quiet(asked),
+    })
+    .await;
+    let (mut engine, mut pods) = (Engine::new(&server, quick()), cell("pods"));
+    pods.tuning.strategy = ListStrategy::Paged;
+    engine.start(&pods);
+    engine.until_watching(&pods.key).await;
+    assert_eq!(engine.shown(&pods.key), ["a@3", "b@5", "c@6"]);
+    assert_eq!((server.count(Kind::First), server.count(Kind::Next)), (1, 2));
+    assert_eq!(server.of(Kind::Next)[1].query("continue"), "token");
+}
+
+#[tokio::test]
+async fn a_continue_token_that_expired_ends_in_one_whole_list() {
+    let server = Server::start(|asked| match asked.kind {
+        Kind::First => Reply::json(list_with(7, MORE, &[object("a", 1, 3), object("gone", 9, 2)])),
+        Kind::Next => Reply::refused(410, "Expired"),
+        Kind::List => Reply::json(list(9, &[object("a", 1, 3), object("b", 2, 8)])),
+        _ => quiet(asked),
+    })
+    .await;
+    let (mut engine, mut pods) = (Engine::new(&server, quick()), cell("pods"));
+    pods.tuning.strategy = ListStrategy::Paged;
+    engine.start(&pods);
+    let report = engine.until_watching(&pods.key).await;
+    assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);
+    assert_eq!(report.version.unwrap().to_string(), "9");
+    assert_eq!(server.count(Kind::List), 1);
+}
+
+#[tokio::test]
+async fn an_html_page_is_no_list() {
+    let server = Server::start(|asked| match (asked.kind, asked.nth) {
+        (Kind::List, 0) => Reply::json("<html><body>Welcome</body></html>"),
+        (Kind::List, 1) => Reply::status(502, "", "<html>secret</html>".to_owned()),
+        (Kind::List | Kind::First, _) => Reply::json(list(7, &[object("a", 1, 3)])),
+        _ => quiet(asked),
+    })
+    .await;
+    let (mut engine, pods) = (Engine::new(&server, quick()), cell("pods"));
+    engine.start(&pods);
+    let failing = engine.until(&pods.key, |report| report.fault.is_some()).await;
+    assert_eq!(failing.fault.unwrap().reason, Reason::Malformed);
+    let report = engine.until_watching(&pods.key).await;
+    assert_eq!((engine.shown(&pods.key), report.fault), (vec!["a@3".to_owned()], None));
+}

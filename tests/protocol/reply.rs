@@ -1,0 +1,196 @@
+//! What the scripted server answers: a head, and a body that comes in steps.
+
+use crate::server::{Asked, Kind};
+use bytes::Bytes;
+use futures::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
+use std::{fmt::Display, time::Duration};
+use tokio::sync::mpsc;
+
+/// One step of a body.
+pub(crate) enum Step {
+    Bytes(Bytes),
+    /// The connection is closed here, without an end of the body.
+    Cut,
+}
+
+/// An answer. A body that ends ends cleanly.
+pub(crate) struct Reply {
+    pub(crate) head: String,
+    pub(crate) is_chunked: bool,
+    pub(crate) body: BoxStream<'static, Step>,
+}
+
+/// The far end of a watch that a test speaks into. Dropping it ends the watch cleanly.
+#[derive(Clone)]
+pub(crate) struct Feed(mpsc::UnboundedSender<Step>);
+
+impl Reply {
+    /// 200 and a chunked body of these steps.
+    pub(crate) fn steps(steps: impl futures::Stream<Item = Step> + Send + 'static) -> Self {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
+                    transfer-encoding: chunked\r\n\r\n";
+        Self { head: head.to_owned(), is_chunked: true, body: steps.boxed() }
+    }
+
+    /// 200 and a body in one piece.
+    pub(crate) fn json(text: impl Into<String>) -> Self {
+        Self::steps(stream::iter([bytes(text)]))
+    }
+
+    /// 200 and a body of lines, which ends.
+    pub(crate) fn lines<T: Display>(lines: impl IntoIterator<Item = T>) -> Self {
+        Self::json(lines.into_iter().fold(String::new(), |text, line| format!("{text}{line}\n")))
+    }
+
+    /// 200, this text, and the connection is closed in the middle of the body.
+    pub(crate) fn cut(text: impl Into<String>) -> Self {
+        Self::steps(stream::iter([bytes(text), Step::Cut]))
+    }
+
+    /// 200, this text, and nothing any more.
+    pub(crate) fn held(text: impl Into<String>) -> Self {
+        Self::steps(stream::iter([bytes(text)]).chain(stream::pending()))
+    }
+
+    /// 200 and nothing.
+    pub(crate) fn silent() -> Self {
+        Self::steps(stream::pending())
+    }
+
+    /// No byte, ever.
+    pub(crate) fn never() -> Self {
+        Self { head: String::new(), is_chunked: false, body: stream::pending().boxed() }
+    }
+
+    /// The connection is closed without a byte.
+    pub(crate) fn closed() -> Self {
+        Self { head: String::new(), is_chunked: false, body: stream::empty().boxed() }
+    }
+
+    /// A Status of this code.
+    pub(crate) fn refused(code: u16, reason: &str) -> Self {
+        Self::status(code, "", status(code, reason))
+    }
+
+    /// Any code, more headers (each with its line end), and a body.
+    pub(crate) fn status(code: u16, headers: &str, body: String) -> Self {
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {code} Scripted\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n"
+        );
+        let body = stream::iter([bytes(body)]).boxed();
+        Self { head, is_chunked: false, body }
+    }
+
+    /// One byte at a time.
+    pub(crate) fn trickle(text: &str, pause: Duration) -> Self {
+        let steps: Vec<_> = text.bytes().map(|byte| bytes(char::from(byte))).collect();
+        Self::steps(stream::iter(steps).then(move |step| async move {
+            tokio::time::sleep(pause).await;
+            step
+        }))
+    }
+
+    /// This answer, but later.
+    pub(crate) fn after(self, pause: Duration) -> Self {
+        let Self { head, is_chunked, body } = self;
+        let wait = stream::once(async move {
+            tokio::time::sleep(pause).await;
+            bytes("")
+        });
+        // An empty chunk would end the body.
+        let wait = wait.filter(|_| async { false });
+        Self { head, is_chunked, body: wait.chain(body).boxed() }
+    }
+
+    /// A watch that a test speaks into.
+    pub(crate) fn fed() -> (Feed, Self) {
+        let (feed, steps) = mpsc::unbounded_channel();
+        let steps = stream::unfold(steps, |mut steps| async move {
+            let step = steps.recv().await?;
+            Some((step, steps))
+        });
+        (Feed(feed), Self::steps(steps))
+    }
+}
+
+impl Feed {
+    /// One line.
+    pub(crate) fn line(&self, line: impl Display) {
+        // A watch that is over takes no more.
+        let _over = self.0.send(bytes(format!("{line}\n")));
+    }
+
+    /// Closes the connection.
+    pub(crate) fn cut(&self) {
+        let _over = self.0.send(Step::Cut);
+    }
+}
+
+fn bytes(text: impl Into<String>) -> Step {
+    Step::Bytes(Bytes::from(text.into()))
+}
+
+/// A Status.
+pub(crate) fn status(code: u16, reason: &str) -> String {
+    format!(
+        r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"scripted {reason}","reason":"{reason}","code":{code}}}"#
+    )
+}
+
+/// An object of namespace `ns`: its UID is made of `uid`, its body of its version.
+pub(crate) fn object(name: &str, uid: u32, version: impl Display) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"00000000-0000-0000-0000-{uid:012}","resourceVersion":"{version}"}},"data":{{"at":"{version}"}}}}"#
+    )
+}
+
+/// A list of `items` at `version`, with what else belongs into its metadata.
+pub(crate) fn list_with(version: impl Display, more: &str, items: &[String]) -> String {
+    format!(
+        r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"{more}}},"items":[{}]}}"#,
+        items.join(",")
+    )
+}
+
+/// A whole list.
+pub(crate) fn list(version: impl Display, items: &[String]) -> String {
+    list_with(version, "", items)
+}
+
+/// A watch event.
+pub(crate) fn event(kind: &str, object: impl Display) -> String {
+    format!(r#"{{"type":"{kind}","object":{object}}}"#)
+}
+
+/// A bookmark.
+pub(crate) fn bookmark(version: impl Display) -> String {
+    let object = format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#);
+    event("BOOKMARK", object)
+}
+
+/// The bookmark that ends the initial events.
+pub(crate) fn end_bookmark(version: impl Display) -> String {
+    let object = format!(
+        r#"{{"metadata":{{"resourceVersion":"{version}","annotations":{{"k8s.io/initial-events-end":"true"}}}}}}"#
+    );
+    event("BOOKMARK", object)
+}
+
+/// What a healthy server says where the script has nothing else to say: version 1.36, namespaces
+/// exist, versions have come far, and nothing happens.
+pub(crate) fn quiet(asked: &Asked) -> Reply {
+    match asked.kind {
+        Kind::Version => Reply::json(
+            r#"{"major":"1","minor":"36","gitVersion":"v1.36.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#,
+        ),
+        Kind::Namespace => Reply::json(r#"{"metadata":{"name":"ns"}}"#),
+        Kind::Newest => Reply::json(list(1_000_000, &[])),
+        Kind::List | Kind::First | Kind::Next => Reply::json(list(1, &[])),
+        Kind::Stream => Reply::held(format!("{}\n", end_bookmark(1))),
+        Kind::Watch | Kind::Probe => Reply::silent(),
+    }
+}

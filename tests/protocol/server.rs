@@ -1,0 +1,200 @@
+//! An API server that answers each request as a script says, byte by byte, and notes them all.
+
+use crate::reply::{Reply, Step};
+use futures::StreamExt as _;
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::AbortHandle,
+    time::Instant,
+};
+
+/// `timeoutSeconds` of a probe; no other watch of these tests asks for so few.
+pub(crate) const PROBE_SECONDS: u64 = 1;
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `/version`.
+    Version,
+    /// One namespace.
+    Namespace,
+    /// A whole list.
+    List,
+    /// The first page of a list.
+    First,
+    /// A later page.
+    Next,
+    /// The consistent read of a version: `limit=1`.
+    Newest,
+    /// A watch from a version.
+    Watch,
+    /// The same, short.
+    Probe,
+    /// A watch that begins with a list.
+    Stream,
+}
+
+/// One request, as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: Instant,
+    pub(crate) path: String,
+    pub(crate) query: BTreeMap<String, String>,
+    pub(crate) kind: Kind,
+    /// How many of this kind came for this path before.
+    pub(crate) nth: usize,
+}
+
+type Script = dyn Fn(&Asked) -> Reply + Send + Sync;
+
+/// Runs until it is dropped.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    log: Arc<Log>,
+    accepting: AbortHandle,
+}
+
+#[derive(Default)]
+struct Log {
+    requests: Mutex<Vec<Asked>>,
+    open: Mutex<Open>,
+}
+
+/// Lists that are being answered.
+#[derive(Default)]
+struct Open {
+    lists: usize,
+    most: usize,
+}
+
+impl Server {
+    /// Answers as `script` says; must be called within a runtime.
+    pub(crate) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let log = Arc::new(Log::default());
+        let (script, noted): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&log));
+        let accepting = tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(serve(socket, Arc::clone(&script), Arc::clone(&noted)));
+            }
+        });
+        Self { address, log, accepting: accepting.abort_handle() }
+    }
+
+    /// Every request so far, in order.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.log.requests.lock().clone()
+    }
+
+    /// The requests of one kind.
+    pub(crate) fn of(&self, kind: Kind) -> Vec<Asked> {
+        self.asked().into_iter().filter(|asked| asked.kind == kind).collect()
+    }
+
+    /// How many requests of one kind there were.
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        self.of(kind).len()
+    }
+
+    /// The most lists, whole or pages, that were being answered at once.
+    pub(crate) fn most_lists(&self) -> usize {
+        self.log.open.lock().most
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Asked {
+    fn parse(head: &str, log: &[Self]) -> Self {
+        let target = head.split(' ').nth(1).unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let query: BTreeMap<String, String> =
+            form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let is = |key: &str, value: &str| query.get(key).is_some_and(|found| found == value);
+        let kind = match () {
+            () if path == "/version" => Kind::Version,
+            () if path.starts_with("/api/v1/namespaces/") && path.matches('/').count() == 4 => {
+                Kind::Namespace
+            }
+            () if is("sendInitialEvents", "true") => Kind::Stream,
+            () if is("timeoutSeconds", &PROBE_SECONDS.to_string()) => Kind::Probe,
+            () if is("watch", "1") => Kind::Watch,
+            () if is("limit", "1") => Kind::Newest,
+            () if query.contains_key("continue") => Kind::Next,
+            () if query.contains_key("limit") => Kind::First,
+            () => Kind::List,
+        };
+        let nth = log.iter().filter(|asked| asked.kind == kind && asked.path == path).count();
+        Self { at: Instant::now(), path: path.to_owned(), query, kind, nth }
+    }
+
+    /// A part of the query; empty if it is not there.
+    pub(crate) fn query(&self, key: &str) -> &str {
+        self.query.get(key).map_or("", String::as_str)
+    }
+
+    fn is_list(&self) -> bool {
+        matches!(self.kind, Kind::List | Kind::First | Kind::Next)
+    }
+}
+
+/// Answers one request and closes the connection: nothing is left over for the next.
+async fn serve(mut socket: TcpStream, script: Arc<Script>, log: Arc<Log>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match socket.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return,
+        }
+    }
+    let asked = {
+        let mut requests = log.requests.lock();
+        let asked = Asked::parse(std::str::from_utf8(&head).unwrap(), &requests);
+        requests.push(asked.clone());
+        asked
+    };
+    if asked.is_list() {
+        let mut open = log.open.lock();
+        open.lists += 1;
+        open.most = open.most.max(open.lists);
+    }
+    let reply = script(&asked);
+    // A client that goes away in the middle is no failure of the server.
+    let _client_gone = answer(&mut socket, reply).await;
+    if asked.is_list() {
+        log.open.lock().lists -= 1;
+    }
+}
+
+async fn answer(socket: &mut TcpStream, reply: Reply) -> std::io::Result<()> {
+    let Reply { head, is_chunked, mut body } = reply;
+    socket.write_all(head.as_bytes()).await?;
+    let (mut from, mut to) = socket.split();
+    let mut byte = [0];
+    loop {
+        let step = tokio::select! {
+            step = body.next() => step,
+            // Nothing more comes from a client that waits for an answer: it has closed.
+            _closed = from.read(&mut byte) => return Ok(()),
+        };
+        match step {
+            Some(Step::Bytes(bytes)) if is_chunked => {
+                to.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
+                to.write_all(&bytes).await?;
+                to.write_all(b"\r\n").await?;
+            }
+            Some(Step::Bytes(bytes)) => to.write_all(&bytes).await?,
+            Some(Step::Cut) => return Ok(()),
+            None if is_chunked => return to.write_all(b"0\r\n\r\n").await,
+            None => return Ok(()),
+        }
+    }
+}
