@@ -4,7 +4,10 @@ use super::{Strategy, Timing};
 use crate::model::{ListStrategy, Resource};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use tokio::{sync::OnceCell, time::Instant};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, timeout},
+};
 
 /// Most resources whose fallbacks are remembered; beyond it the memory is cleared, which costs a
 /// failed attempt each.
@@ -36,7 +39,7 @@ impl Strategies {
         timing: &Timing,
     ) -> Vec<Strategy> {
         let order: &[Strategy] = match wanted {
-            ListStrategy::Auto if self.minor(client).await < STREAMED_ENCODING => {
+            ListStrategy::Auto if self.minor(client, timing).await < STREAMED_ENCODING => {
                 &[Strategy::Paged]
             }
             ListStrategy::Auto => &[Strategy::Whole, Strategy::Streaming, Strategy::Paged],
@@ -64,14 +67,16 @@ impl Strategies {
         avoided.insert((resource.clone(), way), Instant::now());
     }
 
-    /// The server's minor version; 0 (asked again next time) while it does not say.
-    async fn minor(&self, client: &kube::Client) -> u32 {
+    /// The server's minor version; 0 (asked again next time) while it does not say. Whoever asks
+    /// holds a list slot, so nobody waits longer than for the headers of a watch.
+    async fn minor(&self, client: &kube::Client, timing: &Timing) -> u32 {
         let ask = || async {
             let version = client.apiserver_version().await.map_err(drop)?;
             // Some distributions append a plus sign.
             version.minor.trim_end_matches('+').parse().map_err(drop)
         };
-        self.minor.get_or_try_init(ask).await.copied().unwrap_or(0)
+        let asked = timeout(timing.watch_headers, self.minor.get_or_try_init(ask)).await;
+        asked.ok().and_then(Result::ok).copied().unwrap_or(0)
     }
 }
 
