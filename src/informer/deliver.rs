@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     cluster::fault,
-    model::{Delta, Outcome, ResourceVersion, Tombstone},
+    model::{Delta, Outcome, ResourceVersion},
 };
 use jiff::Timestamp;
 use std::time::Duration;
@@ -59,7 +59,8 @@ impl Task {
             }
             EventKind::Bookmark => self.take_bookmark(event),
             EventKind::Added | EventKind::Modified if !whole => {
-                self.give_up(oversized(event.object, Stage::WatchObject))
+                let rejected = oversized(event.object, Stage::WatchObject);
+                self.give_up(event, &rejected, received)
             }
             EventKind::Added | EventKind::Modified => self.take_upsert(event, received),
             EventKind::Deleted => self.take_removal(event, received),
@@ -95,7 +96,7 @@ impl Task {
     fn take_upsert(&mut self, event: Event<'_>, received: Instant) -> Option<End> {
         let item = match self.decoder.decode(event.object, Stage::WatchObject) {
             Ok(item) => item,
-            Err(rejected) => return self.give_up(rejected),
+            Err(rejected) => return self.give_up(event, &rejected, received),
         };
         let version = item.version.clone();
         if is_replay(version.as_ref(), self.version.as_ref()) {
@@ -155,16 +156,24 @@ impl Task {
         }
     }
 
-    /// An object that cannot be decoded is named, and its older version is not served on. If it
-    /// cannot be named either, only a list can tell what is still true.
-    fn give_up(&mut self, rejected: Rejected) -> Option<End> {
-        let Some((namespace, name)) = rejected.name.clone() else {
+    /// An object that cannot be decoded is named, and its older version is not served on; a replay
+    /// of what was superseded changes nothing. If it cannot be named, only a list can tell what is
+    /// still true.
+    fn give_up(&mut self, event: Event<'_>, rejected: &Rejected, received: Instant) -> Option<End> {
+        let Ok(gone) = tombstone(event.object) else {
             self.record(Measured::Undecodable { stage: rejected.stage });
-            return Some(End::Nonsense(rejected));
+            return Some(End::Nonsense(rejected.clone()));
         };
-        self.reject(&rejected);
-        let gone = Tombstone { namespace: namespace.into(), name: name.into(), version: None };
-        self.apply(Delta::Remove(gone));
+        let version = gone.version.clone();
+        let replay = is_replay(version.as_ref(), self.version.as_ref());
+        let was_held = self.sink.lock().holds(&gone.namespace, &gone.name);
+        let outcome = self.apply(Delta::Remove(gone));
+        if was_held && outcome == Outcome::Outdated {
+            self.record(Measured::Undecodable { stage: rejected.stage });
+        } else {
+            self.reject(rejected);
+        }
+        self.moved(event.kind, outcome, if replay { None } else { version }, received);
         None
     }
 
