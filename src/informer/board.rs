@@ -1,7 +1,7 @@
 //! Where a cell's task writes down how it stands, and everyone else reads it.
 
 use super::{
-    CellFault, CellReport, LatencyWindow, Phase, Strategy, Undecodable, Verb, Warmed,
+    CellFault, CellReport, LatencyWindow, Phase, RelistReason, Strategy, Undecodable, Verb, Warmed,
     decode::Rejected,
     state::{Signal, State},
 };
@@ -50,6 +50,8 @@ pub(super) struct Board {
 struct Inner {
     state: State,
     report: CellReport,
+    /// Why a list is needed that has not been completed.
+    owed: Option<RelistReason>,
     undecodable: VecDeque<Undecodable>,
     lists: LatencyWindow,
     events: LatencyWindow,
@@ -81,6 +83,7 @@ impl Board {
             inner: Mutex::new(Inner {
                 state: State::QUEUED,
                 report,
+                owed: None,
                 undecodable: VecDeque::new(),
                 lists: LatencyWindow::default(),
                 events: LatencyWindow::default(),
@@ -131,6 +134,7 @@ impl Board {
                     inner.report.warmed = None;
                     inner.report.version = None;
                     inner.report.current_at = None;
+                    inner.owed = None;
                 }
                 inner.state = next;
             }
@@ -150,6 +154,7 @@ impl Board {
     ) -> Option<Warmed> {
         let warmed = {
             let mut inner = self.inner.lock();
+            inner.owed = None;
             let report = &mut inner.report;
             report.synced_at = Some(Timestamp::now());
             report.version = Some(version.clone());
@@ -166,6 +171,16 @@ impl Board {
         self.current(Instant::now());
         self.signal(key, Signal::Listed);
         warmed
+    }
+
+    /// A list is needed for this reason; until one is complete, no watch helps.
+    pub(super) fn owe(&self, why: RelistReason) {
+        self.inner.lock().owed = Some(why);
+    }
+
+    /// Why a list is still needed.
+    pub(super) fn owed(&self) -> Option<RelistReason> {
+        self.inner.lock().owed
     }
 
     /// The table is proven current as of `at`.

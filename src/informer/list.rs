@@ -17,8 +17,9 @@ use serde::Deserialize;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
-/// What was seen to change while a list was applied.
-#[derive(Clone, Copy, Debug, Default)]
+/// What was seen to change while a list was applied, over all attempts: what a first attempt
+/// replaced, the next finds unchanged.
+#[derive(Debug, Default)]
 pub(super) struct Gap {
     pub(super) replaced: u64,
     pub(super) removed: u64,
@@ -27,7 +28,6 @@ pub(super) struct Gap {
 /// A list that has been applied but not yet swept.
 pub(super) struct Listed {
     pub(super) version: ResourceVersion,
-    pub(super) gap: Gap,
     /// A streaming list goes on as a watch.
     pub(super) stream: Option<Stream>,
 }
@@ -85,7 +85,9 @@ impl Task {
                     shared.strategies.avoid(&resource, way);
                 }
                 Err(fault) if fault.reason() == Reason::VersionAhead => {
-                    let rolled_back = self.has_rolled_back(Instant::now()).await?;
+                    let read = self.has_rolled_back(Instant::now()).await;
+                    // Whatever the list was for, it is still for that.
+                    let rolled_back = read.map_err(|read| failed(read.fault))?;
                     return if rolled_back { Ok(self.roll_back()) } else { Err(failed(fault)) };
                 }
                 Err(fault) => {
@@ -98,14 +100,14 @@ impl Task {
         drop(slot);
         self.broken_lists = 0;
 
-        let Listed { version, mut gap, stream } = listed;
+        let Listed { version, stream } = listed;
         if let Outcome::Swept { removed } = self.apply(Delta::ListDone(version.clone())) {
-            gap.removed = removed;
+            self.gap.removed = removed;
         }
         if self.objects == 0 && self.namespace_is_absent().await {
             return Err(failed(absent(&self.key)));
         }
-        self.finish_list(why, strategy, &version, gap);
+        self.finish_list(why, strategy, &version);
         Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))
     }
 
@@ -114,8 +116,8 @@ impl Task {
         why: Option<RelistReason>,
         strategy: Strategy,
         version: &ResourceVersion,
-        gap: Gap,
     ) {
+        let gap = std::mem::take(&mut self.gap);
         self.version = Some(version.clone());
         self.listed_at = Some(Instant::now());
         let warmed = self.board.listed(&self.key, version, strategy);
@@ -153,22 +155,20 @@ impl Task {
     }
 
     async fn list_whole(&mut self) -> Result<Listed, Fault> {
-        let mut gap = Gap::default();
-        let meta = self.page(Part::Whole, &mut gap).await?;
-        Ok(Listed { version: version_of(&meta)?, gap, stream: None })
+        let meta = self.page(Part::Whole).await?;
+        Ok(Listed { version: version_of(&meta)?, stream: None })
     }
 
     /// A token that has expired ends in one whole list, as in client-go: going on with a newer
     /// token would mix two versions in one table.
     async fn list_pages(&mut self, reread: Reread) -> Result<Listed, Fault> {
         let limit = self.tuning.borrow().page_size;
-        let mut gap = Gap::default();
-        let mut meta = self.page(Part::First { limit }, &mut gap).await?;
+        let mut meta = self.page(Part::First { limit }).await?;
         while !meta.token.is_empty() {
             let token = std::mem::take(&mut meta.token);
             let mut broken = 0;
             meta = loop {
-                match self.page(Part::Next { limit, token: &token }, &mut gap).await {
+                match self.page(Part::Next { limit, token: &token }).await {
                     Ok(meta) => break meta,
                     Err(fault) if fault.reason() == Reason::Gone => {
                         self.apply(Delta::ListStarted(reread));
@@ -180,14 +180,14 @@ impl Task {
                 }
             };
         }
-        Ok(Listed { version: version_of(&meta)?, gap, stream: None })
+        Ok(Listed { version: version_of(&meta)?, stream: None })
     }
 
     /// Receives one response and applies its items as they arrive.
-    async fn page(&mut self, part: Part<'_>, gap: &mut Gap) -> Result<FrameMeta, Fault> {
+    async fn page(&mut self, part: Part<'_>) -> Result<FrameMeta, Fault> {
         let started = Instant::now();
         let (mut items, mut bytes) = (0, 0);
-        let received = self.receive(part, gap, &mut items, &mut bytes).await;
+        let received = self.receive(part, &mut items, &mut bytes).await;
         let took = started.elapsed();
         let outcome = match &received {
             Ok(_) => ListOutcome::Success,
@@ -203,7 +203,6 @@ impl Task {
     async fn receive(
         &mut self,
         part: Part<'_>,
-        gap: &mut Gap,
         items: &mut u64,
         bytes: &mut u64,
     ) -> Result<FrameMeta, Fault> {
@@ -229,19 +228,19 @@ impl Task {
             let mut rest = &chunk[..];
             let before = *items;
             while !rest.is_empty() {
+                if !checked && splitter.in_items() {
+                    checked = true;
+                    self.refuse_lagging(&parse_frame(&splitter)?)?;
+                }
                 let (consumed, piece) = splitter.feed(rest)?;
                 if let Some(piece) = piece {
-                    self.take_item(&piece, gap);
+                    self.take_item(&piece);
                     *items += 1;
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }
             let arrived = *items - before;
             self.board.note(|report| report.listed += arrived);
-            if !checked && splitter.in_items() {
-                checked = true;
-                self.refuse_lagging(&parse_frame(&splitter)?)?;
-            }
         }
         if !splitter.is_complete() {
             return Err(self.truncated());
@@ -254,7 +253,7 @@ impl Task {
         Ok(meta)
     }
 
-    fn take_item(&mut self, piece: &Piece<'_>, gap: &mut Gap) {
+    fn take_item(&mut self, piece: &Piece<'_>) {
         let item = match piece {
             Piece::Whole(json) => self.decoder.decode(json, Stage::ListItem),
             Piece::Oversized(head) => Err(oversized(head, Stage::ListItem)),
@@ -263,7 +262,7 @@ impl Task {
             Ok(item) => {
                 let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
                 if outcome == Outcome::Replaced {
-                    gap.replaced += 1;
+                    self.gap.replaced += 1;
                 }
             }
             Err(rejected) => self.reject(&rejected),

@@ -7,6 +7,7 @@ use super::{
     canary::Canary,
     decode::Decoder,
     endpoint::Endpoint,
+    list::Gap,
     state::Signal,
     strategy::Strategies,
     task::{Shared, SharedSink, Task},
@@ -254,6 +255,7 @@ async fn supervise(
             closed_at_once: 0,
             broken_lists: 0,
             is_followed: is_followed(&key),
+            gap: Gap::default(),
             listed_at: None,
         };
         let _panic = AssertUnwindSafe(task.run()).catch_unwind().await;

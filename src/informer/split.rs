@@ -92,7 +92,8 @@ impl ListSplitter {
         self.depth == 0 && self.place == Place::Frame && self.frame.trim_ascii_end().ends_with(b"}")
     }
 
-    /// Takes the next chunk up to and including the end of the next item.
+    /// Takes the next chunk up to and including the end of the next item, or up to where the items
+    /// begin: there the frame is looked at before any item is.
     ///
     /// Returns the number of bytes consumed and the item that ended there, if one did. Call again
     /// with the rest until everything is consumed.
@@ -148,6 +149,7 @@ impl ListSplitter {
                     self.push_frame(byte)?;
                     if byte == b'[' && self.depth == 2 && self.opens_items() {
                         self.place = Place::Items;
+                        return Ok((at, None));
                     } else if byte == b'"' {
                         // The string itself is appended by `pass_string`.
                     }

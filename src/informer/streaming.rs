@@ -5,7 +5,7 @@ use super::{
     decode::tombstone,
     endpoint::AtLeast,
     event::{Bookmark, Event},
-    list::{Gap, Listed, oversized},
+    list::{Listed, oversized},
     split::Piece,
     stream::{Stream, lasting},
     task::{Task, apply},
@@ -24,6 +24,22 @@ impl Task {
     /// The deadline is for silence: a server that does not know the request sends events but no
     /// such bookmark. Ten deadlines in all are too long even if something trickles in.
     pub(super) async fn list_streaming(&mut self) -> Result<Listed, Fault> {
+        let started = Instant::now();
+        let (mut items, mut bytes) = (0, 0);
+        let listed = self.receive_initial(&mut items, &mut bytes).await;
+        let took = started.elapsed();
+        let outcome = match &listed {
+            Ok(_) => ListOutcome::Success,
+            Err(_) => ListOutcome::Failure,
+        };
+        if listed.is_ok() {
+            self.board.list_took(took);
+        }
+        self.record(Measured::List { outcome, took, items, bytes });
+        listed
+    }
+
+    async fn receive_initial(&mut self, items: &mut u64, bytes: &mut u64) -> Result<Listed, Fault> {
         let timing = self.shared.timing.clone();
         let at_least = self.version.clone();
         let at_least = at_least.as_ref().map_or(AtLeast::Consistent, AtLeast::Version);
@@ -33,8 +49,6 @@ impl Task {
         let request = self.endpoint.stream(at_least, asked);
         let chunks = upstream::open(&self.shared.client, request, timing.list_headers).await?;
         let mut stream = Stream::new(chunks, asked);
-        let mut gap = Gap::default();
-        let (mut items, mut bytes) = (0_u64, 0_u64);
         let late =
             || Fault::new(Reason::TimedOut, "the streaming list sent no end bookmark in time");
         loop {
@@ -47,19 +61,15 @@ impl Task {
                 }
                 Err(_elapsed) => return Err(late()),
             }
-            bytes += u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
+            *bytes += u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
             stream.heard = Instant::now();
             while !stream.rest.is_empty() {
                 let chunk = stream.rest.clone();
                 let (consumed, piece) = stream.lines.feed(&chunk);
                 stream.rest = chunk.slice(consumed.min(chunk.len())..);
                 let Some(piece) = piece else { continue };
-                if let Some(version) = self.take_initial(&piece, &mut gap, &mut items)? {
-                    let took = started.elapsed();
-                    self.board.list_took(took);
-                    let outcome = ListOutcome::Success;
-                    self.record(Measured::List { outcome, took, items, bytes });
-                    return Ok(Listed { version, gap, stream: Some(stream) });
+                if let Some(version) = self.take_initial(&piece, items)? {
+                    return Ok(Listed { version, stream: Some(stream) });
                 }
             }
         }
@@ -69,7 +79,6 @@ impl Task {
     fn take_initial(
         &mut self,
         piece: &Piece<'_>,
-        gap: &mut Gap,
         items: &mut u64,
     ) -> Result<Option<ResourceVersion>, Fault> {
         let nonsense = || Fault::new(Reason::Malformed, "the streaming list sent what is no event");
@@ -90,7 +99,7 @@ impl Task {
                 match self.decoder.decode(event.object, Stage::WatchObject) {
                     Ok(item) => {
                         let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
-                        gap.replaced += u64::from(outcome == Outcome::Replaced);
+                        self.gap.replaced += u64::from(outcome == Outcome::Replaced);
                     }
                     Err(rejected) => self.reject(&rejected),
                 }

@@ -7,6 +7,7 @@ use super::{
     canary::Canary,
     decode::{Decoder, Rejected},
     endpoint::Endpoint,
+    list::Gap,
     state::Signal,
     strategy::Strategies,
     stream::Stream,
@@ -59,6 +60,8 @@ pub(super) struct Task {
     pub(super) broken_lists: u32,
     /// Whether the controller reads this table: profiles, and namespaces.
     pub(super) is_followed: bool,
+    /// What the list under way has changed so far.
+    pub(super) gap: Gap,
     /// When the last list completed.
     pub(super) listed_at: Option<Instant>,
 }
@@ -91,9 +94,9 @@ impl Task {
     /// Runs until it is dropped. Cancel safe: the table is consistent between any two deltas, and a
     /// list that breaks off sweeps nothing.
     pub(super) async fn run(mut self) {
-        let mut next = match self.version {
-            Some(_) => Next::Verify { since: Instant::now() },
-            None => Next::List(None),
+        let mut next = match (self.board.owed(), &self.version) {
+            (None, Some(_)) => Next::Verify { since: Instant::now() },
+            (owed, _) => Next::List(owed),
         };
         loop {
             let step = match next {
@@ -103,10 +106,18 @@ impl Task {
                 Next::Follow(stream) => self.follow(*stream).await,
             };
             next = match step {
-                Ok(next) => next,
+                Ok(next) => self.note(next),
                 Err(failure) => self.wait(failure).await,
             };
         }
+    }
+
+    /// Writes down that a list is needed, so that a cell that is held meanwhile makes up for it.
+    fn note(&self, next: Next) -> Next {
+        if let Next::List(Some(why)) = next {
+            self.board.owe(why);
+        }
+        next
     }
 
     /// Writes a failure down, waits, and says what follows.
@@ -122,6 +133,7 @@ impl Task {
             self.purge();
             then = Next::List(Some(RelistReason::Recreated));
         }
+        let then = self.note(then);
         let delay = self.backoff.failed(fault.retry_after(), fastrand::f64());
         let attempts = self.backoff.failures();
         self.board.failed(&self.key, verb, &fault, attempts, delay);
@@ -183,6 +195,7 @@ impl Task {
         self.apply(Delta::Purge);
         self.version = None;
         self.objects = 0;
+        self.gap = Gap::default();
         self.board.forget_undecodable();
         self.signal(Signal::Purged);
     }
