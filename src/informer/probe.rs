@@ -29,7 +29,7 @@ pub(super) enum Heard {
     /// A bookmark and nothing before it.
     Nothing { asked_at: Instant, version: ResourceVersion },
     /// An event of this version.
-    Events { version: ResourceVersion },
+    Events { asked_at: Instant, version: ResourceVersion },
     /// Not even a bookmark.
     Silence,
 }
@@ -43,8 +43,9 @@ pub(super) struct Probe {
 enum State {
     Idle,
     UnderWay(BoxFuture<'static, Result<Heard, Fault>>),
-    /// It saw an event of this version; the watch has until [`Probe::not_before`] to bring it.
-    Expecting(ResourceVersion),
+    /// Asked then, it saw an event of this version; the watch has until [`Probe::not_before`] to
+    /// bring it.
+    Expecting(Instant, ResourceVersion),
 }
 
 impl Probe {
@@ -57,13 +58,13 @@ impl Probe {
     }
 
     pub(super) fn is_waiting_for_events(&self) -> bool {
-        matches!(self.state, State::Expecting(_))
+        matches!(self.state, State::Expecting(..))
     }
 
-    /// The version of the event that the watch must bring.
-    pub(super) fn expected(&self) -> Option<&ResourceVersion> {
+    /// When it was asked, and the version of the event that the watch must bring.
+    pub(super) fn expected(&self) -> Option<(Instant, &ResourceVersion)> {
         match &self.state {
-            State::Expecting(version) => Some(version),
+            State::Expecting(asked_at, version) => Some((*asked_at, version)),
             State::Idle | State::UnderWay(_) => None,
         }
     }
@@ -89,7 +90,7 @@ impl Probe {
     pub(super) async fn heard(&mut self) -> Result<Heard, Fault> {
         match &mut self.state {
             State::UnderWay(answer) => answer.await,
-            State::Idle | State::Expecting(_) => pending().await,
+            State::Idle | State::Expecting(..) => pending().await,
         }
     }
 
@@ -99,8 +100,8 @@ impl Probe {
     }
 
     /// The watch has until `until` to bring the event of `version`.
-    pub(super) fn expect(&mut self, version: ResourceVersion, until: Instant) {
-        *self = Self { state: State::Expecting(version), not_before: Some(until) };
+    pub(super) fn expect(&mut self, asked_at: Instant, version: ResourceVersion, until: Instant) {
+        *self = Self { state: State::Expecting(asked_at, version), not_before: Some(until) };
     }
 
     /// It brought it.
@@ -150,7 +151,8 @@ fn heard_in(piece: &Piece<'_>, asked_at: Instant) -> Option<Result<Heard, Fault>
             Some(Ok(Heard::Nothing { asked_at, version }))
         }
         EventKind::Added | EventKind::Modified | EventKind::Deleted => {
-            Some(Ok(Heard::Events { version: tombstone(event.object).ok()?.version? }))
+            let version = tombstone(event.object).ok()?.version?;
+            Some(Ok(Heard::Events { asked_at, version }))
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 use futures::StreamExt as _;
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Watches that end at once, in a row, before the version itself is suspected: servers have been
 /// seen to close such a watch without a word instead of answering 410 (kubernetes#104171).
@@ -35,8 +35,10 @@ impl Task {
         match upstream::open(&self.shared.client, request, timing.watch_headers).await {
             Ok(chunks) => Ok(Next::Follow(Box::new(Stream::new(chunks, asked)))),
             Err(fault) if fault.reason() == Reason::Gone => {
-                self.record(Measured::Failed { code: fault.code() });
-                Ok(self.outran(fault)?)
+                let code = fault.code();
+                let next = self.relist(RelistReason::Gone, fault)?;
+                self.record(Measured::Failed { code });
+                Ok(next)
             }
             Err(fault) => {
                 let broke = matches!(fault.reason(), Reason::Unreachable | Reason::ServerError);
@@ -58,7 +60,13 @@ impl Task {
             self.backoff.succeeded();
             self.closed_at_once = 0;
         }
-        self.after(end, &stream, lasted)
+        let next = self.after(end, &stream, lasted)?;
+        // However a watch ends, no other is opened in the same moment.
+        if matches!(next, Next::Watch | Next::Verify { .. }) {
+            drop(stream);
+            sleep(self.shared.timing.at_once.saturating_sub(lasted)).await;
+        }
+        Ok(next)
     }
 
     /// What follows the end of a watch.
@@ -81,11 +89,16 @@ impl Task {
                 if is_early(lasted, stream.asked)
                     && !is_builtin_group(self.key.resource.group()) =>
             {
-                Ok(Next::List(Some(RelistReason::Redefined)))
+                let message = "the API server ended the watch of a custom resource early";
+                let fault = Fault::new(Reason::ClosedAtOnce, message);
+                self.relist(RelistReason::Redefined, fault)
             }
             End::Clean => {
                 self.signal(Signal::Ended);
                 Ok(Next::Watch)
+            }
+            End::Broken(fault) if stream.events == 0 && lasted < self.shared.timing.at_once => {
+                failure(fault, Next::Verify { since: Instant::now() })
             }
             End::Broken(fault) => {
                 tracing::debug!(cell = %self.key, %fault, "the watch broke");
@@ -101,7 +114,9 @@ impl Task {
                 self.signal(Signal::Ended);
                 Ok(Next::Verify { since: Instant::now() })
             }
-            End::Told(fault) if fault.reason() == Reason::Gone => self.outran(fault),
+            End::Told(fault) if fault.reason() == Reason::Gone => {
+                self.relist(RelistReason::Gone, fault)
+            }
             End::Told(fault) => failure(fault, Next::Watch),
             End::Nonsense(rejected) => {
                 let message =
@@ -109,16 +124,19 @@ impl Task {
                 let then = Next::List(Some(RelistReason::Decode));
                 failure(Fault::new(Reason::Malformed, message), then)
             }
-            End::Disordered => Ok(Next::List(Some(RelistReason::Disordered))),
+            End::Disordered => {
+                let message = "the watch sent an event that is older than the ones before it";
+                self.relist(RelistReason::Disordered, Fault::new(Reason::Malformed, message))
+            }
             End::NamespaceGone => {
                 failure(absent(&self.key), Next::List(Some(RelistReason::Recreated)))
             }
         }
     }
 
-    /// 410: a list is needed. At once, unless the last list was just now and did not help.
-    fn outran(&mut self, fault: Fault) -> Result<Next, Failure> {
-        let then = Next::List(Some(RelistReason::Gone));
+    /// A list is needed. At once, unless the last list was just now and did not help.
+    fn relist(&self, why: RelistReason, fault: Fault) -> Result<Next, Failure> {
+        let then = Next::List(Some(why));
         if self.listed_at.is_some_and(|at| at.elapsed() < RELIST_HELPED) {
             return Err(Failure { fault, verb: Verb::Watch, then });
         }
@@ -193,15 +211,18 @@ impl Task {
     fn start_probe(&mut self, probe: &mut Probe) -> Option<End> {
         if probe.is_waiting_for_events() {
             // The probe saw what this watch has not brought since.
-            return match (&self.version, probe.expected()) {
-                (Some(known), Some(expected)) if known.is_older_than(expected) => {
-                    Some(End::Dead("a second watch saw events that this one did not bring"))
-                }
-                _ => {
-                    probe.met();
-                    None
-                }
-            };
+            let is_missing = probe.expected().zip(self.version.as_ref()).is_some_and(
+                |((asked_at, expected), known)| match known.partial_cmp(expected) {
+                    Some(order) => order.is_lt(),
+                    // Without an order of versions: whether anything came at all.
+                    None => self.board.current_at().is_none_or(|current| current < asked_at),
+                },
+            );
+            if is_missing {
+                return Some(End::Dead("a second watch saw events that this one did not bring"));
+            }
+            probe.met();
+            return None;
         }
         if let Some(from) = self.version.clone() {
             let member = self.tuning.borrow().member_of.clone();
@@ -226,8 +247,9 @@ impl Task {
                 probe.done(Instant::now());
                 None
             }
-            Ok(Heard::Events { version }) => {
-                probe.expect(version, Instant::now() + self.shared.timing.probe_grace);
+            Ok(Heard::Events { asked_at, version }) => {
+                let until = Instant::now() + self.shared.timing.probe_grace;
+                probe.expect(asked_at, version, until);
                 None
             }
             Ok(Heard::Silence) => Some(End::Dead("a second watch was silent too")),
