@@ -1,8 +1,14 @@
 //! The engine as the operator puts it together, with short waits, and a tape of what it measures.
 
-use crate::server::{PROBE_SECONDS, Server};
+use crate::{
+    reply::Reply,
+    server::{Asked, PROBE_SECONDS, Server},
+};
 use kubewarm::{
-    informer::{Bounds, CellReport, Measured, Meter, Phase, Registry, Reports, Tables, Timing},
+    informer::{
+        Bounds, CellReport, Informers as _, Measured, Meter, Phase, Registry, Reports, Tables,
+        Timing,
+    },
     model::{
         CellKey, CellSpec, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
         LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef,
@@ -87,6 +93,7 @@ pub(crate) fn quick() -> Timing {
         probe_margin: Duration::from_millis(500),
         probe_grace: Duration::from_millis(200),
         probe_pause: Duration::from_millis(100),
+        at_once: Duration::from_millis(300),
         backoff: Duration::from_millis(10),
         spread: Duration::from_millis(20),
         ..Timing::default()
@@ -192,6 +199,20 @@ impl DerefMut for Engine {
     }
 }
 
+/// A server with this script, and an engine that runs these cells on it.
+pub(crate) async fn run(
+    timing: Timing,
+    cells: &[&CellSpec],
+    script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+) -> (Server, Engine) {
+    let server = Server::start(script).await;
+    let mut engine = Engine::new(&server, timing);
+    for cell in cells {
+        engine.start(cell);
+    }
+    (server, engine)
+}
+
 /// A cell of namespace `ns`: `pods`, or `widgets.example.com`.
 pub(crate) fn cell(resource: &str) -> CellSpec {
     cell_in(resource, "ns")
@@ -219,7 +240,7 @@ pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
             strategy: ListStrategy::Auto,
             page_size: 500,
             streaming_deadline: Duration::from_secs(20),
-            max_staleness: Duration::from_secs(600),
+            max_staleness: Duration::from_mins(10),
             namespace_check: NamespaceCheck::Known,
         },
         indexes: BTreeSet::new(),

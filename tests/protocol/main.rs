@@ -1,10 +1,17 @@
 //! The engine against an API server that does what a script says: every fault that a real one cannot
 //! be made to show.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "a script names what is special about it")]
 
 mod engine;
 mod lists;
+mod memory;
+mod order;
+mod refusals;
 mod reply;
 mod server;
+mod silence;
+mod undecodable;
+mod warmup;
 mod watches;

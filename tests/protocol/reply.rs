@@ -101,8 +101,6 @@ impl Reply {
             tokio::time::sleep(pause).await;
             bytes("")
         });
-        // An empty chunk would end the body.
-        let wait = wait.filter(|_| async { false });
         Self { head, is_chunked, body: wait.chain(body).boxed() }
     }
 
@@ -122,6 +120,11 @@ impl Feed {
     pub(crate) fn line(&self, line: impl Display) {
         // A watch that is over takes no more.
         let _over = self.0.send(bytes(format!("{line}\n")));
+    }
+
+    /// Any bytes.
+    pub(crate) fn raw(&self, bytes: &'static [u8]) {
+        let _over = self.0.send(Step::Bytes(Bytes::from_static(bytes)));
     }
 
     /// Closes the connection.

@@ -186,15 +186,16 @@ async fn answer(socket: &mut TcpStream, reply: Reply) -> std::io::Result<()> {
             _closed = from.read(&mut byte) => return Ok(()),
         };
         match step {
+            // An empty chunk would end the body.
+            Some(Step::Bytes(bytes)) if bytes.is_empty() => {}
             Some(Step::Bytes(bytes)) if is_chunked => {
                 to.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
                 to.write_all(&bytes).await?;
                 to.write_all(b"\r\n").await?;
             }
             Some(Step::Bytes(bytes)) => to.write_all(&bytes).await?,
-            Some(Step::Cut) => return Ok(()),
             None if is_chunked => return to.write_all(b"0\r\n\r\n").await,
-            None => return Ok(()),
+            Some(Step::Cut) | None => return Ok(()),
         }
     }
 }

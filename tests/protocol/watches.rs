@@ -1,51 +1,244 @@
-//! Watches that end, break and lie.
+//! Watches that end and break.
 
 use crate::{
-    engine::{Engine, cell, quick},
-    reply::{Reply, event, list, object, quiet, status},
-    server::{Kind, Server},
+    engine::{cell, cell_in, quick, run},
+    reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
+    server::{Asked, Kind},
 };
 use kubewarm::{
-    informer::{Informers as _, RelistReason},
+    informer::{Informers as _, Measured, RelistReason, Timing, WatchEnd},
     model::Reason,
 };
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
+
+/// `a@3` and `b@5`, at version 7, where a list is asked for.
+fn two(asked: &Asked) -> Reply {
+    match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
+        _ => quiet(asked),
+    }
+}
 
 #[tokio::test]
 async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
-    let server = Server::start(|asked| match (asked.kind, asked.nth) {
-        (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, 1) => Reply::json(list(20, &[object("a", 1, 3)])),
-        (Kind::List, _) => Reply::json(list(30, &[object("a", 9, 28)])),
+        (Kind::List, 2..) => Reply::json(list(30, &[object("a", 9, 28)])),
         (Kind::Watch, 0) => Reply::refused(410, "Expired"),
         (Kind::Watch, 1) => Reply::lines([event("ERROR", status(410, "Expired"))]),
-        _ => quiet(asked),
+        _ => two(asked),
     })
     .await;
-    let (mut engine, pods) = (Engine::new(&server, quick()), cell("pods"));
-    engine.start(&pods);
-    let report = engine.until_shown(&pods.key, &["a@28"]).await;
-    engine.until_watching(&pods.key).await;
-    assert!(report.warmed.is_some());
-    let relist = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
-    let relist = relist.last_relist.unwrap();
+    engine.until_shown(&pods.key, &["a@28"]).await;
+    let relist = engine.until_watching(&pods.key).await.last_relist.unwrap();
     assert_eq!((relist.reason, relist.replaced, relist.deleted_in_gap), (RelistReason::Gone, 1, 0));
+    let first = Measured::Relisted { reason: RelistReason::Gone, replaced: 0, deleted_in_gap: 1 };
+    assert_eq!(engine.tape.count(|what| *what == first), 1);
     assert_eq!((engine.tape.relists(), server.count(Kind::List)), (2, 3));
     let lists = server.of(Kind::List);
     assert_eq!(lists[1].query("resourceVersion"), "7", "never below what was seen");
     assert_eq!(lists[1].query("resourceVersionMatch"), "NotOlderThan");
+    assert_eq!(server.of(Kind::Watch)[2].query("resourceVersion"), "30");
 }
 
 #[tokio::test]
 async fn an_error_event_again_and_again_makes_the_waits_grow() {
-    let server = Server::start(|asked| match asked.kind {
+    let pods = cell("pods");
+    let (_server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::lines([event("ERROR", status(500, "InternalError"))]),
-        _ => quiet(asked),
+        _ => two(asked),
     })
     .await;
-    let (mut engine, pods) = (Engine::new(&server, quick()), cell("pods"));
+    let failing = |attempts| {
+        engine.until(&pods.key, move |report| {
+            report.fault.as_ref().is_some_and(|fault| fault.attempts >= attempts)
+        })
+    };
+    assert_eq!(failing(4).await.fault.unwrap().reason, Reason::ServerError);
+}
+
+#[tokio::test]
+async fn a_watch_that_is_closed_at_once_again_and_again_ends_in_a_relist() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0..5) => Reply::lines([""; 0]),
+        _ => two(asked),
+    })
+    .await;
+    let report = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
+    assert_eq!(report.last_relist.unwrap().reason, RelistReason::ClosedAtOnce);
+    engine.until_watching(&pods.key).await;
+    assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (6, 2));
+    let waits = engine.tape.waits();
+    assert!(waits.len() == 5 && waits[4] > waits[0] * 5, "{waits:?}");
+}
+
+#[tokio::test]
+async fn a_broken_watch_is_resumed_after_one_read_for_all_cells_of_the_kind() {
+    let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
+    let cells: Vec<_> = (0..8).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
+    let spread = Timing { spread: Duration::from_secs(1), ..quick() };
+    let noted = Arc::clone(&feeds);
+    let all: Vec<_> = cells.iter().collect();
+    let (server, engine) = run(spread, &all, move |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => {
+            let (feed, watch) = Reply::fed();
+            feed.line(event("MODIFIED", object("a", 1, 9)));
+            noted.lock().push(feed);
+            watch
+        }
+        _ => two(asked),
+    })
+    .await;
+    for cell in &cells {
+        engine.until_shown(&cell.key, &["a@9", "b@5"]).await;
+    }
+    feeds.lock().iter().for_each(Feed::cut);
+    for cell in &cells {
+        engine.until(&cell.key, |_| server.count(Kind::Watch) == 16).await;
+    }
+    assert!(server.of(Kind::Watch)[8..].iter().all(|again| again.query("resourceVersion") == "9"));
+    // Were the first to ask sooner than the last to break, it would be two.
+    assert!((1..=2).contains(&server.count(Kind::Newest)), "{}", server.count(Kind::Newest));
+    assert_eq!((server.count(Kind::List), engine.tape.relists()), (8, 0));
+    let broken =
+        |what: &Measured| matches!(what, Measured::WatchEnded { reason: WatchEnd::Broken, .. });
+    assert_eq!(engine.tape.count(broken), 8);
+}
+
+#[tokio::test]
+async fn a_watch_cut_in_the_middle_of_a_character_leaves_nothing_behind() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => {
+            let (feed, watch) = Reply::fed();
+            feed.line(event("MODIFIED", object("a", 1, 8)));
+            feed.raw(
+                b"{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"b\",\"x\":\"\xc3",
+            );
+            feed.cut();
+            watch
+        }
+        // Cleanly, but in the middle of an event.
+        (Kind::Watch, 1) => Reply::json(&event("MODIFIED", object("b", 2, 9))[..60]),
+        (Kind::Watch, 2) => {
+            let (feed, watch) = Reply::fed();
+            feed.line(event("MODIFIED", object("b", 2, 9)));
+            std::mem::forget(feed);
+            watch
+        }
+        _ => two(asked),
+    })
+    .await;
+    let report = engine.until_shown(&pods.key, &["a@8", "b@9"]).await;
+    assert!(report.undecodable.is_empty());
+    let versions: Vec<_> = server
+        .of(Kind::Watch)
+        .iter()
+        .map(|asked| asked.query("resourceVersion").to_owned())
+        .collect();
+    assert_eq!(versions, ["7", "8", "8"]);
+    assert_eq!(server.count(Kind::List), 1);
+}
+
+#[tokio::test]
+async fn a_watch_that_breaks_at_once_again_and_again_makes_the_waits_grow() {
+    let pods = cell("pods");
+    let (_server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
+        Kind::Watch => Reply::cut(""),
+        _ => two(asked),
+    })
+    .await;
+    engine.until(&pods.key, |_| engine.tape.waits().len() >= 4).await;
+    let waits = engine.tape.waits();
+    assert!(waits[3] > waits[0] * 3, "{waits:?}");
+    assert_eq!(engine.tape.relists(), 0);
+}
+
+#[tokio::test]
+async fn watches_that_end_early_are_not_opened_faster_than_one_in_a_while() {
+    let pods = cell("pods");
+    let timing = Timing { at_once: Duration::from_millis(400), ..quick() };
+    let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {
+        Kind::Watch => Reply::lines([bookmark(8 + asked.nth)]),
+        _ => two(asked),
+    })
+    .await;
+    engine.until(&pods.key, |_| server.count(Kind::Watch) >= 4).await;
+    let watches = server.of(Kind::Watch);
+    assert!(watches[3].at - watches[0].at >= Duration::from_millis(1_100));
+}
+
+#[tokio::test]
+async fn the_watch_of_a_custom_resource_that_ends_early_has_everything_read_again() {
+    let (widgets, deployments) = (cell("widgets.example.com"), cell("deployments.apps"));
+    let timing = Timing { at_once: Duration::ZERO, ..quick() };
+    let script = |asked: &Asked| match (asked.kind, asked.nth) {
+        (Kind::List, 1..) => {
+            let other = object("a", 1, 3).replace(r#""data":{}"#, "").replace(r#"{"at"#, r#"{"to"#);
+            Reply::json(list(7, &[other, object("b", 2, 5)]))
+        }
+        (Kind::Watch, 0) => Reply::lines([""; 0]),
+        _ => two(asked),
+    };
+    let (server, engine) = run(timing, &[&widgets, &deployments], script).await;
+    let report = engine.until(&widgets.key, |report| report.last_relist.is_some()).await;
+    assert_eq!(report.last_relist.unwrap().reason, RelistReason::Redefined);
+    let object = engine.objects(&widgets.key).remove(0);
+    assert!(String::from_utf8_lossy(&object.body).contains(r#"{"to":"3"}"#), "{object:?}");
+    engine.until(&deployments.key, |_| server.count(Kind::Watch) == 4).await;
+    assert_eq!((engine.tape.relists(), server.count(Kind::List)), (1, 3));
+}
+
+#[tokio::test]
+async fn relists_that_do_not_help_are_not_repeated_at_once() {
+    let widgets = cell("widgets.example.com");
+    let timing = Timing { at_once: Duration::ZERO, ..quick() };
+    let (_server, engine) = run(timing, &[&widgets], |asked| match asked.kind {
+        Kind::Watch => Reply::lines([""; 0]),
+        _ => two(asked),
+    })
+    .await;
+    engine.until(&widgets.key, |_| engine.tape.relists() >= 5).await;
+    let waits = engine.tape.waits();
+    assert!(waits.len() >= 4 && waits[3] > waits[0] * 3, "{waits:?}");
+}
+
+#[tokio::test]
+async fn a_cell_that_is_held_and_resumed_goes_on_from_its_version() {
+    let pods = cell("pods");
+    let (server, mut engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => Reply::held(event("MODIFIED", object("a", 1, 9)) + "\n"),
+        (Kind::Watch, _) => Reply::held(event("DELETED", object("b", 2, 11)) + "\n"),
+        _ => two(asked),
+    })
+    .await;
+    engine.until_shown(&pods.key, &["a@9", "b@5"]).await;
+    engine.hold(&pods);
+    assert_eq!(engine.shown(&pods.key), ["a@9", "b@5"], "what is held is served");
     engine.start(&pods);
-    let report = engine
-        .until(&pods.key, |report| report.fault.as_ref().is_some_and(|f| f.attempts >= 4))
-        .await;
-    assert_eq!(report.fault.unwrap().reason, Reason::ServerError);
+    engine.until_shown(&pods.key, &["a@9"]).await;
+    assert_eq!((server.count(Kind::List), server.count(Kind::Newest)), (1, 1));
+    assert_eq!(server.of(Kind::Watch)[1].query("resourceVersion"), "9");
+}
+
+#[tokio::test]
+async fn a_relist_that_was_owed_when_a_cell_was_held_is_made_up_for() {
+    let pods = cell("pods");
+    let (server, mut engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        // Older than what the list has seen, and not held: only a list can tell.
+        (Kind::Watch, 0) => Reply::held(event("ADDED", object("c", 3, 6)) + "\n"),
+        (Kind::List, 1) => Reply::silent(),
+        (Kind::List, 2) => Reply::json(list(9, &[object("a", 1, 3), object("c", 3, 6)])),
+        _ => two(asked),
+    })
+    .await;
+    engine.until(&pods.key, |_| server.count(Kind::List) == 2).await;
+    engine.hold(&pods);
+    engine.start(&pods);
+    let report = engine.until_shown(&pods.key, &["a@3", "c@6"]).await;
+    assert!(report.warmed.is_some(), "served all the time");
+    assert_eq!(server.of(Kind::List)[2].query("resourceVersion"), "7");
 }

@@ -1,0 +1,222 @@
+//! Events and lists that come late, twice, or from a past that was undone.
+
+use crate::{
+    engine::{cell, quick, run},
+    reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
+    server::{Asked, Kind},
+};
+use kubewarm::{
+    informer::{Measured, RelistReason, Timing},
+    model::{Reason, Uid},
+};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
+
+fn two(asked: &Asked) -> Reply {
+    match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
+        _ => quiet(asked),
+    }
+}
+
+/// A script whose first watch a test speaks into.
+fn fed(
+    otherwise: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+) -> (Feed, impl Fn(&Asked) -> Reply + Send + Sync + 'static) {
+    let (feed, watch) = Reply::fed();
+    let watch = Mutex::new(Some(watch));
+    let script = move |asked: &Asked| {
+        let first = (asked.kind == Kind::Watch).then(|| watch.lock().take()).flatten();
+        first.unwrap_or_else(|| otherwise(asked))
+    };
+    (feed, script)
+}
+
+#[tokio::test]
+async fn what_is_replayed_changes_nothing_that_is_held() {
+    let pods = cell("pods");
+    let (feed, script) = fed(two);
+    let (server, engine) = run(quick(), &[&pods], script).await;
+    feed.line(event("MODIFIED", object("a", 1, 10)));
+    feed.line(event("MODIFIED", object("a", 1, 4)));
+    feed.line(event("DELETED", object("a", 1, 6)));
+    feed.line(event("DELETED", object("gone", 8, 6)));
+    feed.line(event("MODIFIED", object("a", 1, 10)));
+    // Late, of another object: it counts.
+    feed.line(event("MODIFIED", object("b", 2, 9)));
+    feed.line(bookmark(12));
+    engine.until(&pods.key, |report| report.bookmark_time.is_some()).await;
+    assert_eq!(engine.shown(&pods.key), ["a@10", "b@9"]);
+    assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1));
+}
+
+#[tokio::test]
+async fn a_deleted_object_does_not_come_back() {
+    let pods = cell("pods");
+    let (feed, script) = fed(|asked| match (asked.kind, asked.nth) {
+        (Kind::List, 1) => {
+            Reply::json(list(20, &[object("a", 1, 3)])).after(Duration::from_millis(50))
+        }
+        _ => two(asked),
+    });
+    let (server, engine) = run(quick(), &[&pods], script).await;
+    feed.line(event("DELETED", object("b", 2, 13)));
+    engine.until_shown(&pods.key, &["a@3"]).await;
+    feed.line(event("MODIFIED", object("b", 2, 9)));
+    let report = engine
+        .until_all(&pods.key, |report, shown| {
+            assert_eq!(shown, ["a@3"]);
+            report.last_relist.is_some()
+        })
+        .await;
+    assert_eq!(report.last_relist.unwrap().reason, RelistReason::Disordered);
+    assert_eq!(server.count(Kind::List), 2);
+}
+
+#[tokio::test]
+async fn a_lagging_server_is_not_believed() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => Reply::refused(410, "Expired"),
+        (Kind::List, 1 | 2) => Reply::json(list(6, &[object("old", 1, 2)])),
+        (Kind::List, 3) => Reply::json(list(8, &[object("a", 1, 8)])),
+        _ => two(asked),
+    })
+    .await;
+    let report = engine
+        .until_all(&pods.key, |report, shown| {
+            assert!(!shown.contains(&"old@2".to_owned()));
+            report.fault.as_ref().is_some_and(|fault| fault.reason == Reason::Lagging)
+        })
+        .await;
+    assert!(report.warmed.is_some());
+    engine.until_shown(&pods.key, &["a@8"]).await;
+    engine.until_watching(&pods.key).await;
+    assert_eq!((server.count(Kind::List), engine.tape.relists()), (4, 1));
+}
+
+#[tokio::test]
+async fn versions_that_went_back_purge_and_relist() {
+    let pods = cell("pods");
+    let (feed, script) = fed(|asked| match (asked.kind, asked.nth) {
+        (Kind::Newest, _) => Reply::json(list(4, &[])),
+        (Kind::List, 1) => {
+            Reply::json(list(4, &[object("a", 1, 3)])).after(Duration::from_millis(50))
+        }
+        _ => two(asked),
+    });
+    let (server, engine) = run(quick(), &[&pods], script).await;
+    engine.until_watching(&pods.key).await;
+    feed.cut();
+    let purged = engine.until_shown(&pods.key, &[]).await;
+    assert!(purged.warmed.is_none(), "nothing may be served");
+    engine.until_shown(&pods.key, &["a@3"]).await;
+    engine
+        .until(&pods.key, |report| {
+            report.last_relist.is_some_and(|relist| relist.reason == RelistReason::Rollback)
+        })
+        .await;
+    assert_eq!(engine.tape.count(|what| *what == Measured::RolledBack), 1);
+    assert_eq!(server.of(Kind::List)[1].query("resourceVersion"), "");
+}
+
+#[tokio::test]
+async fn a_list_that_the_server_has_not_reached_is_a_rollback_only_if_a_read_says_so() {
+    let too_large = r#"{"kind":"Status","code":504,"reason":"Timeout","message":"Too large resource version","details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}"#;
+    let widgets = cell("widgets.example.com");
+    let timing = Timing { at_once: Duration::ZERO, ..quick() };
+    let (server, engine) = run(timing, &[&widgets], move |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => Reply::lines([""; 0]),
+        (Kind::List, 1 | 2) => Reply::status(504, "", too_large.to_owned()),
+        (Kind::List, 3) => Reply::json(list(7, &[object("a", 1, 3)])),
+        (Kind::Newest, 0) => Reply::refused(500, "InternalError"),
+        (Kind::Newest, _) => Reply::json(list(9, &[])),
+        _ => two(asked),
+    })
+    .await;
+    // What the watch's end had asked for is not forgotten over the failures.
+    let report = engine.until(&widgets.key, |report| report.last_relist.is_some()).await;
+    assert_eq!(report.last_relist.unwrap().reason, RelistReason::Redefined);
+    assert_eq!((server.count(Kind::List), server.count(Kind::Newest)), (4, 2));
+    assert_eq!(engine.tape.count(|what| *what == Measured::RolledBack), 0);
+}
+
+#[tokio::test]
+async fn an_older_bookmark_is_looked_into_without_haste() {
+    let pods = cell("pods");
+    let timing = Timing { at_once: Duration::from_millis(400), ..quick() };
+    let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0..3) => Reply::held(bookmark(6) + "\n"),
+        _ => two(asked),
+    })
+    .await;
+    engine.until(&pods.key, |_| server.count(Kind::Watch) == 4).await;
+    let watches = server.of(Kind::Watch);
+    assert!(watches[3].at - watches[0].at >= Duration::from_millis(1_100));
+    assert_eq!((server.count(Kind::List), engine.shown(&pods.key).len()), (1, 2));
+}
+
+#[tokio::test]
+async fn another_uid_is_another_object_in_a_watch_too() {
+    let pods = cell("pods");
+    let (feed, script) = fed(two);
+    let (_server, engine) = run(quick(), &[&pods], script).await;
+    feed.line(event("ADDED", object("a", 9, 10)));
+    engine.until_shown(&pods.key, &["a@10", "b@5"]).await;
+    let uid = Uid::parse("00000000-0000-0000-0000-000000000009");
+    assert_eq!(engine.objects(&pods.key)[0].uid, uid);
+}
+
+#[tokio::test]
+async fn gaps_are_counted_over_all_attempts_of_a_relist() {
+    let pods = cell("pods");
+    let (_server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => Reply::lines([event("ERROR", status(410, "Gone"))]),
+        // The new `a` arrives, then the connection breaks.
+        (Kind::List, 1) => Reply::cut(list(20, &[object("a", 9, 15)]).trim_end_matches("]}")),
+        (Kind::List, 2) => Reply::json(list(20, &[object("a", 9, 15)])),
+        _ => two(asked),
+    })
+    .await;
+    let report = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
+    let relist = report.last_relist.unwrap();
+    assert_eq!((relist.replaced, relist.deleted_in_gap), (1, 1));
+}
+
+#[tokio::test]
+async fn versions_that_are_no_numbers_are_only_compared_for_equality() {
+    let pods = cell("pods");
+    let (feed, script) = fed(|asked| match asked.kind {
+        Kind::List => Reply::json(list("x-9", &[object("a", 1, "x-8")])),
+        _ => quiet(asked),
+    });
+    let (server, engine) = run(quick(), &[&pods], script).await;
+    feed.line(event("MODIFIED", object("a", 1, "x-1")));
+    engine.until_shown(&pods.key, &["a@x-1"]).await;
+    feed.cut();
+    engine.until(&pods.key, |_| server.count(Kind::Watch) == 2).await;
+    assert_eq!(server.of(Kind::Watch)[1].query("resourceVersion"), "x-1");
+    assert_eq!((server.count(Kind::Newest), server.count(Kind::List)), (0, 1));
+}
+
+/// Shared state of a script that counts nothing is no use.
+#[tokio::test]
+async fn everything_arrives_in_the_order_of_an_object() {
+    let pods = cell("pods");
+    let (feed, script) = fed(two);
+    let (_server, engine) = run(quick(), &[&pods], script).await;
+    let highest = Arc::new(Mutex::new(0));
+    for version in 10..200 {
+        feed.line(event("MODIFIED", object("a", 1, version)));
+        feed.line(event("MODIFIED", object("a", 1, version - 2)));
+    }
+    engine
+        .until_all(&pods.key, |_, shown| {
+            let version: u64 = shown.first().map_or(0, |a| a[2..].parse().unwrap());
+            let mut highest = highest.lock();
+            assert!(version >= *highest || version == 0);
+            *highest = version;
+            version == 199
+        })
+        .await;
+}

@@ -1,0 +1,172 @@
+//! Requests that are refused, or not answered at all.
+
+use crate::{
+    engine::{cell, quick, run},
+    reply::{Reply, list, object, quiet, status},
+    server::{Asked, Kind},
+};
+use kubewarm::{
+    informer::{Phase, RelistReason, Strategy, Timing, Verb},
+    model::Reason,
+};
+use std::time::{Duration, SystemTime};
+
+fn one(asked: &Asked) -> Reply {
+    match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
+        _ => quiet(asked),
+    }
+}
+
+#[tokio::test]
+async fn the_server_says_how_long_to_wait() {
+    let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_mins(1));
+    // Kind, header, and between how many seconds the wait must be.
+    let told = [
+        ("pods", "1".to_owned(), (1, 2)),
+        ("configmaps", "30".to_owned(), (30, 38)),
+        ("services", "99999999999".to_owned(), (120, 150)),
+        ("endpoints", date, (50, 75)),
+        ("events", "soon".to_owned(), (0, 1)),
+    ];
+    let cells: Vec<_> = told.iter().map(|(kind, _, _)| cell(kind)).collect();
+    let all: Vec<_> = cells.iter().collect();
+    let headers = told.clone();
+    let (server, engine) = run(quick(), &all, move |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => {
+            let (_, told, _) =
+                headers.iter().find(|(kind, ..)| asked.path.ends_with(kind)).unwrap();
+            let header = format!("retry-after: {told}\r\n");
+            Reply::status(429, &header, status(429, "TooManyRequests"))
+        }
+        _ => one(asked),
+    })
+    .await;
+    for (cell, (kind, _, (least, most))) in cells.iter().zip(&told) {
+        if *kind == "events" {
+            continue;
+        }
+        let failing = engine.until(&cell.key, |report| report.fault.is_some()).await;
+        let fault = failing.fault.unwrap();
+        assert_eq!((fault.reason, fault.verb), (Reason::Throttled, Verb::Watch));
+        let wait = fault.next_retry.unwrap().duration_since(fault.at).as_secs();
+        assert!((*least..=*most).contains(&wait), "{kind}: {wait} s");
+        assert_eq!(engine.shown(&cell.key), ["a@3"], "served on");
+    }
+    // By the time one second is over, nobody else has come back.
+    engine.until_watching(&cells[0].key).await;
+    for cell in &cells[1..4] {
+        let path = format!("/{}", cell.key.resource.resource());
+        let watches =
+            server.of(Kind::Watch).into_iter().filter(|asked| asked.path.ends_with(&path));
+        assert_eq!(watches.count(), 1, "{path}");
+    }
+    let [first, again] = &server
+        .of(Kind::Watch)
+        .into_iter()
+        .filter(|asked| asked.path.ends_with("/pods"))
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("the first cell asks twice");
+    };
+    assert!(again.at - first.at >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_watch_that_is_forbidden_fails_its_own_cell_and_recovers() {
+    let (pods, services) = (cell("pods"), cell("services"));
+    let (server, engine) =
+        run(quick(), &[&pods, &services], |asked| match (asked.kind, asked.nth) {
+            (Kind::Watch, 0..4) if asked.path.ends_with("/pods") => {
+                Reply::refused(403, "Forbidden")
+            }
+            _ => one(asked),
+        })
+        .await;
+    let failing = engine.until(&pods.key, |report| report.phase == Phase::Failing).await;
+    let fault = failing.fault.unwrap();
+    assert_eq!((fault.reason, fault.verb), (Reason::Forbidden, Verb::Watch));
+    assert!(failing.warmed.is_some(), "what was listed is served");
+    assert_eq!(engine.shown(&pods.key), ["a@3"]);
+    assert_eq!(engine.until_watching(&services.key).await.fault, None);
+    let report = engine.until_watching(&pods.key).await;
+    assert_eq!(report.fault, None);
+    assert_eq!((server.count(Kind::List), engine.tape.relists()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_kind_that_went_is_purged_and_comes_back_by_itself() {
+    let pods = cell("widgets.example.com");
+    let (_server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) | (Kind::List, 1..4) => {
+            Reply::status(404, "", "404 page not found".to_owned())
+        }
+        (Kind::List, 4) => Reply::json(list(3, &[object("a", 2, 2)])),
+        _ => one(asked),
+    })
+    .await;
+    let away = engine.until(&pods.key, |report| report.phase == Phase::Failing).await;
+    assert_eq!(away.fault.unwrap().reason, Reason::NotServed);
+    assert!(away.warmed.is_none() && engine.shown(&pods.key).is_empty());
+    let back = engine.until_watching(&pods.key).await;
+    assert_eq!(engine.shown(&pods.key), ["a@2"], "its versions begin anew");
+    assert_eq!(back.last_relist.unwrap().reason, RelistReason::Recreated);
+}
+
+#[tokio::test]
+async fn errors_of_the_server_are_waited_out_and_nothing_is_listed_again() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => Reply::refused(500, "InternalError"),
+        (Kind::Watch, 1) => Reply::status(503, "", "<html>down</html>".to_owned()),
+        (Kind::Watch, 2) => Reply::closed(),
+        (Kind::Newest, 0) => Reply::refused(503, "ServiceUnavailable"),
+        _ => one(asked),
+    })
+    .await;
+    engine.until(&pods.key, |report| report.fault.is_some()).await;
+    let report = engine
+        .until(&pods.key, |report| report.phase == Phase::Watching && report.fault.is_none())
+        .await;
+    assert!(report.warmed.is_some());
+    assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 4));
+    let waits = engine.tape.waits();
+    assert_eq!(waits.len(), 4, "each failure is waited out: {waits:?}");
+    assert!(waits[3] > waits[0]);
+}
+
+#[tokio::test]
+async fn headers_that_never_come_are_given_up() {
+    let pods = cell("pods");
+    let timing = Timing {
+        list_headers: Duration::from_millis(300),
+        watch_headers: Duration::from_millis(300),
+        ..quick()
+    };
+    let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::List | Kind::Stream, _) | (Kind::Watch, 0) => Reply::never(),
+        (Kind::First, _) => Reply::json(list(7, &[object("a", 1, 3)])),
+        _ => one(asked),
+    })
+    .await;
+    let report = engine.until(&pods.key, |report| report.fault.is_some()).await;
+    assert_eq!(report.warmed.unwrap().strategy, Strategy::Paged);
+    let fault = report.fault.unwrap();
+    assert_eq!((fault.reason, fault.verb), (Reason::TimedOut, Verb::Watch));
+    engine.until_watching(&pods.key).await;
+    assert_eq!((server.count(Kind::List), server.count(Kind::Stream)), (1, 1));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_say_its_version_is_asked_for_pages() {
+    let pods = cell("pods");
+    let timing = Timing { watch_headers: Duration::from_millis(300), ..quick() };
+    let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {
+        Kind::Version => Reply::never(),
+        Kind::First => Reply::json(list(7, &[object("a", 1, 3)])),
+        _ => one(asked),
+    })
+    .await;
+    engine.until_shown(&pods.key, &["a@3"]).await;
+    assert_eq!(server.count(Kind::List), 0);
+}

@@ -1,0 +1,104 @@
+//! Objects that cannot be decoded, and what remains of their neighbours.
+
+use crate::{
+    engine::{cell, quick, run},
+    reply::{Reply, bookmark, event, list, object, quiet},
+    server::{Asked, Kind},
+};
+use kubewarm::{
+    informer::{CellReport, Measured, RelistReason, Stage},
+    model::ListStrategy,
+};
+
+/// An object whose labels are no strings.
+fn bad(name: &str, version: u32) -> String {
+    object(name, 1, version).replacen("\"name\"", "\"labels\":{\"a\":7},\"name\"", 1)
+}
+
+fn named(report: &CellReport) -> Vec<&str> {
+    report.undecodable.iter().map(|what| &*what.object).collect()
+}
+
+fn two(asked: &Asked) -> Reply {
+    match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
+        _ => quiet(asked),
+    }
+}
+
+#[tokio::test]
+async fn one_bad_object_is_named_and_its_neighbours_live() {
+    let (mut whole, mut streamed) = (cell("pods"), cell("services"));
+    whole.tuning.strategy = ListStrategy::Whole;
+    streamed.tuning.strategy = ListStrategy::Streaming;
+    let (_server, engine) = run(quick(), &[&whole, &streamed], |asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3), bad("b", 4), object("c", 3, 5)])),
+        Kind::Stream => {
+            let lines = [object("a", 1, 3), bad("b", 4), object("c", 3, 5)]
+                .map(|object| event("ADDED", object) + "\n");
+            Reply::held(lines.concat() + &crate::reply::end_bookmark(7) + "\n")
+        }
+        _ => quiet(asked),
+    })
+    .await;
+    for cell in [&whole, &streamed] {
+        let report = engine.until_watching(&cell.key).await;
+        assert_eq!(named(&report), ["ns/b"]);
+        assert_eq!(engine.shown(&cell.key), ["a@3", "c@5"]);
+    }
+    let counted = |stage| engine.tape.count(|what| *what == Measured::Undecodable { stage });
+    assert_eq!((counted(Stage::ListItem), counted(Stage::WatchObject)), (1, 1));
+}
+
+#[tokio::test]
+async fn the_old_version_of_what_cannot_be_decoded_is_not_served_on() {
+    let pods = cell("pods");
+    let (feed, watch) = Reply::fed();
+    let watch = parking_lot::Mutex::new(Some(watch));
+    let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => watch.lock().take().unwrap(),
+        _ => two(asked),
+    })
+    .await;
+    feed.line(event("MODIFIED", bad("a", 9)));
+    let report = engine.until_shown(&pods.key, &["b@5"]).await;
+    engine.until(&pods.key, |report| named(report) == ["ns/a"]).await;
+    assert_eq!(report.last_relist, None);
+    // A replay of an older one that cannot be decoded says nothing about what is held now.
+    feed.line(event("MODIFIED", object("a", 1, 12)));
+    feed.line(event("MODIFIED", bad("a", 9)));
+    feed.line(bookmark(13));
+    let report = engine.until(&pods.key, |report| report.bookmark_time.is_some()).await;
+    assert_eq!(engine.shown(&pods.key), ["a@12", "b@5"]);
+    assert_eq!(named(&report), [""; 0], "a good version takes it off the list");
+    assert_eq!(server.count(Kind::List), 1);
+}
+
+#[tokio::test]
+async fn a_deletion_needs_no_more_than_a_name() {
+    let pods = cell("pods");
+    let (_server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
+        Kind::Watch => Reply::held(event("DELETED", bad("a", 9)) + "\n"),
+        _ => two(asked),
+    })
+    .await;
+    let report = engine.until_shown(&pods.key, &["b@5"]).await;
+    assert_eq!((named(&report).len(), report.last_relist), (0, None));
+}
+
+#[tokio::test]
+async fn a_deletion_without_a_name_ends_in_a_relist() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => {
+            Reply::held(event("DELETED", r#"{"metadata":{"resourceVersion":"9"}}"#) + "\n")
+        }
+        (Kind::List, 1) => Reply::json(list(9, &[object("b", 2, 5)])),
+        _ => two(asked),
+    })
+    .await;
+    engine.until_shown(&pods.key, &["b@5"]).await;
+    let report = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
+    assert_eq!(report.last_relist.unwrap().reason, RelistReason::Decode);
+    assert_eq!(server.count(Kind::List), 2);
+}

@@ -1,0 +1,162 @@
+//! Many cells at once: who lists when, and who is not held up by whom.
+
+use crate::{
+    engine::{Engine, Stored, cell, cell_in, quick, run},
+    reply::{Reply, list, object, quiet},
+    server::{Kind, Server},
+};
+use kubewarm::{
+    informer::{Bounds, Informers as _, Phase, Tables, Timing},
+    model::{CellKey, Delta, DeltaSink, FieldPath, ListStrategy, Outcome, Reason},
+    store::Catalog,
+};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+#[tokio::test]
+async fn no_more_lists_than_allowed_are_under_way_and_the_urgent_come_first() {
+    let server = Server::start(|asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3)])).after(Duration::from_millis(20)),
+        _ => quiet(asked),
+    })
+    .await;
+    let catalog = Catalog::new();
+    let bounds = Bounds { lists: 5, namespace_share: 100 };
+    let tables = Arc::new(Stored(catalog.clone()));
+    let mut engine = Engine::with(&server, quick(), bounds, catalog, tables);
+    let mut cells: Vec<_> = (0..60).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
+    for urgent in &mut cells[40..] {
+        urgent.tuning.member_of.priority = 900;
+    }
+    for cell in &cells {
+        engine.start(cell);
+    }
+    for cell in &cells {
+        engine.until_watching(&cell.key).await;
+    }
+    assert!((2..=5).contains(&server.most_lists()), "{}", server.most_lists());
+    let number = |path: &str| -> usize { path.split('/').nth(4).unwrap()[2..].parse().unwrap() };
+    let lists: Vec<_> = server.of(Kind::List).iter().map(|asked| number(&asked.path)).collect();
+    assert_eq!(lists.len(), 60);
+    // Those that found a free slot when nobody else waited went first.
+    let last_urgent = lists.iter().rposition(|&n| n >= 40).unwrap();
+    assert!(last_urgent < 20 + 5 * 2, "{lists:?}");
+}
+
+#[tokio::test]
+async fn a_list_that_trickles_holds_up_nobody_and_is_given_up() {
+    let (mut slow, other) = (cell("pods"), cell("services"));
+    slow.tuning.strategy = ListStrategy::Paged;
+    let timing = Timing { list_window: Duration::from_millis(600), ..quick() };
+    let (_server, engine) = run(timing, &[&slow, &other], |asked| match (asked.kind, asked.nth) {
+        (Kind::First, 0) => {
+            Reply::trickle(&list(7, &[object("a", 1, 3)]), Duration::from_millis(50))
+        }
+        (Kind::First | Kind::List, _) => Reply::json(list(7, &[object("b", 1, 3)])),
+        _ => quiet(asked),
+    })
+    .await;
+    engine.until_watching(&other.key).await;
+    let report = engine.until(&slow.key, |report| report.fault.is_some()).await;
+    assert_eq!(report.fault.unwrap().reason, Reason::TimedOut);
+    engine.until_shown(&slow.key, &["b@3"]).await;
+}
+
+#[tokio::test]
+async fn a_streaming_list_without_an_end_falls_back_and_that_is_remembered() {
+    for refused in [false, true] {
+        let (mut one, mut two) = (cell_in("pods", "one"), cell_in("pods", "two"));
+        for cell in [&mut one, &mut two] {
+            cell.tuning.strategy = ListStrategy::Streaming;
+            cell.tuning.streaming_deadline = Duration::from_millis(300);
+        }
+        let (server, mut engine) = run(quick(), &[&one], move |asked| match asked.kind {
+            Kind::Stream if refused => Reply::refused(422, "Invalid"),
+            Kind::Stream => {
+                let unfinished = crate::reply::event("ADDED", object("ghost", 1, 3));
+                Reply::held(unfinished + "\n")
+            }
+            Kind::First => Reply::json(list(7, &[object("a", 1, 3)])),
+            _ => quiet(asked),
+        })
+        .await;
+        engine.until_watching(&one.key).await;
+        assert_eq!(engine.shown(&one.key), ["a@3"], "what had come is swept");
+        engine.start(&two);
+        engine.until_watching(&two.key).await;
+        assert_eq!((server.count(Kind::Stream), server.count(Kind::First)), (1, 2));
+        let failed = engine.tape.count(|what| {
+            matches!(
+                what,
+                kubewarm::informer::Measured::List {
+                    outcome: kubewarm::informer::ListOutcome::Failure,
+                    ..
+                }
+            )
+        });
+        assert_eq!(failed, 1, "a failed list is counted whatever the way");
+    }
+}
+
+/// Tables whose writer panics at the first object, while `armed`.
+struct Panicking(Stored, Arc<AtomicBool>);
+
+struct Trap(Box<dyn DeltaSink>, Arc<AtomicBool>);
+
+impl Tables for Panicking {
+    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
+        Box::new(Trap(self.0.open(key, indexes), Arc::clone(&self.1)))
+    }
+
+    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
+        self.0.set_indexes(key, indexes);
+    }
+
+    fn close(&self, key: &CellKey) {
+        self.0.close(key);
+    }
+}
+
+impl DeltaSink for Trap {
+    fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+        let is_item = matches!(delta, Delta::Upsert(_));
+        assert!(!(is_item && self.1.load(Ordering::Relaxed)), "scripted panic");
+        self.0.apply(delta)
+    }
+
+    fn holds(&self, namespace: &str, name: &str) -> bool {
+        self.0.holds(namespace, name)
+    }
+
+    fn objects(&self) -> u64 {
+        self.0.objects()
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_panics_is_reported_and_started_anew() {
+    let server = Server::start(|asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
+        _ => quiet(asked),
+    })
+    .await;
+    let (catalog, armed) = (Catalog::new(), Arc::new(AtomicBool::new(true)));
+    let tables = Panicking(Stored(catalog.clone()), Arc::clone(&armed));
+    let bounds = Bounds { lists: 1, namespace_share: 100 };
+    let mut engine = Engine::with(&server, quick(), bounds, catalog, Arc::new(tables));
+    let pods = cell("pods");
+    engine.start(&pods);
+    let report = engine
+        .until(&pods.key, |report| report.fault.as_ref().is_some_and(|fault| fault.attempts >= 3));
+    let report = report.await;
+    assert_eq!((report.fault.unwrap().reason, report.warmed), (Reason::Internal, None));
+    armed.store(false, Ordering::Relaxed);
+    engine.until_shown(&pods.key, &["a@3"]).await;
+    engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
+}
