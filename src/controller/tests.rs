@@ -92,6 +92,7 @@ impl Cluster for Tables {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "specs are written where they are used")]
 fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
     let resource: CacheProfile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile", "spec": spec,
