@@ -10,6 +10,8 @@ use std::{borrow::Cow, error::Error, time::Duration};
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
     #[serde(default)]
     code: u16,
     #[serde(borrow, default)]
@@ -41,23 +43,29 @@ struct Cause<'a> {
 /// its code is.
 #[must_use]
 pub fn of_response(code: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Fault {
-    let status: Option<Status<'_>> = serde_json::from_slice(body).ok();
+    let status = parse(body);
     let header = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = header.and_then(|text| parse_retry_after(text, now));
-    match status {
-        Some(status) => classify(code.as_u16(), &status, retry_after),
-        None => Fault::new(reason_of(code.as_u16()), format!("HTTP {code} without a Status"))
-            .with_code(code.as_u16())
-            .with_retry_after(retry_after),
+    if let Some(status) = status {
+        return classify(code.as_u16(), &status, retry_after);
     }
+    let mut reason = reason_of(code.as_u16());
+    // Only the API server may say that a kind is gone: tables are emptied for it. Its own words for
+    // a path that it does not know are no Status, but these.
+    if reason == Reason::NotServed && !body.starts_with(b"404 page not found") {
+        reason = Reason::ServerError;
+    }
+    Fault::new(reason, format!("HTTP {code} without a Status"))
+        .with_code(code.as_u16())
+        .with_retry_after(retry_after)
 }
 
 /// What an `ERROR` event of a watch, or a bare Status in its stream, means.
 #[must_use]
 pub fn of_event(object: &[u8]) -> Fault {
-    match serde_json::from_slice::<Status<'_>>(object) {
-        Ok(status) => classify(status.code, &status, None),
-        Err(_) => Fault::new(Reason::Malformed, "the watch sent an error that is not a Status"),
+    match parse(object) {
+        Some(status) => classify(status.code, &status, None),
+        None => Fault::new(Reason::Malformed, "the watch sent an error that is not a Status"),
     }
 }
 
@@ -85,6 +93,11 @@ pub fn of_kube(error: &kube::Error) -> Fault {
     of_transport(error)
 }
 
+/// A body that calls itself a Status; any other JSON object is none.
+fn parse(body: &[u8]) -> Option<Status<'_>> {
+    serde_json::from_slice(body).ok().filter(|status: &Status<'_>| status.kind == "Status")
+}
+
 fn classify(code: u16, status: &Status<'_>, header: Option<Duration>) -> Fault {
     let details = status.details.as_ref();
     let cause = |word: &str| {
@@ -98,7 +111,11 @@ fn classify(code: u16, status: &Status<'_>, header: Option<Duration>) -> Fault {
         _ => reason_of(code),
     };
     let told = details.and_then(|details| details.retry_after_seconds).map(Duration::from_secs);
-    Fault::new(reason, status.message.as_ref()).with_code(code).with_retry_after(header.or(told))
+    let message = match status.message.as_ref() {
+        "" => format!("HTTP {code} {}", status.reason),
+        message => message.to_owned(),
+    };
+    Fault::new(reason, message).with_code(code).with_retry_after(header.or(told))
 }
 
 fn reason_of(code: u16) -> Reason {
@@ -139,11 +156,14 @@ mod tests {
 
     #[test]
     fn codes_and_reasons_decide() {
-        let too_large = r#"{"reason":"Timeout","message":"Too large resource version","code":504,
+        let too_large = r#"{"kind":"Status","reason":"Timeout","message":"Too large resource version","code":504,
             "details":{"causes":[{"reason":"ResourceVersionTooLarge"}],"retryAfterSeconds":1}}"#;
         let cases = [
-            (403, r#"{"reason":"Forbidden","message":"no"}"#, Reason::Forbidden),
-            (410, r#"{"reason":"Expired","message":"too old"}"#, Reason::Gone),
+            (403, r#"{"kind":"Status","reason":"Forbidden","message":"no"}"#, Reason::Forbidden),
+            (410, r#"{"kind":"Status","reason":"Expired","message":"too old"}"#, Reason::Gone),
+            (404, r#"{"kind":"Status","reason":"NotFound","message":"gone"}"#, Reason::NotServed),
+            (404, "<html>no such page</html>", Reason::ServerError),
+            (404, "{}", Reason::ServerError),
             (410, "<html>", Reason::Gone),
             (429, "", Reason::Throttled),
             (504, too_large, Reason::VersionAhead),
@@ -177,6 +197,6 @@ mod tests {
     fn an_error_event_is_a_status() {
         let gone = br#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
         assert_eq!(of_event(gone).reason(), Reason::Gone);
-        assert_eq!(of_event(b"7").reason(), Reason::Malformed);
+        assert_eq!(of_event(b"{}").reason(), Reason::Malformed);
     }
 }

@@ -26,7 +26,8 @@ type Lane = tokio::sync::Mutex<Option<Sighting>>;
 #[derive(Clone, Debug)]
 struct Sighting {
     asked_at: Instant,
-    version: ResourceVersion,
+    /// A failure is shared as well: those who wait for the same answer do not each wait anew.
+    seen: Result<ResourceVersion, Fault>,
 }
 
 #[derive(Deserialize)]
@@ -61,20 +62,28 @@ impl Canary {
         let lane = Arc::clone(self.lanes.lock().entry(resource.clone()).or_default());
         let mut last = lane.lock().await;
         if let Some(sighting) = last.as_ref().filter(|sighting| sighting.asked_at > since) {
-            return Ok(sighting.version.clone());
+            return sighting.seen.clone();
         }
         let asked_at = Instant::now();
-        let body = upstream::read(client, endpoint.newest(), within, MAX_ANSWER).await?;
-        let answer: List = serde_json::from_slice(&body)
-            .map_err(|_| Fault::new(Reason::Malformed, "the answer is not a list"))?;
-        let version = ResourceVersion::parse(&answer.metadata.resource_version)
-            .ok_or_else(|| Fault::new(Reason::Malformed, "the list has no resourceVersion"))?;
-        *last = Some(Sighting { asked_at, version: version.clone() });
-        Ok(version)
+        let seen = ask(client, endpoint, within).await;
+        *last = Some(Sighting { asked_at, seen: seen.clone() });
+        seen
     }
 
     /// Forgets what no cell watches any more.
     pub(super) fn retain(&self, watched: impl Fn(&Resource) -> bool) {
         self.lanes.lock().retain(|resource, _| watched(resource));
     }
+}
+
+async fn ask(
+    client: &kube::Client,
+    endpoint: &Endpoint,
+    within: Duration,
+) -> Result<ResourceVersion, Fault> {
+    let body = upstream::read(client, endpoint.newest(), within, MAX_ANSWER).await?;
+    let answer: List = serde_json::from_slice(&body)
+        .map_err(|_| Fault::new(Reason::Malformed, "the answer is not a list"))?;
+    ResourceVersion::parse(&answer.metadata.resource_version)
+        .ok_or_else(|| Fault::new(Reason::Malformed, "the list has no resourceVersion"))
 }

@@ -1,7 +1,7 @@
 //! Turns the bytes of one object into an item: names it, and cuts out what is not stored.
 
 use super::Stage;
-use crate::model::{Item, Labels, ManagedFields, ResourceVersion, Tombstone, Uid};
+use crate::model::{Item, Labels, ManagedFields, Projection, ResourceVersion, Tombstone, Uid};
 use serde::{
     Deserialize,
     de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor},
@@ -12,7 +12,7 @@ use std::{borrow::Cow, fmt, ops::Range};
 /// Decodes the objects of one cell; keeps one scratch buffer between calls.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    managed_fields: ManagedFields,
+    projection: Projection,
     scratch: Vec<u8>,
 }
 
@@ -56,8 +56,8 @@ struct Meta<'a> {
 }
 
 impl Decoder {
-    pub(super) fn new(managed_fields: ManagedFields) -> Self {
-        Self { managed_fields, scratch: Vec::new() }
+    pub(super) fn new(projection: Projection) -> Self {
+        Self { projection, scratch: Vec::new() }
     }
 
     /// Reads the metadata of `json` and copies the rest without `apiVersion`, `kind` and, unless
@@ -93,28 +93,28 @@ impl Decoder {
         };
         labels.for_each(|_, _| ()).map_err(|e| rejected(e.to_string()))?;
 
-        let dropped = match self.managed_fields {
+        let dropped = match self.projection.managed_fields() {
             ManagedFields::Drop => meta.managed_fields,
             ManagedFields::Keep => None,
         };
-        let mut holes = [
-            top.api_version.and_then(|value| member(text, value.get())),
-            top.kind.and_then(|value| member(text, value.get())),
-            dropped.and_then(|value| member(text, value.get())),
-        ];
-        holes.sort_by_key(|hole| hole.as_ref().map_or(usize::MAX, |hole| hole.range.start));
+        let of_top = [top.api_version, top.kind];
+        let hole = |text: &str, value: Option<&RawValue>| {
+            value.and_then(|value| member(text, value.get()))
+        };
         self.scratch.clear();
-        let mut from = 0;
-        for hole in holes.into_iter().flatten() {
-            self.scratch.extend_from_slice(json.get(from..hole.range.start).unwrap_or_default());
-            from = hole.range.end;
-            if hole.is_last {
-                let kept = self.scratch.trim_ascii_end();
-                let kept = kept.strip_suffix(b",").unwrap_or(kept).len();
-                self.scratch.truncate(kept);
+        match self.projection {
+            Projection::Full(_) => {
+                let [api_version, kind] = of_top.map(|value| hole(text, value));
+                cut(&mut self.scratch, text, [api_version, kind, hole(text, dropped)]);
+            }
+            // What was not asked for is not stored, should a proxy send it all the same.
+            Projection::MetadataOnly(_) => {
+                let metadata = top.metadata.get();
+                self.scratch.extend_from_slice(b"{\"metadata\":");
+                cut(&mut self.scratch, metadata, [hole(metadata, dropped), None, None]);
+                self.scratch.push(b'}');
             }
         }
-        self.scratch.extend_from_slice(json.get(from..).unwrap_or_default());
 
         Ok(Item {
             namespace: meta.namespace.unwrap_or_default(),
@@ -148,11 +148,15 @@ pub(super) fn tombstone(json: &[u8]) -> Result<Tombstone<'static>, Rejected> {
     }
 }
 
+/// No name of Kubernetes is longer; one that is would fill logs and statuses.
+const MAX_NAME: usize = 253;
+
 /// Namespace and name of an object that may be cut off or broken further behind.
 pub(super) fn peek_name(json: &[u8]) -> Option<(String, String)> {
     let peeked = peek(json);
-    let name = peeked.name.filter(|name| !name.is_empty())?;
-    Some((peeked.namespace.unwrap_or_default(), name))
+    let name = peeked.name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME)?;
+    let namespace = peeked.namespace.unwrap_or_default();
+    (namespace.len() <= MAX_NAME).then_some((namespace, name))
 }
 
 /// What could be read of an object before its first fault.
@@ -215,6 +219,23 @@ impl<'de> Visitor<'de> for Peek<'_> {
     }
 }
 
+/// Appends `json` without the members in `holes`.
+fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Hole>; 3]) {
+    holes.sort_by_key(|hole| hole.as_ref().map_or(usize::MAX, |hole| hole.range.start));
+    let json = json.as_bytes();
+    let mut from = 0;
+    for hole in holes.into_iter().flatten() {
+        into.extend_from_slice(json.get(from..hole.range.start).unwrap_or_default());
+        from = hole.range.end;
+        if hole.is_last {
+            let kept = into.trim_ascii_end();
+            let kept = kept.strip_suffix(b",").unwrap_or(kept).len();
+            into.truncate(kept);
+        }
+    }
+    into.extend_from_slice(json.get(from..).unwrap_or_default());
+}
+
 /// A member to leave out: its key, colon, value and the comma behind it.
 struct Hole {
     range: Range<usize>,
@@ -258,7 +279,7 @@ mod tests {
     use super::*;
 
     fn decode(json: &str, managed_fields: ManagedFields) -> Result<(String, String), Rejected> {
-        let mut decoder = Decoder::new(managed_fields);
+        let mut decoder = Decoder::new(Projection::Full(managed_fields));
         let item = decoder.decode(json.as_bytes(), Stage::ListItem)?;
         Ok((
             format!("{}/{}", item.namespace, item.name),
@@ -297,6 +318,21 @@ mod tests {
         }
         let kept = decode(cases[0].0, ManagedFields::Keep).unwrap().1;
         assert!(kept.contains("managedFields"));
+    }
+
+    #[test]
+    fn a_cell_of_metadata_keeps_nothing_else() {
+        let json =
+            br#"{"kind":"Secret","metadata":{"name":"a","managedFields":[]},"data":{"k":"v"}}"#;
+        let mut decoder = Decoder::new(Projection::MetadataOnly(ManagedFields::Drop));
+        let item = decoder.decode(json, Stage::ListItem).unwrap();
+        assert_eq!(item.body, br#"{"metadata":{"name":"a"}}"#);
+    }
+
+    #[test]
+    fn a_name_that_is_no_name_is_not_told() {
+        let json = format!(r#"{{"metadata":{{"name":"{}"}},"x":tru}}"#, "a".repeat(254));
+        assert_eq!(decode(&json, ManagedFields::Drop).unwrap_err().name, None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The one place that builds upstream URLs of cells, and that refuses to build some.
 
-use crate::model::{CellKey, Extent, ManagedFields, Projection, ResourceVersion};
+use crate::model::{CellKey, Extent, ManagedFields, Projection, ResourceVersion, is_dns_label};
 use http::{Request, header};
 use std::{fmt::Write as _, time::Duration};
 
@@ -14,13 +14,17 @@ pub(super) struct Endpoint {
     accept_watch: String,
 }
 
-/// The key asks for the payload of secrets without `sensitiveData: Allow`.
-///
-/// The schema and the parser refuse this too; here is the last place where it can be refused, after
-/// the resource has been resolved.
-#[derive(Debug, thiserror::Error)]
-#[error("secrets are fetched as metadata only unless sensitiveData is Allow")]
-pub(super) struct Guarded;
+/// A key that no request is built for. The schema and the parser refuse these too; here is the last
+/// place where they can be refused, after the resource has been resolved.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Guarded {
+    /// The payload of secrets without `sensitiveData: Allow`.
+    #[error("secrets are fetched as metadata only unless sensitiveData is Allow")]
+    Secrets,
+    /// A namespace whose name would change the path; it may have come from a server.
+    #[error("{0:?} is not the name of a namespace")]
+    Namespace(String),
+}
 
 /// How old a list may be.
 #[derive(Clone, Copy, Debug)]
@@ -56,10 +60,13 @@ impl Endpoint {
     /// [`Guarded`].
     pub(super) fn new(key: &CellKey) -> Result<Self, Guarded> {
         if key.is_guarded() {
-            return Err(Guarded);
+            return Err(Guarded::Secrets);
         }
         let (root, plural) = (key.resource.api_path(), key.resource.resource());
         let path = match &key.extent {
+            Extent::Namespace(name) if !is_dns_label(name) => {
+                return Err(Guarded::Namespace(name.to_string()));
+            }
             Extent::Namespace(name) => format!("{root}/namespaces/{name}/{plural}"),
             Extent::AllNamespaces | Extent::Cluster => format!("{root}/{plural}"),
         };
@@ -199,6 +206,15 @@ mod tests {
         assert!(
             Endpoint::new(&key("x.io", "secrets", Projection::Full(ManagedFields::Drop))).is_ok()
         );
+    }
+
+    #[test]
+    fn a_namespace_cannot_change_the_path() {
+        let mut pods = key("", "pods", Projection::Full(ManagedFields::Drop));
+        for name in ["", "a/../b", "..", "a?watch=1", "A", "a%2Fb"] {
+            pods.extent = Extent::Namespace(name.into());
+            assert_eq!(Endpoint::new(&pods).unwrap_err(), Guarded::Namespace(name.to_owned()));
+        }
     }
 
     #[test]

@@ -242,7 +242,7 @@ async fn supervise(
         };
         let version = resumable(&board);
         let task = Task {
-            decoder: Decoder::new(key.projection.managed_fields()),
+            decoder: Decoder::new(key.projection),
             key: key.clone(),
             endpoint,
             objects: sink.lock().objects(),

@@ -13,6 +13,7 @@ mod subject;
 mod target;
 mod version;
 
+pub(crate) use self::resource::is_dns_label;
 pub use self::{
     cell::{
         CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
