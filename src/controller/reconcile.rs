@@ -12,7 +12,7 @@ use crate::{
     manifests::Access,
     model::{
         CellKey, CellSpec, Declared, DeclaredTarget, Mode, ProfileRef, Reason, Refusal,
-        RefusalReason, Serving, Subject, ValidatedProfile,
+        RefusalReason, ResolvedTarget, Serving, Subject, ValidatedProfile,
     },
     status::Observed,
 };
@@ -49,10 +49,22 @@ struct Known {
     /// The newest valid generation, which is the one that runs.
     valid: Arc<ValidatedProfile>,
     accepted_at: Duration,
-    serving: BTreeMap<Arc<str>, (Serving, Vec<CellSpec>)>,
+    serving: BTreeMap<Arc<str>, Answering>,
     /// The roles, as long as the declared cells and the subject stay the same.
     access: Option<(Vec<DeclaredTarget>, Subject, Option<Arc<AccessStatus>>)>,
 }
+
+/// What answers for a target until something newer is synced.
+#[derive(Debug)]
+struct Answering {
+    serving: Serving,
+    kind: ResolvedTarget,
+    cells: Vec<CellSpec>,
+}
+
+/// Failures in a row of a new version's cell that nobody needs to hear of: a server that has just
+/// taken a definition in may refuse for a moment.
+const PASSING_FAILURES: u32 = 3;
 
 impl Reconciler {
     /// Remembers nothing yet. Profiles in `operator_namespace` may name other namespaces than their
@@ -164,23 +176,25 @@ fn settle(
     target: Resolved,
     valid: &ValidatedProfile,
     cluster: &dyn Cluster,
-    serving: &mut BTreeMap<Arc<str>, (Serving, Vec<CellSpec>)>,
+    serving: &mut BTreeMap<Arc<str>, Answering>,
     desired: &mut Desired,
 ) -> DeclaredTarget {
     let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
     let is_synced = |key: &CellKey| cluster.report(key).is_some_and(|r| r.synced_at.is_some());
     let cells_known = namespaces.as_ref().is_none_or(|cell| is_synced(&cell.key));
-    let accepted = matches!(outcome, Some(Ok(_)));
-    if accepted && cells_known && cells.iter().all(|cell| is_synced(&cell.key)) {
-        let keys = cells.iter().map(|cell| cell.key.clone()).collect();
-        let now = Serving { generation: valid.generation, cells: keys };
-        serving.insert(Arc::clone(&name), (now, cells.clone()));
-    } else if matches!(outcome, Some(Err(_))) {
+    match &outcome {
+        Some(Ok(kind)) if cells_known && cells.iter().all(|cell| is_synced(&cell.key)) => {
+            let keys = cells.iter().map(|cell| cell.key.clone()).collect();
+            let now = Serving { generation: valid.generation, cells: keys };
+            let now = Answering { serving: now, kind: kind.clone(), cells: cells.clone() };
+            serving.insert(Arc::clone(&name), now);
+        }
         // A kind that went takes its tables with it.
-        serving.remove(&name);
+        Some(Err(_)) => drop(serving.remove(&name)),
+        Some(Ok(_)) | None => {}
     }
     let old = serving.get(&name);
-    for spec in old.into_iter().flat_map(|(_, specs)| specs) {
+    for spec in old.into_iter().flat_map(|old| &old.cells) {
         if !cells.iter().any(|cell| cell.key == spec.key) {
             want(desired, spec.clone(), valid.mode);
         }
@@ -188,6 +202,12 @@ fn settle(
     for spec in cells.iter().chain(&namespaces) {
         want(desired, spec.clone(), valid.mode);
     }
+    let (outcome, cells) = match (outcome, old) {
+        (Some(Ok(kind)), Some(old)) if stands_in(old, &kind, &cells, valid.generation, cluster) => {
+            (Some(Ok(old.kind.clone())), old.cells.clone())
+        }
+        (outcome, _) => (outcome, cells),
+    };
     let outcome = outcome.map(|outcome| {
         outcome.and_then(|kind| {
             cells.iter().find_map(|cell| refusal(&name, cell, cluster)).map_or(Ok(kind), Err)
@@ -199,9 +219,31 @@ fn settle(
         resolved: outcome,
         cells: cells.into_iter().map(|cell| cell.key).collect(),
         namespaces: namespaces.map(|cell| cell.key),
-        serving: old.map(|(serving, _)| serving.clone()),
+        serving: old.map(|old| old.serving.clone()),
         name,
     }
+}
+
+/// Whether the cells of a version that is no longer preferred still are the target: its author has
+/// changed nothing, so it does not turn cold while the new version's cells warm up.
+fn stands_in(
+    old: &Answering,
+    kind: &ResolvedTarget,
+    new: &[CellSpec],
+    generation: i64,
+    cluster: &dyn Cluster,
+) -> bool {
+    let is_synced = |cell: &CellSpec| {
+        cluster.report(&cell.key).is_some_and(|report| report.synced_at.is_some())
+    };
+    let is_promising = |cell: &CellSpec| {
+        let fault = cluster.report(&cell.key).and_then(|report| report.fault);
+        fault.is_none_or(|fault| fault.attempts < PASSING_FAILURES)
+    };
+    old.serving.generation == generation
+        && old.kind.resource.version() != kind.resource.version()
+        && old.cells.iter().all(is_synced)
+        && new.iter().all(is_promising)
 }
 
 /// What only the server can say, and only when it is asked: the cell runs on, so that it is

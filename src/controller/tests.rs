@@ -331,6 +331,19 @@ fn another_preferred_version_is_warmed_beside_the_old() {
     cluster.kinds.insert("pods", ("v2", true));
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
+    let cells = |outcome: &Outcome| first(outcome).targets[0].cells[0].to_string();
+    assert_eq!(cells(&outcome), "pods.v1 in namespace a", "nobody asked for a cold target");
+
+    let old = cluster.synced.clone();
+    cluster.synced.clear();
+    let gone = run(&mut reconciler, &found, &cluster);
+    assert_eq!(cells(&gone), "pods.v2 in namespace a", "the old version is not served any more");
+
+    cluster.synced = old;
+    sync(&mut cluster, &outcome);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(cells(&outcome), "pods.v2 in namespace a");
+    assert_eq!(desired(&outcome), ["pods.v2 in namespace a"]);
 }
 
 #[test]
