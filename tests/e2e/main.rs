@@ -10,6 +10,7 @@ mod manifests;
 mod operator;
 mod outage;
 mod profile;
+mod redefined;
 mod schema;
 mod status_writes;
 mod world;

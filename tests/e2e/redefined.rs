@@ -1,0 +1,158 @@
+//! Definitions that are edited while their objects are warm.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::figures::{Exposition, cells};
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::{Profile, target};
+use crate::world::{Failure, Outcome, World, eventually};
+
+const SOON: Duration = Duration::from_mins(1);
+const PARTS: &[&str] = &[r#"resource="parts""#];
+const SETTINGS: &[&str] = &[r#"resource="configmaps""#];
+/// Long enough to be seen in the size of a table.
+const DEFAULT: &str = "Lorem ipsum dolor sit amet consetetur sadipscing elitr sed diam nonumy eirmod \
+                       tempor invidunt ut labore et dolore magna aliquyam erat sed diam voluptua";
+
+/// What is edited of the definition.
+#[derive(Clone, Copy, Default)]
+struct Edits {
+    default: bool,
+    column: bool,
+    second_version: bool,
+}
+
+/// A definition of parts. Of its versions `v1beta1` and `v1`, discovery prefers the latter.
+fn definition(edits: Edits) -> String {
+    let default = if edits.default { format!(", default: {DEFAULT:?}") } else { String::new() };
+    let column = if edits.column {
+        "additionalPrinterColumns: [{name: Note, type: string, jsonPath: .spec.note}],"
+    } else {
+        ""
+    };
+    let version = |name: &str, storage: bool| {
+        format!(
+            "
+  - {{name: {name}, served: true, storage: {storage}, {column} schema: {{openAPIV3Schema: {{
+      type: object, properties: {{spec: {{
+        type: object, properties: {{note: {{type: string{default}}}}}}}}}}}}}}}"
+        )
+    };
+    let second = if edits.second_version { version("v1", false) } else { String::new() };
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: parts.example.com}}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {{kind: Part, plural: parts, singular: part}}
+  versions:{}{second}
+",
+        version("v1beta1", true)
+    )
+}
+
+fn objects(namespace: &str) -> String {
+    let part = |n| {
+        format!(
+            "{{apiVersion: example.com/v1beta1, kind: Part, spec: {{}}, \
+             metadata: {{name: part-{n}, namespace: {namespace}}}}}"
+        )
+    };
+    (0..20).map(part).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// Applies the definition until the kind is served, then the objects.
+fn prepare(world: &World, namespace: &str) -> Outcome {
+    world.cluster.apply(&definition(Edits::default()))?;
+    eventually(SOON, || Ok(world.cluster.apply(&objects(namespace))?))?;
+    Ok(())
+}
+
+/// When the condition `Warm` last changed: the same before and after means it never was False.
+fn warm_since(profile: &Value) -> Option<&Value> {
+    let mut conditions = profile.pointer("/status/conditions")?.as_array()?.iter();
+    conditions.find(|condition| condition["type"] == "Warm")?.get("lastTransitionTime")
+}
+
+/// Lists and watches of a resource that were begun.
+fn requests(operator: &Operator, labels: &[&str]) -> Result<(f64, f64), Failure> {
+    let figures = Exposition::read(operator)?;
+    let sum = |metric| figures.sum(metric, labels);
+    Ok((sum("kubewarm_list_pages_total"), sum("kubewarm_watch_starts_total")))
+}
+
+/// Waits for this many relists because of the definition.
+fn await_relists(operator: &Operator, least: f64) -> Outcome {
+    eventually(SOON, || {
+        let figures = Exposition::read(operator)?;
+        let labels = [PARTS, &[r#"reason="redefined""#]].concat();
+        let relists = figures.sum("kubewarm_relists_total", &labels);
+        let active = figures.sum("kubewarm_watch_active", PARTS);
+        // The next edit must find a watch.
+        if relists >= least && active >= 1.0 {
+            return Ok(());
+        }
+        Err(format!("{relists} relists, {active} watches").into())
+    })
+}
+
+#[test]
+fn an_edited_definition_is_read_anew_and_a_new_version_warms_beside_the_old() -> Outcome {
+    let world = World::alone()?;
+    let namespace = world.namespace("team")?;
+    prepare(&world, &namespace)?;
+    let operator = Operator::start(&world)?;
+    Operator::grant_reading(&world)?;
+    let profile = Profile::apply(
+        &world,
+        NAMESPACE,
+        "kinds",
+        &format!(
+            "{{targets: [
+              {{name: parts, resource: {{group: example.com, resource: parts}},
+                scope: {{type: Namespaces, namespaces: [{namespace}]}}}},
+              {{name: settings, resource: {{resource: configmaps}},
+                scope: {{type: Namespaces, namespaces: [{namespace}]}}}}]}}"
+        ),
+    )?;
+    let warm = profile.await_condition("Ready", "True", None, SOON)?;
+    let others = requests(&operator, SETTINGS)?;
+    let bytes = |figures: Exposition| figures.sum("kubewarm_store_bytes", PARTS);
+    let small = bytes(Exposition::read(&operator)?);
+
+    let mut edits = Edits { default: true, ..Edits::default() };
+    world.cluster.apply(&definition(edits))?;
+    await_relists(&operator, 1.0)?;
+    let large = bytes(Exposition::read(&operator)?);
+    assert!(large > small + 500.0, "{small} bytes without the default, {large} with it");
+    profile.await_that(SOON, |profile| {
+        (target(profile, "parts")?.get("lastRelist")?["reason"] == "Redefined").then_some(())
+    })?;
+
+    edits.column = true;
+    world.cluster.apply(&definition(edits))?;
+    await_relists(&operator, 2.0)?;
+
+    edits.second_version = true;
+    world.cluster.apply(&definition(edits))?;
+    let after = profile.await_that(SOON, |profile| {
+        let version = target(profile, "parts")?.pointer("/resolved/version")?;
+        (version == "v1").then_some(())
+    })?;
+    assert_eq!(target(&after, "parts").map(|it| &it["servingGeneration"]), Some(&1.into()));
+    eventually(SOON, || {
+        let mut parts = cells(&operator)?;
+        parts.retain(|cell| cell["resource"] == "parts");
+        let held = parts.iter().map(|cell| (cell["version"].clone(), cell["objects"].clone()));
+        let held: Vec<_> = held.collect();
+        if held == [("v1".into(), 20.into())] { Ok(()) } else { Err(format!("{held:?}").into()) }
+    })?;
+    let after = profile.await_condition("Ready", "True", None, SOON)?;
+    assert_eq!(warm_since(&warm), warm_since(&after), "{after:#}");
+    assert_eq!(others, requests(&operator, SETTINGS)?, "another kind was disturbed");
+    Ok(())
+}
