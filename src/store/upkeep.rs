@@ -11,6 +11,7 @@ use crate::model::FieldPath;
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
     thread,
 };
@@ -28,6 +29,9 @@ pub(super) enum Job {
     Train(Weak<Kind>),
     /// Pack the records with the newest dictionary.
     Repack(Weak<Table>),
+    /// Panic.
+    #[cfg(test)]
+    Panic,
 }
 
 /// The queue. It needs no bound of its own: every table is in it at most once for each kind of job
@@ -91,11 +95,23 @@ impl Upkeep {
                 return;
             };
             drop(state);
-            match job {
-                Job::Index(table) => table.upgrade().iter().for_each(|it| complete_indexes(it)),
-                Job::Train(kind) => kind.upgrade().iter().for_each(|it| it.train()),
-                Job::Repack(table) => table.upgrade().iter().for_each(|it| repack(it)),
+            // The jobs behind one that panics must be done all the same, and the next one that is
+            // pushed must find no thread that is gone but said to be running.
+            if catch_unwind(AssertUnwindSafe(|| job.work())).is_err() {
+                tracing::error!("a job of the store's upkeep panicked; left undone");
             }
+        }
+    }
+}
+
+impl Job {
+    fn work(self) {
+        match self {
+            Self::Index(table) => table.upgrade().iter().for_each(|it| complete_indexes(it)),
+            Self::Train(kind) => kind.upgrade().iter().for_each(|it| it.train()),
+            Self::Repack(table) => table.upgrade().iter().for_each(|it| repack(it)),
+            #[cfg(test)]
+            Self::Panic => panic!("a job of a test"),
         }
     }
 }
@@ -193,5 +209,26 @@ impl Building {
     /// Whether every row is in the index.
     pub(super) fn is_complete(self) -> bool {
         self == Self::Complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::mpsc, time::Duration};
+
+    #[test]
+    fn a_job_that_panics_holds_up_no_other() {
+        let upkeep = Upkeep::default();
+        for _ in 0..2 {
+            upkeep.push(Job::Panic);
+            let (tell, told) = mpsc::channel();
+            let settling = upkeep.clone();
+            thread::spawn(move || {
+                settling.settle();
+                tell.send(())
+            });
+            told.recv_timeout(Duration::from_secs(20)).unwrap();
+        }
     }
 }
