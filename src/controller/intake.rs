@@ -11,6 +11,7 @@ use crate::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -39,11 +40,11 @@ pub(super) struct Intake {
 
 /// A profile without the parts that a table does not keep.
 #[derive(Deserialize)]
-struct Stored {
+struct Stored<'a> {
     metadata: ObjectMeta,
     spec: CacheProfileSpec,
-    #[serde(default)]
-    status: Option<CacheProfileStatus>,
+    #[serde(borrow, default)]
+    status: Option<&'a RawValue>,
 }
 
 /// What remains readable of a profile whose spec does not parse.
@@ -114,7 +115,7 @@ impl Intake {
 }
 
 fn parse(profile: ProfileRef, object: &Object) -> Found {
-    let stored: Stored = match serde_json::from_slice(&object.body) {
+    let stored: Stored<'_> = match serde_json::from_slice(&object.body) {
         Ok(stored) => stored,
         Err(error) => return unreadable(profile, object, &error),
     };
@@ -128,7 +129,9 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
         uid: object.uid.to_string().into(),
         generation: resource.metadata.generation.unwrap_or(0),
         parsed,
-        status: status.map(Arc::new),
+        // A status that another version of kubewarm wrote says nothing against the spec; it is
+        // written anew.
+        status: status.and_then(|text| serde_json::from_str(text.get()).ok()).map(Arc::new),
     }
 }
 
@@ -148,5 +151,42 @@ fn unreadable(profile: ProfileRef, object: &Object, error: &serde_json::Error) -
         generation,
         parsed: Err(Refusal::new(RefusalReason::InvalidSpec, message)),
         status: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ObjectKey, Uid};
+    use serde_json::{Value, json};
+
+    fn object(status: &Value) -> Object {
+        let body = json!({
+            "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 3},
+            "spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}}]},
+            "status": status,
+        });
+        Object {
+            key: ObjectKey { namespace: "a".into(), name: "p".into() },
+            uid: Uid::parse("u"),
+            version: None,
+            body: body.to_string().into(),
+        }
+    }
+
+    fn found(status: &Value) -> Found {
+        let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
+        parse(profile, &object(status))
+    }
+
+    #[test]
+    fn a_status_of_another_version_says_nothing_against_the_spec() {
+        let known = found(&json!({"observedGeneration": 2}));
+        assert_eq!(known.status.unwrap().observed_generation, Some(2));
+        for status in [json!({"observedGeneration": "two"}), json!({"targets": {}}), json!(7)] {
+            let found = found(&status);
+            assert_eq!(found.parsed.unwrap().generation, 3, "{status}");
+            assert!(found.status.is_none(), "{status}");
+        }
     }
 }
