@@ -133,11 +133,17 @@ impl<I: Informers> Controller<I> {
     /// Brings the cells in line with the profiles, and tells discovery and the observers.
     ///
     /// Before the profiles have been listed, and while they have to be listed anew after an etcd
-    /// restore, the cells stay as they are.
+    /// restore, the cells, the declarations and what is remembered of each profile stay as they are.
     pub fn reconcile(&mut self) {
         let timer = self.metrics.reconcile();
         let served = self.sources.discovery.served().borrow().clone();
+        let running = self.informers.running();
         let profiles = self.profiles();
+        if profiles.is_none() && !running.is_empty() {
+            // Without profiles nobody could tell which of the last valid specs are still wanted.
+            timer.finish(Reconciled::Ok);
+            return;
+        }
         let subject = self.sources.subject.borrow().clone();
         let cluster = Live { sources: &self.sources, served: served.as_deref() };
         let found = profiles.as_deref().unwrap_or_default();
@@ -145,9 +151,7 @@ impl<I: Informers> Controller<I> {
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
         let Outcome { mut desired, observed, is_kind_missing, is_discovery_behind } = outcome;
         want(&mut desired, self.own.clone(), Mode::Active);
-        if profiles.is_some() || self.informers.running().is_empty() {
-            apply(plan(&desired, &self.informers.running()), &mut self.informers);
-        }
+        apply(plan(&desired, &running), &mut self.informers);
         let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
         self.sources.discovery.set_pace(pace);
         if is_discovery_behind {
@@ -202,5 +206,95 @@ impl fmt::Debug for Sources {
 impl<I> fmt::Debug for Controller<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller").field("own", &self.own.key).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::CacheProfile,
+        cluster::Discovery,
+        metrics::{BuildInfo, Metrics},
+        model::{ProfileRef, RefusalReason, ValidatedProfile},
+    };
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    /// Cells that only know that they exist.
+    #[derive(Default)]
+    struct Cells(BTreeMap<CellKey, Mode>);
+
+    impl Informers for Cells {
+        fn running(&self) -> BTreeMap<CellKey, Mode> {
+            self.0.clone()
+        }
+        fn start(&mut self, spec: &CellSpec) {
+            self.0.insert(spec.key.clone(), Mode::Active);
+        }
+        fn hold(&mut self, spec: &CellSpec) {
+            self.0.insert(spec.key.clone(), Mode::Paused);
+        }
+        fn stop(&mut self, key: &CellKey) {
+            self.0.remove(key);
+        }
+        fn retune(&mut self, _: &CellSpec) {}
+    }
+
+    fn controller() -> Controller<Cells> {
+        let answer = |_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        };
+        let client = kube::Client::new(tower::service_fn(answer), "default");
+        let sources = Sources {
+            catalog: Catalog::new(),
+            reports: Reports::default(),
+            changes: Changes::default(),
+            discovery: Discovery::new(client),
+            subject: watch::channel(None).1,
+        };
+        let metrics = Metrics::new(&BuildInfo::current()).unwrap().operator().clone();
+        let namespace = "kubewarm-system".into();
+        Controller::new(sources, Cells::default(), namespace, metrics, Instant::now()).unwrap()
+    }
+
+    fn profile() -> Found {
+        let resource: CacheProfile = serde_json::from_value(json!({
+            "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
+            "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
+            "spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}}]},
+        }))
+        .unwrap();
+        Found {
+            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
+            uid: "u".into(),
+            generation: 1,
+            parsed: Ok(Arc::new(ValidatedProfile::parse(&resource).unwrap())),
+            status: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn while_the_profiles_are_listed_anew_nothing_is_forgotten() {
+        let mut controller = controller();
+        controller.reconcile();
+        assert_eq!(controller.informers.0.len(), 1, "its own cell");
+        let mut found = profile();
+        let seen = |controller: &mut Controller<Cells>, found: &Found| {
+            let cluster = Live { sources: &controller.sources, served: None };
+            let found = std::slice::from_ref(found);
+            let outcome = controller.reconciler.reconcile(found, &cluster, None, Duration::ZERO);
+            outcome.observed[0].declared.targets.len()
+        };
+        assert_eq!(seen(&mut controller, &found), 1);
+        let declared = Arc::new(Vec::new());
+        *controller.declarations.0.write() = Some(Arc::clone(&declared));
+
+        // The own cell has no synced table: it was purged.
+        controller.reconcile();
+        assert!(Arc::ptr_eq(&controller.declarations.get().unwrap(), &declared));
+        found.generation = 2;
+        found.parsed = Err(Refusal::new(RefusalReason::InvalidSpec, "no"));
+        assert_eq!(seen(&mut controller, &found), 1, "generation 1 runs on");
     }
 }
