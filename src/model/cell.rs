@@ -1,7 +1,12 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
-use super::{FieldPath, FieldSelector, LabelSelector, Resource};
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use super::{FieldPath, FieldSelector, LabelSelector, Resource, printable::Printable};
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Where a cell looks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -179,14 +184,16 @@ impl fmt::Display for Extent {
 }
 
 impl fmt::Display for CellKey {
-    /// For people: `pods.v1 in namespace shop`, with what narrows it behind.
+    /// For people: `pods.v1 in namespace shop`, with what narrows it behind. What a terminal would
+    /// act on is escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {}", self.resource, self.extent)?;
+        let mut out = Printable(&mut *f);
+        write!(out, "{} in {}", self.resource, self.extent)?;
         if !self.labels.is_empty() {
-            write!(f, ", labels {}", self.labels)?;
+            write!(out, ", labels {}", self.labels)?;
         }
         if !self.fields.is_empty() {
-            write!(f, ", fields {}", self.fields)?;
+            write!(out, ", fields {}", self.fields)?;
         }
         if matches!(self.projection, Projection::MetadataOnly(_)) {
             f.write_str(", metadata only")?;
@@ -198,5 +205,25 @@ impl fmt::Display for CellKey {
 impl fmt::Display for ProfileRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::GroupResource;
+
+    #[test]
+    fn a_key_reads_as_one_line() {
+        let key = CellKey {
+            resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            extent: Extent::Namespace("a\n2026 INFO forged".into()),
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection: Projection::MetadataOnly(ManagedFields::Drop),
+            sensitive_data: SensitiveData::Deny,
+        };
+        let expected = r"pods.v1 in namespace a\n2026 INFO forged, metadata only";
+        assert_eq!(key.to_string(), expected);
     }
 }

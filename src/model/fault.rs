@@ -1,5 +1,6 @@
 //! Why a request to the API server did not do what it was for.
 
+use super::printable::printable;
 use std::{fmt, time::Duration};
 
 /// The longest message kept, in bytes: enough for the API server's own sentences.
@@ -57,11 +58,11 @@ pub struct Fault {
 impl Fault {
     /// A fault without an HTTP status.
     ///
-    /// `message` is cut at 400 bytes; it must come from a Status, a transport error or from
+    /// In `message` what a terminal would act on is escaped, and it is cut at 400 bytes; it must come from a Status, a transport error or from
     /// ourselves, never from the body of an object.
     #[must_use]
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        let mut message = message.into();
+        let mut message = printable(message.into());
         if message.len() > MAX_MESSAGE {
             let end = (0..=MAX_MESSAGE).rev().find(|&at| message.is_char_boundary(at));
             message.truncate(end.unwrap_or(0));
@@ -169,6 +170,12 @@ mod tests {
     fn reasons_are_distinct_words() {
         let words: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
         assert_eq!(words.len(), Reason::ALL.len());
+    }
+
+    #[test]
+    fn a_message_is_one_line() {
+        let fault = Fault::new(Reason::ServerError, "down\n2026 INFO forged\u{1b}[2J");
+        assert_eq!(fault.to_string(), r"down\n2026 INFO forged\u{1b}[2J");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod fault;
 mod field_path;
 mod invalid;
 mod object;
+mod printable;
 mod profile;
 mod resource;
 mod selector;

@@ -67,6 +67,9 @@ pub enum InvalidSelector {
     /// Not a field that can be put into a selector.
     #[error("field {0:?} is not a field path such as \"status.phase\"")]
     Field(String),
+    /// Not a value that any field has.
+    #[error("field value {0:?} must not contain control characters")]
+    FieldValue(String),
 }
 
 impl Operator {
@@ -181,11 +184,15 @@ impl FieldRequirement {
     ///
     /// # Errors
     ///
-    /// [`InvalidSelector::Field`] for anything but letters, digits, `.`, `_`, `-`, `/`, `[`, `]`.
+    /// [`InvalidSelector::Field`] for anything but letters, digits, `.`, `_`, `-`, `/`, `[`, `]`;
+    /// [`InvalidSelector::FieldValue`] for a value with control characters.
     pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, InvalidSelector> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
         if field.is_empty() || !field.bytes().all(plain) {
             return Err(InvalidSelector::Field(field.to_owned()));
+        }
+        if value.contains(char::is_control) {
+            return Err(InvalidSelector::FieldValue(value.to_owned()));
         }
         Ok(Self { field: field.into(), equals, value: value.into() })
     }
@@ -294,6 +301,10 @@ mod tests {
         assert!(LabelRequirement::new("a", Operator::NotIn, []).is_err());
         assert!(LabelRequirement::new("a", Operator::Exists, ["b"]).is_err());
         assert!(FieldRequirement::new("a,b", true, "c").is_err());
+        for value in ["a\nb", "\u{1b}[31m", "\0", "\u{85}"] {
+            let refused = FieldRequirement::new("a", true, value).unwrap_err();
+            assert_eq!(refused, InvalidSelector::FieldValue(value.to_owned()));
+        }
     }
 
     #[test]

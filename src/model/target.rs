@@ -2,8 +2,8 @@
 
 use super::{
     FieldPath, FieldRequirement, FieldSelector, GroupResource, Invalid, InvalidName,
-    LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Requirement, Resource,
-    SensitiveData,
+    InvalidSelector, LabelRequirement, LabelSelector, ManagedFields, Operator, Projection,
+    Requirement, Resource, SensitiveData,
     invalid::{counted, in_range, short},
     resource::is_dns_label,
 };
@@ -223,7 +223,11 @@ fn field_selector(path: &str, terms: &[api::FieldSelectorTerm]) -> Result<FieldS
         short(&format!("{path}[{at}].value"), &term.value, 253)?;
         let equals = term.operator == api::FieldOperator::Equals;
         let requirement = FieldRequirement::new(&term.field, equals, &term.value);
-        requirements.push(requirement.map_err(malformed(|| format!("{path}[{at}].field")))?);
+        requirements.push(requirement.map_err(|error| {
+            let of_value = matches!(error, InvalidSelector::FieldValue(_));
+            let field = if of_value { "value" } else { "field" };
+            Invalid::malformed(format!("{path}[{at}].{field}"), &error)
+        })?);
     }
     Ok(FieldSelector::new(requirements))
 }

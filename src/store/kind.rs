@@ -157,7 +157,6 @@ impl Kind {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{
         model::{CellKey, Delta, DeltaSink, Extent, LabelSelector, Reread},
         store::{
