@@ -102,7 +102,9 @@ pub fn compute(
                 clock,
             };
             let voice = Voice { target: &target.declared.name, access: around.access };
-            render(target, voice, of_target.values().copied().sum(), took, merge)
+            let size = of_target.values().copied().sum();
+            let serving_generation = serving_generation(target, declared);
+            TargetStatus { serving_generation, ..render(target, voice, size, took, merge) }
         })
         .collect();
 
@@ -168,7 +170,7 @@ fn held<'a>(
 ) -> BTreeMap<&'a CellKey, Size> {
     let size = |view: &CellView| Size { objects: view.objects, bytes: view.bytes };
     match &target.declared.serving {
-        Some(serving) if serving.cells != target.declared.cells => {
+        Some(serving) if serving.cells != target.declared.cells && !target.is_warm() => {
             let known = |key| Some((key, size(&cells(key)?)));
             serving.cells.iter().filter_map(known).collect()
         }
@@ -177,6 +179,17 @@ fn held<'a>(
             target.cells.iter().filter_map(known).collect()
         }
     }
+}
+
+/// The generation that answers. Cells that were synced a moment ago answer from the next run of the
+/// controller on; it is said at once, so that a target that is warm never names an older generation.
+fn serving_generation(target: &Target<'_>, declared: &Declared) -> Option<i64> {
+    let serving = target.declared.serving.as_ref();
+    let is_new = serving.is_none_or(|serving| serving.cells != target.declared.cells);
+    if is_new && target.is_warm() && declared.refused.is_none() {
+        return Some(declared.generation);
+    }
+    serving.map(|serving| serving.generation)
 }
 
 /// `None` until every required target is warm; zero if none is required.
@@ -236,7 +249,7 @@ fn render(
     TargetStatus {
         name: target.declared.name.to_string(),
         conditions: merge.conditions(verdicts),
-        serving_generation: target.declared.serving.as_ref().map(|serving| serving.generation),
+        serving_generation: None,
         objects: Some(figures::count(size.objects)),
         memory: Some(figures::memory(size.bytes)),
         // The schema's bound; what is longer is no version that anybody could compare.

@@ -315,10 +315,16 @@ fn an_edited_target_reports_its_new_cells_and_says_which_generation_serves() {
     world.runs(pods("old"), world.watching());
     world.runs(pods("new"), world.listing());
     let edited = serving(target("pods", &[pods("new")]), 2, &[pods("old")]);
-    let status = world.compute(&declared(vec![edited]), None);
+    let profile = declared(vec![edited]);
+    let status = world.compute(&profile, None);
     assert_eq!(said(&status.conditions, "Warm"), "False/Syncing");
     assert_eq!(status.targets[0].serving_generation, Some(2));
     assert_eq!(status.targets[0].objects, Some(10), "those of the old cell, which serves");
+
+    world.runs(pods("new"), world.watching());
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Warm"), "True/Synced");
+    assert_eq!(status.targets[0].serving_generation, Some(3), "before the controller has noticed");
 }
 
 #[test]
