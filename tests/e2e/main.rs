@@ -12,5 +12,6 @@ mod outage;
 mod profile;
 mod redefined;
 mod schema;
+mod selectors;
 mod status_writes;
 mod world;

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use testbed::Process;
@@ -29,6 +30,28 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: kubewarm-system}]
 /// An operator that runs.
 pub(crate) struct Operator {
     pub(crate) process: Process,
+}
+
+/// A control plane with an operator that may read everything, for the tests that disturb nobody:
+/// namespaces of their own, and nothing else of the cluster changed.
+pub(crate) struct Running {
+    pub(crate) world: World,
+    pub(crate) operator: Operator,
+}
+
+impl Running {
+    /// The one of all tests.
+    pub(crate) fn shared() -> Result<&'static Self, Failure> {
+        static SHARED: OnceLock<Result<Running, String>> = OnceLock::new();
+        let start = || {
+            let world = World::alone()?;
+            let operator = Operator::start(&world)?;
+            Operator::grant_reading(&world)?;
+            Ok::<_, Failure>(Self { world, operator })
+        };
+        let shared = SHARED.get_or_init(|| start().map_err(|error| error.to_string()));
+        shared.as_ref().map_err(|error| error.as_str().into())
+    }
 }
 
 impl Operator {

@@ -1,0 +1,246 @@
+//! What selects: namespaces by label, objects by label and field, metadata, and the mode.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::figures::{Exposition, cells};
+use crate::operator::{NAMESPACE, Operator, Running};
+use crate::profile::{Profile, target};
+use crate::world::{Failure, Outcome, eventually};
+
+const SOON: Duration = Duration::from_mins(1);
+
+/// Waits until the cells of a resource, as `show` shows each, are these.
+fn await_cells(
+    operator: &Operator,
+    resource: &str,
+    show: impl Fn(&Value) -> String,
+    wanted: &[String],
+) -> Result<Vec<Value>, Failure> {
+    eventually(SOON, || {
+        let mut found = cells(operator)?;
+        found.retain(|cell| cell["resource"] == resource);
+        let shown: Vec<_> = found.iter().map(&show).collect();
+        if shown == wanted { Ok(found) } else { Err(format!("{shown:?}, not {wanted:?}").into()) }
+    })
+}
+
+fn text(cell: &Value, field: &str) -> String {
+    cell[field].as_str().unwrap_or_default().to_owned()
+}
+
+/// Namespace, state and objects of a cell.
+fn place(cell: &Value) -> String {
+    format!("{} {} {}", text(cell, "namespace"), text(cell, "state"), cell["objects"])
+}
+
+fn config_map(namespace: &str, name: &str, more: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: {namespace}}}{more}}}"
+    )
+}
+
+#[test]
+fn namespaces_that_gain_and_lose_a_label_gain_and_lose_their_cells() -> Outcome {
+    let Running { world, operator } = Running::shared()?;
+    let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
+    let spec = "{targets: [{name: quotas, resource: {resource: resourcequotas},
+        scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {cached: 'yes'}}}}]}";
+    let profile = Profile::apply(world, NAMESPACE, "quotas", spec)?;
+    let warm = profile.await_target("quotas", ("Warm", "True", "Synced"), SOON)?;
+    assert_eq!(target(&warm, "quotas").and_then(|it| it.pointer("/cells/total")), Some(&0.into()));
+    profile.await_condition("Ready", "True", None, SOON)?;
+
+    let label = |name: &str, label: &str| world.cluster.run(["label", "namespace", name, label]);
+    let watched = |names: &[&String]| {
+        let wanted: Vec<_> = names.iter().map(|name| format!("{name} Watching 0")).collect();
+        await_cells(operator, "resourcequotas", place, &wanted)
+    };
+    let [first, second, third] = &names;
+    label(first, "cached=yes")?;
+    let one = watched(&[first])?;
+    label(second, "cached=yes")?;
+    label(third, "cached=yes")?;
+    watched(&[first, second, third])?;
+    profile.await_that(SOON, |profile| {
+        (*target(profile, "quotas")?.pointer("/cells/synced")? == 3).then_some(())
+    })?;
+    label(second, "cached-")?;
+    watched(&[first, third])?;
+    world.cluster.run(["delete", "namespace", third])?;
+    let left = watched(&[first])?;
+    for field in ["syncedTime", "lastRelist", "warmed"] {
+        let of = |cells: &[Value]| cells.first().map(|cell| cell[field].clone());
+        assert_eq!(of(&one), of(&left), "the cell that stayed was disturbed");
+    }
+    profile.await_condition("Ready", "True", None, SOON)?;
+    Ok(())
+}
+
+#[test]
+fn objects_are_selected_by_the_server_and_a_field_that_it_does_not_know_is_the_authors() -> Outcome
+{
+    let Running { world, operator } = Running::shared()?;
+    let namespace = world.namespace("selected")?;
+    let pod = |name: &str, app: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {namespace}, \
+             labels: {{app: {app}}}}}, spec: {{containers: [{{name: a, image: a}}]}}}}"
+        )
+    };
+    let pods = [pod("one", "web"), pod("two", "web"), pod("three", "db")];
+    eventually(SOON, || Ok(world.cluster.apply(&pods.join("\n---\n"))?))?;
+    let spec = "{targets: [{name: pods, resource: {resource: pods},
+        labelSelector: {matchLabels: {app: web}},
+        fieldSelectors: [{field: status.phase, operator: NotEquals, value: Succeeded}]}]}";
+    let profile = Profile::apply(world, &namespace, "pods", spec)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    let held = |objects: &str| {
+        eventually(SOON, || {
+            let mut found = cells(operator)?;
+            found.retain(|cell| cell["namespace"] == *namespace && cell["resource"] == "pods");
+            let [cell] = found.as_slice() else { return Err(format!("{found:#?}").into()) };
+            let shown = format!(
+                "{}; {}; {}",
+                text(cell, "labelSelector"),
+                text(cell, "fieldSelector"),
+                cell["objects"]
+            );
+            let wanted = format!("app in (web); status.phase!=Succeeded; {objects}");
+            if shown == wanted { Ok(()) } else { Err(shown.into()) }
+        })
+    };
+    held("2")?;
+    let done = ["patch", "pod", "one", "--subresource=status", "--type=merge", "-n", &namespace];
+    let patch = ["--patch", r#"{"status": {"phase": "Succeeded"}}"#];
+    world.cluster.run(done.into_iter().chain(patch))?;
+    held("1")?;
+
+    let spec = "{targets: [{name: settings, resource: {resource: configmaps},
+        fieldSelectors: [{field: data.key, value: x}]}]}";
+    let refused = Profile::apply(world, &namespace, "refused", spec)?;
+    refused.await_target("settings", ("Accepted", "False", "UnsupportedField"), SOON)?;
+    let said = refused.await_condition("Stalled", "True", Some("UnsupportedField"), SOON)?;
+    let conditions = said.pointer("/status/conditions").map(ToString::to_string);
+    assert!(conditions.is_some_and(|text| text.contains("data.key=x")), "{said:#}");
+    Ok(())
+}
+
+#[test]
+fn metadata_alone_takes_no_room_for_bodies() -> Outcome {
+    let Running { world, operator } = Running::shared()?;
+    let namespace = world.namespace("metadata")?;
+    // Does not compress.
+    let large: String = (0..200_000).map(|_| fastrand::alphanumeric()).collect();
+    let large = config_map(&namespace, "large", &format!(", data: {{key: {large}}}"));
+    let manifests = tempfile::NamedTempFile::new()?;
+    std::fs::write(manifests.path(), large)?;
+    let path = manifests.path().to_string_lossy();
+    world.cluster.run(["create", "-f", &path])?;
+    let spec = "{targets: [{name: settings, resource: {resource: configmaps},
+        projection: {type: MetadataOnly}}]}";
+    let profile = Profile::apply(world, &namespace, "settings", spec)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    let mut found = cells(operator)?;
+    found.retain(|cell| cell["namespace"] == *namespace);
+    let [cell] = found.as_slice() else { return Err(format!("{found:#?}").into()) };
+    assert_eq!(cell["projection"], "MetadataOnly");
+    assert!(cell["objects"].as_u64() >= Some(1), "{cell:#}");
+    assert!(cell["bytes"].as_u64() < Some(10_000), "{cell:#}");
+    Ok(())
+}
+
+#[test]
+fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() -> Outcome {
+    let Running { world, operator } = Running::shared()?;
+    let (near, far) = (world.namespace("near")?, "far-and-not-there-yet");
+    world.cluster.apply(&config_map(&near, "one", ""))?;
+    let spec = |names: &str, more: &str| {
+        format!(
+            "{{targets: [{{name: settings, resource: {{resource: configmaps}}, {more}
+               scope: {{type: Namespaces, namespaces: [{names}]}}}}]}}"
+        )
+    };
+    let profile = Profile::apply(world, NAMESPACE, "settings", &spec(&near, ""))?;
+    let first = profile.await_condition("Ready", "True", None, SOON)?;
+    let objects = |profile: &Value| target(profile, "settings").map(|it| it["objects"].clone());
+    let generation = |profile: &Value| {
+        target(profile, "settings").and_then(|it| it["servingGeneration"].as_i64())
+    };
+    assert_eq!(generation(&first), Some(1), "{first:#}");
+
+    let both = format!("{near}, {far}");
+    Profile::apply(
+        world,
+        NAMESPACE,
+        "settings",
+        &spec(&both, "labelSelector: {matchLabels: {a: b}},"),
+    )?;
+    let edited = profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), SOON)?;
+    assert_eq!(generation(&edited), Some(1), "{edited:#}");
+    assert_eq!(objects(&first), objects(&edited), "what the old cells hold is what is served");
+    let show = |cell: &Value| format!("{} {}", place(cell), text(cell, "labelSelector"));
+    let held = cells(operator)?;
+    assert!(
+        held.iter().any(|cell| text(cell, "namespace") == near
+            && text(cell, "state") == "Watching"
+            && text(cell, "labelSelector").is_empty()),
+        "the old cell is gone: {held:#?}"
+    );
+
+    world.cluster.run(["create", "namespace", far])?;
+    let synced = profile.await_condition("Ready", "True", None, SOON)?;
+    assert_eq!(generation(&synced), Some(2), "{synced:#}");
+    let wanted = [far, &near].map(|name| format!("{name} Watching 0 a in (b)"));
+    eventually(SOON, || {
+        let mut found = cells(operator)?;
+        found.retain(|cell| [far, &near].contains(&text(cell, "namespace").as_str()));
+        let shown: Vec<_> = found.iter().map(show).collect();
+        if shown == wanted { Ok(()) } else { Err(format!("{shown:?}").into()) }
+    })?;
+    Ok(())
+}
+
+#[test]
+fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
+    let Running { world, operator } = Running::shared()?;
+    let namespace = world.namespace("team")?;
+    let range = |name: &str| {
+        format!(
+            "{{apiVersion: v1, kind: LimitRange, \
+             metadata: {{name: {name}, namespace: {namespace}}}, spec: {{limits: []}}}}"
+        )
+    };
+    world.cluster.apply(&range("one"))?;
+    let spec = |mode: &str| {
+        format!(
+            "{{mode: {mode}, targets: [{{name: ranges, resource: {{resource: limitranges}}}}]}}"
+        )
+    };
+    let profile = Profile::apply(world, &namespace, "ranges", &spec("Active"))?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    let labels: &[&str] = &[r#"resource="limitranges""#];
+    let figure = |metric| Ok::<_, Failure>(Exposition::read(operator)?.sum(metric, labels));
+    let lists = figure("kubewarm_list_pages_total")?;
+    let shown = |state: &str, objects| {
+        let wanted = format!("{namespace} {state} {objects}");
+        await_cells(operator, "limitranges", place, &[wanted]).map(drop)
+    };
+    shown("Watching", 1)?;
+
+    Profile::apply(world, &namespace, "ranges", &spec("Paused"))?;
+    profile.await_condition("Ready", "False", Some("Paused"), SOON)?;
+    shown("Paused", 1)?;
+    assert!(figure("kubewarm_watch_active")? < 0.5, "a watch is open");
+    world.cluster.apply(&range("two"))?;
+    std::thread::sleep(Duration::from_secs(2));
+    shown("Paused", 1)?;
+
+    Profile::apply(world, &namespace, "ranges", &spec("Active"))?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    shown("Watching", 2)?;
+    assert!((figure("kubewarm_list_pages_total")? - lists).abs() < 0.5, "listed again");
+    assert!(figure("kubewarm_relists_total")? < 0.5, "relisted");
+    Ok(())
+}
