@@ -2,6 +2,7 @@
 
 mod desired;
 mod intake;
+mod kinds;
 mod reconcile;
 mod resolve;
 mod run;

@@ -4,6 +4,7 @@
 use super::{
     desired::want,
     intake::Found,
+    kinds::Kinds,
     resolve::{Cluster, Resolved, resolve},
 };
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     manifests::Access,
     model::{
         CellKey, CellSpec, Declared, DeclaredTarget, Mode, ProfileRef, Reason, Refusal,
-        RefusalReason, ResolvedTarget, Serving, Subject, ValidatedProfile,
+        RefusalReason, ResolvedTarget, Serving, Subject, Target, ValidatedProfile,
     },
     status::Observed,
 };
@@ -27,6 +28,7 @@ use std::{
 pub(super) struct Reconciler {
     operator_namespace: Arc<str>,
     known: BTreeMap<ProfileRef, Known>,
+    kinds: Kinds,
 }
 
 /// What a run comes to.
@@ -70,7 +72,7 @@ impl Reconciler {
     /// Remembers nothing yet. Profiles in `operator_namespace` may name other namespaces than their
     /// own.
     pub(super) fn new(operator_namespace: Arc<str>) -> Self {
-        Self { operator_namespace, known: BTreeMap::new() }
+        Self { operator_namespace, known: BTreeMap::new(), kinds: Kinds::default() }
     }
 
     /// Computes what `profiles` come to.
@@ -97,7 +99,32 @@ impl Reconciler {
             let in_cluster = found.status.clone();
             outcome.observed.push(Observed { declared: Arc::new(declared), access, in_cluster });
         }
+        outcome.is_kind_missing |= self.kinds.is_any_missed();
+        self.kinds.end_run();
         outcome
+    }
+
+    /// Resolves a target. A kind that one answer of discovery lacks counts as served on, unless the
+    /// target's own cells have been told that it is gone.
+    fn resolve(
+        &mut self,
+        valid: &ValidatedProfile,
+        target: &Target,
+        cluster: &dyn Cluster,
+        now: Duration,
+    ) -> Resolved {
+        let (of, version) = (&target.of, target.version.as_ref());
+        let answer = cluster.resolve(of, version.map(|version| &**version));
+        let believed = answer.clone().map(|answer| self.kinds.believe(of, version, answer, now));
+        let home = &self.operator_namespace;
+        let resolved = resolve(valid, target, home, believed, cluster);
+        if self.kinds.is_missed(of, version)
+            && resolved.cells.iter().any(|cell| is_denied(&cell.key, cluster))
+        {
+            self.kinds.forget(of, version);
+            return resolve(valid, target, home, answer, cluster);
+        }
+        resolved
     }
 
     fn declare(
@@ -124,7 +151,7 @@ impl Reconciler {
 
         serving.retain(|name, _| valid.targets.iter().any(|target| target.name == *name));
         let targets = valid.targets.iter().map(|target| {
-            let resolved = resolve(&valid, target, &self.operator_namespace, cluster);
+            let resolved = self.resolve(&valid, target, cluster, now);
             settle(resolved, &valid, cluster, &mut serving, desired)
         });
         let targets = targets.collect();

@@ -36,12 +36,13 @@ pub(super) struct Resolved {
     pub(super) namespaces: Option<CellSpec>,
 }
 
-/// Resolves one target of `profile`. Profiles in `operator_namespace` may name other namespaces than
-/// their own.
+/// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in
+/// `operator_namespace` may name other namespaces than their own.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &Target,
     operator_namespace: &str,
+    kind: Option<Result<ResolvedTarget, Refusal>>,
     cluster: &dyn Cluster,
 ) -> Resolved {
     let mut resolved = Resolved {
@@ -56,7 +57,7 @@ pub(super) fn resolve(
         resolved.outcome = Some(Err(refusal));
         return resolved;
     }
-    let kind = match cluster.resolve(&target.of, target.version.as_deref()) {
+    let kind = match kind {
         None => return resolved,
         Some(Ok(kind)) => kind,
         Some(Err(refusal)) => {

@@ -309,16 +309,49 @@ fn a_kind_that_goes_takes_its_cells_with_it_and_comes_back_by_itself() {
     run(&mut reconciler, &found, &cluster);
 
     cluster.kinds.remove("widgets");
+    let widgets = outcome.desired.keys().find(|key| key.resource.resource() == "widgets");
+    cluster.faults.insert(widgets.unwrap().clone(), Reason::NotServed);
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
     assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
     assert_eq!(first(&outcome).targets[0].serving, None);
     assert!(outcome.is_kind_missing);
 
+    cluster.faults.clear();
     cluster.kinds.insert("widgets", ("v1", true));
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome).len(), 2);
     assert!(!outcome.is_kind_missing);
+}
+
+#[test]
+fn one_incomplete_answer_of_discovery_takes_no_table() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    cluster.kinds.insert("widgets", ("v1", true));
+    let found = [profile("a", "p", 1, targets(&["widgets"]))];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    sync(&mut cluster, &outcome);
+    run(&mut reconciler, &found, &cluster);
+
+    for returns in [true, false] {
+        cluster.kinds.remove("widgets");
+        for second in [20, 29] {
+            let now = Duration::from_secs(second);
+            let outcome = reconciler.reconcile(&found, &cluster, None, now);
+            assert_eq!(desired(&outcome), ["widgets.v1 in namespace a"]);
+            assert!(first(&outcome).targets[0].serving.is_some());
+            assert!(outcome.is_kind_missing, "discovery should hurry");
+        }
+        if returns {
+            cluster.kinds.insert("widgets", ("v1", true));
+            assert!(!run(&mut reconciler, &found, &cluster).is_kind_missing);
+        }
+    }
+    let outcome = reconciler.reconcile(&found, &cluster, None, Duration::from_secs(30));
+    assert!(desired(&outcome).is_empty());
+    assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
+    let stranger = run(&mut self::reconciler(), &found, &cluster);
+    assert!(desired(&stranger).is_empty(), "it was never served");
 }
 
 #[test]
