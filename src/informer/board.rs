@@ -52,6 +52,8 @@ struct Inner {
     report: CellReport,
     /// Why a list is needed that has not been completed.
     owed: Option<RelistReason>,
+    /// The newest version of a list that has not been completed.
+    seen: Option<ResourceVersion>,
     undecodable: VecDeque<Undecodable>,
     lists: LatencyWindow,
     events: LatencyWindow,
@@ -84,6 +86,7 @@ impl Board {
                 state: State::QUEUED,
                 report,
                 owed: None,
+                seen: None,
                 undecodable: VecDeque::new(),
                 lists: LatencyWindow::default(),
                 events: LatencyWindow::default(),
@@ -176,6 +179,16 @@ impl Board {
     /// A list is needed for this reason; until one is complete, no watch helps.
     pub(super) fn owe(&self, why: RelistReason) {
         self.inner.lock().owed = Some(why);
+    }
+
+    /// Notes up to which version a list that is not complete has come; `None`: there is none.
+    pub(super) fn see(&self, version: Option<ResourceVersion>) {
+        self.inner.lock().seen = version;
+    }
+
+    /// See [`Board::see`].
+    pub(super) fn seen(&self) -> Option<ResourceVersion> {
+        self.inner.lock().seen.clone()
     }
 
     /// Why a list is still needed.

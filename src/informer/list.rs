@@ -119,6 +119,7 @@ impl Task {
     ) {
         let gap = std::mem::take(&mut self.gap);
         self.version = Some(version.clone());
+        self.see(None);
         self.listed_at = Some(Instant::now());
         let warmed = self.board.listed(&self.key, version, strategy);
         self.board.note(|report| {
@@ -207,8 +208,7 @@ impl Task {
         bytes: &mut u64,
     ) -> Result<FrameMeta, Fault> {
         let timing = self.shared.timing.clone();
-        let at_least = self.version.as_ref().map_or(AtLeast::Consistent, AtLeast::Version);
-        let request = self.endpoint.list(at_least, part);
+        let request = self.endpoint.list(self.at_least(), part);
         let mut chunks = upstream::open(&self.shared.client, request, timing.list_headers).await?;
         let mut splitter = ListSplitter::new(MAX_OBJECT);
         let mut checked = false;
@@ -269,16 +269,35 @@ impl Task {
         }
     }
 
+    /// What a list must show: nothing older than what is held. The first one is consistent.
+    pub(super) fn at_least(&self) -> AtLeast<'_> {
+        let newest = self.version.as_ref().and_then(|_| self.newest());
+        newest.map_or(AtLeast::Consistent, AtLeast::Version)
+    }
+
     /// A list that is older than what has been seen comes from a lagging server.
-    fn refuse_lagging(&self, meta: &FrameMeta) -> Result<(), Fault> {
-        let listed = ResourceVersion::parse(&meta.resource_version);
-        match (listed, &self.version) {
-            (Some(listed), Some(known)) if listed.is_older_than(known) => Err(Fault::new(
-                Reason::Lagging,
-                format!("the API server answered with version {listed}, {known} has been seen"),
-            )),
-            _ => Ok(()),
+    fn refuse_lagging(&mut self, meta: &FrameMeta) -> Result<(), Fault> {
+        match ResourceVersion::parse(&meta.resource_version) {
+            Some(listed) => self.refuse_older(&listed),
+            None => Ok(()),
         }
+    }
+
+    /// Refuses a list of this version, or notes that it is under way.
+    pub(super) fn refuse_older(&mut self, listed: &ResourceVersion) -> Result<(), Fault> {
+        if let Some(newest) = self.newest().filter(|newest| listed.is_older_than(newest)) {
+            let message =
+                format!("the API server answered with version {listed}, {newest} has been seen");
+            if self.version.is_none() {
+                // Nothing is served yet, and the versions may have gone back since.
+                self.apply(Delta::Purge);
+                self.objects = 0;
+                self.see(None);
+            }
+            return Err(Fault::new(Reason::Lagging, message));
+        }
+        self.saw(listed);
+        Ok(())
     }
 
     fn truncated(&self) -> Fault {

@@ -255,6 +255,7 @@ async fn supervise(
             closed_at_once: 0,
             broken_lists: 0,
             is_followed: is_followed(&key),
+            seen: board.seen(),
             gap: Gap::default(),
             listed_at: None,
         };
@@ -266,6 +267,7 @@ async fn supervise(
         tokio::time::sleep(delay).await;
         // What it held when it panicked may be half of something.
         sink.lock().apply(crate::model::Delta::Purge);
+        board.see(None);
         board.signal(&key, Signal::Purged);
     }
 }

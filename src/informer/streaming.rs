@@ -3,7 +3,6 @@
 use super::{
     EventKind, ListOutcome, Measured, Stage,
     decode::tombstone,
-    endpoint::AtLeast,
     event::{Bookmark, Event},
     list::{Listed, oversized},
     split::Piece,
@@ -41,12 +40,10 @@ impl Task {
 
     async fn receive_initial(&mut self, items: &mut u64, bytes: &mut u64) -> Result<Listed, Fault> {
         let timing = self.shared.timing.clone();
-        let at_least = self.version.clone();
-        let at_least = at_least.as_ref().map_or(AtLeast::Consistent, AtLeast::Version);
         let deadline = self.tuning.borrow().streaming_deadline;
         let asked = lasting(&timing).max(deadline * 10);
         let started = Instant::now();
-        let request = self.endpoint.stream(at_least, asked);
+        let request = self.endpoint.stream(self.at_least(), asked);
         let chunks = upstream::open(&self.shared.client, request, timing.list_headers).await?;
         let mut stream = Stream::new(chunks, asked);
         let late =
@@ -98,8 +95,10 @@ impl Task {
                 self.board.note(|report| report.listed = listed);
                 match self.decoder.decode(event.object, Stage::WatchObject) {
                     Ok(item) => {
+                        let version = item.version.clone();
                         let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
                         self.gap.replaced += u64::from(outcome == Outcome::Replaced);
+                        version.iter().for_each(|version| self.saw(version));
                     }
                     Err(rejected) => self.reject(&rejected),
                 }
@@ -113,15 +112,8 @@ impl Task {
                 let bookmark = Bookmark::parse(event.object).ok_or_else(nonsense)?;
                 if bookmark.ends_initial {
                     let version = ResourceVersion::parse(&bookmark.version).ok_or_else(nonsense)?;
-                    let lagging = self.version.as_ref().is_some_and(|v| version.is_older_than(v));
-                    return if lagging {
-                        Err(Fault::new(
-                            Reason::Lagging,
-                            "the streaming list is older than what has been seen",
-                        ))
-                    } else {
-                        Ok(Some(version))
-                    };
+                    self.refuse_older(&version)?;
+                    return Ok(Some(version));
                 }
             }
         }

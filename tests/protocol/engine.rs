@@ -126,6 +126,11 @@ impl Engine {
         Self { reports: registry.reports(), registry, catalog, tape }
     }
 
+    /// Ends every cell.
+    pub(crate) async fn shut_down(self) {
+        self.registry.shut_down().await;
+    }
+
     /// Waits until the report of `key` satisfies `is`.
     pub(crate) async fn until(
         &self,

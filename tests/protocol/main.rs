@@ -5,8 +5,10 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "a script names what is special about it")]
 
 mod engine;
+mod history;
 mod lists;
 mod memory;
+mod oracle;
 mod order;
 mod refusals;
 mod reply;

@@ -1,0 +1,142 @@
+//! Random histories through random faults: in the end the table is the truth, and on the way it
+//! never lies.
+
+use crate::{
+    engine::{Engine, cell, quick, run},
+    history::World,
+};
+use futures::{StreamExt as _, stream};
+use kubewarm::{
+    informer::{Informers as _, Measured, Timing},
+    model::{CellKey, CellSpec, ListStrategy, ResourceVersion},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+
+/// Histories; `KUBEWARM_SEED` picks one of any number.
+const HISTORIES: u64 = 40;
+/// Changes of each.
+const STEPS: usize = 150;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_the_table_becomes_the_truth_and_never_goes_back() {
+    let seeds = match std::env::var("KUBEWARM_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (0..HISTORIES).collect(),
+    };
+    stream::iter(seeds).for_each_concurrent(10, replay).await;
+}
+
+async fn replay(seed: u64) {
+    let world = World::new(seed);
+    let timing = Timing {
+        at_once: Duration::from_millis(20),
+        backoff: Duration::from_millis(2),
+        spread: Duration::from_millis(5),
+        ..quick()
+    };
+    let mut spec = cell(if seed.is_multiple_of(2) { "pods" } else { "widgets.example.com" });
+    spec.tuning.strategy = match seed % 3 {
+        0 => ListStrategy::Whole,
+        1 => ListStrategy::Streaming,
+        _ => ListStrategy::Paged,
+    };
+    spec.tuning.page_size = 10;
+    spec.tuning.max_staleness = Duration::from_millis(600);
+    let server = Arc::clone(&world);
+    let (_server, mut engine) = run(timing, &[&spec], move |asked| server.answer(asked)).await;
+    let mut reader = Reader { world: Arc::clone(&world), seed, ..Reader::default() };
+
+    let mut dice = fastrand::Rng::with_seed(seed);
+    for _ in 0..STEPS {
+        world.step();
+        reader.look(&engine, &spec.key);
+        if dice.u8(..40) == 0 {
+            engine.hold(&spec);
+            engine.start(&spec);
+        }
+        sleep(Duration::from_micros(dice.u64(..8_000))).await;
+    }
+    world.calm();
+    settle(&mut reader, &engine, &spec, seed).await;
+    let tape = Arc::clone(&engine.tape);
+    engine.shut_down().await;
+    let started = tape.count(|what| *what == Measured::WatchStarted);
+    let ended = tape.count(|what| matches!(what, Measured::WatchEnded { .. }));
+    assert_eq!(started, ended, "seed {seed}: every watch that began has ended");
+    assert_eq!(tape.count(|what| *what == Measured::RolledBack), 0, "seed {seed}");
+}
+
+/// Waits until the table is the truth, and proven current since; then it must still be the truth.
+async fn settle(reader: &mut Reader, engine: &Engine, spec: &CellSpec, seed: u64) {
+    let until = Instant::now() + Duration::from_secs(30);
+    let mut equal_since = None;
+    loop {
+        let held = reader.look(engine, &spec.key);
+        let report = engine.reports.get(&spec.key).unwrap();
+        let (wanted, now) = (reader.world.truth(), Instant::now());
+        match equal_since {
+            _ if held.as_ref() != Some(&wanted) => {
+                assert_eq!(equal_since, None, "seed {seed}: it was the truth and no longer is");
+                assert!(now < until, "seed {seed}: {held:#?} is not {wanted:#?}; {report:#?}");
+            }
+            None => equal_since = Some(now),
+            Some(since) if report.current_at > Some(since) => return,
+            Some(_) => assert!(now < until, "seed {seed}: never proven current; {report:#?}"),
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Someone who reads the table all the time and remembers.
+struct Reader {
+    world: Arc<World>,
+    seed: u64,
+    /// The newest version of each object that was ever seen, and whether it is there now.
+    seen: BTreeMap<String, (ResourceVersion, bool)>,
+    version: Option<ResourceVersion>,
+    known: BTreeSet<String>,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        let world = World::new(0);
+        Self { world, seed: 0, seen: BTreeMap::new(), version: None, known: BTreeSet::new() }
+    }
+}
+
+impl Reader {
+    /// Reads everything once it may be served; answers the bodies by name.
+    fn look(&mut self, engine: &Engine, key: &CellKey) -> Option<BTreeMap<String, String>> {
+        let seed = self.seed;
+        engine.reports.get(key)?.warmed?;
+        let page = engine.catalog.reader(key)?.page(None, usize::MAX);
+        if let (Some(before), Some(now)) = (&self.version, &page.version) {
+            assert!(!now.is_older_than(before), "seed {seed}: the table went back to {now}");
+        }
+        self.version.clone_from(&page.version);
+        let mut held = BTreeMap::new();
+        for object in page.objects {
+            let name = object.key.name.to_string();
+            let (version, body) = (object.version.unwrap(), String::from_utf8_lossy(&object.body));
+            if !self.known.contains(&*body) {
+                self.known = self.world.bodies();
+            }
+            assert!(self.known.contains(&*body), "seed {seed}: never existed: {body}");
+            if let Some((last, is_there)) = self.seen.get(&name) {
+                assert!(!version.is_older_than(last), "seed {seed}: {name} went back to {version}");
+                assert!(*is_there || version != *last, "seed {seed}: {name}@{version} came back");
+            }
+            self.seen.insert(name.clone(), (version, true));
+            held.insert(name, body.into_owned());
+        }
+        for (name, (_, is_there)) in &mut self.seen {
+            *is_there = held.contains_key(name);
+        }
+        Some(held)
+    }
+}
