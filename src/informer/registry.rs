@@ -20,8 +20,11 @@ use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    future::poll_fn,
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::Arc,
+    task::Poll,
 };
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -67,7 +70,39 @@ struct Cell {
     board: Arc<Board>,
     tuning: watch::Sender<Tuning>,
     /// `None` while the cell is held.
-    running: Option<CancellationToken>,
+    running: Option<Running>,
+}
+
+/// A cell's task, as seen by whoever may end it.
+struct Running {
+    stop: CancellationToken,
+    /// Locked while the task does anything.
+    turn: Arc<Mutex<()>>,
+}
+
+impl Running {
+    /// Ends the task: on return it does nothing any more, so that what follows on its table and its
+    /// board is not mixed with the last of its own. Blocks for as long as it works on what has just
+    /// arrived.
+    fn end(self) {
+        let _turn = self.turn.lock();
+        self.stop.cancel();
+    }
+}
+
+/// Runs `task` until `stop` is cancelled, and not a step further.
+async fn run_in_turns(
+    task: impl Future<Output = ()>,
+    stop: CancellationToken,
+    turn: Arc<Mutex<()>>,
+) {
+    let mut task = pin!(task);
+    let in_turns = poll_fn(|context| {
+        let _turn = turn.lock();
+        if stop.is_cancelled() { Poll::Ready(()) } else { task.as_mut().poll(context) }
+    });
+    // Dropping the task is how it ends: its table is consistent between any two deltas.
+    let _ended = stop.run_until_cancelled(in_turns).await;
 }
 
 impl Reports {
@@ -132,7 +167,7 @@ impl Registry {
     pub async fn shut_down(mut self) {
         for cell in self.cells.values() {
             if let Some(running) = &cell.running {
-                running.cancel();
+                running.stop.cancel();
             }
         }
         while self.tasks.join_next().await.is_some() {}
@@ -175,7 +210,8 @@ impl Informers for Registry {
         cell.spec.clone_from(spec);
         cell.tuning.send_replace(spec.tuning.clone());
         let stop = CancellationToken::new();
-        cell.running = Some(stop.clone());
+        let turn = Arc::default();
+        cell.running = Some(Running { stop: stop.clone(), turn: Arc::clone(&turn) });
         let supervised = supervise(
             spec.key.clone(),
             Arc::clone(&cell.sink),
@@ -183,16 +219,13 @@ impl Informers for Registry {
             shared,
             cell.tuning.subscribe(),
         );
-        self.tasks.spawn(async move {
-            // Dropping the task is how it ends: its table is consistent between any two deltas.
-            let _ended = stop.run_until_cancelled(supervised).await;
-        });
+        self.tasks.spawn(run_in_turns(supervised, stop, turn));
     }
 
     fn hold(&mut self, spec: &CellSpec) {
         let cell = self.make(spec);
         if let Some(running) = cell.running.take() {
-            running.cancel();
+            running.end();
         }
         cell.board.signal(&spec.key, Signal::Held);
     }
@@ -200,7 +233,7 @@ impl Informers for Registry {
     fn stop(&mut self, key: &CellKey) {
         let Some(cell) = self.cells.remove(key) else { return };
         if let Some(running) = cell.running {
-            running.cancel();
+            running.end();
         }
         self.reports.0.write().remove(key);
         self.tables.close(key);
