@@ -98,7 +98,9 @@ impl Task {
                         let version = item.version.clone();
                         let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
                         self.gap.replaced += u64::from(outcome == Outcome::Replaced);
-                        version.iter().for_each(|version| self.saw(version));
+                        if let Some(version) = version {
+                            self.saw(&version);
+                        }
                     }
                     Err(rejected) => self.reject(&rejected),
                 }
