@@ -26,6 +26,7 @@ type Lane = tokio::sync::Mutex<Option<Sighting>>;
 #[derive(Clone, Debug)]
 struct Sighting {
     asked_at: Instant,
+    answered_at: Instant,
     /// A failure is shared as well: those who wait for the same answer do not each wait anew.
     seen: Result<ResourceVersion, Fault>,
 }
@@ -59,14 +60,18 @@ impl Canary {
         since: Instant,
         within: Duration,
     ) -> Result<ResourceVersion, Fault> {
+        let waiting_since = Instant::now();
         let lane = Arc::clone(self.lanes.lock().entry(resource.clone()).or_default());
         let mut last = lane.lock().await;
         if let Some(sighting) = last.as_ref().filter(|sighting| sighting.asked_at > since) {
-            return sighting.seen.clone();
+            // Whoever comes later than a failure asks again: it is of no use to a retry.
+            if sighting.seen.is_ok() || sighting.answered_at >= waiting_since {
+                return sighting.seen.clone();
+            }
         }
         let asked_at = Instant::now();
         let seen = ask(client, endpoint, within).await;
-        *last = Some(Sighting { asked_at, seen: seen.clone() });
+        *last = Some(Sighting { asked_at, answered_at: Instant::now(), seen: seen.clone() });
         seen
     }
 
