@@ -208,7 +208,7 @@ impl Past {
             if version < self.floor {
                 return Reply::refused(410, "Expired");
             }
-            after = key.to_owned();
+            key.clone_into(&mut after);
         }
         let limit = asked.query("limit").parse().unwrap_or(usize::MAX);
         let objects = self.at(version).into_iter().filter(|(name, _)| *name > after);
@@ -290,12 +290,11 @@ impl Watcher {
                 lines.insert(0, replayed.line());
             }
         }
-        match next.last() {
-            Some(last) => self.at = last.version,
-            None => {
-                self.at = self.at.max(past.now);
-                lines.push(bookmark(self.at) + "\n");
-            }
+        if let Some(last) = next.last() {
+            self.at = last.version;
+        } else {
+            self.at = self.at.max(past.now);
+            lines.push(bookmark(self.at) + "\n");
         }
         lines.concat()
     }
