@@ -2,6 +2,7 @@
 
 use super::{
     debug,
+    local::is_local,
     readiness::{Gate, Readiness},
 };
 use crate::{
@@ -150,13 +151,12 @@ fn is_verbose(query: &str) -> bool {
     query.split('&').any(|part| part.split('=').next() == Some("verbose"))
 }
 
-/// Whether the peer is on this host. A port-forward is, and is gated by RBAC.
-fn is_local(request: &HttpRequest) -> bool {
-    request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback())
-}
-
 fn forbidden() -> HttpResponse {
-    text(StatusCode::FORBIDDEN, "only for a loopback peer; use kubectl port-forward to the pod\n")
+    text(
+        StatusCode::FORBIDDEN,
+        "only for a loopback peer that asks for localhost, without a proxy; use kubectl port-forward \
+         to the pod\n",
+    )
 }
 
 fn text(code: StatusCode, body: impl Into<String>) -> HttpResponse {
@@ -203,7 +203,8 @@ mod tests {
             .app_data(web::PayloadConfig::new(MAX_BODY))
             .configure(routes);
         let app = test::init_service(app).await;
-        let request = request.peer_addr(peer.parse().unwrap()).to_request();
+        let request = request.peer_addr(peer.parse().unwrap()).insert_header(("host", "localhost"));
+        let request = request.to_request();
         let response = test::call_service(&app, request).await;
         let code = response.status();
         let body = test::read_body(response).await;
@@ -243,6 +244,21 @@ mod tests {
             assert_eq!(ask(&admin, peer, get("/debug/cells")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::FORBIDDEN);
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_rebound_name_or_a_proxy_sees_no_more_than_a_remote_peer() {
+        let admin = admin(Some(vec![key("pods", "b")]));
+        for header in [("x-forwarded-for", "10.0.0.7"), ("x-forwarded-host", "evil.example")] {
+            let put = test::TestRequest::put().uri("/debug/log-level").set_payload("debug");
+            for request in [get("/debug/cells"), get("/debug/pprof"), put] {
+                let (code, _) = ask(&admin, "127.0.0.1:9", request.insert_header(header)).await;
+                assert_eq!(code, StatusCode::FORBIDDEN);
+            }
+            let request = get("/readyz?verbose").insert_header(header);
+            let (_, body) = ask(&admin, "127.0.0.1:9", request).await;
+            assert!(body.contains("1 pending") && !body.contains("namespace b"), "{body}");
         }
     }
 

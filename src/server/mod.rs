@@ -3,6 +3,7 @@
 mod admin;
 mod debug;
 mod listen;
+mod local;
 mod readiness;
 #[cfg(test)]
 mod sample;

@@ -1,0 +1,125 @@
+//! Who may look inside: a process of this host that asks for this host by name, with nobody between.
+
+use actix_web::{HttpRequest, http::header};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Whether `request` comes through a port-forward, which RBAC gates, or from the pod itself.
+///
+/// The peer must be 127.0.0.1 or `::1`: all that a port-forward comes from, while the sidecar of a
+/// mesh passes requests of the network on from addresses such as 127.0.0.6. `Host` must be
+/// `localhost`, 127.0.0.0/8 or `::1`, with or without a port: a web page that made its own name point
+/// to a port-forward (DNS rebinding) sends that name. And no proxy may have left its mark.
+pub(super) fn is_local(request: &HttpRequest) -> bool {
+    request.peer_addr().is_some_and(|peer| is_own(peer.ip().to_canonical()))
+        && asks_for_this_host(request)
+        && !was_passed_on(request)
+}
+
+fn is_own(peer: IpAddr) -> bool {
+    peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
+}
+
+/// Every `Host`, of which there must be one, and the host of an absolute URI.
+fn asks_for_this_host(request: &HttpRequest) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).peekable();
+    hosts.peek().is_some()
+        && hosts.all(|host| host.to_str().is_ok_and(names_this_host))
+        && request.uri().authority().is_none_or(|named| names_this_host(named.as_str()))
+}
+
+/// `localhost`, or a loopback address, the one of IPv6 in brackets.
+fn names_this_host(host: &str) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        // The colon is one of the address.
+        Some(_) if host.ends_with(']') => (host, None),
+        Some((name, port)) => (name, Some(port)),
+        None => (host, None),
+    };
+    if port.is_some_and(|port| port.parse::<u16>().is_err()) {
+        return false;
+    }
+    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(v6) => v6.parse::<Ipv6Addr>().is_ok_and(|ip| ip.to_canonical().is_loopback()),
+        None => {
+            name.eq_ignore_ascii_case("localhost")
+                || name.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
+        }
+    }
+}
+
+fn was_passed_on(request: &HttpRequest) -> bool {
+    // All of X-Forwarded-: some proxies write For, Envoy writes Proto.
+    request.headers().keys().any(|name| {
+        name == header::FORWARDED
+            || name == header::VIA
+            || name.as_str().starts_with("x-forwarded-")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+
+    fn asked(peer: &str, headers: &[(&str, &str)]) -> bool {
+        let request = TestRequest::get().uri("/debug/cells").peer_addr(peer.parse().unwrap());
+        let request =
+            headers.iter().fold(request, |request, header| request.append_header(*header));
+        is_local(&request.to_http_request())
+    }
+
+    #[test]
+    fn a_port_forward_is_local() {
+        for peer in ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"] {
+            for host in [
+                "localhost",
+                "LocalHost:9090",
+                "127.0.0.1",
+                "127.0.0.1:9090",
+                "[::1]",
+                "[::1]:9090",
+            ] {
+                assert!(asked(peer, &[("host", host)]), "{peer} asks for {host}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_peer_is_not_local_and_neither_is_a_sidecar() {
+        for peer in ["10.0.0.7:9", "[fd00::1]:9", "[::ffff:10.0.0.7]:9", "127.0.0.6:9"] {
+            assert!(!asked(peer, &[("host", "localhost")]), "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_rebound_name_is_not_local() {
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.7",
+            "[fd00::1]:9090",
+            "::1",
+            "localhost:x",
+            "localhost@evil",
+            "[::1",
+            "",
+        ] {
+            assert!(!asked("127.0.0.1:9", &[("host", host)]), "{host:?}");
+        }
+        assert!(!asked("127.0.0.1:9", &[]), "no Host at all");
+        assert!(!asked("127.0.0.1:9", &[("host", "localhost"), ("host", "evil.example")]));
+        let absolute = TestRequest::get()
+            .uri("http://evil.example/debug/cells")
+            .peer_addr("127.0.0.1:9".parse().unwrap())
+            .append_header(("host", "localhost"));
+        assert!(!is_local(&absolute.to_http_request()));
+    }
+
+    #[test]
+    fn what_a_proxy_passes_on_is_not_local() {
+        for name in ["X-Forwarded-For", "x-forwarded-proto", "Forwarded", "Via"] {
+            assert!(!asked("127.0.0.1:9", &[("host", "localhost"), (name, "10.0.0.7")]), "{name}");
+        }
+    }
+}
