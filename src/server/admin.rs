@@ -14,12 +14,16 @@ use actix_web::{
     http::{StatusCode, header::ContentType},
     web,
 };
+use bytes::Bytes;
 use futures::stream;
 use jiff::Timestamp;
-use std::{convert::Infallible, fmt, fmt::Write as _, sync::Arc};
+use std::{convert::Infallible, fmt, fmt::Write as _, sync::Arc, time::Duration};
+use tokio::time::timeout;
 
 /// The largest request body, in bytes: a log filter.
-pub(super) const MAX_BODY: usize = 4 * 1024;
+const MAX_BODY: usize = 4 * 1024;
+/// How long a body may take from the end of the head.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What Prometheus expects of its text format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -90,11 +94,15 @@ async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
 async fn log_level(
     request: HttpRequest,
     admin: web::Data<Admin>,
-    body: web::Bytes,
+    body: web::Payload,
 ) -> HttpResponse {
     if !is_local(&request) {
         return forbidden();
     }
+    let body = match read(body).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
     let Ok(filter) = std::str::from_utf8(&body).map(str::trim) else {
         return text(StatusCode::BAD_REQUEST, "the log filter is not UTF-8\n");
     };
@@ -104,6 +112,21 @@ async fn log_level(
             text(StatusCode::OK, "ok\n")
         }
         Err(problem) => text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    }
+}
+
+/// The body, or what to answer where it is too long, too slow or broken off.
+async fn read(body: web::Payload) -> Result<Bytes, HttpResponse> {
+    match timeout(BODY_TIMEOUT, body.to_bytes_limited(MAX_BODY)).await {
+        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Err(_broken))) => Err(text(StatusCode::BAD_REQUEST, "the body broke off\n")),
+        Ok(Err(_longer)) => {
+            let most = format!("a log filter has {MAX_BODY} bytes at most\n");
+            Err(text(StatusCode::PAYLOAD_TOO_LARGE, most))
+        }
+        Err(_elapsed) => {
+            Err(text(StatusCode::REQUEST_TIMEOUT, "the body did not come within 5 s\n"))
+        }
     }
 }
 
@@ -176,7 +199,9 @@ mod tests {
         metrics::BuildInfo,
         server::sample::{at, key, listing, snapshot, synced},
     };
-    use actix_web::{App, test};
+    use actix_web::{App, FromRequest as _, dev, error::PayloadError, test};
+    use futures::{Stream, StreamExt as _};
+    use std::pin::Pin;
 
     fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
         Arc::new(Admin {
@@ -198,10 +223,7 @@ mod tests {
         peer: &str,
         request: test::TestRequest,
     ) -> (StatusCode, String) {
-        let app = App::new()
-            .app_data(web::Data::from(Arc::clone(admin)))
-            .app_data(web::PayloadConfig::new(MAX_BODY))
-            .configure(routes);
+        let app = App::new().app_data(web::Data::from(Arc::clone(admin))).configure(routes);
         let app = test::init_service(app).await;
         let request = request.peer_addr(peer.parse().unwrap()).insert_header(("host", "localhost"));
         let request = request.to_request();
@@ -287,5 +309,18 @@ mod tests {
         assert_eq!((code, body.as_str()), (StatusCode::BAD_REQUEST, "no filter: loud\n"));
         let (code, _) = ask(&admin, "[::1]:9", put("x".repeat(MAX_BODY + 1))).await;
         assert_eq!(code, StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_waited_for_five_seconds() {
+        let request = test::TestRequest::default().to_http_request();
+        let never: Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>> =
+            stream::iter([Ok(Bytes::from_static(b"deb"))]).chain(stream::pending()).boxed_local();
+        let mut never = dev::Payload::Stream { payload: never };
+        let body = web::Payload::from_request(&request, &mut never).await.unwrap();
+        let began = tokio::time::Instant::now();
+        let refusal = read(body).await.unwrap_err();
+        assert_eq!(refusal.status(), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(began.elapsed(), BODY_TIMEOUT);
     }
 }

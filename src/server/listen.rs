@@ -1,6 +1,6 @@
 //! The admin listener: bound first, so that the address is known, then served until told to stop.
 
-use super::admin::{Admin, MAX_BODY, routes};
+use super::admin::{Admin, routes};
 use actix_web::{App, HttpServer, dev::Server, web};
 use std::{
     io,
@@ -101,10 +101,7 @@ impl Listening {
     /// Not part of [`Self::serve`]: the builder cannot be sent between threads.
     fn start(self, admin: Arc<Admin>) -> io::Result<Server> {
         let mut server = HttpServer::new(move || {
-            App::new()
-                .app_data(web::Data::from(Arc::clone(&admin)))
-                .app_data(web::PayloadConfig::new(MAX_BODY))
-                .configure(routes)
+            App::new().app_data(web::Data::from(Arc::clone(&admin))).configure(routes)
         })
         .workers(1)
         .max_connections(MAX_CONNECTIONS)
@@ -127,6 +124,7 @@ mod tests {
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpStream,
+        time::timeout,
     };
 
     fn admin() -> Arc<Admin> {
@@ -146,6 +144,43 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         Ok(answer)
+    }
+
+    /// Says `request` and listens until the other end closes, for at most 4 s.
+    async fn say(address: SocketAddr, request: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        timeout(Duration::from_secs(4), stream.read_to_string(&mut answer)).await??;
+        Ok(answer)
+    }
+
+    /// Serves on a port of the loopback interface while `ask` runs.
+    async fn serving<F: Future<Output = ()>>(ask: impl FnOnce(SocketAddr) -> F) {
+        let listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (address, stop) = (listening.address(), CancellationToken::new());
+        let serving = tokio::spawn(listening.serve(admin(), stop.clone()));
+        ask(address).await;
+        stop.cancel();
+        serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn bodies_that_do_not_come_keep_no_probe_out() {
+        serving(|address| async move {
+            let head = "PUT /debug/log-level HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n";
+            let mut open = Vec::new();
+            for _ in 0..MAX_CONNECTIONS {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                stream.write_all(head.as_bytes()).await.unwrap();
+                open.push(stream);
+            }
+            let probe = timeout(Duration::from_secs(4), livez(address)).await;
+            assert!(probe.unwrap().unwrap().starts_with("HTTP/1.1 200"));
+            let refused = say(address, head).await.unwrap();
+            assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+        })
+        .await;
     }
 
     #[tokio::test]
