@@ -2,6 +2,7 @@
 
 use super::{
     debug,
+    hold::Hold,
     local::is_local,
     readiness::{Gate, Readiness},
 };
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use futures::stream;
 use jiff::Timestamp;
 use std::{convert::Infallible, fmt, fmt::Write as _, sync::Arc, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// The largest request body, in bytes: a log filter.
 const MAX_BODY: usize = 4 * 1024;
@@ -31,7 +32,8 @@ const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Puts another log filter in force, or says what is wrong with it.
 pub type SetLogFilter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// What is answered from. The functions are called for each request and must not block.
+/// What is answered from. The functions must not block; they are called once in a second at most, but
+/// for the details that only a loopback peer gets.
 pub struct Admin {
     /// For `/metrics`.
     pub metrics: Arc<Metrics>,
@@ -45,6 +47,13 @@ pub struct Admin {
     pub set_log_filter: SetLogFilter,
     /// The clock.
     pub now: fn() -> Timestamp,
+}
+
+/// What anybody may ask for, so that asking must not cost: made once in a second for all.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    exposition: Hold<Option<Bytes>>,
+    readiness: Hold<Arc<Readiness>>,
 }
 
 /// All routes of the admin address.
@@ -62,9 +71,20 @@ async fn livez() -> HttpResponse {
     text(StatusCode::OK, "ok\n")
 }
 
-async fn readyz(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
-    let declared = (admin.declared)();
-    let readiness = admin.gate.look(declared.as_deref(), &(admin.cells)(), (admin.now)());
+async fn readyz(
+    request: HttpRequest,
+    admin: web::Data<Admin>,
+    held: web::Data<Held>,
+) -> HttpResponse {
+    let look = || {
+        let declared = (admin.declared)();
+        Arc::new(admin.gate.look(declared.as_deref(), &(admin.cells)(), (admin.now)()))
+    };
+    let mut readiness = held.readiness.get(Instant::now(), look);
+    // News that cannot wait a second.
+    if admin.gate.is_stopping() {
+        readiness = Arc::new(Readiness { ready: false, stopping: true, ..(*readiness).clone() });
+    }
     let code = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !is_verbose(request.query_string()) {
         return text(code, format!("{readiness}\n"));
@@ -73,13 +93,17 @@ async fn readyz(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
     text(code, in_full(&readiness, names))
 }
 
-async fn metrics(admin: web::Data<Admin>) -> HttpResponse {
-    match admin.metrics.render() {
-        Ok(exposition) => HttpResponse::Ok().content_type(EXPOSITION).body(exposition),
-        Err(error) => {
-            tracing::error!(%error, "metrics not rendered");
-            text(StatusCode::INTERNAL_SERVER_ERROR, "metrics not rendered; see the log\n")
-        }
+async fn metrics(admin: web::Data<Admin>, held: web::Data<Held>) -> HttpResponse {
+    let render = || {
+        let rendered = admin.metrics.render();
+        rendered
+            .inspect_err(|error| tracing::error!(%error, "metrics not rendered"))
+            .ok()
+            .map(Bytes::from)
+    };
+    match held.exposition.get(Instant::now(), render) {
+        Some(exposition) => HttpResponse::Ok().content_type(EXPOSITION).body(exposition),
+        None => text(StatusCode::INTERNAL_SERVER_ERROR, "metrics not rendered; see the log\n"),
     }
 }
 
@@ -201,7 +225,10 @@ mod tests {
     };
     use actix_web::{App, FromRequest as _, dev, error::PayloadError, test};
     use futures::{Stream, StreamExt as _};
-    use std::pin::Pin;
+    use std::{
+        pin::Pin,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
         Arc::new(Admin {
@@ -223,7 +250,19 @@ mod tests {
         peer: &str,
         request: test::TestRequest,
     ) -> (StatusCode, String) {
-        let app = App::new().app_data(web::Data::from(Arc::clone(admin))).configure(routes);
+        ask_again(admin, &Arc::default(), peer, request).await
+    }
+
+    async fn ask_again(
+        admin: &Arc<Admin>,
+        held: &Arc<Held>,
+        peer: &str,
+        request: test::TestRequest,
+    ) -> (StatusCode, String) {
+        let app = App::new()
+            .app_data(web::Data::from(Arc::clone(admin)))
+            .app_data(web::Data::from(Arc::clone(held)))
+            .configure(routes);
         let app = test::init_service(app).await;
         let request = request.peer_addr(peer.parse().unwrap()).insert_header(("host", "localhost"));
         let request = request.to_request();
@@ -322,5 +361,42 @@ mod tests {
         let refusal = read(body).await.unwrap_err();
         assert_eq!(refusal.status(), StatusCode::REQUEST_TIMEOUT);
         assert_eq!(began.elapsed(), BODY_TIMEOUT);
+    }
+
+    #[actix_web::test]
+    async fn however_often_it_is_asked_the_cells_are_copied_once_in_a_second() {
+        let copies = Arc::new(AtomicUsize::new(0));
+        let (scraped, probed) = (Arc::clone(&copies), Arc::clone(&copies));
+        let Admin { metrics, gate, set_log_filter, now, .. } =
+            Arc::into_inner(admin(None)).unwrap();
+        let scrape = move || {
+            scraped.fetch_add(1, Ordering::Relaxed);
+            Vec::new()
+        };
+        metrics.observe_cells(scrape).unwrap();
+        let cells = Box::new(move || {
+            probed.fetch_add(1, Ordering::Relaxed);
+            vec![snapshot(key("pods", "a"), synced())]
+        });
+        let declared = Box::new(|| Some(vec![key("pods", "a")]));
+        let admin = Arc::new(Admin { metrics, cells, declared, gate, set_log_filter, now });
+        tokio::time::pause();
+        let held = Arc::default();
+        for second in 1..=3 {
+            for _ in 0..10 {
+                for path in ["/metrics", "/readyz", "/readyz?verbose"] {
+                    let (code, _) = ask_again(&admin, &held, "10.0.0.7:9", get(path)).await;
+                    assert_eq!(code, StatusCode::OK);
+                }
+            }
+            assert_eq!(copies.load(Ordering::Relaxed), 2 * second);
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let ready = ask_again(&admin, &held, "10.0.0.7:9", get("/readyz")).await;
+        assert_eq!(ready.0, StatusCode::OK);
+        admin.gate.begin_shutdown();
+        let stopping = ask_again(&admin, &held, "10.0.0.7:9", get("/readyz")).await;
+        let said = "not ready: shutting down\n".to_owned();
+        assert_eq!(stopping, (StatusCode::SERVICE_UNAVAILABLE, said), "at once");
     }
 }

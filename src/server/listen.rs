@@ -1,6 +1,6 @@
 //! The admin listener: bound first, so that the address is known, then served until told to stop.
 
-use super::admin::{Admin, routes};
+use super::admin::{Admin, Held, routes};
 use actix_web::{App, HttpServer, dev::Server, web};
 use std::{
     io,
@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Connections at once: probes, a few scrapers, a few people.
 const MAX_CONNECTIONS: usize = 256;
+/// Threads that answer: while one writes a large answer, the other says that we live.
+const WORKERS: usize = 2;
 /// From connect to the last byte of the request's head.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an idle connection is kept; longer than the usual period of probes.
@@ -81,7 +83,7 @@ impl Listening {
         self.address
     }
 
-    /// Answers requests, on one thread of its own, until `stop`; then finishes those under way,
+    /// Answers requests, on two threads of its own, until `stop`; then finishes those under way,
     /// for at most 2 s.
     ///
     /// # Errors
@@ -100,11 +102,15 @@ impl Listening {
 
     /// Not part of [`Self::serve`]: the builder cannot be sent between threads.
     fn start(self, admin: Arc<Admin>) -> io::Result<Server> {
+        let held = Arc::new(Held::default());
         let mut server = HttpServer::new(move || {
-            App::new().app_data(web::Data::from(Arc::clone(&admin))).configure(routes)
+            App::new()
+                .app_data(web::Data::from(Arc::clone(&admin)))
+                .app_data(web::Data::from(Arc::clone(&held)))
+                .configure(routes)
         })
-        .workers(1)
-        .max_connections(MAX_CONNECTIONS)
+        .workers(WORKERS)
+        .max_connections(MAX_CONNECTIONS / WORKERS)
         .client_request_timeout(REQUEST_TIMEOUT)
         .keep_alive(KEEP_ALIVE)
         .shutdown_timeout(STOP_SECONDS)
@@ -163,6 +169,19 @@ mod tests {
         ask(address).await;
         stop.cancel();
         serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn every_route_is_served() {
+        serving(|address| async move {
+            for (path, code) in [("livez", 200), ("metrics", 200), ("readyz", 503)] {
+                let request =
+                    format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+                let answer = say(address, &request).await.unwrap();
+                assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{path}: {answer}");
+            }
+        })
+        .await;
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod admin;
 mod debug;
+mod hold;
 mod listen;
 mod local;
 mod readiness;

@@ -91,6 +91,11 @@ impl Gate {
         *self.stage.lock() = Stage::Stopping;
     }
 
+    /// Whether the shutdown has begun.
+    pub(super) fn is_stopping(&self) -> bool {
+        matches!(&*self.stage.lock(), Stage::Stopping)
+    }
+
     /// Looks at the cells and answers.
     ///
     /// `declared` are the cells of all profiles, `None` before the profiles have been listed and
