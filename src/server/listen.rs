@@ -1,7 +1,7 @@
 //! The admin listener: bound first, so that the address is known, then served until told to stop.
 
 use super::admin::{Admin, Held, routes};
-use actix_web::{App, HttpServer, dev::Server, web};
+use actix_web::{App, HttpServer, dev::Server, http::KeepAlive, web};
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -16,8 +16,6 @@ const MAX_CONNECTIONS: usize = 256;
 const WORKERS: usize = 2;
 /// From connect to the last byte of the request's head.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an idle connection is kept; longer than the usual period of probes.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long the last answers may take when the process ends.
 const STOP_SECONDS: u64 = 2;
 
@@ -112,7 +110,8 @@ impl Listening {
         .workers(WORKERS)
         .max_connections(MAX_CONNECTIONS / WORKERS)
         .client_request_timeout(REQUEST_TIMEOUT)
-        .keep_alive(KEEP_ALIVE)
+        // One request a connection: idle ones would keep the probes out.
+        .keep_alive(KeepAlive::Disabled)
         .shutdown_timeout(STOP_SECONDS)
         .disable_signals();
         for listener in self.listeners {
@@ -180,6 +179,15 @@ mod tests {
                 let answer = say(address, &request).await.unwrap();
                 assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{path}: {answer}");
             }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_with_its_answer() {
+        serving(|address| async move {
+            let answer = say(address, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            assert!(answer.ends_with("ok\n"), "{answer}");
         })
         .await;
     }
