@@ -12,7 +12,7 @@ use crate::{
 };
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::{StatusCode, header::ContentType},
+    http::{StatusCode, Version, header::ContentType},
     web,
 };
 use bytes::Bytes;
@@ -112,7 +112,16 @@ async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
         return forbidden();
     }
     let pieces = debug::cells((admin.cells)()).map(Ok::<_, Infallible>);
-    HttpResponse::Ok().content_type(ContentType::json()).streaming(stream::iter(pieces))
+    let mut response = HttpResponse::Ok();
+    response.content_type(ContentType::json());
+    if request.version() < Version::HTTP_11 {
+        // It knows no chunks: the end of the connection ends the body.
+        response.force_close();
+        let mut response = response.streaming(stream::iter(pieces));
+        response.head_mut().no_chunking(true);
+        return response;
+    }
+    response.streaming(stream::iter(pieces))
 }
 
 async fn log_level(

@@ -193,6 +193,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn http_1_0_gets_cells_without_chunks() {
+        serving(|address| async move {
+            for connection in ["close", "keep-alive"] {
+                let request = format!(
+                    "GET /debug/cells HTTP/1.0\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n"
+                );
+                let answer = say(address, &request).await.unwrap();
+                let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+                assert!(head.contains(" 200 OK"), "{head}");
+                assert!(!head.to_lowercase().contains("transfer-encoding"), "{head}");
+                assert_eq!(body, "{\"cells\":[\n\n]}\n");
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test]
     async fn bodies_that_do_not_come_keep_no_probe_out() {
         serving(|address| async move {
             let head = "PUT /debug/log-level HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n";
