@@ -21,6 +21,8 @@ const QUIET: Duration = Duration::from_mins(10);
 /// Events of the process: so many at once, and so many a second on average.
 const BURST: u32 = 50;
 const PER_SECOND: u32 = 5;
+/// A quarter of them: what one namespace may take, so that it does not take those of the others.
+const NAMESPACE_BURST: usize = BURST as usize / 4;
 /// Causes remembered for one profile: each target has 6 at most, and the profile 3.
 const MAX_CAUSES: usize = 32 * 6 + 3;
 
@@ -64,8 +66,9 @@ pub struct Notice {
 #[derive(Debug, Default)]
 pub struct Notices {
     sent: HashMap<ProfileRef, HashMap<(Cause, String), Instant>>,
-    /// When the last [`BURST`] Events were sent.
-    recent: VecDeque<Instant>,
+    /// When, and of which namespace, the last [`BURST`] Events were sent: the bucket of the process
+    /// and those of its namespaces.
+    recent: VecDeque<(Instant, Arc<str>)>,
 }
 
 impl Cause {
@@ -123,7 +126,8 @@ impl Notices {
         for Found { cause, target, note } in found {
             let key = (cause, target);
             let room = sent.len() < MAX_CAUSES;
-            if sent.contains_key(&key) || !room || !spend(&mut self.recent, now) {
+            if sent.contains_key(&key) || !room || !spend(&mut self.recent, &profile.namespace, now)
+            {
                 continue;
             }
             sent.insert(key, now);
@@ -143,15 +147,16 @@ impl Notices {
     }
 }
 
-/// Whether the process may send one more.
-fn spend(recent: &mut VecDeque<Instant>, now: Instant) -> bool {
+/// Whether the process may send one more for `namespace`.
+fn spend(recent: &mut VecDeque<(Instant, Arc<str>)>, namespace: &Arc<str>, now: Instant) -> bool {
     let window = Duration::from_secs(u64::from(BURST / PER_SECOND));
-    while recent.front().is_some_and(|at| now.saturating_duration_since(*at) >= window) {
+    while recent.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) >= window) {
         recent.pop_front();
     }
-    let may = recent.len() < BURST as usize;
+    let own = recent.iter().filter(|(_, of)| of == namespace).count();
+    let may = recent.len() < BURST as usize && own < NAMESPACE_BURST;
     if may {
-        recent.push_back(now);
+        recent.push_back((now, Arc::clone(namespace)));
     }
     may
 }
@@ -365,7 +370,7 @@ mod tests {
         let start = Instant::now();
         let mut sent = 0;
         for number in 0..1_000 {
-            let profile = profile(&format!("p{number}"));
+            let profile = ProfileRef { namespace: format!("n{number}").into(), name: "web".into() };
             sent += notices.plan(&profile, &"u".into(), None, &ready("True"), start).len();
         }
         assert_eq!(sent, BURST as usize);
@@ -373,5 +378,19 @@ mod tests {
         assert_eq!(notices.plan(&profile("z"), &"u".into(), None, &ready("True"), later).len(), 1);
         notices.retain(|_| false);
         assert!(notices.sent.is_empty());
+    }
+
+    #[test]
+    fn a_namespace_that_keeps_creating_profiles_leaves_events_to_the_others() {
+        let mut notices = Notices::default();
+        let start = Instant::now();
+        let mut sent = 0;
+        for number in 0..1_000 {
+            let profile = profile(&format!("p{number}"));
+            sent += notices.plan(&profile, &"u".into(), None, &ready("True"), start).len();
+        }
+        assert_eq!(sent, 12, "a quarter of 50");
+        let other = ProfileRef { namespace: "bank".into(), name: "web".into() };
+        assert_eq!(notices.plan(&other, &"u".into(), None, &ready("True"), start).len(), 1);
     }
 }

@@ -3,7 +3,8 @@
 use super::change::Change;
 use crate::{api::CacheProfileStatus, model::ProfileRef};
 use std::{
-    collections::{HashMap, VecDeque},
+    cmp::Reverse,
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -18,7 +19,9 @@ const OBJECTS_INTERVAL: Duration = Duration::from_mins(1);
 /// Writes of the process in any second.
 const PER_SECOND: usize = 10;
 /// Writes under way: more only pile up in front of a server that is slow already.
-const IN_FLIGHT: usize = 20;
+const IN_FLIGHT: usize = 40;
+/// Of these, of one namespace: a webhook that makes its writes slow must not hold up the others'.
+const NAMESPACE_IN_FLIGHT: usize = IN_FLIGHT / 4;
 /// After a failure, doubled up to the second.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 /// After a 404: the profile is gone and will be forgotten, or its CRD is being replaced.
@@ -54,7 +57,13 @@ pub struct Pacer {
     profiles: HashMap<ProfileRef, Entry>,
     /// When the last [`PER_SECOND`] writes began.
     recent: VecDeque<Instant>,
+    /// The number of the last write of each namespace that has profiles.
+    turns: HashMap<Arc<str>, u64>,
+    written: u64,
 }
+
+/// Who of a namespace is due, the next one last.
+type Queue<'a> = Vec<(&'a ProfileRef, &'a mut Entry)>;
 
 #[derive(Debug)]
 struct Entry {
@@ -107,16 +116,20 @@ impl Pacer {
     /// Forgets every profile that `exists` denies.
     pub fn retain(&mut self, exists: impl Fn(&ProfileRef) -> bool) {
         self.profiles.retain(|profile, _| exists(profile));
+        let namespaces: HashSet<_> = self.profiles.keys().map(|found| &found.namespace).collect();
+        self.turns.retain(|namespace, _| namespaces.contains(namespace));
     }
 
     /// Forgets everything: what a new leader finds in the cluster is what counts then.
     pub fn clear(&mut self) {
         self.profiles.clear();
+        self.turns.clear();
     }
 
     /// The writes that may begin at `now`; each must be answered by [`done`](Self::done).
     ///
-    /// Conditions that flipped go first, then whoever waits longest.
+    /// Namespaces take turns, so that where four or more have something to write none gets more
+    /// than a quarter. Within one, conditions that flipped go first, then whoever waits longest.
     ///
     /// # Cost
     ///
@@ -126,24 +139,43 @@ impl Pacer {
         while self.recent.front().is_some_and(|began| second_ago.is_some_and(|ago| *began <= ago)) {
             self.recent.pop_front();
         }
-        let in_flight = self.profiles.values().filter(|entry| entry.in_flight.is_some()).count();
-        let room =
-            PER_SECOND.saturating_sub(self.recent.len()).min(IN_FLIGHT.saturating_sub(in_flight));
-        let mut due: Vec<_> =
-            self.profiles.iter_mut().filter(|(_, entry)| entry.is_due(now)).collect();
-        due.sort_by_key(|(_, entry)| {
-            (std::cmp::Reverse(entry.change == Change::Flip), entry.waiting_since)
+        let mut in_flight = HashMap::<&Arc<str>, usize>::new();
+        let mut queues = HashMap::<&Arc<str>, Queue<'_>>::new();
+        for (profile, entry) in &mut self.profiles {
+            if entry.in_flight.is_some() {
+                *in_flight.entry(&profile.namespace).or_default() += 1;
+            } else if entry.is_due(now) {
+                queues.entry(&profile.namespace).or_default().push((profile, entry));
+            }
+        }
+        let under_way = in_flight.values().sum();
+        let mut room =
+            PER_SECOND.saturating_sub(self.recent.len()).min(IN_FLIGHT.saturating_sub(under_way));
+        let mut waiting: Vec<_> = queues.into_iter().collect();
+        for (_, queue) in &mut waiting {
+            queue.sort_by_key(|(_, entry)| Reverse(entry.urgency()));
+        }
+        waiting.sort_by_cached_key(|(namespace, queue)| {
+            let next = queue.last().map(|(_, entry)| entry.urgency());
+            (self.turns.get(*namespace).copied(), next, Arc::clone(namespace))
         });
+        let mut waiting = VecDeque::from(waiting);
         let mut writes = Vec::new();
-        for (profile, entry) in due.into_iter().take(room) {
+        while room > 0
+            && let Some((namespace, mut queue)) = waiting.pop_front()
+        {
+            let under_way = in_flight.entry(namespace).or_default();
+            if *under_way >= NAMESPACE_IN_FLIGHT {
+                continue;
+            }
+            let Some((profile, entry)) = queue.pop() else { continue };
+            *under_way += 1;
+            room -= 1;
+            self.written += 1;
+            self.turns.insert(Arc::clone(namespace), self.written);
             self.recent.push_back(now);
-            entry.last_write = Some(now);
-            entry.in_flight = Some(Arc::clone(&entry.wanted));
-            writes.push(Write {
-                profile: profile.clone(),
-                uid: Arc::clone(&entry.uid),
-                status: Arc::clone(&entry.wanted),
-            });
+            writes.push(entry.begin(profile, now));
+            waiting.push_back((namespace, queue));
         }
         writes
     }
@@ -193,6 +225,21 @@ impl Entry {
         }
         self.change = change;
         self.wanted = wanted;
+    }
+
+    /// Less is sooner: conditions that flipped, then whoever waits longest.
+    fn urgency(&self) -> (Reverse<bool>, Instant) {
+        (Reverse(self.change == Change::Flip), self.waiting_since)
+    }
+
+    fn begin(&mut self, profile: &ProfileRef, now: Instant) -> Write {
+        self.last_write = Some(now);
+        self.in_flight = Some(Arc::clone(&self.wanted));
+        Write {
+            profile: profile.clone(),
+            uid: Arc::clone(&self.uid),
+            status: Arc::clone(&self.wanted),
+        }
     }
 
     fn is_due(&self, now: Instant) -> bool {

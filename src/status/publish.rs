@@ -24,8 +24,9 @@ const ROUND: Duration = Duration::from_secs(1);
 const REST: u32 = 50;
 /// For one request to the API server.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Events under way; what comes on top is dropped, nothing depends on it.
-const NOTICES_IN_FLIGHT: usize = 10;
+/// Events under way; what comes on top is dropped, nothing depends on it. As many as the bucket of
+/// the process lets out while a request may last, so that its shares are shares of these too.
+const NOTICES_IN_FLIGHT: usize = 50;
 
 /// What the loop looks at.
 pub trait Profiles: Send + 'static {

@@ -257,3 +257,56 @@ fn a_thousand_quiet_profiles_write_nothing_after_the_first_time() {
     }
     assert_eq!(writes, 1_000);
 }
+
+fn of(namespace: &str, number: usize) -> ProfileRef {
+    ProfileRef { namespace: namespace.into(), ..profile(number) }
+}
+
+#[test]
+fn a_namespace_that_keeps_creating_profiles_takes_no_more_than_its_turns() {
+    let mut pacer = Pacer::default();
+    let start = Instant::now();
+    let mut count = std::collections::HashMap::<Arc<str>, usize>::new();
+    for second in 0..60 {
+        let now = start + Duration::from_secs(second);
+        let new = usize::try_from(second).unwrap() * 100;
+        for number in new..new + 100 {
+            let wanted = Arc::new(status("True", 0));
+            pacer.offer(&of("greedy", number), &uid("u"), None, wanted, now);
+        }
+        // Three others have as much as they can be given, of less urgency.
+        for namespace in ["a", "b", "c"] {
+            for number in 0..100 {
+                let known = status("True", 0);
+                let detail = CacheProfileStatus {
+                    warm_targets: Some(format!("{second}/100")),
+                    ..known.clone()
+                };
+                let profile = of(namespace, number);
+                pacer.offer(&profile, &uid("u"), Some(&known), Arc::new(detail), now);
+            }
+        }
+        for write in pacer.due(now) {
+            *count.entry(Arc::clone(&write.profile.namespace)).or_default() += 1;
+            pacer.done(&write.profile, &write.uid, Outcome::Written, now);
+        }
+    }
+    assert_eq!(count.values().sum::<usize>(), 600, "the rate is used: {count:?}");
+    assert!(count.values().all(|writes| *writes == 150), "{count:?}");
+}
+
+#[test]
+fn what_one_namespace_has_under_way_for_long_keeps_no_other_waiting() {
+    let mut pacer = Pacer::default();
+    let start = Instant::now();
+    for number in 0..1_000 {
+        let wanted = Arc::new(status("True", 0));
+        pacer.offer(&of("slow", number), &uid("u"), None, wanted, start);
+    }
+    let begun: usize =
+        (0..10).map(|second| pacer.due(start + Duration::from_secs(second)).len()).sum();
+    assert_eq!(begun, 10, "a quarter of all that may be under way");
+    let now = start + Duration::from_secs(10);
+    pacer.offer(&of("quick", 0), &uid("u"), None, Arc::new(status("True", 0)), now);
+    assert_eq!(pacer.due(now).len(), 1);
+}
