@@ -2,48 +2,110 @@
 
 use crate::{
     informer::Desired,
-    model::{CellSpec, FieldPath, Mode, Tuning},
+    model::{CellKey, CellSpec, FieldPath, Mode, ProfileRef, Tuning},
+    store::INDEXES_PER_TABLE,
 };
-use std::{collections::BTreeSet, collections::btree_map::Entry};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-/// Most declared indexes of one table: what is beyond goes, not the cell.
-const MAX_INDEXES: usize = 32;
+/// Declared indexes that a table has no room for, by the target that declares them.
+pub(super) type LeftOut = BTreeMap<(ProfileRef, Arc<str>), BTreeSet<FieldPath>>;
 
-/// Adds one profile's wish.
-///
-/// A cell watches while one active profile declares it. Of several: the staleness bound is the
-/// smallest, an uncertain namespace is asked for, and list slots are those of the profile with the
-/// highest priority, then the first by name.
-pub(super) fn want(desired: &mut Desired, spec: CellSpec, mode: Mode) {
-    match desired.entry(spec.key.clone()) {
-        Entry::Vacant(vacant) => {
-            vacant.insert((spec, mode));
-        }
-        Entry::Occupied(mut occupied) => {
-            let (known, known_mode) = occupied.get_mut();
-            if mode == Mode::Active {
-                *known_mode = Mode::Active;
+/// What all targets wish for. Bounded by the cells that they declare.
+#[derive(Debug, Default)]
+pub(super) struct Wishes(BTreeMap<CellKey, Vec<Wish>>);
+
+/// What one target wishes of a cell.
+#[derive(Debug)]
+struct Wish {
+    spec: CellSpec,
+    mode: Mode,
+    /// The target, if it declares the cell; `None` for a cell that answers for it until what it
+    /// declares is synced.
+    target: Option<Arc<str>>,
+}
+
+impl Wishes {
+    /// Adds the wish of a target of the profile that `spec` is tuned for.
+    ///
+    /// To be called for profiles in the order of their precedence: where a table has no room for
+    /// all indexes, the first come are served.
+    pub(super) fn add(&mut self, spec: &CellSpec, mode: Mode, target: Option<&Arc<str>>) {
+        let wish = Wish { spec: spec.clone(), mode, target: target.cloned() };
+        self.0.entry(spec.key.clone()).or_default().push(wish);
+    }
+
+    /// One spec for each cell.
+    ///
+    /// - A cell watches while one active profile wishes for it, and while there is one, profiles
+    ///   that are paused have no say in how it runs.
+    /// - The staleness bound is the smallest of all that have a say, and an uncertain namespace is
+    ///   asked for if one of them asks.
+    /// - Everything else (list slots, strategy, page size) is one owner's: a profile of
+    ///   `operator_namespace` before any other, so that no tenant governs it; then the highest
+    ///   priority; then the first in precedence.
+    /// - Indexes are united, those of paused profiles too, since their tables are still read.
+    pub(super) fn settle(self, operator_namespace: &str) -> (Desired, LeftOut) {
+        let mut left_out = LeftOut::new();
+        let settled = self.0.into_iter().filter_map(|(key, wishes)| {
+            let mode = if wishes.iter().any(|wish| wish.mode == Mode::Active) {
+                Mode::Active
+            } else {
+                Mode::Paused
+            };
+            let heard =
+                wishes.iter().filter(|wish| wish.mode == mode).map(|wish| &wish.spec.tuning);
+            let tuning = govern(heard, operator_namespace)?;
+            let indexes = unite(&wishes, &mut left_out);
+            Some((key.clone(), (CellSpec { key, tuning, indexes }, mode)))
+        });
+        (settled.collect(), left_out)
+    }
+}
+
+/// Adds the controller's own cell: watched in any case, and tuned by nobody else.
+pub(super) fn keep(desired: &mut Desired, own: &CellSpec) {
+    let mut spec = own.clone();
+    if let Some((declared, _)) = desired.remove(&own.key) {
+        spec.tuning.max_staleness = spec.tuning.max_staleness.min(declared.tuning.max_staleness);
+        spec.indexes.extend(declared.indexes);
+    }
+    desired.insert(spec.key.clone(), (spec, Mode::Active));
+}
+
+fn govern<'a>(heard: impl Iterator<Item = &'a Tuning>, operator_namespace: &str) -> Option<Tuning> {
+    let heard: Vec<_> = heard.collect();
+    let rank = |tuning: &Tuning| {
+        let by = &tuning.member_of;
+        (*by.profile.namespace != *operator_namespace, Reverse(by.priority))
+    };
+    // Of equals the first.
+    let owner = *heard.iter().min_by_key(|tuning| rank(tuning))?;
+    Some(Tuning {
+        max_staleness: heard.iter().map(|tuning| tuning.max_staleness).min()?,
+        namespace_check: heard.iter().map(|tuning| tuning.namespace_check).max()?,
+        ..owner.clone()
+    })
+}
+
+/// The indexes of a table; those beyond what it takes go, not the cell.
+fn unite(wishes: &[Wish], left_out: &mut LeftOut) -> BTreeSet<FieldPath> {
+    let mut united = BTreeSet::new();
+    for Wish { spec, target, .. } in wishes {
+        for path in &spec.indexes {
+            if united.contains(path) {
+                continue;
             }
-            known.tuning = stricter(known.tuning.clone(), spec.tuning);
-            unite(&mut known.indexes, spec.indexes);
+            if united.len() < INDEXES_PER_TABLE {
+                united.insert(path.clone());
+            } else if let Some(target) = target {
+                let by = (spec.tuning.member_of.profile.clone(), Arc::clone(target));
+                left_out.entry(by).or_default().insert(path.clone());
+            }
         }
     }
-}
-
-fn stricter(a: Tuning, b: Tuning) -> Tuning {
-    let max_staleness = a.max_staleness.min(b.max_staleness);
-    let namespace_check = a.namespace_check.max(b.namespace_check);
-    let rank = |t: &Tuning| (std::cmp::Reverse(t.member_of.priority), t.member_of.profile.clone());
-    let first = if rank(&b) < rank(&a) { b } else { a };
-    Tuning { max_staleness, namespace_check, ..first }
-}
-
-fn unite(known: &mut BTreeSet<FieldPath>, more: BTreeSet<FieldPath>) {
-    for path in more {
-        if known.len() < MAX_INDEXES {
-            known.insert(path);
-        } else if !known.contains(&path) {
-            tracing::warn!(%path, "left out: a table has at most {MAX_INDEXES} declared indexes");
-        }
-    }
+    united
 }

@@ -9,6 +9,7 @@ use crate::{
     },
     store::{Object, Reader},
 };
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -26,6 +27,8 @@ const PAGE: usize = 500;
 pub(super) struct Found {
     pub(super) profile: ProfileRef,
     pub(super) uid: Arc<str>,
+    /// By the server's clock, in seconds.
+    pub(super) created: Option<Timestamp>,
     pub(super) generation: i64,
     /// The spec, or why it cannot be run.
     pub(super) parsed: Result<Arc<ValidatedProfile>, Refusal>,
@@ -127,6 +130,7 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
     Found {
         profile,
         uid: object.uid.to_string().into(),
+        created: created(&resource.metadata),
         generation: resource.metadata.generation.unwrap_or(0),
         parsed,
         // A status that another version of kubewarm wrote says nothing against the spec; it is
@@ -135,12 +139,15 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
     }
 }
 
+fn created(metadata: &ObjectMeta) -> Option<Timestamp> {
+    metadata.creation_timestamp.as_ref().map(|time| time.0)
+}
+
 /// A spec of a field or a value that this version does not know, stored under another schema.
 fn unreadable(profile: ProfileRef, object: &Object, error: &serde_json::Error) -> Found {
-    let generation = serde_json::from_slice::<Unread>(&object.body)
-        .ok()
-        .and_then(|unread| unread.metadata.generation)
-        .unwrap_or(0);
+    let metadata = serde_json::from_slice::<Unread>(&object.body)
+        .map(|unread| unread.metadata)
+        .unwrap_or_default();
     let message = format!(
         "the spec is not one that this version of kubewarm understands ({error}); apply the \
          CustomResourceDefinition that `kubewarm crd` prints, then the profile again"
@@ -148,7 +155,8 @@ fn unreadable(profile: ProfileRef, object: &Object, error: &serde_json::Error) -
     Found {
         profile,
         uid: object.uid.to_string().into(),
-        generation,
+        created: created(&metadata),
+        generation: metadata.generation.unwrap_or(0),
         parsed: Err(Refusal::new(RefusalReason::InvalidSpec, message)),
         status: None,
     }

@@ -2,7 +2,7 @@
 //! its memory of the last valid spec of each.
 
 use super::{
-    desired::want,
+    desired::{LeftOut, Wishes},
     intake::Found,
     kinds::Kinds,
     resolve::{Cluster, Resolved, resolve},
@@ -17,6 +17,7 @@ use crate::{
     },
     status::Observed,
 };
+use jiff::Timestamp;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -29,6 +30,7 @@ pub(super) struct Reconciler {
     operator_namespace: Arc<str>,
     known: BTreeMap<ProfileRef, Known>,
     kinds: Kinds,
+    left_out: LeftOut,
 }
 
 /// What a run comes to.
@@ -72,7 +74,12 @@ impl Reconciler {
     /// Remembers nothing yet. Profiles in `operator_namespace` may name other namespaces than their
     /// own.
     pub(super) fn new(operator_namespace: Arc<str>) -> Self {
-        Self { operator_namespace, known: BTreeMap::new(), kinds: Kinds::default() }
+        Self {
+            operator_namespace,
+            known: BTreeMap::new(),
+            kinds: Kinds::default(),
+            left_out: LeftOut::new(),
+        }
     }
 
     /// Computes what `profiles` come to.
@@ -90,8 +97,16 @@ impl Reconciler {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
         let mut outcome = Outcome::default();
-        for found in profiles {
-            let declared = self.declare(found, cluster, now, &mut outcome.desired);
+        let mut wishes = Wishes::default();
+        let mut declared: Vec<_> = by_precedence(profiles, &self.operator_namespace)
+            .into_iter()
+            .map(|found| (found, self.declare(found, cluster, now, &mut wishes)))
+            .collect();
+        declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
+        let (desired, left_out) = wishes.settle(&self.operator_namespace);
+        outcome.desired = desired;
+        for (found, mut declared) in declared {
+            tell(&mut declared, &left_out);
             outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
             let cells = declared.targets.iter().flat_map(|target| target.cells.iter());
             outcome.is_discovery_behind |= cells.into_iter().any(|key| is_denied(key, cluster));
@@ -101,7 +116,19 @@ impl Reconciler {
         }
         outcome.is_kind_missing |= self.kinds.is_any_missed();
         self.kinds.end_run();
+        self.log(left_out);
         outcome
+    }
+
+    /// Logs the indexes that have been left out since the last run; the statuses say all.
+    fn log(&mut self, left_out: LeftOut) {
+        for ((profile, target), paths) in &left_out {
+            if self.left_out.get(&(profile.clone(), Arc::clone(target))) != Some(paths) {
+                let indexes = paths.len();
+                tracing::warn!(%profile, %target, indexes, "no room in the table for declared indexes");
+            }
+        }
+        self.left_out = left_out;
     }
 
     /// Resolves a target. A kind that one answer of discovery lacks counts as served on, unless the
@@ -132,7 +159,7 @@ impl Reconciler {
         found: &Found,
         cluster: &dyn Cluster,
         now: Duration,
-        desired: &mut Desired,
+        wishes: &mut Wishes,
     ) -> Declared {
         let known = self.known.remove(&found.profile).filter(|known| known.uid == found.uid);
         let (valid, refused) = match (&found.parsed, &known) {
@@ -152,7 +179,7 @@ impl Reconciler {
         serving.retain(|name, _| valid.targets.iter().any(|target| target.name == *name));
         let targets = valid.targets.iter().map(|target| {
             let resolved = self.resolve(&valid, target, cluster, now);
-            settle(resolved, &valid, cluster, &mut serving, desired)
+            settle(resolved, &valid, cluster, &mut serving, wishes)
         });
         let targets = targets.collect();
         let declared = Declared {
@@ -198,13 +225,35 @@ impl Reconciler {
     }
 }
 
+/// Profiles of the operator's namespace first, then by who declared first: what a tenant cannot
+/// choose, as it can a name.
+fn by_precedence<'a>(profiles: &'a [Found], operator_namespace: &str) -> Vec<&'a Found> {
+    let mut all: Vec<_> = profiles.iter().collect();
+    all.sort_by_key(|found| {
+        let tenants = *found.profile.namespace != *operator_namespace;
+        (tenants, found.created.unwrap_or(Timestamp::MAX), &found.uid, &found.profile)
+    });
+    all
+}
+
+/// Has each target say which of its indexes its tables have no room for.
+fn tell(declared: &mut Declared, left_out: &LeftOut) {
+    if left_out.is_empty() {
+        return;
+    }
+    for target in &mut declared.targets {
+        let by = (declared.profile.clone(), Arc::clone(&target.name));
+        target.left_out = left_out.get(&by).into_iter().flatten().cloned().collect();
+    }
+}
+
 /// Wants the target's cells, and those that still answer for it until these are synced.
 fn settle(
     target: Resolved,
     valid: &ValidatedProfile,
     cluster: &dyn Cluster,
     serving: &mut BTreeMap<Arc<str>, Answering>,
-    desired: &mut Desired,
+    wishes: &mut Wishes,
 ) -> DeclaredTarget {
     let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
     let is_synced = |key: &CellKey| cluster.report(key).is_some_and(|r| r.synced_at.is_some());
@@ -223,11 +272,11 @@ fn settle(
     let old = serving.get(&name);
     for spec in old.into_iter().flat_map(|old| &old.cells) {
         if !cells.iter().any(|cell| cell.key == spec.key) {
-            want(desired, spec.clone(), valid.mode);
+            wishes.add(spec, valid.mode, None);
         }
     }
     for spec in cells.iter().chain(&namespaces) {
-        want(desired, spec.clone(), valid.mode);
+        wishes.add(spec, valid.mode, Some(&name));
     }
     let (outcome, cells) = match (outcome, old) {
         (Some(Ok(kind)), Some(old)) if stands_in(old, &kind, &cells, valid.generation, cluster) => {
@@ -247,6 +296,7 @@ fn settle(
         cells: cells.into_iter().map(|cell| cell.key).collect(),
         namespaces: namespaces.map(|cell| cell.key),
         serving: old.map(|old| old.serving.clone()),
+        left_out: [].into(),
         name,
     }
 }

@@ -1,7 +1,7 @@
 //! The loop: when to reconcile, and what is done with the outcome.
 
 use super::{
-    desired::want,
+    desired::keep,
     intake::{Found, Intake, own_cell},
     reconcile::{Outcome, Reconciler},
     resolve::Cluster,
@@ -10,9 +10,7 @@ use crate::{
     cluster::{Discovery, Pace, Served},
     informer::{CellReport, Changes, Informers, Reports, apply, plan},
     metrics::{OperatorMetrics, Reconciled},
-    model::{
-        CellKey, CellSpec, GroupResource, InvalidName, Mode, Refusal, ResolvedTarget, Subject,
-    },
+    model::{CellKey, CellSpec, GroupResource, InvalidName, Refusal, ResolvedTarget, Subject},
     status::Observed,
     store::Catalog,
 };
@@ -150,7 +148,7 @@ impl<I: Informers> Controller<I> {
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
         let Outcome { mut desired, observed, is_kind_missing, is_discovery_behind } = outcome;
-        want(&mut desired, self.own.clone(), Mode::Active);
+        keep(&mut desired, &self.own);
         apply(plan(&desired, &running), &mut self.informers);
         let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
         self.sources.discovery.set_pace(pace);
@@ -216,7 +214,7 @@ mod tests {
         api::CacheProfile,
         cluster::Discovery,
         metrics::{BuildInfo, Metrics},
-        model::{ProfileRef, RefusalReason, ValidatedProfile},
+        model::{Mode, ProfileRef, RefusalReason, ValidatedProfile},
     };
     use serde_json::json;
     use std::collections::BTreeMap;
@@ -268,6 +266,7 @@ mod tests {
         Found {
             profile: ProfileRef { namespace: "a".into(), name: "p".into() },
             uid: "u".into(),
+            created: None,
             generation: 1,
             parsed: Ok(Arc::new(ValidatedProfile::parse(&resource).unwrap())),
             status: None,

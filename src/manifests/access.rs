@@ -204,6 +204,7 @@ mod tests {
                 cells: extents.into_iter().map(|extent| cell(&target.of, extent)).collect(),
                 namespaces,
                 serving: None,
+                left_out: [].into(),
             }
         });
         Declared {

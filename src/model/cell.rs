@@ -99,11 +99,12 @@ pub struct MemberOf {
     pub priority: u16,
 }
 
-/// What may be changed on a running cell. Of several profiles the strictest wish counts.
+/// What may be changed on a running cell. Of several profiles one owns it, an active one before any
+/// that is paused and one of the operator's namespace before any other; only what the others' data
+/// depends on, the staleness bound and the namespace check, is the strictest of the active ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// The profile whose slots it takes: of those that declare it, the one with the highest
-    /// priority, then the first by name.
+    /// The owner, whose slots it takes.
     pub member_of: MemberOf,
     /// How the first state is fetched.
     pub strategy: ListStrategy,

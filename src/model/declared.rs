@@ -3,7 +3,7 @@
 //! Sync state is always computed from these, never from what happens to run: nothing started must
 //! not look like everything synced.
 
-use super::{CellKey, ProfileRef, Resource};
+use super::{CellKey, FieldPath, ProfileRef, Resource};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Whether a profile's cells are watched.
@@ -94,6 +94,8 @@ pub struct DeclaredTarget {
     pub namespaces: Option<CellKey>,
     /// Which cells answer; `None` before the first sync.
     pub serving: Option<Serving>,
+    /// Declared indexes that a table of its cells has no room for, in order; reads by them scan.
+    pub left_out: Arc<[FieldPath]>,
 }
 
 /// A profile as it is to be run.

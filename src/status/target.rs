@@ -8,7 +8,11 @@ use super::{
 use crate::{
     api::AccessStatus,
     informer::{CellFault, Verb},
-    model::{CellKey, DeclaredTarget, Mode, Reason, RefusalReason, Requirement, ResolvedTarget},
+    model::{
+        CellKey, DeclaredTarget, FieldPath, Mode, Reason, RefusalReason, Requirement,
+        ResolvedTarget,
+    },
+    store::INDEXES_PER_TABLE,
 };
 use std::{collections::BTreeMap, time::Duration};
 
@@ -116,12 +120,34 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
         Some(Ok(resolved)) => Verdict::new(
             Some(true),
             "Resolved",
-            voice.says(&format!("{} is {}", declared.declared_as, resolved.resource)),
+            voice.says(&format!(
+                "{} is {}{}",
+                declared.declared_as,
+                resolved.resource,
+                left_out(&declared.left_out)
+            )),
         ),
         Some(Err(refusal)) => {
             Verdict::new(Some(false), refusal.reason.as_str(), voice.says(&refusal.message))
         }
     }
+}
+
+/// What to add about indexes that went.
+fn left_out(paths: &[FieldPath]) -> String {
+    if paths.is_empty() {
+        return String::new();
+    }
+    let named: Vec<_> = paths.iter().take(3).map(ToString::to_string).collect();
+    let more = match paths.len().saturating_sub(named.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "; not indexed, because profiles that come first fill the table's {INDEXES_PER_TABLE} \
+         indexes: {}{more}",
+        named.join(", ")
+    )
 }
 
 /// Reasons of `Warm=False` of a single cell, the gravest first.

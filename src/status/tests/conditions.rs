@@ -5,7 +5,10 @@ use crate::status::{Inputs, compute};
 use crate::{
     api::{CacheProfileStatus, CellCounts},
     informer::{CellReport, Phase, Verb},
-    model::{Declared, DeclaredTarget, Extent, Mode, Reason, Refusal, RefusalReason, Requirement},
+    model::{
+        Declared, DeclaredTarget, Extent, FieldPath, Mode, Reason, Refusal, RefusalReason,
+        Requirement,
+    },
 };
 use jiff::SignedDuration;
 use std::time::Duration;
@@ -376,4 +379,16 @@ fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
     let status = compute(&inputs, &|key| world.cells.get(key).cloned());
     let text = message(&status.conditions, "Ready");
     assert!(text.ends_with("as kubewarm; apply what `kubewarm rbac -f FILE` prints"), "{text}");
+}
+
+#[test]
+fn an_index_that_went_is_said_by_its_target() {
+    let paths = [".spec.a", ".spec.b", ".spec.c", ".spec.d"];
+    let left_out = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
+    let target = DeclaredTarget { left_out, ..target("pods", &[pods("a")]) };
+    let status = World::new().compute(&declared(vec![target]), None);
+    let conditions = &status.targets[0].conditions;
+    assert_eq!(said(conditions, "Accepted"), "True/Resolved");
+    let message = message(conditions, "Accepted");
+    assert!(message.ends_with(".spec.a, .spec.b, .spec.c and 1 more"), "{message}");
 }

@@ -150,6 +150,7 @@ pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
         cells: cells.into(),
         namespaces: None,
         serving: None,
+        left_out: [].into(),
     }
 }
 
