@@ -2,18 +2,20 @@
 //! its memory of the last valid spec of each.
 
 use super::{
+    budget::{Budget, Budgets},
     desired::{LeftOut, Wishes},
     intake::Found,
     kinds::Kinds,
     resolve::{Cluster, Resolved, resolve},
+    settle::{Answering, retain, settle, within},
 };
 use crate::{
     api::AccessStatus,
     informer::Desired,
     manifests::Access,
     model::{
-        CellKey, CellSpec, Declared, DeclaredTarget, Mode, ProfileRef, Reason, Refusal,
-        RefusalReason, ResolvedTarget, Serving, Subject, Target, ValidatedProfile,
+        CellKey, Declared, DeclaredTarget, Mode, ProfileRef, Reason, Refusal, RefusalReason,
+        Subject, Target, ValidatedProfile,
     },
     status::Observed,
 };
@@ -58,18 +60,6 @@ struct Known {
     access: Option<(Vec<DeclaredTarget>, Subject, Option<Arc<AccessStatus>>)>,
 }
 
-/// What answers for a target until something newer is synced.
-#[derive(Debug)]
-struct Answering {
-    serving: Serving,
-    kind: ResolvedTarget,
-    cells: Vec<CellSpec>,
-}
-
-/// Failures in a row of a new version's cell that nobody needs to hear of: a server that has just
-/// taken a definition in may refuse for a moment.
-const PASSING_FAILURES: u32 = 3;
-
 impl Reconciler {
     /// Remembers nothing yet. Profiles in `operator_namespace` may name other namespaces than their
     /// own.
@@ -97,10 +87,14 @@ impl Reconciler {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
         let mut outcome = Outcome::default();
-        let mut wishes = Wishes::default();
+        let (mut wishes, mut budgets) = (Wishes::default(), Budgets::default());
         let mut declared: Vec<_> = by_precedence(profiles, &self.operator_namespace)
             .into_iter()
-            .map(|found| (found, self.declare(found, cluster, now, &mut wishes)))
+            .map(|found| {
+                let home = Arc::clone(&self.operator_namespace);
+                let budget = budgets.of(&found.profile.namespace, &home);
+                (found, self.declare(found, cluster, now, &mut wishes, budget))
+            })
             .collect();
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
         let (desired, left_out) = wishes.settle(&self.operator_namespace);
@@ -160,6 +154,7 @@ impl Reconciler {
         cluster: &dyn Cluster,
         now: Duration,
         wishes: &mut Wishes,
+        mut budget: Budget<'_>,
     ) -> Declared {
         let known = self.known.remove(&found.profile).filter(|known| known.uid == found.uid);
         let (valid, refused) = match (&found.parsed, &known) {
@@ -178,7 +173,9 @@ impl Reconciler {
 
         serving.retain(|name, _| valid.targets.iter().any(|target| target.name == *name));
         let targets = valid.targets.iter().map(|target| {
-            let resolved = self.resolve(&valid, target, cluster, now);
+            let resolved = within(&mut budget, self.resolve(&valid, target, cluster, now));
+            let fits = |cells| budget.take(&target.name, cells).is_ok();
+            retain(&resolved, &mut serving, fits);
             settle(resolved, &valid, cluster, &mut serving, wishes)
         });
         let targets = targets.collect();
@@ -244,121 +241,6 @@ fn tell(declared: &mut Declared, left_out: &LeftOut) {
     for target in &mut declared.targets {
         let by = (declared.profile.clone(), Arc::clone(&target.name));
         target.left_out = left_out.get(&by).into_iter().flatten().cloned().collect();
-    }
-}
-
-/// Wants the target's cells, and those that still answer for it until these are synced.
-fn settle(
-    target: Resolved,
-    valid: &ValidatedProfile,
-    cluster: &dyn Cluster,
-    serving: &mut BTreeMap<Arc<str>, Answering>,
-    wishes: &mut Wishes,
-) -> DeclaredTarget {
-    let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
-    let is_synced = |key: &CellKey| cluster.report(key).is_some_and(|r| r.synced_at.is_some());
-    let cells_known = namespaces.as_ref().is_none_or(|cell| is_synced(&cell.key));
-    match &outcome {
-        Some(Ok(kind)) if cells_known && cells.iter().all(|cell| is_synced(&cell.key)) => {
-            let keys = cells.iter().map(|cell| cell.key.clone()).collect();
-            let now = Serving { generation: valid.generation, cells: keys };
-            let now = Answering { serving: now, kind: kind.clone(), cells: cells.clone() };
-            serving.insert(Arc::clone(&name), now);
-        }
-        // A kind that went takes its tables with it.
-        Some(Err(_)) => drop(serving.remove(&name)),
-        Some(Ok(_)) | None => {}
-    }
-    let old = serving.get(&name);
-    for spec in old.into_iter().flat_map(|old| &old.cells) {
-        if !cells.iter().any(|cell| cell.key == spec.key) {
-            wishes.add(spec, valid.mode, None);
-        }
-    }
-    for spec in cells.iter().chain(&namespaces) {
-        wishes.add(spec, valid.mode, Some(&name));
-    }
-    let (outcome, cells) = match (outcome, old) {
-        (Some(Ok(kind)), Some(old)) if stands_in(old, &kind, &cells, valid.generation, cluster) => {
-            (Some(Ok(old.kind.clone())), old.cells.clone())
-        }
-        (outcome, _) => (outcome, cells),
-    };
-    let outcome = outcome.map(|outcome| {
-        outcome.and_then(|kind| {
-            cells.iter().find_map(|cell| refusal(&name, cell, cluster)).map_or(Ok(kind), Err)
-        })
-    });
-    DeclaredTarget {
-        requirement,
-        declared_as,
-        resolved: outcome,
-        cells: cells.into_iter().map(|cell| cell.key).collect(),
-        namespaces: namespaces.map(|cell| cell.key),
-        serving: old.map(|old| old.serving.clone()),
-        left_out: [].into(),
-        name,
-    }
-}
-
-/// Whether the cells of a version that is no longer preferred still are the target: its author has
-/// changed nothing, so it does not turn cold while the new version's cells warm up.
-fn stands_in(
-    old: &Answering,
-    kind: &ResolvedTarget,
-    new: &[CellSpec],
-    generation: i64,
-    cluster: &dyn Cluster,
-) -> bool {
-    let is_synced = |cell: &CellSpec| {
-        cluster.report(&cell.key).is_some_and(|report| report.synced_at.is_some())
-    };
-    let is_promising = |cell: &CellSpec| {
-        let fault = cluster.report(&cell.key).and_then(|report| report.fault);
-        fault.is_none_or(|fault| fault.attempts < PASSING_FAILURES)
-    };
-    old.serving.generation == generation
-        && old.kind.resource.version() != kind.resource.version()
-        && old.cells.iter().all(is_synced)
-        && new.iter().all(is_promising)
-}
-
-/// What only the server can say, and only when it is asked: the cell runs on, so that it is
-/// noticed when the answer changes.
-fn refusal(target: &str, cell: &CellSpec, cluster: &dyn Cluster) -> Option<Refusal> {
-    let fault = cluster.report(&cell.key)?.fault?;
-    match fault.reason {
-        Reason::Unsupported if !cell.key.fields.is_empty() => Some(Refusal::new(
-            RefusalReason::UnsupportedField,
-            format!(
-                "targets[{target}].fieldSelectors: the API server does not select {} by {}: {}; \
-                     remove the selector, or use a label",
-                cell.key.resource, cell.key.fields, fault.message
-            ),
-        )),
-        Reason::NotListable => Some(Refusal::new(
-            RefusalReason::NotListable,
-            format!(
-                "targets[{target}].resource: {} cannot be listed and watched: {}",
-                cell.key.resource, fault.message
-            ),
-        )),
-        Reason::NotServed
-        | Reason::Forbidden
-        | Reason::Unauthorized
-        | Reason::NamespaceNotFound
-        | Reason::Gone
-        | Reason::Unsupported
-        | Reason::VersionAhead
-        | Reason::Throttled
-        | Reason::ServerError
-        | Reason::Unreachable
-        | Reason::TimedOut
-        | Reason::Malformed
-        | Reason::TooLarge
-        | Reason::Lagging
-        | Reason::ClosedAtOnce
-        | Reason::Internal => None,
     }
 }
 

@@ -39,6 +39,8 @@ pub enum RefusalReason {
     CrossNamespaceNotAllowed,
     /// The server does not select by that field.
     UnsupportedField,
+    /// More cells than one profile, or the profiles of one namespace together, may have.
+    TooManyCells,
     /// Something else in the spec that the schema cannot see.
     InvalidSpec,
 }
@@ -141,6 +143,7 @@ impl RefusalReason {
             Self::ScopeMismatch => "ScopeMismatch",
             Self::CrossNamespaceNotAllowed => "CrossNamespaceNotAllowed",
             Self::UnsupportedField => "UnsupportedField",
+            Self::TooManyCells => "TooManyCells",
             Self::InvalidSpec => "InvalidSpec",
         }
     }
@@ -154,6 +157,7 @@ impl RefusalReason {
             | Self::ScopeMismatch
             | Self::CrossNamespaceNotAllowed
             | Self::UnsupportedField
+            | Self::TooManyCells
             | Self::InvalidSpec => true,
         }
     }

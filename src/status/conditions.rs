@@ -101,6 +101,7 @@ fn accepted(declared: &Declared, targets: &[Target<'_>]) -> Verdict {
         "CrossNamespaceNotAllowed",
         "ScopeMismatch",
         "UnsupportedField",
+        "TooManyCells",
         "NotListable",
         "UnknownResource",
     ];

@@ -243,6 +243,7 @@ fn refusals_stall_only_if_the_author_must_edit() {
         (RefusalReason::NotListable, "False/InvalidSpec", "True/NotListable"),
         (RefusalReason::ScopeMismatch, "False/InvalidSpec", "True/ScopeMismatch"),
         (RefusalReason::UnsupportedField, "False/InvalidSpec", "True/UnsupportedField"),
+        (RefusalReason::TooManyCells, "False/InvalidSpec", "True/TooManyCells"),
         (
             RefusalReason::CrossNamespaceNotAllowed,
             "False/InvalidSpec",

@@ -1,5 +1,7 @@
 //! Profiles in, cells and declarations out, against a cluster of tables.
 
+mod sharing;
+
 use super::{
     intake::Found,
     reconcile::{Outcome, Reconciler},
@@ -394,72 +396,4 @@ fn a_field_that_the_server_does_not_select_by_is_the_authors_to_change() {
     assert_eq!(refused(&outcome).reason, RefusalReason::UnsupportedField);
     assert!(refused(&outcome).message.contains("spec.x=y"), "{}", refused(&outcome));
     assert_eq!(desired(&outcome).len(), 1, "the cell runs on: the server may change its mind");
-}
-
-fn indexing(from: usize) -> Value {
-    let indexes: Vec<_> = (from..from + 16)
-        .map(|n| json!({"name": format!("i{n}"), "fieldPath": format!(".spec.f{n}")}))
-        .collect();
-    let mut spec = targets(&["pods"]);
-    spec["targets"][0]["indexes"] = json!(indexes);
-    spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
-    spec
-}
-
-#[test]
-fn united_indexes_are_bounded_and_the_latest_tenant_is_told() {
-    let mut found: Vec<_> = [("a", "first", 7), ("a", "aaa", 9), ("a", "second", 8)]
-        .into_iter()
-        .enumerate()
-        .map(|(n, (namespace, name, created))| Found {
-            created: Some(Timestamp::from_second(created).unwrap()),
-            ..profile(namespace, name, 1, indexing(16 * n))
-        })
-        .collect();
-    let mut reconciler = reconciler();
-    let left_out = |outcome: &Outcome| -> Vec<_> {
-        let all = outcome.observed.iter().map(|observed| &observed.declared);
-        let told = all.filter(|declared| !declared.targets[0].left_out.is_empty());
-        told.map(|it| (it.profile.to_string(), it.targets[0].left_out.len())).collect()
-    };
-    let outcome = run(&mut reconciler, &found, &Tables::default());
-    assert_eq!(outcome.desired.values().next().unwrap().0.indexes.len(), 32);
-    assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16)]);
-
-    found.push(profile("kubewarm-system", "latest", 1, indexing(48)));
-    let outcome = run(&mut reconciler, &found, &Tables::default());
-    assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16), ("a/second".to_owned(), 16)]);
-}
-
-fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -> Found {
-    let mut spec = targets(&["pods"]);
-    spec["mode"] = json!(mode);
-    spec["freshness"] = json!({"maxStalenessSeconds": seconds});
-    spec["targets"][0]["priority"] = json!(priority);
-    spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
-    profile(namespace, name, 1, spec)
-}
-
-/// Whose slots the one cell takes, and its staleness bound in seconds.
-fn governed(profiles: &[Found]) -> (String, u64) {
-    let outcome = run(&mut reconciler(), profiles, &Tables::default());
-    let (cell, _) = outcome.desired.values().next().unwrap();
-    (cell.tuning.member_of.profile.to_string(), cell.tuning.max_staleness.as_secs())
-}
-
-#[test]
-fn no_tenant_governs_a_cell_of_the_operators_namespace() {
-    let home = tuned("kubewarm-system", "p", "Active", 1, 600);
-    let tenant = tuned("a", "p", "Active", 1000, 60);
-    assert_eq!(governed(&[tenant.clone(), home]), ("kubewarm-system/p".to_owned(), 60));
-    let rival = tuned("a", "a", "Active", 999, 300);
-    assert_eq!(governed(&[rival, tenant]), ("a/p".to_owned(), 60));
-}
-
-#[test]
-fn a_paused_profile_has_no_say_while_another_is_active() {
-    let paused = tuned("kubewarm-system", "p", "Paused", 1000, 10);
-    let active = tuned("a", "p", "Active", 1, 600);
-    assert_eq!(governed(&[active, paused.clone()]), ("a/p".to_owned(), 600));
-    assert_eq!(governed(&[paused]), ("kubewarm-system/p".to_owned(), 10));
 }

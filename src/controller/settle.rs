@@ -1,0 +1,161 @@
+//! From a resolved target to what is declared of it: its cells, and those that answer meanwhile. Pure.
+
+use super::{
+    budget::Budget,
+    desired::Wishes,
+    resolve::{Cluster, Resolved},
+};
+use crate::model::{
+    CellKey, CellSpec, DeclaredTarget, Reason, Refusal, RefusalReason, ResolvedTarget, Serving,
+    ValidatedProfile,
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// What answers for a target until something newer is synced.
+#[derive(Debug)]
+pub(super) struct Answering {
+    serving: Serving,
+    kind: ResolvedTarget,
+    cells: Vec<CellSpec>,
+}
+
+/// Failures in a row of a new version's cell that nobody needs to hear of: a server that has just
+/// taken a definition in may refuse for a moment.
+const PASSING_FAILURES: u32 = 3;
+
+/// Takes the target's cells out of the budget; of a target that does not fit, none is left but the
+/// one that notices when fewer namespaces match.
+pub(super) fn within(budget: &mut Budget<'_>, target: Resolved) -> Resolved {
+    let cells = target.cells.len() + usize::from(target.namespaces.is_some());
+    match budget.take(&target.name, cells) {
+        Ok(()) => target,
+        Err(refusal) => Resolved { outcome: Some(Err(refusal)), cells: Vec::new(), ..target },
+    }
+}
+
+/// Lets go of what answers for a target that is refused: a kind that went takes its tables with it.
+/// A target that has grown too large keeps what it had, if that fits.
+pub(super) fn retain(
+    target: &Resolved,
+    serving: &mut BTreeMap<Arc<str>, Answering>,
+    fits: impl FnOnce(usize) -> bool,
+) {
+    let Some(Err(refusal)) = &target.outcome else { return };
+    let cells = serving.get(&target.name).map_or(0, |old| old.cells.len());
+    if refusal.reason != RefusalReason::TooManyCells || !fits(cells) {
+        serving.remove(&target.name);
+    }
+}
+
+/// Wants the target's cells, and those that still answer for it until these are synced.
+pub(super) fn settle(
+    target: Resolved,
+    valid: &ValidatedProfile,
+    cluster: &dyn Cluster,
+    serving: &mut BTreeMap<Arc<str>, Answering>,
+    wishes: &mut Wishes,
+) -> DeclaredTarget {
+    let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
+    let is_synced = |key: &CellKey| cluster.report(key).is_some_and(|r| r.synced_at.is_some());
+    let cells_known = namespaces.as_ref().is_none_or(|cell| is_synced(&cell.key));
+    match &outcome {
+        Some(Ok(kind)) if cells_known && cells.iter().all(|cell| is_synced(&cell.key)) => {
+            let keys = cells.iter().map(|cell| cell.key.clone()).collect();
+            let now = Serving { generation: valid.generation, cells: keys };
+            let now = Answering { serving: now, kind: kind.clone(), cells: cells.clone() };
+            serving.insert(Arc::clone(&name), now);
+        }
+        Some(_) | None => {}
+    }
+    let old = serving.get(&name);
+    for spec in old.into_iter().flat_map(|old| &old.cells) {
+        if !cells.iter().any(|cell| cell.key == spec.key) {
+            wishes.add(spec, valid.mode, None);
+        }
+    }
+    for spec in cells.iter().chain(&namespaces) {
+        wishes.add(spec, valid.mode, Some(&name));
+    }
+    let (outcome, cells) = match (outcome, old) {
+        (Some(Ok(kind)), Some(old)) if stands_in(old, &kind, &cells, valid.generation, cluster) => {
+            (Some(Ok(old.kind.clone())), old.cells.clone())
+        }
+        (outcome, _) => (outcome, cells),
+    };
+    let outcome = outcome.map(|outcome| {
+        outcome.and_then(|kind| {
+            cells.iter().find_map(|cell| refusal(&name, cell, cluster)).map_or(Ok(kind), Err)
+        })
+    });
+    DeclaredTarget {
+        requirement,
+        declared_as,
+        resolved: outcome,
+        cells: cells.into_iter().map(|cell| cell.key).collect(),
+        namespaces: namespaces.map(|cell| cell.key),
+        serving: old.map(|old| old.serving.clone()),
+        left_out: [].into(),
+        name,
+    }
+}
+
+/// Whether the cells of a version that is no longer preferred still are the target: its author has
+/// changed nothing, so it does not turn cold while the new version's cells warm up.
+fn stands_in(
+    old: &Answering,
+    kind: &ResolvedTarget,
+    new: &[CellSpec],
+    generation: i64,
+    cluster: &dyn Cluster,
+) -> bool {
+    let is_synced = |cell: &CellSpec| {
+        cluster.report(&cell.key).is_some_and(|report| report.synced_at.is_some())
+    };
+    let is_promising = |cell: &CellSpec| {
+        let fault = cluster.report(&cell.key).and_then(|report| report.fault);
+        fault.is_none_or(|fault| fault.attempts < PASSING_FAILURES)
+    };
+    old.serving.generation == generation
+        && old.kind.resource.version() != kind.resource.version()
+        && old.cells.iter().all(is_synced)
+        && new.iter().all(is_promising)
+}
+
+/// What only the server can say, and only when it is asked: the cell runs on, so that it is
+/// noticed when the answer changes.
+fn refusal(target: &str, cell: &CellSpec, cluster: &dyn Cluster) -> Option<Refusal> {
+    let fault = cluster.report(&cell.key)?.fault?;
+    match fault.reason {
+        Reason::Unsupported if !cell.key.fields.is_empty() => Some(Refusal::new(
+            RefusalReason::UnsupportedField,
+            format!(
+                "targets[{target}].fieldSelectors: the API server does not select {} by {}: {}; \
+                     remove the selector, or use a label",
+                cell.key.resource, cell.key.fields, fault.message
+            ),
+        )),
+        Reason::NotListable => Some(Refusal::new(
+            RefusalReason::NotListable,
+            format!(
+                "targets[{target}].resource: {} cannot be listed and watched: {}",
+                cell.key.resource, fault.message
+            ),
+        )),
+        Reason::NotServed
+        | Reason::Forbidden
+        | Reason::Unauthorized
+        | Reason::NamespaceNotFound
+        | Reason::Gone
+        | Reason::Unsupported
+        | Reason::VersionAhead
+        | Reason::Throttled
+        | Reason::ServerError
+        | Reason::Unreachable
+        | Reason::TimedOut
+        | Reason::Malformed
+        | Reason::TooLarge
+        | Reason::Lagging
+        | Reason::ClosedAtOnce
+        | Reason::Internal => None,
+    }
+}

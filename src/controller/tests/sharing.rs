@@ -1,0 +1,137 @@
+//! What profiles that share cells, tables and bounds do to each other.
+
+use super::*;
+use crate::controller::budget::{PER_NAMESPACE, PER_PROFILE};
+
+fn indexing(from: usize) -> Value {
+    let indexes: Vec<_> = (from..from + 16)
+        .map(|n| json!({"name": format!("i{n}"), "fieldPath": format!(".spec.f{n}")}))
+        .collect();
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["indexes"] = json!(indexes);
+    spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
+    spec
+}
+
+#[test]
+fn united_indexes_are_bounded_and_the_latest_tenant_is_told() {
+    let mut found: Vec<_> = [("a", "first", 7), ("a", "aaa", 9), ("a", "second", 8)]
+        .into_iter()
+        .enumerate()
+        .map(|(n, (namespace, name, created))| Found {
+            created: Some(Timestamp::from_second(created).unwrap()),
+            ..profile(namespace, name, 1, indexing(16 * n))
+        })
+        .collect();
+    let mut reconciler = reconciler();
+    let left_out = |outcome: &Outcome| -> Vec<_> {
+        let all = outcome.observed.iter().map(|observed| &observed.declared);
+        let told = all.filter(|declared| !declared.targets[0].left_out.is_empty());
+        told.map(|it| (it.profile.to_string(), it.targets[0].left_out.len())).collect()
+    };
+    let outcome = run(&mut reconciler, &found, &Tables::default());
+    assert_eq!(outcome.desired.values().next().unwrap().0.indexes.len(), 32);
+    assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16)]);
+
+    found.push(profile("kubewarm-system", "latest", 1, indexing(48)));
+    let outcome = run(&mut reconciler, &found, &Tables::default());
+    assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16), ("a/second".to_owned(), 16)]);
+}
+
+fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -> Found {
+    let mut spec = targets(&["pods"]);
+    spec["mode"] = json!(mode);
+    spec["freshness"] = json!({"maxStalenessSeconds": seconds});
+    spec["targets"][0]["priority"] = json!(priority);
+    spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
+    profile(namespace, name, 1, spec)
+}
+
+/// Whose slots the one cell takes, and its staleness bound in seconds.
+fn governed(profiles: &[Found]) -> (String, u64) {
+    let outcome = run(&mut reconciler(), profiles, &Tables::default());
+    let (cell, _) = outcome.desired.values().next().unwrap();
+    (cell.tuning.member_of.profile.to_string(), cell.tuning.max_staleness.as_secs())
+}
+
+#[test]
+fn no_tenant_governs_a_cell_of_the_operators_namespace() {
+    let home = tuned("kubewarm-system", "p", "Active", 1, 600);
+    let tenant = tuned("a", "p", "Active", 1000, 60);
+    assert_eq!(governed(&[tenant.clone(), home]), ("kubewarm-system/p".to_owned(), 60));
+    let rival = tuned("a", "a", "Active", 999, 300);
+    assert_eq!(governed(&[rival, tenant]), ("a/p".to_owned(), 60));
+}
+
+#[test]
+fn a_paused_profile_has_no_say_while_another_is_active() {
+    let paused = tuned("kubewarm-system", "p", "Paused", 1000, 10);
+    let active = tuned("a", "p", "Active", 1, 600);
+    assert_eq!(governed(&[active, paused.clone()]), ("a/p".to_owned(), 600));
+    assert_eq!(governed(&[paused]), ("kubewarm-system/p".to_owned(), 10));
+}
+
+/// Namespace names that live as long as the test.
+fn names(count: usize) -> Vec<&'static str> {
+    (0..count).map(|n| &*format!("n{n}").leak()).collect()
+}
+
+#[test]
+fn a_profile_that_outgrows_its_cells_is_refused_and_serves_on() {
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] =
+        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
+    let found = [profile("kubewarm-system", "p", 1, spec)];
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    cluster.names = names(PER_PROFILE - 1);
+    for _ in 0..3 {
+        let outcome = run(&mut reconciler, &found, &cluster);
+        sync(&mut cluster, &outcome);
+    }
+    cluster.names = names(PER_PROFILE);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    let message = &refused(&outcome).message;
+    assert!(message.starts_with("targets[pods].scope: 2049 cells"), "{message}");
+    assert_eq!(outcome.desired.len(), PER_PROFILE, "what it had is served on");
+    let fresh = run(&mut self::reconciler(), &found, &cluster);
+    assert_eq!(fresh.desired.len(), 1, "only namespaces are watched, to see them become fewer");
+
+    cluster.names.truncate(5);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(first(&outcome).targets[0].cells.len(), 5);
+}
+
+#[test]
+fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
+    let mut spec = targets(&["pods"]);
+    let each = 32;
+    spec["targets"] = (0..each)
+        .map(|n| {
+            let labels = json!({"matchLabels": {"n": n.to_string()}});
+            json!({"name": format!("t{n}"), "resource": {"resource": "pods"}, "labelSelector": labels})
+        })
+        .collect();
+    let resource = profile("a", "x", 1, spec);
+    let count = PER_NAMESPACE / each;
+    let mut found: Vec<_> = (0..=count)
+        .map(|n| {
+            let (namespace, name) = ("a".into(), format!("p{n:04}").into());
+            let mut found = Found { created: Some(Timestamp::MIN), ..resource.clone() };
+            found.profile = ProfileRef { namespace, name };
+            found
+        })
+        .collect();
+    // The one that came last has the first name.
+    found[0].created = Some(Timestamp::MAX);
+    let accepted = |outcome: &Outcome| -> Vec<bool> {
+        let targets = outcome.observed.iter().map(|observed| &observed.declared.targets);
+        targets.map(|all| all.iter().all(|it| matches!(it.resolved, Some(Ok(_))))).collect()
+    };
+    let outcome = run(&mut reconciler(), &found, &Tables::default());
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert!(refused(&outcome).message.contains("8192 together"), "{}", refused(&outcome));
+    assert!(accepted(&outcome)[1..].iter().all(|&accepted| accepted));
+    let outcome = run(&mut Reconciler::new("a".into()), &found, &Tables::default());
+    assert!(accepted(&outcome).iter().all(|&accepted| accepted));
+}
