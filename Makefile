@@ -25,10 +25,14 @@ fmt: ## Format the code
 	cargo fmt --all
 
 generate: ## Rewrite the generated files
-	BLESS=1 cargo test --locked --test generated
+	BLESS=1 cargo test --locked --test generated --test generated_cli --test metrics
+
+bench: ## Measure against peers and the server's own floor; writes docs/performance.md (25 minutes)
+	@tests/prerequisites.sh cargo gcc go
+	benches/run.sh $(BENCH_ARGS)
 
 # Before the lints take their minutes.
 has-all:
 	@tests/prerequisites.sh cargo gcc go promtool
 
-.PHONY: help demo test lint fmt generate has-all
+.PHONY: help demo test lint fmt generate bench has-all
