@@ -8,7 +8,7 @@ use super::{
 use crate::model::{CellKey, Fault, ResourceVersion};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 
 /// Most undecodable objects that are named; the counter counts them all.
@@ -37,24 +37,31 @@ impl Changes {
     }
 }
 
+/// Whether an event is one that was delivered before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IsReplay {
+    Yes,
+    No,
+}
+
 /// The report of one cell, under its lock. Written by the cell's task, a few fields at a time.
 #[derive(Debug)]
 pub(super) struct Board {
     inner: Mutex<Inner>,
     changes: Changes,
-    declared_at: Instant,
-    declared_time: Timestamp,
 }
 
 #[derive(Debug)]
 struct Inner {
+    /// When the warm-up began: the declaration, or the purge of what was held before.
+    cold_since: (Instant, Timestamp),
     state: State,
     report: CellReport,
     /// Why a list is needed that has not been completed.
     owed: Option<RelistReason>,
     /// The newest version of a list that has not been completed.
     seen: Option<ResourceVersion>,
-    undecodable: VecDeque<Undecodable>,
+    undecodable: Vec<Undecodable>,
     lists: LatencyWindow,
     events: LatencyWindow,
 }
@@ -83,17 +90,16 @@ impl Board {
         };
         Self {
             inner: Mutex::new(Inner {
+                cold_since: (Instant::now(), now),
                 state: State::QUEUED,
                 report,
                 owed: None,
                 seen: None,
-                undecodable: VecDeque::new(),
+                undecodable: Vec::new(),
                 lists: LatencyWindow::default(),
                 events: LatencyWindow::default(),
             }),
             changes,
-            declared_at: Instant::now(),
-            declared_time: now,
         }
     }
 
@@ -132,6 +138,9 @@ impl Board {
                     inner.report.since = Timestamp::now();
                 }
                 inner.report.phase = next.phase;
+                if inner.state.synced && !next.synced {
+                    inner.cold_since = (Instant::now(), Timestamp::now());
+                }
                 if !next.synced {
                     inner.report.synced_at = None;
                     inner.report.warmed = None;
@@ -148,30 +157,34 @@ impl Board {
     }
 
     /// A complete list has been applied: returns the warm-up if it was the first since the cell had
-    /// nothing.
+    /// nothing. `proven_at`: since when the table is known to be current, if the list proves that.
     pub(super) fn listed(
         &self,
         key: &CellKey,
         version: &ResourceVersion,
         strategy: Strategy,
+        proven_at: Option<Instant>,
     ) -> Option<Warmed> {
         let warmed = {
             let mut inner = self.inner.lock();
             inner.owed = None;
+            let (cold_at, cold_time) = inner.cold_since;
             let report = &mut inner.report;
             report.synced_at = Some(Timestamp::now());
             report.version = Some(version.clone());
             report.expected = None;
             let first = report.warmed.is_none();
             report.warmed.get_or_insert_with(|| Warmed {
-                started: self.declared_time,
+                started: cold_time,
                 synced: Timestamp::now(),
-                took: self.declared_at.elapsed(),
+                took: cold_at.elapsed(),
                 strategy,
             });
             report.warmed.filter(|_| first)
         };
-        self.current(Instant::now());
+        if let Some(at) = proven_at {
+            self.current(at);
+        }
         self.signal(key, Signal::Listed);
         warmed
     }
@@ -200,9 +213,9 @@ impl Board {
     pub(super) fn current(&self, at: Instant) {
         let mut inner = self.inner.lock();
         if inner.report.current_at.is_none_or(|known| known < at) {
-            let age = SignedAge::of(at);
+            let now = Timestamp::now();
             inner.report.current_at = Some(at);
-            inner.report.current_time = Some(age.on_the_wall());
+            inner.report.current_time = now.checked_sub(at.elapsed()).ok().or(Some(now));
         }
     }
 
@@ -215,14 +228,22 @@ impl Board {
         self.inner.lock().lists.record(Instant::now(), took);
     }
 
-    /// An event was processed: version and freshness move with it, in one locking.
-    pub(super) fn event(&self, version: Option<&ResourceVersion>, lag: Duration) {
+    /// An event was processed: its version and freshness move with it, in one locking. A replay has
+    /// no version to move to, and proves nothing.
+    pub(super) fn event(
+        &self,
+        version: Option<&ResourceVersion>,
+        is_replay: IsReplay,
+        lag: Duration,
+    ) {
         let (now, time) = (Instant::now(), Timestamp::now());
         let mut inner = self.inner.lock();
         inner.events.record(now, lag);
         let report = &mut inner.report;
-        report.current_at = Some(now);
-        report.current_time = Some(time);
+        if is_replay == IsReplay::No {
+            report.current_at = Some(now);
+            report.current_time = Some(time);
+        }
         report.event_time = Some(time);
         if let Some(version) = version {
             report.version = Some(version.clone());
@@ -259,7 +280,7 @@ impl Board {
         });
     }
 
-    /// Names an object that could not be decoded; the oldest name gives way.
+    /// Names an object that could not be decoded, as long as there is room for names.
     pub(super) fn undecodable(&self, rejected: &Rejected) {
         let object = match &rejected.name {
             Some((namespace, name)) if namespace.is_empty() => name.as_str().into(),
@@ -268,13 +289,13 @@ impl Board {
         };
         let problem = rejected.problem.as_str().into();
         let mut inner = self.inner.lock();
-        let named: &mut VecDeque<Undecodable> = &mut inner.undecodable;
+        let named: &mut Vec<Undecodable> = &mut inner.undecodable;
         let object: Arc<str> = object;
         named.retain(|known| known.object != object);
         if named.len() >= MAX_NAMED {
-            named.pop_front();
+            return;
         }
-        named.push_back(Undecodable { object, problem, at: Timestamp::now() });
+        named.push(Undecodable { object, problem, at: Timestamp::now() });
         drop(inner);
         self.changes.notify();
     }
@@ -294,19 +315,5 @@ impl Board {
     /// A new list is about to say which objects cannot be decoded.
     pub(super) fn forget_undecodable(&self) {
         self.inner.lock().undecodable.clear();
-    }
-}
-
-/// How long ago a monotonic instant was.
-struct SignedAge(Duration);
-
-impl SignedAge {
-    fn of(at: Instant) -> Self {
-        Self(at.elapsed())
-    }
-
-    fn on_the_wall(&self) -> Timestamp {
-        let now = Timestamp::now();
-        now.checked_sub(self.0).unwrap_or(now)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     EventKind, Measured, Phase, Rejected, Stage,
+    board::IsReplay,
     decode::tombstone,
     event::{Bookmark, Event},
     list::oversized,
@@ -99,7 +100,7 @@ impl Task {
             Err(rejected) => return self.give_up(event, &rejected, received),
         };
         let version = item.version.clone();
-        if is_replay(version.as_ref(), self.version.as_ref()) {
+        if is_replay(version.as_ref(), self.version.as_ref()) == IsReplay::Yes {
             // Of an object that is not held nobody can say whether it is new or was deleted since.
             if !self.sink.lock().holds(&item.namespace, &item.name) {
                 return Some(End::Disordered);
@@ -110,7 +111,7 @@ impl Task {
         }
         self.board.decodable(&item.namespace, &item.name);
         let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
-        self.moved(event.kind, outcome, version, received);
+        self.moved(event.kind, outcome, (version, IsReplay::No), received);
         None
     }
 
@@ -126,8 +127,7 @@ impl Task {
         let version = gone.version.clone();
         let replay = is_replay(version.as_ref(), self.version.as_ref());
         let outcome = self.apply(Delta::Remove(gone));
-        let version = if replay { None } else { version };
-        self.moved(event.kind, outcome, version, received);
+        self.moved(event.kind, outcome, (version, replay), received);
         None
     }
 
@@ -136,11 +136,12 @@ impl Task {
         &mut self,
         kind: EventKind,
         outcome: Outcome,
-        version: Option<ResourceVersion>,
+        (version, is_replay): (Option<ResourceVersion>, IsReplay),
         received: Instant,
     ) {
         let lag = received.elapsed();
-        self.board.event(version.as_ref(), lag);
+        let version = version.filter(|_| is_replay == IsReplay::No);
+        self.board.event(version.as_ref(), is_replay, lag);
         if version.is_some() {
             self.version = version;
         }
@@ -173,7 +174,7 @@ impl Task {
         } else {
             self.reject(rejected);
         }
-        self.moved(event.kind, outcome, if replay { None } else { version }, received);
+        self.moved(event.kind, outcome, (version, replay), received);
         None
     }
 
@@ -183,9 +184,9 @@ impl Task {
 }
 
 /// Whether an event is not newer than what the stream has brought.
-fn is_replay(event: Option<&ResourceVersion>, known: Option<&ResourceVersion>) -> bool {
+fn is_replay(event: Option<&ResourceVersion>, known: Option<&ResourceVersion>) -> IsReplay {
     match (event, known) {
-        (Some(event), Some(known)) => event <= known,
-        _ => false,
+        (Some(event), Some(known)) if event <= known => IsReplay::Yes,
+        _ => IsReplay::No,
     }
 }

@@ -57,29 +57,31 @@ impl Task {
         if self.board.state().synced {
             self.signal(Signal::Outran);
         }
+        let wanted = self.tuning.borrow().strategy;
+        let shared = Arc::clone(&self.shared);
+        let (client, resource) = (&shared.client, self.key.resource.clone());
+        // Asked before a slot is taken: a server that is slow to say its version holds up nobody.
+        let mut order = shared.strategies.order(client, &resource, wanted, &shared.timing).await;
         let member = self.tuning.borrow().member_of.clone();
-        let slot = self.shared.lists.acquire(&member).await;
+        let slot = shared.lists.acquire(&member).await;
         self.signal(Signal::Admitted);
         let reread = match why {
             Some(RelistReason::Redefined | RelistReason::Recreated) => Reread::Everything,
             _ => Reread::Changed,
         };
 
-        let wanted = self.tuning.borrow().strategy;
-        let shared = Arc::clone(&self.shared);
-        let (client, resource) = (&shared.client, self.key.resource.clone());
-        let mut order = shared.strategies.order(client, &resource, wanted, &shared.timing).await;
         if self.broken_lists >= 2 {
             // Whatever breaks long answers off, pages are the shortest.
             order.retain(|&way| way == Strategy::Paged);
             order = if order.is_empty() { vec![Strategy::Paged] } else { order };
         }
         let mut ways = order.into_iter().peekable();
-        let (strategy, listed) = loop {
+        let (strategy, listed, asked_at) = loop {
             let way = ways.next().unwrap_or(Strategy::Paged);
+            let asked_at = Instant::now();
             let listed = self.list_by(way, reread).await;
             match listed {
-                Ok(listed) => break (way, listed),
+                Ok(listed) => break (way, listed, asked_at),
                 Err(fault) if is_for_want_of(way, &fault) && ways.peek().is_some() => {
                     tracing::info!(cell = %self.key, ?way, %fault, "falling back to another way to list");
                     shared.strategies.avoid(&resource, way);
@@ -107,7 +109,9 @@ impl Task {
         if self.objects == 0 && self.namespace_is_absent().await {
             return Err(failed(absent(&self.key)));
         }
-        self.finish_list(why, strategy, &version);
+        // A list that only had to be as new as what was known proves nothing of now.
+        let proven_at = self.version.is_none().then_some(asked_at);
+        self.finish_list(why, strategy, &version, proven_at);
         Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))
     }
 
@@ -116,12 +120,13 @@ impl Task {
         why: Option<RelistReason>,
         strategy: Strategy,
         version: &ResourceVersion,
+        proven_at: Option<Instant>,
     ) {
         let gap = std::mem::take(&mut self.gap);
         self.version = Some(version.clone());
         self.see(None);
         self.listed_at = Some(Instant::now());
-        let warmed = self.board.listed(&self.key, version, strategy);
+        let warmed = self.board.listed(&self.key, version, strategy, proven_at);
         self.board.note(|report| {
             if report.fault.as_ref().is_some_and(|fault| fault.verb == Verb::List) {
                 report.fault = None;
@@ -146,6 +151,7 @@ impl Task {
 
     async fn list_by(&mut self, way: Strategy, reread: Reread) -> Result<Listed, Fault> {
         self.board.forget_undecodable();
+        self.rejected = 0;
         self.board.note(|report| (report.listed, report.expected) = (0, None));
         self.apply(Delta::ListStarted(reread));
         match way {
@@ -180,6 +186,9 @@ impl Task {
                     Err(fault) => return Err(fault),
                 }
             };
+            if meta.token == token {
+                return Err(Fault::new(Reason::Malformed, "a page points to itself as the next"));
+            }
         }
         Ok(Listed { version: version_of(&meta)?, stream: None })
     }
@@ -230,7 +239,7 @@ impl Task {
             while !rest.is_empty() {
                 if !checked && splitter.in_items() {
                     checked = true;
-                    self.refuse_lagging(&parse_frame(&splitter)?)?;
+                    self.begin_items(&parse_frame(&splitter)?, part)?;
                 }
                 let (consumed, piece) = splitter.feed(rest)?;
                 if let Some(piece) = piece {
@@ -248,7 +257,8 @@ impl Task {
         let meta = parse_frame(&splitter)?;
         self.refuse_lagging(&meta)?;
         if let Some(remaining) = meta.remaining_item_count {
-            self.board.note(|report| report.expected = Some(report.listed + remaining));
+            self.board
+                .note(|report| report.expected = Some(report.listed.saturating_add(remaining)));
         }
         Ok(meta)
     }
@@ -273,6 +283,16 @@ impl Task {
     pub(super) fn at_least(&self) -> AtLeast<'_> {
         let newest = self.version.as_ref().and_then(|_| self.newest());
         newest.map_or(AtLeast::Consistent, AtLeast::Version)
+    }
+
+    /// Before any item: the list must be one that may be applied.
+    fn begin_items(&mut self, meta: &FrameMeta, part: Part<'_>) -> Result<(), Fault> {
+        self.refuse_lagging(meta)?;
+        let version = version_of(meta)?;
+        if matches!(part, Part::Whole | Part::First { .. }) {
+            self.apply(Delta::ListAt(version));
+        }
+        Ok(())
     }
 
     /// A list that is older than what has been seen comes from a lagging server.

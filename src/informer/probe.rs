@@ -27,9 +27,11 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug)]
 pub(super) enum Heard {
     /// A bookmark and nothing before it.
-    Nothing { asked_at: Instant, version: ResourceVersion },
+    Nothing { asked_at: Instant, from: ResourceVersion, version: ResourceVersion },
     /// An event of this version.
     Events { asked_at: Instant, version: ResourceVersion },
+    /// Something that is no bookmark and cannot be read.
+    Unclear,
     /// Not even a bookmark.
     Silence,
 }
@@ -129,8 +131,8 @@ async fn ask(
         let mut rest = &chunk[..];
         while !rest.is_empty() {
             let (consumed, piece) = lines.feed(rest);
-            if let Some(heard) = piece.and_then(|piece| heard_in(&piece, asked_at)) {
-                return heard;
+            if let Some(piece) = piece {
+                return heard_in(&piece, asked_at, &from);
             }
             rest = rest.get(consumed..).unwrap_or_default();
         }
@@ -138,21 +140,23 @@ async fn ask(
     Ok(Heard::Silence)
 }
 
-/// What one line says; `None`: nothing that decides.
-fn heard_in(piece: &Piece<'_>, asked_at: Instant) -> Option<Result<Heard, Fault>> {
+/// What one line says.
+fn heard_in(piece: &Piece<'_>, asked_at: Instant, from: &ResourceVersion) -> Result<Heard, Fault> {
     let event = match piece {
-        Piece::Whole(line) => Event::parse(line).ok()?,
-        Piece::Oversized(head) => Event::of_head(head)?,
+        Piece::Whole(line) => Event::parse(line).ok(),
+        Piece::Oversized(head) => Event::of_head(head),
     };
-    match event.kind {
-        EventKind::Error => Some(Err(fault::of_event(event.object))),
-        EventKind::Bookmark => {
-            let version = ResourceVersion::parse(&Bookmark::parse(event.object)?.version)?;
-            Some(Ok(Heard::Nothing { asked_at, version }))
-        }
-        EventKind::Added | EventKind::Modified | EventKind::Deleted => {
-            let version = tombstone(event.object).ok()?.version?;
-            Some(Ok(Heard::Events { asked_at, version }))
-        }
-    }
+    let Some(event) = event else { return Ok(Heard::Unclear) };
+    let heard = match event.kind {
+        EventKind::Error => return Err(fault::of_event(event.object)),
+        EventKind::Bookmark => Bookmark::parse(event.object)
+            .and_then(|bookmark| ResourceVersion::parse(&bookmark.version))
+            .map(|version| Heard::Nothing { asked_at, from: from.clone(), version }),
+        EventKind::Added | EventKind::Modified | EventKind::Deleted => tombstone(event.object)
+            .ok()
+            .and_then(|object| object.version)
+            .map(|version| Heard::Events { asked_at, version }),
+    };
+    // Something happened that cannot be told from a change.
+    Ok(heard.unwrap_or(Heard::Unclear))
 }

@@ -291,6 +291,8 @@ async fn supervise(
             seen: board.seen(),
             gap: Gap::default(),
             listed_at: None,
+            opened_at: None,
+            rejected: 0,
         };
         let _panic = AssertUnwindSafe(task.run()).catch_unwind().await;
         let fault = Fault::new(Reason::Internal, "the cell's task panicked; see the log");

@@ -32,8 +32,8 @@ struct Inner {
     share: usize,
     held: HashMap<Arc<str>, usize>,
     held_by_profile: HashMap<ProfileRef, usize>,
-    /// Bounded by the number of cells: each waits at most once.
-    waiting: BTreeMap<Arc<str>, Queue>,
+    /// Bounded by the number of cells: each waits at most once. By namespace, then by profile.
+    waiting: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Queue>>,
     /// The namespace that was served last; the next one after it comes next.
     last: Option<Arc<str>>,
     sequence: u64,
@@ -80,7 +80,9 @@ impl Slots {
                     wake,
                 };
                 let namespace = Arc::clone(&member.profile.namespace);
-                inner.waiting.entry(namespace).or_default().insert(place, waiter);
+                let name = Arc::clone(&member.profile.name);
+                let queues = inner.waiting.entry(namespace).or_default();
+                queues.entry(name).or_default().insert(place, waiter);
             }
             self.admit();
             if let Ok(slot) = woken.await {
@@ -103,40 +105,54 @@ impl Slots {
 }
 
 impl Inner {
-    /// Takes the next waiter off the queue and counts its permit.
+    /// Takes the next waiter off the queues and counts its permit.
+    ///
+    /// # Cost
+    ///
+    /// Nothing while no permit is free; else one step for each profile that waits.
     fn next(&mut self) -> Option<Waiter> {
-        self.waiting.values_mut().for_each(|queue| queue.retain(|_, w| !w.wake.is_closed()));
-        self.waiting.retain(|_, queue| !queue.is_empty());
         if self.free == 0 {
             return None;
         }
-        let (mut before, mut after) = (Vec::new(), Vec::new());
-        for namespace in self.waiting.keys() {
-            let turn = if self.last.as_ref().is_some_and(|last| namespace <= last) {
-                &mut before
-            } else {
-                &mut after
-            };
-            turn.push(Arc::clone(namespace));
+        let last = self.last.clone();
+        let is_after = |namespace: &&Arc<str>| last.as_ref().is_none_or(|last| *namespace > last);
+        let names = || self.waiting.keys();
+        let turns = names().filter(is_after).chain(names().filter(|name| !is_after(name)));
+        let turns: Vec<_> = turns.cloned().collect();
+        turns.into_iter().find_map(|namespace| self.next_of(namespace))
+    }
+
+    fn next_of(&mut self, namespace: Arc<str>) -> Option<Waiter> {
+        if self.held.get(&namespace).copied().unwrap_or(0) >= self.share {
+            return None;
         }
-        for namespace in after.into_iter().chain(before) {
-            if self.held.get(&namespace).copied().unwrap_or(0) >= self.share {
-                continue;
+        let queues = self.waiting.get_mut(&namespace)?;
+        // Those who gave up waiting are dropped when it would be their turn.
+        queues.retain(|_, queue| {
+            while queue.first_entry().is_some_and(|first| first.get().wake.is_closed()) {
+                queue.pop_first();
             }
-            let Some(queue) = self.waiting.get_mut(&namespace) else { continue };
-            let held = &self.held_by_profile;
-            let place = queue
-                .iter()
-                .find(|(_, w)| held.get(&w.profile).copied().unwrap_or(0) < w.most)
-                .map(|(place, _)| *place);
-            let Some(waiter) = place.and_then(|place| queue.remove(&place)) else { continue };
-            self.free -= 1;
-            *self.held.entry(Arc::clone(&namespace)).or_default() += 1;
-            *self.held_by_profile.entry(waiter.profile.clone()).or_default() += 1;
-            self.last = Some(namespace);
-            return Some(waiter);
+            !queue.is_empty()
+        });
+        let held = &self.held_by_profile;
+        let has_room =
+            |waiter: &Waiter| held.get(&waiter.profile).copied().unwrap_or(0) < waiter.most;
+        let best = queues
+            .iter()
+            .filter_map(|(name, queue)| queue.first_key_value().map(|first| (name, first)))
+            .filter(|(_, (_, waiter))| has_room(waiter))
+            .min_by_key(|(_, (place, _))| **place)
+            .map(|(name, _)| Arc::clone(name));
+        let waiter = best.and_then(|name| Some(queues.get_mut(&name)?.pop_first()?.1));
+        if queues.is_empty() {
+            self.waiting.remove(&namespace);
         }
-        None
+        let waiter = waiter?;
+        self.free -= 1;
+        *self.held.entry(Arc::clone(&namespace)).or_default() += 1;
+        *self.held_by_profile.entry(waiter.profile.clone()).or_default() += 1;
+        self.last = Some(namespace);
+        Some(waiter)
     }
 
     fn release(&mut self, profile: &ProfileRef) {

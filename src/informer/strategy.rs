@@ -1,17 +1,21 @@
 //! Which way to the first state, and which ways have failed for which resource.
 
-use super::{Strategy, Timing};
+use super::{Strategy, Timing, upstream};
 use crate::model::{ListStrategy, Resource};
 use parking_lot::Mutex;
-use std::collections::HashMap;
-use tokio::{
-    sync::OnceCell,
-    time::{Instant, timeout},
-};
+use serde::Deserialize;
+use std::{collections::HashMap, time::Duration};
+use tokio::time::Instant;
 
 /// Most resources whose fallbacks are remembered; beyond it the memory is cleared, which costs a
 /// failed attempt each.
 const MAX_REMEMBERED: usize = 1_000;
+
+/// After a failure to learn the version.
+const ASK_AGAIN: Duration = Duration::from_mins(1);
+
+/// Most bytes of `/version` that are read.
+const MAX_VERSION: usize = 64 << 10;
 
 /// From this minor version on a whole list is encoded as it is sent; before, it is built in the
 /// server's memory first (KEP-5116).
@@ -20,7 +24,8 @@ const STREAMED_ENCODING: u32 = 33;
 /// What is known of the server, and of what it refused.
 #[derive(Debug, Default)]
 pub(super) struct Strategies {
-    minor: OnceCell<u32>,
+    /// The minor version, if the server said one, and when it was asked.
+    minor: tokio::sync::Mutex<Option<(Option<u32>, Instant)>>,
     avoided: Mutex<HashMap<(Resource, Strategy), Instant>>,
 }
 
@@ -67,17 +72,36 @@ impl Strategies {
         avoided.insert((resource.clone(), way), Instant::now());
     }
 
-    /// The server's minor version; 0 (asked again next time) while it does not say. Whoever asks
-    /// holds a list slot, so nobody waits longer than for the headers of a watch.
+    /// The server's minor version; 0 while it does not say. An answer is kept, a failure for a
+    /// minute: those who wait for the same answer do not each wait anew.
     async fn minor(&self, client: &kube::Client, timing: &Timing) -> u32 {
-        let ask = || async {
-            let version = client.apiserver_version().await.map_err(drop)?;
-            // Some distributions append a plus sign.
-            version.minor.trim_end_matches('+').parse().map_err(drop)
+        let mut known = self.minor.lock().await;
+        match *known {
+            Some((Some(minor), _)) => return minor,
+            Some((None, asked_at)) if asked_at.elapsed() < ASK_AGAIN => return 0,
+            Some((None, _)) | None => {}
+        }
+        let request = http::Request::get("/version").body(Vec::new()).ok();
+        let minor = match request {
+            Some(request) => {
+                upstream::read(client, request, timing.watch_headers, MAX_VERSION).await.ok()
+            }
+            None => None,
         };
-        let asked = timeout(timing.watch_headers, self.minor.get_or_try_init(ask)).await;
-        asked.ok().and_then(Result::ok).copied().unwrap_or(0)
+        let minor = minor.and_then(|body| {
+            let version: Version = serde_json::from_slice(&body).ok()?;
+            // Some distributions append a plus sign.
+            version.minor.trim_end_matches('+').parse().ok()
+        });
+        *known = Some((minor, Instant::now()));
+        minor.unwrap_or(0)
     }
+}
+
+/// What is read of `/version`.
+#[derive(Deserialize)]
+struct Version {
+    minor: String,
 }
 
 #[cfg(test)]

@@ -37,6 +37,9 @@ pub(super) struct Shared {
     pub(super) timing: Timing,
 }
 
+/// Undecodable objects that are logged since the last list began; the counter counts them all.
+const LOGGED: u64 = 16;
+
 /// A cell's table, kept while the cell is paused.
 pub(super) type SharedSink = Arc<Mutex<Box<dyn DeltaSink>>>;
 
@@ -67,6 +70,10 @@ pub(super) struct Task {
     pub(super) gap: Gap,
     /// When the last list completed.
     pub(super) listed_at: Option<Instant>,
+    /// When the watch that is open was opened.
+    pub(super) opened_at: Option<Instant>,
+    /// Undecodable objects since the last list began.
+    pub(super) rejected: u64,
 }
 
 /// What to do next.
@@ -177,7 +184,11 @@ impl Task {
             .canary
             .newest(&self.shared.client, &self.key.resource, &self.endpoint, since, within)
             .await
-            .map_err(|fault| Failure { fault, verb: Verb::List, then: Next::Verify { since } })?;
+            .map_err(|fault| {
+                // The failure is shared by those who waited for it; the next attempt asks anew.
+                let then = Next::Verify { since: Instant::now() };
+                Failure { fault, verb: Verb::List, then }
+            })?;
         Ok(newest.is_older_than(known))
     }
 
@@ -234,11 +245,15 @@ impl Task {
     }
 
     /// Counts and names what could not be decoded.
-    pub(super) fn reject(&self, rejected: &Rejected) {
+    pub(super) fn reject(&mut self, rejected: &Rejected) {
         self.record(Measured::Undecodable { stage: rejected.stage });
-        tracing::warn!(
-            cell = %self.key, object = ?rejected.name, problem = rejected.problem, "not decodable"
-        );
+        self.rejected += 1;
+        let (object, problem) = (&rejected.name, &rejected.problem);
+        if self.rejected <= LOGGED {
+            tracing::warn!(cell = %self.key, ?object, problem, "not decodable");
+        } else {
+            tracing::debug!(cell = %self.key, ?object, problem, "not decodable");
+        }
         self.board.undecodable(rejected);
     }
 

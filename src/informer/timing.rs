@@ -19,6 +19,9 @@ pub struct Timing {
     pub watch_least: Duration,
     /// A watch that ends sooner than this without an event ended "at once".
     pub at_once: Duration,
+    /// A watch that lasted less, or a list after which another was needed sooner, did not help: the
+    /// next one waits.
+    pub settled: Duration,
     /// A watch whose connection brings nothing at all for so long is reopened: servers send a
     /// bookmark about every minute.
     pub watch_dead: Duration,
@@ -50,6 +53,7 @@ impl Default for Timing {
             list_least: 16 << 10,
             watch_least: Duration::from_mins(5),
             at_once: Duration::from_secs(1),
+            settled: Duration::from_secs(10),
             watch_dead: Duration::from_secs(150),
             probe: Duration::from_secs(4),
             probe_margin: Duration::from_secs(6),

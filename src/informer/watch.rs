@@ -20,9 +20,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// seen to close such a watch without a word instead of answering 410 (kubernetes#104171).
 const CLOSED_AT_ONCE: u32 = 5;
 
-/// A relist that had to be repeated sooner than this did not help; the next one waits.
-const RELIST_HELPED: Duration = Duration::from_secs(10);
-
 impl Task {
     /// Opens a watch from the version known.
     pub(super) async fn watch(&mut self) -> Result<Next, Failure> {
@@ -51,15 +48,18 @@ impl Task {
     /// Follows an open watch until it ends, and says what comes next.
     pub(super) async fn follow(&mut self, mut stream: Stream) -> Result<Next, Failure> {
         self.signal(Signal::Opened);
-        self.board.note(|report| report.fault = None);
+        self.opened_at = Some(stream.opened);
         let open = OpenWatch::new(&self.shared.meter, &self.key.resource, stream.opened);
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
         open.ended(end.label(lasted, stream.asked));
-        if stream.events > 0 || lasted >= RELIST_HELPED {
+        if self.has_settled() {
             self.backoff.succeeded();
+        }
+        if stream.events > 0 || self.has_settled() {
             self.closed_at_once = 0;
         }
+        self.opened_at = None;
         let next = self.after(end, &stream, lasted)?;
         // However a watch ends, no other is opened in the same moment.
         if matches!(next, Next::Watch | Next::Verify { .. }) {
@@ -93,11 +93,15 @@ impl Task {
                 let fault = Fault::new(Reason::ClosedAtOnce, message);
                 self.relist(RelistReason::Redefined, fault)
             }
+            End::Clean if lasted < self.shared.timing.settled && is_early(lasted, stream.asked) => {
+                let message = "the API server ended the watch after a moment";
+                failure(Fault::new(Reason::ClosedAtOnce, message), Next::Watch)
+            }
             End::Clean => {
                 self.signal(Signal::Ended);
                 Ok(Next::Watch)
             }
-            End::Broken(fault) if stream.events == 0 && lasted < self.shared.timing.at_once => {
+            End::Broken(fault) if lasted < self.shared.timing.settled => {
                 failure(fault, Next::Verify { since: Instant::now() })
             }
             End::Broken(fault) => {
@@ -137,7 +141,7 @@ impl Task {
     /// A list is needed. At once, unless the last list was just now and did not help.
     fn relist(&self, why: RelistReason, fault: Fault) -> Result<Next, Failure> {
         let then = Next::List(Some(why));
-        if self.listed_at.is_some_and(|at| at.elapsed() < RELIST_HELPED) {
+        if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.settled) {
             return Err(Failure { fault, verb: Verb::Watch, then });
         }
         Ok(then)
@@ -147,6 +151,7 @@ impl Task {
     async fn read(&mut self, stream: &mut Stream) -> End {
         let mut probe = Probe::idle();
         let mut namespace_at = None;
+        let mut had_fault = self.board.has_fault();
         loop {
             while !stream.rest.is_empty() {
                 if let Some(end) = self.cut(stream) {
@@ -162,6 +167,7 @@ impl Task {
             }
             let (silent_at, probe_at) = self.staleness(&probe);
             let is_silent = self.board.state().phase == Phase::Silent;
+            let well_at = stream.opened + timing.at_once * 2;
             tokio::select! {
                 biased;
                 chunk = stream.chunks.next() => match chunk {
@@ -185,6 +191,12 @@ impl Task {
                     if let Some(end) = self.start_probe(&mut probe) {
                         return end;
                     }
+                }
+                // Open for a moment: what was wrong before is over, should nothing be heard for long.
+                () = sleep_until(well_at), if had_fault => {
+                    had_fault = false;
+                    self.board.note(|report| report.fault = None);
+                    self.shared.changes.notify();
                 }
                 () = sleep_until(silent_at), if !is_silent => self.signal(Signal::WentSilent),
                 () = sleep_until(dead_at) => return End::Dead("not even a bookmark came"),
@@ -235,13 +247,16 @@ impl Task {
     fn judge(&mut self, heard: Result<Heard, Fault>, probe: &mut Probe) -> Option<End> {
         let pause = self.shared.timing.probe_pause;
         match heard {
-            Ok(Heard::Nothing { asked_at, version }) => {
-                if self.version.as_ref().is_some_and(|known| version.is_older_than(known)) {
+            Ok(Heard::Nothing { asked_at, from, version }) => {
+                if version.is_older_than(&from) {
                     return Some(End::WentBack);
                 }
-                self.apply(Delta::Progress(version.clone()));
-                self.board.note(|report| report.version = Some(version.clone()));
-                self.version = Some(version);
+                // The watch itself may have brought more while it was asked.
+                if !self.version.as_ref().is_some_and(|known| version.is_older_than(known)) {
+                    self.apply(Delta::Progress(version.clone()));
+                    self.board.note(|report| report.version = Some(version.clone()));
+                    self.version = Some(version);
+                }
                 self.board.current(asked_at);
                 self.healthy();
                 probe.done(Instant::now());
@@ -252,6 +267,7 @@ impl Task {
                 probe.expect(asked_at, version, until);
                 None
             }
+            Ok(Heard::Unclear) => Some(End::Dead("a second watch brought what cannot be read")),
             Ok(Heard::Silence) => Some(End::Dead("a second watch was silent too")),
             Err(fault) if fault.reason() == Reason::Gone => {
                 Some(End::Dead("the version is too old for a second watch"))
@@ -267,9 +283,17 @@ impl Task {
         }
     }
 
+    /// Whether the watch has been open for long enough to count as a success: one that works for a
+    /// moment, again and again, is waited for longer and longer.
+    fn has_settled(&self) -> bool {
+        self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.settled)
+    }
+
     /// Something proved the watch alive.
     pub(super) fn healthy(&mut self) {
-        self.backoff.succeeded();
+        if self.has_settled() {
+            self.backoff.succeeded();
+        }
         self.board.note(|report| report.fault = None);
         if self.board.state().phase == Phase::Silent {
             self.signal(Signal::Heard);

@@ -83,6 +83,10 @@ pub enum Reread {
 pub enum Delta<'a> {
     /// A full list begins; the previous contents are served on.
     ListStarted(Reread),
+    /// The list under way is true at this version, which is not older than any that was seen. What
+    /// it says of an object then counts even against a version of it that is held and seems newer:
+    /// that one is of a past that an etcd restore took back.
+    ListAt(ResourceVersion),
     /// The object exists and looks like this.
     Upsert(Item<'a>),
     /// The object is gone.

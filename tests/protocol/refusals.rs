@@ -89,8 +89,9 @@ async fn a_watch_that_is_forbidden_fails_its_own_cell_and_recovers() {
     assert!(failing.warmed.is_some(), "what was listed is served");
     assert_eq!(engine.shown(&pods.key), ["a@3"]);
     assert_eq!(engine.until_watching(&services.key).await.fault, None);
-    let report = engine.until_watching(&pods.key).await;
-    assert_eq!(report.fault, None);
+    engine
+        .until(&pods.key, |report| report.phase == Phase::Watching && report.fault.is_none())
+        .await;
     assert_eq!((server.count(Kind::List), engine.tape.relists()), (2, 0));
 }
 

@@ -160,7 +160,7 @@ async fn a_watch_that_breaks_at_once_again_and_again_makes_the_waits_grow() {
 #[tokio::test]
 async fn watches_that_end_early_are_not_opened_faster_than_one_in_a_while() {
     let pods = cell("pods");
-    let timing = Timing { at_once: Duration::from_millis(400), ..quick() };
+    let timing = Timing { backoff: Duration::from_millis(400), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::lines([bookmark(8 + asked.nth)]),
         _ => two(asked),

@@ -30,6 +30,8 @@ pub struct Writer {
 #[derive(Debug)]
 struct List {
     reread: Reread,
+    /// The version at which it is known to be true.
+    at: Option<ResourceVersion>,
     /// Rows that the list has named.
     seen: RoaringBitmap,
 }
@@ -62,8 +64,14 @@ impl DeltaSink for Writer {
     fn apply(&mut self, delta: Delta<'_>) -> Outcome {
         match delta {
             Delta::ListStarted(reread) => {
-                self.list = Some(List { reread, seen: RoaringBitmap::new() });
+                self.list = Some(List { reread, at: None, seen: RoaringBitmap::new() });
                 self.hint = Place::default();
+                Outcome::Noted
+            }
+            Delta::ListAt(version) => {
+                if let Some(list) = &mut self.list {
+                    list.at = Some(version);
+                }
                 Outcome::Noted
             }
             Delta::Upsert(item) => self.upsert(&item),
@@ -136,8 +144,10 @@ impl Writer {
             (None, _) | (_, None) => None,
         };
         let everything = matches!(self.list, Some(List { reread: Reread::Everything, .. }));
+        let list_at = self.list.as_ref().and_then(|list| list.at.as_ref());
+        let is_overruled = list_at.zip(held.version.as_ref()).is_some_and(|(at, held)| held <= at);
         match (order, held.uid == item.uid) {
-            (Some(Ordering::Less), _) => Outcome::Outdated,
+            (Some(Ordering::Less), _) if !is_overruled => Outcome::Outdated,
             (Some(Ordering::Equal), true) if !everything => Outcome::Unchanged,
             (_, true) => Outcome::Modified,
             (_, false) => Outcome::Replaced,
