@@ -7,7 +7,7 @@ use crate::{
 };
 use kubewarm::{
     informer::{Measured, RelistReason, Timing},
-    model::{Reason, Uid},
+    model::{ListStrategy, Reason, Uid},
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
@@ -219,4 +219,34 @@ async fn everything_arrives_in_the_order_of_an_object() {
             version == 199
         })
         .await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_new_enough_overrules_what_a_restore_took_back() {
+    let pods = cell("pods");
+    // `a` was at 6 before the restore; afterwards it is at 2 again, and the server has gone on to 20.
+    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 6), object("b", 2, 5)])),
+        (Kind::Watch, 0) => Reply::refused(410, "Expired"),
+        (Kind::List, 1) => Reply::json(list(20, &[object("a", 1, 2), object("b", 9, 4)])),
+        _ => two(asked),
+    })
+    .await;
+    engine.until_shown(&pods.key, &["a@2", "b@4"]).await;
+    assert_eq!(server.of(Kind::List)[1].query("resourceVersion"), "7");
+}
+
+#[tokio::test]
+async fn a_page_that_points_to_itself_is_not_followed_for_ever() {
+    let mut pods = cell("pods");
+    pods.tuning.strategy = ListStrategy::Paged;
+    let page = r#"{"metadata":{"resourceVersion":"7","continue":"t"},"items":[]}"#;
+    let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {
+        Kind::First | Kind::Next => Reply::json(page.to_owned()),
+        _ => two(asked),
+    })
+    .await;
+    let report = engine.until(&pods.key, |report| report.fault.is_some()).await;
+    assert_eq!(report.fault.unwrap().reason, Reason::Malformed);
+    assert!(server.count(Kind::Next) <= 2, "one for each first page");
 }
