@@ -8,6 +8,7 @@ mod kinds;
 mod life;
 mod manifests;
 mod operator;
+mod oracle;
 mod outage;
 mod profile;
 mod redefined;
