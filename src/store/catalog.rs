@@ -113,3 +113,90 @@ fn wanted(key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
     }
     indexes.iter().take(INDEXES_PER_TABLE).cloned().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{Delta, DeltaSink, Reread},
+        store::samples::{body, cell, upsert, version},
+    };
+    use std::thread;
+
+    fn path(text: &str) -> FieldPath {
+        FieldPath::parse(text).unwrap()
+    }
+
+    #[test]
+    fn readers_of_a_replaced_or_closed_table_keep_theirs() {
+        let (catalog, key) = (Catalog::new(), cell("pods"));
+        assert!(catalog.reader(&key).is_none());
+        let mut first = catalog.open(&key, &BTreeSet::new());
+        first.apply(upsert("a/x", 1, "1", "{}"));
+        let old = catalog.reader(&key).unwrap();
+        let mut second = catalog.open(&key, &BTreeSet::new());
+        second.apply(upsert("a/y", 1, "1", "{}"));
+        assert_eq!(&*old.page(None, 9).objects.first().unwrap().key.name, "x");
+        let new = catalog.clone().reader(&key).unwrap();
+        assert_eq!(&*new.page(None, 9).objects.first().unwrap().key.name, "y");
+        catalog.close(&key);
+        assert!(catalog.reader(&key).is_none() && catalog.usage().is_empty());
+        second.apply(upsert("a/z", 1, "1", "{}"));
+        assert_eq!(new.usage().objects, 2);
+    }
+
+    #[test]
+    fn a_table_takes_so_many_indexes_and_no_more() {
+        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        let field = body("{}", r#","a":1"#);
+        writer.apply(upsert("a/x", 1, "1", &field));
+        let mut wanted: BTreeSet<_> = (0..31).map(|n| path(&format!(".x.f{n:02}"))).collect();
+        wanted.insert(path(".a"));
+        catalog.set_indexes(&key, &wanted);
+        catalog.settle();
+        let reader = catalog.reader(&key).unwrap();
+        assert_eq!(reader.by_index(&path(".a"), "1").unwrap().len(), 1);
+        assert_eq!(reader.by_index(&path(".a"), "2").unwrap().len(), 0);
+        wanted.insert(path(".z"));
+        catalog.set_indexes(&key, &wanted);
+        catalog.settle();
+        assert_eq!(reader.by_index(&path(".z"), "1"), None);
+        catalog.set_indexes(&key, &BTreeSet::new());
+        assert_eq!(reader.by_index(&path(".a"), "1"), None);
+    }
+
+    #[test]
+    fn indexes_that_come_and_go_under_a_busy_writer_miss_nothing() {
+        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        let reader = catalog.reader(&key).unwrap();
+        let busy = thread::spawn(move || {
+            for round in 0..12_u64 {
+                writer.apply(Delta::ListStarted(Reread::Changed));
+                for n in (0..600).filter(|n| (n + round) % 3 > 0) {
+                    let body = body("{}", &format!(r#","node":{}"#, (n + round) % 5));
+                    let version = (round + 1).to_string();
+                    writer.apply(upsert(&format!("a/x{n:03}"), 1, &version, &body));
+                }
+                writer.apply(Delta::ListDone(version("100")));
+            }
+        });
+        let wanted = BTreeSet::from([path(".node")]);
+        while !busy.is_finished() {
+            catalog.set_indexes(&key, &BTreeSet::new());
+            catalog.set_indexes(&key, &wanted);
+        }
+        busy.join().unwrap();
+        catalog.settle();
+        let found: Vec<_> = (0..5)
+            .map(|node| reader.by_index(&path(".node"), &node.to_string()).unwrap().len())
+            .collect();
+        let held = (0..600).filter(|n| (n + 11) % 3 > 0);
+        let mut expected = vec![0; 5];
+        for n in held {
+            expected[(n + 11) % 5] += 1;
+        }
+        assert_eq!(found, expected);
+    }
+}

@@ -19,13 +19,15 @@ const DICTIONARY_BYTES: usize = 16 << 10;
 const FIRST_OBJECTS: u64 = 256;
 
 /// They must hold at least this much together: with less, the dictionary weighs more than it saves.
-const FIRST_BYTES: usize = 256 << 10;
+const FIRST_BYTES: usize = 128 << 10;
 
 /// The next one is tried when the kind holds so many times the objects that the last one was trained
 /// from: the first objects of a list are of one namespace, and say little of the others.
 const GROWTH: u64 = 16;
 
-/// Bytes trained from: 30 times the dictionary.
+/// Bytes trained from. Few at first: what arrives while the first dictionary is trained is packed
+/// five times as large, and a list brings thousands of objects in those milliseconds.
+const FIRST_SAMPLE_BYTES: usize = 256 << 10;
 const SAMPLE_BYTES: usize = 512 << 10;
 
 /// Objects kept aside to try a dictionary on.
@@ -120,6 +122,7 @@ impl Kind {
         generation: u8,
         context: &mut Context,
     ) -> Option<Dictionary> {
+        let limit = if generation == 1 { FIRST_SAMPLE_BYTES } else { SAMPLE_BYTES };
         let mut samples = Vec::new();
         let mut sizes = Vec::new();
         let mut trials: Vec<Vec<u8>> = Vec::new();
@@ -133,7 +136,7 @@ impl Kind {
                 }
                 if at % 8 == 4 && trials.len() < TRIALS {
                     trials.push(body.clone());
-                } else if samples.len() + body.len() <= SAMPLE_BYTES {
+                } else if samples.len() + body.len() <= limit {
                     samples.extend_from_slice(&body);
                     sizes.push(body.len());
                 }

@@ -2,7 +2,9 @@
 
 mod catalog;
 mod codec;
+mod contents;
 mod dictionary;
+mod entries;
 #[cfg(test)]
 mod history;
 mod index;

@@ -1,11 +1,12 @@
 //! What readers ask of a table: one object, pages in key order, selections by label or field.
 
 use super::{
+    contents::{Contents, Identity},
     dictionary::Dictionary,
     index::Building,
     order::Place,
     record::Packing,
-    table::{Contents, Identity, Table},
+    table::Table,
 };
 use crate::model::{FieldPath, LabelSelector, ObjectKey, ResourceVersion, Uid};
 use bytes::Bytes;
@@ -250,4 +251,38 @@ impl Contents {
 
 fn key(namespace: &str, name: &[u8]) -> ObjectKey {
     ObjectKey { namespace: namespace.into(), name: String::from_utf8_lossy(name).into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::DeltaSink,
+        store::{
+            Catalog,
+            contents::Packed,
+            record::Record,
+            samples::{body, cell, remove, upsert},
+        },
+    };
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_record_that_does_not_decode_is_absent_and_counted() {
+        let catalog = Catalog::new();
+        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&cell("pods")).unwrap();
+        let web = body(r#"{"app":"web"}"#, "");
+        for key in ["a/x", "a/y"] {
+            writer.apply(upsert(key, 1, "5", &web));
+        }
+        let record = Record::new("x", Packing::Zstd, b"damaged");
+        reader.table.contents.write().repack(0, Packed { record, with: None });
+        assert_eq!(reader.page(None, 9).objects.len(), 1);
+        assert_eq!(reader.by_labels(&LabelSelector::default()).len(), 1);
+        assert_eq!(reader.undecodable(), 2);
+        assert_eq!(writer.apply(remove("a/x", "6")), crate::model::Outcome::Removed);
+        assert_eq!(writer.apply(remove("a/y", "7")), crate::model::Outcome::Removed);
+        assert_eq!(reader.usage(), Usage::default());
+    }
 }

@@ -1,12 +1,7 @@
 //! Work on tables that no delta waits for, on one thread of the process that lives while there is
 //! some.
 
-use super::{
-    index::Building,
-    kind::Kind,
-    record::Packing,
-    table::{Packed, Table},
-};
+use super::{contents::Packed, index::Building, kind::Kind, record::Packing, table::Table};
 use crate::model::FieldPath;
 use parking_lot::{Condvar, Mutex};
 use std::{

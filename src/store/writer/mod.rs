@@ -5,9 +5,10 @@ mod tests;
 
 use super::{
     codec::Context,
+    contents::{Contents, Identity},
+    entries::{Entries, Labels},
     order::Place,
-    record::Encoding,
-    table::{Contents, FieldValues, Identity, Table},
+    table::Table,
 };
 use crate::model::{
     Delta, DeltaSink, FieldPath, Item, Outcome, Reread, ResourceVersion, Tombstone,
@@ -34,21 +35,6 @@ struct List {
     at: Option<ResourceVersion>,
     /// Rows that the list has named.
     seen: RoaringBitmap,
-}
-
-/// Where the indexes have one object.
-#[derive(Debug, Default)]
-struct Entries {
-    labels: Vec<(Box<str>, Box<str>)>,
-    values: FieldValues,
-}
-
-/// Whether the labels of a body are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Labels {
-    All,
-    /// They did not change.
-    None,
 }
 
 /// Where an upsert goes.
@@ -329,29 +315,5 @@ impl Writer {
         }
         self.table.raise(version);
         Outcome::Swept { removed: gone.len() }
-    }
-}
-
-impl Entries {
-    fn of(encoding: Encoding, body: &[u8], paths: &[FieldPath], which: Labels) -> Self {
-        let mut labels = Vec::new();
-        if which == Labels::All {
-            encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));
-        }
-        Self { labels, values: encoding.field_values(body, paths) }
-    }
-
-    fn put_in(&self, number: u32, contents: &mut Contents) {
-        for (key, value) in &self.labels {
-            contents.labels.insert(key, value, number);
-        }
-        contents.index(number, &self.values);
-    }
-
-    fn take_out(&self, number: u32, contents: &mut Contents) {
-        for (key, value) in &self.labels {
-            contents.labels.remove(key, value, number);
-        }
-        contents.unindex(number, &self.values);
     }
 }
