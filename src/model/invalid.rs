@@ -46,6 +46,16 @@ pub enum Invalid {
         /// Most allowed.
         max: usize,
     },
+    /// A selector is longer than what is sent with every request.
+    #[error("{path} comes to {found} bytes in a request; shorten it to at most {max}")]
+    LongSelector {
+        /// JSON path.
+        path: String,
+        /// How many there are, before percent-encoding.
+        found: usize,
+        /// Most allowed.
+        max: usize,
+    },
     /// A text is not of the required form.
     #[error("{path}: {problem}; correct it")]
     Malformed {

@@ -1,5 +1,6 @@
 //! Vocabulary shared by every layer: checked, immutable, free of I/O and of the clock.
 
+mod canonical;
 mod cell;
 mod declared;
 mod fault;

@@ -1,6 +1,6 @@
 //! Label and field selectors, checked, and in one canonical form so that equal selectors are equal.
 
-use super::resource::is_dns_subdomain;
+use super::{canonical::Canonical, resource::is_dns_subdomain};
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 /// What a label requirement asks.
@@ -27,7 +27,7 @@ pub struct LabelRequirement {
 /// A label selector; the empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector {
-    requirements: BTreeSet<LabelRequirement>,
+    requirements: Canonical<LabelRequirement>,
 }
 
 /// One requirement of a [`FieldSelector`].
@@ -42,7 +42,7 @@ pub struct FieldRequirement {
 /// decides; it answers 400 for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldSelector {
-    requirements: BTreeSet<FieldRequirement>,
+    requirements: Canonical<FieldRequirement>,
 }
 
 /// A selector that the API server would refuse.
@@ -161,7 +161,7 @@ impl LabelSelector {
 
     /// The requirements, in canonical order.
     pub fn requirements(&self) -> impl Iterator<Item = &LabelRequirement> {
-        self.requirements.iter()
+        self.requirements.items()
     }
 }
 
@@ -217,7 +217,7 @@ impl fmt::Display for LabelRequirement {
 impl fmt::Display for LabelSelector {
     /// The `labelSelector` query parameter, before percent-encoding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        join(f, self.requirements.iter())
+        f.write_str(self.requirements.text())
     }
 }
 
@@ -238,7 +238,7 @@ impl fmt::Display for FieldRequirement {
 impl fmt::Display for FieldSelector {
     /// The `fieldSelector` query parameter, before percent-encoding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        join(f, self.requirements.iter())
+        f.write_str(self.requirements.text())
     }
 }
 

@@ -10,6 +10,12 @@ use super::{
 use crate::api;
 use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 
+/// Bytes of a label selector as it is sent. Every request carries it in its URL, and every cell in
+/// its key; proxies take some 8 KiB for both selectors, percent-encoded.
+const MAX_LABEL_SELECTOR: usize = 4 << 10;
+/// Bytes of a field selector as it is sent.
+const MAX_FIELD_SELECTOR: usize = 2 << 10;
+
 /// One entry of `spec.targets`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -28,9 +34,9 @@ pub struct Target {
     /// Only for secrets; [`SensitiveData::Deny`] for every other kind, whatever the spec says, so
     /// that it tells no cells apart.
     pub sensitive_data: SensitiveData,
-    /// Sent to the server.
+    /// Sent to the server; at most 4 KiB.
     pub labels: LabelSelector,
-    /// Sent to the server, which decides whether it supports them.
+    /// Sent to the server, which decides whether it supports them; at most 2 KiB.
     pub fields: FieldSelector,
     /// What of each object.
     pub projection: Projection,
@@ -209,7 +215,9 @@ fn label_selector(path: &str, selector: &api::LabelSelector) -> Result<LabelSele
         let requirement = LabelRequirement::new(&term.key, operator, values);
         requirements.push(requirement.map_err(malformed(|| path))?);
     }
-    Ok(LabelSelector::new(requirements))
+    let selector = LabelSelector::new(requirements);
+    sendable(path, &selector, MAX_LABEL_SELECTOR)?;
+    Ok(selector)
 }
 
 fn field_selector(path: &str, terms: &[api::FieldSelectorTerm]) -> Result<FieldSelector, Invalid> {
@@ -229,7 +237,18 @@ fn field_selector(path: &str, terms: &[api::FieldSelectorTerm]) -> Result<FieldS
             Invalid::malformed(format!("{path}[{at}].{field}"), &error)
         })?);
     }
-    Ok(FieldSelector::new(requirements))
+    let selector = FieldSelector::new(requirements);
+    sendable(path, &selector, MAX_FIELD_SELECTOR)?;
+    Ok(selector)
+}
+
+/// Checks the length of a selector as it is sent.
+fn sendable(path: &str, selector: &impl Display, max: usize) -> Result<(), Invalid> {
+    let found = selector.to_string().len();
+    if found <= max {
+        return Ok(());
+    }
+    Err(Invalid::LongSelector { path: path.to_owned(), found, max })
 }
 
 fn projection(projection: &api::Projection) -> Projection {

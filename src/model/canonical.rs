@@ -1,0 +1,141 @@
+//! A set in one canonical form: cheap to clone, to compare and to hash, however large it is.
+
+use std::{
+    cmp::Ordering,
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+/// Items in order, with the text that they are written as, separated by commas. Equal texts must
+/// mean equal items.
+///
+/// Keys of cells hold selectors of some KiB and are looked up all the time: a clone is a reference
+/// count, unequal sets mostly differ in their hash, and equal ones are mostly the same allocation.
+pub(super) struct Canonical<T>(Option<Arc<Form<T>>>);
+
+struct Form<T> {
+    text: Box<str>,
+    hash: u64,
+    items: BTreeSet<T>,
+}
+
+impl<T> Canonical<T> {
+    /// The items, in order.
+    pub(super) fn items(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().flat_map(|form| &form.items)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(super) fn text(&self) -> &str {
+        self.0.as_ref().map_or("", |form| &form.text)
+    }
+
+    fn hashed(&self) -> u64 {
+        self.0.as_ref().map_or(0, |form| form.hash)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+}
+
+impl<T: Ord + fmt::Display> FromIterator<T> for Canonical<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let items: BTreeSet<_> = items.into_iter().collect();
+        if items.is_empty() {
+            return Self(None);
+        }
+        let mut text = String::new();
+        for item in &items {
+            let comma = if text.is_empty() { "" } else { "," };
+            // Writing to a string does not fail.
+            let _written = write!(text, "{comma}{item}");
+        }
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let hash = hasher.finish();
+        Self(Some(Arc::new(Form { text: text.into(), hash, items })))
+    }
+}
+
+impl<T> Clone for Canonical<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Canonical<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> PartialEq for Canonical<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_same(other) || (self.hashed() == other.hashed() && self.text() == other.text())
+    }
+}
+
+impl<T> Eq for Canonical<T> {}
+
+impl<T> PartialOrd for Canonical<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Canonical<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self.is_same(other) { Ordering::Equal } else { self.text().cmp(other.text()) }
+    }
+}
+
+impl<T> Hash for Canonical<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hashed());
+    }
+}
+
+impl<T> fmt::Debug for Canonical<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.text(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_shares_its_allocation() {
+        let set: Canonical<u8> = [3, 1, 2, 3].into_iter().collect();
+        let clone = set.clone();
+        assert!(set.is_same(&clone) && set == clone);
+        assert_eq!(clone.text(), "1,2,3");
+    }
+
+    #[test]
+    fn equal_sets_are_equal_and_hash_alike_wherever_they_were_made() {
+        let hash = |set: &Canonical<u8>| {
+            let mut hasher = DefaultHasher::new();
+            set.hash(&mut hasher);
+            hasher.finish()
+        };
+        let (one, other): (Canonical<u8>, Canonical<u8>) =
+            ([2, 1].into_iter().collect(), [1, 2, 2].into_iter().collect());
+        assert!(!one.is_same(&other));
+        assert_eq!((&one, one.cmp(&other), hash(&one)), (&other, Ordering::Equal, hash(&other)));
+        let (more, none) = ([1, 2, 3].into_iter().collect(), Canonical::default());
+        assert!(one != more && one < more && none < one && none != one && none.is_empty());
+        assert_eq!(none, [].into_iter().collect());
+    }
+}
