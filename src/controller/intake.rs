@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-/// Objects copied out of the table at a time.
+/// Keys copied out of the table at a time. Of bodies, which may have a MiB, it is one.
 const PAGE: usize = 500;
 
 /// A profile as it stands in the cluster.
@@ -89,28 +89,26 @@ pub fn own_cell() -> Result<CellSpec, InvalidName> {
 }
 
 impl Intake {
-    /// Every profile, in order; parses only what has changed since the last call.
+    /// Every profile, in order; reads and parses only what has changed since the last call.
     pub(super) fn read(&mut self, table: &Reader) -> Vec<Found> {
         let mut found = BTreeMap::new();
-        let mut after = None;
-        loop {
-            let page = table.page(after.as_ref(), PAGE);
-            for object in &page.objects {
+        let mut page = table.versions(None, PAGE);
+        while let Some((last, _)) = page.last() {
+            let next = table.versions(Some(last), PAGE);
+            for (key, version) in page {
                 let profile = ProfileRef {
-                    namespace: object.key.namespace.as_ref().into(),
-                    name: object.key.name.as_ref().into(),
+                    namespace: key.namespace.as_ref().into(),
+                    name: key.name.as_ref().into(),
                 };
                 let known = self.parsed.remove(&profile);
-                let entry = match known {
-                    Some(known) if known.0.is_some() && known.0 == object.version => known,
-                    _ => (object.version.clone(), parse(profile.clone(), object)),
-                };
-                found.insert(profile, entry);
+                if let Some(known) = known.filter(|known| version.is_some() && known.0 == version) {
+                    found.insert(profile, known);
+                } else if let Some(object) = table.get(&key) {
+                    let parsed = parse(profile.clone(), &object);
+                    found.insert(profile, (object.version, parsed));
+                }
             }
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
+            page = next;
         }
         self.parsed = found;
         self.parsed.values().map(|(_, found)| found.clone()).collect()
@@ -165,20 +163,27 @@ fn unreadable(profile: ProfileRef, object: &Object, error: &serde_json::Error) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ObjectKey, Uid};
+    use crate::{
+        model::{Delta, DeltaSink as _, Item, Labels, ObjectKey, Uid},
+        store::Catalog,
+    };
     use serde_json::{Value, json};
 
-    fn object(status: &Value) -> Object {
+    fn body(status: &Value) -> String {
         let body = json!({
             "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 3},
             "spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}}]},
             "status": status,
         });
+        body.to_string()
+    }
+
+    fn object(status: &Value) -> Object {
         Object {
             key: ObjectKey { namespace: "a".into(), name: "p".into() },
             uid: Uid::parse("u"),
             version: None,
-            body: body.to_string().into(),
+            body: body(status).into(),
         }
     }
 
@@ -195,6 +200,37 @@ mod tests {
             let found = found(&status);
             assert_eq!(found.parsed.unwrap().generation, 3, "{status}");
             assert!(found.status.is_none(), "{status}");
+        }
+    }
+
+    #[test]
+    fn only_what_has_changed_is_read_again() {
+        let catalog = Catalog::new();
+        let key = own_cell().unwrap().key;
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        let reader = catalog.reader(&key).unwrap();
+        let mut put = |name: &str, version: &str, status: &Value| {
+            writer.apply(Delta::Upsert(Item {
+                namespace: "a".into(),
+                name: name.to_owned().into(),
+                uid: Uid::parse("u"),
+                version: ResourceVersion::parse(version),
+                labels: Labels::NONE,
+                body: body(status).as_bytes(),
+            }));
+        };
+        let count = PAGE + 1;
+        for n in 0..count {
+            put(&format!("p{n:04}"), "5", &json!({}));
+        }
+        let mut intake = Intake::default();
+        let before = intake.read(&reader);
+        put("p0500", "6", &json!({"observedGeneration": 2}));
+        let after = intake.read(&reader);
+        assert_eq!((before.len(), after.len()), (count, count));
+        for (at, (before, after)) in before.iter().zip(&after).enumerate() {
+            let (before, after) = (before.parsed.as_ref().unwrap(), after.parsed.as_ref().unwrap());
+            assert_eq!(Arc::ptr_eq(before, after), at != 500, "{at}");
         }
     }
 }

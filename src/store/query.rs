@@ -142,6 +142,24 @@ impl Reader {
             .collect()
     }
 
+    /// Keys and versions of up to `limit` objects behind `after`, in key order; no body is touched.
+    /// For those who look again only at what has changed.
+    #[must_use]
+    pub fn versions(
+        &self,
+        after: Option<&ObjectKey>,
+        limit: usize,
+    ) -> Vec<(ObjectKey, Option<ResourceVersion>)> {
+        let contents = self.table.contents.read();
+        let rows = contents.order.from(contents.behind(after)).take(limit);
+        rows.filter_map(|number| {
+            let row = contents.slab.get(number)?;
+            let key = key(contents.namespaces.name(row.namespace), row.record.name());
+            Some((key, contents.identity(number)?.version))
+        })
+        .collect()
+    }
+
     /// The objects that `selector` selects, in key order, all from the same moment.
     ///
     /// # Cost

@@ -155,3 +155,17 @@ fn a_purge_takes_everything_and_the_version() {
     assert_eq!(writer.apply(upsert("a/x", 1, "3", "{}")), Outcome::Added);
     assert_eq!(reader.version(), Some(version("3")));
 }
+
+#[test]
+fn versions_are_read_a_page_at_a_time() {
+    let (mut writer, reader) = table();
+    for (key, at) in [("a/x", "5"), ("a/y", "9"), ("b/x", "")] {
+        writer.apply(upsert(key, 1, at, "{}"));
+    }
+    let page = reader.versions(None, 2);
+    let seen: Vec<_> = page.iter().map(|(key, at)| (&*key.name, at.clone())).collect();
+    assert_eq!(seen, [("x", Some(version("5"))), ("y", Some(version("9")))]);
+    let rest = reader.versions(Some(&page[1].0), 2);
+    assert_eq!(rest.len(), 1);
+    assert_eq!((&*rest[0].0.namespace, &rest[0].1), ("b", &None));
+}
