@@ -9,6 +9,7 @@ use crate::{
         StatusWrite, TargetState,
     },
     model::{CellKey, DeltaSink, FieldPath, Mode, ProfileRef},
+    server::DeclaredCells,
     status::{self, ApiServer, CellView, Notice, Observed, Outcome, StatusSink, Write},
     store::Catalog,
 };
@@ -89,9 +90,9 @@ impl View {
         profiles.iter().filter_map(snapshot).collect()
     }
 
-    /// The declared cells, once they are all known: before a selector's namespaces are listed (or
-    /// have failed to be), its cells are not.
-    pub(super) fn declared(&self) -> Option<Vec<CellKey>> {
+    /// The declared cells, once the profiles have been listed. They are not all before the namespaces
+    /// of every selector have been listed, or have failed to be.
+    pub(super) fn declared(&self) -> Option<DeclaredCells> {
         let profiles = self.declarations.get()?;
         let mut selectors = profiles
             .iter()
@@ -100,7 +101,8 @@ impl View {
         let known = |key: &CellKey| {
             self.reports.get(key).is_some_and(|r| r.synced_at.is_some() || r.fault.is_some())
         };
-        selectors.all(known).then(|| self.declarations.cells())?
+        let complete = selectors.all(known);
+        Some(DeclaredCells { cells: self.declarations.cells()?, complete })
     }
 }
 

@@ -4,12 +4,9 @@ use super::{
     debug,
     hold::Hold,
     local::is_local,
-    readiness::{Gate, Readiness},
+    readiness::{DeclaredCells, Gate, Readiness},
 };
-use crate::{
-    metrics::{CellSnapshot, Metrics},
-    model::CellKey,
-};
+use crate::metrics::{CellSnapshot, Metrics};
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, Version, header::ContentType},
@@ -39,8 +36,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// What the informers of the declared cells say.
     pub cells: Box<dyn Fn() -> Vec<CellSnapshot> + Send + Sync>,
-    /// The cells of all profiles; `None` before the profiles have been listed and resolved.
-    pub declared: Box<dyn Fn() -> Option<Vec<CellKey>> + Send + Sync>,
+    /// The cells of all profiles; `None` before the profiles have been listed.
+    pub declared: Box<dyn Fn() -> Option<DeclaredCells> + Send + Sync>,
     /// Shared with whoever begins the shutdown.
     pub gate: Arc<Gate>,
     /// For `PUT /debug/log-level`.
@@ -78,7 +75,7 @@ async fn readyz(
 ) -> HttpResponse {
     let look = || {
         let declared = (admin.declared)();
-        Arc::new(admin.gate.look(declared.as_deref(), &(admin.cells)(), (admin.now)()))
+        Arc::new(admin.gate.look(declared.as_ref(), &(admin.cells)(), (admin.now)()))
     };
     let mut readiness = held.readiness.get(Instant::now(), look);
     // News that cannot wait a second.
@@ -198,6 +195,15 @@ fn in_full(readiness: &Readiness, names: Names) -> String {
             let _written = writeln!(page, "    and {unnamed} more: see /debug/cells");
         }
     }
+    if readiness.selecting {
+        let _written = writeln!(page, "[-] namespaces of some selectors not listed yet");
+    }
+    if let Some(deadline) = readiness.deadline {
+        let _written = writeln!(page, "    waiting until {deadline} at the longest");
+    }
+    if readiness.gave_up {
+        let _written = writeln!(page, "    waiting ended after 10 minutes, without some cells");
+    }
     let _written = writeln!(page, "{readiness}");
     page
 }
@@ -230,6 +236,7 @@ mod tests {
     use super::*;
     use crate::{
         metrics::BuildInfo,
+        model::CellKey,
         server::sample::{at, key, listing, snapshot, synced},
     };
     use actix_web::{App, FromRequest as _, dev, error::PayloadError, test};
@@ -239,13 +246,17 @@ mod tests {
         sync::atomic::{AtomicUsize, Ordering},
     };
 
+    fn all(cells: Vec<CellKey>) -> DeclaredCells {
+        DeclaredCells { cells, complete: true }
+    }
+
     fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
         Arc::new(Admin {
             metrics: Arc::new(Metrics::new(&BuildInfo::current()).unwrap()),
             cells: Box::new(|| {
                 vec![snapshot(key("pods", "a"), synced()), snapshot(key("pods", "b"), listing())]
             }),
-            declared: Box::new(move || declared.clone()),
+            declared: Box::new(move || declared.clone().map(all)),
             gate: Arc::default(),
             set_log_filter: Box::new(|filter| {
                 if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
@@ -341,7 +352,8 @@ mod tests {
             body,
             "[+] profiles listed\n\
              [-] cells: 2 declared, 1 synced, 0 refused, 0 failing for 60 s, 1 pending\n    \
-             pods.v1 in namespace b: Listing\n\
+             pods.v1 in namespace b: Listing\n    \
+             waiting until 1970-01-01T00:26:40Z at the longest\n\
              not ready: 1 of 2 cells pending\n"
         );
         let (code, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose=1")).await;
@@ -387,7 +399,7 @@ mod tests {
             probed.fetch_add(1, Ordering::Relaxed);
             vec![snapshot(key("pods", "a"), synced())]
         });
-        let declared = Box::new(|| Some(vec![key("pods", "a")]));
+        let declared = Box::new(|| Some(all(vec![key("pods", "a")])));
         let admin = Arc::new(Admin { metrics, cells, declared, gate, set_log_filter, now });
         tokio::time::pause();
         let held = Arc::default();

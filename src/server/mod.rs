@@ -12,5 +12,5 @@ mod sample;
 pub use self::{
     admin::{Admin, SetLogFilter},
     listen::{Listening, ServeError, bind},
-    readiness::{Gate, PendingCell, Readiness},
+    readiness::{DeclaredCells, Gate, PendingCell, Readiness},
 };

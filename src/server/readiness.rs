@@ -16,6 +16,10 @@ use std::{
 /// out of the Service.
 const LONG: SignedDuration = SignedDuration::from_secs(60);
 
+/// So long after the profiles were first listed, what is still pending is not waited for: one tenant
+/// that declares thousands of cells, or whose lists trickle, must take no replica out of the Service.
+const LONGEST: SignedDuration = SignedDuration::from_mins(10);
+
 /// How many pending cells are named.
 const MAX_NAMED: usize = 100;
 
@@ -43,15 +47,28 @@ pub struct PendingCell {
     pub reason: Option<Reason>,
 }
 
+/// The cells of all profiles.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeclaredCells {
+    /// Those that are known.
+    pub cells: Vec<CellKey>,
+    /// Whether these are all. If not, the namespaces of some selector have not been listed yet, and
+    /// its cells are missing.
+    pub complete: bool,
+}
+
 /// The answer of `/readyz`, and what it rests on.
+#[expect(clippy::struct_excessive_bools, reason = "each is a line of the page by itself")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// Whether this replica should get requests.
     pub ready: bool,
     /// Whether it is about to end.
     pub stopping: bool,
-    /// Whether the profiles have been listed and their cells declared.
+    /// Whether the profiles have been listed.
     pub listed: bool,
+    /// Whether the namespaces of some selector have not been: its cells are waited for, but unknown.
+    pub selecting: bool,
     /// Cells that count: at a start those first declared and still declared, later all.
     pub declared: usize,
     /// Of these, completely listed once, or paused.
@@ -60,10 +77,14 @@ pub struct Readiness {
     pub refused: usize,
     /// Failed for 60 s.
     pub failing_long: usize,
-    /// Waited for.
+    /// Not synced, and none of the above: waited for until `deadline`.
     pub pending: usize,
     /// At most 100 of those.
     pub pending_cells: Vec<PendingCell>,
+    /// At a start, when waiting ends: 10 minutes after the profiles were first listed.
+    pub deadline: Option<Timestamp>,
+    /// Whether waiting has ended there: readiness was reached without some cells.
+    pub gave_up: bool,
 }
 
 /// Remembers what has been: readiness, once reached, stays until the shutdown begins.
@@ -73,58 +94,83 @@ pub struct Gate {
 }
 
 #[derive(Debug, Default)]
-enum Stage {
-    /// Profiles have not been listed.
+struct Stage {
+    /// When the profiles were first listed.
+    listed_at: Option<Timestamp>,
+    /// What they declared then. Cells declared later are not waited for.
+    first: Option<HashSet<CellKey>>,
+    end: End,
+}
+
+/// How waiting ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    /// It did not.
     #[default]
-    Starting,
-    /// They have, and declared these. Cells declared later are not waited for.
-    Warming(HashSet<CellKey>),
+    Open,
     /// Everything that can be synced was.
     Ready,
-    /// About to end.
+    /// Time was up.
+    GaveUp,
+    /// The process is about to end.
     Stopping,
 }
 
 impl Gate {
     /// Says no from here on.
     pub fn begin_shutdown(&self) {
-        *self.stage.lock() = Stage::Stopping;
+        self.stage.lock().end = End::Stopping;
     }
 
     /// Whether the shutdown has begun.
     pub(super) fn is_stopping(&self) -> bool {
-        matches!(&*self.stage.lock(), Stage::Stopping)
+        self.stage.lock().end == End::Stopping
     }
 
     /// Looks at the cells and answers.
     ///
-    /// `declared` are the cells of all profiles, `None` before the profiles have been listed and
-    /// resolved; `cells` what their informers say. A declared cell without an informer is pending.
+    /// `declared` is `None` before the profiles have been listed; `cells` is what the informers say.
+    /// A declared cell without an informer is pending.
     pub fn look(
         &self,
-        declared: Option<&[CellKey]>,
+        declared: Option<&DeclaredCells>,
         cells: &[CellSnapshot],
         now: Timestamp,
     ) -> Readiness {
+        let Some(declared) = declared else {
+            let stopping = self.is_stopping();
+            return Readiness { stopping, ..Readiness::default() };
+        };
         let mut stage = self.stage.lock();
-        if let (Stage::Starting, Some(declared)) = (&*stage, declared) {
-            *stage = Stage::Warming(declared.iter().cloned().collect());
+        let listed_at = *stage.listed_at.get_or_insert(now);
+        if declared.complete && stage.first.is_none() {
+            stage.first = Some(declared.cells.iter().cloned().collect());
         }
         let reports: HashMap<_, _> = cells.iter().map(|cell| (&cell.key, &*cell.report)).collect();
-        let mut readiness = Readiness { listed: declared.is_some(), ..Readiness::default() };
-        for key in declared.unwrap_or_default() {
-            if let Stage::Warming(first) = &*stage
-                && !first.contains(key)
-            {
-                continue;
+        let mut readiness =
+            Readiness { listed: true, selecting: !declared.complete, ..Readiness::default() };
+        for key in &declared.cells {
+            let counts = |first: &HashSet<_>| stage.end != End::Open || first.contains(key);
+            if stage.first.as_ref().is_none_or(counts) {
+                readiness.add(key, reports.get(key).copied(), now);
             }
-            readiness.add(key, reports.get(key).copied(), now);
         }
-        if matches!(&*stage, Stage::Warming(_)) && readiness.listed && readiness.pending == 0 {
-            *stage = Stage::Ready;
+        if stage.end == End::Open {
+            // A selector that came later is not waited for either.
+            if stage.first.is_some() && readiness.pending == 0 {
+                stage.end = End::Ready;
+            } else if now.duration_since(listed_at) >= LONGEST {
+                stage.end = End::GaveUp;
+            } else {
+                readiness.deadline = listed_at.checked_add(LONGEST).ok();
+            }
         }
-        readiness.ready = matches!(&*stage, Stage::Ready);
-        readiness.stopping = matches!(&*stage, Stage::Stopping);
+        if stage.end != End::Open {
+            stage.first = None;
+        }
+        readiness.ready = matches!(stage.end, End::Ready | End::GaveUp);
+        readiness.gave_up = stage.end == End::GaveUp;
+        readiness.stopping = stage.end == End::Stopping;
         readiness
     }
 }
@@ -189,6 +235,8 @@ impl fmt::Display for Readiness {
             f.write_str("not ready: shutting down")
         } else if self.ready {
             f.write_str("ok")
+        } else if self.listed && self.selecting && self.pending == 0 {
+            f.write_str("not ready: namespaces not listed yet")
         } else if self.listed {
             write!(f, "not ready: {} of {} cells pending", self.pending, self.declared)
         } else {
@@ -216,13 +264,20 @@ mod tests {
     use super::*;
     use crate::server::sample::{at, failing, key, listing, snapshot, synced};
 
+    fn all(cells: &[CellKey]) -> DeclaredCells {
+        DeclaredCells { cells: cells.to_vec(), complete: true }
+    }
+
     #[test]
     fn nothing_listed_is_not_everything_synced() {
         let gate = Gate::default();
         let look = gate.look(None, &[], at(1_000));
         assert!(!look.ready);
         assert_eq!(look.to_string(), "not ready: profiles not listed yet");
-        assert!(gate.look(Some(&[]), &[], at(1_000)).ready, "no profile is nothing to wait for");
+        assert!(
+            gate.look(Some(&all(&[])), &[], at(1_000)).ready,
+            "no profile is nothing to wait for"
+        );
     }
 
     #[test]
@@ -230,7 +285,7 @@ mod tests {
         let gate = Gate::default();
         let declared = [key("pods", "a"), key("pods", "b")];
         let cells = [snapshot(key("pods", "a"), synced())];
-        let look = gate.look(Some(&declared), &cells, at(1_000));
+        let look = gate.look(Some(&all(&declared)), &cells, at(1_000));
         assert!(!look.ready);
         assert_eq!(look.to_string(), "not ready: 1 of 2 cells pending");
         assert_eq!(look.pending_cells[0].to_string(), "pods.v1 in namespace b: not started");
@@ -249,9 +304,9 @@ mod tests {
                 snapshot(d, failing(Reason::Unreachable, since)),
             ]
         };
-        let look = gate.look(Some(&names), &cells(941), at(1_000));
+        let look = gate.look(Some(&all(&names)), &cells(941), at(1_000));
         assert_eq!((look.ready, look.synced, look.refused, look.pending), (false, 1, 2, 1));
-        let look = gate.look(Some(&names), &cells(940), at(1_000));
+        let look = gate.look(Some(&all(&names)), &cells(940), at(1_000));
         assert_eq!((look.ready, look.failing_long, look.pending), (true, 1, 0));
     }
 
@@ -267,8 +322,9 @@ mod tests {
     fn once_ready_it_stays_so_until_the_shutdown() {
         let gate = Gate::default();
         let declared = [key("pods", "a")];
-        let look =
-            |report| gate.look(Some(&declared), &[snapshot(key("pods", "a"), report)], at(1_000));
+        let look = |report| {
+            gate.look(Some(&all(&declared)), &[snapshot(key("pods", "a"), report)], at(1_000))
+        };
         assert!(look(synced()).ready);
         let later = look(listing());
         assert_eq!((later.ready, later.pending), (true, 1));
@@ -281,9 +337,42 @@ mod tests {
     fn cells_that_come_later_or_go_are_not_waited_for() {
         let gate = Gate::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
-        assert!(!gate.look(Some(&[a.clone(), b]), &[], at(1_000)).ready);
+        assert!(!gate.look(Some(&all(&[a.clone(), b])), &[], at(1_000)).ready);
         // b went with its profile, c came with another one.
-        let look = gate.look(Some(&[a.clone(), c]), &[snapshot(a, synced())], at(1_000));
+        let look = gate.look(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
         assert_eq!((look.ready, look.declared), (true, 1));
+    }
+
+    #[test]
+    fn what_only_queues_is_not_waited_for_longer_than_ten_minutes() {
+        let gate = Gate::default();
+        let declared = all(&[key("pods", "a"), key("pods", "b")]);
+        let cells = [snapshot(key("pods", "a"), synced())];
+        let look = |second| gate.look(Some(&declared), &cells, at(second));
+        assert_eq!(look(1_000).deadline, Some(at(1_600)));
+        assert!(!look(1_599).ready);
+        let last = look(1_600);
+        assert_eq!((last.ready, last.gave_up, last.pending), (true, true, 1));
+        assert_eq!((look(9_000).ready, look(9_000).gave_up), (true, true), "for good");
+    }
+
+    #[test]
+    fn a_selector_that_finds_nothing_is_not_waited_for_longer_than_ten_minutes() {
+        let gate = Gate::default();
+        let some = DeclaredCells { cells: vec![key("pods", "a")], complete: false };
+        let cells = [snapshot(key("pods", "a"), synced())];
+        let look = gate.look(Some(&some), &cells, at(1_000));
+        assert_eq!((look.ready, look.pending), (false, 0));
+        assert_eq!(look.to_string(), "not ready: namespaces not listed yet");
+        assert!(gate.look(Some(&some), &cells, at(1_600)).ready);
+    }
+
+    #[test]
+    fn a_selector_that_comes_later_is_not_waited_for() {
+        let gate = Gate::default();
+        let [a, b] = ["a", "b"].map(|namespace| key("pods", namespace));
+        assert!(!gate.look(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).ready);
+        let later = DeclaredCells { cells: vec![a.clone(), b], complete: false };
+        assert!(gate.look(Some(&later), &[snapshot(a, synced())], at(1_001)).ready);
     }
 }
