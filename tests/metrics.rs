@@ -223,7 +223,7 @@ fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> CellSnap
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
     };
-    CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4_096 }
+    CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4_096, undecodable: 2 }
 }
 
 fn listing() -> CellReport {

@@ -11,7 +11,7 @@ use crate::{
     model::{CellKey, DeltaSink, FieldPath, Mode, ProfileRef},
     server::DeclaredCells,
     status::{self, ApiServer, CellView, Notice, Observed, Outcome, StatusSink, Write},
-    store::Catalog,
+    store::{Catalog, Reader},
 };
 use jiff::Timestamp;
 use parking_lot::RwLock;
@@ -55,9 +55,11 @@ impl View {
     pub(super) fn cells(&self) -> Vec<CellSnapshot> {
         let all = self.reports.all().into_iter();
         all.map(|(key, report)| {
-            let usage = self.catalog.reader(&key).map(|table| table.usage()).unwrap_or_default();
-            let report = Arc::new(report);
-            CellSnapshot { key, report, objects: usage.objects, bytes: usage.bytes }
+            let table = self.catalog.reader(&key);
+            let usage = table.as_ref().map(Reader::usage).unwrap_or_default();
+            let undecodable = table.as_ref().map_or(0, Reader::undecodable);
+            let (objects, bytes) = (usage.objects, usage.bytes);
+            CellSnapshot { key, report: Arc::new(report), objects, bytes, undecodable }
         })
         .collect()
     }

@@ -48,6 +48,7 @@ struct OfResource {
 struct OfScope {
     objects: u64,
     bytes: u64,
+    undecodable: u64,
     /// Of the synced ones, the first.
     declared: Option<Timestamp>,
     /// The last; `unsynced` says whether it counts.
@@ -116,6 +117,7 @@ impl OfScope {
         let report = &*cell.report;
         self.objects = self.objects.saturating_add(cell.objects);
         self.bytes = self.bytes.saturating_add(cell.bytes);
+        self.undecodable = self.undecodable.saturating_add(cell.undecodable);
         match report.warmed {
             Some(warmed) => {
                 self.declared = earlier(self.declared, Some(warmed.started));
@@ -137,6 +139,7 @@ fn families(
 ) -> prometheus::Result<Vec<MetricFamily>> {
     let objects: IntGaugeVec = descriptor::OBJECTS.int_gauges()?;
     let bytes = descriptor::STORE_BYTES.int_gauges()?;
+    let undecodable = descriptor::STORE_DECODE_ERRORS.int_gauges()?;
     let progress: GaugeVec = descriptor::WARMUP_PROGRESS.gauges()?;
     let start = descriptor::WARMUP_START.gauges()?;
     let synced = descriptor::WARMUP_SYNCED.gauges()?;
@@ -159,6 +162,7 @@ fn families(
             let key = [group, api_version, resource, scope];
             objects.get_metric_with_label_values(&key)?.set(count(of.objects));
             bytes.get_metric_with_label_values(&key)?.set(count(of.bytes));
+            undecodable.get_metric_with_label_values(&key)?.set(count(of.undecodable));
             let times = [
                 (&start, of.declared),
                 (&synced, of.synced.filter(|_| !of.unsynced)),
@@ -173,7 +177,7 @@ fn families(
             }
         }
     }
-    let int = [objects, bytes, watching, version];
+    let int = [objects, bytes, undecodable, watching, version];
     let real = [progress, start, synced, backoff, event, bookmark, current];
     Ok(int
         .iter()

@@ -100,6 +100,8 @@ descriptors! {
         "Objects in memory.";
     STORE_BYTES = "kubewarm_store_bytes", Kind::Gauge, Scope, [],
         "Bytes of memory that their tables take, indexes included.";
+    STORE_DECODE_ERRORS = "kubewarm_store_decode_errors", Kind::Gauge, Scope, [],
+        "Times that a stored object could not be read back from a table that is open, and was left out; each is a bug of kubewarm.";
     WARMUP_DURATION = "kubewarm_warmup_duration_seconds", Kind::Histogram(WARMUP), Resource,
         ["strategy"], "Seconds from the declaration of a cell to its first complete list.";
     WARMUP_PROGRESS = "kubewarm_warmup_progress_ratio", Kind::Gauge, Resource, [],

@@ -17,6 +17,8 @@ pub struct CellSnapshot {
     pub objects: u64,
     /// Bytes of its table, indexes included.
     pub bytes: u64,
+    /// Times that a record of it did not decode.
+    pub undecodable: u64,
 }
 
 /// How a target stands, all its cells together.

@@ -118,7 +118,7 @@ struct QuantilesView {
 
 impl<'a> View<'a> {
     fn of(cell: &'a CellSnapshot) -> Self {
-        let CellSnapshot { key, report, objects, bytes } = cell;
+        let CellSnapshot { key, report, objects, bytes, undecodable: _ } = cell;
         let report: &CellReport = report;
         let fault = report.fault.as_ref();
         let undecodable = report.undecodable.iter().map(|it| UndecodableView {

@@ -27,7 +27,7 @@ pub(super) fn key(resource: &str, namespace: &str) -> CellKey {
 }
 
 pub(super) fn snapshot(key: CellKey, report: CellReport) -> CellSnapshot {
-    CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4096 }
+    CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4096, undecodable: 0 }
 }
 
 pub(super) fn listing() -> CellReport {
