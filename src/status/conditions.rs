@@ -4,7 +4,10 @@ use super::{
     sentence,
     target::{Target, Verdict, lacks_permission},
 };
-use crate::model::{Declared, Mode, RefusalReason};
+use crate::{
+    api::AccessStatus,
+    model::{Declared, Mode, RefusalReason},
+};
 use std::time::Duration;
 
 /// In the order in which people read them. `Stalled` is the one that is abnormal when true.
@@ -22,10 +25,10 @@ impl Conditions {
     pub(super) fn new(
         declared: &Declared,
         targets: &[Target<'_>],
-        time_to_warm: Option<Duration>,
-        since_accepted: Duration,
+        access: Option<&AccessStatus>,
+        (time_to_warm, since_accepted): (Option<Duration>, Duration),
     ) -> Self {
-        let accepted = accepted(declared, targets);
+        let accepted = accepted(declared, targets, access);
         let warm = warm(targets);
         let fresh = fresh(targets);
         Self {
@@ -91,7 +94,17 @@ fn required(targets: &[Target<'_>]) -> String {
     }
 }
 
-fn accepted(declared: &Declared, targets: &[Target<'_>]) -> Verdict {
+/// Whether manifests that the cells need are left out of `access`: they do not fit into a status.
+fn lacks_manifests(declared: &Declared, access: &AccessStatus) -> bool {
+    let mut cells = declared.targets.iter().flat_map(|t| t.cells.iter().chain(&t.namespaces));
+    cells.any(|cell| {
+        let elevated = cell.resource.group_resource().is_secrets();
+        let manifests = if elevated { &access.manifests_elevated } else { &access.manifests };
+        manifests.is_none()
+    })
+}
+
+fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessStatus>) -> Verdict {
     if let Some(refusal) = &declared.refused {
         let text = format!("{}; the last valid generation keeps serving", refusal.message);
         return Verdict::new(Some(false), refusal.reason.as_str(), text);
@@ -105,7 +118,12 @@ fn accepted(declared: &Declared, targets: &[Target<'_>]) -> Verdict {
         "NotListable",
         "UnknownResource",
     ];
-    let healthy = format!("{} resolved", required(targets));
+    let mut healthy = format!("{} resolved", required(targets));
+    if access.is_some_and(|access| lacks_manifests(declared, access)) {
+        healthy.push_str(
+            "; its permissions are too many for status.access, print them with `kubewarm rbac -f FILE`",
+        );
+    }
     sum(targets, |target| &target.accepted, &gravity, ("Resolved", healthy))
 }
 

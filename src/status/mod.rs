@@ -114,7 +114,7 @@ pub fn compute(
     let since_accepted =
         clock.mono.saturating_duration_since(clock.process_start + declared.accepted_at);
     let took = time_to_warm.and_then(|took| u64::try_from(took).ok()).map(Duration::from_millis);
-    let conditions = Conditions::new(declared, &targets, took, since_accepted);
+    let conditions = Conditions::new(declared, &targets, access, (took, since_accepted));
     let merge = Merge {
         old: previous.map(|previous| previous.conditions.clone()).unwrap_or_default(),
         generation: declared.generation,

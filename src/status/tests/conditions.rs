@@ -3,7 +3,7 @@
 use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, said, serving, target};
 use crate::status::{Inputs, compute};
 use crate::{
-    api::{CacheProfileStatus, CellCounts},
+    api::{AccessStatus, CacheProfileStatus, CellCounts},
     informer::{CellReport, Phase, Verb},
     model::{
         Declared, DeclaredTarget, Extent, FieldPath, Mode, Reason, Refusal, RefusalReason,
@@ -392,4 +392,24 @@ fn an_index_that_went_is_said_by_its_target() {
     assert_eq!(said(conditions, "Accepted"), "True/Resolved");
     let message = message(conditions, "Accepted");
     assert!(message.ends_with(".spec.a, .spec.b, .spec.c and 1 more"), "{message}");
+}
+
+#[test]
+fn manifests_that_do_not_fit_are_to_be_printed() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let profile = declared(vec![target("pods", &[pods("a")])]);
+    let message = |access: &AccessStatus| {
+        let inputs =
+            Inputs { declared: &profile, access: Some(access), previous: None, clock: world.clock };
+        let status = compute(&inputs, &|key| world.cells.get(key).cloned());
+        let accepted = status.conditions.iter().find(|found| found.type_ == "Accepted").unwrap();
+        assert_eq!(accepted.status, "True");
+        accepted.message.clone()
+    };
+    // Nothing elevated is needed, and so nothing is missing.
+    let complete = AccessStatus { manifests: Some("kind: Role".into()), ..AccessStatus::default() };
+    assert!(!message(&complete).contains("kubewarm rbac"));
+    let advice = message(&AccessStatus::default());
+    assert!(advice.ends_with("print them with `kubewarm rbac -f FILE`"), "{advice}");
 }
