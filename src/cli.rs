@@ -75,6 +75,16 @@ pub struct RunArgs {
     #[arg(long, env = "KUBEWARM_MAX_CONCURRENT_LISTS", default_value = "8", value_name = "COUNT")]
     pub max_concurrent_lists: NonZeroUsize,
 
+    /// Percent of those that the profiles of one namespace may hold, and of the probes; at least one.
+    #[arg(
+        long,
+        env = "KUBEWARM_NAMESPACE_SHARE",
+        default_value = "25",
+        value_name = "PERCENT",
+        value_parser = clap::value_parser!(u8).range(1..=100)
+    )]
+    pub namespace_share: u8,
+
     /// How long to serve on after SIGTERM, while /readyz already says no: seconds, or such as 500ms.
     #[arg(
         long,

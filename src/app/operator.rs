@@ -31,8 +31,6 @@ const DRAIN: Duration = Duration::from_secs(20);
 const NAMESPACE: &str = "kubewarm-system";
 /// The Lease that decides who writes statuses.
 const LEASE: &str = "kubewarm";
-/// Percent of the list slots that the profiles of one namespace may hold.
-const NAMESPACE_SHARE: usize = 25;
 /// Between two attempts to ask the API server who we are.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -98,8 +96,10 @@ fn spawn_controller(
     (namespace, started, stop): Frame,
 ) -> Result<View, Error> {
     let catalog = Catalog::new();
-    let bounds =
-        Bounds { lists: args.max_concurrent_lists.get(), namespace_share: NAMESPACE_SHARE };
+    let bounds = Bounds {
+        lists: args.max_concurrent_lists.get(),
+        namespace_share: args.namespace_share.into(),
+    };
     let registry = Registry::new(
         connection.informer_client(),
         Arc::new(CatalogTables(catalog.clone())),
