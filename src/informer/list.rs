@@ -285,11 +285,13 @@ impl Task {
         newest.map_or(AtLeast::Consistent, AtLeast::Version)
     }
 
-    /// Before any item: the list must be one that may be applied.
+    /// Before any item: the list must be one that may be applied. Lists of custom resources name
+    /// their version behind the items only.
     fn begin_items(&mut self, meta: &FrameMeta, part: Part<'_>) -> Result<(), Fault> {
         self.refuse_lagging(meta)?;
-        let version = version_of(meta)?;
-        if matches!(part, Part::Whole | Part::First { .. }) {
+        if let Some(version) = ResourceVersion::parse(&meta.resource_version)
+            && matches!(part, Part::Whole | Part::First { .. })
+        {
             self.apply(Delta::ListAt(version));
         }
         Ok(())

@@ -30,6 +30,26 @@ async fn a_list_goes_into_the_table() {
 }
 
 #[tokio::test]
+async fn the_version_of_a_list_of_custom_resources_stands_behind_its_items() {
+    for strategy in [ListStrategy::Whole, ListStrategy::Paged] {
+        let server = Server::start(|asked| match asked.kind {
+            Kind::List | Kind::First => Reply::json(format!(
+                r#"{{"apiVersion":"v1","items":[{}],"kind":"List","metadata":{{"resourceVersion":"7"}}}}"#,
+                object("a", 1, 3)
+            )),
+            _ => quiet(asked),
+        })
+        .await;
+        let (mut engine, mut pods) = (Engine::new(&server, quick()), cell("pods"));
+        pods.tuning.strategy = strategy;
+        engine.start(&pods);
+        let report = engine.until_watching(&pods.key).await;
+        assert_eq!(engine.shown(&pods.key), ["a@3"]);
+        assert_eq!(report.version.unwrap().to_string(), "7");
+    }
+}
+
+#[tokio::test]
 async fn a_truncated_page_is_asked_for_again_and_nothing_is_swept() {
     let server = Server::start(|asked| match (asked.kind, asked.nth) {
         (Kind::First, _) => Reply::json(list_with(7, MORE, &[object("a", 1, 3)])),
