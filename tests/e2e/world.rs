@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 use testbed::{Builder, ControlPlane};
 
@@ -19,6 +20,34 @@ pub(crate) type Outcome = Result<(), Failure>;
 pub(crate) struct World {
     pub(crate) cluster: ControlPlane,
     namespaces: AtomicU32,
+    // Dropped after the control plane.
+    _turn: Turn,
+}
+
+/// The right to have a control plane. At most [`CONTROL_PLANES`] exist at a time.
+struct Turn;
+
+/// More would starve each other on a small machine, and time limits would mean nothing. Two of them
+/// are shared and stay.
+const CONTROL_PLANES: usize = 4;
+
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+impl Turn {
+    fn wait() -> Self {
+        let mut running = RUNNING.lock();
+        ENDED.wait_while(&mut running, |running| *running >= CONTROL_PLANES);
+        *running += 1;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock() -= 1;
+        ENDED.notify_one();
+    }
 }
 
 impl World {
@@ -41,6 +70,7 @@ impl World {
     }
 
     fn start(builder: Builder) -> Result<Self, Failure> {
+        let turn = Turn::wait();
         let cluster = builder.with_controller_manager().start()?;
         let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
         cluster.run(["create", "-f", &crd.to_string_lossy()])?;
@@ -48,7 +78,7 @@ impl World {
         cluster.run(["wait", established, "crd/cacheprofiles.kubewarm.io", "--timeout=60s"])?;
         // Discovery and OpenAPI follow a moment later.
         eventually(Duration::from_secs(30), || Ok(cluster.run(["explain", "cprof"])?))?;
-        Ok(Self { cluster, namespaces: AtomicU32::new(0) })
+        Ok(Self { cluster, namespaces: AtomicU32::new(0), _turn: turn })
     }
 
     /// A new namespace whose name begins like this.
