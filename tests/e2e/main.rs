@@ -4,6 +4,7 @@ mod access;
 mod churn;
 mod command_line;
 mod figures;
+mod frozen;
 mod kinds;
 mod life;
 mod manifests;

@@ -1,0 +1,159 @@
+//! An API server that stops answering, and one that begins anew: nothing is listed for it that the
+//! server does not ask for, and nobody storms it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::figures::{Exposition, cells};
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, World, eventually};
+
+const SOON: Duration = Duration::from_mins(1);
+const SILENCE: Duration = Duration::from_mins(2);
+/// Crossed in the middle of the silence. Probes take turns: much less, and a hundred idle cells of one
+/// namespace would not all be probed in time.
+const STALE_AFTER: u64 = 60;
+const NAMESPACES: usize = 20;
+const KINDS: [&str; 5] =
+    ["configmaps", "services", "resourcequotas", "limitranges", "serviceaccounts"];
+const CELLS: usize = NAMESPACES * KINDS.len();
+/// The default of `--max-concurrent-lists`.
+const LISTS: usize = 8;
+
+fn spec(namespaces: &[String]) -> String {
+    let names = namespaces.join(", ");
+    let targets = KINDS.map(|kind| {
+        format!(
+            "{{name: {kind}, resource: {{resource: {kind}}},
+               scope: {{type: Namespaces, namespaces: [{names}]}}}}"
+        )
+    });
+    let targets = targets.join(", ");
+    format!("{{freshness: {{maxStalenessSeconds: {STALE_AFTER}}}, targets: [{targets}]}}")
+}
+
+/// Whether the profile's condition has this status, as the operator computes it.
+fn says(operator: &Operator, condition: &str, status: &str) -> Result<bool, Failure> {
+    let (condition, status) = (format!("condition={condition:?}"), format!("status={status:?}"));
+    let figures = Exposition::read(operator)?;
+    Ok(figures.sum("kubewarm_profile_condition", &[&condition, &status]) > 0.5)
+}
+
+/// Lists of cells that were synced before; the controller's own cells included.
+fn relists(operator: &Operator) -> Result<f64, Failure> {
+    Ok(Exposition::read(operator)?.sum("kubewarm_relists_total", &[]))
+}
+
+/// A request of the operator's that the API server answered.
+struct Request {
+    verb: String,
+    /// Reads everything: not the single object that shows the newest version.
+    is_whole_list: bool,
+    received: jiff::Timestamp,
+    answered: jiff::Timestamp,
+}
+
+/// What the operator asked for, from a part of the audit log.
+fn requests(log: &str) -> Vec<Request> {
+    let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mine = entries.filter(|entry| {
+        let user = entry.pointer("/user/username").and_then(Value::as_str).unwrap_or_default();
+        user == format!("system:serviceaccount:{NAMESPACE}:kubewarm")
+    });
+    let mut requests = BTreeMap::new();
+    for entry in mine {
+        let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let time = |pointer| text(pointer).parse::<jiff::Timestamp>().ok();
+        let (Some(received), Some(answered)) =
+            (time("/requestReceivedTimestamp"), time("/stageTimestamp"))
+        else {
+            continue;
+        };
+        let request = Request {
+            verb: text("/verb").to_owned(),
+            is_whole_list: text("/verb") == "list"
+                && !text("/requestURI").contains("limit=1&")
+                && !text("/requestURI").ends_with("limit=1"),
+            received,
+            answered,
+        };
+        // A watch is logged when it begins and when it ends: the first is what was asked.
+        requests.entry(text("/auditID").to_owned()).or_insert(request);
+    }
+    requests.into_values().collect()
+}
+
+/// Most of `requests` that were under way at once.
+fn overlap(requests: &[&Request]) -> usize {
+    let at = |one: &&Request| {
+        requests.iter().filter(|r| r.received <= one.received && one.received < r.answered).count()
+    };
+    requests.iter().map(at).max().unwrap_or_default()
+}
+
+#[test]
+fn a_silent_server_costs_no_list_and_one_that_begins_anew_is_not_stormed() -> Outcome {
+    let world = World::audited()?;
+    let namespaces: Result<Vec<_>, _> = (0..NAMESPACES).map(|_| world.namespace("team")).collect();
+    let operator = Operator::start(&world)?;
+    Operator::grant_reading(&world)?;
+    let profile = Profile::apply(&world, NAMESPACE, "all", &spec(&namespaces?))?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    assert_eq!(relists(&operator)?.to_string(), "0");
+
+    world.cluster.apiserver().freeze()?;
+    let began = Instant::now();
+    let mut was_stale = false;
+    while began.elapsed() < SILENCE {
+        assert_eq!(operator.ask("/livez")?.0, 200, "after {:?}", began.elapsed());
+        let is_stale = says(&operator, "Fresh", "False")?;
+        assert!(is_stale || !was_stale, "fresh again after {:?}", began.elapsed());
+        assert!(says(&operator, "Warm", "True")?, "what is held is served");
+        was_stale = is_stale;
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(was_stale, "never Fresh=False");
+    world.cluster.apiserver().thaw()?;
+    // The next bookmarks may be a minute away, and probes take turns.
+    eventually(2 * SOON, || {
+        if says(&operator, "Ready", "True")? { Ok(()) } else { Err("not Ready".into()) }
+    })?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    assert_eq!(relists(&operator)?.to_string(), "0", "a silence is no reason to list");
+
+    world.cluster.apiserver().kill()?;
+    let before = std::fs::read_to_string(world.cluster.audit_log())?.len();
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(operator.ask("/livez")?.0, 200);
+    world.cluster.apiserver().start()?;
+    eventually(SOON, || {
+        let mut found = cells(&operator)?;
+        found.retain(|cell| cell["state"] != "Watching");
+        if found.is_empty() { Ok(()) } else { Err(format!("{found:#?}").into()) }
+    })?;
+    let log = std::fs::read_to_string(world.cluster.audit_log())?;
+    let requests = requests(log.get(before..).unwrap_or_default());
+    let figures = Exposition::read(&operator)?;
+    // The server says 410 in the stream of a watch that it has answered with 200.
+    let gone = figures.sum("kubewarm_watch_ends_total", &[r#"reason="gone""#]);
+    let relists = relists(&operator)?;
+    let watches = requests.iter().filter(|it| it.verb == "watch").count();
+    let lists: Vec<_> = requests.iter().filter(|it| it.is_whole_list).collect();
+    let told = format!(
+        "{} requests, {watches} watches, {} whole lists, {relists} relists, {gone} times 410",
+        requests.len(),
+        lists.len()
+    );
+    assert!(relists <= gone, "{told}");
+    assert!(f64::from(u32::try_from(lists.len())?) <= gone, "{told}");
+    assert!(overlap(&lists) <= LISTS, "{} lists at once: {told}", overlap(&lists));
+    // For each cell a watch that is refused, a list, a question for its namespace if it is empty, a
+    // watch and perhaps a probe of it; then the operator's own business.
+    assert!(watches >= CELLS, "{told}");
+    assert!(requests.len() <= 6 * CELLS + 50, "{told}");
+    profile.await_condition("Ready", "True", None, 2 * SOON)?;
+    Ok(())
+}
