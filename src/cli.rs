@@ -72,7 +72,7 @@ pub struct RunArgs {
     pub admin_addr: SocketAddr,
 
     /// How many first lists and relists may be under way at once, over all profiles.
-    #[arg(long, env = "KUBEWARM_MAX_CONCURRENT_LISTS", default_value = "8", value_name = "COUNT")]
+    #[arg(long, env = "KUBEWARM_MAX_CONCURRENT_LISTS", default_value = "16", value_name = "COUNT")]
     pub max_concurrent_lists: NonZeroUsize,
 
     /// Percent of those that the profiles of one namespace may hold, and of the probes; at least one.
