@@ -288,6 +288,7 @@ async fn supervise(
             version,
             closed_at_once: 0,
             broken_lists: 0,
+            short_watches: 0,
             is_followed: is_followed(&key),
             seen: board.seen(),
             gap: Gap::default(),

@@ -59,6 +59,8 @@ pub(super) struct Task {
     pub(super) objects: u64,
     /// Watches in a row that ended at once.
     pub(super) closed_at_once: u32,
+    /// Watches in a row that did not last.
+    pub(super) short_watches: u32,
     /// Lists in a row that broke off.
     pub(super) broken_lists: u32,
     /// Whether the controller reads this table: profiles, and namespaces.

@@ -53,8 +53,12 @@ impl Task {
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
         open.ended(end.label(lasted, stream.asked));
+        // A server under load ends the watch of one who reads too slowly: once is no reason to wait.
         if self.has_settled() {
             self.backoff.succeeded();
+            self.short_watches = 0;
+        } else {
+            self.short_watches = self.short_watches.saturating_add(1);
         }
         if stream.events > 0 || self.has_settled() {
             self.closed_at_once = 0;
@@ -93,7 +97,11 @@ impl Task {
                 let fault = Fault::new(Reason::ClosedAtOnce, message);
                 self.relist(RelistReason::Redefined, fault)
             }
-            End::Clean if lasted < self.shared.timing.settled && is_early(lasted, stream.asked) => {
+            End::Clean
+                if self.short_watches > 1
+                    && lasted < self.shared.timing.settled
+                    && is_early(lasted, stream.asked) =>
+            {
                 let message = "the API server ended the watch after a moment";
                 failure(Fault::new(Reason::ClosedAtOnce, message), Next::Watch)
             }
@@ -101,7 +109,9 @@ impl Task {
                 self.signal(Signal::Ended);
                 Ok(Next::Watch)
             }
-            End::Broken(fault) if lasted < self.shared.timing.settled => {
+            End::Broken(fault)
+                if self.short_watches > 1 || stream.events == 0 && self.short_watches > 0 =>
+            {
                 failure(fault, Next::Verify { since: Instant::now() })
             }
             End::Broken(fault) => {

@@ -42,7 +42,8 @@ const HEAD: &str = "\
 
 Every figure is measured in one run, on one machine, on a real API server; subjects and peers take
 turns, each in a process of its own. A ratio is the median of the rounds' ratios, everything else the
-median of the rounds. A miss is marked ✗ and stays in the table.
+median of the rounds. A miss is marked ✗ and stays in the table; a dash is
+what the run did not come to.
 ";
 
 const NOTES: &str = "
