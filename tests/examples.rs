@@ -152,9 +152,9 @@ fn the_operator_holds_what_it_uses_and_nothing_else() {
     assert_eq!(
         cluster.into_iter().map(rule).collect::<Vec<_>>(),
         [
-            "kubewarm.io|cacheprofiles||get,list,watch",
+            "kubewarm.io|cacheprofiles||list,watch",
             "kubewarm.io|cacheprofiles/status||patch",
-            "events.k8s.io|events||create,patch",
+            "events.k8s.io|events||create",
         ]
     );
     assert_eq!(
