@@ -8,6 +8,7 @@ mod deliver;
 mod endpoint;
 mod event;
 mod latency;
+mod lines;
 mod list;
 mod plan;
 mod probe;

@@ -10,7 +10,8 @@ use super::{
     decode::tombstone,
     endpoint::Endpoint,
     event::{Bookmark, Event},
-    split::{LineSplitter, MAX_OBJECT, Piece},
+    lines::LineSplitter,
+    split::{MAX_OBJECT, Piece},
     task::Shared,
     upstream,
 };

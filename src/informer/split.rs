@@ -1,17 +1,17 @@
-//! Cuts a list into its items, and a watch into its lines, while the bytes arrive.
+//! Cuts a list into its items while the bytes arrive.
 //!
-//! Neither buffers more than one item or line, and neither buffers one that is larger than the cap:
-//! that one is passed over, and the head of it handed out so that it can be named. Nothing here
-//! checks more of the syntax than it needs to find ends; whoever decodes an item checks it.
+//! Buffers no more than one item, and none that is larger than the cap: that one is passed over, and
+//! the head of it handed out so that it can be named. Nothing here checks more of the syntax than it
+//! needs to find ends; whoever decodes an item checks it.
 
 use crate::model::{Fault, Reason};
-use memchr::{memchr, memchr2};
+use memchr::memchr2;
 
 /// The largest object that is taken, in bytes. etcd refuses requests above 1.5 MiB by default and
 /// the API server objects above 3 MiB; conversion may add to that.
 pub(super) const MAX_OBJECT: usize = 16 << 20;
 /// How much of an oversized object is kept to name it.
-const HEAD: usize = 4 << 10;
+pub(super) const HEAD: usize = 4 << 10;
 /// The largest frame of a list (everything but the items): kind, version, continue token.
 const MAX_FRAME: usize = 64 << 10;
 
@@ -150,8 +150,6 @@ impl ListSplitter {
                     if byte == b'[' && self.depth == 2 && self.opens_items() {
                         self.place = Place::Items;
                         return Ok((at, None));
-                    } else if byte == b'"' {
-                        // The string itself is appended by `pass_string`.
                     }
                 }
                 Place::Items => {
@@ -206,14 +204,7 @@ impl ListSplitter {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        let cap = if self.skipped > 0 { HEAD } else { self.cap };
-        let room = cap.saturating_sub(self.partial.len()).min(bytes.len());
-        self.partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
-        if room < bytes.len() {
-            self.skipped += bytes.len() - room;
-            self.partial.truncate(HEAD);
-            self.partial.shrink_to_fit();
-        }
+        keep(&mut self.partial, &mut self.skipped, self.cap, bytes);
     }
 
     fn complete<'a>(&'a mut self, chunk: &'a [u8], start: usize, end: usize) -> Piece<'a> {
@@ -226,68 +217,15 @@ impl ListSplitter {
     }
 }
 
-/// Cuts a watch into lines.
-#[derive(Debug)]
-pub(super) struct LineSplitter {
-    cap: usize,
-    partial: Vec<u8>,
-    skipped: usize,
-    handed_out: bool,
-}
-
-impl LineSplitter {
-    pub(super) fn new(cap: usize) -> Self {
-        Self { cap, partial: Vec::new(), skipped: 0, handed_out: false }
-    }
-
-    /// Whether a line has begun and not ended.
-    pub(super) fn is_partial(&self) -> bool {
-        !self.handed_out && !self.partial.is_empty()
-    }
-
-    /// Takes the next chunk up to and including the end of the next line.
-    ///
-    /// Returns the number of bytes consumed and the line without its end, if one ended; empty lines
-    /// are passed over. Call again with the rest until everything is consumed.
-    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<Piece<'a>>) {
-        if self.handed_out {
-            // A line of a megabyte leaves no megabyte behind in each of thousands of watches.
-            if self.partial.capacity() > HEAD {
-                self.partial = Vec::new();
-            }
-            self.partial.clear();
-            self.skipped = 0;
-            self.handed_out = false;
-        }
-        let Some(end) = memchr(b'\n', chunk) else {
-            self.keep(chunk);
-            return (chunk.len(), None);
-        };
-        let line = chunk.get(..end).unwrap_or_default();
-        let consumed = end + 1;
-        if self.partial.is_empty() && line.len() <= self.cap {
-            let line = line.trim_ascii();
-            return (consumed, (!line.is_empty()).then_some(Piece::Whole(line)));
-        }
-        self.keep(line);
-        self.handed_out = true;
-        let piece = if self.skipped > 0 {
-            Piece::Oversized(&self.partial)
-        } else {
-            Piece::Whole(self.partial.trim_ascii())
-        };
-        (consumed, Some(piece))
-    }
-
-    fn keep(&mut self, bytes: &[u8]) {
-        let cap = if self.skipped > 0 { HEAD } else { self.cap };
-        let room = cap.saturating_sub(self.partial.len()).min(bytes.len());
-        self.partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
-        if room < bytes.len() {
-            self.skipped += bytes.len() - room;
-            self.partial.truncate(HEAD);
-            self.partial.shrink_to_fit();
-        }
+/// Adds to a partial item or line; of one above the cap only the head is kept.
+pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes: &[u8]) {
+    let cap = if *skipped > 0 { HEAD } else { cap };
+    let room = cap.saturating_sub(partial.len()).min(bytes.len());
+    partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
+    if room < bytes.len() {
+        *skipped += bytes.len() - room;
+        partial.truncate(HEAD);
+        partial.shrink_to_fit();
     }
 }
 
@@ -382,36 +320,6 @@ mod tests {
             let found = items(&mut splitter, &chunks).unwrap();
             prop_assert_eq!(found.len(), 2);
             prop_assert!(splitter.is_complete());
-        }
-
-        #[test]
-        fn lines_are_the_same_however_they_arrive(
-            lines in prop::collection::vec("[a-z]{0,30}", 0..10),
-            size in 1..40_usize,
-        ) {
-            let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
-            let mut splitter = LineSplitter::new(20);
-            let mut found = Vec::new();
-            for chunk in text.as_bytes().chunks(size) {
-                let mut rest = chunk;
-                while !rest.is_empty() {
-                    let (consumed, piece) = splitter.feed(rest);
-                    match piece {
-                        Some(Piece::Whole(line)) => found.push(String::from_utf8_lossy(line).into_owned()),
-                        Some(Piece::Oversized(head)) => found.push(format!("+{}", head.len())),
-                        None => {}
-                    }
-                    rest = &rest[consumed..];
-                }
-            }
-            let expected: Vec<_> = lines.iter().filter(|line| !line.is_empty()).map(|line| {
-                if line.len() > 20 { format!("+{}", line.len().min(20)) } else { line.clone() }
-            }).collect();
-            let short = |all: &[String]| -> Vec<String> {
-                all.iter().map(|l| if l.starts_with('+') { "+".to_owned() } else { l.clone() }).collect()
-            };
-            prop_assert_eq!(short(&found), short(&expected));
-            prop_assert!(!splitter.is_partial());
         }
     }
 }

@@ -1,8 +1,7 @@
 //! An open watch, how it can end, and the record of it.
 
 use super::{
-    Measured, Meter, Rejected, Timing, WatchEnd,
-    split::{LineSplitter, MAX_OBJECT},
+    Measured, Meter, Rejected, Timing, WatchEnd, lines::LineSplitter, split::MAX_OBJECT,
     upstream::Chunks,
 };
 use crate::model::{Fault, Reason, Resource};

@@ -1,0 +1,100 @@
+//! Cuts a watch into its lines while the bytes arrive, within the bounds of `split.rs`.
+
+use super::split::{HEAD, Piece, keep};
+use memchr::memchr;
+
+/// Cuts a watch into lines.
+#[derive(Debug)]
+pub(super) struct LineSplitter {
+    cap: usize,
+    partial: Vec<u8>,
+    skipped: usize,
+    handed_out: bool,
+}
+
+impl LineSplitter {
+    pub(super) fn new(cap: usize) -> Self {
+        Self { cap, partial: Vec::new(), skipped: 0, handed_out: false }
+    }
+
+    /// Whether a line has begun and not ended.
+    pub(super) fn is_partial(&self) -> bool {
+        !self.handed_out && !self.partial.is_empty()
+    }
+
+    /// Takes the next chunk up to and including the end of the next line.
+    ///
+    /// Returns the number of bytes consumed and the line without its end, if one ended; empty lines
+    /// are passed over. Call again with the rest until everything is consumed.
+    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<Piece<'a>>) {
+        if self.handed_out {
+            // A line of a megabyte leaves no megabyte behind in each of thousands of watches.
+            if self.partial.capacity() > HEAD {
+                self.partial = Vec::new();
+            }
+            self.partial.clear();
+            self.skipped = 0;
+            self.handed_out = false;
+        }
+        let Some(end) = memchr(b'\n', chunk) else {
+            self.keep(chunk);
+            return (chunk.len(), None);
+        };
+        let line = chunk.get(..end).unwrap_or_default();
+        let consumed = end + 1;
+        if self.partial.is_empty() && line.len() <= self.cap {
+            let line = line.trim_ascii();
+            return (consumed, (!line.is_empty()).then_some(Piece::Whole(line)));
+        }
+        self.keep(line);
+        self.handed_out = true;
+        let piece = if self.skipped > 0 {
+            Piece::Oversized(&self.partial)
+        } else {
+            Piece::Whole(self.partial.trim_ascii())
+        };
+        (consumed, Some(piece))
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        keep(&mut self.partial, &mut self.skipped, self.cap, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lines_are_the_same_however_they_arrive(
+            lines in prop::collection::vec("[a-z]{0,30}", 0..10),
+            size in 1..40_usize,
+        ) {
+            let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
+            let mut splitter = LineSplitter::new(20);
+            let mut found = Vec::new();
+            for chunk in text.as_bytes().chunks(size) {
+                let mut rest = chunk;
+                while !rest.is_empty() {
+                    let (consumed, piece) = splitter.feed(rest);
+                    match piece {
+                        Some(Piece::Whole(line)) => found.push(String::from_utf8_lossy(line).into_owned()),
+                        Some(Piece::Oversized(head)) => found.push(format!("+{}", head.len())),
+                        None => {}
+                    }
+                    rest = &rest[consumed..];
+                }
+            }
+            let expected: Vec<_> = lines.iter().filter(|line| !line.is_empty()).map(|line| {
+                if line.len() > 20 { format!("+{}", line.len().min(20)) } else { line.clone() }
+            }).collect();
+            let short = |all: &[String]| -> Vec<String> {
+                all.iter().map(|l| if l.starts_with('+') { "+".to_owned() } else { l.clone() }).collect()
+            };
+            prop_assert_eq!(short(&found), short(&expected));
+            prop_assert!(!splitter.is_partial());
+        }
+    }
+}
