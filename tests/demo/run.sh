@@ -10,7 +10,7 @@ profiles=('shop quickstart' 'kubewarm-system world')
 step() { printf '\n\e[1m%s\e[0m\n' "$*"; }
 
 step 'Building kubewarm (release)'
-cargo build --locked --release --workspace --bins
+cargo build --locked --release -p kubewarm -p testbed
 readonly bin=${CARGO_TARGET_DIR:-target}/release
 
 work=$(mktemp -d)
