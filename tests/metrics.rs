@@ -227,25 +227,7 @@ fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> CellSnap
 }
 
 fn listing() -> CellReport {
-    CellReport {
-        phase: Phase::Listing,
-        since: at(900),
-        warmed: None,
-        synced_at: None,
-        fault: None,
-        version: None,
-        current_at: None,
-        current_time: None,
-        event_time: None,
-        bookmark_time: None,
-        listed: 0,
-        expected: None,
-        last_relist: None,
-        undecodable: Arc::default(),
-        list_latency: None,
-        event_latency: None,
-        observers: 1,
-    }
+    CellReport { phase: Phase::Listing, ..CellReport::queued(at(900)) }
 }
 
 fn synced(second: i64) -> CellReport {

@@ -1,7 +1,7 @@
 //! Where a cell's task writes down how it stands, and everyone else reads it.
 
 use super::{
-    CellFault, CellReport, LatencyWindow, Phase, RelistReason, Strategy, Undecodable, Verb, Warmed,
+    CellFault, CellReport, LatencyWindow, RelistReason, Strategy, Undecodable, Verb, Warmed,
     decode::Rejected,
     state::{Signal, State},
 };
@@ -69,30 +69,11 @@ struct Inner {
 impl Board {
     pub(super) fn new(changes: Changes) -> Self {
         let now = Timestamp::now();
-        let report = CellReport {
-            phase: Phase::Queued,
-            since: now,
-            warmed: None,
-            synced_at: None,
-            fault: None,
-            version: None,
-            current_at: None,
-            current_time: None,
-            event_time: None,
-            bookmark_time: None,
-            listed: 0,
-            expected: None,
-            last_relist: None,
-            undecodable: Arc::new([]),
-            list_latency: None,
-            event_latency: None,
-            observers: 1,
-        };
         Self {
             inner: Mutex::new(Inner {
                 cold_since: (Instant::now(), now),
                 state: State::QUEUED,
-                report,
+                report: CellReport::queued(now),
                 owed: None,
                 seen: None,
                 undecodable: Vec::new(),

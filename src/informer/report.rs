@@ -170,6 +170,32 @@ pub struct CellReport {
     pub observers: u32,
 }
 
+impl CellReport {
+    /// Of a cell declared at `since`, of which nothing is known yet.
+    #[must_use]
+    pub fn queued(since: Timestamp) -> Self {
+        Self {
+            phase: Phase::Queued,
+            since,
+            warmed: None,
+            synced_at: None,
+            fault: None,
+            version: None,
+            current_at: None,
+            current_time: None,
+            event_time: None,
+            bookmark_time: None,
+            listed: 0,
+            expected: None,
+            last_relist: None,
+            undecodable: Arc::default(),
+            list_latency: None,
+            event_latency: None,
+            observers: 1,
+        }
+    }
+}
+
 /// How one list or page ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ListOutcome {

@@ -70,22 +70,9 @@ impl Cluster for Tables {
         });
         Some(CellReport {
             phase: Phase::Watching,
-            since: now,
-            warmed: None,
             synced_at: self.synced.contains(key).then_some(now),
             fault,
-            version: None,
-            current_at: None,
-            current_time: None,
-            event_time: None,
-            bookmark_time: None,
-            listed: 0,
-            expected: None,
-            last_relist: None,
-            undecodable: [].into(),
-            list_latency: None,
-            event_latency: None,
-            observers: 1,
+            ..CellReport::queued(now)
         })
     }
 

@@ -62,25 +62,7 @@ impl World {
 
     /// In its first list.
     pub(super) fn listing(&self) -> CellReport {
-        CellReport {
-            phase: Phase::Listing,
-            since: self.clock.wall,
-            warmed: None,
-            synced_at: None,
-            fault: None,
-            version: None,
-            current_at: None,
-            current_time: None,
-            event_time: None,
-            bookmark_time: None,
-            listed: 0,
-            expected: None,
-            last_relist: None,
-            undecodable: Arc::new([]),
-            list_latency: None,
-            event_latency: None,
-            observers: 1,
-        }
+        CellReport { phase: Phase::Listing, ..CellReport::queued(self.clock.wall) }
     }
 
     /// Synced two seconds after its declaration, which was at second 90 of the process.
