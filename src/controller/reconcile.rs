@@ -211,7 +211,7 @@ impl Reconciler {
             return access.clone();
         }
         let access = match Access::of_cells(declared, subject.clone()) {
-            Ok(access) => Some(Arc::new(access.status().0)),
+            Ok(access) => Some(Arc::new(access.status())),
             Err(error) => {
                 tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");
                 None

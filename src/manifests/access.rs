@@ -86,25 +86,20 @@ impl Access {
         texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
-    /// `status.access`, and what to say about the parts that do not fit: past 128 namespaces, 32
-    /// rules or 256 KiB a field is absent.
+    /// `status.access`. What does not fit is absent: past 128 namespaces or 32 rules of one the roles,
+    /// past 256 KiB a text. `kubewarm rbac` prints everything.
     #[must_use]
-    pub fn status(&self) -> (AccessStatus, Option<String>) {
+    pub fn status(&self) -> AccessStatus {
         let fits = |text: &Option<String>| text.clone().filter(|text| text.len() <= MAX_TEXT);
         let roles_fit = self.roles.len() <= MAX_NAMESPACES
             && self.roles.iter().all(|role| role.rules.len() <= MAX_RULES);
-        let status = AccessStatus {
+        AccessStatus {
             // A user name is free text; the field takes 512 characters.
             subject: Some(self.subject.to_string().chars().take(512).collect()),
             roles: if roles_fit { self.roles.clone() } else { Vec::new() },
             manifests: fits(&self.manifests),
             manifests_elevated: fits(&self.manifests_elevated),
-        };
-        let complete = roles_fit
-            && status.manifests == self.manifests
-            && status.manifests_elevated == self.manifests_elevated;
-        let advice = "the permissions are too many for the status; print them with: kubewarm rbac";
-        (status, (!complete).then(|| advice.to_owned()))
+        }
     }
 }
 
@@ -323,16 +318,16 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_status_is_absent_and_said() {
+    fn what_does_not_fit_the_status_is_absent() {
         let mut access = Access::of_profile(&profile(SPEC), account()).unwrap();
-        let (status, note) = access.status();
-        assert_eq!((status.manifests.clone(), note), (access.manifests.clone(), None));
+        let status = access.status();
+        assert_eq!(status.manifests, access.manifests);
         assert_eq!(status.subject.unwrap(), "system:serviceaccount:kubewarm-system:kubewarm");
         access.manifests = Some("#".repeat(MAX_TEXT + 1));
         access.roles = vec![NamespaceRules::default(); MAX_NAMESPACES + 1];
-        let (status, note) = access.status();
+        let status = access.status();
         assert_eq!((status.manifests, status.roles.len()), (None, 0));
-        assert!(status.manifests_elevated.is_some() && note.unwrap().contains("kubewarm rbac"));
+        assert!(status.manifests_elevated.is_some());
     }
 
     proptest! {
