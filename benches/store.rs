@@ -12,8 +12,8 @@
 use kubewarm::{
     model::{
         CellKey, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Item,
-        LabelRequirement, LabelSelector, Labels, ManagedFields, Operator, Projection, Reread,
-        Resource, ResourceVersion, SensitiveData, Uid,
+        LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Reread, Resource,
+        ResourceVersion, SensitiveData, Uid,
     },
     store::{Catalog, Reader, Writer},
 };
@@ -160,7 +160,6 @@ fn list(writer: &mut Writer, kind: Kind, version: u64, reread: Reread) -> (u64, 
             name: name.into(),
             uid,
             version: Some(ResourceVersion::from(version * 1_000_000 + u64::from(n))),
-            labels: Labels::NONE,
             body: body.as_bytes(),
         };
         let start = Instant::now();

@@ -164,7 +164,7 @@ fn unreadable(profile: ProfileRef, object: &Object, error: &serde_json::Error) -
 mod tests {
     use super::*;
     use crate::{
-        model::{Delta, DeltaSink as _, Item, Labels, ObjectKey, Uid},
+        model::{Delta, DeltaSink as _, Item, ObjectKey, Uid},
         store::Catalog,
     };
     use serde_json::{Value, json};
@@ -215,7 +215,6 @@ mod tests {
                 name: name.to_owned().into(),
                 uid: Uid::parse("u"),
                 version: ResourceVersion::parse(version),
-                labels: Labels::NONE,
                 body: body(status).as_bytes(),
             }));
         };

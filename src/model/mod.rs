@@ -28,9 +28,7 @@ pub use self::{
     fault::{Fault, Reason},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
     invalid::Invalid,
-    object::{
-        Delta, DeltaSink, InvalidLabels, Item, Labels, ObjectKey, Outcome, Reread, Tombstone, Uid,
-    },
+    object::{Delta, DeltaSink, Item, ObjectKey, Outcome, Reread, Tombstone, Uid},
     profile::{ValidatedProfile, Warmup},
     resource::{GroupResource, InvalidName, Resource},
     selector::{

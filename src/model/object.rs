@@ -1,7 +1,6 @@
 //! What travels from an informer to a table.
 
 use super::ResourceVersion;
-use serde::de::{Deserializer as _, MapAccess, Visitor};
 use std::{borrow::Cow, fmt};
 
 /// Name of one object within a resource.
@@ -26,15 +25,6 @@ enum UidRepr {
     Text(Box<str>),
 }
 
-/// `metadata.labels` as the server wrote it: a JSON object of strings, parsed only when asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct Labels<'a>(&'a [u8]);
-
-/// `metadata.labels` is not an object of strings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("metadata.labels is not an object of strings")]
-pub struct InvalidLabels;
-
 /// One decoded object, borrowed from the bytes that came from the server.
 #[derive(Clone, Debug)]
 pub struct Item<'a> {
@@ -46,8 +36,6 @@ pub struct Item<'a> {
     pub uid: Uid,
     /// Its version; `None` from servers that give none.
     pub version: Option<ResourceVersion>,
-    /// Its labels.
-    pub labels: Labels<'a>,
     /// The projected object: JSON without `apiVersion`, `kind` and, unless kept,
     /// `metadata.managedFields`; every other byte as the server sent it.
     pub body: &'a [u8],
@@ -194,59 +182,6 @@ fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
     digits.next().is_none().then_some(bytes)
 }
 
-impl<'a> Labels<'a> {
-    /// No labels.
-    pub const NONE: Labels<'static> = Labels(b"{}");
-
-    /// Takes the JSON text of `metadata.labels`; `null` and absence mean none.
-    #[must_use]
-    pub fn new(json: &'a [u8]) -> Self {
-        Self(json)
-    }
-
-    /// The JSON text.
-    #[must_use]
-    pub fn as_json(&self) -> &'a [u8] {
-        self.0
-    }
-
-    /// Calls `each` with every key and value, in the order written.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidLabels`] if the text is not an object of strings; `each` may have been called for
-    /// the labels before the fault.
-    pub fn for_each(&self, each: impl FnMut(&str, &str)) -> Result<(), InvalidLabels> {
-        if self.0 == b"{}" || self.0 == b"null" {
-            return Ok(());
-        }
-        let mut json = serde_json::Deserializer::from_slice(self.0);
-        json.deserialize_map(Pairs(each)).map_err(|_| InvalidLabels)
-    }
-}
-
-/// Visits the members of a JSON object of strings without building a map.
-struct Pairs<F>(F);
-
-impl<'de, F: FnMut(&str, &str)> Visitor<'de> for Pairs<F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of strings")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some((key, value)) = map.next_entry::<Text<'de>, Text<'de>>()? {
-            (self.0)(&key.0, &value.0);
-        }
-        Ok(())
-    }
-}
-
-/// A string that borrows where it has no escapes.
-#[derive(serde::Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,25 +207,5 @@ mod tests {
             assert_eq!(uid.as_uuid(), None, "{text}");
             assert_eq!(uid.to_string(), text);
         }
-    }
-
-    #[test]
-    fn labels_are_read_in_order_and_unescaped() {
-        let mut seen = Vec::new();
-        let labels = Labels::new(br#"{"app":"web","a/b":"","q":"\u0041"}"#);
-        labels.for_each(|key, value| seen.push(format!("{key}={value}"))).unwrap();
-        assert_eq!(seen, ["app=web", "a/b=", "q=A"]);
-    }
-
-    #[test]
-    fn labels_that_are_not_strings_are_an_error() {
-        for json in [r#"{"a":1}"#, "[]", r#"{"a":null}"#, r#"{"a":"b""#] {
-            assert_eq!(
-                Labels::new(json.as_bytes()).for_each(|_, _| ()),
-                Err(InvalidLabels),
-                "{json}"
-            );
-        }
-        Labels::new(b"null").for_each(|_, _| unreachable!()).unwrap();
     }
 }

@@ -46,6 +46,26 @@ impl<'a> Cursor<'a> {
         self.text.get(from..self.at)
     }
 
+    /// Calls `each` with every name and value of an object of strings, unescaped; what is no object
+    /// has none. `None` at a member that is no string, after those before it.
+    pub(super) fn strings(mut self, each: &mut impl FnMut(&str, &str)) -> Option<()> {
+        if self.peek()? != b'{' {
+            return Some(());
+        }
+        self.at += 1;
+        if self.peek()? == b'}' {
+            return Some(());
+        }
+        loop {
+            let name = unescape(self.string()?)?;
+            self.take(b':')?;
+            each(&name, &unescape(self.string()?)?);
+            if !self.more(b'}')? {
+                return Some(());
+            }
+        }
+    }
+
     /// Calls `each` with every scalar that `steps` lead to: strings unescaped, numbers and booleans
     /// as written. Objects, lists and nulls at the end of the path are no values.
     pub(super) fn values(
@@ -211,6 +231,8 @@ mod tests {
             let path = FieldPath::parse(".a[*].b").unwrap();
             let steps: Vec<_> = path.steps().collect();
             let _ = Cursor::new(&bytes).values(&steps, &mut |_| ());
+            let _ = Cursor::new(&bytes).strings(&mut |_, _| ());
+            let _ = Cursor::new(text.as_bytes()).strings(&mut |_, _| ());
             let _ = Cursor::new(text.as_bytes()).values(&steps, &mut |_| ());
         }
     }

@@ -1,7 +1,7 @@
 //! A stored object: its name and its body as bytes, and what the encoding of the body lets one find.
 
 use super::json::Cursor;
-use crate::model::{FieldPath, Labels};
+use crate::model::FieldPath;
 
 /// Values of one object that one declared index takes; the rest are left out, so that one object
 /// cannot fill an index.
@@ -50,19 +50,17 @@ impl Encoding {
     /// for equal labels in another order.
     pub(super) fn same_labels(self, a: &[u8], b: &[u8]) -> bool {
         match self {
-            Self::Json => raw_json_labels(a) == raw_json_labels(b),
+            Self::Json => raw_labels(a) == raw_labels(b),
         }
     }
 
     /// Calls `each` with every label of a body. Where labels are not strings, with those before the
     /// fault, always the same ones for the same body.
-    pub(super) fn for_each_label(self, body: &[u8], each: impl FnMut(&str, &str)) {
+    pub(super) fn for_each_label(self, body: &[u8], mut each: impl FnMut(&str, &str)) {
         match self {
             Self::Json => {
-                if let Some(labels) = raw_json_labels(body) {
-                    // Whoever delivered the object has counted the fault already.
-                    let _ = Labels::new(labels).for_each(each);
-                }
+                // Whoever delivered the object has counted the fault already.
+                let _ = labels(body).and_then(|at| at.strings(&mut each));
             }
         }
     }
@@ -92,10 +90,14 @@ impl Encoding {
     }
 }
 
-fn raw_json_labels(body: &[u8]) -> Option<&[u8]> {
+/// The place of `metadata.labels`.
+fn labels(body: &[u8]) -> Option<Cursor<'_>> {
     let mut at = Cursor::new(body);
-    (at.seek("metadata")? && at.seek("labels")?).then_some(())?;
-    at.raw()
+    (at.seek("metadata")? && at.seek("labels")?).then_some(at)
+}
+
+fn raw_labels(body: &[u8]) -> Option<&[u8]> {
+    labels(body)?.raw()
 }
 
 impl Packing {
@@ -184,6 +186,25 @@ mod tests {
         assert_eq!(seen, ["app=web"]);
         for body in ["", "{}", r#"{"metadata":{}}"#, r#"{"metadata":{"labels":null}}"#, "[]"] {
             Encoding::Json.for_each_label(body.as_bytes(), |_, _| unreachable!());
+        }
+    }
+
+    #[test]
+    fn labels_are_read_in_order_unescaped_and_up_to_the_first_fault() {
+        let cases: [(&str, &[&str]); 6] = [
+            (r#"{"app":"web", "a/b" : "","q":"\u0041"}"#, &["app=web", "a/b=", "q=A"]),
+            ("{}", &[]),
+            (r#"{"a":"b","c":1,"d":"e"}"#, &["a=b"]),
+            (r#"{"a":null}"#, &[]),
+            ("[]", &[]),
+            (r#"{"a":"b""#, &["a=b"]),
+        ];
+        for (labels, expected) in cases {
+            let body = format!(r#"{{"metadata":{{"labels":{labels}"#);
+            let mut seen = Vec::new();
+            let each = |key: &str, value: &str| seen.push(format!("{key}={value}"));
+            Encoding::Json.for_each_label(body.as_bytes(), each);
+            assert_eq!(seen, expected, "{labels}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Cells and objects for the tests of this layer.
 
 use crate::model::{
-    CellKey, Delta, Extent, FieldSelector, GroupResource, Item, LabelSelector, Labels,
-    ManagedFields, Projection, Resource, ResourceVersion, SensitiveData, Tombstone, Uid,
+    CellKey, Delta, Extent, FieldSelector, GroupResource, Item, LabelSelector, ManagedFields,
+    Projection, Resource, ResourceVersion, SensitiveData, Tombstone, Uid,
 };
 
 /// All objects of a kind of the core group.
@@ -35,7 +35,6 @@ pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> 
         name: name.into(),
         uid: uid(id),
         version: ResourceVersion::parse(version),
-        labels: Labels::NONE,
         body: body.as_bytes(),
     })
 }
