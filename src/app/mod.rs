@@ -1,7 +1,10 @@
 //! The composition root: the only folder that sees every layer.
 
 mod operator;
+mod tables;
 mod view;
+
+pub use self::tables::CatalogTables;
 
 use crate::{
     cli::{self, Cli, Command},

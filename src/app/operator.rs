@@ -2,7 +2,8 @@
 
 use super::{
     Error,
-    view::{CatalogTables, Counted, View},
+    tables::CatalogTables,
+    view::{Counted, View},
 };
 use crate::{
     cli::RunArgs,

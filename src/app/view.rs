@@ -1,14 +1,14 @@
-//! What the layers show each other: tables to the informers, cells and statuses to the observers.
+//! What the layers show each other: cells and statuses to the observers.
 
 use crate::{
     api::{CacheProfileStatus, TargetStatus},
     controller::Declarations,
-    informer::{Reports, Tables},
+    informer::Reports,
     metrics::{
         CellSnapshot, ConditionSnapshot, ConditionStatus, OperatorMetrics, ProfileSnapshot,
         StatusWrite, TargetState,
     },
-    model::{CellKey, DeltaSink, FieldPath, Mode, ProfileRef},
+    model::{CellKey, Mode, ProfileRef},
     server::DeclaredCells,
     status::{self, ApiServer, CellView, Notice, Observed, Outcome, StatusSink, Write},
     store::{Catalog, Reader},
@@ -16,27 +16,9 @@ use crate::{
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
-
-/// The catalog, as informers see it.
-#[derive(Debug)]
-pub(super) struct CatalogTables(pub(super) Catalog);
-
-impl Tables for CatalogTables {
-    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
-        Box::new(self.0.open(key, indexes))
-    }
-
-    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
-        self.0.set_indexes(key, indexes);
-    }
-
-    fn close(&self, key: &CellKey) {
-        self.0.close(key);
-    }
-}
 
 /// Statuses as last computed, in the order of the profiles.
 type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;

@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kube::Client;
+use kubewarm::app::CatalogTables;
 use kubewarm::cluster::Connection;
-use kubewarm::informer::{
-    Bounds, Informers as _, Measured, Meter, Registry, Reports, Tables, Timing,
-};
+use kubewarm::informer::{Bounds, Informers as _, Measured, Meter, Registry, Reports, Timing};
 use kubewarm::model::{
-    CellKey, CellSpec, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, LabelSelector,
-    ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ObjectKey, ProfileRef, Projection,
-    Resource, ResourceVersion, SensitiveData, Tuning,
+    CellKey, CellSpec, Extent, FieldSelector, GroupResource, LabelSelector, ListStrategy,
+    ManagedFields, MemberOf, NamespaceCheck, ObjectKey, ProfileRef, Projection, Resource,
+    ResourceVersion, SensitiveData, Tuning,
 };
 use kubewarm::store::{Catalog, Reader};
 use serde_json::{Value, json};
@@ -113,22 +112,6 @@ impl Kind {
             },
             indexes: BTreeSet::new(),
         })
-    }
-}
-
-struct CatalogTables(Catalog);
-
-impl Tables for CatalogTables {
-    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
-        Box::new(self.0.open(key, indexes))
-    }
-
-    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
-        self.0.set_indexes(key, indexes);
-    }
-
-    fn close(&self, key: &CellKey) {
-        self.0.close(key);
     }
 }
 

@@ -5,14 +5,15 @@ use crate::{
     server::{Asked, PROBE_SECONDS, Server},
 };
 use kubewarm::{
+    app::CatalogTables,
     informer::{
         Bounds, CellReport, Informers as _, Measured, Meter, Phase, Registry, Reports, Tables,
         Timing,
     },
     model::{
-        CellKey, CellSpec, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
-        LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef,
-        Projection, Resource, SensitiveData, Tuning,
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, LabelSelector, ListStrategy,
+        ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, SensitiveData,
+        Tuning,
     },
     store::{Catalog, Object},
 };
@@ -66,23 +67,6 @@ impl Tape {
     }
 }
 
-/// The tables of the catalog.
-pub(crate) struct Stored(pub(crate) Catalog);
-
-impl Tables for Stored {
-    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
-        Box::new(self.0.open(key, indexes))
-    }
-
-    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
-        self.0.set_indexes(key, indexes);
-    }
-
-    fn close(&self, key: &CellKey) {
-        self.0.close(key);
-    }
-}
-
 /// Waits are short; limits on answers are long enough for a busy machine.
 pub(crate) fn quick() -> Timing {
     Timing {
@@ -104,7 +88,7 @@ impl Engine {
     /// Reads from `server`.
     pub(crate) fn new(server: &Server, timing: Timing) -> Self {
         let catalog = Catalog::new();
-        let tables = Arc::new(Stored(catalog.clone()));
+        let tables = Arc::new(CatalogTables(catalog.clone()));
         let bounds = Bounds { lists: 8, namespace_share: 100 };
         Self::with(server, timing, bounds, catalog, tables)
     }

@@ -1,11 +1,12 @@
 //! Many cells at once: who lists when, and who is not held up by whom.
 
 use crate::{
-    engine::{Engine, Stored, cell, cell_in, quick, run},
+    engine::{Engine, cell, cell_in, quick, run},
     reply::{Reply, list, object, quiet},
     server::{Kind, Server},
 };
 use kubewarm::{
+    app::CatalogTables,
     informer::{Bounds, Informers as _, Phase, Tables, Timing},
     model::{CellKey, Delta, DeltaSink, FieldPath, ListStrategy, Outcome, Reason},
     store::Catalog,
@@ -28,7 +29,7 @@ async fn no_more_lists_than_allowed_are_under_way_and_the_urgent_come_first() {
     .await;
     let catalog = Catalog::new();
     let bounds = Bounds { lists: 5, namespace_share: 100 };
-    let tables = Arc::new(Stored(catalog.clone()));
+    let tables = Arc::new(CatalogTables(catalog.clone()));
     let mut engine = Engine::with(&server, quick(), bounds, catalog, tables);
     let mut cells: Vec<_> = (0..60).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
     for urgent in &mut cells[40..] {
@@ -105,7 +106,7 @@ async fn a_streaming_list_without_an_end_falls_back_and_that_is_remembered() {
 }
 
 /// Tables whose writer panics at the first object, while `armed`.
-struct Panicking(Stored, Arc<AtomicBool>);
+struct Panicking(CatalogTables, Arc<AtomicBool>);
 
 struct Trap(Box<dyn DeltaSink>, Arc<AtomicBool>);
 
@@ -147,7 +148,7 @@ async fn a_task_that_panics_is_reported_and_started_anew() {
     })
     .await;
     let (catalog, armed) = (Catalog::new(), Arc::new(AtomicBool::new(true)));
-    let tables = Panicking(Stored(catalog.clone()), Arc::clone(&armed));
+    let tables = Panicking(CatalogTables(catalog.clone()), Arc::clone(&armed));
     let bounds = Bounds { lists: 1, namespace_share: 100 };
     let mut engine = Engine::with(&server, quick(), bounds, catalog, Arc::new(tables));
     let pods = cell("pods");
