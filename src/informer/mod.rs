@@ -7,6 +7,7 @@ mod decode;
 mod deliver;
 mod endpoint;
 mod event;
+mod fence;
 mod latency;
 mod lines;
 mod list;
@@ -28,6 +29,7 @@ mod watch;
 use self::decode::Rejected;
 pub use self::{
     board::Changes,
+    fence::Fences,
     latency::LatencyWindow,
     plan::{Desired, Informers, Plan, apply, plan},
     registry::{Bounds, Registry, Reports, Tables},
