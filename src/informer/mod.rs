@@ -35,8 +35,9 @@ pub use self::{
     registry::{Bounds, Registry, Reports, Tables},
     report::{
         CellFault, CellReport, EventKind, ListOutcome, Measured, Meter, Phase, Quantiles, Relist,
-        RelistReason, Stage, Strategy, Undecodable, Verb, Warmed, WatchEnd,
+        RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
     },
     slots::{Slot, Slots},
     timing::Timing,
 };
+pub use crate::model::Verb;

@@ -1,7 +1,7 @@
 //! What a cell tells its observers: one snapshot for status and `/debug/cells`, and one port for
 //! everything that is counted.
 
-use crate::model::{Reason, Resource, ResourceVersion};
+use crate::model::{Reason, Resource, ResourceVersion, Verb};
 use jiff::Timestamp;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -25,15 +25,6 @@ pub enum Phase {
     Failing,
     /// No profile that declares it is active: no watch is open.
     Paused,
-}
-
-/// Which request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Verb {
-    /// `list`, whole, streamed or in pages.
-    List,
-    /// `watch`.
-    Watch,
 }
 
 /// Why a cell is not healthy, and when it tries again.

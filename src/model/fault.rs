@@ -45,6 +45,15 @@ pub enum Reason {
     Internal,
 }
 
+/// Which request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    /// `list`, whole, streamed or in pages.
+    List,
+    /// `watch`.
+    Watch,
+}
+
 /// A failed request: cause, the server's words, and when it says to come back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

@@ -4,6 +4,7 @@ mod canonical;
 mod cell;
 mod declared;
 mod fault;
+mod fences;
 mod field_path;
 mod invalid;
 mod object;
@@ -25,7 +26,8 @@ pub use self::{
         Declared, DeclaredTarget, Mode, Refusal, RefusalReason, Requirement, ResolvedTarget,
         Serving,
     },
-    fault::{Fault, Reason},
+    fault::{Fault, Reason, Verb},
+    fences::Fences,
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
     invalid::Invalid,
     object::{Delta, DeltaSink, Item, ObjectKey, Outcome, Reread, Tombstone, Uid},
