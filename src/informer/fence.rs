@@ -1,6 +1,6 @@
 //! The port through which cells learn whether they may still be read.
 
-use crate::model::{CellKey, Fault};
+use crate::model::{CellKey, Fault, Verb};
 use tokio::time::Instant;
 
 /// Told by whoever checks access; implemented by whoever runs and serves cells.
@@ -12,9 +12,9 @@ pub trait Fences: Send + Sync + 'static {
     /// sent, was readable; what arrived later is provisional until the next call.
     fn verified(&self, key: &CellKey, sent: Instant);
 
-    /// The API server refuses the cell: it is to stop serving. Once for each loss, and again when the
-    /// reason changes; also for a cell that was never verified.
-    fn lost(&self, key: &CellKey, fault: &Fault);
+    /// The API server refuses the cell, this verb at the least: it is to stop serving. Once for each
+    /// loss, and again when the reason changes; also for a cell that was never verified.
+    fn lost(&self, key: &CellKey, verb: Verb, fault: &Fault);
 
     /// The API server allows the cell again: it is to be retried now instead of after its wait.
     /// [`Fences::verified`] follows. Also for a cell that was never lost, but whose own requests were

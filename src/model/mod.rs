@@ -4,7 +4,6 @@ mod canonical;
 mod cell;
 mod declared;
 mod fault;
-mod fences;
 mod field_path;
 mod invalid;
 mod object;
@@ -27,7 +26,6 @@ pub use self::{
         Serving,
     },
     fault::{Fault, Reason, Verb},
-    fences::Fences,
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
     invalid::Invalid,
     object::{Delta, DeltaSink, Item, ObjectKey, Outcome, Reread, Tombstone, Uid},
