@@ -11,7 +11,7 @@
 
 use kubewarm::{
     model::{
-        CellKey, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Item,
+        CellKey, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity, Item,
         LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Reread, Resource,
         ResourceVersion, SensitiveData, Uid,
     },
@@ -269,6 +269,7 @@ fn cell() -> CellKey {
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
+        identity: Identity::Operator,
     }
 }
 

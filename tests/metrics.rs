@@ -15,8 +15,8 @@ use kubewarm::{
         TargetState, all, markdown,
     },
     model::{
-        CellKey, Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Mode,
-        ProfileRef, Projection, Reason, Resource, ResourceVersion, SensitiveData,
+        CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
+        Mode, ProfileRef, Projection, Reason, Resource, ResourceVersion, SensitiveData,
     },
 };
 use parking_lot::Mutex;
@@ -222,6 +222,7 @@ fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> CellSnap
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
+        identity: Identity::Operator,
     };
     CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4_096, undecodable: 2 }
 }

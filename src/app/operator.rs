@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     cli::RunArgs,
-    cluster::{Connection, Discovery, Elector, LeaseConfig, LeaseState, whoami},
+    cluster::{Connection, Discovery, Elector, LeaseConfig, LeaseState, OperatorOnly, whoami},
     controller::{Controller, Sources},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
@@ -102,7 +102,7 @@ fn spawn_controller(
         namespace_share: args.namespace_share.into(),
     };
     let registry = Registry::new(
-        connection.informer_client(),
+        Arc::new(OperatorOnly::new(connection.informer_client())),
         Arc::new(CatalogTables(catalog.clone())),
         metrics.engine(),
         bounds,

@@ -2,6 +2,7 @@
 
 mod answer;
 mod client;
+mod clients;
 mod discovery;
 pub mod fault;
 mod lease;
@@ -12,6 +13,7 @@ mod transport;
 
 pub use self::{
     client::{ConnectError, Connection},
+    clients::{Clients, OperatorOnly},
     discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence},

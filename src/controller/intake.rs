@@ -3,9 +3,10 @@
 use crate::{
     api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, InvalidName, LabelSelector,
-        ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Refusal,
-        RefusalReason, Resource, ResourceVersion, SensitiveData, Tuning, ValidatedProfile,
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, InvalidName,
+        LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef,
+        Projection, Refusal, RefusalReason, Resource, ResourceVersion, SensitiveData, Tuning,
+        ValidatedProfile,
     },
     store::{Object, Reader},
 };
@@ -75,6 +76,7 @@ pub fn own_cell() -> Result<CellSpec, InvalidName> {
             fields: FieldSelector::default(),
             projection: Projection::Full(ManagedFields::Drop),
             sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
         },
         tuning: Tuning {
             member_of: MemberOf { profile, max_concurrent_lists: 1, priority: 1_000 },

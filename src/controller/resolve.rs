@@ -3,7 +3,7 @@
 use crate::{
     informer::CellReport,
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, IndexBy, LabelSelector,
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, IndexBy, LabelSelector,
         ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal, RefusalReason, Requirement,
         ResolvedTarget, Resource, SensitiveData, Target, TargetScope, Tuning, ValidatedProfile,
     },
@@ -164,6 +164,7 @@ fn cell(
             fields: target.fields.clone(),
             projection: target.projection,
             sensitive_data,
+            identity: Identity::Operator,
         },
         tuning: tuning(profile, target.priority, check),
         indexes: indexes.collect(),
@@ -198,6 +199,7 @@ fn namespaces_cell(profile: &ValidatedProfile, labels: &LabelSelector) -> Option
             fields: FieldSelector::default(),
             projection: Projection::MetadataOnly(ManagedFields::Drop),
             sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
         },
         tuning: tuning(profile, 1_000, NamespaceCheck::Known),
         indexes: BTreeSet::new(),

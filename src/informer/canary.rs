@@ -1,11 +1,12 @@
-//! Whether resource versions have gone back: one consistent read a resource, shared by its cells.
+//! Whether resource versions have gone back: one consistent read a resource, shared by its cells of
+//! one identity.
 //!
 //! After an etcd restore the server accepts a watch from a version that it has not reached yet, and
 //! stays silent until it has; what happened in between would be lost. So no watch is resumed after
 //! a broken connection before a consistent read has shown that the version is still of the past.
 
 use super::{endpoint::Endpoint, upstream};
-use crate::model::{Fault, Reason, Resource, ResourceVersion};
+use crate::model::{CellKey, Fault, Identity, Reason, Resource, ResourceVersion};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -14,10 +15,13 @@ use tokio::time::Instant;
 /// A `limit=1` list of metadata is smaller.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// Remembers the last consistent read of each resource. Bounded by the resources that are watched.
+/// Whose read, and of what: nobody is refused because another was.
+type Asked = (Identity, Resource);
+
+/// Remembers the last consistent read of each resource, by identity. Bounded by what is watched.
 #[derive(Debug, Default)]
 pub(super) struct Canary {
-    lanes: Mutex<HashMap<Resource, Arc<Lane>>>,
+    lanes: Mutex<HashMap<Asked, Arc<Lane>>>,
 }
 
 /// One reader at a time; the others wait for its answer.
@@ -44,10 +48,11 @@ struct ListMeta {
 }
 
 impl Canary {
-    /// The newest version of `resource`, as of a consistent read that was sent after `since`.
+    /// The newest version of the resource of `cell`, as of a consistent read that was sent after `since`.
     ///
     /// All kinds' cells in all namespaces share one answer: a list's version is that of the whole
-    /// resource, whatever part of it is listed. So 2,000 cells of 20 kinds cost 20 reads.
+    /// resource, whatever part of it is listed. So 2,000 cells of 20 kinds cost one identity 20
+    /// reads.
     ///
     /// # Errors
     ///
@@ -55,13 +60,14 @@ impl Canary {
     pub(super) async fn newest(
         &self,
         client: &kube::Client,
-        resource: &Resource,
+        cell: &CellKey,
         endpoint: &Endpoint,
         since: Instant,
         within: Duration,
     ) -> Result<ResourceVersion, Fault> {
         let waiting_since = Instant::now();
-        let lane = Arc::clone(self.lanes.lock().entry(resource.clone()).or_default());
+        let asked = (cell.identity.clone(), cell.resource.clone());
+        let lane = Arc::clone(self.lanes.lock().entry(asked).or_default());
         let mut last = lane.lock().await;
         if let Some(sighting) = last.as_ref().filter(|sighting| sighting.asked_at > since) {
             // Whoever comes later than a failure asks again: it is of no use to a retry.
@@ -76,8 +82,8 @@ impl Canary {
     }
 
     /// Forgets what no cell watches any more.
-    pub(super) fn retain(&self, watched: impl Fn(&Resource) -> bool) {
-        self.lanes.lock().retain(|resource, _| watched(resource));
+    pub(super) fn retain(&self, watched: impl Fn(&Asked) -> bool) {
+        self.lanes.lock().retain(|asked, _| watched(asked));
     }
 }
 

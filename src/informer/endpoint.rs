@@ -178,8 +178,8 @@ fn encoded(version: &ResourceVersion) -> String {
 mod tests {
     use super::*;
     use crate::model::{
-        FieldRequirement, FieldSelector, GroupResource, LabelRequirement, LabelSelector, Operator,
-        Resource, SensitiveData,
+        FieldRequirement, FieldSelector, GroupResource, Identity, LabelRequirement, LabelSelector,
+        Operator, Resource, SensitiveData,
     };
 
     fn key(group: &str, resource: &str, projection: Projection) -> CellKey {
@@ -190,6 +190,7 @@ mod tests {
             fields: FieldSelector::default(),
             projection,
             sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
         }
     }
 

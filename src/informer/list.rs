@@ -59,9 +59,9 @@ impl Task {
         }
         let wanted = self.tuning.borrow().strategy;
         let shared = Arc::clone(&self.shared);
-        let (client, resource) = (&shared.client, self.key.resource.clone());
         // Asked before a slot is taken: a server that is slow to say its version holds up nobody.
-        let mut order = shared.strategies.order(client, &resource, wanted, &shared.timing).await;
+        let mut order =
+            shared.strategies.order(&shared.operator, &self.key, wanted, &shared.timing).await;
         let member = self.tuning.borrow().member_of.clone();
         let slot = shared.lists.acquire(&member).await;
         self.signal(Signal::Admitted);
@@ -84,7 +84,7 @@ impl Task {
                 Ok(listed) => break (way, listed, asked_at),
                 Err(fault) if is_for_want_of(way, &fault) && ways.peek().is_some() => {
                     tracing::info!(cell = %self.key, ?way, %fault, "falling back to another way to list");
-                    shared.strategies.avoid(&resource, way);
+                    shared.strategies.avoid(&self.key, way);
                 }
                 Err(fault) if fault.reason() == Reason::VersionAhead => {
                     let read = self.has_rolled_back(Instant::now()).await;
@@ -218,7 +218,7 @@ impl Task {
     ) -> Result<FrameMeta, Fault> {
         let timing = self.shared.timing.clone();
         let request = self.endpoint.list(self.at_least(), part);
-        let mut chunks = upstream::open(&self.shared.client, request, timing.list_headers).await?;
+        let mut chunks = upstream::open(&self.client, request, timing.list_headers).await?;
         let mut splitter = ListSplitter::new(MAX_OBJECT);
         let mut checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);

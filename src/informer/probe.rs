@@ -80,11 +80,12 @@ impl Probe {
     pub(super) fn start(
         &mut self,
         shared: &Arc<Shared>,
+        client: Arc<kube::Client>,
         endpoint: &Endpoint,
         member: MemberOf,
         from: ResourceVersion,
     ) {
-        let (client, slots) = (shared.client.clone(), shared.probes.clone());
+        let slots = shared.probes.clone();
         let (endpoint, timing) = (endpoint.clone(), shared.timing.clone());
         self.state = State::UnderWay(ask(client, slots, member, endpoint, timing, from).boxed());
     }
@@ -114,7 +115,7 @@ impl Probe {
 }
 
 async fn ask(
-    client: kube::Client,
+    client: Arc<kube::Client>,
     slots: Slots,
     member: MemberOf,
     endpoint: Endpoint,

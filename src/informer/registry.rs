@@ -12,8 +12,12 @@ use super::{
     strategy::Strategies,
     task::{Shared, SharedSink, Task},
 };
-use crate::model::{
-    CellKey, CellSpec, DeltaSink, Fault, FieldPath, Mode, Reason, ResourceVersion, Tuning,
+use crate::{
+    cluster::Clients,
+    model::{
+        CellKey, CellSpec, DeltaSink, Fault, FieldPath, Identity, Mode, Reason, ResourceVersion,
+        Tuning,
+    },
 };
 use futures::FutureExt as _;
 use parking_lot::{Mutex, RwLock};
@@ -59,6 +63,7 @@ pub struct Reports(Arc<RwLock<BTreeMap<CellKey, Arc<Board>>>>);
 /// Starts and stops the cells. One a process, owned by the controller.
 pub struct Registry {
     shared: Arc<Shared>,
+    clients: Arc<dyn Clients>,
     tables: Arc<dyn Tables>,
     cells: BTreeMap<CellKey, Cell>,
     reports: Reports,
@@ -124,17 +129,17 @@ impl Reports {
 }
 
 impl Registry {
-    /// No cells yet. `client` must not retry by itself nor time out on its own.
+    /// No cells yet.
     #[must_use]
     pub fn new(
-        client: kube::Client,
+        clients: Arc<dyn Clients>,
         tables: Arc<dyn Tables>,
         meter: Arc<dyn Meter>,
         bounds: Bounds,
         timing: Timing,
     ) -> Self {
         let shared = Shared {
-            client,
+            operator: clients.client_for(&Identity::Operator),
             meter,
             lists: Slots::new(bounds.lists, bounds.namespace_share),
             probes: Slots::new(PROBES, bounds.namespace_share),
@@ -145,6 +150,7 @@ impl Registry {
         };
         Self {
             shared: Arc::new(shared),
+            clients,
             tables,
             cells: BTreeMap::new(),
             reports: Reports::default(),
@@ -201,6 +207,7 @@ impl Informers for Registry {
         // Tasks that have ended are let go of here; there are at most as many as cells were stopped.
         while self.tasks.try_join_next().is_some() {}
         let shared = Arc::clone(&self.shared);
+        let client = self.clients.client_for(&spec.key.identity);
         let cell = self.make(spec);
         if cell.running.is_some() {
             return;
@@ -218,6 +225,7 @@ impl Informers for Registry {
             Arc::clone(&cell.sink),
             Arc::clone(&cell.board),
             shared,
+            client,
             cell.tuning.subscribe(),
         );
         self.tasks.spawn(run_in_turns(supervised, stop, turn));
@@ -239,7 +247,9 @@ impl Informers for Registry {
         self.reports.0.write().remove(key);
         self.tables.close(key);
         let cells = &self.cells;
-        self.shared.canary.retain(|resource| cells.keys().any(|key| key.resource == *resource));
+        self.shared.canary.retain(|(identity, resource)| {
+            cells.keys().any(|key| key.identity == *identity && key.resource == *resource)
+        });
         self.shared.changes.notify();
     }
 
@@ -261,6 +271,7 @@ async fn supervise(
     sink: SharedSink,
     board: Arc<Board>,
     shared: Arc<Shared>,
+    client: Arc<kube::Client>,
     tuning: watch::Receiver<Tuning>,
 ) {
     let mut panics = Backoff::new(shared.timing.backoff);
@@ -284,6 +295,7 @@ async fn supervise(
             board: Arc::clone(&board),
             backoff: Backoff::new(shared.timing.backoff),
             shared: Arc::clone(&shared),
+            client: Arc::clone(&client),
             tuning: tuning.clone(),
             version,
             closed_at_once: 0,

@@ -44,7 +44,7 @@ impl Task {
         let asked = lasting(&timing).max(deadline * 10);
         let started = Instant::now();
         let request = self.endpoint.stream(self.at_least(), asked);
-        let chunks = upstream::open(&self.shared.client, request, timing.list_headers).await?;
+        let chunks = upstream::open(&self.client, request, timing.list_headers).await?;
         let mut stream = Stream::new(chunks, asked);
         let late =
             || Fault::new(Reason::TimedOut, "the streaming list sent no end bookmark in time");

@@ -25,7 +25,8 @@ use tokio::{sync::watch, time::Instant};
 
 /// What all cells of the process share.
 pub(super) struct Shared {
-    pub(super) client: kube::Client,
+    /// For what is the same whoever asks; nothing else is read as the operator for all.
+    pub(super) operator: Arc<kube::Client>,
     pub(super) meter: Arc<dyn Meter>,
     /// Bounds first lists and relists.
     pub(super) lists: Slots,
@@ -50,6 +51,8 @@ pub(super) struct Task {
     pub(super) sink: SharedSink,
     pub(super) board: Arc<Board>,
     pub(super) shared: Arc<Shared>,
+    /// Acts as the cell's identity.
+    pub(super) client: Arc<kube::Client>,
     pub(super) tuning: watch::Receiver<Tuning>,
     pub(super) decoder: Decoder,
     pub(super) backoff: Backoff,
@@ -184,7 +187,7 @@ impl Task {
         let newest = self
             .shared
             .canary
-            .newest(&self.shared.client, &self.key.resource, &self.endpoint, since, within)
+            .newest(&self.client, &self.key, &self.endpoint, since, within)
             .await
             .map_err(|fault| {
                 // The failure is shared by those who waited for it; the next attempt asks anew.
@@ -265,7 +268,7 @@ impl Task {
         let check = self.tuning.borrow().namespace_check;
         match (&self.key.extent, check) {
             (Extent::Namespace(name), NamespaceCheck::Ask) => {
-                existence(&self.shared.client, name).await == Existence::Absent
+                existence(&self.client, name).await == Existence::Absent
             }
             (Extent::Namespace(_), NamespaceCheck::Known)
             | (Extent::AllNamespaces | Extent::Cluster, _) => false,

@@ -13,7 +13,7 @@ use crate::{
     model::{Delta, Fault, Reason},
 };
 use futures::StreamExt as _;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Watches that end at once, in a row, before the version itself is suspected: servers have been
@@ -29,7 +29,7 @@ impl Task {
         let timing = &self.shared.timing;
         let asked = lasting(timing);
         let request = self.endpoint.watch(&from, asked);
-        match upstream::open(&self.shared.client, request, timing.watch_headers).await {
+        match upstream::open(&self.client, request, timing.watch_headers).await {
             Ok(chunks) => Ok(Next::Follow(Box::new(Stream::new(chunks, asked)))),
             Err(fault) if fault.reason() == Reason::Gone => {
                 let code = fault.code();
@@ -248,7 +248,7 @@ impl Task {
         }
         if let Some(from) = self.version.clone() {
             let member = self.tuning.borrow().member_of.clone();
-            probe.start(&self.shared, &self.endpoint, member, from);
+            probe.start(&self.shared, Arc::clone(&self.client), &self.endpoint, member, from);
         }
         None
     }

@@ -131,8 +131,8 @@ mod tests {
         api::CacheProfile,
         manifests::needs::Kinds,
         model::{
-            CellKey, DeclaredTarget, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
-            Projection, Requirement, Resource, SensitiveData, TargetScope,
+            CellKey, DeclaredTarget, Extent, GroupResource, Identity, ManagedFields, Mode,
+            ProfileRef, Projection, Requirement, Resource, SensitiveData, TargetScope,
         },
     };
     use proptest::prelude::*;
@@ -169,6 +169,7 @@ mod tests {
             fields: crate::model::FieldSelector::default(),
             projection: Projection::MetadataOnly(ManagedFields::Drop),
             sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
-use super::{FieldPath, FieldSelector, LabelSelector, Resource, printable::Printable};
+use super::{FieldPath, FieldSelector, Identity, LabelSelector, Resource, printable::Printable};
 use std::{
     collections::BTreeSet,
     fmt::{self, Write as _},
@@ -63,6 +63,8 @@ pub struct CellKey {
     pub projection: Projection,
     /// Only for secrets; [`SensitiveData::Deny`] for every other kind, so that it splits nothing.
     pub sensitive_data: SensitiveData,
+    /// Who reads it.
+    pub identity: Identity,
 }
 
 /// How the first state is fetched.
@@ -197,9 +199,12 @@ impl fmt::Display for CellKey {
             write!(out, ", fields {}", self.fields)?;
         }
         if matches!(self.projection, Projection::MetadataOnly(_)) {
-            f.write_str(", metadata only")?;
+            out.write_str(", metadata only")?;
         }
-        Ok(())
+        match &self.identity {
+            Identity::Operator => Ok(()),
+            identity @ Identity::ServiceAccount { .. } => write!(out, ", as {identity}"),
+        }
     }
 }
 
@@ -216,15 +221,18 @@ mod tests {
 
     #[test]
     fn a_key_reads_as_one_line() {
-        let key = CellKey {
+        let mut key = CellKey {
             resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
             extent: Extent::Namespace("a\n2026 INFO forged".into()),
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection: Projection::MetadataOnly(ManagedFields::Drop),
             sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
         };
         let expected = r"pods.v1 in namespace a\n2026 INFO forged, metadata only";
         assert_eq!(key.to_string(), expected);
+        key.identity = Identity::ServiceAccount { namespace: "a".into(), name: "r\n".into() };
+        assert_eq!(key.to_string(), format!(r"{expected}, as ServiceAccount a/r\n"));
     }
 }

@@ -5,6 +5,7 @@ mod cell;
 mod declared;
 mod fault;
 mod field_path;
+mod identity;
 mod invalid;
 mod object;
 mod printable;
@@ -27,6 +28,7 @@ pub use self::{
     },
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
+    identity::Identity,
     invalid::Invalid,
     object::{Delta, DeltaSink, Item, ObjectKey, Outcome, Reread, Tombstone, Uid},
     profile::{ValidatedProfile, Warmup},

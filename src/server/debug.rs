@@ -3,7 +3,7 @@
 use crate::{
     informer::{CellReport, Phase, Quantiles, RelistReason, Strategy, Verb},
     metrics::CellSnapshot,
-    model::{Extent, ManagedFields, Projection, SensitiveData},
+    model::{Extent, Identity, ManagedFields, Projection, SensitiveData},
 };
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -55,6 +55,7 @@ struct View<'a> {
     projection: &'static str,
     managed_fields: &'static str,
     sensitive_data: &'static str,
+    service_account: Option<String>,
     state: &'static str,
     since: Timestamp,
     resource_version: Option<String>,
@@ -145,6 +146,10 @@ impl<'a> View<'a> {
             sensitive_data: match key.sensitive_data {
                 SensitiveData::Deny => "Deny",
                 SensitiveData::Allow => "Allow",
+            },
+            service_account: match &key.identity {
+                Identity::Operator => None,
+                Identity::ServiceAccount { namespace, name } => Some(format!("{namespace}/{name}")),
             },
             state: phase(report.phase),
             since: report.since,
@@ -241,7 +246,7 @@ mod tests {
     use super::*;
     use crate::{
         informer::Undecodable,
-        model::Reason,
+        model::{CellKey, Reason},
         server::sample::{at, failing, key, snapshot, synced},
     };
     use std::sync::Arc;
@@ -265,12 +270,15 @@ mod tests {
             Undecodable { object: "a/bad".into(), problem: "no uid".into(), at: at(950) };
         let report =
             CellReport { undecodable: Arc::from([undecodable]), ..failing(Reason::Forbidden, 940) };
-        let cell = &json(vec![snapshot(key("pods", "a"), report)])["cells"][0];
+        let identity = Identity::ServiceAccount { namespace: "a".into(), name: "reader".into() };
+        let key = CellKey { identity, ..key("pods", "a") };
+        let cell = &json(vec![snapshot(key, report)])["cells"][0];
         let expected = serde_json::json!({
             "group": "", "version": "v1", "resource": "pods",
             "scope": "Namespace", "namespace": "a",
             "labelSelector": "", "fieldSelector": "",
             "projection": "Full", "managedFields": "Drop", "sensitiveData": "Deny",
+            "serviceAccount": "a/reader",
             "state": "Failing", "since": "1970-01-01T00:15:00Z",
             "resourceVersion": null, "objects": 3, "bytes": 4096,
             "lastError": {

@@ -4,8 +4,8 @@ use crate::{
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
     metrics::CellSnapshot,
     model::{
-        CellKey, Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Projection,
-        Reason, Resource, ResourceVersion, SensitiveData,
+        CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
+        Projection, Reason, Resource, ResourceVersion, SensitiveData,
     },
 };
 use jiff::Timestamp;
@@ -23,6 +23,7 @@ pub(super) fn key(resource: &str, namespace: &str) -> CellKey {
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
+        identity: Identity::Operator,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Cells and objects for the tests of this layer.
 
 use crate::model::{
-    CellKey, Delta, Extent, FieldSelector, GroupResource, Item, LabelSelector, ManagedFields,
-    Projection, Resource, ResourceVersion, SensitiveData, Tombstone, Uid,
+    CellKey, Delta, Extent, FieldSelector, GroupResource, Identity, Item, LabelSelector,
+    ManagedFields, Projection, Resource, ResourceVersion, SensitiveData, Tombstone, Uid,
 };
 
 /// All objects of a kind of the core group.
@@ -14,6 +14,7 @@ pub(super) fn cell(resource: &str) -> CellKey {
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
+        identity: Identity::Operator,
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use kube::Client;
 use kubewarm::app::CatalogTables;
-use kubewarm::cluster::Connection;
+use kubewarm::cluster::{Connection, OperatorOnly};
 use kubewarm::informer::{Bounds, Informers as _, Measured, Meter, Registry, Reports, Timing};
 use kubewarm::model::{
-    CellKey, CellSpec, Extent, FieldSelector, GroupResource, LabelSelector, ListStrategy,
+    CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ListStrategy,
     ManagedFields, MemberOf, NamespaceCheck, ObjectKey, ProfileRef, Projection, Resource,
     ResourceVersion, SensitiveData, Tuning,
 };
@@ -101,6 +101,7 @@ impl Kind {
                 fields: FieldSelector::default(),
                 projection: Projection::Full(ManagedFields::Drop),
                 sensitive_data: SensitiveData::Deny,
+                identity: Identity::Operator,
             },
             tuning: Tuning {
                 member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 100 },
@@ -263,7 +264,7 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
     }
     let catalog = Catalog::new();
     let mut registry = Registry::new(
-        connection.informer_client(),
+        Arc::new(OperatorOnly::new(connection.informer_client())),
         Arc::new(CatalogTables(catalog.clone())),
         Arc::new(Unmetered),
         Bounds { lists: 8, namespace_share: 100 },

@@ -6,20 +6,22 @@ use crate::{
 };
 use kubewarm::{
     app::CatalogTables,
+    cluster::Clients,
     informer::{
         Bounds, CellReport, Informers as _, Measured, Meter, Phase, Registry, Reports, Tables,
         Timing,
     },
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, LabelSelector, ListStrategy,
-        ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, SensitiveData,
-        Tuning,
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector,
+        ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource,
+        SensitiveData, Tuning,
     },
     store::{Catalog, Object},
 };
 use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
+    net::SocketAddr,
     ops::{Deref, DerefMut},
     sync::Arc,
     time::Duration,
@@ -35,6 +37,19 @@ pub(crate) struct Engine {
     pub(crate) catalog: Catalog,
     pub(crate) reports: Reports,
     pub(crate) tape: Arc<Tape>,
+}
+
+/// Clients whose token is the identity's name.
+struct ByName(SocketAddr);
+
+impl Clients for ByName {
+    fn client_for(&self, identity: &Identity) -> Arc<kube::Client> {
+        let mut config = kube::Config::new(format!("http://{}", self.0).parse().unwrap());
+        config.default_retry = false;
+        config.read_timeout = None;
+        config.auth_info.token = Some(identity.to_string().into());
+        Arc::new(kube::Client::try_from(config).unwrap())
+    }
 }
 
 /// Everything that was measured, in order.
@@ -100,13 +115,9 @@ impl Engine {
         catalog: Catalog,
         tables: Arc<dyn Tables>,
     ) -> Self {
-        let uri = format!("http://{}", server.address).parse().unwrap();
-        let mut config = kube::Config::new(uri);
-        config.default_retry = false;
-        config.read_timeout = None;
-        let client = kube::Client::try_from(config).unwrap();
+        let clients = Arc::new(ByName(server.address));
         let tape = Arc::new(Tape::default());
-        let registry = Registry::new(client, tables, tape.clone(), bounds, timing);
+        let registry = Registry::new(clients, tables, tape.clone(), bounds, timing);
         Self { reports: registry.reports(), registry, catalog, tape }
     }
 
@@ -219,6 +230,7 @@ pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
             fields: FieldSelector::default(),
             projection: Projection::Full(ManagedFields::Drop),
             sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
         },
         tuning: Tuning {
             member_of: MemberOf {

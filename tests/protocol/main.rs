@@ -6,6 +6,7 @@
 
 mod engine;
 mod history;
+mod identities;
 mod lists;
 mod memory;
 mod oracle;

@@ -44,6 +44,8 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) kind: Kind,
+    /// The identity that asks.
+    pub(crate) by: String,
     /// How many of this kind came for this path before.
     pub(crate) nth: usize,
 }
@@ -132,8 +134,9 @@ impl Asked {
             () if query.contains_key("limit") => Kind::First,
             () => Kind::List,
         };
+        let by = head.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap();
         let nth = log.iter().filter(|asked| asked.kind == kind && asked.path == path).count();
-        Self { at: Instant::now(), path: path.to_owned(), query, kind, nth }
+        Self { at: Instant::now(), path: path.to_owned(), query, kind, by: by.to_owned(), nth }
     }
 
     /// A part of the query; empty if it is not there.

@@ -7,12 +7,12 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use kubewarm::{
-    cluster::Connection,
+    cluster::{Connection, OperatorOnly},
     informer::{Bounds, Informers, Measured, Meter, Registry, Reports, Tables, Timing},
     model::{
         CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
-        LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
-        Operator, Outcome, ProfileRef, Projection, Resource, SensitiveData, Tuning,
+        Identity, LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf,
+        NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource, SensitiveData, Tuning,
     },
     store::{Catalog, Reader, Writer},
 };
@@ -29,7 +29,8 @@ use std::{
 ///
 /// If the cluster cannot be reached, or a command cannot be answered.
 pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
-    let client = Connection::load(Some(kubeconfig), None)?.informer_client();
+    let connection = Connection::load(Some(kubeconfig), None)?;
+    let clients = Arc::new(OperatorOnly::new(connection.informer_client()));
     let spec = pods(strategy)?;
     let tables = Arc::new(Observed::default());
     let warm = Warm { tables: Arc::clone(&tables), key: spec.key.clone() };
@@ -37,7 +38,7 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
     let started = Instant::now();
     let bounds = Bounds { lists: 8, namespace_share: 100 };
     let mut registry =
-        Registry::new(client, tables, Arc::new(Unmetered), bounds, Timing::default());
+        Registry::new(clients, tables, Arc::new(Unmetered), bounds, Timing::default());
     let mut changes = registry.changes().subscribe();
     let reports = registry.reports();
     registry.start(&spec);
@@ -141,6 +142,7 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
+        identity: Identity::Operator,
     };
     let profile = ProfileRef { namespace: "bench".into(), name: "pods".into() };
     let strategy = match strategy {

@@ -4,9 +4,9 @@ use crate::{
     api::{AccessStatus, CacheProfileStatus},
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
     model::{
-        CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource, LabelSelector,
-        ManagedFields, Mode, ProfileRef, Projection, Reason, Requirement, ResolvedTarget, Resource,
-        SensitiveData, Serving,
+        CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource, Identity,
+        LabelSelector, ManagedFields, Mode, ProfileRef, Projection, Reason, Requirement,
+        ResolvedTarget, Resource, SensitiveData, Serving,
     },
     status::{CellView, Clock, Inputs, compute},
 };
@@ -109,6 +109,7 @@ pub(super) fn key(resource: &str, extent: Extent) -> CellKey {
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
+        identity: Identity::Operator,
     }
 }
 
