@@ -6,6 +6,7 @@ mod hold;
 mod listen;
 mod local;
 mod readiness;
+mod readyz;
 #[cfg(test)]
 mod sample;
 

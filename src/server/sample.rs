@@ -1,15 +1,24 @@
-//! Cells for the tests of this layer. Times are seconds around 1,000.
+//! Cells, and answers about them, for the tests of this layer. Times are seconds around 1,000.
 
+use super::{
+    admin::{Admin, Held, routes},
+    readiness::DeclaredCells,
+};
 use crate::{
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
-    metrics::CellSnapshot,
+    metrics::{BuildInfo, CellSnapshot, Metrics},
     model::{
         CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
         Projection, Reason, Resource, ResourceVersion, SensitiveData,
     },
 };
+use actix_web::{App, http::StatusCode, test, web};
 use jiff::Timestamp;
 use std::{sync::Arc, time::Duration};
+
+/// Peers on this host, and on others.
+pub(super) const LOCAL: [&str; 3] = ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"];
+pub(super) const REMOTE: [&str; 3] = ["10.0.0.7:9", "[fd00::1]:9", "[::ffff:10.0.0.7]:9"];
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -65,4 +74,58 @@ pub(super) fn failing(reason: Reason, since: i64) -> CellReport {
         }),
         ..listing()
     }
+}
+
+/// Every cell there is.
+pub(super) fn all(cells: Vec<CellKey>) -> DeclaredCells {
+    DeclaredCells { cells, complete: true }
+}
+
+/// Two cells run, one synced and one in its first list; `declared` are declared.
+pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
+    Arc::new(Admin {
+        metrics: Arc::new(Metrics::new(&BuildInfo::current()).unwrap()),
+        cells: Box::new(|| {
+            vec![snapshot(key("pods", "a"), synced()), snapshot(key("pods", "b"), listing())]
+        }),
+        declared: Box::new(move || declared.clone().map(all)),
+        gate: Arc::default(),
+        set_log_filter: Box::new(|filter| {
+            if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
+        }),
+        now: || at(1_000),
+    })
+}
+
+/// What is answered to `peer`.
+pub(super) async fn ask(
+    admin: &Arc<Admin>,
+    peer: &str,
+    request: test::TestRequest,
+) -> (StatusCode, String) {
+    ask_again(admin, &Arc::default(), peer, request).await
+}
+
+/// The same, by a server that holds what it answered before.
+pub(super) async fn ask_again(
+    admin: &Arc<Admin>,
+    held: &Arc<Held>,
+    peer: &str,
+    request: test::TestRequest,
+) -> (StatusCode, String) {
+    let app = App::new()
+        .app_data(web::Data::from(Arc::clone(admin)))
+        .app_data(web::Data::from(Arc::clone(held)))
+        .configure(routes);
+    let app = test::init_service(app).await;
+    let request = request.peer_addr(peer.parse().unwrap()).insert_header(("host", "localhost"));
+    let request = request.to_request();
+    let response = test::call_service(&app, request).await;
+    let code = response.status();
+    let body = test::read_body(response).await;
+    (code, String::from_utf8(body.to_vec()).unwrap())
+}
+
+pub(super) fn get(path: &str) -> test::TestRequest {
+    test::TestRequest::get().uri(path)
 }

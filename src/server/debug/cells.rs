@@ -13,7 +13,7 @@ use serde::Serialize;
 const CELLS_A_PIECE: usize = 32;
 
 /// `{"cells":[…]}` in pieces of some 32 KiB.
-pub(super) fn cells(cells: Vec<CellSnapshot>) -> impl Iterator<Item = Bytes> {
+pub(super) fn pieces(cells: Vec<CellSnapshot>) -> impl Iterator<Item = Bytes> {
     let mut rest = cells.into_iter();
     // What stands before the next cell; the brackets are written with the first and the last.
     let mut before = "{\"cells\":[\n";
@@ -252,7 +252,7 @@ mod tests {
     use std::sync::Arc;
 
     fn json(snapshots: Vec<CellSnapshot>) -> serde_json::Value {
-        let pieces: Vec<u8> = cells(snapshots).flat_map(|piece| piece.to_vec()).collect();
+        let pieces: Vec<u8> = pieces(snapshots).flat_map(|piece| piece.to_vec()).collect();
         serde_json::from_slice(&pieces).unwrap()
     }
 

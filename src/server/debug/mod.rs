@@ -1,0 +1,166 @@
+//! `/debug`: what only a loopback peer may see and change.
+
+mod cells;
+
+use super::{
+    admin::{Admin, text},
+    local::is_local,
+};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{StatusCode, Version, header::ContentType},
+    web,
+};
+use bytes::Bytes;
+use futures::stream;
+use std::{convert::Infallible, time::Duration};
+use tokio::time::timeout;
+
+/// The largest request body, in bytes: a log filter.
+const MAX_BODY: usize = 4 * 1024;
+/// How long a body may take from the end of the head.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The routes below `/debug`.
+pub(super) fn routes(app: &mut web::ServiceConfig) {
+    app.service(web::resource("/debug/cells").get(cells))
+        .service(web::resource("/debug/log-level").put(log_level))
+        .service(web::resource("/debug{rest:.*}").to(elsewhere));
+}
+
+async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
+    if !is_local(&request) {
+        return forbidden();
+    }
+    let pieces = cells::pieces((admin.cells)()).map(Ok::<_, Infallible>);
+    let mut response = HttpResponse::Ok();
+    response.content_type(ContentType::json());
+    if request.version() < Version::HTTP_11 {
+        // It knows no chunks: the end of the connection ends the body.
+        response.force_close();
+        let mut response = response.streaming(stream::iter(pieces));
+        response.head_mut().no_chunking(true);
+        return response;
+    }
+    response.streaming(stream::iter(pieces))
+}
+
+async fn log_level(
+    request: HttpRequest,
+    admin: web::Data<Admin>,
+    body: web::Payload,
+) -> HttpResponse {
+    if !is_local(&request) {
+        return forbidden();
+    }
+    let body = match read(body).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let Ok(filter) = std::str::from_utf8(&body).map(str::trim) else {
+        return text(StatusCode::BAD_REQUEST, "the log filter is not UTF-8\n");
+    };
+    match (admin.set_log_filter)(filter) {
+        Ok(()) => {
+            tracing::info!(filter, "log filter changed");
+            text(StatusCode::OK, "ok\n")
+        }
+        Err(problem) => text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    }
+}
+
+/// The body, or what to answer where it is too long, too slow or broken off.
+async fn read(body: web::Payload) -> Result<Bytes, HttpResponse> {
+    match timeout(BODY_TIMEOUT, body.to_bytes_limited(MAX_BODY)).await {
+        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Err(_broken))) => Err(text(StatusCode::BAD_REQUEST, "the body broke off\n")),
+        Ok(Err(_longer)) => {
+            let most = format!("a log filter has {MAX_BODY} bytes at most\n");
+            Err(text(StatusCode::PAYLOAD_TOO_LARGE, most))
+        }
+        Err(_elapsed) => {
+            Err(text(StatusCode::REQUEST_TIMEOUT, "the body did not come within 5 s\n"))
+        }
+    }
+}
+
+/// The rest of `/debug`: others do not even learn what is not there.
+async fn elsewhere(request: HttpRequest) -> HttpResponse {
+    if !is_local(&request) {
+        return forbidden();
+    }
+    text(StatusCode::NOT_FOUND, "there are GET /debug/cells and PUT /debug/log-level\n")
+}
+
+fn forbidden() -> HttpResponse {
+    text(
+        StatusCode::FORBIDDEN,
+        "only for a loopback peer that asks for localhost, without a proxy; use kubectl port-forward \
+         to the pod\n",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::sample::{LOCAL, REMOTE, admin, ask, get, key};
+    use actix_web::{FromRequest as _, dev, error::PayloadError, test};
+    use futures::{Stream, StreamExt as _};
+    use std::pin::Pin;
+
+    #[actix_web::test]
+    async fn only_a_loopback_peer_looks_inside() {
+        let admin = admin(None);
+        let put = || test::TestRequest::put().uri("/debug/log-level").set_payload("debug\n");
+        for peer in LOCAL {
+            let (code, body) = ask(&admin, peer, get("/debug/cells")).await;
+            assert_eq!(code, StatusCode::OK);
+            assert!(body.contains(r#""namespace":"b""#), "{body}");
+            assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::OK);
+            assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::NOT_FOUND);
+        }
+        for peer in REMOTE {
+            assert_eq!(ask(&admin, peer, get("/debug/cells")).await.0, StatusCode::FORBIDDEN);
+            assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::FORBIDDEN);
+            assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::FORBIDDEN);
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_rebound_name_or_a_proxy_sees_no_more_than_a_remote_peer() {
+        let admin = admin(Some(vec![key("pods", "b")]));
+        for header in [("x-forwarded-for", "10.0.0.7"), ("x-forwarded-host", "evil.example")] {
+            let put = test::TestRequest::put().uri("/debug/log-level").set_payload("debug");
+            for request in [get("/debug/cells"), get("/debug/pprof"), put] {
+                let (code, _) = ask(&admin, "127.0.0.1:9", request.insert_header(header)).await;
+                assert_eq!(code, StatusCode::FORBIDDEN);
+            }
+            let request = get("/readyz?verbose").insert_header(header);
+            let (_, body) = ask(&admin, "127.0.0.1:9", request).await;
+            assert!(body.contains("1 pending") && !body.contains("namespace b"), "{body}");
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_wrong_or_long_log_filter_is_refused() {
+        let admin = admin(None);
+        let put = |body: String| test::TestRequest::put().uri("/debug/log-level").set_payload(body);
+        let (code, body) = ask(&admin, "[::1]:9", put("loud".into())).await;
+        assert_eq!((code, body.as_str()), (StatusCode::BAD_REQUEST, "no filter: loud\n"));
+        let (code, _) = ask(&admin, "[::1]:9", put("x".repeat(MAX_BODY + 1))).await;
+        assert_eq!(code, StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_waited_for_five_seconds() {
+        let request = test::TestRequest::default().to_http_request();
+        let never: Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>> =
+            stream::iter([Ok(Bytes::from_static(b"deb"))]).chain(stream::pending()).boxed_local();
+        let mut never = dev::Payload::Stream { payload: never };
+        let body = web::Payload::from_request(&request, &mut never).await.unwrap();
+        let began = tokio::time::Instant::now();
+        let refusal = read(body).await.unwrap_err();
+        assert_eq!(refusal.status(), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(began.elapsed(), BODY_TIMEOUT);
+    }
+}

@@ -1,0 +1,101 @@
+//! `/readyz`: whether the caches are warm, and with `?verbose` what is missing.
+
+use super::{
+    admin::{Admin, Held, text},
+    local::is_local,
+    readiness::Readiness,
+};
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
+use std::{fmt::Write as _, sync::Arc};
+use tokio::time::Instant;
+
+pub(super) async fn readyz(
+    request: HttpRequest,
+    admin: web::Data<Admin>,
+    held: web::Data<Held>,
+) -> HttpResponse {
+    let look = || {
+        let declared = (admin.declared)();
+        Arc::new(admin.gate.look(declared.as_ref(), &(admin.cells)(), (admin.now)()))
+    };
+    let mut readiness = held.readiness.get(Instant::now(), look);
+    // News that cannot wait a second.
+    if admin.gate.is_stopping() {
+        readiness = Arc::new(Readiness { ready: false, stopping: true, ..(*readiness).clone() });
+    }
+    let code = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if !is_verbose(request.query_string()) {
+        return text(code, format!("{readiness}\n"));
+    }
+    let names = if is_local(&request) { Names::Shown } else { Names::Hidden };
+    text(code, in_full(&readiness, names))
+}
+
+/// Whether names of cells may be told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    Shown,
+    Hidden,
+}
+
+fn in_full(readiness: &Readiness, names: Names) -> String {
+    let mark = |good| if good { "[+]" } else { "[-]" };
+    let Readiness { listed, declared, synced, refused, failing_long, pending, .. } = readiness;
+    let mut page = format!(
+        "{} profiles listed\n\
+         {} cells: {declared} declared, {synced} synced, {refused} refused, \
+         {failing_long} failing for 60 s, {pending} pending\n",
+        mark(*listed),
+        mark(*pending == 0),
+    );
+    // A String takes everything, so that the results below say nothing.
+    if names == Names::Shown {
+        for cell in &readiness.pending_cells {
+            let _written = writeln!(page, "    {cell}");
+        }
+        let unnamed = pending.saturating_sub(readiness.pending_cells.len());
+        if unnamed > 0 {
+            let _written = writeln!(page, "    and {unnamed} more: see /debug/cells");
+        }
+    }
+    if readiness.selecting {
+        let _written = writeln!(page, "[-] namespaces of some selectors not listed yet");
+    }
+    if let Some(deadline) = readiness.deadline {
+        let _written = writeln!(page, "    waiting until {deadline} at the longest");
+    }
+    if readiness.gave_up {
+        let _written = writeln!(page, "    waiting ended after 10 minutes, without some cells");
+    }
+    let _written = writeln!(page, "{readiness}");
+    page
+}
+
+/// `?verbose`, also as `?verbose=true` or among others.
+fn is_verbose(query: &str) -> bool {
+    query.split('&').any(|part| part.split('=').next() == Some("verbose"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::sample::{admin, ask, get, key};
+
+    #[actix_web::test]
+    async fn readiness_names_the_missing_cells_to_a_loopback_peer_only() {
+        let admin = admin(Some(vec![key("pods", "a"), key("pods", "b")]));
+        let (code, body) = ask(&admin, "127.0.0.1:9", get("/readyz?verbose")).await;
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            body,
+            "[+] profiles listed\n\
+             [-] cells: 2 declared, 1 synced, 0 refused, 0 failing for 60 s, 1 pending\n    \
+             pods.v1 in namespace b: Listing\n    \
+             waiting until 1970-01-01T00:26:40Z at the longest\n\
+             not ready: 1 of 2 cells pending\n"
+        );
+        let (code, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose=1")).await;
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(body.contains("1 pending") && !body.contains("namespace b"), "{body}");
+    }
+}
