@@ -1,14 +1,22 @@
 //! The admin listener: bound first, so that the address is known, then served until told to stop.
 
 use super::admin::{Admin, Held, routes};
-use actix_web::{App, HttpServer, dev::Server, http::KeepAlive, web};
+use actix_web::{
+    App, HttpServer,
+    dev::{Extensions, Server},
+    http::KeepAlive,
+    rt::net::TcpStream,
+    web,
+};
 use std::{
+    any::Any,
     io,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{self, Ipv4Addr, Shutdown, SocketAddr, TcpListener},
+    os::fd::AsFd as _,
     sync::Arc,
     time::Duration,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 /// Connections at once: probes, a few scrapers, a few people.
 const MAX_CONNECTIONS: usize = 256;
@@ -16,6 +24,9 @@ const MAX_CONNECTIONS: usize = 256;
 const WORKERS: usize = 2;
 /// From connect to the last byte of the request's head.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// From connect to the last byte of the answer, however slowly it is read: scrapes give up sooner, and
+/// those who read nothing would keep the probes out.
+const CONNECTION_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long the last answers may take when the process ends.
 const STOP_SECONDS: u64 = 2;
 
@@ -24,6 +35,7 @@ const STOP_SECONDS: u64 = 2;
 pub struct Listening {
     listeners: Vec<TcpListener>,
     address: SocketAddr,
+    connection_timeout: Duration,
 }
 
 /// The admin address cannot be served.
@@ -64,7 +76,7 @@ pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
         // On a dual-stack socket this fails, because the first one has it already.
         listeners.extend(TcpListener::bind((Ipv4Addr::UNSPECIFIED, bound.port())));
     }
-    Ok(Listening { listeners, address: bound })
+    Ok(Listening { listeners, address: bound, connection_timeout: CONNECTION_TIMEOUT })
 }
 
 /// `EAFNOSUPPORT` and `EADDRNOTAVAIL`: built without IPv6, and switched off.
@@ -101,6 +113,7 @@ impl Listening {
     /// Not part of [`Self::serve`]: the builder cannot be sent between threads.
     fn start(self, admin: Arc<Admin>) -> io::Result<Server> {
         let held = Arc::new(Held::default());
+        let most = self.connection_timeout;
         let mut server = HttpServer::new(move || {
             App::new()
                 .app_data(web::Data::from(Arc::clone(&admin)))
@@ -110,6 +123,7 @@ impl Listening {
         .workers(WORKERS)
         .max_connections(MAX_CONNECTIONS / WORKERS)
         .client_request_timeout(REQUEST_TIMEOUT)
+        .on_connect(move |connection, data| end_after(most, connection, data))
         // One request a connection: idle ones would keep the probes out.
         .keep_alive(KeepAlive::Disabled)
         .shutdown_timeout(STOP_SECONDS)
@@ -121,10 +135,38 @@ impl Listening {
     }
 }
 
+/// What is kept of a connection for as long as it lives.
+struct Ending(
+    #[expect(dead_code, reason = "ends the waiting when it is dropped")] AbortOnDropHandle<()>,
+);
+
+/// Ends a connection `most` after it began. The server itself bounds only how long it listens: what
+/// is not read it would keep for ever.
+fn end_after(most: Duration, connection: &dyn Any, data: &mut Extensions) {
+    let Some(stream) = connection.downcast_ref::<TcpStream>() else { return };
+    // Another handle on the same socket: the server owns this one.
+    let socket = match stream.as_fd().try_clone_to_owned() {
+        Ok(socket) => net::TcpStream::from(socket),
+        Err(error) => {
+            tracing::warn!(%error, "a connection has no bound in time");
+            return;
+        }
+    };
+    let ending = actix_web::rt::spawn(async move {
+        tokio::time::sleep(most).await;
+        // An error says that it has ended.
+        let _ended = socket.shutdown(Shutdown::Both);
+    });
+    data.insert(Ending(AbortOnDropHandle::new(ending)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{BuildInfo, Metrics};
+    use crate::{
+        metrics::{BuildInfo, Metrics},
+        server::sample::{key, snapshot, synced},
+    };
     use jiff::Timestamp;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -225,6 +267,35 @@ mod tests {
             assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
         })
         .await;
+    }
+
+    /// What a reader gets of 20 MB, which no socket's buffers hold, if it begins to read after `pause`
+    /// and a connection may last for `most`.
+    async fn much(pause: Duration, most: Duration) -> String {
+        let cells = Box::new(|| vec![snapshot(key("pods", &"n".repeat(1_000)), synced()); 10_000]);
+        let admin = Arc::new(Admin { cells, ..Arc::into_inner(admin()).unwrap() });
+        let mut listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        listening.connection_timeout = most;
+        let (address, stop) = (listening.address(), CancellationToken::new());
+        let serving = tokio::spawn(listening.serve(admin, stop.clone()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /debug/cells HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        tokio::time::sleep(pause).await;
+        let mut answer = String::new();
+        let read = timeout(Duration::from_mins(1), stream.read_to_string(&mut answer)).await;
+        read.unwrap().unwrap();
+        stop.cancel();
+        serving.await.unwrap().unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_is_cut_off() {
+        let whole = much(Duration::ZERO, CONNECTION_TIMEOUT).await;
+        assert!(whole.contains("\n]}\n"), "{} bytes", whole.len());
+        let part = much(Duration::from_secs(1), Duration::from_millis(500)).await;
+        assert!(part.starts_with("HTTP/1.1 200") && part.len() < whole.len() / 2);
     }
 
     #[tokio::test]
