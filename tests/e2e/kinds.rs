@@ -4,25 +4,9 @@ use std::time::Duration;
 
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Outcome, World};
+use crate::world::{Outcome, PARTS, World};
 
 const SOON: Duration = Duration::from_mins(1);
-
-fn parts_crd() -> &'static str {
-    "apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: parts.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {kind: Part, plural: parts, singular: part}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"
-}
 
 #[test]
 fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_notice() -> Outcome {
@@ -49,7 +33,7 @@ fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_not
     assert_eq!(half.pointer("/status/warmTargets").and_then(|w| w.as_str()), Some("1/2"));
 
     for round in ["created", "re-created"] {
-        world.cluster.apply(parts_crd())?;
+        world.cluster.apply(PARTS)?;
         // Only now is it known that parts are namespaced, and so what to grant.
         profile.await_that(SOON, |profile| {
             let manifests = profile.pointer("/status/access/manifests")?.as_str()?;

@@ -18,7 +18,7 @@ use kubewarm::store::{Catalog, Reader};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, PARTS, World, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
 const WRITERS: usize = 16;
@@ -29,20 +29,6 @@ const NAMES: usize = 60;
 const NAMESPACE: &str = "oracle";
 /// Objects copied out of a table at a time.
 const PAGE: usize = 50;
-
-const PARTS: &str = "apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: parts.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {kind: Part, plural: parts, singular: part}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
 
 /// A kind that is written and watched.
 #[derive(Clone, Copy)]

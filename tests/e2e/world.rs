@@ -16,6 +16,21 @@ pub(crate) type Failure = Box<dyn Error>;
 /// What a test ends with.
 pub(crate) type Outcome = Result<(), Failure>;
 
+/// A kind that takes any object.
+pub(crate) const PARTS: &str = "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: parts.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Part, plural: parts, singular: part}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
 /// A control plane that knows `CacheProfiles`.
 pub(crate) struct World {
     pub(crate) cluster: ControlPlane,
