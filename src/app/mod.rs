@@ -70,7 +70,11 @@ pub enum Error {
 pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
         Command::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
-        Command::Rbac(args) => say(&client::rbac(&args)?),
+        Command::Rbac(args) => {
+            let (text, agreement) = client::rbac(&args).await?;
+            client::print(&text)?;
+            Ok(agreement.into())
+        }
         Command::Crd => say(&manifests::crd_yaml()?),
         Command::Status(args) => Ok(client::status(args, Timestamp::now).await?.into()),
         Command::Wait(args) => Ok(client::wait(args).await?.into()),

@@ -1,7 +1,12 @@
 //! Why a command could not do its work.
 
 use super::text::escape;
-use crate::{api, cluster::ConnectError, manifests::AccessError, model::Invalid};
+use crate::{
+    api,
+    cluster::ConnectError,
+    manifests::{self, AccessError},
+    model::Invalid,
+};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -47,6 +52,43 @@ pub enum Error {
     /// There is no such profile.
     #[error("there is no CacheProfile {0}; `kubewarm status -A` shows all")]
     NotFound(String),
+
+    /// The generation is not the one that was reviewed.
+    #[error(
+        "CacheProfile {title} is of generation {found}, not {wanted}: it was edited; review it anew \
+         with `kubewarm rbac --diff`"
+    )]
+    Generation {
+        /// `namespace/name`.
+        title: String,
+        /// As it is.
+        found: i64,
+        /// As asked for.
+        wanted: i64,
+    },
+
+    /// A profile of the cluster cannot be used.
+    #[error("cannot use CacheProfile {title}")]
+    Unusable {
+        /// `namespace/name`.
+        title: String,
+        /// What is wrong with it.
+        #[source]
+        source: DocumentError,
+    },
+
+    /// Whoever asks may not look.
+    #[error("you may not list {what}, which this needs: {message}")]
+    NotAllowed {
+        /// The resource, and where.
+        what: String,
+        /// The server's words, escaped.
+        message: String,
+    },
+
+    /// Our own manifests do not parse: a bug.
+    #[error("cannot read the manifests back")]
+    Manifests(#[source] manifests::Unreadable),
 
     /// A file of profiles cannot be read.
     #[error("cannot read {}", shown(.file))]

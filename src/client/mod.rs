@@ -22,7 +22,7 @@ pub use self::{
     lines::lines,
     paint::Colour,
     print::print,
-    rbac::rbac,
+    rbac::{Agreement, rbac},
     status::status,
     text::escape,
     tree::{Look, tree},

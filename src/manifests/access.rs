@@ -2,7 +2,7 @@
 
 use super::{
     Unwritable,
-    needs::{Needs, Selected},
+    needs::{FoundNamespaces, Needs, Selected},
     rbac::{NameTooLong, Tier, documents, roles},
 };
 use crate::{
@@ -63,14 +63,19 @@ impl Access {
     }
 
     /// What the spec needs, with no cluster at hand: kinds are taken as it writes them, and the
-    /// namespaces of selectors are left open. For a profile without selectors, every kind of which
-    /// is served, the result is that of [`Access::of_cells`], byte for byte.
+    /// namespaces of selectors that are not in `found` are left open. For a profile every kind of
+    /// which is served, and whose selectors were all asked for, the result is that of
+    /// [`Access::of_cells`], byte for byte.
     ///
     /// # Errors
     ///
     /// As for [`Access::of_cells`].
-    pub fn of_profile(profile: &ValidatedProfile, subject: Subject) -> Result<Self, AccessError> {
-        Self::of(&Needs::of_profile(profile), subject)
+    pub fn of_profile(
+        profile: &ValidatedProfile,
+        found: &FoundNamespaces,
+        subject: Subject,
+    ) -> Result<Self, AccessError> {
+        Self::of(&Needs::of_profile(profile, found), subject)
     }
 
     fn of(needs: &Needs, subject: Subject) -> Result<Self, AccessError> {
@@ -233,7 +238,7 @@ mod tests {
 
     #[test]
     fn every_place_has_the_rules_its_cells_need() {
-        let access = Access::of_profile(&profile(SPEC), account()).unwrap();
+        let access = Access::of_profile(&profile(SPEC), &[].into(), account()).unwrap();
         let written: Vec<_> = access
             .roles
             .iter()
@@ -283,7 +288,7 @@ mod tests {
     #[test]
     fn a_file_and_the_cluster_come_to_the_same_bytes() {
         let profile = profile(SPEC);
-        let offline = Access::of_profile(&profile, account()).unwrap();
+        let offline = Access::of_profile(&profile, &[].into(), account()).unwrap();
         let live = Access::of_cells(&declared(&profile, &[]), account()).unwrap();
         assert_eq!(offline, live);
     }
@@ -304,23 +309,33 @@ mod tests {
         let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web", role];
         let bindings = ["a", "b"].map(|n| format!("RoleBinding {n}/kubewarm:shop:web:target:web"));
         let expected: Vec<_> = own.map(str::to_owned).into_iter().chain(bindings).collect();
+        let TargetScope::NamespaceSelector(selector) = &profile.targets[0].scope else {
+            panic!("no selector");
+        };
+        let with = |names: &[&str]| {
+            let names = names.iter().map(|name| Arc::from(*name)).collect();
+            let found = [(selector.clone(), names)].into();
+            Access::of_profile(&profile, &found, account()).unwrap()
+        };
+        assert_eq!(with(&["b", "a"]), live, "once the namespaces are known");
         assert_eq!(index(&live.manifests.unwrap()), expected);
         let names: Vec<_> = live.roles.iter().map(|role| role.namespace.as_str()).collect();
         assert_eq!(names, ["", "a", "b"]);
 
-        let offline = Access::of_profile(&profile, account()).unwrap();
+        let offline = Access::of_profile(&profile, &[].into(), account()).unwrap();
         let text = offline.manifests.unwrap();
         assert!(text.starts_with("# Which namespaces a selector finds"), "{text}");
         assert_eq!(index(&text), own);
 
         let nothing = Access::of_cells(&declared(&profile, &[]), account()).unwrap();
+        assert_eq!(with(&[]), nothing);
         let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web"];
         assert_eq!(index(&nothing.manifests.unwrap()), own);
     }
 
     #[test]
     fn what_does_not_fit_the_status_is_absent() {
-        let mut access = Access::of_profile(&profile(SPEC), account()).unwrap();
+        let mut access = Access::of_profile(&profile(SPEC), &[].into(), account()).unwrap();
         let status = access.status();
         assert_eq!(status.manifests, access.manifests);
         assert_eq!(status.subject.unwrap(), "system:serviceaccount:kubewarm-system:kubewarm");

@@ -2,13 +2,16 @@
 
 mod access;
 mod crd;
+mod grants;
 mod needs;
 mod rbac;
 
 pub use self::{
     access::{Access, AccessError},
     crd::crd_yaml,
-    rbac::{NameTooLong, PROFILE_LABEL},
+    grants::{Change, Grant, Object, Place, compare, grants},
+    needs::FoundNamespaces,
+    rbac::{Document, NameTooLong, PROFILE_LABEL, Unreadable, role_name},
 };
 
 use serde::Serialize;

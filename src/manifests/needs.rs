@@ -12,6 +12,9 @@ use std::{
 /// Kinds to be listed and watched in one place.
 pub(super) type Kinds = BTreeSet<GroupResource>;
 
+/// The namespaces that selectors find, as far as somebody has asked. Bounded by the targets.
+pub type FoundNamespaces = BTreeMap<LabelSelector, BTreeSet<Arc<str>>>;
+
 /// The least that lets every cell of a profile be listed and watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needs {
@@ -71,8 +74,9 @@ impl Needs {
         needs
     }
 
-    /// From the spec alone: kinds as it writes them, namespaces of selectors unknown.
-    pub(super) fn of_profile(profile: &ValidatedProfile) -> Self {
+    /// From the spec: kinds as it writes them, and of each selector the namespaces that it finds,
+    /// where those are known.
+    pub(super) fn of_profile(profile: &ValidatedProfile, found: &FoundNamespaces) -> Self {
         let mut needs = Self::none(profile.profile.clone());
         let mut groups = BTreeMap::<&LabelSelector, usize>::new();
         for Target { name, of, scope, .. } in &profile.targets {
@@ -94,8 +98,8 @@ impl Needs {
                     let at = *groups.entry(selector).or_insert(next);
                     if at == next {
                         let target = Arc::clone(name);
-                        let kinds = Kinds::new();
-                        needs.selected.push(Selected { target, namespaces: None, kinds });
+                        let (namespaces, kinds) = (found.get(selector).cloned(), Kinds::new());
+                        needs.selected.push(Selected { target, namespaces, kinds });
                     }
                     if let Some(group) = needs.selected.get_mut(at) {
                         group.kinds.insert(of.clone());
@@ -103,6 +107,7 @@ impl Needs {
                 }
             }
         }
+        needs.selected.retain(|group| group.namespaces.as_ref().is_none_or(|all| !all.is_empty()));
         needs
     }
 

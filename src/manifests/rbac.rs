@@ -23,6 +23,9 @@ use std::{
 /// finding them; names tell them apart.
 pub const PROFILE_LABEL: &str = "kubewarm.io/profile";
 
+/// What the names of all roles begin with.
+pub(super) const PREFIX: &str = "kubewarm:";
+
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The longest name, in bytes.
 const MAX_NAME: usize = 253;
@@ -51,14 +54,103 @@ pub(super) enum Tier {
 /// An object of RBAC.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(super) enum Document {
+pub enum Document {
+    /// Rules for one namespace.
     Role(Role),
+    /// Who has the rules of a role in one namespace.
     RoleBinding(RoleBinding),
+    /// Rules for wherever they are bound.
     ClusterRole(ClusterRole),
+    /// Who has the rules of a ClusterRole everywhere.
     ClusterRoleBinding(ClusterRoleBinding),
 }
 
+/// A text that should hold objects of RBAC and nothing else.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// Not YAML.
+    #[error("it is not YAML")]
+    Yaml(#[source] serde_saphyr::Error),
+    /// Not the fields of its kind.
+    #[error("it holds a {kind} that is none")]
+    Fields {
+        /// As written.
+        kind: String,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Another kind.
+    #[error("it holds a {0:?}, which is no role or binding")]
+    Kind(String),
+}
+
 impl Document {
+    /// The objects of `text`, in its order.
+    ///
+    /// # Errors
+    ///
+    /// [`Unreadable`] for the first that is no role or binding.
+    pub fn parse(text: &str) -> Result<Vec<Self>, Unreadable> {
+        let all: Vec<serde_json::Value> =
+            serde_saphyr::from_multiple(text).map_err(Unreadable::Yaml)?;
+        all.into_iter().map(Self::of_value).collect()
+    }
+
+    fn of_value(value: serde_json::Value) -> Result<Self, Unreadable> {
+        let kind = value["kind"].as_str().unwrap_or_default().to_owned();
+        let parsed = match kind.as_str() {
+            "Role" => serde_json::from_value(value).map(Self::Role),
+            "RoleBinding" => serde_json::from_value(value).map(Self::RoleBinding),
+            "ClusterRole" => serde_json::from_value(value).map(Self::ClusterRole),
+            "ClusterRoleBinding" => serde_json::from_value(value).map(Self::ClusterRoleBinding),
+            _ => return Err(Unreadable::Kind(kind)),
+        };
+        parsed.map_err(|source| Unreadable::Fields { kind, source })
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Role(_) => "Role",
+            Self::RoleBinding(_) => "RoleBinding",
+            Self::ClusterRole(_) => "ClusterRole",
+            Self::ClusterRoleBinding(_) => "ClusterRoleBinding",
+        }
+    }
+
+    /// Its name; empty where it has none.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.metadata().name.as_deref().unwrap_or_default()
+    }
+
+    /// Its namespace; empty where it has none.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.metadata().namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The role that it binds, if it is a binding.
+    #[must_use]
+    pub fn binds(&self) -> Option<&RoleRef> {
+        match self {
+            Self::RoleBinding(binding) => Some(&binding.role_ref),
+            Self::ClusterRoleBinding(binding) => Some(&binding.role_ref),
+            Self::Role(_) | Self::ClusterRole(_) => None,
+        }
+    }
+
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Role(role) => &role.metadata,
+            Self::RoleBinding(binding) => &binding.metadata,
+            Self::ClusterRole(role) => &role.metadata,
+            Self::ClusterRoleBinding(binding) => &binding.metadata,
+        }
+    }
+
     /// The object as one YAML document, without a separator.
     pub(super) fn yaml(&self) -> Result<String, Unwritable> {
         // Names go through the serializer's quoting only, never into a block scalar.
@@ -186,7 +278,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// No part can hold a `:`, so no two names are equal that differ in a part.
     fn name(&self, target: Option<&str>) -> Result<String, NameTooLong> {
-        let mut name = format!("kubewarm:{}:{}", self.profile.namespace, self.profile.name);
+        let mut name = role_name(self.profile);
         if let Some(target) = target {
             name.push_str(":target:");
             name.push_str(target);
@@ -240,6 +332,12 @@ impl Writer<'_> {
 
 fn role_ref(name: &str, kind: &str) -> RoleRef {
     RoleRef { api_group: Some(RBAC.to_owned()), kind: kind.to_owned(), name: name.to_owned() }
+}
+
+/// The name of a profile's roles; others of its roles have it too, a `:` and more behind it.
+#[must_use]
+pub fn role_name(profile: &ProfileRef) -> String {
+    format!("{PREFIX}{}:{}", profile.namespace, profile.name)
 }
 
 /// See [`PROFILE_LABEL`].

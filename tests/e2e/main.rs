@@ -12,6 +12,7 @@ mod operator;
 mod oracle;
 mod outage;
 mod profile;
+mod rbac;
 mod redefined;
 mod schema;
 mod selectors;

@@ -1,6 +1,9 @@
 //! The command line: what can be typed, and nothing of what it does.
 
-use crate::model::Subject;
+mod rbac;
+
+pub use self::rbac::RbacArgs;
+
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::{ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
@@ -25,7 +28,10 @@ pub enum Command {
     Run(RunArgs),
     /// Print the CRD that belongs to this binary.
     Crd,
-    /// Print the Roles and bindings that profiles in a file need. Asks no cluster.
+    /// Print the Roles and bindings that profiles need, or who would gain and lose what by them.
+    ///
+    /// Of a file without asking any cluster; of a profile in a cluster by its spec, not its status.
+    #[command(after_help = rbac::CODES)]
     Rbac(RbacArgs),
     /// Show how warm profiles are.
     ///
@@ -152,33 +158,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// Arguments of `rbac`.
-#[derive(Debug, Args)]
-pub struct RbacArgs {
-    /// A file with one CacheProfile or more, YAML or JSON; - reads standard input. Other kinds in
-    /// it are skipped.
-    #[arg(short = 'f', long = "filename", value_name = "FILE")]
-    pub file: PathBuf,
-
-    /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
-    /// group:NAME [default: the ServiceAccount kubewarm in the operator's namespace].
-    #[arg(long, value_parser = subject)]
-    pub subject: Option<Subject>,
-
-    /// The namespace of the operator: profiles there may name other namespaces than their own.
-    #[arg(
-        long,
-        env = "KUBEWARM_OPERATOR_NAMESPACE",
-        default_value = "kubewarm-system",
-        value_name = "NAMESPACE"
-    )]
-    pub operator_namespace: String,
-
-    /// The namespace of profiles that name none [default: default].
-    #[arg(short, long)]
-    pub namespace: Option<String>,
-}
-
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -285,23 +264,6 @@ fn is_plugin(called: Option<&OsString>) -> bool {
         .is_some_and(|stem| stem == "kubectl-warm" || stem == "kubectl_warm")
 }
 
-/// A subject as [`Subject`] displays it.
-fn subject(text: &str) -> Result<Subject, String> {
-    let subject = text
-        .strip_prefix("group:")
-        .map_or_else(|| Subject::from_username(text), |name| Subject::Group(name.into()));
-    let complete = match &subject {
-        Subject::ServiceAccount { namespace, name } => !namespace.is_empty() && !name.is_empty(),
-        Subject::User(name) => !name.is_empty() && !name.starts_with("system:serviceaccount:"),
-        Subject::Group(name) => !name.is_empty(),
-    };
-    if complete {
-        return Ok(subject);
-    }
-    Err("expected system:serviceaccount:NAMESPACE:NAME, the name of a user, or group:NAME"
-        .to_owned())
-}
-
 /// Whole seconds (`90`), or a number with units (`500ms`, `5m`, `1h30m`).
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse::<u64>() {
@@ -337,16 +299,6 @@ mod tests {
         }
         for text in ["", "-1", "-5s", "soon", "5 parsecs", "169h", "1e3"] {
             assert!(duration(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn subjects_are_read_as_they_are_written() {
-        for text in ["system:serviceaccount:ops:kubewarm", "jane", "system:admin", "group:devs"] {
-            assert_eq!(subject(text).map(|s| s.to_string()).as_deref(), Ok(text));
-        }
-        for text in ["", "group:", "system:serviceaccount:ops", "system:serviceaccount::a"] {
-            assert!(subject(text).is_err(), "{text}");
         }
     }
 

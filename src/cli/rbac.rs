@@ -1,0 +1,110 @@
+//! What can be typed after `rbac`.
+
+use super::ConnectionArgs;
+use crate::model::Subject;
+use clap::Args;
+use std::path::PathBuf;
+
+pub(super) const CODES: &str = "\
+Exit codes:
+  0  printed; with --diff: nothing would change, or --generation was given and is the profile's
+  1  with --diff and without --generation: somebody would gain, lose or keep more than is needed
+  2  the question failed, a profile would be refused, or it is of another generation";
+
+/// Arguments of `rbac`.
+#[derive(Debug, Args)]
+pub struct RbacArgs {
+    /// A profile of the cluster.
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    pub name: Option<String>,
+
+    /// A file with one CacheProfile or more, YAML or JSON; - reads standard input. Other kinds in
+    /// it are skipped.
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+
+    /// Say who would gain and lose what if the manifests were applied, instead of printing them.
+    /// Namespaces of selectors are asked for.
+    #[arg(long)]
+    pub diff: bool,
+
+    /// Fail unless the profile is of this generation: it has not been edited since it was reviewed.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "file")]
+    pub generation: Option<i64>,
+
+    /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
+    /// group:NAME [default: whom the status of a profile in the cluster names, else the
+    /// ServiceAccount kubewarm in the operator's namespace].
+    #[arg(long, value_parser = subject)]
+    pub subject: Option<Subject>,
+
+    /// The namespace of the operator: profiles there may name other namespaces than their own.
+    #[arg(
+        long,
+        env = "KUBEWARM_OPERATOR_NAMESPACE",
+        default_value = "kubewarm-system",
+        value_name = "NAMESPACE"
+    )]
+    pub operator_namespace: String,
+
+    /// Where the profile is [default: the namespace of the context]; of profiles in a file that
+    /// name none [default: default].
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// A subject as [`Subject`] displays it.
+fn subject(text: &str) -> Result<Subject, String> {
+    let subject = text
+        .strip_prefix("group:")
+        .map_or_else(|| Subject::from_username(text), |name| Subject::Group(name.into()));
+    let complete = match &subject {
+        Subject::ServiceAccount { namespace, name } => !namespace.is_empty() && !name.is_empty(),
+        Subject::User(name) => !name.is_empty() && !name.starts_with("system:serviceaccount:"),
+        Subject::Group(name) => !name.is_empty(),
+    };
+    if complete {
+        return Ok(subject);
+    }
+    Err("expected system:serviceaccount:NAMESPACE:NAME, the name of a user, or group:NAME"
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser as _;
+
+    fn parse(line: &str) -> Result<RbacArgs, clap::Error> {
+        let Command::Rbac(args) = Cli::try_parse_from(line.split_whitespace())?.command else {
+            panic!("{line} is not rbac");
+        };
+        Ok(args)
+    }
+
+    #[test]
+    fn subjects_are_read_as_they_are_written() {
+        for text in ["system:serviceaccount:ops:kubewarm", "jane", "system:admin", "group:devs"] {
+            assert_eq!(subject(text).map(|s| s.to_string()).as_deref(), Ok(text));
+        }
+        for text in ["", "group:", "system:serviceaccount:ops", "system:serviceaccount::a"] {
+            assert!(subject(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_or_a_name_is_wanted_and_only_a_name_has_a_generation() {
+        let args = parse("kubewarm rbac checkout -n shop --diff --generation=7").unwrap();
+        assert_eq!((args.name.as_deref(), args.generation), (Some("checkout"), Some(7)));
+        assert!(parse("kubewarm rbac -f - --diff").unwrap().diff);
+        for line in ["", "checkout -f a.yaml", "-f a.yaml --generation=7", "--diff"] {
+            let error = parse(&format!("kubewarm rbac {line}")).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! `rbac`: the roles that profiles need, and who would gain and lose what by them.
+
+mod change;
+mod live;
+
+use super::{
+    documents::{Found, profiles},
+    error::{DocumentError, Error},
+    profiles::{Place, Profiles},
+};
+use crate::{
+    api::{AccessStatus, CacheProfile},
+    cli::RbacArgs,
+    cluster::Connection,
+    manifests::{Access, Change, Document, FoundNamespaces, Unreadable, compare, grants},
+    model::{Subject, TargetScope, ValidatedProfile},
+};
+use kube::Client;
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    process::ExitCode,
+};
+
+/// The longest input, in bytes: far above a file that people write, far below memory.
+const MAX_INPUT: u64 = 16 << 20;
+
+const UNTRUSTED: &str = "\
+! do not apply status.access: it grants more than the spec needs, being of an older generation or
+  not kubewarm's; apply what `kubewarm rbac` prints
+";
+
+/// Whether a cluster is what the manifests say; the number is the exit code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Agreement {
+    /// It is, or nobody asked.
+    #[default]
+    Same = 0,
+    /// Somebody would gain or lose something, or has more than is needed.
+    Differs = 1,
+    /// The status of the profile grants more than its spec needs: it is of an older generation, or
+    /// not kubewarm's. It must not be applied.
+    Untrusted = 2,
+}
+
+impl From<Agreement> for ExitCode {
+    fn from(agreement: Agreement) -> Self {
+        Self::from(agreement as u8)
+    }
+}
+
+/// The manifests for the profile that `args` name, or for those in a file, as YAML documents in the
+/// order of the file; of each profile first those that everybody may apply, then the elevated ones.
+/// With `--diff`, what applying them would change, in lines.
+///
+/// Of a file without `--diff` no cluster is asked.
+///
+/// # Errors
+///
+/// [`Error`] if the file or the cluster cannot be read, there is no profile, or one that kubewarm
+/// would refuse; it names the file, the document and the field, or the permission that is missing.
+pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
+    let mut text = String::new();
+    let mut agreement = Agreement::Same;
+    let client = if args.diff || args.name.is_some() { Some(connect(args)?) } else { None };
+    for Wanted { profile, refused } in wanted(args).await? {
+        let subject = subject(&profile, args);
+        let checked = check(profile.clone(), args).map_err(&refused)?;
+        let found = match &client {
+            Some(client) => live::namespaces(client, &checked).await?,
+            None => FoundNamespaces::new(),
+        };
+        let access =
+            Access::of_profile(&checked, &found, subject).map_err(|error| refused(error.into()))?;
+        match &client {
+            Some(client) if args.diff => {
+                let needed = Needed::parse(&access)?;
+                let (lines, one) = needed.diff(client, &checked).await?;
+                text.push_str(&lines);
+                agreement = agreement.max(one);
+                if args.subject.is_none() && needed.is_exceeded(&profile) {
+                    text.push_str(UNTRUSTED);
+                    agreement = Agreement::Untrusted;
+                }
+            }
+            Some(_) | None => text.push_str(&access.to_yaml()),
+        }
+    }
+    // Whoever names the generation has reviewed the differences: what counts is that they are those.
+    match agreement {
+        Agreement::Differs if args.generation.is_some() => Ok((text, Agreement::Same)),
+        Agreement::Same | Agreement::Differs | Agreement::Untrusted => Ok((text, agreement)),
+    }
+}
+
+/// A profile, and how to say what is wrong with it.
+struct Wanted {
+    profile: CacheProfile,
+    refused: Box<dyn Fn(DocumentError) -> Error>,
+}
+
+async fn wanted(args: &RbacArgs) -> Result<Vec<Wanted>, Error> {
+    let Some(file) = &args.file else { return named(args).await.map(|one| vec![one]) };
+    let text = read(file).map_err(|source| Error::Read { file: file.clone(), source })?;
+    let of = file.clone();
+    let failed = move |at, source| Error::Document { file: of.clone(), at, source };
+    let found = profiles(&text).map_err(|(at, source)| failed(at, source))?;
+    if found.is_empty() {
+        return Err(Error::NoProfile { file: file.clone() });
+    }
+    let wanted = found.into_iter().map(|Found { at, profile }| {
+        let failed = failed.clone();
+        Wanted { profile, refused: Box::new(move |source| failed(at.clone(), source)) }
+    });
+    Ok(wanted.collect())
+}
+
+/// The profile of that name in the cluster, if it is of the generation that was reviewed.
+async fn named(args: &RbacArgs) -> Result<Wanted, Error> {
+    let place = Place::Namespace(args.namespace.as_deref());
+    let source = Profiles::connect(&args.connection, &place, args.name.as_deref())?;
+    let title = source.title();
+    let Some(profile) = source.fetch().await?.pop() else { return Err(Error::NotFound(title)) };
+    let found = profile.metadata.generation.unwrap_or_default();
+    if let Some(wanted) = args.generation.filter(|wanted| *wanted != found) {
+        return Err(Error::Generation { title, found, wanted });
+    }
+    let refused = Box::new(move |source| Error::Unusable { title: title.clone(), source });
+    Ok(Wanted { profile, refused })
+}
+
+fn connect(args: &RbacArgs) -> Result<Client, Error> {
+    let connection = &args.connection;
+    let found = Connection::load(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
+    Ok(found.client())
+}
+
+/// What the spec needs, as objects.
+struct Needed {
+    all: Vec<Document>,
+    elevated: Vec<Document>,
+}
+
+impl Needed {
+    fn parse(access: &Access) -> Result<Self, Error> {
+        let parse = |text: &Option<String>| documents(text.as_deref()).map_err(Error::Manifests);
+        let (plain, elevated) = (parse(&access.manifests)?, parse(&access.manifests_elevated)?);
+        Ok(Self { all: [plain, elevated.clone()].concat(), elevated })
+    }
+
+    /// What applying it would change: a line for the profile, one for each change.
+    async fn diff(
+        &self,
+        client: &Client,
+        profile: &ValidatedProfile,
+    ) -> Result<(String, Agreement), Error> {
+        let live = live::read(client, &profile.profile, &self.all).await?;
+        let change = compare(&self.all, &live.documents);
+        let lines = change::lines(&change, &grants(&self.elevated), &grants(&self.all));
+        let unseen = live.unseen.iter().map(|unseen| format!("? you may not list {unseen}"));
+        let lines = [heading(profile, &change)].into_iter().chain(lines).chain(unseen);
+        let text = lines.map(|line| line + "\n").collect();
+        Ok((text, if change.is_empty() { Agreement::Same } else { Agreement::Differs }))
+    }
+
+    /// Whether the status of `profile` grants more than this.
+    fn is_exceeded(&self, profile: &CacheProfile) -> bool {
+        let Some(said) = access_status(profile) else { return false };
+        let needed = grants(&self.all);
+        let texts = [&said.manifests, &said.manifests_elevated];
+        let said: Result<Vec<_>, _> = texts.iter().map(|text| documents(text.as_deref())).collect();
+        !said.is_ok_and(|said| grants(&said.concat()).keys().all(|one| needed.contains_key(one)))
+    }
+}
+
+fn heading(profile: &ValidatedProfile, change: &Change) -> String {
+    let generation = match profile.generation {
+        0 => String::new(),
+        generation => format!(" (generation {generation})"),
+    };
+    let outcome =
+        if change.is_empty() { "nothing would change" } else { "by applying its manifests" };
+    format!("{}{generation}: {outcome}", profile.profile)
+}
+
+fn access_status(profile: &CacheProfile) -> Option<&AccessStatus> {
+    profile.status.as_ref()?.access.as_ref()
+}
+
+fn documents(manifests: Option<&str>) -> Result<Vec<Document>, Unreadable> {
+    manifests.map_or_else(|| Ok(Vec::new()), Document::parse)
+}
+
+/// Who is to be granted: as asked, as kubewarm said in the status, or its usual ServiceAccount.
+fn subject(profile: &CacheProfile, args: &RbacArgs) -> Subject {
+    if let Some(asked) = &args.subject {
+        return asked.clone();
+    }
+    let said = access_status(profile).and_then(|access| access.subject.as_deref());
+    match said {
+        Some(said) if args.name.is_some() => Subject::from_username(said),
+        Some(_) | None => Subject::ServiceAccount {
+            namespace: args.operator_namespace.as_str().into(),
+            name: "kubewarm".into(),
+        },
+    }
+}
+
+/// The profile, if kubewarm would run it.
+fn check(mut profile: CacheProfile, args: &RbacArgs) -> Result<ValidatedProfile, DocumentError> {
+    let namespace = &mut profile.metadata.namespace;
+    if namespace.as_deref().unwrap_or_default().is_empty() {
+        *namespace = Some(args.namespace.clone().unwrap_or_else(|| "default".to_owned()));
+    }
+    let checked = ValidatedProfile::parse(&profile)?;
+    if let Some(target) = beyond_reach(&checked, &args.operator_namespace) {
+        let operator_namespace = args.operator_namespace.clone();
+        return Err(DocumentError::BeyondReach { target, operator_namespace });
+    }
+    Ok(checked)
+}
+
+/// The first target that names more than the profile's own namespace, where that is not the
+/// operator's: kubewarm refuses it, so nothing may be granted for it.
+fn beyond_reach(profile: &ValidatedProfile, operator_namespace: &str) -> Option<String> {
+    let own = &profile.profile.namespace;
+    if &**own == operator_namespace {
+        return None;
+    }
+    let reaches = |scope: &TargetScope| match scope {
+        TargetScope::OwnNamespace => false,
+        TargetScope::Namespaces(names) => names.iter().any(|name| name != own),
+        TargetScope::NamespaceSelector(_) | TargetScope::AllNamespaces | TargetScope::Cluster => {
+            true
+        }
+    };
+    let target = profile.targets.iter().find(|target| reaches(&target.scope))?;
+    Some(target.name.to_string())
+}
+
+/// The text of `file`; of standard input for `-`.
+fn read(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        io::stdin().lock().take(MAX_INPUT + 1).read_to_string(&mut text)?
+    } else {
+        File::open(file)?.take(MAX_INPUT + 1).read_to_string(&mut text)?
+    };
+    if u64::try_from(read).is_ok_and(|read| read > MAX_INPUT) {
+        return Err(io::Error::other("it is longer than 16 MiB"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::ConnectionArgs;
+    use futures::FutureExt as _;
+    use std::io::Write as _;
+
+    const PROFILE: &str = "\
+apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {name: checkout}
+spec:
+  targets:
+  - name: pods
+    resource: {resource: pods}
+";
+
+    fn of_file(file: &Path) -> RbacArgs {
+        RbacArgs {
+            name: None,
+            file: Some(file.to_owned()),
+            diff: false,
+            generation: None,
+            subject: None,
+            operator_namespace: "ops".to_owned(),
+            namespace: None,
+            connection: ConnectionArgs::default(),
+        }
+    }
+
+    /// A file is answered without any cluster, so nothing is ever waited for.
+    fn answer(args: &RbacArgs) -> Result<String, Error> {
+        rbac(args).now_or_never().unwrap().map(|(text, _)| text)
+    }
+
+    fn run(text: &str, namespace: Option<&str>) -> Result<String, String> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let args = RbacArgs { namespace: namespace.map(str::to_owned), ..of_file(file.path()) };
+        answer(&args).map_err(|error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let path = file.path().display().to_string();
+            format!("{error}: {}", cause.unwrap_or_default()).replace(&path, "FILE")
+        })
+    }
+
+    #[test]
+    fn a_file_becomes_the_roles_of_its_profiles() {
+        let yaml = run(&format!("{PROFILE}---\n{}", PROFILE.replace("checkout", "orders")), None);
+        let yaml = yaml.unwrap();
+        for part in ["kubewarm:default:checkout", "kubewarm:default:orders", "namespace: ops"] {
+            assert!(yaml.contains(part), "{part} is not in\n{yaml}");
+        }
+        for document in yaml.split("---\n").filter(|text| !text.trim().is_empty()) {
+            let value: serde_json::Value = serde_saphyr::from_str(document).unwrap();
+            assert_eq!(value["apiVersion"], "rbac.authorization.k8s.io/v1");
+        }
+    }
+
+    #[test]
+    fn secrets_come_last_and_apart() {
+        let secrets = "  - name: keys\n    resource: {resource: secrets}\n    projection: {type: \
+                       MetadataOnly}\n";
+        let yaml = run(&format!("{PROFILE}{secrets}"), Some("shop")).unwrap();
+        let (plain, elevated) = yaml.split_once("# Elevated").unwrap();
+        assert!(!plain.contains("secrets") && elevated.contains("secrets"), "{yaml}");
+    }
+
+    #[test]
+    fn what_kubewarm_would_refuse_is_an_error_that_names_it() {
+        let wide = PROFILE.to_owned() + "    scope: {type: AllNamespaces}\n";
+        assert_eq!(
+            run(&wide, None).unwrap_err(),
+            "cannot use document 1 of FILE: target pods reaches beyond the profile's own namespace, \
+             which only profiles in the operator's namespace may; move the profile to ops, or \
+             correct --operator-namespace"
+        );
+        assert!(run(&wide, Some("ops")).is_ok());
+
+        let dotted = PROFILE.replace("{resource: pods}", "{resource: Pods}");
+        let error = run(&dotted, None).unwrap_err();
+        assert!(error.starts_with("cannot use document 1 of FILE: spec.targets[0]."), "{error}");
+
+        assert!(run("kind: Pod\n", None).unwrap_err().contains("holds no CacheProfile"));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let args = of_file(Path::new("no/such.yaml"));
+        assert_eq!(answer(&args).unwrap_err().to_string(), "cannot read no/such.yaml");
+    }
+}

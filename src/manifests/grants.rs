@@ -1,0 +1,364 @@
+//! Who may do what by roles and bindings, and what applying manifests would change of it. Pure.
+
+use super::Document;
+use crate::model::Subject;
+use k8s_openapi::api::rbac::v1::{self, PolicyRule, RoleRef};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// Grants that one binding is taken apart into. Ours have some hundred; one that somebody wrote to
+/// drown the reader in them is shown as one for each subject.
+const GRANTS_PER_BINDING: usize = 16_384;
+
+/// One thing that one subject may do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    /// Who.
+    pub subject: Subject,
+    /// Where.
+    pub place: Place,
+    /// With what.
+    pub object: Object,
+    /// The verb; empty for all that a role or a rule grants.
+    pub verb: String,
+}
+
+/// Where a grant holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// In the whole cluster.
+    Everywhere,
+    /// In one namespace.
+    Namespace(Arc<str>),
+}
+
+/// What a grant is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Object {
+    /// A kind, or one object of it.
+    Resource {
+        /// The API group; empty is the core group.
+        group: String,
+        /// The plural, `*`, or with a subresource behind a `/`.
+        resource: String,
+        /// The one object; `None` for all.
+        name: Option<String>,
+    },
+    /// A path of the API server that is no resource.
+    Url(String),
+    /// All that a role grants which is not ours, such as `ClusterRole admin`.
+    Role(String),
+    /// All that a role grants whose rules are too many to take apart.
+    Rules(String),
+}
+
+/// What applying manifests would change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Grants that would come, each with the binding that it comes by.
+    pub gained: BTreeMap<Grant, String>,
+    /// Grants that would go, each with the binding that it holds by now.
+    pub lost: BTreeMap<Grant, String>,
+    /// Grants that would stay though the manifests do not name them, each with its binding.
+    pub kept: BTreeMap<Grant, String>,
+    /// Bindings that cannot be applied, since the role of a binding is immutable: the binding, and
+    /// the role that it has.
+    pub stuck: Vec<(String, String)>,
+}
+
+impl Change {
+    /// Whether the cluster is what the manifests say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let sets = [&self.gained, &self.lost, &self.kept];
+        sets.iter().all(|set| set.is_empty()) && self.stuck.is_empty()
+    }
+}
+
+/// What applying `wanted` to a cluster would change that holds `live`: the objects of the same
+/// names, the leftovers of the same profile, and all bindings to their roles.
+#[must_use]
+pub fn compare(wanted: &[Document], live: &[Document]) -> Change {
+    let id = |document: &Document| {
+        (document.kind(), document.namespace().to_owned(), document.name().to_owned())
+    };
+    let named: BTreeMap<_, _> = wanted.iter().map(|document| (id(document), document)).collect();
+    let untouched = live.iter().filter(|document| !named.contains_key(&id(document)));
+    let after: Vec<_> = wanted.iter().chain(untouched).cloned().collect();
+    let (granted, before, after) = (grants(wanted), grants(live), grants(&after));
+
+    let mut change = Change::default();
+    for (grant, by) in &after {
+        if !before.contains_key(grant) {
+            change.gained.insert(grant.clone(), by.clone());
+        } else if !granted.contains_key(grant) {
+            change.kept.insert(grant.clone(), by.clone());
+        }
+    }
+    let lost = before.into_iter().filter(|(grant, _)| !after.contains_key(grant));
+    change.lost = lost.collect();
+    for document in live {
+        let new = named.get(&id(document)).and_then(|document| document.binds());
+        if let (Some(new), Some(old)) = (new, document.binds())
+            && (&new.kind, &new.name) != (&old.kind, &old.name)
+        {
+            change.stuck.push((title(document), format!("{} {}", old.kind, old.name)));
+        }
+    }
+    change
+}
+
+/// What `documents` grant, each with the first binding that it comes by. A role that nobody is
+/// bound to grants nothing, and neither does a binding to a role of ours that is not there.
+#[must_use]
+pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
+    let mut all = BTreeMap::new();
+    for binding in documents {
+        let (subjects, place) = match binding {
+            Document::RoleBinding(binding) => {
+                let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
+                (&binding.subjects, Place::Namespace(namespace.into()))
+            }
+            Document::ClusterRoleBinding(binding) => (&binding.subjects, Place::Everywhere),
+            Document::Role(_) | Document::ClusterRole(_) => continue,
+        };
+        let Some(role) = binding.binds() else { continue };
+        let most = GRANTS_PER_BINDING / subjects.iter().flatten().count().max(1);
+        let powers = powers(role, binding.namespace(), documents, most);
+        for subject in subjects.iter().flatten().map(subject) {
+            for (object, verb) in &powers {
+                let grant = Grant {
+                    subject: subject.clone(),
+                    place: place.clone(),
+                    object: object.clone(),
+                    verb: verb.clone(),
+                };
+                all.entry(grant).or_insert_with(|| title(binding));
+            }
+        }
+    }
+    all
+}
+
+/// What a bound role allows, objects and verbs; if that is more than `most`, as one.
+fn powers(
+    role: &RoleRef,
+    namespace: &str,
+    among: &[Document],
+    most: usize,
+) -> BTreeSet<(Object, String)> {
+    let found = among.iter().find_map(|document| match document {
+        Document::Role(found) if role.kind == "Role" && document.namespace() == namespace => {
+            (document.name() == role.name).then_some(&found.rules)
+        }
+        Document::ClusterRole(found) if role.kind == "ClusterRole" => {
+            (document.name() == role.name).then_some(&found.rules)
+        }
+        Document::Role(_)
+        | Document::ClusterRole(_)
+        | Document::RoleBinding(_)
+        | Document::ClusterRoleBinding(_) => None,
+    });
+    let title = format!("{} {}", role.kind, role.name);
+    let rules = match found {
+        Some(rules) => rules.as_deref().unwrap_or_default(),
+        // A name of ours that is not there. Roles of other names were not read.
+        None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
+        None => return [(Object::Role(title), String::new())].into(),
+    };
+    if rules.iter().map(size).fold(0, usize::saturating_add) > most {
+        return [(Object::Rules(title), String::new())].into();
+    }
+    rules.iter().flat_map(parts).collect()
+}
+
+/// How many grants a rule is, for one subject.
+fn size(rule: &PolicyRule) -> usize {
+    let of = |list: &Option<Vec<String>>| list.as_ref().map_or(0, Vec::len);
+    let resources = of(&rule.api_groups).saturating_mul(of(&rule.resources));
+    let objects = resources.saturating_mul(of(&rule.resource_names).max(1));
+    objects.saturating_add(of(&rule.non_resource_urls)).saturating_mul(rule.verbs.len())
+}
+
+/// A rule taken apart.
+fn parts(rule: &PolicyRule) -> Vec<(Object, String)> {
+    let names: Vec<_> = match rule.resource_names.as_deref() {
+        None | Some([]) => vec![None],
+        Some(names) => names.iter().cloned().map(Some).collect(),
+    };
+    let urls = rule.non_resource_urls.iter().flatten().cloned().map(Object::Url);
+    let mut objects: Vec<_> = urls.collect();
+    for group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            objects.extend(names.iter().map(|name| Object::Resource {
+                group: group.clone(),
+                resource: resource.clone(),
+                name: name.clone(),
+            }));
+        }
+    }
+    let with = |object: Object| rule.verbs.iter().map(move |verb| (object.clone(), verb.clone()));
+    objects.into_iter().flat_map(with).collect()
+}
+
+fn subject(subject: &v1::Subject) -> Subject {
+    match subject.kind.as_str() {
+        "ServiceAccount" => Subject::ServiceAccount {
+            namespace: subject.namespace.as_deref().unwrap_or_default().into(),
+            name: subject.name.as_str().into(),
+        },
+        "Group" => Subject::Group(subject.name.as_str().into()),
+        // Of a ServiceAccount it may be the user name.
+        _ => Subject::from_username(&subject.name),
+    }
+}
+
+/// `RoleBinding shop/kubewarm:shop:web`.
+fn title(document: &Document) -> String {
+    match document.namespace() {
+        "" => format!("{} {}", document.kind(), document.name()),
+        namespace => format!("{} {namespace}/{}", document.kind(), document.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLE: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: 'kubewarm:shop:web', namespace: shop}
+rules: [{apiGroups: [''], resources: [pods], verbs: [list, watch]}]
+---
+";
+    const BINDING: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: 'kubewarm:shop:web', namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: 'kubewarm:shop:web'}
+subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
+---
+";
+
+    fn parse(text: &str) -> Vec<Document> {
+        Document::parse(text).unwrap()
+    }
+
+    fn both() -> Vec<Document> {
+        parse(&format!("{ROLE}{BINDING}"))
+    }
+
+    fn said(grants: &BTreeMap<Grant, String>) -> Vec<String> {
+        let line = |Grant { subject, place, object, verb }: &Grant| {
+            let object = match object {
+                Object::Resource { group, resource, name } => {
+                    format!("{resource}.{group}/{}", name.as_deref().unwrap_or("*"))
+                }
+                Object::Url(text) | Object::Role(text) | Object::Rules(text) => text.clone(),
+            };
+            let place = match place {
+                Place::Everywhere => "everywhere",
+                Place::Namespace(name) => name,
+            };
+            format!("{subject} {verb} {object} {place}")
+        };
+        grants.keys().map(line).collect()
+    }
+
+    #[test]
+    fn on_an_empty_cluster_everything_is_gained_and_then_nothing() {
+        let change = compare(&both(), &[]);
+        let ours = "system:serviceaccount:ops:kubewarm";
+        let gained = ["list", "watch"].map(|verb| format!("{ours} {verb} pods./* shop"));
+        assert_eq!(said(&change.gained), gained);
+        assert!(compare(&both(), &both()).is_empty());
+        // A role that nobody is bound to grants nothing, nor does a binding to no role.
+        for half in [ROLE, BINDING] {
+            assert_eq!(said(&compare(&both(), &parse(half)).gained), gained);
+        }
+    }
+
+    #[test]
+    fn rules_that_somebody_added_are_lost() {
+        let wide = ROLE.replace("[list, watch]", "[list, watch, '*']");
+        let urls = "rules: [{nonResourceURLs: [/metrics], verbs: [get]}, ";
+        let wide = wide.replace("rules: [", urls);
+        let change = compare(&both(), &parse(&format!("{wide}{BINDING}")));
+        let ours = "system:serviceaccount:ops:kubewarm";
+        assert_eq!(
+            said(&change.lost),
+            [format!("{ours} * pods./* shop"), format!("{ours} get /metrics shop")]
+        );
+        assert!(change.gained.is_empty() && change.kept.is_empty());
+    }
+
+    #[test]
+    fn another_binding_to_our_role_gains_too() {
+        let other = BINDING
+            .replace("metadata: {name: 'kubewarm:shop:web'", "metadata: {name: mine")
+            .replace(
+                "{kind: ServiceAccount, name: kubewarm, namespace: ops}",
+                "{kind: User, name: mallory}",
+            );
+        let empty =
+            ROLE.replace("[{apiGroups: [''], resources: [pods], verbs: [list, watch]}]", "[]");
+        let change = compare(&both(), &parse(&format!("{empty}{BINDING}{other}")));
+        let mallory: Vec<_> = change
+            .gained
+            .iter()
+            .filter(|(grant, _)| grant.subject == Subject::User("mallory".into()))
+            .collect();
+        assert_eq!(mallory.len(), 2);
+        assert!(mallory.iter().all(|(_, by)| **by == "RoleBinding shop/mine"), "{mallory:?}");
+
+        let change = compare(&both(), &parse(&format!("{ROLE}{BINDING}{other}")));
+        assert_eq!(said(&change.kept), ["mallory list pods./* shop", "mallory watch pods./* shop"]);
+        assert!(!change.is_empty() && change.gained.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_longer_needed_stays_until_it_is_deleted() {
+        let old = format!("{ROLE}{BINDING}").replace("namespace: shop", "namespace: west");
+        let live: Vec<_> = both().into_iter().chain(parse(&old)).collect();
+        let change = compare(&both(), &live);
+        assert_eq!(change.kept.len(), 2);
+        assert!(change.kept.values().all(|by| by == "RoleBinding west/kubewarm:shop:web"));
+    }
+
+    #[test]
+    fn a_binding_to_another_role_cannot_be_applied() {
+        let live = BINDING
+            .replace("kind: Role, name: 'kubewarm:shop:web'", "kind: ClusterRole, name: admin");
+        let change = compare(&both(), &parse(&live));
+        let binding = "RoleBinding shop/kubewarm:shop:web".to_owned();
+        assert_eq!(change.stuck, [(binding, "ClusterRole admin".to_owned())]);
+        assert_eq!(
+            said(&change.lost),
+            ["system:serviceaccount:ops:kubewarm  ClusterRole admin shop"]
+        );
+    }
+
+    #[test]
+    fn a_role_of_a_million_grants_is_one() {
+        let many: Vec<_> = (0..100).map(|n| format!("r{n}")).collect();
+        let many = many.join(", ");
+        let wide =
+            ROLE.replace("['']", &format!("[{many}]")).replace("[pods]", &format!("[{many}]"));
+        let change = compare(&both(), &parse(&format!("{wide}{BINDING}")));
+        assert_eq!(
+            said(&change.lost),
+            ["system:serviceaccount:ops:kubewarm  Role kubewarm:shop:web shop"]
+        );
+    }
+
+    #[test]
+    fn other_objects_are_no_roles() {
+        let error = Document::parse("kind: Pod\n").unwrap_err().to_string();
+        assert_eq!(error, "it holds a \"Pod\", which is no role or binding");
+        let broken = ROLE.replace("verbs: [list, watch]", "verbs: 7");
+        assert!(matches!(Document::parse(&broken), Err(super::super::Unreadable::Fields { .. })));
+    }
+}

@@ -1,0 +1,163 @@
+//! What `rbac` prints, and what it says would change, on a real API server.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::operator::{NAMESPACE, Running};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, World};
+
+const PODS_AND_SECRETS: &str = "{targets: [{name: pods, resource: {resource: pods}},
+  {name: keys, resource: {resource: secrets}, projection: {type: MetadataOnly}}]}";
+
+/// The exit code of `kubewarm rbac`, and what it said.
+fn rbac(kubeconfig: &Path, args: &[&str]) -> Result<(Option<i32>, String, String), Failure> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+    command.arg("rbac").args(args).arg("--kubeconfig").arg(kubeconfig);
+    let output = command.output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((output.status.code(), text(&output.stdout), text(&output.stderr)))
+}
+
+fn manifest(world: &World, name: &str, text: &str) -> Result<String, Failure> {
+    let path = world.cluster.folder().join(name);
+    std::fs::write(&path, text)?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+#[test]
+fn a_file_and_the_status_come_to_the_same_bytes() -> Outcome {
+    let running = Running::shared()?;
+    let world = &running.world;
+    let namespace = world.namespace("offline")?;
+    let profile = Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;
+    profile.await_manifests()?;
+    let found = profile.read()?;
+    let field = |name: &str| {
+        let text = found.pointer(&format!("/status/access/{name}")).and_then(Value::as_str);
+        text.ok_or_else(|| format!("no {name} in {found:#}"))
+    };
+    let status = [field("manifests")?, field("manifestsElevated")?].join("\n");
+
+    let head = "apiVersion: kubewarm.io/v1alpha1\nkind: CacheProfile\n";
+    let text = format!("{head}metadata: {{name: web, namespace: {namespace}}}\n");
+    let file = manifest(world, "web.yaml", &format!("{text}spec: {PODS_AND_SECRETS}\n"))?;
+    // Without --diff a file needs no cluster at all.
+    let (code, printed, told) = rbac(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
+    assert_eq!((code, &*printed), (Some(0), &*status), "{told}");
+    let (code, printed, told) = rbac(world.cluster.kubeconfig(), &["web", "-n", &namespace])?;
+    assert_eq!((code, &*printed), (Some(0), &*status), "{told}");
+    Ok(())
+}
+
+#[test]
+fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("diff")?;
+    Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;
+    let kubeconfig = world.cluster.kubeconfig();
+    let diff =
+        |more: &[&str]| rbac(kubeconfig, &[&["web", "-n", &namespace, "--diff"], more].concat());
+    let gains = format!(
+        "+ system:serviceaccount:{NAMESPACE}:kubewarm gains list, watch on pods in namespace \
+         {namespace}\n"
+    );
+    let secrets = gains.replace("pods", "secrets").replace('\n', " [elevated]\n");
+
+    let (code, said, told) = diff(&[])?;
+    let head = format!("{namespace}/web (generation 1): by applying its manifests\n");
+    assert_eq!((code, &*said), (Some(1), &*format!("{head}{gains}{secrets}")), "{told}");
+
+    // What an administrator does: the reviewed generation, and only that.
+    let (code, said, told) = diff(&["--generation=1"])?;
+    assert_eq!((code, said.contains(&gains)), (Some(0), true), "{told}");
+    let (_, printed, _) = rbac(kubeconfig, &["web", "-n", &namespace, "--generation=1"])?;
+    world.cluster.apply(&printed)?;
+    let (code, said, told) = diff(&[])?;
+    assert_eq!(code, Some(0), "{said}{told}");
+    assert!(said.ends_with("nothing would change\n"), "{said}");
+
+    // Somebody adds a rule by hand, and binds the role to somebody else, by an evil name.
+    let role = format!("kubewarm:{namespace}:web");
+    let added = r#"[{"op": "add", "path": "/rules/-", "value":
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["delete"]}}]"#;
+    world.cluster.run(["patch", "role", &role, "-n", &namespace, "--type=json", "-p", added])?;
+    let (role_flag, user) = (format!("--role={role}"), "--user=mallory\u{1b}[2J");
+    world.cluster.run(["create", "rolebinding", "mine", &role_flag, user, "-n", &namespace])?;
+    let (code, said, told) = diff(&[])?;
+    assert_eq!(code, Some(1), "{told}");
+    let lost = format!(
+        "- system:serviceaccount:{NAMESPACE}:kubewarm loses delete on deployments.apps in namespace \
+         {namespace}\n"
+    );
+    let kept = format!(
+        "= mallory\\u{{1b}}[2J keeps list, watch on pods in namespace {namespace} by RoleBinding \
+         {namespace}/mine, which the profile does not need\n"
+    );
+    assert!(said.contains(&lost) && said.contains(&kept) && !said.contains('+'), "{said}");
+
+    // Edited between the review and the apply.
+    let spec = r#"{"spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}},
+        {"name": "more", "resource": {"resource": "services"}}]}}"#;
+    world.cluster.run(["patch", "cprof/web", "-n", &namespace, "--type=merge", "-p", spec])?;
+    for more in [&["--diff"][..], &[]] {
+        let args = [&["web", "-n", &namespace, "--generation=1"], more].concat();
+        let (code, said, told) = rbac(kubeconfig, &args)?;
+        assert_eq!((code, &*said), (Some(2), ""), "{told}");
+        assert!(told.contains("is of generation 2, not 1"), "{told}");
+    }
+    // The spec no longer wants secrets; their role is left over until somebody deletes it.
+    let (_, said, _) = diff(&[])?;
+    let left =
+        format!("by RoleBinding {namespace}/{role}:elevated, which the profile does not need");
+    assert!(said.contains(&left) && said.contains(&gains.replace("pods", "services")), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_status_that_grants_more_than_the_spec_needs_is_not_to_be_applied() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("forged")?;
+    Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;
+    let args = ["web", "-n", &namespace, "--diff", "--generation=1"];
+    let (_, printed, _) = rbac(world.cluster.kubeconfig(), &args[..3])?;
+    for (verbs, expected) in [("- watch", Some(0)), ("- '*'", Some(2))] {
+        let forged = printed.replace("- watch", verbs);
+        let access = serde_json::json!({"status": {"access": {"manifests": forged}}}).to_string();
+        let subresource = "--subresource=status";
+        let target = ["patch", "cprof/web", "-n", &namespace, subresource, "--type=merge", "-p"];
+        world.cluster.run(target.into_iter().chain([&*access]))?;
+        let (code, said, told) = rbac(world.cluster.kubeconfig(), &args)?;
+        assert_eq!(code, expected, "{said}{told}");
+        assert_eq!(said.contains("do not apply status.access"), expected == Some(2), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn who_may_not_read_roles_is_told_which() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("unseen")?;
+    Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;
+    let viewer = world.cluster.user_kubeconfig("viewer", None)?;
+    let may = |name: &str, verb: &str, what: &str| {
+        let (verb, what) = (format!("--verb={verb}"), format!("--resource={what}"));
+        world.cluster.run(["create", "role", name, &verb, &what, "-n", &namespace])?;
+        let role = format!("--role={name}");
+        world.cluster.run(["create", "rolebinding", name, &role, "--user=viewer", "-n", &namespace])
+    };
+    may("profiles", "get", "cacheprofiles.kubewarm.io")?;
+    let diff = || rbac(&viewer, &["web", "-n", &namespace, "--diff"]);
+    let (code, _, told) = diff()?;
+    assert_eq!(code, Some(2), "{told}");
+    let what = format!("may not list roles.rbac.authorization.k8s.io in namespace {namespace}");
+    assert!(told.contains(&what), "{told}");
+    may("roles", "list", "roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io")?;
+    let (code, said, told) = diff()?;
+    assert_eq!(code, Some(1), "{told}");
+    assert!(said.contains("? you may not list roles of other namespaces\n"), "{said}");
+    assert!(said.contains("? you may not list clusterroles\n"), "{said}");
+    Ok(())
+}
