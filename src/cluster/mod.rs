@@ -1,4 +1,4 @@
-//! The API server as seen from here: connections, discovery, the lease, and who we are to it.
+//! The API server as seen from here: connections, discovery, leases, and who we are to it.
 
 mod answer;
 mod client;
@@ -8,6 +8,7 @@ pub mod fault;
 mod lease;
 mod namespace;
 mod proxy;
+mod replica;
 mod subject;
 mod transport;
 
@@ -17,5 +18,6 @@ pub use self::{
     discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence},
+    replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
     subject::whoami,
 };
