@@ -159,6 +159,9 @@ fn the_operator_holds_what_it_uses_and_nothing_else() {
     );
     assert_eq!(
         local.into_iter().map(rule).collect::<Vec<_>>(),
-        ["coordination.k8s.io|leases|kubewarm|get,update", "coordination.k8s.io|leases||create",]
+        [
+            "coordination.k8s.io|leases|kubewarm|get",
+            "coordination.k8s.io|leases||create,delete,list,update",
+        ]
     );
 }

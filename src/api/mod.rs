@@ -11,8 +11,8 @@ pub use self::{
     profile::{CacheProfile, CacheProfileSpec, Freshness, ListStrategy, Mode, Warmup},
     status::{
         AccessStatus, CacheProfileStatus, CellCounts, LatencyStatus, NamespaceRules,
-        ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
-        ResolvedStatus, TargetStatus,
+        ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus, ReplicaRole,
+        ReplicaStatus, ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{
         FieldOperator, FieldSelectorTerm, Index, LabelOperator, LabelSelector, LabelSelectorTerm,

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     cli::RunArgs,
-    cluster::{Connection, Discovery, Elector, LeaseConfig, LeaseState, OperatorOnly, whoami},
+    cluster::{
+        Announcer, Connection, Discovery, Elector, LeaseConfig, LeaseState, OperatorOnly, Replicas,
+        whoami,
+    },
     controller::{Controller, Sources},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
@@ -56,23 +59,12 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     );
 
     let stop = CancellationToken::new();
+    let frame = Frame { namespace, identity: identity().into(), started, stop: stop.clone() };
     let mut tasks = Tasks::new();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
-    let view = spawn_controller(
-        &mut tasks,
-        &connection,
-        &args,
-        &metrics,
-        (namespace.clone(), started, stop.clone()),
-    )?;
-    spawn_status(
-        &mut tasks,
-        &connection,
-        view.clone(),
-        operator,
-        (namespace, started, stop.clone()),
-    );
+    let view = spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
+    spawn_status(&mut tasks, &connection, &view, operator, frame);
     let gate = Arc::new(Gate::default());
     let admin = observe(&metrics, &view, &gate, filter)?;
     let until = stop.clone();
@@ -85,8 +77,17 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     supervise(tasks, stop, signal, || gate.begin_shutdown(), args.shutdown_delay).await
 }
 
-/// What both halves need: our namespace, when the process started, and when to stop.
-type Frame = (Arc<str>, Instant, CancellationToken);
+/// What both halves need.
+struct Frame {
+    /// Where the operator lives.
+    namespace: Arc<str>,
+    /// Who this process is among the replicas.
+    identity: Arc<str>,
+    /// When it started.
+    started: Instant,
+    /// When to stop.
+    stop: CancellationToken,
+}
 
 /// Discovery, the subject, and the controller with its cells.
 fn spawn_controller(
@@ -94,7 +95,7 @@ fn spawn_controller(
     connection: &Connection,
     args: &RunArgs,
     metrics: &Metrics,
-    (namespace, started, stop): Frame,
+    frame: &Frame,
 ) -> Result<View, Error> {
     let catalog = Catalog::new();
     let bounds = Bounds {
@@ -118,8 +119,14 @@ fn spawn_controller(
         discovery: discovery.clone(),
         subject,
     };
-    let controller =
-        Controller::new(sources, registry, namespace, metrics.operator().clone(), started)?;
+    let Frame { namespace, identity, started, stop } = frame;
+    let controller = Controller::new(
+        sources,
+        registry,
+        Arc::clone(namespace),
+        metrics.operator().clone(),
+        *started,
+    )?;
     let declarations = controller.declarations();
     tasks.spawn(learn_subject(connection.client(), tell_subject, stop.clone()));
     let until = stop.clone();
@@ -127,27 +134,41 @@ fn spawn_controller(
         discovery.run(until).await;
         "discovery"
     });
+    let until = stop.clone();
     tasks.spawn(async move {
-        controller.run(stop).await.shut_down().await;
+        controller.run(until).await.shut_down().await;
         "controller"
     });
-    Ok(View { catalog, reports, declarations, statuses: Arc::default() })
+    let replicas = Arc::new(watch::Sender::new(Replicas::alone(identity)));
+    Ok(View { catalog, reports, declarations, statuses: Arc::default(), replicas })
 }
 
 /// The lease, and the writer that it lets write. The lease is given back only after the last status
-/// has been written.
+/// has been written. Beside them, what replicas tell each other.
 fn spawn_status(
     tasks: &mut Tasks,
     connection: &Connection,
-    view: View,
+    view: &View,
     metrics: OperatorMetrics,
-    (namespace, started, stop): Frame,
+    Frame { namespace, identity, started, stop }: Frame,
 ) {
-    let identity = identity();
     let config = LeaseConfig::new(&namespace, LEASE, &identity);
     let elector = Elector::new(connection.client(), config);
     tasks.spawn(follow_lease(elector.state(), metrics.clone(), stop.clone()));
     let leadership = elector.leadership();
+    let told = view.clone();
+    let announcer = Announcer::new(
+        connection.client(),
+        (namespace, Arc::clone(&identity)),
+        elector.leadership(),
+        Arc::clone(&view.replicas),
+        Box::new(move || told.warm_targets()),
+    );
+    let until = stop.clone();
+    tasks.spawn(async move {
+        announcer.run(until).await;
+        "announcer"
+    });
     let written = CancellationToken::new();
     let until = written.clone();
     tasks.spawn(async move {
@@ -155,6 +176,7 @@ fn spawn_status(
         "leader election"
     });
     let sink = Counted { sink: ApiServer::new(connection.client(), &identity), metrics };
+    let view = view.clone();
     tasks.spawn(async move {
         status::run(view, Arc::new(sink), move || leadership.is_leader(), started, stop).await;
         written.cancel();
@@ -171,6 +193,7 @@ fn observe(
 ) -> Result<Arc<Admin>, Error> {
     let all = || view.clone();
     let (scraped, profiles, cells, declared) = (all(), all(), all(), all());
+    let replicas = Arc::clone(&view.replicas);
     metrics.observe_cells(move || scraped.cells())?;
     metrics.observe_profiles(move || profiles.profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
@@ -178,6 +201,7 @@ fn observe(
         metrics: Arc::clone(metrics),
         cells: Box::new(move || cells.cells()),
         declared: Box::new(move || declared.declared()),
+        replicas: Box::new(move || replicas.borrow().trouble.clone()),
         gate: Arc::clone(gate),
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
         now: Timestamp::now,

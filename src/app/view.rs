@@ -2,6 +2,7 @@
 
 use crate::{
     api::{CacheProfileStatus, TargetStatus},
+    cluster::{Replicas, WarmTargets},
     controller::Declarations,
     informer::Reports,
     metrics::{
@@ -19,6 +20,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
+use tokio::sync::watch;
 
 /// Statuses as last computed, in the order of the profiles.
 type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;
@@ -30,6 +32,7 @@ pub(super) struct View {
     pub(super) reports: Reports,
     pub(super) declarations: Declarations,
     pub(super) statuses: Arc<RwLock<Statuses>>,
+    pub(super) replicas: Arc<watch::Sender<Replicas>>,
 }
 
 impl View {
@@ -72,6 +75,15 @@ impl View {
             Some(ProfileSnapshot { profile, mode, conditions, targets })
         };
         profiles.iter().filter_map(snapshot).collect()
+    }
+
+    /// How warm each profile is here, as last computed.
+    pub(super) fn warm_targets(&self) -> Vec<(ProfileRef, WarmTargets)> {
+        let statuses = Arc::clone(&self.statuses.read());
+        let warm = statuses.iter().filter_map(|(profile, status)| {
+            Some((profile.clone(), WarmTargets::parse(status.warm_targets.as_deref()?)?))
+        });
+        warm.collect()
     }
 
     /// The declared cells, once the profiles have been listed. They are not all before the namespaces
@@ -117,6 +129,10 @@ impl status::Profiles for View {
         let report = Arc::new(self.reports.get(key)?);
         let usage = self.catalog.reader(key).map(|table| table.usage()).unwrap_or_default();
         Some(CellView { report, objects: usage.objects, bytes: usage.bytes })
+    }
+
+    fn replicas(&self) -> Replicas {
+        self.replicas.borrow().clone()
     }
 
     fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>) {

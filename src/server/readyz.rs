@@ -5,6 +5,7 @@ use super::{
     local::is_local,
     readiness::Readiness,
 };
+use crate::model::Fault;
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
 use std::{fmt::Write as _, sync::Arc};
 use tokio::time::Instant;
@@ -28,7 +29,7 @@ pub(super) async fn readyz(
         return text(code, format!("{readiness}\n"));
     }
     let names = if is_local(&request) { Names::Shown } else { Names::Hidden };
-    text(code, in_full(&readiness, names))
+    text(code, in_full(&readiness, (admin.replicas)().as_ref(), names))
 }
 
 /// Whether names of cells may be told.
@@ -38,7 +39,7 @@ enum Names {
     Hidden,
 }
 
-fn in_full(readiness: &Readiness, names: Names) -> String {
+fn in_full(readiness: &Readiness, replicas: Option<&Fault>, names: Names) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
     let Readiness { listed, declared, synced, refused, failing_long, pending, .. } = readiness;
     let mut page = format!(
@@ -67,6 +68,14 @@ fn in_full(readiness: &Readiness, names: Names) -> String {
     if readiness.gave_up {
         let _written = writeln!(page, "    waiting ended after 10 minutes, without some cells");
     }
+    // No reason to be not ready: only statuses lack something.
+    if let Some(fault) = replicas {
+        let reason = fault.reason().as_str();
+        let _written = match names {
+            Names::Shown => writeln!(page, "[-] leases of replicas: {reason}: {}", fault.message()),
+            Names::Hidden => writeln!(page, "[-] leases of replicas: {reason}"),
+        };
+    }
     let _written = writeln!(page, "{readiness}");
     page
 }
@@ -79,7 +88,10 @@ fn is_verbose(query: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::sample::{admin, ask, get, key};
+    use crate::{
+        model::Reason,
+        server::sample::{admin, ask, get, key},
+    };
 
     #[actix_web::test]
     async fn readiness_names_the_missing_cells_to_a_loopback_peer_only() {
@@ -97,5 +109,17 @@ mod tests {
         let (code, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose=1")).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
         assert!(body.contains("1 pending") && !body.contains("namespace b"), "{body}");
+    }
+
+    #[actix_web::test]
+    async fn leases_that_may_not_be_used_are_told_and_do_not_make_it_unready() {
+        let ready = Arc::into_inner(admin(Some(vec![key("pods", "a")]))).unwrap();
+        let words = || Some(Fault::new(Reason::Forbidden, "not for sally"));
+        let admin = Arc::new(Admin { replicas: Box::new(words), ..ready });
+        let (code, body) = ask(&admin, "127.0.0.1:9", get("/readyz?verbose")).await;
+        assert_eq!(code, StatusCode::OK);
+        assert!(body.contains("[-] leases of replicas: Forbidden: not for sally\n"), "{body}");
+        let (_, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose")).await;
+        assert!(body.contains("[-] leases of replicas: Forbidden\n"), "{body}");
     }
 }

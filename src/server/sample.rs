@@ -89,6 +89,7 @@ pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
             vec![snapshot(key("pods", "a"), synced()), snapshot(key("pods", "b"), listing())]
         }),
         declared: Box::new(move || declared.clone().map(all)),
+        replicas: Box::new(|| None),
         gate: Arc::default(),
         set_log_filter: Box::new(|filter| {
             if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }

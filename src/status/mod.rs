@@ -11,6 +11,7 @@ mod figures;
 mod pacer;
 mod problems;
 mod publish;
+mod replicas;
 mod round;
 mod sentence;
 mod sink;
@@ -134,6 +135,8 @@ pub fn compute(
         time_to_warm_milliseconds: time_to_warm,
         targets: rendered,
         access: access.cloned(),
+        // Not a matter of this profile's cells: the reporter adds them.
+        replicas: Vec::new(),
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     api::CacheProfileStatus,
+    cluster::Replicas,
     model::{CellKey, ProfileRef},
 };
 use jiff::Timestamp;
@@ -34,6 +35,8 @@ pub trait Profiles: Send + 'static {
     fn observed(&self) -> Vec<Observed>;
     /// What a cell says of itself; `None` if it does not run.
     fn cell(&self, key: &CellKey) -> Option<CellView>;
+    /// Which replicas there are.
+    fn replicas(&self) -> Replicas;
     /// Takes the statuses just computed, in the order of [`Profiles::observed`]: what this replica
     /// would write, whether it leads or not.
     fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>);
@@ -85,7 +88,8 @@ pub async fn run<P: Profiles, S: StatusSink>(
         }
         let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
         let observed = profiles.observed();
-        let round = reporter.round(&observed, &|key| profiles.cell(key), role, clock);
+        let standing = (role, &profiles.replicas());
+        let round = reporter.round(&observed, &|key| profiles.cell(key), standing, clock);
         let status_of = |found: &Observed| {
             let profile = &found.declared.profile;
             Some((profile.clone(), Arc::clone(reporter.status(profile)?)))

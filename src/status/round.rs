@@ -6,9 +6,11 @@ use super::{
     compute,
     events::{Notice, Notices},
     pacer::{Outcome, Pacer, Write},
+    replicas,
 };
 use crate::{
     api::{AccessStatus, CacheProfileStatus},
+    cluster::Replicas,
     model::{CellKey, Declared, ProfileRef},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -66,13 +68,13 @@ impl Reporter {
     /// Computes the status of every profile; a leader also decides what to write and to tell.
     ///
     /// `profiles` is everything there is: what is not in it is forgotten. A follower computes too,
-    /// so that it knows how long its own warm-up took. A new leader takes over the transition
-    /// times that the cluster has, and writes what differs.
+    /// so that it knows how long its own warm-up took, but names no replicas. A new leader takes
+    /// over the transition times that the cluster has, and writes what differs.
     pub fn round(
         &mut self,
         profiles: &[Observed],
         cells: &dyn Fn(&CellKey) -> Option<CellView>,
-        role: Role,
+        (role, replicas): (Role, &Replicas),
         clock: Clock,
     ) -> Round {
         let exist: HashSet<_> = profiles.iter().map(|found| &found.declared.profile).collect();
@@ -104,7 +106,14 @@ impl Reporter {
                 previous: previous.as_deref(),
                 clock,
             };
-            let status = Arc::new(compute(&inputs, cells));
+            let mut status = compute(&inputs, cells);
+            if leads {
+                let last = if takes_over { in_cluster.as_deref() } else { previous.as_deref() };
+                let last = last.map_or(&[][..], |last| &last.replicas);
+                let (profile, warm) = (&declared.profile, status.warm_targets.as_deref());
+                status.replicas = replicas::entries(replicas, profile, warm, last, clock.wall);
+            }
+            let status = Arc::new(status);
             if leads {
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);

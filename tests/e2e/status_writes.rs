@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use kubewarm::{
     api::{
         AccessStatus, CacheProfileStatus, CellCounts, LatencyStatus, NamespaceRules,
-        ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
-        ResolvedStatus, TargetStatus,
+        ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus, ReplicaRole,
+        ReplicaStatus, ResolvedScope, ResolvedStatus, TargetStatus,
     },
     cluster::Connection,
     model::{Declared, Mode, ProfileRef},
@@ -141,6 +141,13 @@ impl Subject {
             manifests: Some("m".repeat(256 << 10)),
             manifests_elevated: Some("e".repeat(256 << 10)),
         });
+        let replica = |number: usize| ReplicaStatus {
+            name: format!("{number:0>253}"),
+            role: Some(ReplicaRole::Follower),
+            warm_targets: Some("32/32".into()),
+            last_seen_time: Some(condition_time()),
+        };
+        status.replicas = (0..16).map(replica).collect();
         status
     }
 }
