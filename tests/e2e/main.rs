@@ -14,6 +14,7 @@ mod outage;
 mod profile;
 mod rbac;
 mod redefined;
+mod replicas;
 mod schema;
 mod selectors;
 mod status_writes;

@@ -57,18 +57,23 @@ impl Running {
 impl Operator {
     /// Starts one that may do what `deploy/operator-rbac.yaml` grants, and nothing else.
     pub(crate) fn start(world: &World) -> Result<Self, Failure> {
+        Self::start_as(world, "kubewarm")
+    }
+
+    /// The same, in a pod of this name.
+    pub(crate) fn start_as(world: &World, pod: &str) -> Result<Self, Failure> {
         let rights = file("deploy/operator-rbac.yaml");
         world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
         let kubeconfig = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
         command
+            .env("HOSTNAME", pod)
             .arg("run")
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--operator-namespace", NAMESPACE, "--admin-addr", "127.0.0.1:0"])
             .args(["--log-format", "json"]);
-        let process =
-            world.cluster.process("kubewarm", &command, |log| admin_address(log).is_some());
+        let process = world.cluster.process(pod, &command, |log| admin_address(log).is_some());
         process.start()?;
         Ok(Self { process })
     }
