@@ -3,11 +3,12 @@
 use super::{
     ListOutcome, Measured, Relist, RelistReason, Stage, Strategy, Verb,
     decode::{Rejected, peek_name},
+    doubt::Doubts,
     endpoint::{AtLeast, Part},
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Signal,
     stream::Stream,
-    task::{Failure, Next, Task, absent, apply},
+    task::{Failure, Next, Task, absent},
     upstream,
 };
 use crate::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion};
@@ -54,6 +55,7 @@ impl Task {
     /// Lists once it is the cell's turn, and says how to go on.
     pub(super) async fn list(&mut self, why: Option<RelistReason>) -> Result<Next, Failure> {
         let failed = |fault| Failure { fault, verb: Verb::List, then: Next::List(why) };
+        self.is_consistent = self.version.is_none() || std::mem::take(&mut self.is_proof_wanted);
         if self.board.state().synced {
             self.signal(Signal::Outran);
         }
@@ -110,7 +112,7 @@ impl Task {
             return Err(failed(absent(&self.key)));
         }
         // A list that only had to be as new as what was known proves nothing of now.
-        let proven_at = self.version.is_none().then_some(asked_at);
+        let proven_at = self.is_consistent.then_some(asked_at);
         self.finish_list(why, strategy, &version, proven_at);
         Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))
     }
@@ -153,12 +155,22 @@ impl Task {
         self.board.forget_undecodable();
         self.rejected = 0;
         self.board.note(|report| (report.listed, report.expected) = (0, None));
-        self.apply(Delta::ListStarted(reread));
-        match way {
+        self.begin_list(reread);
+        let listed = match way {
             Strategy::Whole => self.list_whole().await,
             Strategy::Streaming => self.list_streaming().await,
             Strategy::Paged => self.list_pages(reread).await,
-        }
+        };
+        self.doubts = Doubts::none();
+        listed
+    }
+
+    fn begin_list(&mut self, reread: Reread) {
+        self.apply(Delta::ListStarted(reread));
+        self.doubts = match &self.version {
+            Some(complete_at) if !self.is_consistent => Doubts::of(complete_at.clone()),
+            Some(_) | None => Doubts::none(),
+        };
     }
 
     async fn list_whole(&mut self) -> Result<Listed, Fault> {
@@ -178,7 +190,7 @@ impl Task {
                 match self.page(Part::Next { limit, token: &token }).await {
                     Ok(meta) => break meta,
                     Err(fault) if fault.reason() == Reason::Gone => {
-                        self.apply(Delta::ListStarted(reread));
+                        self.begin_list(reread);
                         return self.list_whole().await;
                     }
                     // The same page once more: upserts can be repeated.
@@ -243,7 +255,7 @@ impl Task {
                 }
                 let (consumed, piece) = splitter.feed(rest)?;
                 if let Some(piece) = piece {
-                    self.take_item(&piece);
+                    self.take_item(&piece)?;
                     *items += 1;
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
@@ -263,25 +275,19 @@ impl Task {
         Ok(meta)
     }
 
-    fn take_item(&mut self, piece: &Piece<'_>) {
-        let item = match piece {
-            Piece::Whole(json) => self.decoder.decode(json, Stage::ListItem),
-            Piece::Oversized(head) => Err(oversized(head, Stage::ListItem)),
-        };
-        match item {
-            Ok(item) => {
-                let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
-                if outcome == Outcome::Replaced {
-                    self.gap.replaced += 1;
-                }
+    fn take_item(&mut self, piece: &Piece<'_>) -> Result<(), Fault> {
+        match piece {
+            Piece::Whole(json) => self.take_listed(json, Stage::ListItem),
+            Piece::Oversized(head) => {
+                self.reject(&oversized(head, Stage::ListItem));
+                Ok(())
             }
-            Err(rejected) => self.reject(&rejected),
         }
     }
 
     /// What a list must show: nothing older than what is held. The first one is consistent.
     pub(super) fn at_least(&self) -> AtLeast<'_> {
-        let newest = self.version.as_ref().and_then(|_| self.newest());
+        let newest = self.newest().filter(|_| !self.is_consistent);
         newest.map_or(AtLeast::Consistent, AtLeast::Version)
     }
 
@@ -305,7 +311,7 @@ impl Task {
         }
     }
 
-    /// Refuses a list of this version, or notes that it is under way.
+    /// Refuses a list of this version, or notes that it is under way and may be believed.
     pub(super) fn refuse_older(&mut self, listed: &ResourceVersion) -> Result<(), Fault> {
         if let Some(newest) = self.newest().filter(|newest| listed.is_older_than(newest)) {
             let message =
@@ -319,6 +325,7 @@ impl Task {
             return Err(Fault::new(Reason::Lagging, message));
         }
         self.saw(listed);
+        self.settle_doubts();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ mod board;
 mod canary;
 mod decode;
 mod deliver;
+mod doubt;
 mod endpoint;
 mod event;
 mod fence;

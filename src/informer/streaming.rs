@@ -7,12 +7,12 @@ use super::{
     list::{Listed, oversized},
     split::Piece,
     stream::{Stream, lasting},
-    task::{Task, apply},
+    task::Task,
     upstream,
 };
 use crate::{
     cluster::fault,
-    model::{Delta, Fault, Outcome, Reason, ResourceVersion},
+    model::{Delta, Fault, Reason, ResourceVersion},
 };
 use futures::StreamExt as _;
 use tokio::time::{Instant, timeout_at};
@@ -93,20 +93,11 @@ impl Task {
                 *items += 1;
                 let listed = *items;
                 self.board.note(|report| report.listed = listed);
-                match self.decoder.decode(event.object, Stage::WatchObject) {
-                    Ok(item) => {
-                        let version = item.version.clone();
-                        let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
-                        self.gap.replaced += u64::from(outcome == Outcome::Replaced);
-                        if let Some(version) = version {
-                            self.saw(&version);
-                        }
-                    }
-                    Err(rejected) => self.reject(&rejected),
-                }
+                self.take_listed(event.object, Stage::WatchObject)?;
             }
             EventKind::Deleted => {
                 let gone = tombstone(event.object).map_err(|_| nonsense())?;
+                self.doubts.forget(&gone.namespace, &gone.name);
                 self.apply(Delta::Remove(gone));
             }
             EventKind::Error => return Err(fault::of_event(event.object)),

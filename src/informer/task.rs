@@ -6,6 +6,7 @@ use super::{
     board::Board,
     canary::Canary,
     decode::{Decoder, Rejected},
+    doubt::Doubts,
     endpoint::Endpoint,
     list::Gap,
     state::Signal,
@@ -71,6 +72,13 @@ pub(super) struct Task {
     /// The newest version of a list that has not been completed: its objects are in the table, so
     /// no later list may be older.
     pub(super) seen: Option<ResourceVersion>,
+    /// Whether the list under way is a consistent read: the first one, or one that is to settle
+    /// doubts.
+    pub(super) is_consistent: bool,
+    /// The next list shall be one: the last one left too much in doubt.
+    pub(super) is_proof_wanted: bool,
+    /// What the list under way has named and nobody can judge yet.
+    pub(super) doubts: Doubts,
     /// What the list under way has changed so far.
     pub(super) gap: Gap,
     /// When the last list completed.

@@ -7,6 +7,7 @@
 mod engine;
 mod history;
 mod identities;
+mod lagging;
 mod lists;
 mod memory;
 mod oracle;

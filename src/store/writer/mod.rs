@@ -80,7 +80,7 @@ impl DeltaSink for Writer {
     }
 
     fn holds(&self, namespace: &str, name: &str) -> bool {
-        self.table.contents.read().find(namespace, name, Place::default()).is_ok()
+        self.table.contents.read().find(namespace, name, self.hint).is_ok()
     }
 
     fn objects(&self) -> u64 {
