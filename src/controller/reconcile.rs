@@ -7,7 +7,7 @@ use super::{
     intake::Found,
     kinds::Kinds,
     resolve::{Cluster, Resolved, resolve},
-    settle::{Answering, retain, settle, within},
+    settle::{Targets, settle, within},
 };
 use crate::{
     api::AccessStatus,
@@ -55,7 +55,7 @@ struct Known {
     /// The newest valid generation, which is the one that runs.
     valid: Arc<ValidatedProfile>,
     accepted_at: Duration,
-    serving: BTreeMap<Arc<str>, Answering>,
+    targets: Targets,
     /// The roles, as long as the declared cells and the subject stay the same.
     access: Option<(Vec<DeclaredTarget>, Subject, Option<Arc<AccessStatus>>)>,
 }
@@ -166,17 +166,17 @@ impl Reconciler {
             return unrunnable(found, refused, now);
         };
         let same = known.as_ref().is_some_and(|known| known.valid.generation == valid.generation);
-        let (accepted_at, mut serving, access) = known.map_or_else(
-            || (now, BTreeMap::new(), None),
-            |known| (if same { known.accepted_at } else { now }, known.serving, known.access),
+        let (accepted_at, mut remembered, access) = known.map_or_else(
+            || (now, Targets::default(), None),
+            |known| (if same { known.accepted_at } else { now }, known.targets, known.access),
         );
 
-        serving.retain(|name, _| valid.targets.iter().any(|target| target.name == *name));
+        remembered.renew(&valid.targets, cluster);
         let targets = valid.targets.iter().map(|target| {
             let resolved = within(&mut budget, self.resolve(&valid, target, cluster, now));
             let fits = |cells| budget.take(&target.name, cells).is_ok();
-            retain(&resolved, &mut serving, fits);
-            settle(resolved, &valid, cluster, &mut serving, wishes)
+            remembered.retain(&resolved, fits);
+            settle(resolved, &valid, cluster, &mut remembered, wishes)
         });
         let targets = targets.collect();
         let declared = Declared {
@@ -191,7 +191,7 @@ impl Reconciler {
             accepted_at,
         };
         let uid = Arc::clone(&found.uid);
-        let known = Known { uid, valid, accepted_at, serving, access };
+        let known = Known { uid, valid, accepted_at, targets: remembered, access };
         self.known.insert(found.profile.clone(), known);
         declared
     }

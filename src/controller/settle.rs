@@ -7,7 +7,7 @@ use super::{
 };
 use crate::model::{
     CellKey, CellSpec, DeclaredTarget, Reason, Refusal, RefusalReason, ResolvedTarget, Serving,
-    ValidatedProfile,
+    Target, ValidatedProfile,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,6 +17,38 @@ pub(super) struct Answering {
     serving: Serving,
     kind: ResolvedTarget,
     cells: Vec<CellSpec>,
+}
+
+/// The targets of a profile, by name, between two runs.
+#[derive(Debug, Default)]
+pub(super) struct Targets {
+    /// What answers.
+    serving: BTreeMap<Arc<str>, Answering>,
+    /// What the last run declared and nobody has seen synced: it may be by the next one, which finds
+    /// the target edited already.
+    warming: BTreeMap<Arc<str>, Answering>,
+}
+
+impl Targets {
+    /// Forgets the targets that are not `declared`, and lets those answer that have synced since.
+    pub(super) fn renew(&mut self, declared: &[Target], cluster: &dyn Cluster) {
+        for (name, target) in std::mem::take(&mut self.warming) {
+            if target.cells.iter().all(|cell| is_synced(&cell.key, cluster)) {
+                self.serving.insert(name, target);
+            }
+        }
+        self.serving.retain(|name, _| declared.iter().any(|target| target.name == *name));
+    }
+
+    /// Lets go of what answers for a target that is refused: a kind that went takes its tables with
+    /// it. A target that has grown too large keeps what it had, if that fits.
+    pub(super) fn retain(&mut self, target: &Resolved, fits: impl FnOnce(usize) -> bool) {
+        let Some(Err(refusal)) = &target.outcome else { return };
+        let cells = self.serving.get(&target.name).map_or(0, |old| old.cells.len());
+        if refusal.reason != RefusalReason::TooManyCells || !fits(cells) {
+            self.serving.remove(&target.name);
+        }
+    }
 }
 
 /// Failures in a row of a new version's cell that nobody needs to hear of: a server that has just
@@ -33,41 +65,27 @@ pub(super) fn within(budget: &mut Budget<'_>, target: Resolved) -> Resolved {
     }
 }
 
-/// Lets go of what answers for a target that is refused: a kind that went takes its tables with it.
-/// A target that has grown too large keeps what it had, if that fits.
-pub(super) fn retain(
-    target: &Resolved,
-    serving: &mut BTreeMap<Arc<str>, Answering>,
-    fits: impl FnOnce(usize) -> bool,
-) {
-    let Some(Err(refusal)) = &target.outcome else { return };
-    let cells = serving.get(&target.name).map_or(0, |old| old.cells.len());
-    if refusal.reason != RefusalReason::TooManyCells || !fits(cells) {
-        serving.remove(&target.name);
-    }
-}
-
 /// Wants the target's cells, and those that still answer for it until these are synced.
 pub(super) fn settle(
     target: Resolved,
     valid: &ValidatedProfile,
     cluster: &dyn Cluster,
-    serving: &mut BTreeMap<Arc<str>, Answering>,
+    targets: &mut Targets,
     wishes: &mut Wishes,
 ) -> DeclaredTarget {
     let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
-    let is_synced = |key: &CellKey| cluster.report(key).is_some_and(|r| r.synced_at.is_some());
-    let cells_known = namespaces.as_ref().is_none_or(|cell| is_synced(&cell.key));
-    match &outcome {
-        Some(Ok(kind)) if cells_known && cells.iter().all(|cell| is_synced(&cell.key)) => {
-            let keys = cells.iter().map(|cell| cell.key.clone()).collect();
-            let now = Serving { generation: valid.generation, cells: keys };
-            let now = Answering { serving: now, kind: kind.clone(), cells: cells.clone() };
-            serving.insert(Arc::clone(&name), now);
-        }
-        Some(_) | None => {}
+    let cells_known = namespaces.as_ref().is_none_or(|cell| is_synced(&cell.key, cluster));
+    if let Some(Ok(kind)) = &outcome
+        && cells_known
+    {
+        let keys = cells.iter().map(|cell| cell.key.clone()).collect();
+        let serving = Serving { generation: valid.generation, cells: keys };
+        let now = Answering { serving, kind: kind.clone(), cells: cells.clone() };
+        let is_synced = cells.iter().all(|cell| is_synced(&cell.key, cluster));
+        let into = if is_synced { &mut targets.serving } else { &mut targets.warming };
+        into.insert(Arc::clone(&name), now);
     }
-    let old = serving.get(&name);
+    let old = targets.serving.get(&name);
     for spec in old.into_iter().flat_map(|old| &old.cells) {
         if !cells.iter().any(|cell| cell.key == spec.key) {
             wishes.add(spec, valid.mode, None);
@@ -99,6 +117,10 @@ pub(super) fn settle(
     }
 }
 
+fn is_synced(key: &CellKey, cluster: &dyn Cluster) -> bool {
+    cluster.report(key).is_some_and(|report| report.synced_at.is_some())
+}
+
 /// Whether the cells of a version that is no longer preferred still are the target: its author has
 /// changed nothing, so it does not turn cold while the new version's cells warm up.
 fn stands_in(
@@ -108,16 +130,13 @@ fn stands_in(
     generation: i64,
     cluster: &dyn Cluster,
 ) -> bool {
-    let is_synced = |cell: &CellSpec| {
-        cluster.report(&cell.key).is_some_and(|report| report.synced_at.is_some())
-    };
     let is_promising = |cell: &CellSpec| {
         let fault = cluster.report(&cell.key).and_then(|report| report.fault);
         fault.is_none_or(|fault| fault.attempts < PASSING_FAILURES)
     };
     old.serving.generation == generation
         && old.kind.resource.version() != kind.resource.version()
-        && old.cells.iter().all(is_synced)
+        && old.cells.iter().all(|cell| is_synced(&cell.key, cluster))
         && new.iter().all(is_promising)
 }
 

@@ -1,5 +1,6 @@
 //! Profiles in, cells and declarations out, against a cluster of tables.
 
+mod edits;
 mod sharing;
 
 use super::{
@@ -159,46 +160,6 @@ fn a_deleted_profile_takes_what_no_other_needs() {
     assert_eq!(desired(&run(&mut reconciler, &both, &Tables::default())).len(), 2);
     let left = run(&mut reconciler, &both[1..], &Tables::default());
     assert_eq!(desired(&left), ["pods.v1 in namespace a"]);
-}
-
-#[test]
-fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() {
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let old = [profile("a", "p", 1, targets(&["pods"]))];
-    let outcome = run(&mut reconciler, &old, &cluster);
-    assert_eq!(first(&outcome).targets[0].serving, None, "nothing is served before the first sync");
-    sync(&mut cluster, &outcome);
-    let outcome = run(&mut reconciler, &old, &cluster);
-    assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 1);
-
-    let mut spec = targets(&["pods"]);
-    spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
-    let edited = [profile("a", "p", 2, spec)];
-    let outcome = run(&mut reconciler, &edited, &cluster);
-    assert_eq!(desired(&outcome).len(), 2);
-    let serving = first(&outcome).targets[0].serving.clone().unwrap();
-    assert_eq!((serving.generation, serving.cells.len()), (1, 1));
-    sync(&mut cluster, &outcome);
-    let outcome = run(&mut reconciler, &edited, &cluster);
-    assert_eq!(desired(&outcome), ["pods.v1 in namespace a, labels app in (web)"]);
-    assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 2);
-}
-
-#[test]
-fn an_invalid_edit_keeps_the_last_valid_generation_running() {
-    let mut reconciler = reconciler();
-    let good = profile("a", "p", 1, targets(&["pods"]));
-    let mut bad = targets(&["pods"]);
-    bad["targets"][0]["labelSelector"] = json!({"matchLabels": {"not a key": "x"}});
-    let bad = profile("a", "p", 2, bad);
-    run(&mut reconciler, &[good], &Tables::default());
-    let outcome = run(&mut reconciler, std::slice::from_ref(&bad), &Tables::default());
-    assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
-    assert_eq!(first(&outcome).refused.as_ref().unwrap().reason, RefusalReason::InvalidSpec);
-
-    let alone = run(&mut self::reconciler(), &[bad], &Tables::default());
-    assert!(desired(&alone).is_empty(), "there was no valid generation");
-    assert!(first(&alone).refused.is_some());
 }
 
 #[test]
