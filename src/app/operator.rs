@@ -8,8 +8,7 @@ use super::{
 use crate::{
     cli::RunArgs,
     cluster::{
-        Announcer, Connection, Discovery, Elector, LeaseConfig, LeaseState, OperatorOnly, Replicas,
-        whoami,
+        Announcer, Connection, Discovery, Elector, LeaseConfig, LeaseState, Replicas, whoami,
     },
     controller::{Controller, Sources},
     informer::{Bounds, Registry, Timing},
@@ -103,7 +102,7 @@ fn spawn_controller(
         namespace_share: args.namespace_share.into(),
     };
     let registry = Registry::new(
-        Arc::new(OperatorOnly::new(connection.informer_client())),
+        Arc::new(connection.clients()),
         Arc::new(CatalogTables(catalog.clone())),
         metrics.engine(),
         bounds,

@@ -1,7 +1,13 @@
 //! Which cluster, and as whom: clients from flags, environment, pod files or the home directory.
 
-use super::transport::{self, TransportError};
-use http::{HeaderValue, Uri, header::USER_AGENT};
+use super::{
+    account::{Accounts, Anonymous},
+    transport::{self, TransportError},
+};
+use http::{
+    Uri,
+    header::{HeaderName, HeaderValue, USER_AGENT},
+};
 use kube::{
     Client, Config,
     config::{InClusterError, Kubeconfig, KubeconfigError},
@@ -20,6 +26,7 @@ const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccou
 pub struct Connection {
     patient: Client,
     plain: Client,
+    anonymous: Anonymous,
     server: Uri,
     source: Source,
 }
@@ -127,13 +134,13 @@ impl Connection {
         if config.accept_invalid_certs {
             return Err(ConnectError::Insecure { origin, server });
         }
-        let agent = HeaderValue::from_static(concat!("kubewarm/", env!("CARGO_PKG_VERSION")));
-        config.headers.push((USER_AGENT, agent));
+        config.headers.push(agent());
+        let anonymous = Anonymous::of(&config, explicit_proxy.as_ref());
         let plain =
             transport::plain(config, explicit_proxy).map_err(|source: TransportError| {
                 ConnectError::Client { origin, source: source.into() }
             })?;
-        Ok(Self { patient: transport::patient(&plain), plain, server, source })
+        Ok(Self { patient: transport::patient(&plain), plain, anonymous, server, source })
     }
 
     /// For our own resources, leases, events and reviews: an answer begins within 30 s, after at
@@ -149,6 +156,13 @@ impl Connection {
     #[must_use]
     pub fn informer_client(&self) -> Client {
         self.plain.clone()
+    }
+
+    /// The clients of all identities, for list and watch: the operator's is
+    /// [`Connection::informer_client`], those of `ServiceAccounts` share nothing with it.
+    #[must_use]
+    pub fn clients(&self) -> Accounts {
+        Accounts::new(self.informer_client(), self.anonymous.clone())
     }
 
     /// The namespace of the context, else `default`; in a pod, the pod's.
@@ -171,6 +185,11 @@ impl Connection {
     pub fn server(&self) -> &Uri {
         &self.server
     }
+}
+
+/// How every client names itself.
+pub(super) fn agent() -> (HeaderName, HeaderValue) {
+    (USER_AGENT, HeaderValue::from_static(concat!("kubewarm/", env!("CARGO_PKG_VERSION"))))
 }
 
 fn choose(

@@ -1,8 +1,8 @@
 //! Which client acts as which identity.
 
-use crate::model::Identity;
+use crate::model::{Fault, Identity, Reason};
 use kube::{Client, client::Body};
-use std::{io, sync::Arc};
+use std::sync::Arc;
 use tower::service_fn;
 
 /// Hands out the client of each identity. A port: one implementation mints tokens, others act as
@@ -33,18 +33,17 @@ impl Clients for OperatorOnly {
         match identity {
             Identity::Operator => Arc::clone(&self.0),
             Identity::ServiceAccount { .. } => {
-                Arc::new(refusing(format!("this process does not act as {identity}")))
+                let message = format!("this process does not act as {identity}");
+                Arc::new(refusing(Fault::new(Reason::TokenRequestDenied, message)))
             }
         }
     }
 }
 
-/// A client whose every request fails, for the reason given, without being sent.
-fn refusing(why: String) -> Client {
-    let why: Arc<str> = why.into();
+/// A client whose every request fails with `fault`, without being sent.
+pub(super) fn refusing(fault: Fault) -> Client {
     let service = service_fn(move |_: http::Request<Body>| {
-        let why = io::Error::other(String::from(&*why));
-        async { Err::<http::Response<Body>, _>(why) }
+        std::future::ready(Err::<http::Response<Body>, _>(fault.clone()))
     });
     Client::new(service, "default")
 }

@@ -69,11 +69,15 @@ pub fn of_event(object: &[u8]) -> Fault {
     }
 }
 
-/// What a failure below HTTP means: no connection, a broken one, a proxy that refuses.
+/// What a failure below HTTP means: no connection, a broken one, a proxy that refuses; or no token,
+/// which is a fault of its own.
 #[must_use]
 pub fn of_transport(error: &(dyn Error + 'static)) -> Fault {
-    // hyper and rustls say what happened in the innermost error only.
     let chain = std::iter::successors(Some(error), |&error| error.source());
+    if let Some(fault) = chain.clone().find_map(|error| error.downcast_ref::<Fault>()) {
+        return fault.clone();
+    }
+    // hyper and rustls say what happened in the innermost error only.
     let mut message = String::new();
     for error in chain {
         let text = error.to_string();

@@ -1,5 +1,6 @@
 //! The API server as seen from here: connections, discovery, leases, and who we are to it.
 
+mod account;
 mod answer;
 mod client;
 mod clients;
@@ -13,6 +14,7 @@ mod subject;
 mod transport;
 
 pub use self::{
+    account::Accounts,
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},
     discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},

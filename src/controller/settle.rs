@@ -160,7 +160,16 @@ fn refusal(target: &str, cell: &CellSpec, cluster: &dyn Cluster) -> Option<Refus
                 cell.key.resource, fault.message
             ),
         )),
+        Reason::ServiceAccountNotFound => Some(Refusal::new(
+            RefusalReason::ServiceAccountNotFound,
+            format!(
+                "spec.serviceAccountName: {}; create the ServiceAccount, and target {target:?} \
+                 starts by itself",
+                fault.message
+            ),
+        )),
         Reason::NotServed
+        | Reason::TokenRequestDenied
         | Reason::Forbidden
         | Reason::Unauthorized
         | Reason::NamespaceNotFound

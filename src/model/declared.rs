@@ -37,6 +37,8 @@ pub enum RefusalReason {
     ScopeMismatch,
     /// Other namespaces than the profile's own, from outside the operator's namespace.
     CrossNamespaceNotAllowed,
+    /// The ServiceAccount that the profile names does not exist; it may be created.
+    ServiceAccountNotFound,
     /// The server does not select by that field.
     UnsupportedField,
     /// More cells than one profile, or the profiles of one namespace together, may have.
@@ -142,6 +144,7 @@ impl RefusalReason {
             Self::NotListable => "NotListable",
             Self::ScopeMismatch => "ScopeMismatch",
             Self::CrossNamespaceNotAllowed => "CrossNamespaceNotAllowed",
+            Self::ServiceAccountNotFound => "ServiceAccountNotFound",
             Self::UnsupportedField => "UnsupportedField",
             Self::TooManyCells => "TooManyCells",
             Self::InvalidSpec => "InvalidSpec",
@@ -152,7 +155,7 @@ impl RefusalReason {
     #[must_use]
     pub const fn needs_author(self) -> bool {
         match self {
-            Self::UnknownResource => false,
+            Self::UnknownResource | Self::ServiceAccountNotFound => false,
             Self::NotListable
             | Self::ScopeMismatch
             | Self::CrossNamespaceNotAllowed

@@ -41,6 +41,10 @@ pub enum Reason {
     Lagging,
     /// The watch ended at once, again and again.
     ClosedAtOnce,
+    /// The operator may not ask for tokens of the ServiceAccount that a profile names.
+    TokenRequestDenied,
+    /// The ServiceAccount that a profile names does not exist.
+    ServiceAccountNotFound,
     /// The informer's own task panicked: a bug in kubewarm.
     Internal,
 }
@@ -119,7 +123,7 @@ impl Fault {
 
 impl Reason {
     /// Every value, for closed label sets.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Forbidden,
         Self::Unauthorized,
         Self::NotServed,
@@ -136,8 +140,23 @@ impl Reason {
         Self::TooLarge,
         Self::Lagging,
         Self::ClosedAtOnce,
+        Self::TokenRequestDenied,
+        Self::ServiceAccountNotFound,
         Self::Internal,
     ];
+
+    /// Whether the identity is refused, as far as such an answer goes: without access, nothing that
+    /// was read as it may be served for long.
+    #[must_use]
+    pub const fn refuses_identity(self) -> bool {
+        matches!(
+            self,
+            Self::Forbidden
+                | Self::Unauthorized
+                | Self::TokenRequestDenied
+                | Self::ServiceAccountNotFound
+        )
+    }
 
     /// A stable `CamelCase` word. Never derived from `Debug` or from a server message.
     #[must_use]
@@ -159,6 +178,8 @@ impl Reason {
             Self::TooLarge => "TooLarge",
             Self::Lagging => "Lagging",
             Self::ClosedAtOnce => "ClosedAtOnce",
+            Self::TokenRequestDenied => "TokenRequestDenied",
+            Self::ServiceAccountNotFound => "ServiceAccountNotFound",
             Self::Internal => "InternalError",
         }
     }

@@ -207,6 +207,8 @@ fn standing(report: &CellReport, now: Timestamp) -> Standing {
     match fault.reason {
         Reason::Forbidden
         | Reason::Unauthorized
+        | Reason::TokenRequestDenied
+        | Reason::ServiceAccountNotFound
         | Reason::NotServed
         | Reason::NamespaceNotFound
         | Reason::NotListable => return Standing::Refused,

@@ -167,6 +167,8 @@ fn failed(fault: &CellFault, otherwise: Staleness) -> Staleness {
         }
         Reason::Forbidden
         | Reason::Unauthorized
+        | Reason::TokenRequestDenied
+        | Reason::ServiceAccountNotFound
         | Reason::NotServed
         | Reason::NamespaceNotFound
         | Reason::NotListable

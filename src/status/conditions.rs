@@ -111,6 +111,7 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
     }
     let gravity = [
         "InvalidSpec",
+        "ServiceAccountNotFound",
         "CrossNamespaceNotAllowed",
         "ScopeMismatch",
         "UnsupportedField",
@@ -165,7 +166,10 @@ fn ready(
     targets: &[Target<'_>],
     [accepted, warm, fresh]: [&Verdict; 3],
 ) -> Verdict {
-    if accepted.status == Some(false) && accepted.reason != RefusalReason::UnknownResource.as_str()
+    // These two mend by themselves, without an edit.
+    let passing = [RefusalReason::UnknownResource, RefusalReason::ServiceAccountNotFound];
+    if accepted.status == Some(false)
+        && passing.iter().all(|reason| reason.as_str() != accepted.reason)
     {
         return Verdict::new(Some(false), "InvalidSpec", accepted.message.clone());
     }

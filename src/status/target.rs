@@ -175,7 +175,10 @@ impl Cold {
 
     fn of(reason: Reason) -> Self {
         match reason {
-            Reason::Forbidden | Reason::Unauthorized => Self::Forbidden,
+            Reason::Forbidden
+            | Reason::Unauthorized
+            | Reason::TokenRequestDenied
+            | Reason::ServiceAccountNotFound => Self::Forbidden,
             Reason::NotServed | Reason::NotListable => Self::ResourceNotFound,
             Reason::NamespaceNotFound => Self::NamespaceNotFound,
             Reason::Unreachable | Reason::ServerError | Reason::Throttled => Self::Unreachable,

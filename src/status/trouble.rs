@@ -57,6 +57,17 @@ impl Voice<'_> {
                 "the API server does not accept the credentials of {subject} for {kinds} {places}; \
                  check that its token is valid and that the account exists"
             ),
+            Reason::TokenRequestDenied => {
+                let next = self.grant(false);
+                format!(
+                    "kubewarm may not request tokens of {subject}, as which {kinds} {places} is \
+                     read ({words}); apply {next}"
+                )
+            }
+            Reason::ServiceAccountNotFound => format!(
+                "{subject} does not exist, as which {kinds} {places} is read; create it, \
+                 and the target starts by itself"
+            ),
             Reason::NotServed => format!(
                 "{kinds} is not served by this cluster; install its CRD, \
                  and the target starts by itself"
