@@ -35,7 +35,9 @@ pub enum Command {
     Rbac(RbacArgs),
     /// Show how warm profiles are.
     ///
-    /// A tree with progress bars on a terminal, one line a target elsewhere.
+    /// A tree with progress bars on a terminal, one line a target elsewhere. Below a profile asked
+    /// for by name stand the replicas of kubewarm, if there are several. When they were last seen is
+    /// as of the last write of the status: long ago may only mean that nothing has changed.
     #[command(after_help = STATUS_CODES)]
     Status(StatusArgs),
     /// Wait until a profile is ready; for init containers and scripts.

@@ -8,6 +8,7 @@ mod paint;
 mod print;
 mod profiles;
 mod rbac;
+mod replicas;
 mod status;
 mod text;
 mod tree;

@@ -3,7 +3,7 @@
 use super::{
     Error,
     lines::lines,
-    print::{Terminal, document, print, tell, terminal},
+    print::{Shape, Terminal, document, print, tell, terminal},
     profiles::{Place, Profiles, Seen},
     text::escape,
     tree::{Look, tree},
@@ -49,7 +49,9 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
     match (args.output, terminal()) {
         (Some(format), _) => print(&document(&profiles, source.shape(), format)?)?,
         (None, _) if profiles.is_empty() => tell(&nothing(&source)),
-        (None, Some(terminal)) => print(&tree(&profiles, &look(terminal, clock())))?,
+        (None, Some(terminal)) => {
+            print(&tree(&profiles, &look(terminal, source.shape(), clock())))?;
+        }
         (None, None) => print(&text(lines(&profiles)))?,
     }
     Ok(worst(&profiles))
@@ -81,7 +83,10 @@ async fn show(
     loop {
         let now = seen.borrow_and_update().clone();
         match terminal() {
-            Some(terminal) => print(&screen(&now, &nothing(source), terminal, clock()))?,
+            Some(terminal) => {
+                let look = look(terminal, source.shape(), clock());
+                print(&screen(&now, &nothing(source), terminal.height, &look))?;
+            }
             None => print(&text(news(&now, &nothing(source), &mut told)))?,
         }
         tokio::select! {
@@ -94,7 +99,7 @@ async fn show(
 }
 
 /// The whole screen: what does not fit is counted in its last line.
-fn screen(seen: &Seen, nothing: &str, terminal: Terminal, now: Timestamp) -> String {
+fn screen(seen: &Seen, nothing: &str, height: usize, look: &Look) -> String {
     let mut drawn = match &seen.trouble {
         Some(trouble) => format!("not current: {}\n\n", escape(trouble)),
         None => String::new(),
@@ -103,10 +108,10 @@ fn screen(seen: &Seen, nothing: &str, terminal: Terminal, now: Timestamp) -> Str
         drawn.push_str(nothing);
         drawn.push('\n');
     }
-    drawn.push_str(&tree(&seen.profiles, &look(terminal, now)));
+    drawn.push_str(&tree(&seen.profiles, look));
     let count = drawn.lines().count();
     // The last row stays empty: a line feed there would scroll.
-    let rows = terminal.height.saturating_sub(1).max(1);
+    let rows = height.saturating_sub(1).max(1);
     let shown = if count > rows { rows - 1 } else { count };
     let mut screen = HOME.to_owned();
     for line in drawn.lines().take(shown) {
@@ -135,13 +140,16 @@ fn news(seen: &Seen, nothing: &str, told: &mut HashSet<String>) -> Vec<String> {
 
 fn nothing(source: &Profiles) -> String {
     match source.shape() {
-        super::print::Shape::One => format!("there is no CacheProfile {}", source.title()),
-        super::print::Shape::List => format!("there are no CacheProfiles in {}", source.title()),
+        Shape::One => format!("there is no CacheProfile {}", source.title()),
+        Shape::List => format!("there are no CacheProfiles in {}", source.title()),
     }
 }
 
-fn look(terminal: Terminal, now: Timestamp) -> Look {
-    Look { width: terminal.width, colour: terminal.colour, now }
+/// Replicas are the same for all profiles but for how warm each is: only one profile alone has room
+/// for them.
+fn look(terminal: Terminal, shape: Shape, now: Timestamp) -> Look {
+    let replicas = matches!(shape, Shape::One);
+    Look { width: terminal.width, colour: terminal.colour, replicas, now }
 }
 
 fn text(lines: Vec<String>) -> String {
@@ -172,6 +180,13 @@ mod tests {
     }
 
     #[test]
+    fn only_a_profile_asked_for_by_name_is_shown_with_replicas() {
+        let terminal = Terminal { width: 60, height: 20, colour: Colour::Off };
+        assert!(look(terminal, Shape::One, sample::now()).replicas);
+        assert!(!look(terminal, Shape::List, sample::now()).replicas);
+    }
+
+    #[test]
     fn a_screen_never_scrolls() {
         let seen = Seen {
             profiles: vec![sample::warming(), sample::ready()],
@@ -179,7 +194,8 @@ mod tests {
         };
         for height in 1..20 {
             let terminal = Terminal { width: 60, height, colour: Colour::Off };
-            let drawn = screen(&seen, "none", terminal, sample::now());
+            let look = look(terminal, Shape::List, sample::now());
+            let drawn = screen(&seen, "none", height, &look);
             assert!(drawn.matches('\n').count() < height.max(2), "{height}:\n{drawn}");
         }
     }
