@@ -144,6 +144,7 @@ impl Task {
         self.board.event(version.as_ref(), is_replay, lag);
         if version.is_some() {
             self.version = version;
+            self.news += 1;
         }
         if self.board.has_fault() {
             self.healthy();

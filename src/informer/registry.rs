@@ -302,6 +302,7 @@ async fn supervise(
             closed_at_once: 0,
             broken_lists: 0,
             short_watches: 0,
+            news: 0,
             is_followed: is_followed(&key),
             seen: board.seen(),
             is_consistent: false,

@@ -65,6 +65,8 @@ pub(super) struct Task {
     pub(super) closed_at_once: u32,
     /// Watches in a row that did not last.
     pub(super) short_watches: u32,
+    /// Changes that the watch that is open has brought.
+    pub(super) news: u64,
     /// Lists in a row that broke off.
     pub(super) broken_lists: u32,
     /// Whether the controller reads this table: profiles, and namespaces.

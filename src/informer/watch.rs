@@ -49,11 +49,11 @@ impl Task {
     pub(super) async fn follow(&mut self, mut stream: Stream) -> Result<Next, Failure> {
         self.signal(Signal::Opened);
         self.opened_at = Some(stream.opened);
+        self.news = 0;
         let open = OpenWatch::new(&self.shared.meter, &self.key.resource, stream.opened);
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
         open.ended(end.label(lasted, stream.asked));
-        // A server under load ends the watch of one who reads too slowly: once is no reason to wait.
         if self.has_settled() {
             self.backoff.succeeded();
             self.short_watches = 0;
@@ -68,9 +68,17 @@ impl Task {
         // However a watch ends, no other is opened in the same moment.
         if matches!(next, Next::Watch | Next::Verify { .. }) {
             drop(stream);
-            sleep(self.shared.timing.at_once.saturating_sub(lasted)).await;
+            sleep(self.pause().saturating_sub(lasted)).await;
         }
         Ok(next)
+    }
+
+    /// The least time between two watches. A server that is out of processor time ends the watch of
+    /// whoever it takes for slow, again and again: one that brings changes gets the table on, and
+    /// waiting would only let more pile up.
+    fn pause(&self) -> Duration {
+        let at_once = self.shared.timing.at_once;
+        if self.news == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
     }
 
     /// What follows the end of a watch.
@@ -99,6 +107,7 @@ impl Task {
             }
             End::Clean
                 if self.short_watches > 1
+                    && self.news == 0
                     && lasted < self.shared.timing.settled
                     && is_early(lasted, stream.asked) =>
             {

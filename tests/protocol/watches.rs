@@ -172,6 +172,23 @@ async fn watches_that_end_early_are_not_opened_faster_than_one_in_a_while() {
 }
 
 #[tokio::test]
+async fn watches_that_bring_changes_and_end_early_are_not_waited_for() {
+    let pods = cell("pods");
+    let timing = Timing { backoff: Duration::from_secs(10), ..quick() };
+    let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0..6) => {
+            Reply::lines([event("MODIFIED", object("a", 1, 8 + asked.nth as u64))])
+        }
+        _ => two(asked),
+    })
+    .await;
+    engine.until_shown(&pods.key, &["a@13", "b@5"]).await;
+    assert_eq!((server.count(Kind::List), engine.tape.waits().len()), (1, 0));
+    let watches = server.of(Kind::Watch);
+    assert!(watches[5].at - watches[2].at >= Duration::from_millis(400), "not a hot loop either");
+}
+
+#[tokio::test]
 async fn the_watch_of_a_custom_resource_that_ends_early_has_everything_read_again() {
     let (widgets, deployments) = (cell("widgets.example.com"), cell("deployments.apps"));
     let timing = Timing { at_once: Duration::ZERO, ..quick() };
