@@ -22,6 +22,8 @@ use tokio::{process::Command, time::sleep};
 const RATE: u32 = 500;
 /// For how long.
 const LAG_SECONDS: u32 = 10;
+/// How often a pass is tried in which no watch is cut.
+const LAG_PASSES: u32 = 3;
 /// Until allocators and status writes have come to rest.
 const SETTLE: Duration = Duration::from_secs(5);
 /// Until the API server, back from a restart, has been found and listed again.
@@ -36,6 +38,14 @@ pub struct Rounds<'a> {
     pub corpus: Corpus,
     /// With what.
     pub programs: &'a Programs,
+}
+
+/// What the followers saw of one run of the writer.
+#[derive(Default)]
+struct LagPass {
+    lags: Vec<(String, Lag)>,
+    /// Who missed events, and how many it saw.
+    cut_short: Option<(String, u64)>,
 }
 
 impl Rounds<'_> {
@@ -125,7 +135,31 @@ impl Rounds<'_> {
         Ok(())
     }
 
+    /// An API server that is out of processor time ends the watch of whoever it takes for slow, of a
+    /// peer as of ours; what the others saw meanwhile is no measure of anything either. Such a pass is
+    /// counted and repeated.
     async fn lag(&self, followers: &mut [(&str, Asked)], samples: &mut Samples) -> Result<()> {
+        for pass in 0..LAG_PASSES {
+            let seen = self.lag_pass(followers, samples).await?;
+            if let Some((name, events)) = seen.cut_short {
+                tracing::warn!(pass, name, events, "a watch was cut: measuring the lag again");
+                samples.push("lag.passes_cut_short", 1.0);
+                continue;
+            }
+            for (name, lag) in seen.lags {
+                samples.push(&format!("{name}.lag.p50_seconds"), lag.p50_seconds);
+                samples.push(&format!("{name}.lag.p99_seconds"), lag.p99_seconds);
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    async fn lag_pass(
+        &self,
+        followers: &mut [(&str, Asked)],
+        samples: &mut Samples,
+    ) -> Result<LagPass> {
         for (_, follower) in &mut *followers {
             let _ready: serde_json::Value = follower.ask("lag-start").await?;
         }
@@ -137,13 +171,15 @@ impl Rounds<'_> {
         samples.push("lag.updates_per_second", written.updates as f64 / written.seconds);
         // On a busy machine events are seconds behind; nothing is measured by this wait.
         sleep(Duration::from_secs(15)).await;
+        let mut seen = LagPass::default();
         for (name, follower) in followers {
             let lag: Lag = follower.ask("lag-stop").await?;
-            ensure!(lag.events >= written.updates, "{name} saw only {} events", lag.events);
-            samples.push(&format!("{name}.lag.p50_seconds"), lag.p50_seconds);
-            samples.push(&format!("{name}.lag.p99_seconds"), lag.p99_seconds);
+            if lag.events < written.updates {
+                seen.cut_short = Some(((*name).to_owned(), lag.events));
+            }
+            seen.lags.push(((*name).to_owned(), lag));
         }
-        Ok(())
+        Ok(seen)
     }
 
     /// The operator: first sync, rest, relist.
