@@ -1,5 +1,6 @@
 //! The composition root: the only folder that sees every layer.
 
+mod dumps;
 mod operator;
 mod tables;
 mod view;

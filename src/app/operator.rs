@@ -1,7 +1,7 @@
 //! `kubewarm run`: puts the operator together, runs it, and takes it down in order.
 
 use super::{
-    Error,
+    Error, dumps,
     tables::CatalogTables,
     view::{Counted, View},
 };
@@ -43,6 +43,7 @@ type Tasks = JoinSet<&'static str>;
 pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let started = Instant::now();
     let filter = telemetry::start(&args.log.filter, args.log.format)?;
+    dumps::forbid();
     let signal = terminated().map_err(Error::Signal)?;
     let connection = Connection::load(
         args.connection.kubeconfig.as_deref(),

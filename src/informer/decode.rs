@@ -1,19 +1,25 @@
 //! Turns the bytes of one object into an item: names it, and cuts out what is not stored.
 
-use super::Stage;
-use crate::model::{Item, ManagedFields, Projection, ResourceVersion, Tombstone, Uid};
+use super::{
+    Stage,
+    cut::{cut, last_applied, member},
+    peek::peek_name,
+};
+use crate::model::{CellKey, Item, ManagedFields, Projection, ResourceVersion, Scratch, Uid};
 use serde::{
     Deserialize,
-    de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor},
+    de::{Deserializer, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use std::{borrow::Cow, fmt, ops::Range};
+use std::{borrow::Cow, fmt};
 
 /// Decodes the objects of one cell; keeps one scratch buffer between calls.
 #[derive(Debug)]
 pub(super) struct Decoder {
     projection: Projection,
-    scratch: Vec<u8>,
+    /// Whether the objects are secrets, whose metadata may repeat the payload.
+    hides_payload: bool,
+    scratch: Scratch,
 }
 
 /// Why an object is not stored. Never quotes it.
@@ -52,6 +58,8 @@ struct Meta<'a> {
     #[expect(dead_code, reason = "read to be checked; the table reads the labels of the body")]
     #[serde(default)]
     labels: Option<Strings>,
+    #[serde(borrow, default)]
+    annotations: Option<&'a RawValue>,
     #[serde(borrow, default)]
     managed_fields: Option<&'a RawValue>,
 }
@@ -104,12 +112,18 @@ impl Visitor<'_> for TextVisitor {
 }
 
 impl Decoder {
-    pub(super) fn new(projection: Projection) -> Self {
-        Self { projection, scratch: Vec::new() }
+    pub(super) fn new(key: &CellKey) -> Self {
+        let is_secrets = key.resource.group_resource().is_secrets();
+        Self {
+            projection: key.projection,
+            hides_payload: is_secrets && matches!(key.projection, Projection::MetadataOnly(_)),
+            scratch: Scratch::new(key.sensitivity()),
+        }
     }
 
     /// Reads the metadata of `json` and copies the rest without `apiVersion`, `kind` and, unless
-    /// kept, `metadata.managedFields`.
+    /// kept, `metadata.managedFields`; of secrets that are held as metadata also without the
+    /// annotation in which `kubectl apply` repeats the payload.
     ///
     /// Items of typed lists carry no `apiVersion` and `kind`, watch events do; without them both
     /// read the same, and whoever serves them knows both.
@@ -140,6 +154,11 @@ impl Decoder {
             ManagedFields::Drop => meta.managed_fields,
             ManagedFields::Keep => None,
         };
+        let repeated = match meta.annotations {
+            Some(annotations) if self.hides_payload => last_applied(annotations)
+                .map_err(|e| rejected(format!("metadata.annotations: {}", without_content(&e))))?,
+            Some(_) | None => None,
+        };
         let of_top = [top.api_version, top.kind];
         let hole = |text: &str, value: Option<&RawValue>| {
             value.and_then(|value| member(text, value.get()))
@@ -154,8 +173,9 @@ impl Decoder {
             Projection::MetadataOnly(_) => {
                 let metadata = top.metadata.get();
                 self.scratch.extend_from_slice(b"{\"metadata\":");
-                cut(&mut self.scratch, metadata, [hole(metadata, dropped), None, None]);
-                self.scratch.push(b'}');
+                let holes = [hole(metadata, dropped), hole(metadata, repeated), None];
+                cut(&mut self.scratch, metadata, holes);
+                self.scratch.extend_from_slice(b"}");
             }
         }
 
@@ -167,143 +187,6 @@ impl Decoder {
             body: &self.scratch,
         })
     }
-}
-
-/// Reads the name and version of a deleted object; whatever else is wrong with it does not matter.
-///
-/// # Errors
-///
-/// [`Rejected`] if not even the name can be read.
-pub(super) fn tombstone(json: &[u8]) -> Result<Tombstone<'static>, Rejected> {
-    let peeked = peek(json);
-    match peeked.name {
-        Some(name) if !name.is_empty() => Ok(Tombstone {
-            namespace: peeked.namespace.unwrap_or_default().into(),
-            name: name.into(),
-            version: peeked.version.as_deref().and_then(ResourceVersion::parse),
-        }),
-        _ => Err(Rejected {
-            problem: "the deletion names no object".to_owned(),
-            name: None,
-            stage: Stage::WatchObject,
-        }),
-    }
-}
-
-/// No name of Kubernetes is longer; one that is would fill logs and statuses.
-const MAX_NAME: usize = 253;
-
-/// Namespace and name of an object that may be cut off or broken further behind.
-pub(super) fn peek_name(json: &[u8]) -> Option<(String, String)> {
-    let peeked = peek(json);
-    let name = peeked.name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME)?;
-    let namespace = peeked.namespace.unwrap_or_default();
-    (namespace.len() <= MAX_NAME).then_some((namespace, name))
-}
-
-/// What could be read of an object before its first fault.
-#[derive(Default)]
-struct Peeked {
-    namespace: Option<String>,
-    name: Option<String>,
-    version: Option<String>,
-}
-
-fn peek(json: &[u8]) -> Peeked {
-    let mut peeked = Peeked::default();
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    // The fault that ends the reading is expected: what was read before it has been noted.
-    let _fault = Peek { into: &mut peeked, level: Level::Object }.deserialize(&mut deserializer);
-    peeked
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
-    Object,
-    Metadata,
-}
-
-struct Peek<'a> {
-    into: &'a mut Peeked,
-    level: Level,
-}
-
-impl<'de> DeserializeSeed<'de> for Peek<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Peek<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            match (self.level, &*key) {
-                (Level::Object, "metadata") => {
-                    map.next_value_seed(Peek { into: self.into, level: Level::Metadata })?;
-                }
-                (Level::Metadata, "name") => self.into.name = Some(map.next_value()?),
-                (Level::Metadata, "namespace") => self.into.namespace = Some(map.next_value()?),
-                (Level::Metadata, "resourceVersion") => self.into.version = Some(map.next_value()?),
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Appends `json` without the members in `holes`.
-fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Hole>; 3]) {
-    holes.sort_by_key(|hole| hole.as_ref().map_or(usize::MAX, |hole| hole.range.start));
-    let json = json.as_bytes();
-    let mut from = 0;
-    for hole in holes.into_iter().flatten() {
-        into.extend_from_slice(json.get(from..hole.range.start).unwrap_or_default());
-        from = hole.range.end;
-        if hole.is_last {
-            let kept = into.trim_ascii_end();
-            let kept = kept.strip_suffix(b",").unwrap_or(kept).len();
-            into.truncate(kept);
-        }
-    }
-    into.extend_from_slice(json.get(from..).unwrap_or_default());
-}
-
-/// A member to leave out: its key, colon, value and the comma behind it.
-struct Hole {
-    range: Range<usize>,
-    /// No comma is behind it, so the one before what is left must go.
-    is_last: bool,
-}
-
-/// The place of the member with this value in `json`.
-///
-/// `value` must be a slice of `json`; the syntax around it has been checked by whoever parsed it.
-fn member(json: &str, value: &str) -> Option<Hole> {
-    let bytes = json.as_bytes();
-    let start = (value.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
-    let end = start.checked_add(value.len()).filter(|&end| end <= bytes.len())?;
-    let trimmed = |end: usize| bytes.get(..end).map(|head| head.trim_ascii_end().len());
-
-    let colon = trimmed(start)?.checked_sub(1)?;
-    let key_end = trimmed(colon)?.checked_sub(1)?;
-    let key_start = memchr::memrchr(b'"', bytes.get(..key_end)?)?;
-    let rest = bytes.get(end..)?;
-    let after = rest.trim_ascii_start();
-    Some(if after.first() == Some(&b',') {
-        Hole { range: key_start..end + (rest.len() - after.len()) + 1, is_last: false }
-    } else {
-        Hole { range: key_start..end, is_last: true }
-    })
 }
 
 /// `serde_json`'s message without the value that it may quote.
@@ -319,9 +202,25 @@ fn without_content(error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{
+        Extent, FieldSelector, GroupResource, Identity, LabelSelector, Resource, SensitiveData,
+    };
+    use proptest::prelude::*;
+
+    fn key(resource: &str, projection: Projection) -> CellKey {
+        CellKey {
+            resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+            extent: Extent::AllNamespaces,
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection,
+            sensitive_data: SensitiveData::Allow,
+            identity: Identity::Operator,
+        }
+    }
 
     fn decode(json: &str, managed_fields: ManagedFields) -> Result<(String, String), Rejected> {
-        let mut decoder = Decoder::new(Projection::Full(managed_fields));
+        let mut decoder = Decoder::new(&key("pods", Projection::Full(managed_fields)));
         let item = decoder.decode(json.as_bytes(), Stage::ListItem)?;
         Ok((
             format!("{}/{}", item.namespace, item.name),
@@ -370,9 +269,80 @@ mod tests {
     fn a_cell_of_metadata_keeps_nothing_else() {
         let json =
             br#"{"kind":"Secret","metadata":{"name":"a","managedFields":[]},"data":{"k":"v"}}"#;
-        let mut decoder = Decoder::new(Projection::MetadataOnly(ManagedFields::Drop));
+        let mut decoder = Decoder::new(&key("pods", Projection::MetadataOnly(ManagedFields::Drop)));
         let item = decoder.decode(json, Stage::ListItem).unwrap();
         assert_eq!(item.body, br#"{"metadata":{"name":"a"}}"#);
+    }
+
+    const REPEATED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+    fn metadata_of_a_secret(json: &str) -> Result<String, Rejected> {
+        let of = key("secrets", Projection::MetadataOnly(ManagedFields::Drop));
+        let mut decoder = Decoder::new(&of);
+        let item = decoder.decode(json.as_bytes(), Stage::ListItem)?;
+        Ok(String::from_utf8_lossy(item.body).into_owned())
+    }
+
+    #[test]
+    fn the_payload_that_kubectl_repeats_is_not_stored() {
+        let json = |annotations: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"a","annotations":{annotations},"managedFields":[]}}}}"#
+            )
+        };
+        for (annotations, kept) in [
+            (format!(r#"{{"{REPEATED}":"{{\"data\":{{}}}}\n"}}"#), "{}"),
+            (format!(r#"{{"a":"1","{REPEATED}":"x"}}"#), r#"{"a":"1"}"#),
+            (format!(r#"{{"{REPEATED}":"x","b":"2"}}"#), r#"{"b":"2"}"#),
+            (r#"{"a":"1"}"#.to_owned(), r#"{"a":"1"}"#),
+            ("null".to_owned(), "null"),
+        ] {
+            let body = metadata_of_a_secret(&json(&annotations)).unwrap();
+            assert_eq!(body, format!(r#"{{"metadata":{{"name":"a","annotations":{kept}}}}}"#));
+        }
+        // Nobody could say which of two is the payload, or where it is.
+        for annotations in [format!(r#"{{"{REPEATED}":"x","{REPEATED}":"y"}}"#), "[1]".to_owned()] {
+            let rejected = metadata_of_a_secret(&json(&annotations)).unwrap_err();
+            assert_eq!(rejected.name, Some((String::new(), "a".to_owned())));
+        }
+        // Of other kinds it is nobody's secret.
+        let pods = json(&format!(r#"{{"{REPEATED}":"x"}}"#));
+        assert!(decode(&pods, ManagedFields::Drop).unwrap().1.contains(REPEATED));
+    }
+
+    proptest! {
+        #[test]
+        fn what_else_a_secret_says_is_undisturbed(
+            others in prop::collection::vec(("[a-z]{1,8}", ".{0,20}"), 0..6),
+            repeated in ".{0,40}",
+            at in 0..7_usize,
+            gap in "[ \n\t]{0,3}",
+        ) {
+            let quoted = |text: &str| serde_json::to_string(text).unwrap();
+            let members = |all: &[(String, String)]| -> Vec<String> {
+                let one = |(key, value): &(String, String)| {
+                    format!("{gap}{}{gap}:{gap}{}", quoted(key), quoted(value))
+                };
+                all.iter().map(one).collect()
+            };
+            let json = |members: &[String]| {
+                let annotations = members.join(&format!("{gap},"));
+                format!(r#"{{"metadata":{{"name":"a",{gap}"annotations":{{{annotations}{gap}}}{gap},"x":1.50}}}}"#)
+            };
+            let plain = members(&others);
+            let mut with = others;
+            let at = at.min(with.len());
+            with.insert(at, (REPEATED.to_owned(), repeated));
+            let body = metadata_of_a_secret(&json(&members(&with))).unwrap();
+            prop_assert!(!body.contains(REPEATED));
+            // The same but for the white space around the member that went.
+            let packed = |text: &str| text.replace([' ', '\n', '\t'], "");
+            prop_assert_eq!(packed(&body), packed(&json(&plain)));
+            for member in &plain {
+                prop_assert!(body.contains(member.trim()), "{} is not in {}", member, body);
+            }
+            prop_assert_eq!(metadata_of_a_secret(&json(&plain)).unwrap(), json(&plain));
+        }
     }
 
     #[test]
@@ -399,14 +369,5 @@ mod tests {
         for json in ["{}", "[]", "", r#"{"metadata":{}}"#, r#"{"metadata":{"name":""}}"#] {
             assert_eq!(decode(json, ManagedFields::Drop).unwrap_err().name, None, "{json}");
         }
-    }
-
-    #[test]
-    fn a_deletion_needs_no_more_than_a_name() {
-        let json =
-            br#"{"kind":"X","metadata":{"name":"a","resourceVersion":"9","labels":7},"spec":tru"#;
-        let stone = tombstone(json).unwrap();
-        assert_eq!((stone.name.as_ref(), stone.version), ("a", ResourceVersion::parse("9")));
-        assert!(tombstone(b"{\"metadata\":").is_err());
     }
 }

@@ -3,9 +3,9 @@
 use super::{
     EventKind, Measured, Phase, Rejected, Stage,
     board::IsReplay,
-    decode::tombstone,
     event::{Bookmark, Event},
     list::oversized,
+    peek::tombstone,
     split::Piece,
     state::Signal,
     stream::{End, Stream},

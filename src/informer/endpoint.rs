@@ -1,6 +1,8 @@
 //! The one place that builds upstream URLs of cells, and that refuses to build some.
 
-use crate::model::{CellKey, Extent, ManagedFields, Projection, ResourceVersion, is_dns_label};
+use crate::model::{
+    CellKey, Extent, ManagedFields, Projection, ResourceVersion, Sensitivity, is_dns_label,
+};
 use http::{Request, header};
 use std::{fmt::Write as _, time::Duration};
 
@@ -12,6 +14,7 @@ pub(super) struct Endpoint {
     selectors: String,
     accept_list: String,
     accept_watch: String,
+    sensitivity: Sensitivity,
 }
 
 /// A key that no request is built for. The schema and the parser refuse these too; here is the last
@@ -95,7 +98,13 @@ impl Endpoint {
             selectors,
             accept_list: accept("PartialObjectMetadataList"),
             accept_watch: accept("PartialObjectMetadata"),
+            sensitivity: key.sensitivity(),
         })
+    }
+
+    /// Whether the answers may hold the payload of secrets.
+    pub(super) fn sensitivity(&self) -> Sensitivity {
+        self.sensitivity
     }
 
     /// A list, whole or a page of it.
@@ -201,8 +210,21 @@ mod tests {
         secrets.sensitive_data = SensitiveData::Allow;
         assert!(Endpoint::new(&secrets).is_ok());
         let metadata = key("", "secrets", Projection::MetadataOnly(ManagedFields::Drop));
-        let request = Endpoint::new(&metadata).unwrap().list(AtLeast::Consistent, Part::Whole);
-        assert!(request.headers()[header::ACCEPT].to_str().unwrap().contains("as=PartialObject"));
+        let endpoint = Endpoint::new(&metadata).unwrap();
+        let (from, second) = (ResourceVersion::from(7), Duration::from_secs(1));
+        let parts = [Part::Whole, Part::First { limit: 9 }, Part::Next { limit: 9, token: "a" }];
+        let lists = parts.map(|part| endpoint.list(AtLeast::Consistent, part));
+        let others = [
+            endpoint.newest(),
+            endpoint.watch(&from, second),
+            endpoint.stream(AtLeast::Consistent, second),
+        ];
+        for request in lists.into_iter().chain(others) {
+            let accept = request.headers()[header::ACCEPT].to_str().unwrap();
+            // The only way: no second choice, by which the server could send all of it.
+            assert!(accept.starts_with("application/json;as=PartialObject"), "{accept}");
+            assert!(!accept.contains(','), "{accept}");
+        }
         // A resource of the same name in another group is none of the core group's secrets.
         assert!(
             Endpoint::new(&key("x.io", "secrets", Projection::Full(ManagedFields::Drop))).is_ok()

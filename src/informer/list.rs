@@ -2,9 +2,10 @@
 
 use super::{
     ListOutcome, Measured, Relist, RelistReason, Stage, Strategy, Verb,
-    decode::{Rejected, peek_name},
+    decode::Rejected,
     doubt::Doubts,
     endpoint::{AtLeast, Part},
+    peek::peek_name,
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Signal,
     stream::Stream,
@@ -231,7 +232,7 @@ impl Task {
         let timing = self.shared.timing.clone();
         let request = self.endpoint.list(self.at_least(), part);
         let mut chunks = upstream::open(&self.client, request, timing.list_headers).await?;
-        let mut splitter = ListSplitter::new(MAX_OBJECT);
+        let mut splitter = ListSplitter::new(MAX_OBJECT, self.key.sensitivity());
         let mut checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);
         loop {

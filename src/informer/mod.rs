@@ -3,6 +3,7 @@
 mod backoff;
 mod board;
 mod canary;
+mod cut;
 mod decode;
 mod deliver;
 mod doubt;
@@ -12,6 +13,7 @@ mod fence;
 mod latency;
 mod lines;
 mod list;
+mod peek;
 mod plan;
 mod probe;
 mod registry;

@@ -7,10 +7,10 @@
 
 use super::{
     Slots, Timing,
-    decode::tombstone,
     endpoint::Endpoint,
     event::{Bookmark, Event},
     lines::LineSplitter,
+    peek::tombstone,
     split::{MAX_OBJECT, Piece},
     task::Shared,
     upstream,
@@ -126,7 +126,7 @@ async fn ask(
     let asked_at = Instant::now();
     let request = endpoint.watch(&from, timing.probe);
     let mut chunks = upstream::open(&client, request, timing.watch_headers).await?;
-    let mut lines = LineSplitter::new(MAX_OBJECT);
+    let mut lines = LineSplitter::new(MAX_OBJECT, endpoint.sensitivity());
     let until = Instant::now() + timing.probe * 2;
     while let Ok(Some(chunk)) = timeout_at(until, chunks.next()).await {
         let chunk = chunk?;

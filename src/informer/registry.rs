@@ -288,7 +288,7 @@ async fn supervise(
         };
         let version = resumable(&board);
         let task = Task {
-            decoder: Decoder::new(key.projection),
+            decoder: Decoder::new(&key),
             key: key.clone(),
             endpoint,
             objects: sink.lock().objects(),

@@ -4,8 +4,9 @@
 //! the head of it handed out so that it can be named. Nothing here checks more of the syntax than it
 //! needs to find ends; whoever decodes an item checks it.
 
-use crate::model::{Fault, Reason};
+use crate::model::{Fault, Reason, Scratch, Sensitivity};
 use memchr::memchr2;
+use std::fmt;
 
 /// The largest object that is taken, in bytes. etcd refuses requests above 1.5 MiB by default and
 /// the API server objects above 3 MiB; conversion may add to that.
@@ -16,7 +17,7 @@ pub(super) const HEAD: usize = 4 << 10;
 const MAX_FRAME: usize = 64 << 10;
 
 /// Something cut out.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     /// One complete item or line.
     Whole(&'a [u8]),
@@ -39,7 +40,7 @@ pub(super) struct ListSplitter {
     /// The frame so far, items left out.
     frame: Vec<u8>,
     /// The item that began in an earlier chunk.
-    partial: Vec<u8>,
+    partial: Scratch,
     /// How much of the item under way has been passed over because of the cap.
     skipped: usize,
 }
@@ -59,14 +60,14 @@ enum Place {
 }
 
 impl ListSplitter {
-    pub(super) fn new(cap: usize) -> Self {
+    pub(super) fn new(cap: usize, sensitivity: Sensitivity) -> Self {
         Self {
             cap,
             depth: 0,
             string: InString::No,
             place: Place::Frame,
             frame: Vec::new(),
-            partial: Vec::new(),
+            partial: Scratch::new(sensitivity),
             skipped: 0,
         }
     }
@@ -218,14 +219,24 @@ impl ListSplitter {
 }
 
 /// Adds to a partial item or line; of one above the cap only the head is kept.
-pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes: &[u8]) {
+pub(super) fn keep(partial: &mut Scratch, skipped: &mut usize, cap: usize, bytes: &[u8]) {
     let cap = if *skipped > 0 { HEAD } else { cap };
     let room = cap.saturating_sub(partial.len()).min(bytes.len());
     partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
     if room < bytes.len() {
         *skipped += bytes.len() - room;
         partial.truncate(HEAD);
-        partial.shrink_to_fit();
+        partial.shrink();
+    }
+}
+
+impl fmt::Debug for Piece<'_> {
+    /// How much, never what: it may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(piece) => write!(f, "Whole({} bytes)", piece.len()),
+            Self::Oversized(head) => write!(f, "Oversized({} bytes)", head.len()),
+        }
     }
 }
 
@@ -263,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_list_is_cut_into_items_and_frame() {
-        let mut splitter = ListSplitter::new(1_000);
+        let mut splitter = ListSplitter::new(1_000, Sensitivity::Secret);
         let found = items(&mut splitter, &[LIST.as_bytes()]).unwrap();
         assert_eq!(found, [r#"{"a":"}]{\"\\"}"#, r#"{"b":[{},{"items":[{}]}]}"#]);
         assert!(splitter.is_complete());
@@ -274,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_frame_before_the_items_parses_while_they_arrive() {
-        let mut splitter = ListSplitter::new(1_000);
+        let mut splitter = ListSplitter::new(1_000, Sensitivity::Secret);
         let cut = LIST.find("\"b\"").unwrap();
         assert_eq!(items(&mut splitter, &[&LIST.as_bytes()[..cut]]).unwrap().len(), 1);
         assert!(splitter.in_items() && !splitter.is_complete());
@@ -287,7 +298,7 @@ mod tests {
         let big = format!(r#"{{"big":"{}"}}"#, "x".repeat(20_000));
         let list = format!(r#"{{"items":[{{"a":1}},{big},{{"c":3}}]}}"#);
         for size in [list.len(), 7, 1_000, 6_000] {
-            let mut splitter = ListSplitter::new(10_000);
+            let mut splitter = ListSplitter::new(10_000, Sensitivity::Secret);
             let chunks: Vec<_> = list.as_bytes().chunks(size).collect();
             let found = items(&mut splitter, &chunks).unwrap();
             assert_eq!(found, [r#"{"a":1}"#, "oversized:4096", r#"{"c":3}"#], "chunks of {size}");
@@ -298,15 +309,21 @@ mod tests {
     #[test]
     fn what_is_no_list_is_an_error_or_incomplete() {
         for text in [r#"{"items":[1]}"#, r#"{"items":[[]]}"#, "]"] {
-            assert!(items(&mut ListSplitter::new(100), &[text.as_bytes()]).is_err(), "{text}");
+            assert!(
+                items(&mut ListSplitter::new(100, Sensitivity::Ordinary), &[text.as_bytes()])
+                    .is_err(),
+                "{text}"
+            );
         }
         for text in ["", "<html></html>", r#"{"items":[{"a":1}"#, r#"{"items":[]"#] {
-            let mut splitter = ListSplitter::new(100);
+            let mut splitter = ListSplitter::new(100, Sensitivity::Ordinary);
             items(&mut splitter, &[text.as_bytes()]).unwrap();
             assert!(!splitter.is_complete(), "{text}");
         }
         let frame = format!(r#"{{"metadata":{{"continue":"{}"}}}}"#, "x".repeat(70_000));
-        assert!(items(&mut ListSplitter::new(100), &[frame.as_bytes()]).is_err());
+        assert!(
+            items(&mut ListSplitter::new(100, Sensitivity::Ordinary), &[frame.as_bytes()]).is_err()
+        );
     }
 
     proptest! {
@@ -316,7 +333,7 @@ mod tests {
             cuts.extend([0, LIST.len()]);
             cuts.sort_unstable();
             let chunks: Vec<_> = cuts.windows(2).map(|w| &LIST.as_bytes()[w[0]..w[1]]).collect();
-            let mut splitter = ListSplitter::new(1_000);
+            let mut splitter = ListSplitter::new(1_000, Sensitivity::Secret);
             let found = items(&mut splitter, &chunks).unwrap();
             prop_assert_eq!(found.len(), 2);
             prop_assert!(splitter.is_complete());

@@ -4,7 +4,7 @@ use super::{
     Measured, Meter, Rejected, Timing, WatchEnd, lines::LineSplitter, split::MAX_OBJECT,
     upstream::Chunks,
 };
-use crate::model::{Fault, Reason, Resource};
+use crate::model::{Fault, Reason, Resource, Sensitivity};
 use bytes::Bytes;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -44,11 +44,11 @@ pub(super) enum End {
 }
 
 impl Stream {
-    pub(super) fn new(chunks: Chunks, asked: Duration) -> Self {
+    pub(super) fn new(chunks: Chunks, asked: Duration, sensitivity: Sensitivity) -> Self {
         let now = Instant::now();
         Self {
             chunks,
-            lines: LineSplitter::new(MAX_OBJECT),
+            lines: LineSplitter::new(MAX_OBJECT, sensitivity),
             rest: Bytes::new(),
             opened: now,
             asked,

@@ -2,9 +2,9 @@
 
 use super::{
     EventKind, ListOutcome, Measured, Stage,
-    decode::tombstone,
     event::{Bookmark, Event},
     list::{Listed, oversized},
+    peek::tombstone,
     split::Piece,
     stream::{Stream, lasting},
     task::Task,
@@ -45,7 +45,7 @@ impl Task {
         let started = Instant::now();
         let request = self.endpoint.stream(self.at_least(), asked);
         let chunks = upstream::open(&self.client, request, timing.list_headers).await?;
-        let mut stream = Stream::new(chunks, asked);
+        let mut stream = Stream::new(chunks, asked, self.key.sensitivity());
         let late =
             || Fault::new(Reason::TimedOut, "the streaming list sent no end bookmark in time");
         loop {

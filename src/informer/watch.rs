@@ -30,7 +30,9 @@ impl Task {
         let asked = lasting(timing);
         let request = self.endpoint.watch(&from, asked);
         match upstream::open(&self.client, request, timing.watch_headers).await {
-            Ok(chunks) => Ok(Next::Follow(Box::new(Stream::new(chunks, asked)))),
+            Ok(chunks) => {
+                Ok(Next::Follow(Box::new(Stream::new(chunks, asked, self.key.sensitivity()))))
+            }
             Err(fault) if fault.reason() == Reason::Gone => {
                 let code = fault.code();
                 let next = self.relist(RelistReason::Gone, fault)?;

@@ -1,6 +1,8 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
-use super::{FieldPath, FieldSelector, Identity, LabelSelector, Resource, printable::Printable};
+use super::{
+    FieldPath, FieldSelector, Identity, LabelSelector, Resource, Sensitivity, printable::Printable,
+};
 use std::{
     collections::BTreeSet,
     fmt::{self, Write as _},
@@ -167,6 +169,17 @@ impl Projection {
 }
 
 impl CellKey {
+    /// Whether its objects hold the payload of secrets.
+    #[must_use]
+    pub fn sensitivity(&self) -> Sensitivity {
+        match self.projection {
+            Projection::Full(_) if self.resource.group_resource().is_secrets() => {
+                Sensitivity::Secret
+            }
+            Projection::Full(_) | Projection::MetadataOnly(_) => Sensitivity::Ordinary,
+        }
+    }
+
     /// Whether the key asks for the payload of secrets without leave.
     #[must_use]
     pub fn is_guarded(&self) -> bool {

@@ -110,6 +110,16 @@ pub enum Invalid {
         /// As written.
         found: String,
     },
+    /// An index on the payload of secrets.
+    #[error(
+        "{path} is {found:?}: the payload of secrets is not indexed; index paths must start with .metadata."
+    )]
+    IndexOfPayload {
+        /// JSON path.
+        path: String,
+        /// As written.
+        found: String,
+    },
 }
 
 impl Invalid {

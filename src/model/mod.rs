@@ -11,12 +11,15 @@ mod object;
 mod printable;
 mod profile;
 mod resource;
+mod scratch;
 mod selector;
 mod subject;
 mod target;
 mod version;
 
 pub(crate) use self::resource::is_dns_label;
+#[cfg(test)]
+pub(crate) use self::scratch::remains;
 pub use self::{
     cell::{
         CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
@@ -33,6 +36,7 @@ pub use self::{
     object::{Delta, DeltaSink, Item, ObjectKey, Outcome, Reread, Tombstone, Uid},
     profile::{ValidatedProfile, Warmup},
     resource::{GroupResource, InvalidName, Resource},
+    scratch::{Scratch, Sensitivity},
     selector::{
         FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector, Operator,
     },

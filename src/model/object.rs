@@ -26,7 +26,7 @@ enum UidRepr {
 }
 
 /// One decoded object, borrowed from the bytes that came from the server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Item<'a> {
     /// Empty for cluster-scoped objects.
     pub namespace: Cow<'a, str>,
@@ -39,6 +39,15 @@ pub struct Item<'a> {
     /// The projected object: JSON without `apiVersion`, `kind` and, unless kept,
     /// `metadata.managedFields`; every other byte as the server sent it.
     pub body: &'a [u8],
+}
+
+impl fmt::Debug for Item<'_> {
+    /// Which object, never what it says: it may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, name, uid, version, body } = self;
+        let length = body.len();
+        write!(f, "{namespace}/{name} ({uid:?}, version {version:?}) of {length} bytes")
+    }
 }
 
 /// What is left of an object that is gone. Carries no body, so a deletion cannot fail to decode

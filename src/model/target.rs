@@ -101,6 +101,7 @@ impl Target {
         {
             return Err(Invalid::SecretsWhole { path: path.to_owned() });
         }
+        let indexes = indexes(&format!("{path}.indexes"), &target.indexes, (&of, projection))?;
         Ok(Self {
             name,
             of,
@@ -115,7 +116,7 @@ impl Target {
             labels: labels.unwrap_or_default(),
             fields,
             projection,
-            indexes: indexes(&format!("{path}.indexes"), &target.indexes, projection)?,
+            indexes,
         })
     }
 }
@@ -265,7 +266,7 @@ fn projection(projection: &api::Projection) -> Projection {
 fn indexes(
     path: &str,
     indexes: &[api::Index],
-    projection: Projection,
+    of: (&GroupResource, Projection),
 ) -> Result<Vec<Index>, Invalid> {
     counted(path, indexes.len(), 0, 16)?;
     let mut checked = Vec::<Index>::new();
@@ -274,13 +275,17 @@ fn indexes(
         if let Some(earlier) = checked.iter().position(|index| index.name == name) {
             return Err(duplicate(path, ".name", at, &name, Some(earlier)));
         }
-        let by = index_by(&format!("{path}[{at}]"), declared, projection)?;
+        let by = index_by(&format!("{path}[{at}]"), declared, of)?;
         checked.push(Index { name, by });
     }
     Ok(checked)
 }
 
-fn index_by(path: &str, index: &api::Index, projection: Projection) -> Result<IndexBy, Invalid> {
+fn index_by(
+    path: &str,
+    index: &api::Index,
+    (of, projection): (&GroupResource, Projection),
+) -> Result<IndexBy, Invalid> {
     let source = |advice| Invalid::IndexSource { path: path.to_owned(), advice };
     match (&index.field_path, &index.label_key) {
         (Some(_), Some(_)) => Err(source("remove one")),
@@ -296,6 +301,11 @@ fn index_by(path: &str, index: &api::Index, projection: Projection) -> Result<In
             if matches!(projection, Projection::MetadataOnly(_)) && !field.is_metadata() {
                 let path = format!("{path}.fieldPath");
                 return Err(Invalid::IndexOutsideMetadata { path, found: text.clone() });
+            }
+            // An index is not wiped, and its values would be asked for by name.
+            if of.is_secrets() && !field.is_metadata() {
+                let path = format!("{path}.fieldPath");
+                return Err(Invalid::IndexOfPayload { path, found: text.clone() });
             }
             Ok(IndexBy::Field(field))
         }

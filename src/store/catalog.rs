@@ -8,7 +8,7 @@ use super::{
     upkeep::Upkeep,
     writer::Writer,
 };
-use crate::model::{CellKey, FieldPath, Projection, Resource};
+use crate::model::{CellKey, FieldPath, Projection, Resource, Sensitivity};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,8 +41,11 @@ impl Catalog {
     #[must_use]
     pub fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Writer {
         let kind = self.kind(key);
-        let table = Arc::new(Table::new(self.codec.clone(), Arc::clone(&kind)));
-        kind.join(&table);
+        let sensitivity = key.sensitivity();
+        let table = Arc::new(Table::new(self.codec.clone(), Arc::clone(&kind), sensitivity));
+        if sensitivity == Sensitivity::Ordinary {
+            kind.join(&table);
+        }
         table.declare(&wanted(key, indexes), &self.upkeep);
         let old = self.tables.write().insert(key.clone(), Arc::clone(&table));
         drop(old);

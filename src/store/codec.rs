@@ -6,6 +6,7 @@ use super::{
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
+use zeroize::Zeroize as _;
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
 /// Bodies above this stay as they are, and no frame may claim more: the API server's own limit for
@@ -42,6 +43,8 @@ pub(super) struct Context {
     frame: Vec<u8>,
     /// For whoever holds the context: a body that was unpacked only to look into it.
     pub(super) body: Vec<u8>,
+    /// Whether a secret has been unpacked, so that the memory must be wiped.
+    has_seen_secret: bool,
 }
 
 impl std::fmt::Debug for Context {
@@ -56,6 +59,9 @@ impl Codec {
         let idle = self.idle.lock().pop();
         let mut context = idle.unwrap_or_else(Context::new);
         let answer = work(&mut context);
+        if std::mem::take(&mut context.has_seen_secret) {
+            context.body.zeroize();
+        }
         for scratch in [&mut context.packed, &mut context.frame, &mut context.body] {
             scratch.clear();
             scratch.shrink_to(SCRATCH_BYTES);
@@ -76,6 +82,7 @@ impl Context {
             packed: Vec::new(),
             frame: Vec::new(),
             body: Vec::new(),
+            has_seen_secret: false,
         }
     }
 
@@ -99,7 +106,8 @@ impl Context {
         Record::new(name, Packing::Plain, body)
     }
 
-    /// Unpacks a body into `into`, whose contents go.
+    /// Unpacks a body into `into`, whose contents go. Of a secret it is the caller's to wipe, unless
+    /// it is the context's own `body`.
     ///
     /// # Errors
     ///
@@ -112,9 +120,20 @@ impl Context {
         into: &mut Vec<u8>,
     ) -> Result<(), Undecodable> {
         into.clear();
-        if packing == Packing::Plain {
-            into.extend_from_slice(packed);
-            return Ok(());
+        match packing {
+            Packing::Plain => {
+                into.extend_from_slice(packed);
+                return Ok(());
+            }
+            Packing::Secret => {
+                self.has_seen_secret = true;
+                // What stood there may be a secret too, and a `Vec` that grows leaves it behind.
+                into.zeroize();
+                into.reserve_exact(packed.len());
+                into.extend_from_slice(packed);
+                return Ok(());
+            }
+            Packing::Zstd | Packing::Dictionary(_) => {}
         }
         self.frame.clear();
         self.frame.extend_from_slice(&MAGIC);
@@ -131,7 +150,9 @@ impl Context {
             (Packing::Dictionary(generation), None) => {
                 return Err(Undecodable::Dictionary(generation));
             }
-            (Packing::Plain | Packing::Zstd, _) => self.decompress.decompress(into, &self.frame),
+            (Packing::Plain | Packing::Secret | Packing::Zstd, _) => {
+                self.decompress.decompress(into, &self.frame)
+            }
         };
         match written {
             Ok(written) if written == size => Ok(()),

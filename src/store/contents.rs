@@ -307,7 +307,7 @@ impl Contents {
     pub(super) fn dictionary(&self, packing: Packing) -> Option<&Arc<Dictionary>> {
         match packing {
             Packing::Dictionary(generation) => self.dictionaries.get(generation),
-            Packing::Plain | Packing::Zstd => None,
+            Packing::Plain | Packing::Zstd | Packing::Secret => None,
         }
     }
 

@@ -16,6 +16,8 @@ mod query;
 mod record;
 #[cfg(test)]
 mod samples;
+#[cfg(test)]
+mod secrets;
 mod slab;
 mod table;
 mod upkeep;

@@ -8,13 +8,15 @@ use super::{
     record::Packing,
     table::Table,
 };
-use crate::model::{FieldPath, LabelSelector, ObjectKey, ResourceVersion, Uid};
+use crate::model::{FieldPath, LabelSelector, ObjectKey, ResourceVersion, Scratch, Uid};
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use std::{
+    fmt,
     ops::Range,
     sync::{Arc, atomic},
 };
+use zeroize::Zeroizing;
 
 /// Sees every delta that the table's writer has applied. Cloning is cheap; a reader of a table that
 /// was replaced or closed goes on seeing its last contents.
@@ -25,8 +27,8 @@ pub struct Reader {
     table: Arc<Table>,
 }
 
-/// One object as it is held.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One object as it is held. Of a secret, the body is wiped when its last owner goes.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Object {
     /// Its name.
     pub key: ObjectKey,
@@ -65,7 +67,7 @@ pub struct Usage {
 /// Records copied out under the lock.
 #[derive(Debug, Default)]
 struct Copies {
-    bytes: Vec<u8>,
+    bytes: Scratch,
     rows: Vec<Copied>,
 }
 
@@ -77,6 +79,15 @@ struct Copied {
     dictionary: Option<Arc<Dictionary>>,
     name: Range<usize>,
     packed: Range<usize>,
+}
+
+impl fmt::Debug for Object {
+    /// Which object, never what it says: it may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key: ObjectKey { namespace, name }, uid, version, body } = self;
+        let length = body.len();
+        write!(f, "{namespace}/{name} ({uid:?}, version {version:?}) of {length} bytes")
+    }
 }
 
 impl Reader {
@@ -190,6 +201,20 @@ impl Reader {
         Some(self.unpack(&copies))
     }
 
+    /// Address and length of a row's record.
+    #[cfg(test)]
+    pub(super) fn place_of(&self, number: u32) -> (usize, usize) {
+        let contents = self.table.contents.read();
+        let packed = contents.slab.get(number).unwrap().record.packed();
+        (packed.as_ptr() as usize, packed.len())
+    }
+
+    /// How a row's record is packed.
+    #[cfg(test)]
+    pub(super) fn packing_of(&self, number: u32) -> Packing {
+        self.table.contents.read().slab.get(number).unwrap().record.packing()
+    }
+
     fn unpack(&self, copies: &Copies) -> Vec<Object> {
         self.table.codec.with(|context| {
             let objects = copies.rows.iter().filter_map(|row| {
@@ -198,11 +223,15 @@ impl Reader {
                 let done =
                     context.unpack(row.packing, packed, row.dictionary.as_deref(), &mut body);
                 let decoded = self.table.count(done);
+                let body = match row.packing {
+                    Packing::Secret => Bytes::from_owner(Zeroizing::new(body)),
+                    Packing::Plain | Packing::Zstd | Packing::Dictionary(_) => body.into(),
+                };
                 decoded.then(|| Object {
                     key: copies.key(row),
                     uid: row.identity.uid.clone(),
                     version: row.identity.version.clone(),
-                    body: body.into(),
+                    body,
                 })
             });
             objects.collect()
@@ -225,6 +254,9 @@ impl Copies {
                 }
                 Some(_) | None => contents.namespaces.shared_name(row.namespace),
             };
+            if row.record.packing() == Packing::Secret {
+                copies.bytes.protect();
+            }
             let (packing, name) = (row.record.packing(), copies.push(row.record.name()));
             let dictionary = contents.dictionary(packing).map(Arc::clone);
             let packed = copies.push(row.record.packed());

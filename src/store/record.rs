@@ -2,6 +2,8 @@
 
 use super::json::Cursor;
 use crate::model::FieldPath;
+use std::fmt;
+use zeroize::Zeroize as _;
 
 /// Values of one object that one declared index takes; the rest are left out, so that one object
 /// cannot fill an index.
@@ -23,13 +25,21 @@ pub(super) enum Packing {
     Plain,
     /// A zstd frame without its magic number.
     Zstd,
-    /// The same, with the dictionary of this generation of the kind; 1 and up.
+    /// The same, with the dictionary of this generation of the kind; 1 to 253.
     Dictionary(u8),
+    /// As it is, because it is a secret: zstd and dictionaries would keep copies of it that nobody
+    /// wipes.
+    Secret,
 }
 
 /// One allocation an object: a byte for the packing, the name's length, the name, the packed body.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// A secret is wiped before its memory is given back.
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Record(Box<[u8]>);
+
+/// What stands for the packing of a secret.
+const SECRET: u8 = u8::MAX;
 
 /// Stored bytes that do not decode: a fault of ours, since nothing else writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,6 +116,7 @@ impl Packing {
             Self::Plain => 0,
             Self::Zstd => 1,
             Self::Dictionary(generation) => generation.saturating_add(1),
+            Self::Secret => SECRET,
         }
     }
 }
@@ -141,6 +152,7 @@ impl Record {
         match self.0.first() {
             None | Some(0) => Packing::Plain,
             Some(1) => Packing::Zstd,
+            Some(&SECRET) => Packing::Secret,
             Some(tag) => Packing::Dictionary(tag - 1),
         }
     }
@@ -170,6 +182,21 @@ impl Record {
             }
         }
         self.0.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.0.first() == Some(&SECRET) {
+            self.0.zeroize();
+        }
+    }
+}
+
+impl fmt::Debug for Record {
+    /// How much, never what.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {} bytes", self.packing(), self.0.len())
     }
 }
 
@@ -226,12 +253,13 @@ mod tests {
         #[test]
         fn a_record_is_its_parts(
             name in ".{0,300}",
-            tag in 0..=254_u8,
+            tag in 0..=255_u8,
             packed: Vec<u8>,
         ) {
             let packing = match tag {
                 0 => Packing::Plain,
                 1 => Packing::Zstd,
+                u8::MAX => Packing::Secret,
                 tag => Packing::Dictionary(tag - 1),
             };
             let record = Record::new(&name, packing, &packed);

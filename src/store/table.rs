@@ -5,10 +5,10 @@ use super::{
     contents::{Contents, Packed},
     kind::Kind,
     query::Usage,
-    record::{Encoding, Record, Undecodable},
+    record::{Encoding, Packing, Record, Undecodable},
     upkeep::{Job, Upkeep},
 };
-use crate::model::{FieldPath, ResourceVersion};
+use crate::model::{FieldPath, ResourceVersion, Sensitivity};
 use parking_lot::RwLock;
 use std::sync::{
     Arc,
@@ -24,6 +24,7 @@ use std::sync::{
 pub(super) struct Table {
     pub(super) contents: RwLock<Contents>,
     pub(super) encoding: Encoding,
+    sensitivity: Sensitivity,
     pub(super) codec: Codec,
     /// What it shares with the tables of its kind.
     pub(super) kind: Arc<Kind>,
@@ -33,10 +34,11 @@ pub(super) struct Table {
 
 impl Table {
     /// An empty one.
-    pub(super) fn new(codec: Codec, kind: Arc<Kind>) -> Self {
+    pub(super) fn new(codec: Codec, kind: Arc<Kind>, sensitivity: Sensitivity) -> Self {
         Self {
             contents: RwLock::default(),
             encoding: Encoding::Json,
+            sensitivity,
             codec,
             kind,
             undecodable: AtomicU64::new(0),
@@ -100,8 +102,11 @@ impl Table {
         Usage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
     }
 
-    /// Packs a body as the kind's records are packed now.
+    /// Packs a body as the kind's records are packed now; a secret not at all.
     pub(super) fn pack(&self, name: &str, body: &[u8], context: &mut Context) -> Packed {
+        if self.sensitivity == Sensitivity::Secret {
+            return Packed { record: Record::new(name, Packing::Secret, body), with: None };
+        }
         let with = self.kind.current();
         let record = context.pack(name, body, with.as_deref());
         self.kind.count();

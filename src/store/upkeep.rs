@@ -10,6 +10,7 @@ use std::{
     sync::{Arc, Weak},
     thread,
 };
+use zeroize::Zeroizing;
 
 /// Rows that are worked on between two looks at the table: its write lock is held for well under a
 /// millisecond at a time.
@@ -121,7 +122,8 @@ fn repack(table: &Table) {
         let newest = Packing::Dictionary(with.generation());
         let old = copies
             .into_iter()
-            .filter(|(_, record)| record.packing() != newest && record.packing() != Packing::Plain);
+            .filter(|(_, record)| record.packing() != newest)
+            .filter(|(_, record)| !matches!(record.packing(), Packing::Plain | Packing::Secret));
         table.codec.with(|context| {
             let mut body = Vec::new();
             let mut repacked = Vec::new();
@@ -172,7 +174,7 @@ fn index_step(table: &Table, paths: &[FieldPath], from: u32) -> Option<u32> {
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
     let encoding = table.encoding;
     table.codec.with(|context| {
-        let mut body = Vec::new();
+        let mut body = Zeroizing::new(Vec::new());
         let mut found = Vec::with_capacity(copies.len());
         for (number, record) in copies {
             let decoded = table.unpack(number, context, &mut body);

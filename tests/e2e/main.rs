@@ -16,6 +16,7 @@ mod rbac;
 mod redefined;
 mod replicas;
 mod schema;
+mod secrets;
 mod selectors;
 mod status_writes;
 mod world;

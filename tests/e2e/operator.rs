@@ -60,10 +60,26 @@ impl Operator {
         Self::start_as(world, "kubewarm")
     }
 
+    /// The same, with more arguments.
+    pub(crate) fn start_with(world: &World, more: &[&str]) -> Result<Self, Failure> {
+        Self::grant_rights(world)?;
+        Self::launch(world, "kubewarm", more)
+    }
+
     /// The same, in a pod of this name.
     pub(crate) fn start_as(world: &World, pod: &str) -> Result<Self, Failure> {
+        Self::grant_rights(world)?;
+        Self::launch(world, pod, &[])
+    }
+
+    fn grant_rights(world: &World) -> Result<(), Failure> {
         let rights = file("deploy/operator-rbac.yaml");
         world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
+        Ok(())
+    }
+
+    /// Starts one with the rights that its ServiceAccount has by now.
+    pub(crate) fn launch(world: &World, pod: &str, more: &[&str]) -> Result<Self, Failure> {
         let kubeconfig = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
         command
@@ -72,7 +88,8 @@ impl Operator {
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--operator-namespace", NAMESPACE, "--admin-addr", "127.0.0.1:0"])
-            .args(["--log-format", "json"]);
+            .args(["--log-format", "json"])
+            .args(more);
         let process = world.cluster.process(pod, &command, |log| admin_address(log).is_some());
         process.start()?;
         Ok(Self { process })
@@ -87,22 +104,26 @@ impl Operator {
     /// Asks the admin server: the code and the body.
     pub(crate) fn ask(&self, path: &str) -> Result<(u16, String), Failure> {
         let log = self.process.log();
-        let address = admin_address(&log).ok_or("no address in the log")?;
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or("no end of the headers")?;
-        let code = head.split_whitespace().nth(1).ok_or("no status line")?;
-        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-        let body = if chunked { unchunk(body)? } else { body.to_owned() };
-        Ok((code.parse()?, body))
+        ask(admin_address(&log).ok_or("no address in the log")?, path)
     }
 }
 
+/// Asks an admin server: the code and the body.
+pub(crate) fn ask(address: &str, path: &str) -> Result<(u16, String), Failure> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no end of the headers")?;
+    let code = head.split_whitespace().nth(1).ok_or("no status line")?;
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let body = if chunked { unchunk(body)? } else { body.to_owned() };
+    Ok((code.parse()?, body))
+}
+
 /// The newest address in a log of JSON lines: restarts bind anew.
-fn admin_address(log: &str) -> Option<&str> {
+pub(crate) fn admin_address(log: &str) -> Option<&str> {
     let line = log.lines().rev().find(|line| line.contains(LISTENING))?;
     let (_, rest) = line.split_once(r#""addr":""#)?;
     rest.split_once('"').map(|(address, _)| address)

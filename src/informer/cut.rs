@@ -1,0 +1,72 @@
+//! Cuts members out of an object by byte range; every other byte stays as it came.
+
+use crate::model::Scratch;
+use serde::{Deserialize, de::Error as _};
+use serde_json::value::RawValue;
+use std::ops::Range;
+
+/// Appends `json` without the members in `holes`.
+pub(super) fn cut(into: &mut Scratch, json: &str, mut holes: [Option<Hole>; 3]) {
+    holes.sort_by_key(|hole| hole.as_ref().map_or(usize::MAX, |hole| hole.range.start));
+    let json = json.as_bytes();
+    let mut from = 0;
+    for hole in holes.into_iter().flatten() {
+        into.extend_from_slice(json.get(from..hole.range.start).unwrap_or_default());
+        from = hole.range.end;
+        if hole.is_last {
+            let kept = into.trim_ascii_end();
+            let kept = kept.strip_suffix(b",").unwrap_or(kept).len();
+            into.truncate(kept);
+        }
+    }
+    into.extend_from_slice(json.get(from..).unwrap_or_default());
+}
+
+/// A member to leave out: its key, colon, value and the comma behind it.
+pub(super) struct Hole {
+    range: Range<usize>,
+    /// No comma is behind it, so the one before what is left must go.
+    is_last: bool,
+}
+
+/// The place of the member with this value in `json`.
+///
+/// `value` must be a slice of `json`; the syntax around it has been checked by whoever parsed it.
+pub(super) fn member(json: &str, value: &str) -> Option<Hole> {
+    let bytes = json.as_bytes();
+    let start = (value.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
+    let end = start.checked_add(value.len()).filter(|&end| end <= bytes.len())?;
+    let trimmed = |end: usize| bytes.get(..end).map(|head| head.trim_ascii_end().len());
+
+    let colon = trimmed(start)?.checked_sub(1)?;
+    let key_end = trimmed(colon)?.checked_sub(1)?;
+    let key_start = memchr::memrchr(b'"', bytes.get(..key_end)?)?;
+    let rest = bytes.get(end..)?;
+    let after = rest.trim_ascii_start();
+    Some(if after.first() == Some(&b',') {
+        Hole { range: key_start..end + (rest.len() - after.len()) + 1, is_last: false }
+    } else {
+        Hole { range: key_start..end, is_last: true }
+    })
+}
+
+/// The annotation in which `kubectl apply` repeats what it was given.
+#[derive(Deserialize)]
+struct Annotations<'a> {
+    #[serde(borrow, default, rename = "kubectl.kubernetes.io/last-applied-configuration")]
+    last_applied: Option<&'a RawValue>,
+}
+
+/// The value of the annotation in which `kubectl apply` repeats what it was given, payload included.
+///
+/// # Errors
+///
+/// If `annotations` are no object, or name it twice: nobody could say what they hold.
+pub(super) fn last_applied(annotations: &RawValue) -> serde_json::Result<Option<&RawValue>> {
+    // As a sequence they would be taken for the struct's fields in order.
+    if !annotations.get().starts_with('{') {
+        return Err(serde_json::Error::custom("no object"));
+    }
+    let found: Annotations<'_> = serde_json::from_str(annotations.get())?;
+    Ok(found.last_applied)
+}

@@ -1,0 +1,130 @@
+//! Secrets that kubewarm holds, and everything it says about itself.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::{Profile, target};
+use crate::world::{Failure, Outcome, World, eventually};
+
+/// The password and what the API server writes for it.
+const PAYLOADS: [&str; 2] = ["correct-horse-battery", "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"];
+const SPEC: &str = "{targets: [
+  {name: names, resource: {resource: secrets}, projection: {type: MetadataOnly}},
+  {name: whole, resource: {resource: secrets}, sensitiveData: Allow}]}";
+
+fn secret(name: &str, tier: &str) -> String {
+    let [password, _] = PAYLOADS;
+    format!(
+        "apiVersion: v1
+kind: Secret
+metadata: {{name: {name}, namespace: {NAMESPACE}, labels: {{tier: {tier}}}}}
+stringData: {{password: {password}}}
+"
+    )
+}
+
+#[test]
+fn the_payload_of_a_secret_is_nowhere_in_what_kubewarm_says() -> Outcome {
+    let world = World::alone()?;
+    let operator = Operator::start_with(&world, &["--log", "trace"])?;
+    Operator::grant_reading(&world)?;
+    world.cluster.apply(&secret("listed", "a"))?;
+    let profile = Profile::apply(&world, NAMESPACE, "keys", SPEC)?;
+    let held = |count: u64| {
+        profile.await_that(Duration::from_mins(1), |found| {
+            let objects = |name| target(found, name)?.get("objects")?.as_u64();
+            (objects("names") >= Some(count) && objects("whole") >= Some(count)).then_some(())
+        })
+    };
+    profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
+    // By watches too: added, changed, deleted.
+    world.cluster.apply(&secret("watched", "a"))?;
+    held(2)?;
+    world.cluster.apply(&secret("watched", "b"))?;
+    world.cluster.run(["delete", "secret", "listed", "-n", NAMESPACE])?;
+
+    let said = [
+        operator.process.log(),
+        operator.ask("/debug/cells")?.1,
+        operator.ask("/readyz?verbose")?.1,
+        operator.ask("/metrics")?.1,
+        world.cluster.run(["get", "events.events.k8s.io", "-A", "-o", "yaml"])?,
+        world.cluster.run(["get", "cprof", "-A", "-o", "yaml"])?,
+    ];
+    for (at, text) in said.iter().enumerate() {
+        assert!(!text.is_empty(), "{at}");
+        for payload in PAYLOADS {
+            assert!(!text.contains(payload), "{at} holds {payload}");
+        }
+    }
+    Ok(())
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// Nobody: kubewarm never runs as root, of whom the kernel protects nothing.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn the_memory_of_the_operator_is_closed_to_dumps_and_it_still_sees_itself() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let open = |path: &std::path::Path| {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+    };
+    open(folder.path())?;
+    // Where the build's folder is closed to others, so is the binary in it.
+    let binary = folder.path().join("kubewarm");
+    fs::copy(env!("CARGO_BIN_EXE_kubewarm"), &binary)?;
+    open(&binary)?;
+    let kubeconfig = folder.path().join("config");
+    fs::write(
+        &kubeconfig,
+        "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}],
+          clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]}",
+    )?;
+    open(&kubeconfig)?;
+    let log = folder.path().join("log");
+    let is_root = folder.path().metadata()?.uid() == 0;
+    let start = |args: &[&str]| -> Result<Running, Failure> {
+        let mut command = Command::new(&binary);
+        command.args(args).stdout(Stdio::null()).stderr(fs::File::create(&log)?);
+        if is_root {
+            command.uid(NOBODY);
+        }
+        Ok(Running(command.spawn()?))
+    };
+    let kubeconfig = kubeconfig.to_string_lossy().into_owned();
+    let address = ["--admin-addr", "127.0.0.1:0", "--log-format", "json"];
+    let run = start(&[&["run", "--kubeconfig", &kubeconfig][..], &address].concat())?;
+    let proc = format!("/proc/{}", run.0.id());
+    // Of a process that may be dumped, its user owns these.
+    eventually(Duration::from_secs(10), || {
+        let owner = fs::metadata(format!("{proc}/environ"))?.uid();
+        let text = fs::read_to_string(&log)?;
+        if owner == 0 && crate::operator::admin_address(&text).is_some() {
+            Ok(())
+        } else {
+            Err(format!("its memory belongs to {owner}: {text}").into())
+        }
+    })?;
+    let text = fs::read_to_string(&log)?;
+    let address = crate::operator::admin_address(&text).ok_or("no address")?;
+    let (_, metrics) = crate::operator::ask(address, "/metrics")?;
+    for name in ["process_open_fds", "process_resident_memory_bytes", "process_start_time_seconds"]
+    {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        assert!(value.is_some_and(|value: f64| value > 0.0), "{name}: {value:?}");
+    }
+    Ok(())
+}
