@@ -3,6 +3,7 @@
 mod access;
 mod churn;
 mod command_line;
+mod contents;
 mod figures;
 mod frozen;
 mod kinds;
@@ -20,3 +21,4 @@ mod secrets;
 mod selectors;
 mod status_writes;
 mod world;
+mod writers;

@@ -1,0 +1,110 @@
+//! What tables hold beside what the API server has.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use kube::Client;
+use kubewarm::informer::Reports;
+use kubewarm::model::{ObjectKey, ResourceVersion};
+use kubewarm::store::Reader;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::Failure;
+use crate::writers::send;
+
+/// Objects copied out of a table at a time.
+const PAGE: usize = 50;
+
+/// Reads page by page and names what went back to an older version.
+pub(crate) async fn look(tables: Vec<Reader>, stop: CancellationToken) -> Result<u64, String> {
+    let mut seen: Vec<(Option<ResourceVersion>, HashMap<ObjectKey, ResourceVersion>)> =
+        vec![Default::default(); tables.len()];
+    let mut looks = 0;
+    while !stop.is_cancelled() {
+        for (table, (newest, objects)) in tables.iter().zip(&mut seen) {
+            let mut after = None;
+            loop {
+                let page = table.page(after.as_ref(), PAGE);
+                if went_back(newest.as_ref(), page.version.as_ref()) {
+                    return Err(format!("the table, from {newest:?} to {:?}", page.version));
+                }
+                newest.clone_from(&page.version);
+                for object in page.objects {
+                    let last = objects.get(&object.key);
+                    if went_back(last, object.version.as_ref()) {
+                        return Err(format!("{:?}: {last:?} to {:?}", object.key, object.version));
+                    }
+                    if let Some(version) = object.version {
+                        objects.insert(object.key, version);
+                    }
+                }
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            looks += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(looks)
+}
+
+fn went_back(last: Option<&ResourceVersion>, now: Option<&ResourceVersion>) -> bool {
+    match (last, now) {
+        (Some(last), Some(now)) => now.is_older_than(last),
+        (Some(_), None) => true,
+        (None, _) => false,
+    }
+}
+
+/// By `namespace/name` what an object is: its UID, its version and its body without what is not kept.
+pub(crate) type Contents = BTreeMap<String, (String, String, Value)>;
+
+fn contents(mut body: Value) -> Option<(String, (String, String, Value))> {
+    let object = body.as_object_mut()?;
+    object.remove("apiVersion");
+    object.remove("kind");
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    metadata.remove("managedFields");
+    let text = |name: &str| Some(metadata.get(name)?.as_str()?.to_owned());
+    let key = format!("{}/{}", text("namespace")?, text("name")?);
+    Some((key, (text("uid")?, text("resourceVersion")?, body.clone())))
+}
+
+/// What a table holds.
+pub(crate) fn held(table: &Reader) -> Result<Contents, Failure> {
+    let mut all = Contents::new();
+    for object in table.page(None, usize::MAX).objects {
+        let (key, entry) =
+            contents(serde_json::from_slice(&object.body)?).ok_or("an object without a name")?;
+        assert!(key.ends_with(&format!("/{}", object.key.name)), "the key is the body's");
+        assert_eq!(object.uid.to_string(), entry.0, "the uid is the body's");
+        assert_eq!(object.version.map(|it| it.to_string()).as_ref(), Some(&entry.1));
+        all.insert(key, entry);
+    }
+    Ok(all)
+}
+
+/// What the API server has in the collection at `path`.
+pub(crate) async fn listed(client: &Client, path: &str) -> Result<Contents, Failure> {
+    let list = send(client, "GET", path, None).await?;
+    let items = list["items"].as_array().ok_or("no items")?;
+    Ok(items.iter().cloned().filter_map(contents).collect())
+}
+
+/// The first thing that differs.
+pub(crate) fn difference(expected: &Contents, held: &Contents) -> String {
+    let names: BTreeSet<_> = expected.keys().chain(held.keys()).collect();
+    let differs = names.into_iter().find(|name| expected.get(*name) != held.get(*name));
+    let Some(name) = differs else { return String::new() };
+    format!("{name} is {:#?}, held as {:#?}", expected.get(name), held.get(name))
+}
+
+/// Where every cell stands.
+pub(crate) fn states(reports: &Reports) -> String {
+    let all = reports.all().into_iter();
+    let all = all.map(|(key, report)| format!("{key} is {:?}: {:?}", report.phase, report.fault));
+    all.collect::<Vec<_>>().join("; ")
+}
