@@ -19,6 +19,7 @@ lint: ## Format, clippy and rustdoc, without warnings
 	@tests/prerequisites.sh cargo gcc
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --test soak --locked -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
 
 fmt: ## Format the code
@@ -26,6 +27,10 @@ fmt: ## Format the code
 
 generate: ## Rewrite the generated files
 	BLESS=1 cargo test --locked --test generated --test generated_cli --test metrics
+
+soak: ## Churn on an API server that restarts, freezes and is edited (SOAK_MINUTES=10)
+	@tests/prerequisites.sh cargo gcc go
+	cargo test --locked --test soak
 
 bench: ## Measure against peers and the server's own floor; writes docs/performance.md (25 minutes)
 	@tests/prerequisites.sh cargo gcc go
@@ -35,4 +40,4 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 has-all:
 	@tests/prerequisites.sh cargo gcc go promtool
 
-.PHONY: help demo test lint fmt generate bench has-all
+.PHONY: help demo test lint fmt generate soak bench has-all

@@ -1,0 +1,121 @@
+//! The engine and its controller in this process, so that what they hold can be looked into.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kubewarm::app::CatalogTables;
+use kubewarm::cluster::{Connection, Discovery};
+use kubewarm::controller::{Controller, Sources};
+use kubewarm::informer::{Bounds, Registry, Reports, Timing};
+use kubewarm::metrics::{BuildInfo, Metrics};
+use kubewarm::model::CellKey;
+use kubewarm::store::{Catalog, Reader};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::contents::{difference, held, listed, states};
+use crate::operator::NAMESPACE;
+use crate::world::Failure;
+use crate::writers::KINDS;
+
+/// An edited definition is noticed within a minute, and lists take turns.
+const EQUAL: Duration = Duration::from_mins(2);
+
+/// An engine that follows the profiles of a cluster and writes nothing.
+pub(crate) struct Engine {
+    catalog: Catalog,
+    reports: Reports,
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl Engine {
+    /// Starts it.
+    pub(crate) fn start(connection: &Connection) -> Result<Self, Failure> {
+        let (catalog, stop) = (Catalog::new(), CancellationToken::new());
+        let metrics = Metrics::new(&BuildInfo::current())?;
+        let registry = Registry::new(
+            Arc::new(connection.clients()),
+            Arc::new(CatalogTables(catalog.clone())),
+            metrics.engine(),
+            Bounds { lists: 8, namespace_share: 100 },
+            Timing::default(),
+        );
+        let discovery = Discovery::new(connection.client());
+        let reports = registry.reports();
+        let sources = Sources {
+            catalog: catalog.clone(),
+            reports: reports.clone(),
+            changes: registry.changes(),
+            discovery: discovery.clone(),
+            subject: watch::channel(None).1,
+        };
+        let operator = metrics.operator().clone();
+        let started = Instant::now();
+        let controller = Controller::new(sources, registry, NAMESPACE.into(), operator, started)?;
+        let mut tasks = JoinSet::new();
+        let until = stop.clone();
+        tasks.spawn(async move { discovery.run(until).await });
+        let until = stop.clone();
+        tasks.spawn(async move { controller.run(until).await.shut_down().await });
+        Ok(Self { catalog, reports, tasks, stop })
+    }
+
+    /// The cells of kinds that are written, and their tables.
+    pub(crate) fn cells(&self) -> Vec<(CellKey, Reader)> {
+        let all = self.catalog.usage().into_iter().map(|(key, _)| key);
+        let written = all.filter(|key| KINDS.iter().any(|it| it.plural == key.resource.resource()));
+        written.filter_map(|key| self.catalog.reader(&key).map(|table| (key, table))).collect()
+    }
+
+    /// Waits until there are `wanted` cells, and each holds what the API server has; how many objects
+    /// that is.
+    pub(crate) async fn compare(&self, client: &Client, wanted: usize) -> Result<usize, Failure> {
+        let deadline = Instant::now() + EQUAL;
+        loop {
+            match self.look(client, wanted).await {
+                Ok(objects) => return Ok(objects),
+                Err(error) if Instant::now() > deadline => {
+                    let states = states(&self.reports);
+                    return Err(format!("not within {EQUAL:?}: {error}; {states}").into());
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+
+    async fn look(&self, client: &Client, wanted: usize) -> Result<usize, Failure> {
+        let cells = self.cells();
+        if cells.len() != wanted {
+            return Err(format!("{} cells instead of {wanted}", cells.len()).into());
+        }
+        let mut objects = 0;
+        for (key, table) in cells {
+            let expected = listed(client, &path(&key)).await?;
+            let held = held(&table)?;
+            if held != expected {
+                return Err(format!("{key}: {}", difference(&expected, &held)).into());
+            }
+            objects += held.len();
+        }
+        Ok(objects)
+    }
+
+    /// Ends it.
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        self.tasks.join_all().await;
+    }
+}
+
+/// What a cell lists.
+fn path(key: &CellKey) -> String {
+    let of = key.extent.namespace().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
+    let labels: String =
+        form_urlencoded::byte_serialize(key.labels.to_string().as_bytes()).collect();
+    let resource = &key.resource;
+    format!("{}{of}/{}?labelSelector={labels}", resource.api_path(), resource.resource())
+}

@@ -1,0 +1,133 @@
+//! As many minutes of churn as `SOAK_MINUTES` says, on a real API server that restarts, freezes and is
+//! edited: every table stays what a list says, and the operator does not grow.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+
+#[path = "../e2e/contents.rs"]
+mod contents;
+mod engine;
+#[path = "../e2e/figures.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use the rest")]
+mod figures;
+#[path = "../e2e/operator.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use the rest")]
+mod operator;
+mod scene;
+#[path = "../e2e/world.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use the rest")]
+mod world;
+#[path = "../e2e/writers.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use the rest")]
+mod writers;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kube::Client;
+use kubewarm::cluster::Connection;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::contents::look;
+use crate::engine::Engine;
+use crate::scene::{Figures, NAMESPACES, Scene};
+use crate::world::{Failure, Outcome};
+use crate::writers::write;
+
+/// Writers at once; more would only measure the API server.
+const WRITERS: usize = 4;
+const MINUTE: Duration = Duration::from_mins(1);
+/// Of each minute.
+const WRITING: Duration = Duration::from_secs(40);
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match soak().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("soak: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `SOAK_MINUTES`, 10 if it is not set.
+fn minutes() -> Result<u32, Failure> {
+    let Some(text) = std::env::var_os("SOAK_MINUTES") else { return Ok(10) };
+    let text = text.to_string_lossy();
+    let number = text.parse().ok().filter(|minutes| *minutes > 0);
+    number.ok_or_else(|| format!("SOAK_MINUTES is {text:?}; give a number from 1 on").into())
+}
+
+async fn soak() -> Outcome {
+    let minutes = minutes()?;
+    println!("soak: {minutes} minutes; the API server is being started");
+    let scene = Scene::set()?;
+    let connection = Connection::load(Some(scene.kubeconfig()), None)?;
+    let client = connection.client();
+    let engine = Engine::start(&connection)?;
+    engine.compare(&client, Scene::expected_cells(None)).await?;
+
+    let stop = CancellationToken::new();
+    let tables = engine.cells().into_iter().map(|(_, table)| table).collect();
+    let reader = tokio::spawn(look(tables, stop.clone()));
+    let ended = rounds(&scene, &engine, &client, minutes).await;
+    stop.cancel();
+    let looks = reader.await?.map_err(|what| format!("a table went back: {what}"));
+    engine.end().await;
+    if ended.is_err() {
+        eprintln!("{}", scene.end_of_log());
+    }
+    let (figures, looks) = (ended?, looks?);
+    println!("soak: {looks} looks at the tables");
+    Figures::judge(&figures)
+}
+
+/// A round a minute; what the operator took at the end of each.
+async fn rounds(
+    scene: &Scene,
+    engine: &Engine,
+    client: &Client,
+    minutes: u32,
+) -> Result<Vec<Figures>, Failure> {
+    let began = Instant::now();
+    let written = Arc::new(AtomicUsize::new(0));
+    let mut figures = Vec::new();
+    for round in 0.. {
+        if began.elapsed() >= MINUTE * minutes {
+            break;
+        }
+        let next = Instant::now() + MINUTE;
+        let writing = CancellationToken::new();
+        let mut writers = JoinSet::new();
+        for writer in 0..WRITERS {
+            let (counted, until) = ((Arc::clone(&written), writer), writing.clone());
+            let goes_on = move |_| !until.is_cancelled();
+            writers.spawn(write(client.clone(), &NAMESPACES, counted, goes_on));
+        }
+        let began_writing = Instant::now();
+        let done = scene.disturb(round).await?;
+        tokio::time::sleep_until(began_writing + WRITING).await;
+        writing.cancel();
+        writers.join_all().await;
+
+        let compared = Instant::now();
+        let objects = engine.compare(client, Scene::expected_cells(Some(round))).await?;
+        let took = compared.elapsed();
+        scene.rest()?;
+        let now = scene.figures()?;
+        println!(
+            "soak: minute {}: {} writes, {objects} objects in {} tables equal after {took:.1?}; \
+             {now}; {done}",
+            began.elapsed().as_secs().div_ceil(60),
+            written.load(Ordering::Relaxed),
+            Scene::expected_cells(Some(round)),
+        );
+        figures.push(now);
+        tokio::time::sleep_until(next).await;
+    }
+    Ok(figures)
+}

@@ -1,0 +1,239 @@
+//! The cluster that is soaked: its profiles, what disturbs them, and what the operator takes.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::figures::{Exposition, Kept, cells};
+use crate::operator::{NAMESPACE, Operator};
+use crate::world::{Failure, Outcome, World, eventually};
+use crate::writers::KINDS;
+
+/// Where objects are written.
+pub(crate) const NAMESPACES: [&str; 4] = ["soak-0", "soak-1", "soak-2", "soak-3"];
+/// After the API server began anew every cell is probed or listed, in turns.
+const SETTLED: Duration = Duration::from_mins(2);
+/// Shorter than a client waits for an answer.
+const FROZEN: Duration = Duration::from_secs(15);
+/// A request of the moment has a socket and a task, and the pool keeps some connections.
+const PASSING: usize = 8;
+
+/// What is soaked.
+pub(crate) struct Scene {
+    // Ends before the control plane.
+    operator: Operator,
+    world: World,
+}
+
+/// What the profile of each namespace asks for besides what the resident one does.
+#[derive(Clone, Copy)]
+enum Edit {
+    /// Some of its leases.
+    Leases,
+    /// Some of its parts, and another way to list.
+    Parts,
+    /// There is no such profile.
+    Gone,
+}
+
+impl Edit {
+    fn of(round: usize) -> Self {
+        [Self::Leases, Self::Parts, Self::Gone][round % 3]
+    }
+}
+
+impl Scene {
+    /// Starts the API server and the operator, and waits until everything is warm.
+    pub(crate) fn set() -> Result<Self, Failure> {
+        let world = World::alone()?;
+        let namespaces = NAMESPACES
+            .map(|name| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"));
+        world.cluster.apply(&namespaces.join("\n---\n"))?;
+        world.cluster.apply(&definition(false))?;
+        eventually(SETTLED, || Ok(world.cluster.run(["get", "parts"])?))?;
+        let operator = Operator::start(&world)?;
+        Operator::grant_reading(&world)?;
+        let scene = Self { operator, world };
+        scene.world.cluster.apply(&resident())?;
+        scene.rest()?;
+        Ok(scene)
+    }
+
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        self.world.cluster.kubeconfig()
+    }
+
+    /// How many cells there are with the edit of a round, or at rest.
+    pub(crate) fn expected_cells(round: Option<usize>) -> usize {
+        // All parts are one more.
+        let resident = KINDS.len() * NAMESPACES.len() + 1;
+        match round.map(Edit::of) {
+            Some(Edit::Leases | Edit::Parts) => resident + NAMESPACES.len(),
+            // At rest the profiles share the resident's cells.
+            Some(Edit::Gone) | None => resident,
+        }
+    }
+
+    /// Edits the profiles, and does something to the API server; says what.
+    pub(crate) async fn disturb(&self, round: usize) -> Result<&'static str, Failure> {
+        let cluster = &self.world.cluster;
+        match Edit::of(round) {
+            Edit::Leases => self.declare(
+                "{targets: [
+                  {name: settings, resource: {resource: configmaps}},
+                  {name: leases, resource: {group: coordination.k8s.io, resource: leases},
+                    labelSelector: {matchLabels: {writer: '1'}}}]}",
+            )?,
+            Edit::Parts => self.declare(
+                "{warmup: {listStrategy: Paged, pageSize: 50}, targets: [
+                  {name: settings, resource: {resource: configmaps}},
+                  {name: parts, resource: {group: example.com, resource: parts},
+                    labelSelector: {matchExpressions: [
+                      {key: writer, operator: In, values: ['0', '2']}]}}]}",
+            )?,
+            Edit::Gone => {
+                for namespace in NAMESPACES {
+                    cluster.run(["delete", "cprof", "edited", "-n", namespace])?;
+                }
+            }
+        }
+        // Not in step with the edits, so that in time each meets each.
+        match round % 4 {
+            0 => cluster.apiserver().restart()?,
+            1 => {
+                cluster.apiserver().freeze()?;
+                tokio::time::sleep(FROZEN).await;
+                cluster.apiserver().thaw()?;
+            }
+            2 => drop(cluster.apply(&definition(round % 8 == 2))?),
+            _ => {
+                cluster.apiserver().kill()?;
+                tokio::time::sleep(FROZEN).await;
+                cluster.apiserver().start()?;
+            }
+        }
+        let done = ["restarted", "frozen", "its definition edited", "away"];
+        Ok(done[round % 4])
+    }
+
+    /// Puts the profiles back, and waits until everything is warm and what was closed is gone.
+    pub(crate) fn rest(&self) -> Outcome {
+        self.declare("{targets: [{name: settings, resource: {resource: configmaps}}]}")?;
+        let wanted = Self::expected_cells(None);
+        eventually(SETTLED, || {
+            let mut found = cells(&self.operator)?;
+            found.retain(|cell| KINDS.iter().any(|kind| cell["resource"] == kind.plural));
+            let count = found.len();
+            found.retain(|cell| cell["state"] != "Watching");
+            if count == wanted && found.is_empty() {
+                return Ok(());
+            }
+            Err(format!("{count} cells instead of {wanted}, not watching: {found:#?}").into())
+        })?;
+        let ready = ["wait", "--for=condition=Ready", "cprof", "--all", "-A", "--timeout=120s"];
+        self.world.cluster.run(ready)?;
+        Ok(())
+    }
+
+    /// Applies this spec in every namespace.
+    fn declare(&self, spec: &str) -> Outcome {
+        let profiles = NAMESPACES.map(|namespace| profile(namespace, "edited", spec));
+        self.world.cluster.apply(&profiles.join("\n---\n"))?;
+        Ok(())
+    }
+
+    /// What the operator takes now.
+    pub(crate) fn figures(&self) -> Result<Figures, Failure> {
+        let Kept { files, resident_kib } = Kept::read(&self.operator)?;
+        let tasks = Exposition::read(&self.operator)?.sum("tokio_alive_tasks", &[]);
+        Ok(Figures { files, resident_kib, tasks })
+    }
+
+    /// The last lines that the operator logged.
+    pub(crate) fn end_of_log(&self) -> String {
+        let log = self.operator.process.log();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(50)..].join("\n")
+    }
+}
+
+/// What the operator takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    files: usize,
+    resident_kib: u64,
+    tasks: f64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { files, resident_kib, tasks } = self;
+        write!(f, "{} MiB, {files} files, {tasks} tasks", resident_kib / 1024)
+    }
+}
+
+impl Figures {
+    /// Whether the last are no more than those after a third of the time, when allocator and pools
+    /// have what they need.
+    pub(crate) fn judge(all: &[Self]) -> Outcome {
+        let (Some(before), Some(end)) = (all.get(all.len() / 3), all.last()) else {
+            return Err("nothing was measured".into());
+        };
+        let passing = f64::from(u8::try_from(PASSING)?);
+        if end.files > before.files + PASSING
+            || end.tasks > before.tasks + passing
+            || end.resident_kib > before.resident_kib + before.resident_kib / 4
+        {
+            return Err(format!("the operator grew from {before} to {end}").into());
+        }
+        Ok(())
+    }
+}
+
+fn profile(namespace: &str, name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {{name: {name}, namespace: {namespace}}}
+spec: {spec}
+"
+    )
+}
+
+/// Everything that is written, namespace by namespace, and all parts at once.
+fn resident() -> String {
+    let namespaces = NAMESPACES.join(", ");
+    let targets = KINDS.map(|kind| {
+        format!(
+            "{{name: {0}, resource: {{group: '{1}', resource: {0}}},
+               scope: {{type: Namespaces, namespaces: [{namespaces}]}}}}",
+            kind.plural, kind.group
+        )
+    });
+    let everywhere = "{name: everywhere, resource: {group: example.com, resource: parts},
+                       scope: {type: AllNamespaces}}";
+    profile(NAMESPACE, "resident", &format!("{{targets: [{}, {everywhere}]}}", targets.join(", ")))
+}
+
+/// A definition of parts, with or without a default: that changes objects without a write.
+fn definition(has_default: bool) -> String {
+    let default = if has_default { ", default: red" } else { "" };
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: parts.example.com}}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {{kind: Part, plural: parts, singular: part}}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {{openAPIV3Schema: {{
+      type: object, x-kubernetes-preserve-unknown-fields: true, properties: {{spec: {{
+        type: object, x-kubernetes-preserve-unknown-fields: true,
+        properties: {{colour: {{type: string{default}}}}}}}}}}}}}
+"
+    )
+}
