@@ -126,7 +126,7 @@ fn the_quickstart_holds_the_roles_that_its_profile_needs() {
     let profile = ValidatedProfile::parse(&profile).expect("it is valid");
     let subject =
         Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };
-    let access = Access::of_profile(&profile, &[].into(), subject).expect("its names fit");
+    let access = Access::of_profile(&profile, &[].into(), &subject).expect("its names fit");
     assert!(access.manifests.is_some() && access.manifests_elevated.is_some());
     assert!(
         text.ends_with(&access.to_yaml()),

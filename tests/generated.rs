@@ -49,7 +49,7 @@ fn roles(text: &str) -> String {
             namespace: "kubewarm-system".into(),
             name: "kubewarm".into(),
         };
-        Access::of_profile(&profile, &[].into(), subject).expect("its names fit").to_yaml()
+        Access::of_profile(&profile, &[].into(), &subject).expect("its names fit").to_yaml()
     };
     profiles.map(access).collect()
 }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
     derive = "PartialEq",
     shortname = "cprof",
     category = "kubewarm",
+    selectable = ".spec.serviceAccountName",
     selectable = ".spec.mode",
     printcolumn(
         name = "Ready",
@@ -58,6 +59,13 @@ use serde::{Deserialize, Serialize};
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
+        name = "SA",
+        type_ = "string",
+        json_path = ".spec.serviceAccountName",
+        description = "The ServiceAccount that reads; empty is the operator itself",
+        priority = 1
+    ),
+    printcolumn(
         name = "Reason",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].reason",
@@ -68,6 +76,19 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileSpec {
+    /// Who reads upstream: a ServiceAccount in the namespace of the profile. kubewarm then reads
+    /// with tokens of that account, its RBAC decides, and targets may have any scope. Unset (the
+    /// default): kubewarm reads as itself, and outside of its own namespace a profile may only name
+    /// the namespace that it is in. Whoever writes a profile that names an account must be allowed
+    /// to `use` it, or to `create` its `serviceaccounts/token`. When it changes, everything is read
+    /// anew as the other account, and what was read before answers until that is complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub service_account_name: Option<String>,
+
     /// Whether anything is watched. `Active` (the default): lists and watches what the targets
     /// name. `Paused`: keeps and serves what is already there, opens no watch, and says so in the
     /// conditions; what is held grows old meanwhile.

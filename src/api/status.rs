@@ -298,7 +298,8 @@ pub struct ObserverCounts {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct AccessStatus {
-    /// Who needs them: the user name that kubewarm has for the API server.
+    /// Who needs them: the user name that the API server knows whoever reads by, which is kubewarm
+    /// itself, or the ServiceAccount that the profile names.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub subject: Option<String>,
@@ -311,14 +312,16 @@ pub struct AccessStatus {
     pub roles: Vec<NamespaceRules>,
 
     /// YAML that grants it, ready for `kubectl apply -f -`: roles and their
-    /// bindings, except what `manifestsElevated` holds. Absent past 256 KiB; `kubewarm rbac`
+    /// bindings, except what `manifestsElevated` holds; with `spec.serviceAccountName`, also the Role
+    /// that lets kubewarm mint tokens of that account. Absent past 256 KiB; `kubewarm rbac`
     /// prints it then.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 262_144))]
     pub manifests: Option<String>,
 
-    /// YAML for the grants that deserve a second look before they are applied: those on secrets.
-    /// Absent if there are none, and past 256 KiB.
+    /// YAML for the grants that deserve a second look before they are applied: those on secrets, and
+    /// with `spec.serviceAccountName` those outside the profile's namespace, which whoever may run
+    /// pods or mint tokens in that namespace gains. Absent if there are none, and past 256 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 262_144))]
     pub manifests_elevated: Option<String>,

@@ -184,6 +184,7 @@ impl Reconciler {
             uid: Arc::clone(&found.uid),
             generation: found.generation,
             refused,
+            service_account: valid.service_account.clone(),
             mode: valid.mode,
             targets,
             objective: valid.warmup.objective,
@@ -210,7 +211,7 @@ impl Reconciler {
         {
             return access.clone();
         }
-        let access = match Access::of_cells(declared, subject.clone()) {
+        let access = match Access::of_cells(declared, subject) {
             Ok(access) => Some(Arc::new(access.status())),
             Err(error) => {
                 tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");
@@ -259,6 +260,7 @@ fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declare
         uid: Arc::clone(&found.uid),
         generation: found.generation,
         refused,
+        service_account: None,
         mode: Mode::Active,
         targets: Vec::new(),
         objective: None,

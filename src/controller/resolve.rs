@@ -3,7 +3,7 @@
 use crate::{
     informer::CellReport,
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, IndexBy, LabelSelector,
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, IndexBy, LabelSelector,
         ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal, RefusalReason, Requirement,
         ResolvedTarget, Resource, SensitiveData, Target, TargetScope, Tuning, ValidatedProfile,
     },
@@ -87,6 +87,9 @@ fn may_look_there(
     target: &Target,
     operator_namespace: &str,
 ) -> Result<(), Refusal> {
+    if profile.service_account.is_some() {
+        return Ok(());
+    }
     let own = &profile.profile.namespace;
     let stays_home = match &target.scope {
         TargetScope::OwnNamespace => true,
@@ -102,7 +105,8 @@ fn may_look_there(
         RefusalReason::CrossNamespaceNotAllowed,
         format!(
             "targets[{}].scope: a profile in namespace {own:?} may only name that namespace; use \
-             type OwnNamespace, or move the profile to namespace {operator_namespace:?}",
+             type OwnNamespace, have a ServiceAccount read by spec.serviceAccountName, or move the \
+             profile to namespace {operator_namespace:?}",
             target.name
         ),
     ))
@@ -164,7 +168,7 @@ fn cell(
             fields: target.fields.clone(),
             projection: target.projection,
             sensitive_data,
-            identity: Identity::Operator,
+            identity: profile.identity(),
         },
         tuning: tuning(profile, target.priority, check),
         indexes: indexes.collect(),
@@ -199,7 +203,8 @@ fn namespaces_cell(profile: &ValidatedProfile, labels: &LabelSelector) -> Option
             fields: FieldSelector::default(),
             projection: Projection::MetadataOnly(ManagedFields::Drop),
             sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
+            // Whoever reads them also sees which there are, and nobody else does.
+            identity: profile.identity(),
         },
         tuning: tuning(profile, 1_000, NamespaceCheck::Known),
         indexes: BTreeSet::new(),

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     api::{AccessStatus, NamespaceRules},
-    model::{Declared, Subject, ValidatedProfile},
+    model::{CellKey, Declared, Identity, Subject, ValidatedProfile},
 };
 
 /// The most that a field of the status holds, in bytes; etcd takes objects up to about 1.5 MiB.
@@ -20,6 +20,13 @@ const MAX_RULES: usize = 32;
 const ELEVATED: &str = "\
 # Elevated: access to secrets. A role cannot grant their metadata alone, so this grants all of them
 # where it applies. Whoever may run pods as the subject, or mint tokens for it, gains them directly.
+";
+
+/// The same for an account that the profile names.
+const ELEVATED_ACCOUNT: &str = "\
+# Elevated: access to secrets, or outside the profile's namespace, for the ServiceAccount there that
+# the profile names. Whoever may run pods or mint tokens in that namespace gains all of it directly.
+# A role cannot grant the metadata of secrets alone.
 ";
 
 /// Where an offline manifest cannot be complete.
@@ -35,10 +42,22 @@ pub struct Access {
     pub subject: Subject,
     /// By namespace, sorted; the empty one is the whole cluster. Unbounded.
     pub roles: Vec<NamespaceRules>,
-    /// YAML that grants everything but access to secrets. Unbounded.
+    /// YAML that grants everything else. Unbounded.
     pub manifests: Option<String>,
-    /// YAML that grants access to secrets. Unbounded.
+    /// YAML that grants access to secrets, and what lies outside the profile's namespace to an
+    /// account that the profile names. Unbounded.
     pub manifests_elevated: Option<String>,
+}
+
+/// Whether the grant for a cell belongs to `manifestsElevated`. Of a selector, that of the account's
+/// own namespace is there too.
+#[must_use]
+pub fn is_elevated(cell: &CellKey) -> bool {
+    let away = match &cell.identity {
+        Identity::Operator => false,
+        Identity::ServiceAccount { namespace, .. } => cell.extent.namespace() != Some(namespace),
+    };
+    away || cell.resource.group_resource().is_secrets()
 }
 
 /// Why no manifests can be given.
@@ -53,13 +72,14 @@ pub enum AccessError {
 }
 
 impl Access {
-    /// What the declared cells need. Of a selector's namespaces, those that it finds now.
+    /// What the declared cells need, where the operator is `operator`. Of a selector's namespaces,
+    /// those that it finds now.
     ///
     /// # Errors
     ///
     /// [`AccessError::NameTooLong`] where namespace and name of the profile are too long together.
-    pub fn of_cells(declared: &Declared, subject: Subject) -> Result<Self, AccessError> {
-        Self::of(&Needs::of_cells(declared), subject)
+    pub fn of_cells(declared: &Declared, operator: &Subject) -> Result<Self, AccessError> {
+        Self::of(&Needs::of_cells(declared), operator)
     }
 
     /// What the spec needs, with no cluster at hand: kinds are taken as it writes them, and the
@@ -73,15 +93,20 @@ impl Access {
     pub fn of_profile(
         profile: &ValidatedProfile,
         found: &FoundNamespaces,
-        subject: Subject,
+        operator: &Subject,
     ) -> Result<Self, AccessError> {
-        Self::of(&Needs::of_profile(profile, found), subject)
+        Self::of(&Needs::of_profile(profile, found), operator)
     }
 
-    fn of(needs: &Needs, subject: Subject) -> Result<Self, AccessError> {
-        let manifests = text(needs, &subject, Tier::Plain)?;
-        let manifests_elevated = text(needs, &subject, Tier::Elevated)?;
-        Ok(Self { subject, roles: roles(needs), manifests, manifests_elevated })
+    fn of(needs: &Needs, operator: &Subject) -> Result<Self, AccessError> {
+        let manifests = text(needs, operator, Tier::Plain)?;
+        let manifests_elevated = text(needs, operator, Tier::Elevated)?;
+        Ok(Self {
+            subject: needs.reader(operator),
+            roles: roles(needs),
+            manifests,
+            manifests_elevated,
+        })
     }
 
     /// Everything as one text, as `kubewarm rbac` prints it.
@@ -108,17 +133,18 @@ impl Access {
     }
 }
 
-fn text(needs: &Needs, subject: &Subject, tier: Tier) -> Result<Option<String>, AccessError> {
-    let all = documents(needs, subject, tier)?;
+fn text(needs: &Needs, operator: &Subject, tier: Tier) -> Result<Option<String>, AccessError> {
+    let all = documents(needs, operator, tier)?;
     if all.is_empty() {
         return Ok(None);
     }
     let mut text = String::new();
     if tier == Tier::Elevated {
-        text.push_str(ELEVATED);
+        text.push_str(if needs.account.is_some() { ELEVATED_ACCOUNT } else { ELEVATED });
     }
-    let unbound =
-        |group: &Selected| group.namespaces.is_none() && !tier.of(&group.kinds).is_empty();
+    let unbound = |group: &Selected| {
+        group.namespaces.is_none() && !tier.of(&group.kinds, needs.leaves_home(None)).is_empty()
+    };
     if needs.selected.iter().any(unbound) {
         text.push_str(UNBOUND);
     }
@@ -136,8 +162,8 @@ mod tests {
         api::CacheProfile,
         manifests::needs::Kinds,
         model::{
-            CellKey, DeclaredTarget, Extent, GroupResource, Identity, ManagedFields, Mode,
-            ProfileRef, Projection, Requirement, Resource, SensitiveData, TargetScope,
+            DeclaredTarget, Extent, GroupResource, ManagedFields, Mode, ProfileRef, Projection,
+            Requirement, Resource, SensitiveData, TargetScope,
         },
     };
     use proptest::prelude::*;
@@ -166,7 +192,7 @@ mod tests {
         ValidatedProfile::parse(&profile).unwrap()
     }
 
-    fn cell(of: &GroupResource, extent: Extent) -> CellKey {
+    fn cell(of: &GroupResource, extent: Extent, identity: &Identity) -> CellKey {
         CellKey {
             resource: Resource::new(of.clone(), "v1").unwrap(),
             extent,
@@ -174,13 +200,14 @@ mod tests {
             fields: crate::model::FieldSelector::default(),
             projection: Projection::MetadataOnly(ManagedFields::Drop),
             sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
+            identity: identity.clone(),
         }
     }
 
     /// As the controller resolves it; selectors find `found`.
     fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
         let within = |name: &str| Extent::Namespace(name.into());
+        let identity = profile.identity();
         let targets = profile.targets.iter().map(|target| {
             let extents: Vec<_> = match &target.scope {
                 TargetScope::OwnNamespace => vec![within("shop")],
@@ -193,7 +220,7 @@ mod tests {
             };
             let namespaces = if let TargetScope::NamespaceSelector(labels) = &target.scope {
                 let of = GroupResource::new("", "namespaces").unwrap();
-                Some(CellKey { labels: labels.clone(), ..cell(&of, Extent::Cluster) })
+                Some(CellKey { labels: labels.clone(), ..cell(&of, Extent::Cluster, &identity) })
             } else {
                 None
             };
@@ -202,7 +229,10 @@ mod tests {
                 requirement: Requirement::Required,
                 declared_as: target.of.to_string().into(),
                 resolved: None,
-                cells: extents.into_iter().map(|extent| cell(&target.of, extent)).collect(),
+                cells: extents
+                    .into_iter()
+                    .map(|extent| cell(&target.of, extent, &identity))
+                    .collect(),
                 namespaces,
                 serving: None,
                 left_out: [].into(),
@@ -213,6 +243,7 @@ mod tests {
             uid: "u".into(),
             generation: 1,
             refused: None,
+            service_account: profile.service_account.clone(),
             mode: Mode::Active,
             targets: targets.collect(),
             objective: None,
@@ -238,7 +269,7 @@ mod tests {
 
     #[test]
     fn every_place_has_the_rules_its_cells_need() {
-        let access = Access::of_profile(&profile(SPEC), &[].into(), account()).unwrap();
+        let access = Access::of_profile(&profile(SPEC), &[].into(), &account()).unwrap();
         let written: Vec<_> = access
             .roles
             .iter()
@@ -287,10 +318,56 @@ mod tests {
 
     #[test]
     fn a_file_and_the_cluster_come_to_the_same_bytes() {
-        let profile = profile(SPEC);
-        let offline = Access::of_profile(&profile, &[].into(), account()).unwrap();
-        let live = Access::of_cells(&declared(&profile, &[]), account()).unwrap();
-        assert_eq!(offline, live);
+        for who in ["", "\n        serviceAccountName: reader"] {
+            let profile = profile(&format!("{who}{SPEC}"));
+            let offline = Access::of_profile(&profile, &[].into(), &account()).unwrap();
+            let live = Access::of_cells(&declared(&profile, &[]), &account()).unwrap();
+            assert_eq!(offline, live);
+        }
+    }
+
+    #[test]
+    fn an_account_reads_and_the_operator_gets_its_tokens_and_nothing_else() {
+        let profile = profile(&format!("\n        serviceAccountName: reader{SPEC}"));
+        let access = Access::of_cells(&declared(&profile, &[]), &account()).unwrap();
+        assert_eq!(access.subject.to_string(), "system:serviceaccount:shop:reader");
+        let (plain, elevated) = (access.manifests.unwrap(), access.manifests_elevated.unwrap());
+        assert_eq!(
+            index(&plain),
+            [
+                "Role shop/kubewarm:shop:web",
+                "RoleBinding shop/kubewarm:shop:web",
+                "Role shop/kubewarm:shop:web:token",
+                "RoleBinding shop/kubewarm:shop:web:token",
+            ]
+        );
+        assert_eq!(
+            index(&elevated),
+            [
+                "Role east/kubewarm:shop:web:elevated",
+                "RoleBinding east/kubewarm:shop:web:elevated",
+                "Role shop/kubewarm:shop:web:elevated",
+                "RoleBinding shop/kubewarm:shop:web:elevated",
+                "Role west/kubewarm:shop:web:elevated",
+                "RoleBinding west/kubewarm:shop:web:elevated",
+                "ClusterRole /kubewarm:shop:web:elevated",
+                "ClusterRoleBinding /kubewarm:shop:web:elevated",
+            ]
+        );
+        let words = ["outside the profile's namespace", "run pods or mint tokens"];
+        assert!(words.iter().all(|word| elevated.contains(word)), "{elevated}");
+        let all: Vec<_> = parse(&plain).into_iter().chain(parse(&elevated)).collect();
+        for document in &all {
+            let is_token = document["metadata"]["name"].as_str().unwrap().ends_with(":token");
+            let bound = document["subjects"].as_array().map(|all| all[0]["name"].clone());
+            let who = if is_token { "kubewarm" } else { "reader" };
+            assert!(bound.is_none_or(|name| name == who), "{document}");
+            if is_token && document["kind"] == "Role" {
+                let rule = serde_json::json!([{"apiGroups": [""], "verbs": ["create"],
+                    "resources": ["serviceaccounts/token"], "resourceNames": ["reader"]}]);
+                assert_eq!(document["rules"], rule);
+            }
+        }
     }
 
     #[test]
@@ -304,7 +381,7 @@ mod tests {
           resource: {resource: configmaps}
           scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}";
         let profile = profile(spec);
-        let live = Access::of_cells(&declared(&profile, &["b", "a"]), account()).unwrap();
+        let live = Access::of_cells(&declared(&profile, &["b", "a"]), &account()).unwrap();
         let role = "ClusterRole /kubewarm:shop:web:target:web";
         let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web", role];
         let bindings = ["a", "b"].map(|n| format!("RoleBinding {n}/kubewarm:shop:web:target:web"));
@@ -315,19 +392,19 @@ mod tests {
         let with = |names: &[&str]| {
             let names = names.iter().map(|name| Arc::from(*name)).collect();
             let found = [(selector.clone(), names)].into();
-            Access::of_profile(&profile, &found, account()).unwrap()
+            Access::of_profile(&profile, &found, &account()).unwrap()
         };
         assert_eq!(with(&["b", "a"]), live, "once the namespaces are known");
         assert_eq!(index(&live.manifests.unwrap()), expected);
         let names: Vec<_> = live.roles.iter().map(|role| role.namespace.as_str()).collect();
         assert_eq!(names, ["", "a", "b"]);
 
-        let offline = Access::of_profile(&profile, &[].into(), account()).unwrap();
+        let offline = Access::of_profile(&profile, &[].into(), &account()).unwrap();
         let text = offline.manifests.unwrap();
         assert!(text.starts_with("# Which namespaces a selector finds"), "{text}");
         assert_eq!(index(&text), own);
 
-        let nothing = Access::of_cells(&declared(&profile, &[]), account()).unwrap();
+        let nothing = Access::of_cells(&declared(&profile, &[]), &account()).unwrap();
         assert_eq!(with(&[]), nothing);
         let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web"];
         assert_eq!(index(&nothing.manifests.unwrap()), own);
@@ -335,7 +412,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_the_status_is_absent() {
-        let mut access = Access::of_profile(&profile(SPEC), &[].into(), account()).unwrap();
+        let mut access = Access::of_profile(&profile(SPEC), &[].into(), &account()).unwrap();
         let status = access.status();
         assert_eq!(status.manifests, access.manifests);
         assert_eq!(status.subject.unwrap(), "system:serviceaccount:kubewarm-system:kubewarm");
@@ -351,6 +428,7 @@ mod tests {
         fn no_string_changes_what_the_text_says(
             words in prop::collection::vec(".*|[a-z0-9.:#&*!|>'\"%@`{}\\[\\], \n\t-]{0,40}|on|null|---|1e3", 5),
             kind in 0..3_usize,
+            is_account in any::<bool>(),
         ) {
             let [a, b, c, d, e] = words.as_slice() else { panic!("five words") };
             let (a, b, c, d, e) = (&**a, &**b, &**c, &**d, &**e);
@@ -363,6 +441,7 @@ mod tests {
             let kinds: Kinds = [of("pods"), of("secrets")].into();
             let needs = Needs {
                 profile: ProfileRef { namespace: c.into(), name: d.into() },
+                account: is_account.then(|| b.into()),
                 named: [(Arc::from(e), kinds.clone()), (Arc::from(a), kinds.clone())].into(),
                 selected: vec![Selected {
                     target: b.into(),

@@ -1,7 +1,7 @@
 //! Who may do what by roles and bindings, and what applying manifests would change of it. Pure.
 
 use super::Document;
-use crate::model::Subject;
+use crate::model::{ProfileRef, Subject};
 use k8s_openapi::api::rbac::v1::{self, PolicyRule, RoleRef};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -140,6 +140,21 @@ pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
         }
     }
     all
+}
+
+/// Whom `documents` let mint tokens of the account that a profile names: the operator.
+#[must_use]
+pub fn token_minter(profile: &ProfileRef, documents: &[Document]) -> Option<Subject> {
+    let name = super::rbac::token_role_name(profile);
+    documents.iter().find_map(|document| match document {
+        Document::RoleBinding(binding) if document.name() == name => {
+            binding.subjects.iter().flatten().next().map(subject)
+        }
+        Document::RoleBinding(_)
+        | Document::Role(_)
+        | Document::ClusterRole(_)
+        | Document::ClusterRoleBinding(_) => None,
+    })
 }
 
 /// What a bound role allows, objects and verbs; if that is more than `most`, as one.

@@ -7,9 +7,9 @@ mod needs;
 mod rbac;
 
 pub use self::{
-    access::{Access, AccessError},
+    access::{Access, AccessError, is_elevated},
     crd::crd_yaml,
-    grants::{Change, Grant, Object, Place, compare, grants},
+    grants::{Change, Grant, Object, Place, compare, grants, token_minter},
     needs::FoundNamespaces,
     rbac::{Document, NameTooLong, PROFILE_LABEL, Unreadable, role_name},
 };

@@ -1,8 +1,8 @@
 //! What a profile must be allowed to do, and where.
 
 use crate::model::{
-    CellKey, Declared, DeclaredTarget, Extent, GroupResource, LabelSelector, ProfileRef, Target,
-    TargetScope, ValidatedProfile,
+    CellKey, Declared, DeclaredTarget, Extent, GroupResource, LabelSelector, ProfileRef, Subject,
+    Target, TargetScope, ValidatedProfile,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,6 +20,8 @@ pub type FoundNamespaces = BTreeMap<LabelSelector, BTreeSet<Arc<str>>>;
 pub(super) struct Needs {
     /// Which profile.
     pub(super) profile: ProfileRef,
+    /// The ServiceAccount of its namespace that reads; `None`: the operator.
+    pub(super) account: Option<Arc<str>>,
     /// By namespace, of those that the spec names or implies.
     pub(super) named: BTreeMap<Arc<str>, Kinds>,
     /// Of namespaces that a selector finds.
@@ -42,9 +44,10 @@ pub(super) struct Selected {
 }
 
 impl Needs {
-    fn none(profile: ProfileRef) -> Self {
+    fn none(profile: ProfileRef, account: Option<Arc<str>>) -> Self {
         Self {
             profile,
+            account,
             named: BTreeMap::new(),
             selected: Vec::new(),
             everywhere: Kinds::new(),
@@ -54,7 +57,7 @@ impl Needs {
 
     /// From the declared cells. A target that is not accepted has none and needs nothing.
     pub(super) fn of_cells(declared: &Declared) -> Self {
-        let mut needs = Self::none(declared.profile.clone());
+        let mut needs = Self::none(declared.profile.clone(), declared.service_account.clone());
         let mut groups = BTreeMap::<(&CellKey, BTreeSet<&str>), usize>::new();
         for target in &declared.targets {
             let Some(watch) = &target.namespaces else {
@@ -77,7 +80,7 @@ impl Needs {
     /// From the spec: kinds as it writes them, and of each selector the namespaces that it finds,
     /// where those are known.
     pub(super) fn of_profile(profile: &ValidatedProfile, found: &FoundNamespaces) -> Self {
-        let mut needs = Self::none(profile.profile.clone());
+        let mut needs = Self::none(profile.profile.clone(), profile.service_account.clone());
         let mut groups = BTreeMap::<&LabelSelector, usize>::new();
         for Target { name, of, scope, .. } in &profile.targets {
             match scope {
@@ -109,6 +112,27 @@ impl Needs {
         }
         needs.selected.retain(|group| group.namespaces.as_ref().is_none_or(|all| !all.is_empty()));
         needs
+    }
+
+    /// Who reads, if the operator is `operator`.
+    pub(super) fn reader(&self, operator: &Subject) -> Subject {
+        match &self.account {
+            None => operator.clone(),
+            Some(name) => Subject::ServiceAccount {
+                namespace: Arc::clone(&self.profile.namespace),
+                name: Arc::clone(name),
+            },
+        }
+    }
+
+    /// Whether what is granted in `namespace`, or everywhere, leaves the namespace of an account that
+    /// the profile names: whoever may act there would gain what is elsewhere.
+    pub(super) fn leaves_home(&self, namespace: Option<&str>) -> bool {
+        self.account.is_some() && namespace != Some(&*self.profile.namespace)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.selected.is_empty() && self.everywhere.is_empty()
     }
 
     fn add_cell(&mut self, cell: &CellKey) {

@@ -45,9 +45,9 @@ pub struct NameTooLong {
 /// Which of the two manifests a grant belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
-    /// Everything but secrets.
+    /// Everything else.
     Plain,
-    /// Secrets.
+    /// Secrets, and what lies outside the namespace of an account that the profile names.
     Elevated,
 }
 
@@ -182,17 +182,19 @@ pub(super) fn rules(kinds: &Kinds, looked_up: &BTreeSet<Arc<str>>) -> Vec<Policy
     by_group.into_iter().map(rule).chain(lookup).collect()
 }
 
-/// The objects that grant `tier` of `needs` to `subject`: namespaces by name, then the cluster,
-/// then selectors in the order of their targets.
+/// The objects that grant `tier` of `needs` to whoever reads: namespaces by name, then the cluster,
+/// then selectors in the order of their targets; and to `operator` the tokens of the account that
+/// the profile names.
 pub(super) fn documents(
     needs: &Needs,
-    subject: &Subject,
+    operator: &Subject,
     tier: Tier,
 ) -> Result<Vec<Document>, NameTooLong> {
-    let writer = Writer { profile: &needs.profile, subject, tier };
+    let reader = needs.reader(operator);
+    let writer = Writer { profile: &needs.profile, subject: &reader, tier };
     let mut all = Vec::new();
     for (namespace, kinds) in &needs.named {
-        let rules = rules(&tier.of(kinds), &BTreeSet::new());
+        let rules = rules(&tier.of(kinds, needs.leaves_home(Some(namespace))), &BTreeSet::new());
         if !rules.is_empty() {
             let name = writer.name(None)?;
             let metadata = writer.metadata(&name, Some(namespace));
@@ -200,11 +202,10 @@ pub(super) fn documents(
             all.push(writer.binding(&name, namespace, "Role"));
         }
     }
-    let looked_up = match tier {
-        Tier::Plain => needs.looked_up.clone(),
-        Tier::Elevated => BTreeSet::new(),
-    };
-    let everywhere = rules(&tier.of(&needs.everywhere), &looked_up);
+    let away = needs.leaves_home(None);
+    let looked_up =
+        if away == (tier == Tier::Elevated) { needs.looked_up.clone() } else { BTreeSet::new() };
+    let everywhere = rules(&tier.of(&needs.everywhere, away), &looked_up);
     if !everywhere.is_empty() {
         let name = writer.name(None)?;
         all.push(writer.cluster_role(&name, everywhere));
@@ -215,7 +216,7 @@ pub(super) fn documents(
         }));
     }
     for group in &needs.selected {
-        let rules = rules(&tier.of(&group.kinds), &BTreeSet::new());
+        let rules = rules(&tier.of(&group.kinds, away), &BTreeSet::new());
         if rules.is_empty() {
             continue;
         }
@@ -224,6 +225,9 @@ pub(super) fn documents(
         for namespace in group.namespaces.iter().flatten() {
             all.push(writer.binding(&name, namespace, "ClusterRole"));
         }
+    }
+    if let (Some(account), Tier::Plain, false) = (&needs.account, tier, needs.is_empty()) {
+        all.extend(Writer { subject: operator, ..writer }.tokens(account)?);
     }
     Ok(all)
 }
@@ -260,10 +264,10 @@ fn of_rbac(rule: PolicyRule) -> api::PolicyRule {
 }
 
 impl Tier {
-    /// Those of `kinds` that belong to it.
-    pub(super) fn of(self, kinds: &Kinds) -> Kinds {
+    /// Those of `kinds` that belong to it, `away` from the namespace of an account or not.
+    pub(super) fn of(self, kinds: &Kinds, away: bool) -> Kinds {
         let elevated = self == Self::Elevated;
-        let here = |kind: &&GroupResource| kind.is_secrets() == elevated;
+        let here = |kind: &&GroupResource| (away || kind.is_secrets()) == elevated;
         kinds.iter().filter(here).cloned().collect()
     }
 }
@@ -309,6 +313,25 @@ impl Writer<'_> {
         })
     }
 
+    /// Lets the subject mint tokens of one account, and of no other.
+    fn tokens(&self, account: &Arc<str>) -> Result<[Document; 2], NameTooLong> {
+        let name = token_role_name(self.profile);
+        if name.len() > MAX_NAME {
+            return Err(NameTooLong { name });
+        }
+        let namespace = &*self.profile.namespace;
+        let mint = PolicyRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec!["serviceaccounts/token".to_owned()]),
+            resource_names: Some(vec![account.to_string()]),
+            verbs: vec!["create".to_owned()],
+            ..PolicyRule::default()
+        };
+        let metadata = self.metadata(&name, Some(namespace));
+        let role = Document::Role(Role { metadata, rules: Some(vec![mint]) });
+        Ok([role, self.binding(&name, namespace, "Role")])
+    }
+
     fn cluster_role(&self, name: &str, rules: Vec<PolicyRule>) -> Document {
         Document::ClusterRole(ClusterRole {
             metadata: self.metadata(name, None),
@@ -338,6 +361,11 @@ fn role_ref(name: &str, kind: &str) -> RoleRef {
 #[must_use]
 pub fn role_name(profile: &ProfileRef) -> String {
     format!("{PREFIX}{}:{}", profile.namespace, profile.name)
+}
+
+/// The name of the role that lets the operator mint tokens of the account that a profile names.
+pub(super) fn token_role_name(profile: &ProfileRef) -> String {
+    format!("{}:token", role_name(profile))
 }
 
 /// See [`PROFILE_LABEL`].

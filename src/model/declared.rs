@@ -114,6 +114,8 @@ pub struct Declared {
     /// Why the newest generation is refused as a whole; then everything else here is still that of
     /// the last valid one, which keeps serving.
     pub refused: Option<Refusal>,
+    /// The ServiceAccount of its namespace that reads; `None`: the operator.
+    pub service_account: Option<Arc<str>>,
     /// Whether it watches.
     pub mode: Mode,
     /// Its targets, in the order of the spec.

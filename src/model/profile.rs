@@ -1,7 +1,7 @@
 //! A profile whose every field has been checked.
 
 use super::{
-    Invalid, ListStrategy, Mode, ProfileRef, Target,
+    Identity, Invalid, ListStrategy, Mode, ProfileRef, Target,
     invalid::{counted, in_range},
     resource::{is_dns_label, is_dns_subdomain},
 };
@@ -22,6 +22,8 @@ pub struct ValidatedProfile {
     pub uid: Arc<str>,
     /// `metadata.generation`; 0 when read from a file.
     pub generation: i64,
+    /// `spec.serviceAccountName`: a ServiceAccount in the profile's namespace.
+    pub service_account: Option<Arc<str>>,
     /// `spec.mode`.
     pub mode: Mode,
     /// `spec.targets`, 1 to 32, in the order of the spec.
@@ -79,6 +81,11 @@ impl ValidatedProfile {
             profile: identity(profile)?,
             uid: profile.metadata.uid.as_deref().unwrap_or_default().into(),
             generation: profile.metadata.generation.unwrap_or_default(),
+            service_account: spec
+                .service_account_name
+                .as_deref()
+                .map(service_account)
+                .transpose()?,
             mode: match spec.mode {
                 api::Mode::Active => Mode::Active,
                 api::Mode::Paused => Mode::Paused,
@@ -88,6 +95,28 @@ impl ValidatedProfile {
             max_staleness: seconds(staleness?),
         })
     }
+}
+
+impl ValidatedProfile {
+    /// Who reads its cells.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        match &self.service_account {
+            None => Identity::Operator,
+            Some(name) => Identity::ServiceAccount {
+                namespace: Arc::clone(&self.profile.namespace),
+                name: Arc::clone(name),
+            },
+        }
+    }
+}
+
+fn service_account(name: &str) -> Result<Arc<str>, Invalid> {
+    if is_dns_subdomain(name) {
+        return Ok(name.into());
+    }
+    let problem = format!("{name:?} is not a name such as \"cache-reader\"");
+    Err(Invalid::malformed("spec.serviceAccountName", &problem))
 }
 
 impl Warmup {

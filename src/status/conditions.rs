@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     api::AccessStatus,
+    manifests::is_elevated,
     model::{Declared, Mode, RefusalReason},
 };
 use std::time::Duration;
@@ -98,8 +99,8 @@ fn required(targets: &[Target<'_>]) -> String {
 fn lacks_manifests(declared: &Declared, access: &AccessStatus) -> bool {
     let mut cells = declared.targets.iter().flat_map(|t| t.cells.iter().chain(&t.namespaces));
     cells.any(|cell| {
-        let elevated = cell.resource.group_resource().is_secrets();
-        let manifests = if elevated { &access.manifests_elevated } else { &access.manifests };
+        let manifests =
+            if is_elevated(cell) { &access.manifests_elevated } else { &access.manifests };
         manifests.is_none()
     })
 }

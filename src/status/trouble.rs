@@ -4,6 +4,7 @@ use super::{cell::Cell, sentence};
 use crate::{
     api::AccessStatus,
     informer::{CellFault, Phase, Verb},
+    manifests::is_elevated,
     model::{Extent, Reason},
 };
 
@@ -23,11 +24,11 @@ impl Voice<'_> {
     }
 
     /// What grants a missing permission; manifests that do not fit into the status are printed.
-    fn grant(&self, secrets: bool) -> &'static str {
+    fn grant(&self, elevated: bool) -> &'static str {
         let has = |of: fn(&AccessStatus) -> &Option<String>| {
             self.access.is_some_and(|access| of(access).is_some())
         };
-        match secrets {
+        match elevated {
             true if has(|access| &access.manifests_elevated) => "status.access.manifestsElevated",
             false if has(|access| &access.manifests) => "status.access.manifests",
             true | false => "what `kubewarm rbac -f FILE` prints",
@@ -49,8 +50,7 @@ impl Voice<'_> {
         let since = jiff::Timestamp::from_second(since).unwrap_or(fault.since);
         match fault.reason {
             Reason::Forbidden => {
-                let secrets = cells.iter().any(|c| c.key.resource.group_resource().is_secrets());
-                let next = self.grant(secrets);
+                let next = self.grant(cells.iter().any(|cell| is_elevated(cell.key)));
                 format!("not allowed to {verb} {kinds} {places} as {subject}; apply {next}")
             }
             Reason::Unauthorized => format!(

@@ -6,6 +6,7 @@ mod command_line;
 mod contents;
 mod figures;
 mod frozen;
+mod identity;
 mod kinds;
 mod life;
 mod manifests;

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -81,6 +82,15 @@ impl Operator {
     /// Starts one with the rights that its ServiceAccount has by now.
     pub(crate) fn launch(world: &World, pod: &str, more: &[&str]) -> Result<Self, Failure> {
         let kubeconfig = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
+        Self::run(world, pod, &kubeconfig, more)
+    }
+
+    /// Starts one as the administrator of the control plane, whose credential is a client certificate.
+    pub(crate) fn start_as_administrator(world: &World) -> Result<Self, Failure> {
+        Self::run(world, "kubewarm", world.cluster.kubeconfig(), &[])
+    }
+
+    fn run(world: &World, pod: &str, kubeconfig: &Path, more: &[&str]) -> Result<Self, Failure> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
         command
             .env("HOSTNAME", pod)

@@ -69,6 +69,7 @@ impl Subject {
             uid: Arc::clone(&self.uid),
             generation: 1,
             refused: None,
+            service_account: None,
             mode: Mode::Active,
             targets: Vec::new(),
             objective: None,

@@ -12,8 +12,10 @@ use crate::{
     api::{AccessStatus, CacheProfile},
     cli::RbacArgs,
     cluster::Connection,
-    manifests::{Access, Change, Document, FoundNamespaces, Unreadable, compare, grants},
-    model::{Subject, TargetScope, ValidatedProfile},
+    manifests::{
+        Access, Change, Document, FoundNamespaces, Unreadable, compare, grants, token_minter,
+    },
+    model::{ProfileRef, Subject, TargetScope, ValidatedProfile},
 };
 use kube::Client;
 use std::{
@@ -71,8 +73,8 @@ pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
             Some(client) => live::namespaces(client, &checked).await?,
             None => FoundNamespaces::new(),
         };
-        let access =
-            Access::of_profile(&checked, &found, subject).map_err(|error| refused(error.into()))?;
+        let access = Access::of_profile(&checked, &found, &subject)
+            .map_err(|error| refused(error.into()))?;
         match &client {
             Some(client) if args.diff => {
                 let needed = Needed::parse(&access)?;
@@ -192,19 +194,31 @@ fn documents(manifests: Option<&str>) -> Result<Vec<Document>, Unreadable> {
     manifests.map_or_else(|| Ok(Vec::new()), Document::parse)
 }
 
-/// Who is to be granted: as asked, as kubewarm said in the status, or its usual ServiceAccount.
+/// Who kubewarm is: as asked, as it said in the status, or its usual ServiceAccount.
 fn subject(profile: &CacheProfile, args: &RbacArgs) -> Subject {
     if let Some(asked) = &args.subject {
         return asked.clone();
     }
-    let said = access_status(profile).and_then(|access| access.subject.as_deref());
-    match said {
-        Some(said) if args.name.is_some() => Subject::from_username(said),
-        Some(_) | None => Subject::ServiceAccount {
-            namespace: args.operator_namespace.as_str().into(),
-            name: "kubewarm".into(),
-        },
+    let said = args.name.as_ref().and_then(|_| said_operator(profile));
+    said.unwrap_or_else(|| Subject::ServiceAccount {
+        namespace: args.operator_namespace.as_str().into(),
+        name: "kubewarm".into(),
+    })
+}
+
+/// Who kubewarm is, as the status says: whoever reads, or where an account does, whoever is to mint
+/// its tokens.
+fn said_operator(profile: &CacheProfile) -> Option<Subject> {
+    let access = access_status(profile)?;
+    if profile.spec.service_account_name.is_none() {
+        return access.subject.as_deref().map(Subject::from_username);
     }
+    let metadata = &profile.metadata;
+    let of = ProfileRef {
+        namespace: metadata.namespace.as_deref()?.into(),
+        name: metadata.name.as_deref()?.into(),
+    };
+    token_minter(&of, &documents(access.manifests.as_deref()).ok()?)
 }
 
 /// The profile, if kubewarm would run it.
@@ -225,7 +239,7 @@ fn check(mut profile: CacheProfile, args: &RbacArgs) -> Result<ValidatedProfile,
 /// operator's: kubewarm refuses it, so nothing may be granted for it.
 fn beyond_reach(profile: &ValidatedProfile, operator_namespace: &str) -> Option<String> {
     let own = &profile.profile.namespace;
-    if &**own == operator_namespace {
+    if &**own == operator_namespace || profile.service_account.is_some() {
         return None;
     }
     let reaches = |scope: &TargetScope| match scope {

@@ -1,5 +1,6 @@
 //! Profiles in, cells and declarations out, against a cluster of tables.
 
+mod accounts;
 mod edits;
 mod sharing;
 
@@ -177,9 +178,22 @@ fn a_profile_looks_beyond_its_namespace_only_from_the_operators() {
         assert_eq!(refused(&outcome).reason, RefusalReason::CrossNamespaceNotAllowed, "{scope}");
         assert!(refused(&outcome).message.contains("kubewarm-system"), "{scope}");
         assert!(desired(&outcome).is_empty());
-        let home =
-            run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
+        let home = run(
+            &mut reconciler(),
+            &[profile("kubewarm-system", "p", 1, spec.clone())],
+            &Tables::default(),
+        );
         assert!(!desired(&home).is_empty(), "{scope}");
+
+        spec["serviceAccountName"] = json!("reader");
+        let found = profile("a", "p", 1, spec);
+        let outcome = run(&mut reconciler(), &[found], &Tables::default());
+        let cells = desired(&outcome);
+        assert!(!cells.is_empty(), "that account's RBAC decides: {scope}");
+        assert!(
+            cells.iter().all(|cell| cell.ends_with(", as ServiceAccount a/reader")),
+            "{cells:?}"
+        );
     }
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});

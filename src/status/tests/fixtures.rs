@@ -152,6 +152,7 @@ pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
         uid: "u1".into(),
         generation: 3,
         refused: None,
+        service_account: None,
         mode: Mode::Active,
         targets,
         objective: None,

@@ -1,0 +1,52 @@
+//! Profiles that name a ServiceAccount.
+
+use super::*;
+use crate::model::Identity;
+
+fn read_by(namespace: &str, name: &str, account: &str) -> Found {
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
+    spec["serviceAccountName"] = json!(account);
+    profile(namespace, name, 1, spec)
+}
+
+#[test]
+fn cells_are_shared_by_those_who_read_as_the_same_account_alone() {
+    let all = [
+        profile("a", "p", 1, targets(&["pods"])),
+        read_by("a", "q", "reader"),
+        read_by("a", "r", "reader"),
+        read_by("a", "s", "other"),
+        // Of the same name, and another account.
+        read_by("b", "t", "reader"),
+    ];
+    let outcome = run(&mut reconciler(), &all, &Tables::default());
+    let cell = "pods.v1 in namespace a";
+    assert_eq!(
+        desired(&outcome),
+        [
+            cell.to_owned(),
+            format!("{cell}, as ServiceAccount a/other"),
+            format!("{cell}, as ServiceAccount a/reader"),
+            format!("{cell}, as ServiceAccount b/reader"),
+        ]
+    );
+}
+
+#[test]
+fn an_account_that_is_not_there_is_refused_for_as_long_as_it_is_not() {
+    let all = [read_by("a", "p", "ghost")];
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let outcome = run(&mut reconciler, &all, &cluster);
+    let key = outcome.desired.keys().next().unwrap().clone();
+    let account = Identity::ServiceAccount { namespace: "a".into(), name: "ghost".into() };
+    assert_eq!(key.identity, account);
+    cluster.faults.insert(key.clone(), Reason::ServiceAccountNotFound);
+    let outcome = run(&mut reconciler, &all, &cluster);
+    assert_eq!(refused(&outcome).reason, RefusalReason::ServiceAccountNotFound);
+    assert!(!refused(&outcome).reason.needs_author(), "it may be created");
+    assert!(outcome.desired.contains_key(&key), "and that must be noticed");
+    cluster.faults.clear();
+    let outcome = run(&mut reconciler, &all, &cluster);
+    assert!(matches!(first(&outcome).targets[0].resolved, Some(Ok(_))));
+}

@@ -1,0 +1,170 @@
+//! Profiles that are read as a ServiceAccount, whose rights alone decide.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::{Profile, problems};
+use crate::world::{Failure, Outcome, World, eventually};
+
+/// Two waits of a cell that is refused, and what a busy machine takes.
+const SOON: Duration = Duration::from_mins(1);
+/// So long the API server takes a token after its account is gone, and some.
+const REMEMBERED: Duration = Duration::from_secs(12);
+
+/// Config maps of these namespaces, read as `account`.
+fn read_by(account: &str, namespaces: &[&str]) -> String {
+    format!(
+        "{{serviceAccountName: {account}, targets: [{{name: settings,
+           resource: {{resource: configmaps}},
+           scope: {{type: Namespaces, namespaces: [{}]}}}}]}}",
+        namespaces.join(", ")
+    )
+}
+
+fn create_account(world: &World, namespace: &str, name: &str) -> Outcome {
+    world.cluster.run(["create", "serviceaccount", name, "-n", namespace])?;
+    Ok(())
+}
+
+/// Applies one field of `status.access`.
+fn apply(profile: &Profile<'_>, field: &str) -> Outcome {
+    let manifests = eventually(SOON, || {
+        let found = profile.read()?;
+        let text = found.pointer(&format!("/status/access/{field}")).and_then(Value::as_str);
+        Ok(text.ok_or_else(|| format!("no {field} in {found:#}"))?.to_owned())
+    })?;
+    profile.world.cluster.apply(&manifests)?;
+    Ok(())
+}
+
+/// Waits until the one problem of the target has all these words.
+fn await_problem(profile: &Profile<'_>, words: &[&str]) -> Outcome {
+    profile.await_that(SOON, |found| match problems(found, "settings").as_slice() {
+        [problem] => words.iter().all(|word| problem.contains(word)).then_some(()),
+        _ => None,
+    })?;
+    Ok(())
+}
+
+/// The accounts that read the config maps of a namespace, as `/debug/cells` has them.
+fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> {
+    let (_, body) = operator.ask("/debug/cells")?;
+    let cells: Value = serde_json::from_str(&body)?;
+    let cells = cells["cells"].as_array().ok_or("no cells")?;
+    let here = cells.iter().filter(|cell| {
+        cell["resource"] == "configmaps" && cell["namespace"].as_str() == Some(namespace)
+    });
+    Ok(here.map(|cell| cell["serviceAccount"].clone()).collect())
+}
+
+#[test]
+fn an_administrators_certificate_lends_its_rights_to_no_account() -> Outcome {
+    let world = World::alone()?;
+    world.cluster.run(["create", "namespace", NAMESPACE])?;
+    // A client certificate of system:masters, which beats any token on the same connection.
+    let _operator = Operator::start_as_administrator(&world)?;
+    let team = world.namespace("team")?;
+    create_account(&world, &team, "rightless")?;
+    let profile = Profile::apply(&world, &team, "settings", &read_by("rightless", &[&team]))?;
+    let who = format!("system:serviceaccount:{team}:rightless");
+    await_problem(&profile, &["Forbidden", "list configmaps", &who])?;
+    let own = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let operators = Profile::apply(&world, &team, "own", own)?;
+    operators.await_condition("Ready", "True", None, SOON)?;
+    await_problem(&profile, &["Forbidden", &who])?;
+
+    apply(&profile, "manifests")?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    let found = profile.read()?;
+    assert_eq!(found.pointer("/status/access/subject").and_then(Value::as_str), Some(&*who));
+    Ok(())
+}
+
+#[test]
+fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
+    let world = World::alone()?;
+    let operator = Operator::start(&world)?;
+    let (home, away) = (world.namespace("home")?, world.namespace("away")?);
+    let (home, away) = (home.as_str(), away.as_str());
+    let both = [home, away];
+
+    let alone = "{targets: [{name: settings, resource: {resource: configmaps},
+        scope: {type: Namespaces, namespaces: [AWAY]}}]}"
+        .replace("AWAY", away);
+    let alone = Profile::apply(&world, home, "alone", &alone)?;
+    alone.await_condition("Accepted", "False", Some("CrossNamespaceNotAllowed"), SOON)?;
+
+    for account in ["seeing", "blind"] {
+        create_account(&world, home, account)?;
+    }
+    let seeing = Profile::apply(&world, home, "seeing", &read_by("seeing", &both))?;
+    seeing.await_that(SOON, |found| {
+        let found = problems(found, "settings");
+        let denied = |problem: &String| {
+            ["TokenRequestDenied", "serviceaccounts/token", "status.access.manifests"]
+                .iter()
+                .all(|word| problem.contains(word))
+        };
+        (found.len() == 2 && found.iter().all(denied)).then_some(())
+    })?;
+    // Its own namespace is in the plain manifests, the other one apart.
+    apply(&seeing, "manifests")?;
+    await_problem(&seeing, &[&format!("{away}: "), "Forbidden", "manifestsElevated"])?;
+    apply(&seeing, "manifestsElevated")?;
+    seeing.await_condition("Ready", "True", None, SOON)?;
+
+    let blind = Profile::apply(&world, home, "blind", &read_by("blind", &[away]))?;
+    apply(&blind, "manifests")?;
+    await_problem(&blind, &[&format!("{away}: "), "Forbidden", "list configmaps"])?;
+
+    let ghost = Profile::apply(&world, home, "ghost", &read_by("ghost", &[home]))?;
+    apply(&ghost, "manifests")?;
+    ghost.await_condition("Accepted", "False", Some("ServiceAccountNotFound"), SOON)?;
+    create_account(&world, home, "ghost")?;
+    ghost.await_condition("Ready", "True", None, SOON)?;
+
+    // Cells of equal accounts are one, and of others never.
+    let same = Profile::apply(&world, home, "same", &read_by("seeing", &[home]))?;
+    same.await_condition("Ready", "True", None, SOON)?;
+    let mut found = readers(&operator, home)?;
+    found.sort_by_key(ToString::to_string);
+    assert_eq!(found, [format!("{home}/ghost"), format!("{home}/seeing")]);
+    let mut found = readers(&operator, away)?;
+    found.sort_by_key(ToString::to_string);
+    assert_eq!(found, [format!("{home}/blind"), format!("{home}/seeing")]);
+    seeing.await_condition("Ready", "True", None, SOON)?;
+    Ok(())
+}
+
+#[test]
+fn an_account_made_anew_has_a_token_and_rights_of_its_own() -> Outcome {
+    let world = World::alone()?;
+    let operator = Operator::start(&world)?;
+    let home = world.namespace("home")?;
+    create_account(&world, &home, "reader")?;
+    let profile = Profile::apply(&world, &home, "settings", &read_by("reader", &[&home]))?;
+    apply(&profile, "manifests")?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+
+    world.cluster.run(["delete", "serviceaccount", "reader", "-n", &home])?;
+    create_account(&world, &home, "reader")?;
+    let binding = format!("kubewarm:{home}:settings");
+    world.cluster.run(["delete", "rolebinding", &binding, "-n", &home])?;
+    std::thread::sleep(REMEMBERED);
+    // Read anew with the token that there is: it was the old account's.
+    let paged = read_by("reader", &[&home]).replace(
+        "resource: {resource: configmaps}",
+        "resource: {resource: configmaps}, labelSelector: {matchLabels: {a: b}}",
+    );
+    let again = Profile::apply(&world, &home, "again", &paged)?;
+    await_problem(&again, &["Forbidden", "list configmaps"])?;
+    let log = operator.process.log();
+    assert!(log.contains("the token is not accepted any more"), "{log}");
+    apply(&again, "manifests")?;
+    again.await_condition("Ready", "True", None, SOON)?;
+    // Tokens are of the form `eyJ…`.
+    assert!(!operator.process.log().contains("eyJ"));
+    Ok(())
+}
