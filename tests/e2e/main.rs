@@ -1,6 +1,7 @@
 //! kubewarm on a real API server. Never skipped: what is missing (Go, to build the server) is said.
 
 mod access;
+mod authors;
 mod churn;
 mod command_line;
 mod contents;

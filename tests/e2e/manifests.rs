@@ -56,7 +56,8 @@ fn invalid_profiles_are_refused_with_the_message_that_their_file_names() -> Outc
 fn the_shipped_manifests_apply_cleanly() -> Outcome {
     let world = World::shared()?;
     let operator = file("deploy/operator-rbac.yaml");
-    for path in [operator].into_iter().chain(yaml_files("deploy/examples")?) {
+    let policy = file("deploy/account-policy.yaml");
+    for path in [operator, policy].into_iter().chain(yaml_files("deploy/examples")?) {
         let path = path.to_string_lossy();
         world.cluster.run(["apply", "-f", &path])?;
         // kubectl calls a profile `configured` for the defaults that it does not know.

@@ -1,0 +1,103 @@
+//! Who may name a ServiceAccount in a profile.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::world::{Failure, Outcome, World, eventually, file};
+
+/// The rights to write profiles, and none on accounts.
+const WRITERS: &str = "apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: profile-writer}
+rules: [{apiGroups: [kubewarm.io], resources: [cacheprofiles, cacheprofiles/status], verbs: ['*']}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: profile-writers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: profile-writer}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: writers}]
+";
+
+/// Lets a user do something with the account `reader`, and with no other.
+fn may(verb: &str, resource: &str, user: &str, namespace: &str) -> String {
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{name: {user}, namespace: {namespace}}}
+rules: [{{apiGroups: [''], resources: [{resource}], resourceNames: [reader], verbs: [{verb}]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: {user}, namespace: {namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: {user}}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {user}}}]
+"
+    )
+}
+
+fn profile(name: &str, account: &str, priority: u32) -> String {
+    format!(
+        "apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {{name: {name}}}
+spec:
+  {account}
+  targets: [{{name: settings, priority: {priority}, resource: {{resource: configmaps}}}}]
+"
+    )
+}
+
+/// Runs kubectl as the user of a kubeconfig.
+fn run(world: &World, kubeconfig: &Path, args: &[&str]) -> Result<String, Failure> {
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    Ok(world.cluster.run(std::iter::once(kubeconfig.as_str()).chain(args.iter().copied()))?)
+}
+
+#[test]
+fn an_account_may_be_named_by_whoever_may_act_as_it() -> Outcome {
+    let world = World::alone()?;
+    let policy = file("deploy/account-policy.yaml");
+    world.cluster.run(["apply", "-f", &policy.to_string_lossy()])?;
+    world.cluster.apply(WRITERS)?;
+    let home = world.namespace("home")?;
+    world.cluster.apply(&may("use", "serviceaccounts", "ursula", &home))?;
+    world.cluster.apply(&may("create", "serviceaccounts/token", "minna", &home))?;
+    let [nobody, ursula, minna] = ["nobody", "ursula", "minna"]
+        .map(|user| world.cluster.user_kubeconfig(user, Some("writers")));
+    let (nobody, ursula, minna) = (nobody?, ursula?, minna?);
+    let folder = tempfile::tempdir()?;
+    let apply = |who: &Path, name: &str, account: &str, priority: u32| {
+        let path = folder.path().join("profile.yaml");
+        std::fs::write(&path, profile(name, account, priority))?;
+        run(&world, who, &["apply", "-n", &home, "-f", &path.to_string_lossy()])
+    };
+    let (reader, other) = ("serviceAccountName: reader", "serviceAccountName: other");
+
+    // The policy takes hold a moment after it is made.
+    let refused =
+        eventually(Duration::from_secs(30), || match apply(&nobody, "probe", reader, 500) {
+            Ok(_) => Err("not in force yet".into()),
+            Err(error) if error.to_string().contains("kubewarm-accounts") => Ok(error.to_string()),
+            Err(error) => Err(error),
+        })?;
+    for word in ["nobody", "ServiceAccount reader", &home, "\"use\"", "serviceaccounts/token"] {
+        assert!(refused.contains(word), "{word:?} is not in {refused}");
+    }
+    apply(&nobody, "own", "", 500)?;
+    apply(&ursula, "hers", reader, 500)?;
+    apply(&minna, "minted", reader, 500)?;
+    assert!(apply(&ursula, "hers", other, 500).is_err(), "the other account is not hers");
+    assert!(apply(&nobody, "own", reader, 500).is_err(), "naming one later is no way around");
+
+    // What names no account, and what changes no spec, is nobody's affair.
+    assert!(apply(&nobody, "hers", reader, 501).is_err(), "another author, another spec");
+    run(&world, &nobody, &["label", "cprof", "hers", "-n", &home, "a=b"])?;
+    let status = r#"{"status": {"objects": 7}}"#;
+    let patch = ["patch", "cprof", "hers", "-n", &home, "--subresource=status", "--type=merge"];
+    run(&world, &nobody, &[&patch[..], &["-p", status]].concat())?;
+    let found = world.get(&home, "cprof", "hers")?;
+    assert_eq!(found.pointer("/status/objects").and_then(serde_json::Value::as_u64), Some(7));
+    apply(&ursula, "hers", reader, 501)?;
+    apply(&nobody, "hers", "", 500)?;
+    Ok(())
+}
