@@ -10,6 +10,7 @@ mod lease;
 mod namespace;
 mod proxy;
 mod replica;
+mod review;
 mod subject;
 mod transport;
 
@@ -21,5 +22,6 @@ pub use self::{
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence},
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
+    review::{Completeness, ReviewedRules, is_allowed, rules_of},
     subject::whoami,
 };

@@ -3,6 +3,7 @@
 use super::answer::{Bounds, ask};
 use http::{HeaderValue, Request, StatusCode, header};
 use kube::{Client, client::Body};
+use serde::{Deserialize, de::IgnoredAny};
 use std::time::Duration;
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -12,14 +13,29 @@ const BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), body_bytes: 2 << 2
 /// What is known of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Existence {
-    /// It exists; it may be about to be deleted.
+    /// It exists.
     Present,
+    /// It is being deleted: its roles go first, then the rest, then the namespace.
+    Leaving,
     /// It does not exist.
     Absent,
     /// The identity may not look.
     NotAllowed,
     /// The API server could not be asked.
     Unknown,
+}
+
+/// The part of a namespace that is looked at.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Namespace {
+    metadata: Metadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    deletion_timestamp: Option<IgnoredAny>,
 }
 
 /// Looks the namespace `name` up, as the identity of `client`.
@@ -41,7 +57,14 @@ pub async fn existence(client: &Client, name: &str) -> Existence {
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(METADATA_ONLY));
     let Ok(answer) = ask(client, request, BOUNDS).await else { return Existence::Unknown };
     match answer.status {
-        StatusCode::OK => Existence::Present,
+        StatusCode::OK => {
+            let found: Namespace = answer.json().unwrap_or_default();
+            if found.metadata.deletion_timestamp.is_some() {
+                Existence::Leaving
+            } else {
+                Existence::Present
+            }
+        }
         StatusCode::NOT_FOUND => Existence::Absent,
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Existence::NotAllowed,
         _ => Existence::Unknown,
@@ -56,9 +79,14 @@ mod tests {
     use tower::service_fn;
 
     fn answering(code: u16) -> Client {
+        saying(code, "")
+    }
+
+    fn saying(code: u16, body: &'static str) -> Client {
         let service = service_fn(move |request: Request<Body>| async move {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/shop");
-            let answer = Response::builder().status(code).body(Body::empty());
+            let answer =
+                Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()));
             Ok::<_, Infallible>(answer.unwrap())
         });
         Client::new(service, "default")
@@ -75,6 +103,14 @@ mod tests {
         ] {
             assert_eq!(existence(&answering(code), "shop").await, expected, "{code}");
         }
+    }
+
+    #[tokio::test]
+    async fn one_that_is_being_deleted_is_leaving() {
+        let leaving = r#"{"metadata":{"name":"shop","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
+        assert_eq!(existence(&saying(200, leaving), "shop").await, Existence::Leaving);
+        let there = r#"{"metadata":{"name":"shop"}}"#;
+        assert_eq!(existence(&saying(200, there), "shop").await, Existence::Present);
     }
 
     #[tokio::test]

@@ -1,0 +1,147 @@
+//! What the API server says of our own permissions: reviews, which allow and refuse nothing.
+
+use super::answer::{Answer, Bounds, ask};
+use crate::model::{Fault, Reason};
+use http::{HeaderValue, Method, Request, Uri, header};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    SelfSubjectRulesReview, SelfSubjectRulesReviewSpec,
+};
+use kube::{Client, client::Body};
+use serde::Serialize;
+use std::time::Duration;
+
+const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+/// Rules of thousands of roles still fit.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), body_bytes: 8 << 20 };
+
+/// Whether a list of rules is all there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Completeness {
+    /// Every authorizer said what it allows.
+    Complete,
+    /// Some cannot, as webhooks cannot: what is not in the list may be allowed all the same, and
+    /// what is in it may be refused.
+    Incomplete,
+}
+
+/// What an identity may do in one place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReviewedRules {
+    /// In the order of the server, which is none.
+    pub rules: Vec<ResourceRule>,
+    /// Whether that is all.
+    pub completeness: Completeness,
+}
+
+/// What the identity of `client` may do in `namespace`, cluster-wide grants included.
+///
+/// # Errors
+///
+/// The fault of the request; [`Reason::Malformed`] for an answer without a status.
+///
+/// # Cost
+///
+/// One request of at most 10 s.
+pub async fn rules_of(client: &Client, namespace: &str) -> Result<ReviewedRules, Fault> {
+    let spec = SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) };
+    let review = SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() };
+    let answer: SelfSubjectRulesReview = post(client, RULES, &review).await?.json()?;
+    let status = answer.status.ok_or_else(|| without_status("SelfSubjectRulesReview"))?;
+    let completeness =
+        if status.incomplete { Completeness::Incomplete } else { Completeness::Complete };
+    Ok(ReviewedRules { rules: status.resource_rules, completeness })
+}
+
+/// Whether the identity of `client` may do what `attributes` say.
+///
+/// # Errors
+///
+/// As for [`rules_of`].
+///
+/// # Cost
+///
+/// One request of at most 10 s.
+pub async fn is_allowed(client: &Client, attributes: ResourceAttributes) -> Result<bool, Fault> {
+    let spec = SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        ..SelfSubjectAccessReviewSpec::default()
+    };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let answer: SelfSubjectAccessReview = post(client, ACCESS, &review).await?.json()?;
+    answer.status.map(|s| s.allowed).ok_or_else(|| without_status("SelfSubjectAccessReview"))
+}
+
+async fn post<T: Serialize>(
+    client: &Client,
+    path: &'static str,
+    review: &T,
+) -> Result<Answer, Fault> {
+    let body = serde_json::to_vec(review)
+        .map_err(|_| Fault::new(Reason::Internal, "a review could not be written as JSON"))?;
+    let mut request = Request::new(Body::from(body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static(path);
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
+    request.headers_mut().insert(header::ACCEPT, json);
+    ask(client, request, BOUNDS).await
+}
+
+fn without_status(kind: &str) -> Fault {
+    Fault::new(Reason::Malformed, format!("the {kind} has no status"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use http_body_util::BodyExt as _;
+    use parking_lot::Mutex;
+    use std::{convert::Infallible, sync::Arc};
+    use tower::service_fn;
+
+    /// Paths and bodies of what was sent.
+    type Sent = Arc<Mutex<Vec<(String, serde_json::Value)>>>;
+
+    /// A client whose server answers `body` to everything, and what was sent.
+    fn answering(body: &'static str) -> (Client, Sent) {
+        let sent = Sent::default();
+        let noted = Arc::clone(&sent);
+        let service = service_fn(move |request: Request<Body>| {
+            let noted = Arc::clone(&noted);
+            async move {
+                let path = request.uri().path().to_owned();
+                let sent = request.into_body().collect().await.unwrap().to_bytes();
+                noted.lock().push((path, serde_json::from_slice(&sent).unwrap()));
+                Ok::<_, Infallible>(Response::new(Body::from(body.as_bytes().to_vec())))
+            }
+        });
+        (Client::new(service, "default"), sent)
+    }
+
+    #[tokio::test]
+    async fn rules_say_whether_they_are_all() {
+        let (client, sent) = answering(
+            r#"{"spec":{},"status":{"incomplete":true,"nonResourceRules":[],"resourceRules":
+                [{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]}}"#,
+        );
+        let found = rules_of(&client, "shop").await.unwrap();
+        assert_eq!(found.completeness, Completeness::Incomplete);
+        assert_eq!(found.rules[0].verbs, ["list"]);
+        let (path, review) = &sent.lock()[0];
+        assert_eq!((&**path, &review["spec"]["namespace"]), (RULES, &"shop".into()));
+    }
+
+    #[tokio::test]
+    async fn a_review_without_a_status_decides_nothing() {
+        let (client, _) = answering(r#"{"spec":{}}"#);
+        let attributes = ResourceAttributes::default();
+        let fault = is_allowed(&client, attributes.clone()).await.unwrap_err();
+        assert_eq!(fault.reason(), Reason::Malformed);
+        let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":true}}"#);
+        assert_eq!(is_allowed(&client, attributes).await, Ok(true));
+        assert_eq!(sent.lock()[0].0, ACCESS);
+    }
+}
