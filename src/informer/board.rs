@@ -9,7 +9,10 @@ use crate::model::{CellKey, Fault, ResourceVersion};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 /// Most undecodable objects that are named; the counter counts them all.
 const MAX_NAMED: usize = 16;
@@ -49,6 +52,7 @@ pub(super) enum IsReplay {
 pub(super) struct Board {
     inner: Mutex<Inner>,
     changes: Changes,
+    retry: Notify,
 }
 
 #[derive(Debug)]
@@ -81,7 +85,18 @@ impl Board {
                 events: LatencyWindow::default(),
             }),
             changes,
+            retry: Notify::new(),
         }
+    }
+
+    /// Ends the wait before the next attempt, if the cell is in one.
+    pub(super) fn retry(&self) {
+        self.retry.notify_waiters();
+    }
+
+    /// Completes with the next [`Board::retry`].
+    pub(super) async fn retried(&self) {
+        self.retry.notified().await;
     }
 
     /// A snapshot, with the latencies of the last five minutes.
@@ -99,6 +114,10 @@ impl Board {
     /// The last proof of currency.
     pub(super) fn current_at(&self) -> Option<Instant> {
         self.inner.lock().report.current_at
+    }
+
+    pub(super) fn last_fault(&self) -> Option<CellFault> {
+        self.inner.lock().report.fault.clone()
     }
 
     pub(super) fn has_fault(&self) -> bool {

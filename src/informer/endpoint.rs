@@ -136,6 +136,16 @@ impl Endpoint {
         self.get("&limit=1", accept)
     }
 
+    /// One object of the list, as the cell has it.
+    pub(super) fn first(&self) -> Request<Vec<u8>> {
+        self.list(AtLeast::Consistent, Part::First { limit: 1 })
+    }
+
+    /// A watch from `from` that is hardly opened before it ends.
+    pub(super) fn glimpse(&self, from: &ResourceVersion) -> Request<Vec<u8>> {
+        self.watch(from, Duration::from_secs(1))
+    }
+
     /// A watch of what comes after `from`, with bookmarks.
     pub(super) fn watch(&self, from: &ResourceVersion, lasting: Duration) -> Request<Vec<u8>> {
         let query = format!(

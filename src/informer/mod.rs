@@ -26,6 +26,7 @@ mod stream;
 mod streaming;
 mod task;
 mod timing;
+mod trial;
 mod upstream;
 mod watch;
 
@@ -42,5 +43,6 @@ pub use self::{
     },
     slots::{Slot, Slots},
     timing::Timing,
+    trial::{Answer, Trial},
 };
 pub use crate::model::Verb;

@@ -1,7 +1,7 @@
 //! The running cells: one task each, started, held and stopped from here.
 
 use super::{
-    CellReport, Changes, Informers, Meter, Slots, Timing, Verb,
+    CellFault, CellReport, Changes, Fences, Informers, Meter, Slots, Timing, Verb,
     backoff::Backoff,
     board::Board,
     canary::Canary,
@@ -120,12 +120,33 @@ impl Reports {
         board.map(|board| board.report())
     }
 
+    /// Why a cell is not healthy, without the cost of a whole report.
+    #[must_use]
+    pub fn fault(&self, key: &CellKey) -> Option<CellFault> {
+        let board = self.0.read().get(key).cloned();
+        board.and_then(|board| board.last_fault())
+    }
+
     /// Every cell's report, in the order of their keys.
     #[must_use]
     pub fn all(&self) -> Vec<(CellKey, CellReport)> {
         let boards: Vec<_> =
             self.0.read().iter().map(|(key, board)| (key.clone(), Arc::clone(board))).collect();
         boards.into_iter().map(|(key, board)| (key, board.report())).collect()
+    }
+}
+
+impl Fences for Reports {
+    /// What is served does not depend on it; the cell's own requests show what is refused.
+    fn verified(&self, _: &CellKey, _: tokio::time::Instant) {}
+
+    /// As for [`Fences::verified`].
+    fn lost(&self, _: &CellKey, _: Verb, _: &Fault) {}
+
+    fn returned(&self, key: &CellKey) {
+        if let Some(board) = self.0.read().get(key) {
+            board.retry();
+        }
     }
 }
 

@@ -22,7 +22,10 @@ use crate::{
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 /// What all cells of the process share.
 pub(super) struct Shared {
@@ -149,10 +152,13 @@ impl Task {
     async fn wait(&mut self, failure: Failure) -> Next {
         let Failure { mut fault, verb, mut then } = failure;
         self.record(Measured::Failed { code: fault.code() });
-        if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed)
-            && self.namespace_is_absent().await
-        {
-            fault = absent(&self.key);
+        if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed) {
+            match self.namespace().await {
+                Some(Existence::Absent) => fault = absent(&self.key),
+                // Its roles go first: they are not missing.
+                Some(Existence::Leaving) => fault = leaving(&self.key),
+                Some(Existence::Present | Existence::NotAllowed | Existence::Unknown) | None => {}
+            }
         }
         if matches!(fault.reason(), Reason::NamespaceNotFound | Reason::NotServed) {
             self.purge();
@@ -168,7 +174,7 @@ impl Task {
             tracing::debug!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
         }
         self.record(Measured::Backoff { delay });
-        tokio::time::sleep(delay).await;
+        let _sooner = timeout(delay, self.board.retried()).await;
         self.record(Measured::Backoff { delay: Duration::ZERO });
         if matches!(then, Next::Watch | Next::Verify { .. }) {
             self.signal(Signal::Retried);
@@ -275,13 +281,18 @@ impl Task {
     /// Whether the API server says that the cell's namespace does not exist. `false` where nobody
     /// asks, or where it may not be asked.
     pub(super) async fn namespace_is_absent(&self) -> bool {
+        self.namespace().await == Some(Existence::Absent)
+    }
+
+    /// What the API server says of the cell's namespace; `None` where nobody asks.
+    async fn namespace(&self) -> Option<Existence> {
         let check = self.tuning.borrow().namespace_check;
         match (&self.key.extent, check) {
             (Extent::Namespace(name), NamespaceCheck::Ask) => {
-                existence(&self.client, name).await == Existence::Absent
+                Some(existence(&self.client, name).await)
             }
             (Extent::Namespace(_), NamespaceCheck::Known)
-            | (Extent::AllNamespaces | Extent::Cluster, _) => false,
+            | (Extent::AllNamespaces | Extent::Cluster, _) => None,
         }
     }
 
@@ -314,4 +325,9 @@ pub(super) fn apply(sink: &SharedSink, objects: &mut u64, delta: Delta<'_>) -> O
 /// The fault of a cell whose namespace does not exist.
 pub(super) fn absent(key: &CellKey) -> Fault {
     Fault::new(Reason::NamespaceNotFound, format!("{} does not exist", key.extent))
+}
+
+/// The fault of a cell that is refused while its namespace is being deleted.
+fn leaving(key: &CellKey) -> Fault {
+    Fault::new(Reason::NamespaceNotFound, format!("{} is being deleted", key.extent))
 }

@@ -1,0 +1,146 @@
+//! One `list` and one `watch` of a cell, as small as they can be: whether the API server allows them.
+
+use super::{endpoint::Endpoint, upstream};
+use crate::{
+    cluster::{Existence, existence},
+    model::{CellKey, Fault, NamespaceCheck, Reason, ResourceVersion, Verb},
+};
+use serde::Deserialize;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// One object and the frame of its list; objects larger than what etcd takes by default need more.
+const MAX_ANSWER: usize = 8 << 20;
+/// The API server gives up by itself after 60 s; nobody waits that long for an answer to this.
+const WITHIN: Duration = Duration::from_secs(20);
+/// A version that every cluster has left behind: a watch from it is authorized, and ends at once.
+const ANCIENT: u64 = 1;
+
+/// What the API server said to one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is authorized.
+    Allowed,
+    /// The identity is refused ([`Reason::refuses_identity`]), or would be if its namespace existed.
+    Refused(Fault),
+    /// Nothing that has to do with permissions: no answer, 5xx, a kind that is not served.
+    Undecided(Fault),
+}
+
+/// What a trial came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// When its first request was sent.
+    pub sent: Instant,
+    /// Requests sent: two, or three where a namespace had to be asked for.
+    pub requests: usize,
+    /// To the list.
+    pub list: Answer,
+    /// To the watch.
+    pub watch: Answer,
+}
+
+#[derive(Deserialize)]
+struct List {
+    metadata: ListMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    #[serde(default)]
+    resource_version: String,
+}
+
+impl Trial {
+    /// Lists one object of `key` and opens a watch from the list's version, with the very path,
+    /// selectors and representation of the cell; of the watch it reads the headers only. The watch
+    /// is tried, too, where the list is refused.
+    ///
+    /// # Cost
+    ///
+    /// Two requests of at most 20 s each, and one for the namespace where it is in question; none for
+    /// a key that no request is built for.
+    pub async fn of(client: &kube::Client, key: &CellKey, check: NamespaceCheck) -> Self {
+        let sent = Instant::now();
+        let endpoint = match Endpoint::new(key) {
+            Ok(endpoint) => endpoint,
+            Err(guarded) => {
+                let fault = Fault::new(Reason::Forbidden, guarded.to_string());
+                let refused = || Answer::Refused(fault.clone());
+                return Self { sent, requests: 0, list: refused(), watch: refused() };
+            }
+        };
+        let (list, version) = list(client, &endpoint).await;
+        if let Answer::Undecided(fault) = &list {
+            let watch = Answer::Undecided(fault.clone());
+            return Self { sent, requests: 1, list, watch };
+        }
+        let opened = upstream::open(client, endpoint.glimpse(&version), WITHIN).await;
+        let watch = match opened {
+            Ok(_ended_by_dropping) => Answer::Allowed,
+            // Authorization comes before anything looks at the version.
+            Err(fault) if fault.reason() == Reason::Gone => Answer::Allowed,
+            Err(fault) => Answer::of(fault),
+        };
+        let mut trial = Self { sent, requests: 2, list, watch };
+        if let (Some(_), NamespaceCheck::Ask, Some(name)) =
+            (trial.refusal(), check, key.extent.namespace())
+        {
+            trial.requests += 1;
+            match existence(client, name).await {
+                Existence::Absent => trial.is_absent(format!("namespace {name} does not exist")),
+                Existence::Leaving => trial.is_absent(format!("namespace {name} is being deleted")),
+                Existence::Present | Existence::NotAllowed | Existence::Unknown => {}
+            }
+        }
+        trial
+    }
+
+    /// The first refusal, if there is one, and what was refused.
+    #[must_use]
+    pub fn refusal(&self) -> Option<(Verb, &Fault)> {
+        fn refused(verb: Verb, answer: &Answer) -> Option<(Verb, &Fault)> {
+            match answer {
+                Answer::Refused(fault) => Some((verb, fault)),
+                Answer::Allowed | Answer::Undecided(_) => None,
+            }
+        }
+        refused(Verb::List, &self.list).or_else(|| refused(Verb::Watch, &self.watch))
+    }
+
+    /// Roles go before their namespace does: a refusal there is not for want of permissions.
+    fn is_absent(&mut self, message: String) {
+        let fault = Fault::new(Reason::NamespaceNotFound, message);
+        for answer in [&mut self.list, &mut self.watch] {
+            if matches!(answer, Answer::Refused(_)) {
+                *answer = Answer::Refused(fault.clone());
+            }
+        }
+    }
+}
+
+impl Answer {
+    fn of(fault: Fault) -> Self {
+        if fault.reason().refuses_identity() {
+            Self::Refused(fault)
+        } else {
+            Self::Undecided(fault)
+        }
+    }
+}
+
+/// The answer, and the version to watch from.
+async fn list(client: &kube::Client, endpoint: &Endpoint) -> (Answer, ResourceVersion) {
+    let ancient = ResourceVersion::from(ANCIENT);
+    let body = match upstream::read(client, endpoint.first(), WITHIN, MAX_ANSWER).await {
+        Ok(body) => body,
+        // It was sending: that is allowed.
+        Err(fault) if fault.reason() == Reason::TooLarge => return (Answer::Allowed, ancient),
+        Err(fault) => return (Answer::of(fault), ancient),
+    };
+    let version = serde_json::from_slice(&body)
+        .ok()
+        .and_then(|list: List| ResourceVersion::parse(&list.metadata.resource_version));
+    (Answer::Allowed, version.unwrap_or(ancient))
+}
