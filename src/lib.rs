@@ -1,4 +1,5 @@
 //! kubewarm keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
+pub mod access;
 pub mod api;
 pub mod app;
 pub mod cli;

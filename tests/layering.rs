@@ -19,9 +19,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cluster", &["model"]),
     ("manifests", &["api", "model"]),
     ("informer", &["model", "cluster"]),
+    ("access", &["model", "cluster", "informer"]),
     ("store", &["model"]),
-    ("status", &["api", "model", "cluster", "manifests", "informer", "store"]),
-    ("metrics", &["api", "model", "cluster", "manifests", "informer", "store"]),
+    ("status", &["api", "model", "cluster", "manifests", "informer", "access", "store"]),
+    ("metrics", &["api", "model", "cluster", "manifests", "informer", "access", "store"]),
     ("server", &["model", "cluster", "informer", "store", "status", "metrics"]),
     ("client", &["api", "model", "cli", "cluster", "manifests"]),
     (

@@ -172,6 +172,14 @@ impl FieldSelector {
         Self { requirements: requirements.into_iter().collect() }
     }
 
+    /// The one name that is selected by `metadata.name=`, if there is one: such a request is
+    /// authorized as one for that name.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        let is_name = |found: &&FieldRequirement| found.equals && &*found.field == "metadata.name";
+        self.requirements.items().find(is_name).map(|found| &*found.value)
+    }
+
     /// Whether everything is selected.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,0 +1,372 @@
+//! Every cell's evidence, every place's rules, and which check is due when. Pure.
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    evidence::{Evidence, Word, jittered},
+    excess::{Excess, Needed, excess},
+    pace::{Candidate, Pace},
+    rules::{Need, VERBS, opinion, place},
+    standing::{CellAccess, Punctuality},
+};
+use crate::{
+    cluster::{Completeness, ReviewedRules},
+    informer::Trial,
+    model::{CellKey, Fault, Identity, NamespaceCheck, Reason, Verb},
+};
+use jiff::Timestamp;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Between two reviews of a place, or of a cell where those of its place are incomplete.
+const REVIEW: Duration = Duration::from_secs(20);
+/// Between two reviews of the rules of a place that are incomplete: they are for the excess only.
+const INCOMPLETE: Duration = Duration::from_mins(5);
+/// A check that is due for longer is late.
+const LATE: Duration = Duration::from_secs(10);
+
+/// Whose rules, and where; `None`: across the cluster.
+pub(super) type Spot = (Identity, Option<Arc<str>>);
+
+/// A cell to be checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which.
+    pub key: CellKey,
+    /// Whether a refusal may mean that its namespace is gone.
+    pub namespace_check: NamespaceCheck,
+    /// The namespace of a profile that declares it, whose turn the requests take.
+    pub payer: Arc<str>,
+}
+
+/// A check.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Job {
+    /// The real list and watch.
+    Trial(CellKey, NamespaceCheck),
+    /// The rules of a place.
+    Rules(Spot),
+    /// A review of one verb.
+    Review(CellKey, Verb),
+}
+
+/// What a check came to.
+#[derive(Debug)]
+pub(super) enum Found {
+    Trial(Trial),
+    Rules(Result<ReviewedRules, Fault>),
+    Review(Result<bool, Fault>),
+}
+
+/// Everything known. Bounded by the cells that are wanted.
+#[derive(Debug)]
+pub(super) struct Book {
+    cells: BTreeMap<CellKey, Cell>,
+    spots: BTreeMap<Spot, Place>,
+    /// Cells that count for what is needed, and are not checked.
+    unchecked: Vec<CellKey>,
+    needed: BTreeMap<Spot, Needed>,
+    under_way: BTreeMap<Job, Arc<str>>,
+    pace: Pace,
+    /// A random number in `0.0..1.0`.
+    spread: fn() -> f64,
+}
+
+#[derive(Debug)]
+struct Cell {
+    payer: Arc<str>,
+    check: NamespaceCheck,
+    spot: Spot,
+    evidence: Evidence,
+    /// The next review of its own, and of which verb; `None` while the rules of its place will do.
+    review: Option<Instant>,
+    verb: Verb,
+}
+
+#[derive(Debug)]
+struct Place {
+    payer: Arc<str>,
+    due: Option<Instant>,
+    rules: Option<ReviewedRules>,
+    excess: Option<Arc<Excess>>,
+}
+
+impl Book {
+    pub(super) fn new(spread: fn() -> f64) -> Self {
+        Self {
+            cells: BTreeMap::new(),
+            spots: BTreeMap::new(),
+            unchecked: Vec::new(),
+            needed: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            pace: Pace::default(),
+            spread,
+        }
+    }
+
+    /// Checks these cells from now on, and no others. `unchecked` are needed, too.
+    pub(super) fn want(&mut self, wanted: Vec<Wanted>, unchecked: Vec<CellKey>, now: Instant) {
+        let mut old = std::mem::take(&mut self.cells);
+        let mut is_changed = unchecked != self.unchecked;
+        self.unchecked = unchecked;
+        for Wanted { key, namespace_check, payer } in wanted {
+            let known = old.remove(&key);
+            is_changed |= known.is_none();
+            let mut cell = known.unwrap_or_else(|| Cell {
+                payer: Arc::clone(&payer),
+                check: namespace_check,
+                spot: (key.identity.clone(), place(&key)),
+                evidence: Evidence::new(now),
+                review: None,
+                verb: Verb::List,
+            });
+            cell.payer = payer;
+            cell.check = namespace_check;
+            self.cells.insert(key, cell);
+        }
+        is_changed |= !old.is_empty();
+        if is_changed {
+            self.survey(now);
+        }
+    }
+
+    /// Makes the places follow the cells, and recomputes what is too much.
+    fn survey(&mut self, now: Instant) {
+        let mut old = std::mem::take(&mut self.spots);
+        for cell in self.cells.values_mut() {
+            let place = self.spots.entry(cell.spot.clone()).or_insert_with(|| {
+                old.remove(&cell.spot).unwrap_or_else(|| Place {
+                    payer: Arc::clone(&cell.payer),
+                    due: Some(now),
+                    rules: None,
+                    excess: None,
+                })
+            });
+            let rules = place.rules.as_ref();
+            if rules.is_some_and(|rules| rules.completeness == Completeness::Incomplete) {
+                cell.review.get_or_insert(now);
+            }
+        }
+        let payers: BTreeSet<_> = self.cells.values().map(|cell| &cell.payer).collect();
+        self.pace.retain(|payer| payers.contains(payer));
+        self.needed.clear();
+        for key in self.cells.keys().chain(&self.unchecked) {
+            let here = self.needed.entry((key.identity.clone(), place(key))).or_default();
+            here.entry(key.resource.group_resource().clone()).or_default().extend(VERBS);
+        }
+        for (spot, place) in &mut self.spots {
+            place.compare(spot, &self.needed);
+        }
+    }
+
+    /// The checks that begin now; each must be answered by [`Book::found`].
+    ///
+    /// # Cost
+    ///
+    /// Looks at every cell.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Job> {
+        let mut due = Vec::new();
+        let mut add = |payer: &Arc<str>, urgency, cost, what: Job| {
+            if !self.under_way.contains_key(&what) {
+                due.push(Candidate { payer: Arc::clone(payer), urgency, cost, what });
+            }
+        };
+        for (key, cell) in &self.cells {
+            if let Some(next) = cell.evidence.due.filter(|next| next.at <= now) {
+                // Reviews go before what can wait, and after what cannot; but nothing waits for ever.
+                let waits = match (next.urgent, cell.evidence.is_verifying()) {
+                    (true, _) => Duration::ZERO,
+                    (false, true) => LATE,
+                    (false, false) => LATE * 3,
+                };
+                add(&cell.payer, next.at + waits, 2, Job::Trial(key.clone(), cell.check));
+            }
+            if let Some(at) = cell.review.filter(|at| *at <= now) {
+                add(&cell.payer, at + LATE, 1, Job::Review(key.clone(), cell.verb));
+            }
+        }
+        for (spot, place) in &self.spots {
+            if let Some(at) = place.due.filter(|at| *at <= now) {
+                add(&place.payer, at + LATE / 2, 1, Job::Rules(spot.clone()));
+            }
+        }
+        let admitted = self.pace.admit(due, now);
+        for Candidate { payer, what, .. } in &admitted {
+            self.under_way.insert(what.clone(), Arc::clone(payer));
+            match what {
+                Job::Trial(key, _) => {
+                    if let Some(cell) = self.cells.get_mut(key) {
+                        cell.evidence.due = None;
+                    }
+                }
+                Job::Rules(spot) => {
+                    if let Some(place) = self.spots.get_mut(spot) {
+                        place.due = None;
+                    }
+                }
+                Job::Review(key, _) => {
+                    if let Some(cell) = self.cells.get_mut(key) {
+                        cell.review = None;
+                    }
+                }
+            }
+        }
+        admitted.into_iter().map(|candidate| candidate.what).collect()
+    }
+
+    /// When [`Book::due`] may have something to begin; `None` if nothing is planned.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        let of_cell = |cell: &Cell| {
+            let trial = cell.evidence.due.map(|due| due.at);
+            [trial, cell.review].into_iter().flatten().min()
+        };
+        let cells = self.cells.values().filter_map(of_cell);
+        let earliest = cells.chain(self.spots.values().filter_map(|place| place.due)).min()?;
+        Some(earliest.max(self.pace.opens_at(now)))
+    }
+
+    /// Takes the result of a check in, and says what to tell of which cell.
+    pub(super) fn found(
+        &mut self,
+        job: Job,
+        sent: Instant,
+        found: Found,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Vec<(CellKey, Word)> {
+        if let Some(payer) = self.under_way.remove(&job) {
+            let extra = match &found {
+                Found::Trial(trial) => trial.requests.saturating_sub(2),
+                Found::Rules(_) | Found::Review(_) => 0,
+            };
+            self.pace.done(&payer, extra, now);
+        }
+        let spread = (self.spread)();
+        let mut told = Vec::new();
+        match (job, found) {
+            (Job::Trial(key, _), Found::Trial(trial)) => {
+                if let Some(cell) = self.cells.get_mut(&key) {
+                    let words = cell.evidence.tried(&trial, now, wall, spread);
+                    told.extend(words.into_iter().map(|word| (key.clone(), word)));
+                }
+            }
+            (Job::Review(key, verb), Found::Review(answer)) => {
+                let Some(cell) = self.cells.get_mut(&key) else { return told };
+                cell.review.get_or_insert_with(|| now + jittered(REVIEW, spread));
+                // A cell has twice as many verbs as reviews: they take turns.
+                cell.verb = if verb == Verb::List { Verb::Watch } else { Verb::List };
+                if let Ok(allowed) = answer {
+                    let words = cell.evidence.reviewed(verb, allowed, sent, now, wall);
+                    told.extend(words.into_iter().map(|word| (key.clone(), word)));
+                }
+            }
+            (Job::Rules(spot), Found::Rules(answer)) => {
+                self.ruled(&spot, answer, (sent, now, wall), &mut told);
+            }
+            (Job::Trial(..) | Job::Review(..) | Job::Rules(_), _) => {}
+        }
+        told
+    }
+
+    fn ruled(
+        &mut self,
+        spot: &Spot,
+        answer: Result<ReviewedRules, Fault>,
+        (sent, now, wall): (Instant, Instant, Timestamp),
+        told: &mut Vec<(CellKey, Word)>,
+    ) {
+        let spread = (self.spread)();
+        let Some(place) = self.spots.get_mut(spot) else { return };
+        let rules = match answer {
+            Ok(rules) => rules,
+            // This server does not answer such reviews, or not for this place.
+            Err(fault) if is_permanent(fault.reason()) => {
+                ReviewedRules { rules: Vec::new(), completeness: Completeness::Incomplete }
+            }
+            Err(fault) => {
+                place.due.get_or_insert_with(|| now + jittered(REVIEW, spread));
+                if fault.reason().refuses_identity() {
+                    let here = self.cells.values_mut().filter(|cell| cell.spot == *spot);
+                    here.for_each(|cell| cell.evidence.doubt(now));
+                }
+                return;
+            }
+        };
+        let period = match rules.completeness {
+            Completeness::Complete => REVIEW,
+            Completeness::Incomplete => INCOMPLETE,
+        };
+        place.due.get_or_insert_with(|| now + jittered(period, spread));
+        let is_new = place.rules.as_ref() != Some(&rules);
+        for (key, cell) in self.cells.iter_mut().filter(|(_, cell)| cell.spot == *spot) {
+            cell.review = match rules.completeness {
+                Completeness::Complete => None,
+                Completeness::Incomplete => cell.review.or(Some(now)),
+            };
+            for verb in VERBS {
+                if let Some(allowed) = opinion(&rules, &Need::of(key, verb)) {
+                    let words = cell.evidence.reviewed(verb, allowed, sent, now, wall);
+                    told.extend(words.into_iter().map(|word| (key.clone(), word)));
+                }
+            }
+        }
+        place.rules = Some(rules);
+        if is_new {
+            place.compare(spot, &self.needed);
+        }
+    }
+
+    /// Takes note of whether the informer's own requests are refused, and since when.
+    pub(super) fn heard(&mut self, key: &CellKey, refused_since: Option<Timestamp>, now: Instant) {
+        if let Some(cell) = self.cells.get_mut(key) {
+            cell.evidence.heard(refused_since, now);
+        }
+    }
+
+    /// What is known of a cell.
+    pub(super) fn access(&self, key: &CellKey, now: Instant) -> Option<CellAccess> {
+        let cell = self.cells.get(key)?;
+        let place = self.spots.get(&cell.spot).and_then(|place| place.due);
+        let trial = cell.evidence.due.map(|due| due.at).filter(|_| cell.evidence.is_verifying());
+        let mut due = [trial, cell.review, place].into_iter().flatten();
+        let is_late = due.any(|at| now.saturating_duration_since(at) > LATE);
+        let punctuality = if is_late { Punctuality::Late } else { Punctuality::OnTime };
+        Some(cell.evidence.access(punctuality))
+    }
+
+    /// What is too much in a place; `None` before its rules are known.
+    pub(super) fn excess(&self, spot: &Spot) -> Option<Arc<Excess>> {
+        self.spots.get(spot)?.excess.clone()
+    }
+
+    pub(super) fn keys(&self) -> Vec<CellKey> {
+        self.cells.keys().cloned().collect()
+    }
+}
+
+impl Place {
+    /// Computes what is too much here: what is needed across the cluster is needed here, too.
+    fn compare(&mut self, (identity, here): &Spot, needed: &BTreeMap<Spot, Needed>) {
+        let Some(rules) = &self.rules else { return };
+        let mut all = Needed::new();
+        for place in [None, here.clone()] {
+            for (of, verbs) in needed.get(&(identity.clone(), place)).into_iter().flatten() {
+                all.entry(of.clone()).or_default().extend(verbs);
+            }
+        }
+        self.excess = Some(Arc::new(excess(rules, &all)));
+    }
+}
+
+/// Whether asking again will hardly help.
+fn is_permanent(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Forbidden | Reason::NotServed | Reason::NotListable | Reason::Unsupported
+    )
+}

@@ -1,0 +1,230 @@
+use super::*;
+use crate::{
+    informer::Answer,
+    model::{
+        Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Projection, Resource,
+        SensitiveData,
+    },
+};
+use k8s_openapi::api::authorization::v1::ResourceRule;
+
+fn identity(at: usize) -> Identity {
+    let namespace: Arc<str> = format!("team-{at}").into();
+    Identity::ServiceAccount { namespace, name: "reader".into() }
+}
+
+fn key(identity: Identity, resource: &str, namespace: &str) -> CellKey {
+    CellKey {
+        resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+        extent: Extent::Namespace(namespace.into()),
+        labels: LabelSelector::default(),
+        fields: FieldSelector::default(),
+        projection: Projection::MetadataOnly(ManagedFields::Drop),
+        sensitive_data: SensitiveData::Deny,
+        identity,
+    }
+}
+
+fn wanted(key: CellKey) -> Wanted {
+    let payer = match &key.identity {
+        Identity::Operator => "kubewarm-system".into(),
+        Identity::ServiceAccount { namespace, .. } => Arc::clone(namespace),
+    };
+    Wanted { key, namespace_check: NamespaceCheck::Known, payer }
+}
+
+/// A cluster that allows `list` and `watch` of these kinds, and notes when it was asked what.
+struct Cluster {
+    kinds: Vec<String>,
+    completeness: Completeness,
+    asked: Vec<(Instant, Job)>,
+}
+
+impl Cluster {
+    fn allowing(kinds: &[&str]) -> Self {
+        let kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
+        Self { kinds, completeness: Completeness::Complete, asked: Vec::new() }
+    }
+
+    fn answer(&self, job: &Job, now: Instant) -> Found {
+        let allows = |key: &CellKey| self.kinds.iter().any(|kind| kind == key.resource.resource());
+        match job {
+            Job::Trial(key, _) => {
+                let forbidden = || Fault::new(Reason::Forbidden, "no");
+                let answer =
+                    if allows(key) { Answer::Allowed } else { Answer::Refused(forbidden()) };
+                let (list, watch) = (answer.clone(), answer);
+                Found::Trial(Trial { sent: now, requests: 2, list, watch })
+            }
+            Job::Rules(_) => {
+                let rule = ResourceRule {
+                    api_groups: Some(vec![String::new()]),
+                    resources: Some(self.kinds.clone()),
+                    resource_names: None,
+                    verbs: ["list", "watch"].map(str::to_owned).into(),
+                };
+                let completeness = self.completeness;
+                Found::Rules(Ok(ReviewedRules { rules: vec![rule], completeness }))
+            }
+            Job::Review(key, _) => Found::Review(Ok(allows(key))),
+        }
+    }
+
+    /// Lets this much time pass, and answers everything at once.
+    async fn run(&mut self, book: &mut Book, lasting: Duration) -> Vec<(CellKey, Word)> {
+        let (until, mut told) = (Instant::now() + lasting, Vec::new());
+        while Instant::now() < until {
+            let now = Instant::now();
+            for job in book.due(now) {
+                let found = self.answer(&job, now);
+                self.asked.push((now, job.clone()));
+                told.extend(book.found(job, now, found, now, Timestamp::UNIX_EPOCH));
+            }
+            let least = now + Duration::from_millis(25);
+            let next = book.next(now).map_or(until, |at| at.max(least).min(until));
+            tokio::time::advance(next - now).await;
+        }
+        told
+    }
+
+    fn count(&self, of: impl Fn(&Job) -> bool) -> usize {
+        self.asked.iter().filter(|(_, job)| of(job)).count()
+    }
+
+    fn trials(&self) -> usize {
+        self.count(|job| matches!(job, Job::Trial(..)))
+    }
+
+    fn rules(&self) -> usize {
+        self.count(|job| matches!(job, Job::Rules(_)))
+    }
+
+    fn reviews(&self) -> usize {
+        self.count(|job| matches!(job, Job::Review(..)))
+    }
+
+    /// The most requests in any second.
+    fn most(&self) -> usize {
+        let cost = |job: &Job| if matches!(job, Job::Trial(..)) { 2 } else { 1 };
+        let second = Duration::from_secs(1);
+        let from = |start: &Instant| {
+            let within = self.asked.iter().filter(|(at, _)| at >= start && *at < *start + second);
+            within.map(|(_, job)| cost(job)).sum()
+        };
+        self.asked.iter().map(|(at, _)| from(at)).max().unwrap_or(0)
+    }
+}
+
+fn thirty_cells() -> Vec<Wanted> {
+    let namespaces = (0..30).map(|n| format!("n{n}"));
+    namespaces.map(|name| wanted(key(Identity::Operator, "pods", &name))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn thirty_cells_take_three_requests_each_and_little_from_then_on() {
+    let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&["pods"]));
+    book.want(thirty_cells(), Vec::new(), Instant::now());
+    cluster.run(&mut book, Duration::from_secs(15)).await;
+    assert_eq!((cluster.trials(), cluster.rules(), cluster.reviews()), (30, 30, 0));
+    cluster.asked.clear();
+    cluster.run(&mut book, Duration::from_mins(10)).await;
+    assert!(cluster.trials() <= 2 * 30, "{}", cluster.trials());
+    assert!(cluster.rules() <= 10 * 3 * 30, "{}", cluster.rules());
+    assert_eq!((cluster.reviews(), cluster.most() <= 20), (0, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_rules_are_incomplete_each_cell_is_reviewed_by_itself() {
+    let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&["pods"]));
+    cluster.completeness = Completeness::Incomplete;
+    let cells = (0..4).map(|n| wanted(key(Identity::Operator, &format!("kind{n}"), "shop")));
+    book.want(cells.collect(), Vec::new(), Instant::now());
+    cluster.run(&mut book, Duration::from_mins(4)).await;
+    assert_eq!(cluster.rules(), 1);
+    assert!((44..=52).contains(&cluster.reviews()), "{}", cluster.reviews());
+    let watches = cluster.count(|job| matches!(job, Job::Review(_, Verb::Watch)));
+    assert_eq!(watches, cluster.reviews() / 2, "the verbs take turns");
+    assert_eq!(cluster.trials(), 4, "the reviews agree");
+}
+
+/// 300 profiles of two cells each, with an account for every three profiles.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_accounts_of_three_hundred_profiles_stay_below_the_bound() {
+    let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+    let cells = (0..100).flat_map(|at| {
+        let namespace = format!("team-{at}");
+        ["a", "b", "c", "d", "e", "pods"].map(|kind| wanted(key(identity(at), kind, &namespace)))
+    });
+    book.want(cells.collect(), Vec::new(), Instant::now());
+    let told = cluster.run(&mut book, Duration::from_mins(3)).await;
+    let decided: BTreeSet<_> = told.iter().map(|(key, _)| key).collect();
+    assert_eq!(decided.len(), 600, "everything is decided in time");
+    assert_eq!(cluster.most(), 20);
+    cluster.asked.clear();
+    cluster.run(&mut book, Duration::from_mins(10)).await;
+    let requests = cluster.rules() + 2 * cluster.trials();
+    // 100 places three times a minute, and 600 cells every five minutes.
+    assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
+    let on_time = |key: &CellKey| book.access(key, Instant::now()).unwrap().punctuality;
+    assert!(book.keys().iter().all(|key| on_time(key) == Punctuality::OnTime));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_the_bound_allows_is_late_and_says_so() {
+    let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&["pods"]));
+    let one = || wanted(key(identity(1_000), "pods", "team-1000"));
+    let cells = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
+    book.want(cells.chain([one()]).collect(), Vec::new(), Instant::now());
+    cluster.run(&mut book, Duration::from_mins(5)).await;
+    let late =
+        |key: &CellKey| book.access(key, Instant::now()).unwrap().punctuality == Punctuality::Late;
+    assert!(book.keys().iter().filter(|key| late(key)).count() > 100);
+    assert!(!late(&one().key), "another namespace's turn comes in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_is_found_out_within_one_period() {
+    let (mut book, mut cluster) = (Book::new(|| 1.0), Cluster::allowing(&[]));
+    book.want(thirty_cells(), Vec::new(), Instant::now());
+    cluster.run(&mut book, Duration::from_mins(1)).await;
+    cluster.kinds = vec!["pods".to_owned()];
+    let told = cluster.run(&mut book, Duration::from_secs(25)).await;
+    let returned = told.iter().filter(|(_, word)| *word == Word::Returned).count();
+    assert_eq!(returned, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
+    let (mut book, mut cluster) =
+        (Book::new(|| 0.0), Cluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]));
+    let pods = wanted(key(Identity::Operator, "pods", "shop"));
+    let theirs = wanted(key(identity(0), "secrets", "shop"));
+    let own = CellKey { extent: Extent::AllNamespaces, ..key(Identity::Operator, "nodes", "") };
+    let unchecked = vec![own];
+    let more = wanted(key(Identity::Operator, "cacheprofiles", "shop"));
+    book.want(vec![pods.clone(), theirs, more], unchecked.clone(), Instant::now());
+    cluster.run(&mut book, Duration::from_secs(5)).await;
+    let spot: Spot = (Identity::Operator, Some("shop".into()));
+    let kinds = |book: &Book| {
+        let excess = book.excess(&spot).unwrap();
+        excess.grants.iter().flat_map(|grant| grant.resources.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&book), ["secrets"], "that others need it is their affair");
+    book.want(vec![pods], unchecked, Instant::now());
+    assert_eq!(kinds(&book), ["cacheprofiles", "secrets"], "as soon as nobody needs it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cell_that_is_not_wanted_any_more_is_forgotten() {
+    let (mut book, now) = (Book::new(|| 0.0), Instant::now());
+    book.want(thirty_cells(), Vec::new(), now);
+    let jobs = book.due(now);
+    book.want(Vec::new(), Vec::new(), now);
+    let cluster = Cluster::allowing(&["pods"]);
+    for job in jobs {
+        let found = cluster.answer(&job, now);
+        assert!(book.found(job, now, found, now, Timestamp::UNIX_EPOCH).is_empty());
+    }
+    assert!(book.cells.is_empty() && book.spots.is_empty() && book.under_way.is_empty());
+    assert_eq!(book.next(now), None);
+}

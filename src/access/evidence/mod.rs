@@ -1,0 +1,292 @@
+//! One cell's evidence: what real requests and reviews said, and what follows. Pure.
+//!
+//! The real request decides. A review that says otherwise only has it made at once; if that does not
+//! change anything, the two disagree, which is shown, and the review is not listened to any more
+//! until it says something else.
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    rules::VERBS,
+    standing::{CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing},
+};
+use crate::{
+    informer::{Answer, Trial},
+    model::{Fault, Reason, Verb},
+};
+use jiff::Timestamp;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two trials that go on as before.
+const CALM: Duration = Duration::from_mins(5);
+/// After one that decided nothing.
+const RETRY: Duration = Duration::from_secs(20);
+
+/// What whoever fences cells is to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Checks that were sent then succeeded.
+    Verified(Instant),
+    /// The cell is refused.
+    Lost(Verb, Fault),
+    /// It is not any more.
+    Returned,
+}
+
+/// When the next trial is due, and whether it must not wait for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) at: Instant,
+    pub(super) urgent: bool,
+}
+
+/// What reviews said of one verb.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    allowed: bool,
+    sent: Instant,
+    /// A real request was made after it and came to the contrary.
+    is_contradicted: bool,
+}
+
+/// What the last trial that decided anything came to.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
+    /// `list` and `watch`; `None` where that one was not decided.
+    allowed: [Option<bool>; 2],
+    /// When the first of all trials in a row that came to the same was sent.
+    since: Instant,
+}
+
+/// What is known of one cell. Written by [`super::book::Book`] alone.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    standing: Standing,
+    /// The last time of a grant that was followed by a refusal.
+    revoked: Option<Timestamp>,
+    verdict: Option<Verdict>,
+    /// Of `list` and `watch`.
+    reviews: [Option<Heard>; 2],
+    /// Whether a trial has come to nothing since the last that decided.
+    is_undecided: bool,
+    /// Since when the informer's own requests are refused.
+    informer: Option<Timestamp>,
+    /// The informer's trouble that was answered by a nudge.
+    nudged: Option<Timestamp>,
+    /// `None` while one is under way that nobody wants repeated.
+    pub(super) due: Option<Due>,
+}
+
+impl Evidence {
+    /// Nothing known; the first trial is due `now`.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            standing: Standing::Verifying,
+            revoked: None,
+            verdict: None,
+            reviews: [None, None],
+            is_undecided: false,
+            informer: None,
+            nudged: None,
+            due: Some(Due { at: now, urgent: false }),
+        }
+    }
+
+    pub(super) fn access(&self, punctuality: Punctuality) -> CellAccess {
+        let disagreement = VERBS.into_iter().zip(&self.reviews).find_map(|(verb, review)| {
+            let review = review.as_ref().filter(|heard| heard.is_contradicted)?;
+            Some(Disagreement { verb, review: Opinion::from(review.allowed) })
+        });
+        let (standing, revoked) = (self.standing.clone(), self.revoked);
+        CellAccess { standing, revoked, disagreement, punctuality }
+    }
+
+    pub(super) fn is_verifying(&self) -> bool {
+        self.standing == Standing::Verifying
+    }
+
+    /// Takes a trial in. `spread` is a random number in `0.0..1.0`.
+    pub(super) fn tried(
+        &mut self,
+        trial: &Trial,
+        now: Instant,
+        wall: Timestamp,
+        spread: f64,
+    ) -> Vec<Word> {
+        let allowed = [&trial.list, &trial.watch].map(|answer| match answer {
+            Answer::Allowed => Some(true),
+            Answer::Refused(_) => Some(false),
+            Answer::Undecided(_) => None,
+        });
+        let refusal = trial.refusal();
+        self.is_undecided = refusal.is_none() && allowed != [Some(true); 2];
+        if self.is_undecided {
+            self.plan(now + jittered(RETRY, spread));
+            return self.weigh(wall);
+        }
+        self.judge(allowed, trial.sent);
+        self.plan(now + jittered(CALM, spread));
+        if self.contradiction().is_some() {
+            // A review that was sent after this trial.
+            self.hurry(now);
+        }
+        match refusal {
+            Some((verb, fault)) => self.refuse(verb, fault, allowed, wall),
+            None => self.grant(trial.sent, Method::Probe, wall),
+        }
+    }
+
+    /// Takes in what a review says of a verb.
+    pub(super) fn reviewed(
+        &mut self,
+        verb: Verb,
+        allowed: bool,
+        sent: Instant,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Vec<Word> {
+        let is_contradicted = |old: &Heard| old.allowed == allowed && old.is_contradicted;
+        if let Some(slot) = self.reviews.get_mut(index(verb)) {
+            let is_contradicted = slot.as_ref().is_some_and(is_contradicted);
+            *slot = Some(Heard { allowed, sent, is_contradicted });
+        }
+        if self.contradiction().is_some() {
+            self.hurry(now);
+        }
+        self.weigh(wall)
+    }
+
+    /// Takes note of whether the informer's own requests are refused, and since when.
+    pub(super) fn heard(&mut self, refused_since: Option<Timestamp>, now: Instant) {
+        if self.informer == refused_since {
+            return;
+        }
+        self.informer = refused_since;
+        let is_refused = matches!(self.standing, Standing::Refused(_));
+        if is_refused != refused_since.is_some() {
+            self.hurry(now);
+        }
+    }
+
+    /// The identity itself is refused: has the trial made at once, unless it was refused as well.
+    pub(super) fn doubt(&mut self, now: Instant) {
+        if !matches!(self.standing, Standing::Refused(_)) {
+            self.hurry(now);
+        }
+    }
+
+    /// Has the trial made at once.
+    fn hurry(&mut self, now: Instant) {
+        self.due = Some(Due { at: self.due.map_or(now, |due| due.at.min(now)), urgent: true });
+    }
+
+    fn plan(&mut self, at: Instant) {
+        // One that was asked for while this one was under way stays.
+        self.due.get_or_insert(Due { at, urgent: false });
+    }
+
+    /// Writes a decision down, and which reviews it contradicts.
+    fn judge(&mut self, allowed: [Option<bool>; 2], sent: Instant) {
+        let since = match self.verdict {
+            Some(old) if old.allowed == allowed => old.since,
+            Some(_) | None => {
+                self.reviews.iter_mut().flatten().for_each(|heard| heard.is_contradicted = false);
+                sent
+            }
+        };
+        self.verdict = Some(Verdict { allowed, since });
+        for (heard, decided) in self.reviews.iter_mut().zip(allowed) {
+            let Some(heard) = heard else { continue };
+            let differs = decided.is_some_and(|decided| decided != heard.allowed);
+            // Asked between two requests that came to the same: not merely late.
+            heard.is_contradicted =
+                differs && (heard.is_contradicted || (heard.sent > since && heard.sent <= sent));
+        }
+    }
+
+    /// A verb of which a review, later than the decision, says what has not been tried yet.
+    fn contradiction(&self) -> Option<Verb> {
+        let verdict = self.verdict.as_ref()?;
+        let all = VERBS.into_iter().zip(&self.reviews).zip(verdict.allowed);
+        all.into_iter().find_map(|((verb, heard), decided)| {
+            let heard = heard.as_ref()?;
+            let differs = decided? != heard.allowed;
+            (differs && !heard.is_contradicted && heard.sent > verdict.since).then_some(verb)
+        })
+    }
+
+    /// What reviews add to what was decided: a grant is confirmed, or stands in for a decision.
+    fn weigh(&mut self, wall: Timestamp) -> Vec<Word> {
+        let [Some(list), Some(watch)] = self.reviews else { return Vec::new() };
+        let sent = list.sent.min(watch.sent);
+        let is_allowed = list.allowed && watch.allowed;
+        match (&mut self.standing, is_allowed) {
+            (Standing::Granted { verified_at, .. }, true) => {
+                *verified_at = wall;
+                vec![Word::Verified(sent)]
+            }
+            (Standing::Verifying, true) if self.is_undecided => {
+                self.grant(sent, Method::Review, wall)
+            }
+            (Standing::Granted { method: Method::Review, .. }, false) => {
+                self.standing = Standing::Verifying;
+                Vec::new()
+            }
+            (Standing::Granted { .. }, false) | (Standing::Verifying | Standing::Refused(_), _) => {
+                Vec::new()
+            }
+        }
+    }
+
+    fn grant(&mut self, sent: Instant, method: Method, wall: Timestamp) -> Vec<Word> {
+        let was_refused = matches!(self.standing, Standing::Refused(_));
+        let is_in_trouble = self.informer.is_some() && self.nudged != self.informer;
+        self.nudged = self.informer;
+        self.revoked = None;
+        self.standing = Standing::Granted { verified_at: wall, method };
+        let mut words = Vec::new();
+        if was_refused || is_in_trouble {
+            words.push(Word::Returned);
+        }
+        words.push(Word::Verified(sent));
+        words
+    }
+
+    fn refuse(
+        &mut self,
+        verb: Verb,
+        fault: &Fault,
+        allowed: [Option<bool>; 2],
+        wall: Timestamp,
+    ) -> Vec<Word> {
+        let refused = |(verb, allowed)| (allowed == Some(false)).then_some(verb);
+        let verbs: Vec<_> = VERBS.into_iter().zip(allowed).filter_map(refused).collect();
+        let reason = fault.reason();
+        let (since, is_new) = match &self.standing {
+            Standing::Refused(old) => (old.since, old.reason != reason || old.verbs != verbs),
+            Standing::Granted { verified_at, .. } => {
+                self.revoked = (reason != Reason::NamespaceNotFound).then_some(*verified_at);
+                (wall, true)
+            }
+            Standing::Verifying => (wall, true),
+        };
+        let message = fault.message().into();
+        let refused = Refused { verbs, reason, message, since, verified_at: wall };
+        self.standing = Standing::Refused(refused);
+        if is_new { vec![Word::Lost(verb, fault.clone())] } else { Vec::new() }
+    }
+}
+
+/// Lengthened by up to a tenth, so that what begins together does not go on together.
+pub(super) fn jittered(period: Duration, spread: f64) -> Duration {
+    period.mul_f64(1.0 + spread / 10.0)
+}
+
+const fn index(verb: Verb) -> usize {
+    match verb {
+        Verb::List => 0,
+        Verb::Watch => 1,
+    }
+}

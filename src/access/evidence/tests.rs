@@ -1,0 +1,199 @@
+use super::*;
+
+/// A cell's evidence, and a clock that both sides read.
+struct Scene {
+    evidence: Evidence,
+    now: Instant,
+    wall: Timestamp,
+}
+
+const ALLOWED: Option<Reason> = None;
+const FORBIDDEN: Option<Reason> = Some(Reason::Forbidden);
+
+impl Scene {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { evidence: Evidence::new(now), now, wall: Timestamp::UNIX_EPOCH }
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+        self.wall += Duration::from_secs(seconds);
+    }
+
+    /// A trial that is sent and answered now; `None`: allowed.
+    fn trial(&mut self, list: Option<Reason>, watch: Option<Reason>) -> Vec<Word> {
+        let answer = |reason: Option<Reason>| match reason {
+            None => Answer::Allowed,
+            Some(reason @ (Reason::Forbidden | Reason::Unauthorized)) => {
+                Answer::Refused(Fault::new(reason, "no"))
+            }
+            Some(reason) => Answer::Undecided(Fault::new(reason, "?")),
+        };
+        let (list, watch) = (answer(list), answer(watch));
+        let trial = Trial { sent: self.now, requests: 2, list, watch };
+        self.evidence.due = None;
+        self.evidence.tried(&trial, self.now, self.wall, 0.0)
+    }
+
+    fn review(&mut self, allowed: bool) -> Vec<Word> {
+        let verbs = VERBS
+            .into_iter()
+            .map(|verb| self.evidence.reviewed(verb, allowed, self.now, self.now, self.wall));
+        verbs.last().unwrap()
+    }
+
+    /// Seconds until the next trial, and whether it is urgent.
+    fn due(&self) -> (u64, bool) {
+        let due = self.evidence.due.unwrap();
+        (due.at.saturating_duration_since(self.now).as_secs(), due.urgent)
+    }
+
+    fn access(&self) -> CellAccess {
+        self.evidence.access(Punctuality::OnTime)
+    }
+}
+
+#[test]
+fn a_trial_grants_and_reviews_confirm_it() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Verified(scene.now)]);
+    assert_eq!(scene.due(), (300, false));
+    scene.pass(20);
+    assert_eq!(scene.review(true), [Word::Verified(scene.now)]);
+    let granted = Standing::Granted { verified_at: scene.wall, method: Method::Probe };
+    assert_eq!(scene.access().standing, granted);
+}
+
+#[test]
+fn both_verbs_are_named_when_both_are_refused() {
+    let mut scene = Scene::new();
+    let words = scene.trial(FORBIDDEN, FORBIDDEN);
+    assert!(matches!(words.as_slice(), [Word::Lost(Verb::List, _)]), "{words:?}");
+    let Standing::Refused(refused) = scene.access().standing else { panic!("refused") };
+    assert_eq!(refused.verbs, [Verb::List, Verb::Watch]);
+    // The same again tells nobody.
+    assert!(scene.trial(FORBIDDEN, FORBIDDEN).is_empty());
+    // One verb less is news.
+    let words = scene.trial(ALLOWED, FORBIDDEN);
+    assert!(matches!(words.as_slice(), [Word::Lost(Verb::Watch, _)]), "{words:?}");
+}
+
+#[test]
+fn a_review_that_denies_only_has_the_real_request_made() {
+    let mut scene = Scene::new();
+    scene.trial(ALLOWED, ALLOWED);
+    let verified_at = scene.wall;
+    scene.pass(20);
+    assert!(scene.review(false).is_empty());
+    assert_eq!(scene.due(), (0, true));
+    let granted = Standing::Granted { verified_at, method: Method::Probe };
+    assert_eq!(scene.access().standing, granted);
+    let words = scene.trial(FORBIDDEN, FORBIDDEN);
+    assert!(matches!(words.as_slice(), [Word::Lost(..)]), "{words:?}");
+    assert_eq!(scene.access().revoked, Some(verified_at));
+    assert_eq!(scene.access().disagreement, None);
+}
+
+#[test]
+fn access_that_returns_is_noticed_by_a_review_and_proven_by_the_real_request() {
+    let mut scene = Scene::new();
+    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.pass(20);
+    assert!(scene.review(true).is_empty(), "a review grants nothing");
+    assert_eq!(scene.due(), (0, true));
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Returned, Word::Verified(scene.now)]);
+}
+
+#[test]
+fn a_review_that_lies_is_shown_and_not_listened_to() {
+    for lie in [true, false] {
+        let truth = if lie { FORBIDDEN } else { ALLOWED };
+        let mut scene = Scene::new();
+        // Whatever was said before the first trial may have been true then.
+        scene.review(lie);
+        scene.pass(1);
+        scene.trial(truth, truth);
+        assert_eq!(scene.access().disagreement, None);
+        scene.pass(20);
+        scene.review(lie);
+        assert_eq!(scene.due(), (0, true));
+        scene.trial(truth, truth);
+        let review = Opinion::from(lie);
+        let found = scene.access().disagreement;
+        assert_eq!(found, Some(Disagreement { verb: Verb::List, review }));
+        // From now on as rarely as without it.
+        for _ in 0..3 {
+            scene.pass(20);
+            assert!(scene.review(lie).is_empty());
+            assert!(!scene.due().1);
+        }
+        scene.pass(20);
+        scene.review(!lie);
+        assert_eq!(scene.access().disagreement, None);
+        scene.pass(20);
+        scene.review(lie);
+        assert_eq!(scene.due(), (0, true), "it had come to its senses");
+    }
+}
+
+#[test]
+fn what_decides_nothing_changes_nothing() {
+    let mut scene = Scene::new();
+    assert!(scene.trial(Some(Reason::ServerError), Some(Reason::ServerError)).is_empty());
+    assert_eq!((scene.access().standing, scene.due()), (Standing::Verifying, (20, false)));
+    scene.trial(ALLOWED, ALLOWED);
+    scene.trial(ALLOWED, Some(Reason::TimedOut));
+    assert!(matches!(scene.access().standing, Standing::Granted { method: Method::Probe, .. }));
+    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.trial(Some(Reason::Unreachable), Some(Reason::Unreachable));
+    assert!(matches!(scene.access().standing, Standing::Refused(_)));
+}
+
+#[test]
+fn a_kind_that_is_not_served_is_left_to_reviews() {
+    let mut scene = Scene::new();
+    scene.trial(Some(Reason::NotServed), Some(Reason::NotServed));
+    assert_eq!(scene.review(true), [Word::Verified(scene.now)]);
+    let granted = Standing::Granted { verified_at: scene.wall, method: Method::Review };
+    assert_eq!(scene.access().standing, granted);
+    scene.review(false);
+    assert_eq!(scene.access().standing, Standing::Verifying);
+}
+
+#[test]
+fn the_informers_own_refusals_are_looked_into_at_once_and_once() {
+    let mut scene = Scene::new();
+    scene.trial(ALLOWED, ALLOWED);
+    scene.pass(5);
+    let since = Some(scene.wall);
+    scene.evidence.heard(since, scene.now);
+    assert_eq!(scene.due(), (0, true));
+    // It was refused by a server that lags: the informer is told to try again, once.
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Returned, Word::Verified(scene.now)]);
+    scene.evidence.heard(since, scene.now);
+    assert!(!scene.due().1);
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Verified(scene.now)]);
+}
+
+#[test]
+fn an_informer_that_gets_through_is_evidence_of_a_grant() {
+    let mut scene = Scene::new();
+    scene.evidence.heard(Some(scene.wall), scene.now);
+    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.evidence.heard(Some(scene.wall), scene.now);
+    assert!(!scene.due().1);
+    scene.evidence.heard(None, scene.now);
+    assert_eq!(scene.due(), (0, true));
+}
+
+#[test]
+fn a_namespace_that_goes_takes_nothing_away() {
+    let mut scene = Scene::new();
+    scene.trial(ALLOWED, ALLOWED);
+    let gone = || Answer::Refused(Fault::new(Reason::NamespaceNotFound, "gone"));
+    let trial = Trial { sent: scene.now, requests: 3, list: gone(), watch: gone() };
+    let words = scene.evidence.tried(&trial, scene.now, scene.wall, 0.0);
+    assert!(matches!(words.as_slice(), [Word::Lost(Verb::List, _)]), "{words:?}");
+    assert_eq!(scene.access().revoked, None);
+}

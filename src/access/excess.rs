@@ -1,0 +1,178 @@
+//! What an identity may list or watch beyond what its profiles need.
+
+use super::rules::{ANY, VERBS, word};
+use crate::{
+    cluster::{Completeness, ReviewedRules},
+    model::{GroupResource, Verb},
+};
+use k8s_openapi::api::authorization::v1::ResourceRule;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// As many as `status.access.excess` takes: rules of a namespace, and resources and names of a rule.
+const MAX_RULES: usize = 32;
+const MAX_RESOURCES: usize = 32;
+const MAX_NAMES: usize = 64;
+
+/// What everybody may list or watch, whatever anyone grants: of the default roles that the API server
+/// binds to all authenticated users and to all service accounts (`system:basic-user`,
+/// `system:discovery`, `system:public-info-viewer`, `system:service-account-issuer-discovery` and
+/// `system:cluster-trust-bundle-discovery`), only the last one lists or watches anything.
+const EVERYBODYS: &[(&str, &str)] = &[("certificates.k8s.io", "clustertrustbundles")];
+
+/// A grant that is not needed, as a rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    /// The API group, or `*`.
+    pub group: String,
+    /// Of `list` and `watch`, those that are too much.
+    pub verbs: Vec<Verb>,
+    /// Only objects of these names, at most 64; empty: all.
+    pub names: Vec<String>,
+    /// Plural names, or `*`; at most 32.
+    pub resources: Vec<String>,
+}
+
+/// What is too much in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excess {
+    /// Sorted; at most 32.
+    pub grants: Vec<Grant>,
+    /// Whether that is all.
+    pub completeness: Completeness,
+}
+
+/// Kinds that are needed in a place, with what for.
+pub(super) type Needed = BTreeMap<GroupResource, BTreeSet<Verb>>;
+
+/// What `rules` allow beyond `needed` and beyond what everybody may.
+///
+/// A rule with a wildcard is never needed: it is shown as it is. Subresources are left out, since
+/// nothing lists or watches them.
+pub(super) fn excess(rules: &ReviewedRules, needed: &Needed) -> Excess {
+    type Key = (String, Vec<Verb>, Vec<String>);
+    let mut found = BTreeMap::<Key, BTreeSet<String>>::new();
+    for rule in &rules.rules {
+        let granted = verbs(rule);
+        let mut names = rule.resource_names.clone().unwrap_or_default();
+        names.sort();
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten().filter(|name| !name.contains('/')) {
+                let too_much: Vec<_> = granted
+                    .iter()
+                    .filter(|verb| !is_due(needed, group, resource, **verb))
+                    .collect();
+                if !too_much.is_empty() {
+                    let verbs = too_much.into_iter().copied().collect();
+                    let key = (group.clone(), verbs, names.clone());
+                    found.entry(key).or_default().insert(resource.clone());
+                }
+            }
+        }
+    }
+    let mut completeness = rules.completeness;
+    let mut grants = Vec::new();
+    for ((group, verbs, names), resources) in found {
+        let resources: Vec<_> = resources.into_iter().collect();
+        for resources in resources.chunks(MAX_RESOURCES) {
+            for names in chunks(&names) {
+                let (group, verbs, resources) = (group.clone(), verbs.clone(), resources.to_vec());
+                grants.push(Grant { group, verbs, names, resources });
+            }
+        }
+    }
+    if grants.len() > MAX_RULES {
+        grants.truncate(MAX_RULES);
+        completeness = Completeness::Incomplete;
+    }
+    Excess { grants, completeness }
+}
+
+fn chunks(names: &[String]) -> Vec<Vec<String>> {
+    if names.is_empty() {
+        return vec![Vec::new()];
+    }
+    names.chunks(MAX_NAMES).map(<[String]>::to_vec).collect()
+}
+
+/// Of the two that count here, those that the rule has.
+fn verbs(rule: &ResourceRule) -> Vec<Verb> {
+    let has = |verb: &Verb| rule.verbs.iter().any(|found| found == ANY || found == word(*verb));
+    VERBS.into_iter().filter(has).collect()
+}
+
+/// Whether somebody needs it, or everybody has it.
+fn is_due(needed: &Needed, group: &str, resource: &str, verb: Verb) -> bool {
+    // A name that no kind can have, `*` among them, is needed by nobody.
+    let Ok(of) = GroupResource::new(group, resource) else { return false };
+    EVERYBODYS.contains(&(group, resource))
+        || needed.get(&of).is_some_and(|verbs| verbs.contains(&verb))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> ResourceRule {
+        let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        ResourceRule {
+            api_groups: Some(own(groups)),
+            resources: Some(own(resources)),
+            resource_names: Some(own(names)),
+            verbs: own(verbs),
+        }
+    }
+
+    fn found(rules: Vec<ResourceRule>) -> Vec<String> {
+        let needed = [(GroupResource::new("", "pods").unwrap(), VERBS.into())].into();
+        let rules = ReviewedRules { rules, completeness: Completeness::Complete };
+        let found = excess(&rules, &needed);
+        assert_eq!(found.completeness, Completeness::Complete);
+        let line = |grant: &Grant| {
+            let verbs: Vec<_> = grant.verbs.iter().map(|verb| word(*verb)).collect();
+            let parts = [&grant.resources, &grant.names].map(|names| names.join(","));
+            format!("{}|{}|{}|{}", grant.group, parts[0], verbs.join(","), parts[1])
+        };
+        found.grants.iter().map(line).collect()
+    }
+
+    #[test]
+    fn what_is_needed_or_cannot_be_listed_is_no_excess() {
+        let nothing = [
+            rule(&[""], &["pods"], &["list", "watch"], &[]),
+            rule(&[""], &["pods"], &["list"], &["web"]),
+            rule(&[""], &["pods", "secrets"], &["get", "create"], &[]),
+            rule(&[""], &["pods/log", "*/scale"], &["*"], &[]),
+            rule(&["certificates.k8s.io"], &["clustertrustbundles"], &["list", "watch"], &[]),
+            rule(&["authorization.k8s.io"], &["selfsubjectrulesreviews"], &["create"], &[]),
+        ];
+        assert!(found(nothing.into()).is_empty());
+    }
+
+    #[test]
+    fn what_is_beyond_is_named_as_narrowly_as_it_is_granted() {
+        let rules = vec![
+            rule(&["", "apps"], &["pods", "secrets"], &["get", "list", "watch"], &[]),
+            rule(&[""], &["configmaps"], &["watch"], &["b", "a"]),
+            rule(&["*"], &["*"], &["*"], &[]),
+        ];
+        assert_eq!(
+            found(rules),
+            [
+                "|secrets|list,watch|",
+                "|configmaps|watch|a,b",
+                "*|*|list,watch|",
+                "apps|pods,secrets|list,watch|",
+            ]
+        );
+    }
+
+    #[test]
+    fn more_than_a_status_takes_is_cut_and_said() {
+        let groups: Vec<_> = (0..40).map(|n| format!("g{n}.io")).collect();
+        let groups: Vec<_> = groups.iter().map(String::as_str).collect();
+        let rules = vec![rule(&groups, &["things"], &["list"], &[])];
+        let rules = ReviewedRules { rules, completeness: Completeness::Complete };
+        let found = excess(&rules, &Needed::new());
+        assert_eq!((found.grants.len(), found.completeness), (32, Completeness::Incomplete));
+    }
+}

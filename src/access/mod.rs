@@ -1,0 +1,21 @@
+//! Whether every cell may be read, proven by its own requests, and what its identity may too much.
+//!
+//! Each cell's `list` and `watch` are tried as the identity that will use them; reviews are asked
+//! beside that, often, because they are cheap, and never decide.
+
+mod book;
+mod evidence;
+mod excess;
+mod pace;
+mod reports;
+mod rules;
+mod standing;
+mod verifier;
+
+pub use self::{
+    book::Wanted,
+    excess::{Excess, Grant},
+    reports::{AccessReports, Check, CheckOutcome},
+    standing::{CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing},
+    verifier::{Declared, Surroundings, Verifier},
+};

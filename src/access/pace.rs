@@ -1,0 +1,160 @@
+//! The bound on requests of the whole process, and whose turn it is. Pure.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Requests in any second.
+pub(super) const PER_SECOND: usize = 20;
+/// Checks under way: a server that is slow already is not asked more.
+const UNDER_WAY: usize = 32;
+/// Of these, of one namespace, so that a slow webhook of one tenant holds up nobody else.
+const NAMESPACE_UNDER_WAY: usize = UNDER_WAY / 4;
+
+/// Lets checks begin. Bounded by the namespaces that have cells.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// When the requests of the last second were sent.
+    recent: VecDeque<Instant>,
+    under_way: BTreeMap<Arc<str>, usize>,
+    /// The number of the last check of each namespace.
+    turns: BTreeMap<Arc<str>, u64>,
+    number: u64,
+}
+
+/// A check that is due.
+#[derive(Debug)]
+pub(super) struct Candidate<T> {
+    /// The namespace that it is for.
+    pub(super) payer: Arc<str>,
+    /// Less is sooner.
+    pub(super) urgency: Instant,
+    /// Requests that it takes.
+    pub(super) cost: usize,
+    pub(super) what: T,
+}
+
+impl Pace {
+    /// Of `due`, those that may begin now: namespaces take turns, and within one the most urgent
+    /// comes first. Each must be answered by [`Pace::done`].
+    pub(super) fn admit<T>(&mut self, due: Vec<Candidate<T>>, now: Instant) -> Vec<Candidate<T>> {
+        let second = Duration::from_secs(1);
+        while self.recent.front().is_some_and(|at| now.saturating_duration_since(*at) >= second) {
+            self.recent.pop_front();
+        }
+        let mut queues = BTreeMap::<Arc<str>, Vec<Candidate<T>>>::new();
+        for candidate in due {
+            queues.entry(Arc::clone(&candidate.payer)).or_default().push(candidate);
+        }
+        let mut waiting: Vec<_> = queues.into_iter().collect();
+        waiting.sort_by_key(|(payer, _)| self.turns.get(payer).copied());
+        for (_, queue) in &mut waiting {
+            queue.sort_by_key(|candidate| std::cmp::Reverse(candidate.urgency));
+        }
+        let mut waiting = VecDeque::from(waiting);
+        let mut admitted = Vec::new();
+        while let Some((payer, mut queue)) = waiting.pop_front() {
+            let own = self.under_way.get(&payer).copied().unwrap_or(0);
+            if own >= NAMESPACE_UNDER_WAY {
+                continue;
+            }
+            let Some(next) = queue.pop() else { continue };
+            // What does not fit waits, instead of letting the cheaper ones pass for ever.
+            let all: usize = self.under_way.values().sum();
+            if self.recent.len() + next.cost > PER_SECOND || all >= UNDER_WAY {
+                break;
+            }
+            self.number += 1;
+            self.turns.insert(Arc::clone(&payer), self.number);
+            *self.under_way.entry(Arc::clone(&payer)).or_default() += 1;
+            self.recent.extend(std::iter::repeat_n(now, next.cost));
+            admitted.push(next);
+            waiting.push_back((payer, queue));
+        }
+        admitted
+    }
+
+    /// A check of `payer` has ended; it took `extra` requests more than it was admitted with.
+    pub(super) fn done(&mut self, payer: &Arc<str>, extra: usize, now: Instant) {
+        self.recent.extend(std::iter::repeat_n(now, extra));
+        if let Some(count) = self.under_way.get_mut(payer) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(payer);
+            }
+        }
+    }
+
+    /// When another request may be sent.
+    pub(super) fn opens_at(&self, now: Instant) -> Instant {
+        let oldest = self.recent.front().filter(|_| self.recent.len() + 1 >= PER_SECOND);
+        oldest.map_or(now, |at| *at + Duration::from_secs(1))
+    }
+
+    /// Forgets the turns of namespaces that `exists` denies.
+    pub(super) fn retain(&mut self, exists: impl Fn(&Arc<str>) -> bool) {
+        self.turns.retain(|payer, _| exists(payer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(payer: &str, count: usize, now: Instant) -> Vec<Candidate<String>> {
+        let one = |at: usize| Candidate {
+            payer: payer.into(),
+            urgency: now + Duration::from_millis(at as u64),
+            cost: 1,
+            what: format!("{payer}{at}"),
+        };
+        (0..count).map(one).collect()
+    }
+
+    fn names(admitted: &[Candidate<String>]) -> Vec<&str> {
+        admitted.iter().map(|candidate| &*candidate.what).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn namespaces_take_turns_and_the_most_urgent_comes_first() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        let mut all = due("a", 3, now);
+        all.reverse();
+        all.extend(due("b", 2, now));
+        let admitted = pace.admit(all, now);
+        assert_eq!(names(&admitted), ["a0", "b0", "a1", "b1", "a2"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_second_has_more_than_twenty_requests() {
+        let (mut pace, mut sent) = (Pace::default(), Vec::new());
+        for _ in 0..200 {
+            let now = Instant::now();
+            let all = ["a", "b", "c", "d", "e"].into_iter().flat_map(|name| due(name, 9, now));
+            for candidate in pace.admit(all.collect(), now) {
+                sent.push(now);
+                pace.done(&candidate.payer, 0, now);
+            }
+            tokio::time::advance(Duration::from_millis(37)).await;
+        }
+        let within = |at: &Instant| {
+            sent.iter().filter(|sent| *sent >= at && **sent < *at + Duration::from_secs(1)).count()
+        };
+        assert_eq!(sent.iter().map(within).max(), Some(PER_SECOND));
+        assert!(sent.len() >= 7 * PER_SECOND, "{}", sent.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_checks_hang_holds_up_nobody_else() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        assert_eq!(pace.admit(due("a", 20, now), now).len(), NAMESPACE_UNDER_WAY);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let now = Instant::now();
+        let mut all = due("a", 20, now);
+        all.extend(due("b", 1, now));
+        assert_eq!(names(&pace.admit(all, now)), ["b0"]);
+    }
+}

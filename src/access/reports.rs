@@ -1,0 +1,70 @@
+//! What everybody else reads: cells' standings, and what is too much.
+
+use super::{book::Book, excess::Excess, standing::CellAccess};
+use crate::{
+    informer::Changes,
+    model::{CellKey, Identity},
+};
+use parking_lot::RwLock;
+use std::{fmt, sync::Arc};
+use tokio::time::Instant;
+
+/// What a request was for: a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Check {
+    /// The real list and watch of a cell.
+    Trial,
+    /// A review of all rules of a place.
+    RulesReview,
+    /// A review of one verb of a cell.
+    AccessReview,
+}
+
+/// How a check ended: a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CheckOutcome {
+    /// Allowed; of rules, answered.
+    Allowed,
+    /// Refused.
+    Refused,
+    /// Nothing that says the one or the other.
+    Undecided,
+}
+
+/// Reads what is known of permissions. Cheap to clone.
+#[derive(Clone)]
+pub struct AccessReports {
+    pub(super) book: Arc<RwLock<Book>>,
+    pub(super) changes: Changes,
+}
+
+impl AccessReports {
+    pub(super) fn new(book: Book) -> Self {
+        Self { book: Arc::new(RwLock::new(book)), changes: Changes::default() }
+    }
+
+    /// What is known of a cell; `None` if it is not checked.
+    #[must_use]
+    pub fn get(&self, key: &CellKey) -> Option<CellAccess> {
+        self.book.read().access(key, Instant::now())
+    }
+
+    /// What `identity` may list and watch too much in the namespace `here`, or, without one, across
+    /// the cluster; `None` before its rules are known.
+    #[must_use]
+    pub fn excess(&self, identity: &Identity, here: Option<&Arc<str>>) -> Option<Arc<Excess>> {
+        self.book.read().excess(&(identity.clone(), here.cloned()))
+    }
+
+    /// Wakes when a cell's standing may have changed.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        self.changes.clone()
+    }
+}
+
+impl fmt::Debug for AccessReports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessReports").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+//! Whether the rules of a review allow what a cell needs, as RBAC matches them.
+
+use crate::{
+    cluster::{Completeness, ReviewedRules},
+    model::{CellKey, Extent, GroupResource, Verb},
+};
+use k8s_openapi::api::authorization::v1::{
+    FieldSelectorAttributes, LabelSelectorAttributes, ResourceAttributes, ResourceRule,
+};
+use std::sync::Arc;
+
+/// What a rule may say instead of a name.
+pub(super) const ANY: &str = "*";
+
+/// One of the two requests that a cell needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Need<'a> {
+    pub(super) verb: Verb,
+    pub(super) of: &'a GroupResource,
+    /// Where the cell selects one object by name.
+    pub(super) name: Option<&'a str>,
+}
+
+/// What both requests of a cell are for.
+pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
+
+/// As RBAC writes it.
+pub(super) const fn word(verb: Verb) -> &'static str {
+    match verb {
+        Verb::List => "list",
+        Verb::Watch => "watch",
+    }
+}
+
+impl<'a> Need<'a> {
+    pub(super) fn of(key: &'a CellKey, verb: Verb) -> Self {
+        Self { verb, of: key.resource.group_resource(), name: key.fields.name() }
+    }
+}
+
+/// What the rules say of `need`; `None` where they are not all there is.
+pub(super) fn opinion(rules: &ReviewedRules, need: &Need<'_>) -> Option<bool> {
+    let complete = rules.completeness == Completeness::Complete;
+    complete.then(|| rules.rules.iter().any(|rule| allows(rule, need)))
+}
+
+fn allows(rule: &ResourceRule, need: &Need<'_>) -> bool {
+    let has = |names: &[String], wanted: &str| names.iter().any(|n| n == ANY || n == wanted);
+    let listed = |names: &Option<Vec<String>>, wanted: &str| {
+        names.as_deref().is_some_and(|names| has(names, wanted))
+    };
+    let named = rule.resource_names.as_deref().unwrap_or_default();
+    has(&rule.verbs, word(need.verb))
+        && listed(&rule.api_groups, need.of.group())
+        // `pods/log` is another resource than `pods`.
+        && listed(&rule.resources, need.of.resource())
+        // Names have no wildcard.
+        && (named.is_empty() || need.name.is_some_and(|name| named.iter().any(|n| n == name)))
+}
+
+/// What to ask about one request of a cell: the same as the API server sees when it is made.
+pub(super) fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
+    let need = Need::of(key, verb);
+    let text = |text: String| (!text.is_empty()).then_some(text);
+    let (labels, fields) = (text(key.labels.to_string()), text(key.fields.to_string()));
+    ResourceAttributes {
+        verb: Some(word(verb).to_owned()),
+        group: Some(need.of.group().to_owned()),
+        resource: Some(need.of.resource().to_owned()),
+        namespace: key.extent.namespace().map(str::to_owned),
+        name: need.name.map(str::to_owned),
+        // Authorizers that know selectors may allow no more than what is selected.
+        label_selector: labels.map(|raw| LabelSelectorAttributes {
+            raw_selector: Some(raw),
+            ..LabelSelectorAttributes::default()
+        }),
+        field_selector: fields.map(|raw| FieldSelectorAttributes {
+            raw_selector: Some(raw),
+            ..FieldSelectorAttributes::default()
+        }),
+        ..ResourceAttributes::default()
+    }
+}
+
+/// The namespace whose rules decide about a cell; `None`: only grants for the whole cluster count.
+pub(super) fn place(key: &CellKey) -> Option<Arc<str>> {
+    match &key.extent {
+        Extent::Namespace(name) => Some(Arc::clone(name)),
+        Extent::AllNamespaces | Extent::Cluster => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> ResourceRule {
+        let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        ResourceRule {
+            api_groups: Some(own(groups)),
+            resources: Some(own(resources)),
+            resource_names: (!names.is_empty()).then(|| own(names)),
+            verbs: own(verbs),
+        }
+    }
+
+    fn says(rule: ResourceRule, name: Option<&str>) -> Option<bool> {
+        let rules = ReviewedRules { rules: vec![rule], completeness: Completeness::Complete };
+        let pods = GroupResource::new("", "pods").unwrap();
+        opinion(&rules, &Need { verb: Verb::List, of: &pods, name })
+    }
+
+    #[test]
+    fn rules_match_as_rbac_matches_them() {
+        let both: &[&str] = &["list", "watch"];
+        let cases = [
+            (rule(&[""], &["pods"], both, &[]), None, true),
+            (rule(&["*"], &["*"], &["*"], &[]), None, true),
+            (rule(&["apps"], &["pods"], both, &[]), None, false),
+            (rule(&[""], &["pods/log", "pods/*", "*/log"], both, &[]), None, false),
+            (rule(&[""], &["pods"], &["watch", "get"], &[]), None, false),
+            (rule(&[""], &["pods"], both, &["web"]), None, false),
+            (rule(&[""], &["pods"], both, &["web"]), Some("web"), true),
+            (rule(&[""], &["pods"], both, &["*"]), Some("web"), false),
+            (rule(&[""], &["pods"], both, &[]), Some("web"), true),
+            (ResourceRule::default(), None, false),
+        ];
+        for (rule, name, allowed) in cases {
+            assert_eq!(says(rule.clone(), name), Some(allowed), "{rule:?} {name:?}");
+        }
+    }
+
+    #[test]
+    fn rules_that_are_not_all_decide_nothing() {
+        let rules = ReviewedRules {
+            rules: vec![rule(&["*"], &["*"], &["*"], &[])],
+            completeness: Completeness::Incomplete,
+        };
+        let pods = GroupResource::new("", "pods").unwrap();
+        let need = Need { verb: Verb::Watch, of: &pods, name: None };
+        assert_eq!(opinion(&rules, &need), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! What is known of a cell's permissions, as everybody else sees it.
+
+use crate::model::{Reason, Verb};
+use jiff::Timestamp;
+use std::sync::Arc;
+
+/// What a standing rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    /// The very list and watch of the cell were allowed; later reviews agree.
+    Probe,
+    /// Reviews alone: the real requests came to nothing that has to do with permissions, as while
+    /// the kind is not served.
+    Review,
+}
+
+/// Whether a cell may be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody has said so far.
+    Verifying,
+    /// It may be listed and watched.
+    Granted {
+        /// When that was last confirmed, by whatever means.
+        verified_at: Timestamp,
+        /// What it rests on.
+        method: Method,
+    },
+    /// The API server refused the real request.
+    Refused(Refused),
+}
+
+/// What was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// `list`, `watch` or both, in this order; at least one.
+    pub verbs: Vec<Verb>,
+    /// One of those that refuse an identity ([`Reason::refuses_identity`]), or
+    /// [`Reason::NamespaceNotFound`] where the roles went with their namespace.
+    pub reason: Reason,
+    /// The API server's words.
+    pub message: Arc<str>,
+    /// Since when, of this process.
+    pub since: Timestamp,
+    /// When that was last confirmed by the real request.
+    pub verified_at: Timestamp,
+}
+
+/// Where reviews keep saying something else than the real requests do; these count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disagreement {
+    /// About which verb; of both, `list`.
+    pub verb: Verb,
+    /// What the review says.
+    pub review: Opinion,
+}
+
+/// What a review says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opinion {
+    /// It would be allowed.
+    Allowed,
+    /// It would be refused.
+    Denied,
+}
+
+/// How punctual the checks of a cell are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Punctuality {
+    /// As often as they should be.
+    OnTime,
+    /// The bound on requests of the whole process makes them wait.
+    Late,
+}
+
+/// What is known of a cell's permissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellAccess {
+    /// Whether it may be read.
+    pub standing: Standing,
+    /// When it was last granted before it was refused, in this process: access was taken away, not
+    /// merely missing.
+    pub revoked: Option<Timestamp>,
+    /// What reviews say otherwise.
+    pub disagreement: Option<Disagreement>,
+    /// Whether it is checked as often as it should be.
+    pub punctuality: Punctuality,
+}
+
+impl From<bool> for Opinion {
+    fn from(allowed: bool) -> Self {
+        if allowed { Self::Allowed } else { Self::Denied }
+    }
+}
