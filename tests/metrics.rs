@@ -263,13 +263,17 @@ fn fault() -> CellFault {
 
 fn profile(number: usize) -> ProfileSnapshot {
     let conditions =
-        ["Ready", "Accepted", "Warm", "Fresh", "WarmupObjectiveMet", "Stalled"].map(|condition| {
-            ConditionSnapshot { condition: condition.into(), status: ConditionStatus::Unknown }
-        });
+        ["Ready", "Accepted", "Authorized", "Warm", "Fresh", "WarmupObjectiveMet", "Stalled"].map(
+            |condition| ConditionSnapshot {
+                condition: condition.into(),
+                status: ConditionStatus::Unknown,
+            },
+        );
     ProfileSnapshot {
         profile: ProfileRef { namespace: "shop".into(), name: format!("p{number:03}").into() },
         mode: Mode::Active,
         conditions: conditions.into(),
+        missing: BTreeMap::from([((resource("", "pods"), Verb::Watch), 1)]),
         targets: BTreeMap::from([(TargetState::Synced, 1), (TargetState::Forbidden, 1)]),
     }
 }

@@ -1,5 +1,6 @@
 //! The custom resource `CacheProfile` as users write it, and as `kubectl` shows it.
 
+mod access;
 mod condition;
 mod profile;
 mod schema;
@@ -7,12 +8,12 @@ mod status;
 mod target;
 
 pub use self::{
+    access::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     condition::{ConditionUpdate, set_condition},
     profile::{CacheProfile, CacheProfileSpec, Freshness, ListStrategy, Mode, Warmup},
     status::{
-        AccessStatus, CacheProfileStatus, CellCounts, LatencyStatus, NamespaceRules,
-        ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus, ReplicaRole,
-        ReplicaStatus, ResolvedScope, ResolvedStatus, TargetStatus,
+        CacheProfileStatus, CellCounts, LatencyStatus, ObserverCounts, Problem, QuantilesStatus,
+        RelistStatus, ReplicaRole, ReplicaStatus, ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{
         FieldOperator, FieldSelectorTerm, Index, LabelOperator, LabelSelector, LabelSelectorTerm,

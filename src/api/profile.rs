@@ -59,6 +59,13 @@ use serde::{Deserialize, Serialize};
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
+        name = "Authorized",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Authorized')].status",
+        description = "Whether everything may be read that the profile names",
+        priority = 1
+    ),
+    printcolumn(
         name = "SA",
         type_ = "string",
         json_path = ".spec.serviceAccountName",

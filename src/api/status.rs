@@ -1,7 +1,7 @@
 //! The status of a `CacheProfile`; the comments on fields are what `kubectl explain` prints.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 
-use super::schema;
+use super::{access::AccessStatus, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileStatus {
     /// The state in the standard form. `Ready` sums up the others. `Accepted`: the spec can be
-    /// carried out. `Warm`: every required target has been listed completely. `Fresh`: what is
+    /// carried out. `Authorized`: the API server allows every list and watch that it needs.
+    /// `Warm`: every required target has been listed completely. `Fresh`: what is
     /// held is known to be current within `freshness.maxStalenessSeconds`. `WarmupObjectiveMet`:
     /// `warmup.targetSeconds` was kept. `Stalled`: only an edit of the spec helps; the one that is
     /// `True` when something is wrong.
@@ -291,83 +292,6 @@ pub struct ObserverCounts {
     /// Those that have processed a complete list.
     #[schemars(range(min = 0))]
     pub synced: i32,
-}
-
-/// The permissions that a profile needs.
-#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::for_crd)]
-pub struct AccessStatus {
-    /// Who needs them: the user name that the API server knows whoever reads by, which is kubewarm
-    /// itself, or the ServiceAccount that the profile names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 512))]
-    pub subject: Option<String>,
-
-    /// What is needed, by namespace. Absent if it is more than fits: at most 128 namespaces with
-    /// 32 rules each; `kubewarm rbac` prints it then.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 128))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
-    pub roles: Vec<NamespaceRules>,
-
-    /// YAML that grants it, ready for `kubectl apply -f -`: roles and their
-    /// bindings, except what `manifestsElevated` holds; with `spec.serviceAccountName`, also the Role
-    /// that lets kubewarm mint tokens of that account. Absent past 256 KiB; `kubewarm rbac`
-    /// prints it then.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 262_144))]
-    pub manifests: Option<String>,
-
-    /// YAML for the grants that deserve a second look before they are applied: those on secrets, and
-    /// with `spec.serviceAccountName` those outside the profile's namespace, which whoever may run
-    /// pods or mint tokens in that namespace gains. Absent if there are none, and past 256 KiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 262_144))]
-    pub manifests_elevated: Option<String>,
-}
-
-/// What is needed in one namespace.
-#[derive(Clone, Debug, Default, Deserialize, KubeSchema, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::for_crd)]
-pub struct NamespaceRules {
-    /// The namespace; empty for what is needed across the cluster.
-    #[schemars(length(max = 63))]
-    pub namespace: String,
-
-    /// The rules, at most 32, as in a Role.
-    #[schemars(length(max = 32))]
-    #[x_kube(merge_strategy = ListMerge::Atomic)]
-    pub rules: Vec<PolicyRule>,
-}
-
-/// A rule, as in a Role.
-#[derive(Clone, Debug, Default, Deserialize, KubeSchema, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::for_crd)]
-pub struct PolicyRule {
-    /// The API groups, at most 4; the empty one is the core group.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 4), inner(length(max = 253)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub api_groups: Vec<String>,
-
-    /// The kinds, by their plural names, at most 32.
-    #[schemars(length(max = 32), inner(length(max = 128)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub resources: Vec<String>,
-
-    /// Only objects of these names, at most 64. Empty: all.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(max = 253)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub resource_names: Vec<String>,
-
-    /// What must be allowed, at most 8 verbs.
-    #[schemars(length(max = 8), inner(length(max = 16)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub verbs: Vec<String>,
 }
 
 /// A replica of kubewarm. Each keeps everything by itself.

@@ -3,6 +3,7 @@
 mod dumps;
 mod operator;
 mod tables;
+mod verified;
 mod view;
 
 pub use self::tables::CatalogTables;

@@ -3,12 +3,14 @@
 use super::{
     Error, dumps,
     tables::CatalogTables,
+    verified::verifier,
     view::{Counted, View},
 };
 use crate::{
     cli::RunArgs,
     cluster::{
-        Announcer, Connection, Discovery, Elector, LeaseConfig, LeaseState, Replicas, whoami,
+        Announcer, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState, Replicas,
+        whoami,
     },
     controller::{Controller, Sources},
     informer::{Bounds, Registry, Timing},
@@ -102,8 +104,9 @@ fn spawn_controller(
         lists: args.max_concurrent_lists.get(),
         namespace_share: args.namespace_share.into(),
     };
+    let clients: Arc<dyn Clients> = Arc::new(connection.clients());
     let registry = Registry::new(
-        Arc::new(connection.clients()),
+        Arc::clone(&clients),
         Arc::new(CatalogTables(catalog.clone())),
         metrics.engine(),
         bounds,
@@ -111,11 +114,11 @@ fn spawn_controller(
     );
     let discovery = Discovery::new(connection.client());
     let (tell_subject, subject) = watch::channel(None);
-    let reports = registry.reports();
+    let (reports, changes) = (registry.reports(), registry.changes());
     let sources = Sources {
         catalog: catalog.clone(),
         reports: reports.clone(),
-        changes: registry.changes(),
+        changes: changes.clone(),
         discovery: discovery.clone(),
         subject,
     };
@@ -128,6 +131,13 @@ fn spawn_controller(
         *started,
     )?;
     let declarations = controller.declarations();
+    let verifier = verifier(clients, &declarations, &reports, changes, metrics.operator().clone())?;
+    let access = verifier.reports();
+    let until = stop.clone();
+    tasks.spawn(async move {
+        verifier.run(until).await;
+        "access verifier"
+    });
     tasks.spawn(learn_subject(connection.client(), tell_subject, stop.clone()));
     let until = stop.clone();
     tasks.spawn(async move {
@@ -140,7 +150,9 @@ fn spawn_controller(
         "controller"
     });
     let replicas = Arc::new(watch::Sender::new(Replicas::alone(identity)));
-    Ok(View { catalog, reports, declarations, statuses: Arc::default(), replicas })
+    let home = Arc::clone(namespace);
+    let statuses = Arc::default();
+    Ok(View { catalog, reports, declarations, access, home, statuses, replicas })
 }
 
 /// The lease, and the writer that it lets write. The lease is given back only after the last status

@@ -1,6 +1,8 @@
 //! What the layers show each other: cells and statuses to the observers.
 
+use super::verified::{excess, missing};
 use crate::{
+    access::AccessReports,
     api::{CacheProfileStatus, TargetStatus},
     cluster::{Replicas, WarmTargets},
     controller::Declarations,
@@ -31,6 +33,9 @@ pub(super) struct View {
     pub(super) catalog: Catalog,
     pub(super) reports: Reports,
     pub(super) declarations: Declarations,
+    pub(super) access: AccessReports,
+    /// The operator's namespace.
+    pub(super) home: Arc<str>,
     pub(super) statuses: Arc<RwLock<Statuses>>,
     pub(super) replicas: Arc<watch::Sender<Replicas>>,
 }
@@ -72,7 +77,8 @@ impl View {
             for target in &status.targets {
                 *targets.entry(state_of(target)).or_default() += 1;
             }
-            Some(ProfileSnapshot { profile, mode, conditions, targets })
+            let missing = missing(&self.access, &found.declared);
+            Some(ProfileSnapshot { profile, mode, conditions, missing, targets })
         };
         profiles.iter().filter_map(snapshot).collect()
     }
@@ -122,13 +128,19 @@ fn state_of(target: &TargetStatus) -> TargetState {
 
 impl status::Profiles for View {
     fn observed(&self) -> Vec<Observed> {
-        self.declarations.get().map(|all| all.to_vec()).unwrap_or_default()
+        let all = self.declarations.get().map(|all| all.to_vec()).unwrap_or_default();
+        let with_excess = |observed: Observed| {
+            let excess = excess(&self.access, &self.home, &observed.declared);
+            Observed { excess, ..observed }
+        };
+        all.into_iter().map(with_excess).collect()
     }
 
     fn cell(&self, key: &CellKey) -> Option<CellView> {
         let report = Arc::new(self.reports.get(key)?);
         let usage = self.catalog.reader(key).map(|table| table.usage()).unwrap_or_default();
-        Some(CellView { report, objects: usage.objects, bytes: usage.bytes })
+        let access = self.access.get(key);
+        Some(CellView { report, access, objects: usage.objects, bytes: usage.bytes })
     }
 
     fn replicas(&self) -> Replicas {

@@ -106,7 +106,12 @@ impl Reconciler {
             outcome.is_discovery_behind |= cells.into_iter().any(|key| is_denied(key, cluster));
             let access = self.access(&declared, subject);
             let in_cluster = found.status.clone();
-            outcome.observed.push(Observed { declared: Arc::new(declared), access, in_cluster });
+            outcome.observed.push(Observed {
+                declared: Arc::new(declared),
+                access,
+                excess: None,
+                in_cluster,
+            });
         }
         outcome.is_kind_missing |= self.kinds.is_any_missed();
         self.kinds.end_run();

@@ -129,6 +129,7 @@ impl Access {
             roles: if roles_fit { self.roles.clone() } else { Vec::new() },
             manifests: fits(&self.manifests),
             manifests_elevated: fits(&self.manifests_elevated),
+            ..AccessStatus::default()
         }
     }
 }

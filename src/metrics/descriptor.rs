@@ -84,6 +84,8 @@ descriptors! {
         ["outcome"], "Seconds of one run over all profiles.";
     STATUS_WRITES = "kubewarm_status_writes_total", Kind::Counter, Process, ["outcome"],
         "Writes of a profile's status.";
+    ACCESS_CHECKS = "kubewarm_access_checks_total", Kind::Counter, Process, ["check", "outcome"],
+        "Checks of permissions: the real list and watch of a cell, and reviews. A review of rules counts as allowed when it was answered.";
     TOKIO_WORKERS = "tokio_workers", Kind::Gauge, Process, [],
         "Threads of the runtime.";
     TOKIO_ALIVE_TASKS = "tokio_alive_tasks", Kind::Gauge, Process, [],
@@ -96,6 +98,9 @@ descriptors! {
         "Whether the condition has this status: 1 or 0; how many have it for those under _other.";
     PROFILE_TARGETS = "kubewarm_profile_targets", Kind::Gauge, Profile, ["state"],
         "Targets in this state.";
+    RBAC_MISSING = "kubewarm_rbac_missing", Kind::Gauge, Profile,
+        ["group", "version", "resource", "verb"],
+        "Cells that the API server refuses for want of this permission; absent where there are none.";
     OBJECTS = "kubewarm_objects", Kind::Gauge, Scope, [],
         "Objects in memory.";
     STORE_BYTES = "kubewarm_store_bytes", Kind::Gauge, Scope, [],

@@ -5,8 +5,9 @@ use super::{
     snapshot::{ConditionStatus, TargetState},
 };
 use crate::{
+    access::{Check, CheckOutcome},
     informer::{EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd},
-    model::Mode,
+    model::{Mode, Verb},
 };
 
 /// A closed set of label values.
@@ -80,6 +81,9 @@ labels! {
         Missing => "missing",
     }
     Reconciled { Ok => "ok", Error => "error", Cancelled => "cancelled" }
+    Check { Trial => "trial", RulesReview => "rules_review", AccessReview => "access_review" }
+    CheckOutcome { Allowed => "allowed", Refused => "refused", Undecided => "undecided" }
+    Verb { List => "list", Watch => "watch" }
     StatusWrite { Written => "written", Failed => "failed" }
 }
 

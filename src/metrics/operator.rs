@@ -1,6 +1,7 @@
 //! What the operator itself does: reconciles, writes status, holds the lease.
 
 use super::{descriptor, label::Label};
+use crate::access::{Check, CheckOutcome};
 use prometheus::{HistogramVec, IntCounterVec, IntGauge, Registry};
 use tokio::time::Instant;
 
@@ -41,6 +42,7 @@ pub enum Leadership {
 pub struct OperatorMetrics {
     reconcile: HistogramVec,
     status_writes: IntCounterVec,
+    access_checks: IntCounterVec,
     leader: IntGauge,
 }
 
@@ -57,15 +59,23 @@ impl OperatorMetrics {
     pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
         let reconcile = descriptor::RECONCILE_DURATION.histograms()?;
         let status_writes = descriptor::STATUS_WRITES.counters()?;
+        let access_checks = descriptor::ACCESS_CHECKS.counters()?;
         let leaders = descriptor::LEADER.int_gauges()?;
         let leader = leaders.get_metric_with_label_values(&[LEASE])?;
         for outcome in StatusWrite::ALL {
             let _started = status_writes.with_label_values(&[outcome.as_label()]);
         }
+        for check in Check::ALL {
+            for outcome in CheckOutcome::ALL {
+                let labels = [check.as_label(), outcome.as_label()];
+                let _started = access_checks.with_label_values(&labels);
+            }
+        }
         registry.register(Box::new(reconcile.clone()))?;
+        registry.register(Box::new(access_checks.clone()))?;
         registry.register(Box::new(status_writes.clone()))?;
         registry.register(Box::new(leaders))?;
-        Ok(Self { reconcile, status_writes, leader })
+        Ok(Self { reconcile, status_writes, access_checks, leader })
     }
 
     /// Begins to time a run over all profiles.
@@ -80,6 +90,11 @@ impl OperatorMetrics {
     /// Counts a write of a profile's status.
     pub fn status_written(&self, outcome: StatusWrite) {
         self.status_writes.with_label_values(&[outcome.as_label()]).inc();
+    }
+
+    /// Counts a check of permissions.
+    pub fn access_checked(&self, check: Check, outcome: CheckOutcome) {
+        self.access_checks.with_label_values(&[check.as_label(), outcome.as_label()]).inc();
     }
 
     /// Says whether this process holds the lease. It does not until told so.

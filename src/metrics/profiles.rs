@@ -27,8 +27,12 @@ pub(super) struct ProfileCollector<F> {
 
 impl<F: Fn() -> Vec<ProfileSnapshot>> ProfileCollector<F> {
     pub(super) fn new(profiles: F) -> prometheus::Result<Self> {
-        let descriptors =
-            [descriptor::PROFILE_INFO, descriptor::PROFILE_CONDITION, descriptor::PROFILE_TARGETS];
+        let descriptors = [
+            descriptor::PROFILE_INFO,
+            descriptor::PROFILE_CONDITION,
+            descriptor::PROFILE_TARGETS,
+            descriptor::RBAC_MISSING,
+        ];
         let descs =
             descriptors.iter().map(descriptor::Descriptor::desc).collect::<Result<_, _>>()?;
         Ok(Self { profiles, descs })
@@ -54,6 +58,7 @@ fn families(profiles: &[ProfileSnapshot]) -> prometheus::Result<Vec<MetricFamily
     let info: IntGaugeVec = descriptor::PROFILE_INFO.int_gauges()?;
     let conditions = descriptor::PROFILE_CONDITION.int_gauges()?;
     let targets = descriptor::PROFILE_TARGETS.int_gauges()?;
+    let missing = descriptor::RBAC_MISSING.int_gauges()?;
     for (at, profile) in profiles.iter().enumerate() {
         let [namespace, name] = if at < MAX_PROFILES {
             [&*profile.profile.namespace, &*profile.profile.name]
@@ -69,6 +74,14 @@ fn families(profiles: &[ProfileSnapshot]) -> prometheus::Result<Vec<MetricFamily
                     .add(i64::from(condition.status == *status));
             }
         }
+        // Those of a profile are bounded by its targets; under `_other`, by the kinds of the cluster.
+        for ((of, verb), count) in &profile.missing {
+            let of = [of.group(), of.version(), of.resource()];
+            let labels = [namespace, name, of[0], of[1], of[2], verb.as_label()];
+            missing
+                .get_metric_with_label_values(&labels)?
+                .add(i64::try_from(*count).unwrap_or(i64::MAX));
+        }
         for state in TargetState::ALL {
             let count = profile.targets.get(state).copied().unwrap_or(0);
             targets
@@ -76,7 +89,7 @@ fn families(profiles: &[ProfileSnapshot]) -> prometheus::Result<Vec<MetricFamily
                 .add(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
-    Ok([info, conditions, targets].iter().flat_map(Collector::collect).collect())
+    Ok([info, conditions, targets, missing].iter().flat_map(Collector::collect).collect())
 }
 
 impl<F> fmt::Debug for ProfileCollector<F> {
@@ -97,6 +110,7 @@ mod tests {
             profile: ProfileRef { namespace: "shop".into(), name: format!("p{at:04}").into() },
             mode: Mode::Active,
             conditions: Vec::new(),
+            missing: BTreeMap::new(),
             targets: BTreeMap::from([(TargetState::Synced, 2)]),
         };
         let profiles: Vec<_> = (0..MAX_PROFILES + 30).map(profile).collect();

@@ -2,7 +2,7 @@
 
 use crate::{
     informer::CellReport,
-    model::{CellKey, Mode, ProfileRef},
+    model::{CellKey, Mode, ProfileRef, Resource, Verb},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -65,6 +65,8 @@ pub struct ProfileSnapshot {
     pub mode: Mode,
     /// Its conditions; at most 16 are exported.
     pub conditions: Vec<ConditionSnapshot>,
+    /// How many of its cells lack which permission.
+    pub missing: BTreeMap<(Resource, Verb), u64>,
     /// How many of its targets are in which state; states left out count as none.
     pub targets: BTreeMap<TargetState, u64>,
 }

@@ -1,6 +1,7 @@
 //! One declared cell as its profile sees it: which of six states, and whether it is current.
 
 use crate::{
+    access::CellAccess,
     informer::{CellFault, CellReport, Phase, Verb},
     model::{CellKey, Reason},
 };
@@ -17,6 +18,8 @@ const BLINK: SignedDuration = SignedDuration::from_secs(5);
 pub struct CellView {
     /// Its informer's snapshot.
     pub report: Arc<CellReport>,
+    /// What is known of its permissions; `None` while it has not been looked at.
+    pub access: Option<CellAccess>,
     /// Objects in its table.
     pub objects: u64,
     /// What they take in memory.
@@ -94,6 +97,10 @@ impl<'a> Cell<'a> {
 
     pub(super) fn report(&self) -> Option<&CellReport> {
         self.view.as_ref().map(|view| &*view.report)
+    }
+
+    pub(super) fn access(&self) -> Option<&CellAccess> {
+        self.view.as_ref().and_then(|view| view.access.as_ref())
     }
 
     pub(super) fn fault(&self) -> Option<&CellFault> {

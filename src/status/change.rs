@@ -1,13 +1,13 @@
 //! How much two statuses of a profile differ: what may wait, and what nobody needs to hear.
 
-use crate::api::{CacheProfileStatus, Problem, ReplicaStatus, TargetStatus};
+use crate::api::{AccessStatus, CacheProfileStatus, Problem, ReplicaStatus, TargetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// How soon a difference deserves a write. Ordered: a greater one more urgently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Change {
     /// None, or only what never causes a write by itself: resource versions, memory, latencies,
-    /// the time of the next retry, when a replica was last seen.
+    /// the time of the next retry, when a replica was last seen, when access was last verified.
     Quiet,
     /// Numbers of objects, and how warm replicas say they are.
     Objects,
@@ -67,7 +67,7 @@ fn same_profile(old: &CacheProfileStatus, new: &CacheProfileStatus) -> bool {
         && *observed_generation == new.observed_generation
         && *warm_targets == new.warm_targets
         && *time_to_warm_milliseconds == new.time_to_warm_milliseconds
-        && *access == new.access
+        && same_access(access.as_ref(), new.access.as_ref())
         && replicas.len() == new.replicas.len()
         && replicas.iter().zip(&new.replicas).all(|(old, new)| same_replica(old, new))
 }
@@ -76,6 +76,30 @@ fn same_profile(old: &CacheProfileStatus, new: &CacheProfileStatus) -> bool {
 fn same_replica(old: &ReplicaStatus, new: &ReplicaStatus) -> bool {
     let ReplicaStatus { name, role, warm_targets: _, last_seen_time: _ } = old;
     *name == new.name && *role == new.role
+}
+
+/// No `..`, as above.
+fn same_access(old: Option<&AccessStatus>, new: Option<&AccessStatus>) -> bool {
+    let (Some(old), Some(new)) = (old, new) else { return old.is_none() && new.is_none() };
+    let AccessStatus {
+        subject,
+        method,
+        last_verified_time: _,
+        roles,
+        missing,
+        excess,
+        excess_completeness,
+        manifests,
+        manifests_elevated,
+    } = old;
+    *subject == new.subject
+        && *method == new.method
+        && *roles == new.roles
+        && *missing == new.missing
+        && *excess == new.excess
+        && *excess_completeness == new.excess_completeness
+        && *manifests == new.manifests
+        && *manifests_elevated == new.manifests_elevated
 }
 
 /// No `..`, as above.

@@ -1,7 +1,7 @@
 //! The profile's own conditions, summed up from its targets.
 
 use super::{
-    sentence,
+    permissions, sentence,
     target::{Target, Verdict, lacks_permission},
 };
 use crate::{
@@ -16,6 +16,7 @@ use std::time::Duration;
 pub(super) struct Conditions {
     pub(super) ready: Verdict,
     pub(super) accepted: Verdict,
+    pub(super) authorized: Verdict,
     pub(super) warm: Verdict,
     pub(super) fresh: Verdict,
     pub(super) objective: Verdict,
@@ -30,6 +31,7 @@ impl Conditions {
         (time_to_warm, since_accepted): (Option<Duration>, Duration),
     ) -> Self {
         let accepted = accepted(declared, targets, access);
+        let authorized = authorized(targets);
         let warm = warm(targets);
         let fresh = fresh(targets);
         Self {
@@ -37,15 +39,17 @@ impl Conditions {
             objective: objective(declared.objective, time_to_warm, since_accepted),
             stalled: stalled(declared, targets, &accepted),
             accepted,
+            authorized,
             warm,
             fresh,
         }
     }
 
-    pub(super) fn into_list(self) -> [(&'static str, Verdict); 6] {
+    pub(super) fn into_list(self) -> [(&'static str, Verdict); 7] {
         [
             ("Ready", self.ready),
             ("Accepted", self.accepted),
+            ("Authorized", self.authorized),
             ("Warm", self.warm),
             ("Fresh", self.fresh),
             ("WarmupObjectiveMet", self.objective),
@@ -129,6 +133,16 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
     sum(targets, |target| &target.accepted, &gravity, ("Resolved", healthy))
 }
 
+fn authorized(targets: &[Target<'_>]) -> Verdict {
+    let gravity = ["AccessRevoked", "TokenRequestDenied", "PermissionsMissing", "Verifying"];
+    let mut told = vec![format!("everything of {} may be listed and watched", required(targets))];
+    for target in targets.iter().filter(|target| target.is_required()) {
+        told.extend(permissions::asides(&target.all_cells().collect::<Vec<_>>()));
+    }
+    let healthy = ("Verified", sentence::few(&told, "remarks"));
+    sum(targets, |target| &target.authorized, &gravity, healthy)
+}
+
 fn warm(targets: &[Target<'_>]) -> Verdict {
     let gravity = [
         "Forbidden",
@@ -180,8 +194,14 @@ fn ready(
     }
     let lacking: Vec<_> = targets
         .iter()
-        .filter(|target| target.is_required() && !target.is_warm() && lacks_permission(target))
-        .map(|target| target.warm.message.clone())
+        .filter(|target| target.is_required())
+        .filter_map(|target| {
+            let is_cold = !target.is_warm() && lacks_permission(target);
+            match target.authorized.status {
+                Some(false) => Some(target.authorized.message.clone()),
+                Some(true) | None => is_cold.then(|| target.warm.message.clone()),
+            }
+        })
         .collect();
     if !lacking.is_empty() {
         return Verdict::new(Some(false), "PermissionsMissing", sentence::few(&lacking, "targets"));

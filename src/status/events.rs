@@ -19,12 +19,12 @@ use tokio::time::Instant;
 /// Between two Events of the same cause for one profile.
 const QUIET: Duration = Duration::from_mins(10);
 /// Events of the process: so many at once, and so many a second on average.
-const BURST: u32 = 50;
+pub(super) const BURST: u32 = 50;
 const PER_SECOND: u32 = 5;
 /// A quarter of them: what one namespace may take, so that it does not take those of the others.
 const NAMESPACE_BURST: usize = BURST as usize / 4;
-/// Causes remembered for one profile: each target has 6 at most, and the profile 3.
-const MAX_CAUSES: usize = 32 * 6 + 3;
+/// Causes remembered for one profile: each target has 6 at most, and the profile 5.
+const MAX_CAUSES: usize = 32 * 6 + 5;
 
 /// Why an Event is sent: its `reason`. A closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +39,10 @@ pub enum Cause {
     PermissionsMissing,
     /// It has it again.
     PermissionsGranted,
+    /// The API server refuses what it allowed before.
+    AccessRevoked,
+    /// It allows it again.
+    AccessReturned,
     /// A target's kind is not served (any more).
     KindUnknown,
     /// It is served (again).
@@ -81,6 +85,8 @@ impl Cause {
             Self::Refused => "Refused",
             Self::PermissionsMissing => "PermissionsMissing",
             Self::PermissionsGranted => "PermissionsGranted",
+            Self::AccessRevoked => "AccessRevoked",
+            Self::AccessReturned => "AccessReturned",
             Self::KindUnknown => "KindUnknown",
             Self::KindServed => "KindServed",
             Self::NamespaceNotFound => "NamespaceNotFound",
@@ -92,10 +98,13 @@ impl Cause {
     #[must_use]
     pub const fn is_warning(self) -> bool {
         match self {
-            Self::Ready | Self::PermissionsGranted | Self::KindServed => false,
+            Self::Ready | Self::PermissionsGranted | Self::AccessReturned | Self::KindServed => {
+                false
+            }
             Self::NotReady
             | Self::Refused
             | Self::PermissionsMissing
+            | Self::AccessRevoked
             | Self::KindUnknown
             | Self::NamespaceNotFound
             | Self::RolledBack => true,
@@ -141,6 +150,12 @@ impl Notices {
         notices
     }
 
+    /// Whether nothing is remembered of any profile.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sent.is_empty()
+    }
+
     /// Forgets every profile that `exists` denies.
     pub fn retain(&mut self, exists: impl Fn(&ProfileRef) -> bool) {
         self.sent.retain(|profile, _| exists(profile));
@@ -162,14 +177,14 @@ fn spend(recent: &mut VecDeque<(Instant, Arc<str>)>, namespace: &Arc<str>, now: 
 }
 
 #[derive(Debug)]
-struct Found {
-    cause: Cause,
+pub(super) struct Found {
+    pub(super) cause: Cause,
     /// Empty for the profile as a whole.
     target: String,
     note: String,
 }
 
-fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus) -> Vec<Found> {
+pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus) -> Vec<Found> {
     let mut found = Vec::new();
     let old_conditions = old.map_or(&[][..], |old| &old.conditions);
     let mut tell = |cause, target: &str, note: &str| {
@@ -187,6 +202,14 @@ fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus) -> Vec<Fo
         && (was.status != "True" || was.reason != is.reason)
     {
         tell(Cause::Refused, "", &is.message);
+    }
+    if let Some((was, is)) = step(old_conditions, &new.conditions, "Authorized") {
+        let revoked = |condition: &Condition| condition.reason == "AccessRevoked";
+        if revoked(is) && !revoked(&was) {
+            tell(Cause::AccessRevoked, "", &is.message);
+        } else if revoked(&was) && is.status == "True" {
+            tell(Cause::AccessReturned, "", &is.message);
+        }
     }
     for target in &new.targets {
         let old = old.and_then(|old| old.targets.iter().find(|old| old.name == target.name));
@@ -243,154 +266,4 @@ fn step<'a>(
 fn rolled_back(target: &TargetStatus) -> Option<jiff::Timestamp> {
     let relist = target.last_relist.as_ref()?;
     (relist.reason == ROLLBACK).then_some(relist.time.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::RelistStatus;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-    fn condition(type_: &str, status: &str, reason: &str) -> Condition {
-        Condition {
-            type_: type_.into(),
-            status: status.into(),
-            reason: reason.into(),
-            message: format!("{type_} is {status}"),
-            observed_generation: None,
-            last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
-        }
-    }
-
-    fn ready(status: &str) -> CacheProfileStatus {
-        let conditions = vec![condition("Ready", status, "Reason")];
-        CacheProfileStatus { conditions, ..CacheProfileStatus::default() }
-    }
-
-    fn target(type_: &str, status: &str, reason: &str) -> CacheProfileStatus {
-        let target = TargetStatus {
-            name: "pods".into(),
-            conditions: vec![condition(type_, status, reason)],
-            ..TargetStatus::default()
-        };
-        CacheProfileStatus { targets: vec![target], ..CacheProfileStatus::default() }
-    }
-
-    fn causes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus) -> Vec<Cause> {
-        changes(old, new).into_iter().map(|found| found.cause).collect()
-    }
-
-    fn profile(name: &str) -> ProfileRef {
-        ProfileRef { namespace: "shop".into(), name: name.into() }
-    }
-
-    #[test]
-    fn changes_that_a_person_cares_about_have_a_cause() {
-        let table = [
-            (None, ready("True"), vec![Cause::Ready]),
-            (None, ready("False"), vec![]),
-            (None, ready("Unknown"), vec![]),
-            (Some(ready("True")), ready("True"), vec![]),
-            (Some(ready("True")), ready("False"), vec![Cause::NotReady]),
-            (Some(ready("Unknown")), ready("False"), vec![]),
-            (
-                Some(target("Warm", "True", "Synced")),
-                target("Warm", "False", "Forbidden"),
-                vec![Cause::PermissionsMissing],
-            ),
-            (
-                Some(target("Warm", "False", "Forbidden")),
-                target("Warm", "False", "Syncing"),
-                vec![],
-            ),
-            (
-                Some(target("Warm", "False", "Forbidden")),
-                target("Warm", "True", "Synced"),
-                vec![Cause::PermissionsGranted],
-            ),
-            (
-                Some(target("Warm", "True", "Synced")),
-                target("Warm", "False", "NamespaceNotFound"),
-                vec![Cause::NamespaceNotFound],
-            ),
-            (
-                Some(target("Accepted", "True", "Resolved")),
-                target("Accepted", "False", "UnknownResource"),
-                vec![Cause::KindUnknown],
-            ),
-            (
-                Some(target("Accepted", "False", "UnknownResource")),
-                target("Accepted", "True", "Resolved"),
-                vec![Cause::KindServed],
-            ),
-        ];
-        for (old, new, expected) in table {
-            assert_eq!(causes(old.as_ref(), &new), expected, "{old:?} to {new:?}");
-        }
-    }
-
-    #[test]
-    fn a_rollback_is_told_once_for_each_restore() {
-        let relist = |second| {
-            let mut status = target("Warm", "True", "Synced");
-            status.targets[0].last_relist = Some(RelistStatus {
-                time: Time(jiff::Timestamp::from_second(second).unwrap()),
-                reason: ROLLBACK.into(),
-                replaced_objects: 0,
-                deleted_in_gap: 0,
-            });
-            status
-        };
-        let before = target("Warm", "True", "Synced");
-        assert_eq!(causes(Some(&before), &relist(1)), [Cause::RolledBack]);
-        assert_eq!(causes(Some(&relist(1)), &relist(1)), []);
-        assert_eq!(causes(Some(&relist(1)), &relist(2)), [Cause::RolledBack]);
-    }
-
-    #[test]
-    fn a_flapping_profile_sends_one_event_per_cause_in_ten_minutes() {
-        let mut notices = Notices::default();
-        let start = Instant::now();
-        let mut sent = Vec::new();
-        for second in 0..1_200 {
-            let (old, new) = if second % 2 == 0 { ("False", "True") } else { ("True", "False") };
-            let now = start + Duration::from_secs(second);
-            let uid = "u".into();
-            let planned = notices.plan(&profile("a"), &uid, Some(&ready(old)), &ready(new), now);
-            sent.extend(planned.into_iter().map(|notice| (second, notice.cause)));
-        }
-        let expected =
-            [(0, Cause::Ready), (1, Cause::NotReady), (600, Cause::Ready), (601, Cause::NotReady)];
-        assert_eq!(sent, expected);
-    }
-
-    #[test]
-    fn a_thousand_profiles_share_one_bucket() {
-        let mut notices = Notices::default();
-        let start = Instant::now();
-        let mut sent = 0;
-        for number in 0..1_000 {
-            let profile = ProfileRef { namespace: format!("n{number}").into(), name: "web".into() };
-            sent += notices.plan(&profile, &"u".into(), None, &ready("True"), start).len();
-        }
-        assert_eq!(sent, BURST as usize);
-        let later = start + Duration::from_secs(10);
-        assert_eq!(notices.plan(&profile("z"), &"u".into(), None, &ready("True"), later).len(), 1);
-        notices.retain(|_| false);
-        assert!(notices.sent.is_empty());
-    }
-
-    #[test]
-    fn a_namespace_that_keeps_creating_profiles_leaves_events_to_the_others() {
-        let mut notices = Notices::default();
-        let start = Instant::now();
-        let mut sent = 0;
-        for number in 0..1_000 {
-            let profile = profile(&format!("p{number}"));
-            sent += notices.plan(&profile, &"u".into(), None, &ready("True"), start).len();
-        }
-        assert_eq!(sent, 12, "a quarter of 50");
-        let other = ProfileRef { namespace: "bank".into(), name: "web".into() };
-        assert_eq!(notices.plan(&other, &"u".into(), None, &ready("True"), start).len(), 1);
-    }
 }

@@ -9,6 +9,7 @@ mod conditions;
 mod events;
 mod figures;
 mod pacer;
+mod permissions;
 mod problems;
 mod publish;
 mod replicas;
@@ -24,6 +25,7 @@ pub use self::{
     cell::{CellView, Clock},
     events::{Cause, Notice, Notices},
     pacer::{Outcome, Pacer, Write},
+    permissions::Excesses,
     publish::{Profiles, StatusSink, run},
     round::{Observed, Reporter, Role, Round},
     sink::ApiServer,
@@ -54,6 +56,9 @@ pub struct Inputs<'a> {
     pub declared: &'a Declared,
     /// Permissions it needs; copied into the status.
     pub access: Option<&'a AccessStatus>,
+    /// Those that its subject has and nobody needs; `None` where they are not to be shown, or not
+    /// known.
+    pub excess: Option<&'a Excesses>,
     /// The status computed last, of the same profile by UID: `lastTransitionTime` and
     /// `timeToWarmMilliseconds` are carried over. Of another process: see [`adopt`].
     pub previous: Option<&'a CacheProfileStatus>,
@@ -76,7 +81,7 @@ pub fn compute(
     inputs: &Inputs<'_>,
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
 ) -> CacheProfileStatus {
-    let Inputs { declared, access, previous, clock } = *inputs;
+    let Inputs { declared, access, excess, previous, clock } = *inputs;
     let around =
         Surroundings { mode: declared.mode, max_staleness: declared.max_staleness, access, clock };
     let targets: Vec<_> =
@@ -134,7 +139,7 @@ pub fn compute(
         memory: Some(figures::memory(total.bytes)),
         time_to_warm_milliseconds: time_to_warm,
         targets: rendered,
-        access: access.cloned(),
+        access: access.map(|access| permissions::access(access, &targets, excess)),
         // Not a matter of this profile's cells: the reporter adds them.
         replicas: Vec::new(),
     }

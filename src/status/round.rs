@@ -1,7 +1,7 @@
 //! One look at all profiles: what is to be written and told. Pure.
 
 use super::{
-    Inputs, adopt,
+    Excesses, Inputs, adopt,
     cell::{CellView, Clock},
     compute,
     events::{Notice, Notices},
@@ -27,6 +27,8 @@ pub struct Observed {
     pub declared: Arc<Declared>,
     /// The permissions it needs.
     pub access: Option<Arc<AccessStatus>>,
+    /// Those that its subject has beyond that; `None` where they are not to be shown, or not known.
+    pub excess: Option<Excesses>,
     /// Its status in the cluster, as far as the reflector has it.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
 }
@@ -89,7 +91,7 @@ impl Reporter {
         self.led = leads;
 
         let mut round = Round::default();
-        for Observed { declared, access, in_cluster } in profiles {
+        for Observed { declared, access, excess, in_cluster } in profiles {
             let own = self.computed.get(&declared.profile);
             let own = own.filter(|own| own.uid == declared.uid).map(|own| &own.status);
             let previous = match (own, in_cluster) {
@@ -103,6 +105,7 @@ impl Reporter {
             let inputs = Inputs {
                 declared,
                 access: access.as_deref(),
+                excess: excess.as_ref(),
                 previous: previous.as_deref(),
                 clock,
             };

@@ -197,6 +197,7 @@ fn fitting(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
     let mut smaller = status.clone();
     if let Some(access) = &mut smaller.access {
         access.roles.clear();
+        access.excess.clear();
         access.manifests = None;
         access.manifests_elevated = None;
     }

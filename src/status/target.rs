@@ -2,7 +2,7 @@
 
 use super::{
     cell::{Cell, CellState, CellView, Clock, Staleness},
-    figures, sentence,
+    figures, permissions, sentence,
     trouble::{Voice, kinds, places, progress},
 };
 use crate::{
@@ -45,6 +45,7 @@ pub(super) struct Target<'a> {
     /// The cell that watches namespaces for its selector.
     pub(super) selector: Option<Cell<'a>>,
     pub(super) accepted: Verdict,
+    pub(super) authorized: Verdict,
     pub(super) warm: Verdict,
     pub(super) fresh: Verdict,
 }
@@ -72,7 +73,10 @@ impl<'a> Target<'a> {
         let accepted = accepted(declared, voice);
         let warm = warm(declared, &cells, selector.as_ref(), around.mode, voice);
         let fresh = fresh(&warm, &cells, selector.as_ref(), voice);
-        Self { declared, cells, selector, accepted, warm, fresh }
+        let all: Vec<_> = selector.iter().chain(&cells).collect();
+        let is_resolved = matches!(declared.resolved, Some(Ok(_)));
+        let authorized = permissions::authorized(&all, is_resolved, voice);
+        Self { declared, cells, selector, accepted, authorized, warm, fresh }
     }
 
     pub(super) fn is_required(&self) -> bool {

@@ -23,8 +23,13 @@ impl Voice<'_> {
         format!("target {:?}: {text}", self.target)
     }
 
+    /// Who reads upstream.
+    pub(super) fn subject(&self) -> &str {
+        self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm")
+    }
+
     /// What grants a missing permission; manifests that do not fit into the status are printed.
-    fn grant(&self, elevated: bool) -> &'static str {
+    pub(super) fn grant(&self, elevated: bool) -> &'static str {
         let has = |of: fn(&AccessStatus) -> &Option<String>| {
             self.access.is_some_and(|access| of(access).is_some())
         };
@@ -39,8 +44,7 @@ impl Voice<'_> {
     pub(super) fn fault(&self, fault: &CellFault, cells: &[&Cell<'_>]) -> String {
         let kinds = kinds(cells);
         let places = places(cells);
-        let subject =
-            self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm");
+        let subject = self.subject();
         let verb = match fault.verb {
             Verb::List => "list",
             Verb::Watch => "watch",

@@ -4,9 +4,10 @@ use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
 use kubewarm::{
     api::{
-        AccessStatus, CacheProfileStatus, CellCounts, LatencyStatus, NamespaceRules,
-        ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus, ReplicaRole,
-        ReplicaStatus, ResolvedScope, ResolvedStatus, TargetStatus,
+        AccessStatus, CacheProfileStatus, CellCounts, ExcessCompleteness, LatencyStatus,
+        NamespaceRules, ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus,
+        ReplicaRole, ReplicaStatus, ResolvedScope, ResolvedStatus, TargetStatus,
+        VerificationMethod,
     },
     cluster::Connection,
     model::{Declared, Mode, ProfileRef},
@@ -78,7 +79,8 @@ impl Subject {
         };
         let now = Instant::now();
         let clock = Clock { wall: Timestamp::now(), mono: now, process_start: now };
-        let inputs = Inputs { declared: &declared, access: None, previous: None, clock };
+        let inputs =
+            Inputs { declared: &declared, access: None, excess: None, previous: None, clock };
         compute(&inputs, &|_| None)
     }
 
@@ -138,7 +140,12 @@ impl Subject {
         };
         status.access = Some(AccessStatus {
             subject: Some("s".repeat(512)),
+            method: Some(VerificationMethod::Probe),
+            last_verified_time: Some(condition_time()),
             roles: (0..128).map(role).collect(),
+            missing: (0..128).map(role).collect(),
+            excess: (0..128).map(role).collect(),
+            excess_completeness: Some(ExcessCompleteness::Incomplete),
             manifests: Some("m".repeat(256 << 10)),
             manifests_elevated: Some("e".repeat(256 << 10)),
         });

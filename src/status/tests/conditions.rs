@@ -13,7 +13,8 @@ use crate::{
 use jiff::SignedDuration;
 use std::time::Duration;
 
-const TYPES: [&str; 6] = ["Ready", "Accepted", "Warm", "Fresh", "WarmupObjectiveMet", "Stalled"];
+const TYPES: [&str; 7] =
+    ["Ready", "Accepted", "Authorized", "Warm", "Fresh", "WarmupObjectiveMet", "Stalled"];
 
 /// `Ready`, `Warm` and `Fresh` of a profile.
 fn summary(status: &CacheProfileStatus) -> [String; 3] {
@@ -33,6 +34,7 @@ fn before_discovery_everything_is_unknown() {
     let expected = [
         "Unknown/Pending",
         "Unknown/Discovering",
+        "Unknown/Verifying",
         "Unknown/Pending",
         "Unknown/NotWarm",
         "Unknown/NoObjective",
@@ -376,7 +378,13 @@ fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
     let mut world = World::new();
     world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);
-    let inputs = Inputs { declared: &profile, access: None, previous: None, clock: world.clock };
+    let inputs = Inputs {
+        declared: &profile,
+        access: None,
+        excess: None,
+        previous: None,
+        clock: world.clock,
+    };
     let status = compute(&inputs, &|key| world.cells.get(key).cloned());
     let text = message(&status.conditions, "Ready");
     assert!(text.ends_with("as kubewarm; apply what `kubewarm rbac -f FILE` prints"), "{text}");
@@ -400,8 +408,13 @@ fn manifests_that_do_not_fit_are_to_be_printed() {
     world.runs(pods("a"), world.watching());
     let profile = declared(vec![target("pods", &[pods("a")])]);
     let message = |access: &AccessStatus| {
-        let inputs =
-            Inputs { declared: &profile, access: Some(access), previous: None, clock: world.clock };
+        let inputs = Inputs {
+            declared: &profile,
+            access: Some(access),
+            excess: None,
+            previous: None,
+            clock: world.clock,
+        };
         let status = compute(&inputs, &|key| world.cells.get(key).cloned());
         let accepted = status.conditions.iter().find(|found| found.type_ == "Accepted").unwrap();
         assert_eq!(accepted.status, "True");

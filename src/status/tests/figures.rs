@@ -190,6 +190,6 @@ proptest! {
         let before = keys.len();
         keys.dedup();
         prop_assert_eq!(before, keys.len(), "the API server takes these for a key");
-        prop_assert_eq!(status.conditions.len(), 6);
+        prop_assert_eq!(status.conditions.len(), 7);
     }
 }

@@ -1,6 +1,7 @@
 //! Declared profiles and reports of cells, for tests.
 
 use crate::{
+    access::{CellAccess, Method, Punctuality, Standing},
     api::{AccessStatus, CacheProfileStatus},
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
     model::{
@@ -8,7 +9,7 @@ use crate::{
         LabelSelector, ManagedFields, Mode, ProfileRef, Projection, Reason, Requirement,
         ResolvedTarget, Resource, SensitiveData, Serving,
     },
-    status::{CellView, Clock, Inputs, compute},
+    status::{CellView, Clock, Excesses, Inputs, compute},
 };
 use jiff::{SignedDuration, Timestamp};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -21,6 +22,7 @@ pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm
 pub(super) struct World {
     pub(super) clock: Clock,
     pub(super) cells: HashMap<CellKey, CellView>,
+    pub(super) excess: Option<Excesses>,
 }
 
 impl World {
@@ -32,7 +34,7 @@ impl World {
             mono: process_start + Duration::from_secs(100),
             process_start,
         };
-        Self { clock, cells: HashMap::new() }
+        Self { clock, cells: HashMap::new(), excess: None }
     }
 
     pub(super) fn pass(&mut self, time: Duration) {
@@ -41,7 +43,9 @@ impl World {
     }
 
     pub(super) fn runs(&mut self, key: CellKey, report: CellReport) {
-        let view = CellView { report: Arc::new(report), objects: 10, bytes: 3 << 20 };
+        let report = Arc::new(report);
+        let access = Some(self.granted());
+        let view = CellView { report, access, objects: 10, bytes: 3 << 20 };
         self.cells.insert(key, view);
     }
 
@@ -56,8 +60,25 @@ impl World {
             manifests_elevated: Some("kind: Role".to_owned()),
             ..AccessStatus::default()
         };
-        let inputs = Inputs { declared, access: Some(&access), previous, clock: self.clock };
+        let (access, clock) = (Some(&access), self.clock);
+        let inputs = Inputs { declared, access, excess: self.excess.as_ref(), previous, clock };
         compute(&inputs, &|key| self.cells.get(key).cloned())
+    }
+
+    /// Verified now.
+    pub(super) fn granted(&self) -> CellAccess {
+        let (verified_at, method) = (self.clock.wall, Method::Probe);
+        CellAccess {
+            standing: Standing::Granted { verified_at, method },
+            revoked: None,
+            disagreement: None,
+            punctuality: Punctuality::OnTime,
+        }
+    }
+
+    /// Changes what is known of a cell's permissions.
+    pub(super) fn knows(&mut self, key: &CellKey, access: CellAccess) {
+        self.cells.get_mut(key).unwrap().access = Some(access);
     }
 
     /// In its first list.

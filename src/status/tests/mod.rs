@@ -1,8 +1,10 @@
 //! What is too long for the files it tests.
 
 mod conditions;
+mod events;
 mod figures;
 mod fixtures;
 mod pacer;
+mod permissions;
 mod round;
 mod sink;

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 fn observed(declared: Declared, in_cluster: Option<&CacheProfileStatus>) -> Observed {
     Observed {
+        excess: None,
         declared: Arc::new(declared),
         access: None,
         in_cluster: in_cluster.cloned().map(Arc::new),

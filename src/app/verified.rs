@@ -1,0 +1,118 @@
+//! Verification, and what it is told: the cells that profiles declare, and whose turn their checks
+//! take.
+
+use crate::{
+    access::{AccessReports, Declared, Standing, Surroundings, Verifier, Wanted},
+    cluster::Clients,
+    controller::{Declarations, own_cell},
+    informer::{Changes, Reports},
+    metrics::OperatorMetrics,
+    model::{
+        self, CellKey, Identity, InvalidName, NamespaceCheck, ProfileRef, Reason, Resource, Verb,
+    },
+    status::Excesses,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+};
+
+/// Verifies what `declarations` declare, and tells the cells.
+///
+/// # Errors
+///
+/// None in practice, as for [`own_cell`].
+pub(super) fn verifier(
+    clients: Arc<dyn Clients>,
+    declarations: &Declarations,
+    reports: &Reports,
+    changes: Changes,
+    metrics: OperatorMetrics,
+) -> Result<Verifier, InvalidName> {
+    let (declarations, own) = (declarations.clone(), own_cell()?.key);
+    Ok(Verifier::new(Surroundings {
+        clients,
+        declared: Box::new(move || declared(&declarations, &own)),
+        reports: reports.clone(),
+        changes,
+        fences: Arc::new(reports.clone()),
+        count: Box::new(move |check, outcome| metrics.access_checked(check, outcome)),
+    }))
+}
+
+/// Every cell that a profile declares or is answered from, once. `own`: what the operator itself
+/// reads; it has no profile.
+fn declared(declarations: &Declarations, own: &CellKey) -> Option<Declared> {
+    let mut wanted = BTreeMap::<&CellKey, Wanted>::new();
+    let profiles = declarations.get()?;
+    for profile in profiles.iter().map(|observed| &observed.declared) {
+        for target in &profile.targets {
+            let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
+            let is_selected = target.namespaces.is_some();
+            for key in target.cells.iter().chain(&target.namespaces).chain(serving) {
+                want(&mut wanted, key, &profile.profile, is_selected);
+            }
+        }
+    }
+    Some(Declared { wanted: wanted.into_values().collect(), unchecked: vec![own.clone()] })
+}
+
+fn want<'a>(
+    wanted: &mut BTreeMap<&'a CellKey, Wanted>,
+    key: &'a CellKey,
+    profile: &ProfileRef,
+    is_selected: bool,
+) {
+    let is_named = key.extent.namespace().is_some_and(|name| *name != *profile.namespace);
+    let namespace_check =
+        if is_named && !is_selected { NamespaceCheck::Ask } else { NamespaceCheck::Known };
+    match wanted.entry(key) {
+        Entry::Vacant(slot) => {
+            let payer = profile.namespace.clone();
+            slot.insert(Wanted { key: key.clone(), namespace_check, payer });
+        }
+        Entry::Occupied(mut slot) => {
+            let known = slot.get_mut();
+            known.namespace_check = known.namespace_check.max(namespace_check);
+        }
+    }
+}
+
+/// What the subject of a profile may do too much in the namespaces of its cells; `None` where that
+/// is nobody's business in the profile's namespace, or not known yet.
+pub(super) fn excess(
+    access: &AccessReports,
+    home: &str,
+    profile: &model::Declared,
+) -> Option<Excesses> {
+    let cells: Vec<_> =
+        profile.targets.iter().flat_map(|t| t.cells.iter().chain(&t.namespaces)).collect();
+    let identity = &cells.first()?.identity;
+    if *identity == Identity::Operator && *profile.profile.namespace != *home {
+        return None;
+    }
+    let places: BTreeSet<_> = cells.iter().map(|key| key.extent.namespace()).collect();
+    let of = |place: Option<&str>| {
+        let place: Option<Arc<str>> = place.map(Into::into);
+        let found = access.excess(identity, place.as_ref())?;
+        Some((place.unwrap_or_default(), found))
+    };
+    places.into_iter().map(of).collect()
+}
+
+/// How many cells of a profile lack which permission.
+pub(super) fn missing(
+    access: &AccessReports,
+    profile: &model::Declared,
+) -> BTreeMap<(Resource, Verb), u64> {
+    let mut missing = BTreeMap::new();
+    for key in profile.targets.iter().flat_map(|t| t.cells.iter().chain(&t.namespaces)) {
+        let Some(Standing::Refused(refused)) = access.get(key).map(|found| found.standing) else {
+            continue;
+        };
+        for verb in refused.verbs.iter().filter(|_| refused.reason == Reason::Forbidden) {
+            *missing.entry((key.resource.clone(), *verb)).or_default() += 1;
+        }
+    }
+    missing
+}

@@ -1,0 +1,243 @@
+//! Whether a profile's cells may be read: the condition `Authorized`, and what `status.access` says
+//! beyond the roles.
+
+use super::{
+    cell::Cell,
+    figures, sentence,
+    target::{Target, Verdict},
+    trouble::{Voice, kinds, places},
+};
+use crate::{
+    access::{
+        CellAccess, Disagreement, Excess, Grant, Method, Opinion, Punctuality, Refused, Standing,
+    },
+    api::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
+    cluster::Completeness,
+    manifests::is_elevated,
+    model::{GroupResource, Reason, Verb},
+};
+use jiff::Timestamp;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// As many as the schema allows: namespaces, and rules of one.
+const MAX_NAMESPACES: usize = 128;
+const MAX_RULES: usize = 32;
+
+/// What the subject of a profile may do too much, by namespace; the empty one is the cluster.
+pub type Excesses = Vec<(Arc<str>, Arc<Excess>)>;
+
+/// Cells that are refused alike, to be told in one sentence: first those that were allowed before.
+type Alike<'c> = (bool, Reason, &'c [Verb], &'c GroupResource);
+
+/// The target's part of `Authorized`.
+pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_>) -> Verdict {
+    if !is_resolved {
+        let text = voice.says("its kind is not resolved; there is nothing to verify yet");
+        return Verdict::new(None, "Verifying", text);
+    }
+    let mut refused = BTreeMap::<Alike<'_>, Vec<&Cell<'_>>>::new();
+    let (mut verified, mut absent) = (0, 0);
+    for cell in cells {
+        match cell.access().map(|access| (access, &access.standing)) {
+            Some((_, Standing::Granted { .. })) => verified += 1,
+            // Its roles went with the namespace: nobody can say.
+            Some((_, Standing::Refused(found))) if found.reason == Reason::NamespaceNotFound => {
+                absent += 1;
+            }
+            Some((access, Standing::Refused(found))) => {
+                let of = cell.key.resource.group_resource();
+                let alike = (access.revoked.is_none(), found.reason, &*found.verbs, of);
+                refused.entry(alike).or_default().push(cell);
+            }
+            Some((_, Standing::Verifying)) | None => {}
+        }
+    }
+    let asides = asides(cells);
+    if !refused.is_empty() {
+        let denied = |alike: &Alike<'_>| alike.1 == Reason::TokenRequestDenied;
+        let reason = if refused.keys().any(|alike| !alike.0 && !denied(alike)) {
+            "AccessRevoked"
+        } else if refused.keys().any(denied) {
+            "TokenRequestDenied"
+        } else {
+            "PermissionsMissing"
+        };
+        let told = refused.iter().map(|(alike, cells)| lacking(alike, cells, voice));
+        let told: Vec<_> = told.chain(asides).collect();
+        return Verdict::new(Some(false), reason, voice.says(&sentence::few(&told, "problems")));
+    }
+    let open = cells.len() - absent;
+    let (status, reason, text) = if verified < open {
+        (None, "Verifying", format!("{verified} of {open} cells verified"))
+    } else if open == 0 && absent > 0 {
+        (None, "Verifying", "there is nothing to verify in a namespace that does not exist".into())
+    } else {
+        (Some(true), "Verified", format!("all of {open} cells verified"))
+    };
+    let told: Vec<_> = std::iter::once(text).chain(asides).collect();
+    Verdict::new(status, reason, voice.says(&sentence::few(&told, "remarks")))
+}
+
+/// Who lacks what where, and what to do.
+fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
+    let (subject, places) = (voice.subject(), places(cells));
+    let words = verbs.iter().map(|verb| word(*verb)).collect::<Vec<_>>().join(" and ");
+    let group = match of.group() {
+        "" => "the core API group".to_owned(),
+        group => format!("API group {group:?}"),
+    };
+    let until = cells.iter().filter_map(|cell| cell.access()?.revoked).max();
+    let what = format!("{words} {} of {group} {places}", of.resource());
+    let next = voice.grant(cells.iter().any(|cell| is_elevated(cell.key)));
+    match (reason, until) {
+        (Reason::Unauthorized, _) => format!(
+            "the API server does not accept the credentials of {subject} to {what}; check that its \
+             token is valid and that the account exists"
+        ),
+        (Reason::TokenRequestDenied, _) => format!(
+            "kubewarm may not request tokens of {subject} to {what}; apply {}",
+            voice.grant(false)
+        ),
+        (Reason::ServiceAccountNotFound, _) => format!(
+            "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
+        ),
+        (_, Some(until)) => format!(
+            "no longer allowed to {what} as {subject} (it was at {}); apply {next}",
+            figures::seconds(until).0
+        ),
+        (_, None) => format!("not allowed to {what} as {subject}; apply {next}"),
+    }
+}
+
+/// What is to be known besides: reviews that say otherwise, and checks that come late.
+pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
+    let with = |is: &dyn Fn(&CellAccess) -> bool| -> Vec<_> {
+        cells.iter().copied().filter(|cell| cell.access().is_some_and(is)).collect()
+    };
+    let mut asides = Vec::new();
+    for (review, verdict) in
+        [(Opinion::Allowed, "would be allowed"), (Opinion::Denied, "would be refused")]
+    {
+        let said = |found: Disagreement| found.review == review;
+        let differing = with(&|access: &CellAccess| access.disagreement.is_some_and(said));
+        let verb = differing.iter().find_map(|cell| cell.access()?.disagreement);
+        if let Some(Disagreement { verb, .. }) = verb {
+            asides.push(format!(
+                "reviews say that {} of {} {} {verdict}; the real requests count, look for an \
+                 authorizer that answers reviews differently",
+                word(verb),
+                kinds(&differing),
+                places(&differing)
+            ));
+        }
+    }
+    if !with(&|access: &CellAccess| access.punctuality == Punctuality::Late).is_empty() {
+        asides.push(
+            "checks come less often than every 20 s, because the process sends at most 20 of them \
+             a second"
+                .to_owned(),
+        );
+    }
+    asides
+}
+
+const fn word(verb: Verb) -> &'static str {
+    match verb {
+        Verb::List => "list",
+        Verb::Watch => "watch",
+    }
+}
+
+/// `status.access`: `base`, and what has been found out.
+pub(super) fn access(
+    base: &AccessStatus,
+    targets: &[Target<'_>],
+    excess: Option<&Excesses>,
+) -> AccessStatus {
+    let cells: Vec<_> = targets.iter().flat_map(Target::all_cells).collect();
+    let known: Option<Vec<_>> = cells.iter().map(|cell| verified(cell)).collect();
+    let known = known.filter(|known| !known.is_empty());
+    let is_review = |known: &Vec<(Timestamp, Method)>| {
+        known.iter().any(|(_, method)| *method == Method::Review)
+    };
+    let method = known.as_ref().map(|known| {
+        if is_review(known) { VerificationMethod::Review } else { VerificationMethod::Probe }
+    });
+    let oldest = known.and_then(|known| known.into_iter().map(|(at, _)| at).min());
+    let (excess, excess_completeness) = excess.map_or_else(Default::default, too_much);
+    AccessStatus {
+        method,
+        last_verified_time: oldest.map(figures::seconds),
+        missing: missing(&cells),
+        excess,
+        excess_completeness,
+        ..base.clone()
+    }
+}
+
+/// When a cell's standing was last confirmed, and how.
+fn verified(cell: &Cell<'_>) -> Option<(Timestamp, Method)> {
+    match &cell.access()?.standing {
+        Standing::Granted { verified_at, method } => Some((*verified_at, *method)),
+        Standing::Refused(refused) => Some((refused.verified_at, Method::Probe)),
+        Standing::Verifying => None,
+    }
+}
+
+/// Rules in the making: verbs and group, then the kinds.
+type Rules<'a> = BTreeMap<(&'a [Verb], &'a str), BTreeSet<&'a str>>;
+
+/// What is refused for want of permissions, as rules.
+fn missing(cells: &[&Cell<'_>]) -> Vec<NamespaceRules> {
+    let mut all = BTreeMap::<&str, Rules<'_>>::new();
+    for cell in cells {
+        let Some(Refused { verbs, reason: Reason::Forbidden, .. }) = refused(cell) else {
+            continue;
+        };
+        let of = cell.key.resource.group_resource();
+        let rules = all.entry(cell.namespace()).or_default();
+        rules.entry((verbs, of.group())).or_default().insert(of.resource());
+    }
+    let rule = |((verbs, group), resources): ((&[Verb], &str), BTreeSet<&str>)| PolicyRule {
+        api_groups: vec![group.to_owned()],
+        resources: resources.into_iter().map(str::to_owned).collect(),
+        resource_names: Vec::new(),
+        verbs: verbs.iter().map(|verb| word(*verb).to_owned()).collect(),
+    };
+    let of_namespace = |(namespace, rules): (&str, Rules<'_>)| NamespaceRules {
+        namespace: namespace.to_owned(),
+        rules: rules.into_iter().map(rule).take(MAX_RULES).collect(),
+    };
+    all.into_iter().map(of_namespace).take(MAX_NAMESPACES).collect()
+}
+
+fn refused<'c>(cell: &'c Cell<'_>) -> Option<&'c Refused> {
+    match &cell.access()?.standing {
+        Standing::Refused(refused) => Some(refused),
+        Standing::Verifying | Standing::Granted { .. } => None,
+    }
+}
+
+fn too_much(excesses: &Excesses) -> (Vec<NamespaceRules>, Option<ExcessCompleteness>) {
+    let rule = |grant: &Grant| PolicyRule {
+        api_groups: vec![grant.group.clone()],
+        resources: grant.resources.clone(),
+        resource_names: grant.names.clone(),
+        verbs: grant.verbs.iter().map(|verb| word(*verb).to_owned()).collect(),
+    };
+    let with_some = excesses.iter().filter(|(_, excess)| !excess.grants.is_empty());
+    let all: Vec<_> = with_some
+        .map(|(namespace, excess)| NamespaceRules {
+            namespace: namespace.to_string(),
+            rules: excess.grants.iter().map(rule).take(MAX_RULES).collect(),
+        })
+        .collect();
+    let is_all = all.len() <= MAX_NAMESPACES
+        && excesses.iter().all(|(_, excess)| excess.completeness == Completeness::Complete);
+    let completeness =
+        if is_all { ExcessCompleteness::Complete } else { ExcessCompleteness::Incomplete };
+    (all.into_iter().take(MAX_NAMESPACES).collect(), Some(completeness))
+}

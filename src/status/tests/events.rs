@@ -1,0 +1,172 @@
+//! Which changes of a status are told.
+
+use crate::{
+    api::{CacheProfileStatus, RelistStatus, TargetStatus},
+    model::ProfileRef,
+    status::{
+        events::{BURST, Cause, Notices, changes},
+        figures::ROLLBACK,
+    },
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use std::time::Duration;
+use tokio::time::Instant;
+
+fn condition(type_: &str, status: &str, reason: &str) -> Condition {
+    Condition {
+        type_: type_.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: format!("{type_} is {status}"),
+        observed_generation: None,
+        last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+    }
+}
+
+fn ready(status: &str) -> CacheProfileStatus {
+    let conditions = vec![condition("Ready", status, "Reason")];
+    CacheProfileStatus { conditions, ..CacheProfileStatus::default() }
+}
+
+fn authorized(status: &str, reason: &str) -> CacheProfileStatus {
+    let conditions = vec![condition("Authorized", status, reason)];
+    CacheProfileStatus { conditions, ..CacheProfileStatus::default() }
+}
+
+fn target(type_: &str, status: &str, reason: &str) -> CacheProfileStatus {
+    let target = TargetStatus {
+        name: "pods".into(),
+        conditions: vec![condition(type_, status, reason)],
+        ..TargetStatus::default()
+    };
+    CacheProfileStatus { targets: vec![target], ..CacheProfileStatus::default() }
+}
+
+fn causes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus) -> Vec<Cause> {
+    changes(old, new).into_iter().map(|found| found.cause).collect()
+}
+
+fn profile(name: &str) -> ProfileRef {
+    ProfileRef { namespace: "shop".into(), name: name.into() }
+}
+
+#[test]
+fn changes_that_a_person_cares_about_have_a_cause() {
+    let table = [
+        (None, ready("True"), vec![Cause::Ready]),
+        (None, ready("False"), vec![]),
+        (None, ready("Unknown"), vec![]),
+        (Some(ready("True")), ready("True"), vec![]),
+        (Some(ready("True")), ready("False"), vec![Cause::NotReady]),
+        (Some(ready("Unknown")), ready("False"), vec![]),
+        (
+            Some(authorized("True", "Verified")),
+            authorized("False", "AccessRevoked"),
+            vec![Cause::AccessRevoked],
+        ),
+        (
+            Some(authorized("False", "AccessRevoked")),
+            authorized("True", "Verified"),
+            vec![Cause::AccessReturned],
+        ),
+        (
+            Some(authorized("Unknown", "Verifying")),
+            authorized("False", "PermissionsMissing"),
+            vec![],
+        ),
+        (
+            Some(target("Warm", "True", "Synced")),
+            target("Warm", "False", "Forbidden"),
+            vec![Cause::PermissionsMissing],
+        ),
+        (Some(target("Warm", "False", "Forbidden")), target("Warm", "False", "Syncing"), vec![]),
+        (
+            Some(target("Warm", "False", "Forbidden")),
+            target("Warm", "True", "Synced"),
+            vec![Cause::PermissionsGranted],
+        ),
+        (
+            Some(target("Warm", "True", "Synced")),
+            target("Warm", "False", "NamespaceNotFound"),
+            vec![Cause::NamespaceNotFound],
+        ),
+        (
+            Some(target("Accepted", "True", "Resolved")),
+            target("Accepted", "False", "UnknownResource"),
+            vec![Cause::KindUnknown],
+        ),
+        (
+            Some(target("Accepted", "False", "UnknownResource")),
+            target("Accepted", "True", "Resolved"),
+            vec![Cause::KindServed],
+        ),
+    ];
+    for (old, new, expected) in table {
+        assert_eq!(causes(old.as_ref(), &new), expected, "{old:?} to {new:?}");
+    }
+}
+
+#[test]
+fn a_rollback_is_told_once_for_each_restore() {
+    let relist = |second| {
+        let mut status = target("Warm", "True", "Synced");
+        status.targets[0].last_relist = Some(RelistStatus {
+            time: Time(jiff::Timestamp::from_second(second).unwrap()),
+            reason: ROLLBACK.into(),
+            replaced_objects: 0,
+            deleted_in_gap: 0,
+        });
+        status
+    };
+    let before = target("Warm", "True", "Synced");
+    assert_eq!(causes(Some(&before), &relist(1)), [Cause::RolledBack]);
+    assert_eq!(causes(Some(&relist(1)), &relist(1)), []);
+    assert_eq!(causes(Some(&relist(1)), &relist(2)), [Cause::RolledBack]);
+}
+
+#[test]
+fn a_flapping_profile_sends_one_event_per_cause_in_ten_minutes() {
+    let mut notices = Notices::default();
+    let start = Instant::now();
+    let mut sent = Vec::new();
+    for second in 0..1_200 {
+        let (old, new) = if second % 2 == 0 { ("False", "True") } else { ("True", "False") };
+        let now = start + Duration::from_secs(second);
+        let uid = "u".into();
+        let planned = notices.plan(&profile("a"), &uid, Some(&ready(old)), &ready(new), now);
+        sent.extend(planned.into_iter().map(|notice| (second, notice.cause)));
+    }
+    let expected =
+        [(0, Cause::Ready), (1, Cause::NotReady), (600, Cause::Ready), (601, Cause::NotReady)];
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn a_thousand_profiles_share_one_bucket() {
+    let mut notices = Notices::default();
+    let start = Instant::now();
+    let mut sent = 0;
+    for number in 0..1_000 {
+        let profile = ProfileRef { namespace: format!("n{number}").into(), name: "web".into() };
+        sent += notices.plan(&profile, &"u".into(), None, &ready("True"), start).len();
+    }
+    assert_eq!(sent, BURST as usize);
+    let later = start + Duration::from_secs(10);
+    assert_eq!(notices.plan(&profile("z"), &"u".into(), None, &ready("True"), later).len(), 1);
+    notices.retain(|_| false);
+    assert!(notices.is_empty());
+}
+
+#[test]
+fn a_namespace_that_keeps_creating_profiles_leaves_events_to_the_others() {
+    let mut notices = Notices::default();
+    let start = Instant::now();
+    let mut sent = 0;
+    for number in 0..1_000 {
+        let profile = profile(&format!("p{number}"));
+        sent += notices.plan(&profile, &"u".into(), None, &ready("True"), start).len();
+    }
+    assert_eq!(sent, 12, "a quarter of 50");
+    let other = ProfileRef { namespace: "bank".into(), name: "web".into() };
+    assert_eq!(notices.plan(&other, &"u".into(), None, &ready("True"), start).len(), 1);
+}

@@ -1,0 +1,212 @@
+//! What is known of permissions, and what a profile says of it.
+
+use super::fixtures::{SUBJECT, World, declared, key, message, pods, said, target};
+use crate::{
+    access::{
+        CellAccess, Disagreement, Excess, Grant, Method, Opinion, Punctuality, Refused, Standing,
+    },
+    api::{ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
+    cluster::Completeness,
+    model::{CellKey, Declared, Extent, Reason, Requirement, Verb},
+    status::change::Change,
+};
+use std::{sync::Arc, time::Duration};
+
+/// Two targets, of which one has two cells; everything is warm.
+fn scene() -> (World, Declared, [CellKey; 3]) {
+    let mut world = World::new();
+    let keys = [pods("a"), pods("b"), key("secrets", Extent::AllNamespaces)];
+    for key in &keys {
+        world.runs(key.clone(), world.watching());
+    }
+    let targets = vec![target("pods", &keys[..2]), target("secrets", &keys[2..])];
+    (world, declared(targets), keys)
+}
+
+fn refused(world: &World, reason: Reason, verbs: &[Verb]) -> CellAccess {
+    let refused = Refused {
+        verbs: verbs.to_vec(),
+        reason,
+        message: "the server's words".into(),
+        since: world.clock.wall,
+        verified_at: world.clock.wall,
+    };
+    CellAccess { standing: Standing::Refused(refused), ..world.granted() }
+}
+
+const BOTH: &[Verb] = &[Verb::List, Verb::Watch];
+
+#[test]
+fn what_is_verified_says_how_and_since_when() {
+    let (mut world, profile, keys) = scene();
+    let before = world.granted();
+    world.pass(Duration::from_secs(20));
+    for key in &keys[1..] {
+        world.knows(key, world.granted());
+    }
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
+    let access = status.access.unwrap();
+    assert_eq!(access.method, Some(VerificationMethod::Probe));
+    let Standing::Granted { verified_at, .. } = before.standing else { panic!("granted") };
+    assert_eq!(access.last_verified_time.unwrap().0, verified_at, "the oldest counts");
+
+    let (verified_at, method) = (world.clock.wall, Method::Review);
+    let reviewed =
+        CellAccess { standing: Standing::Granted { verified_at, method }, ..world.granted() };
+    world.knows(&keys[0], reviewed);
+    let access = world.compute(&profile, None).access.unwrap();
+    assert_eq!(access.method, Some(VerificationMethod::Review));
+
+    world.knows(&keys[0], CellAccess { standing: Standing::Verifying, ..world.granted() });
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "Unknown/Verifying");
+    assert_eq!(message(&status.conditions, "Authorized"), "target \"pods\": 1 of 2 cells verified");
+    assert_eq!(status.access.unwrap().last_verified_time, None);
+}
+
+#[test]
+fn what_is_missing_is_named_with_the_next_step() {
+    let (mut world, profile, keys) = scene();
+    world.knows(&keys[1], refused(&world, Reason::Forbidden, BOTH));
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "False/PermissionsMissing");
+    assert_eq!(said(&status.conditions, "Ready"), "False/PermissionsMissing");
+    let expected = format!(
+        "target \"pods\": not allowed to list and watch pods of the core API group in namespace \
+         \"b\" as {SUBJECT}; apply status.access.manifests"
+    );
+    for type_ in ["Ready", "Authorized"] {
+        assert_eq!(message(&status.conditions, type_), expected);
+    }
+    let rule = |namespace: &str, resource: &str, verbs: &[&str]| NamespaceRules {
+        namespace: namespace.to_owned(),
+        rules: vec![PolicyRule {
+            api_groups: vec![String::new()],
+            resources: vec![resource.to_owned()],
+            resource_names: Vec::new(),
+            verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+        }],
+    };
+    assert_eq!(status.access.unwrap().missing, [rule("b", "pods", &["list", "watch"])]);
+
+    world.knows(&keys[2], refused(&world, Reason::Forbidden, &[Verb::Watch]));
+    let status = world.compute(&profile, None);
+    let text = message(&status.conditions, "Authorized");
+    assert!(text.ends_with("apply status.access.manifestsElevated"), "{text}");
+    let missing = [rule("", "secrets", &["watch"]), rule("b", "pods", &["list", "watch"])];
+    assert_eq!(status.access.unwrap().missing, missing);
+}
+
+#[test]
+fn access_that_was_there_is_revoked_and_not_merely_missing() {
+    let (mut world, profile, keys) = scene();
+    let revoked = Some(world.clock.wall);
+    let lost = CellAccess { revoked, ..refused(&world, Reason::Forbidden, BOTH) };
+    world.knows(&keys[0], lost);
+    world.knows(&keys[1], refused(&world, Reason::Forbidden, BOTH));
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "False/AccessRevoked");
+    assert_eq!(said(&status.conditions, "Ready"), "False/PermissionsMissing");
+    let text = message(&status.conditions, "Authorized");
+    assert!(text.contains("no longer allowed to list and watch pods"), "{text}");
+    assert!(text.contains("(it was at 1970-01-12T13:46:40Z)"), "{text}");
+    assert!(text.contains("not allowed to list and watch pods"), "{text}");
+}
+
+#[test]
+fn a_namespace_that_is_gone_lacks_no_permission() {
+    let (mut world, profile, keys) = scene();
+    world.knows(&keys[1], refused(&world, Reason::NamespaceNotFound, BOTH));
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
+    assert!(status.access.unwrap().missing.is_empty());
+    world.knows(&keys[1], refused(&world, Reason::Unauthorized, BOTH));
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "False/PermissionsMissing");
+    let text = message(&status.conditions, "Authorized");
+    assert!(text.contains("does not accept the credentials of"), "{text}");
+    assert!(status.access.unwrap().missing.is_empty(), "no role helps");
+}
+
+#[test]
+fn an_optional_target_takes_nothing_away() {
+    let (mut world, mut profile, keys) = scene();
+    profile.targets[1].requirement = Requirement::Optional;
+    world.knows(&keys[2], refused(&world, Reason::Forbidden, BOTH));
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
+    assert_eq!(said(&status.conditions, "Ready"), "True/Ready");
+    assert!(
+        message(&status.conditions, "Authorized").contains("Optional: target \"secrets\": not")
+    );
+    assert_eq!(status.access.unwrap().missing.len(), 1);
+}
+
+#[test]
+fn reviews_that_say_otherwise_and_late_checks_are_shown() {
+    let (mut world, profile, keys) = scene();
+    let disagreement = Some(Disagreement { verb: Verb::List, review: Opinion::Denied });
+    world.knows(&keys[0], CellAccess { disagreement, ..world.granted() });
+    world.knows(&keys[2], CellAccess { punctuality: Punctuality::Late, ..world.granted() });
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
+    let text = message(&status.conditions, "Authorized");
+    let words = ["reviews say that list of pods in namespace \"a\" would be refused", "every 20 s"];
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
+
+    let disagreement = Some(Disagreement { verb: Verb::Watch, review: Opinion::Allowed });
+    let access = CellAccess { disagreement, ..refused(&world, Reason::Forbidden, &[Verb::Watch]) };
+    world.knows(&keys[0], access);
+    let status = world.compute(&profile, None);
+    let text = message(&status.conditions, "Ready");
+    assert!(text.contains("watch of pods in namespace \"a\" would be allowed"), "{text}");
+}
+
+#[test]
+fn excess_is_shown_where_there_is_any_and_whether_it_is_all() {
+    let (mut world, profile, _) = scene();
+    let access = world.compute(&profile, None).access.unwrap();
+    assert_eq!((access.excess.len(), access.excess_completeness), (0, None));
+    let grant = Grant {
+        group: "*".into(),
+        verbs: BOTH.to_vec(),
+        names: Vec::new(),
+        resources: vec!["*".into()],
+    };
+    let complete = Completeness::Complete;
+    let excess = |grants, completeness| Arc::new(Excess { grants, completeness });
+    let all: Vec<(Arc<str>, _)> =
+        vec![("a".into(), excess(vec![grant], complete)), ("b".into(), excess(vec![], complete))];
+    world.excess = Some(all.clone());
+    let access = world.compute(&profile, None).access.unwrap();
+    let rule = PolicyRule {
+        api_groups: vec!["*".into()],
+        resources: vec!["*".into()],
+        resource_names: Vec::new(),
+        verbs: vec!["list".into(), "watch".into()],
+    };
+    assert_eq!(access.excess, [NamespaceRules { namespace: "a".into(), rules: vec![rule] }]);
+    assert_eq!(access.excess_completeness, Some(ExcessCompleteness::Complete));
+    let more = ("c".into(), excess(vec![], Completeness::Incomplete));
+    world.excess = Some(all.into_iter().chain([more]).collect());
+    let access = world.compute(&profile, None).access.unwrap();
+    assert_eq!(access.excess_completeness, Some(ExcessCompleteness::Incomplete));
+}
+
+#[test]
+fn the_time_of_the_last_verification_is_not_worth_a_write() {
+    let (mut world, profile, keys) = scene();
+    let before = world.compute(&profile, None);
+    for key in &keys {
+        world.pass(Duration::from_secs(1));
+        world.knows(key, world.granted());
+    }
+    let mut after = before.clone();
+    after.access = world.compute(&profile, Some(&before)).access;
+    assert_ne!(before.access, after.access);
+    assert_eq!(Change::between(Some(&before), &after), Change::Quiet);
+    world.knows(&keys[0], refused(&world, Reason::Forbidden, BOTH));
+    after.access = world.compute(&profile, Some(&before)).access;
+    assert_eq!(Change::between(Some(&before), &after), Change::Detail);
+}
