@@ -76,5 +76,8 @@ fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_name
         "{found:#?}"
     );
     assert_eq!(cells(&said), (2, 1), "{said:#}");
+    // Its roles went first; that is no lack of permissions.
+    profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;
+    assert_eq!(profile.read()?["status"]["access"].get("missing"), None);
     Ok(())
 }

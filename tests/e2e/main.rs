@@ -1,6 +1,7 @@
 //! kubewarm on a real API server. Never skipped: what is missing (Go, to build the server) is said.
 
 mod access;
+mod authorizer;
 mod authors;
 mod churn;
 mod command_line;
@@ -22,5 +23,6 @@ mod schema;
 mod secrets;
 mod selectors;
 mod status_writes;
+mod verification;
 mod world;
 mod writers;

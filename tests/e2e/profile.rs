@@ -105,6 +105,13 @@ fn condition(holder: &Value, kind: &str, status: &str, reason: Option<&str>) -> 
     found.then_some(())
 }
 
+/// The message of a condition of the profile; empty if there is none.
+pub(crate) fn message<'a>(profile: &'a Value, kind: &str) -> &'a str {
+    let conditions = profile.pointer("/status/conditions").and_then(Value::as_array);
+    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == kind);
+    found.and_then(|condition| condition["message"].as_str()).unwrap_or_default()
+}
+
 /// What the status says about a target.
 pub(crate) fn target<'a>(profile: &'a Value, name: &str) -> Option<&'a Value> {
     let targets = profile.pointer("/status/targets")?.as_array()?;

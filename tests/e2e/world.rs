@@ -10,6 +10,8 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 use testbed::{Builder, ControlPlane};
 
+use crate::authorizer::Authorizer;
+
 /// Why a test cannot go on.
 pub(crate) type Failure = Box<dyn Error>;
 
@@ -82,6 +84,11 @@ impl World {
     /// The same, and every request that the API server answers is written down.
     pub(crate) fn audited() -> Result<Self, Failure> {
         Self::start(ControlPlane::builder().with_audit_log())
+    }
+
+    /// One whose API server asks this webhook, too.
+    pub(crate) fn with_authorizer(authorizer: &Authorizer) -> Result<Self, Failure> {
+        Self::start(ControlPlane::builder().with_apiserver_args(authorizer.apiserver_args()))
     }
 
     fn start(builder: Builder) -> Result<Self, Failure> {

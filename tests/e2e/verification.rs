@@ -1,0 +1,182 @@
+//! Permissions, verified by the real requests: what is missing, what is too much, and what reviews
+//! say otherwise.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::authorizer::Authorizer;
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::{Profile, message};
+use crate::world::{Outcome, World};
+
+/// From the change of a rule to the status: a review every 20 s, the real request, and the write.
+const NOTICED: Duration = Duration::from_secs(30);
+/// What the issue promises where roles may not be watched.
+const READY: Duration = Duration::from_mins(1);
+const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm";
+
+fn spec(kinds: &[(&str, &str)], namespaces: &[String]) -> String {
+    let target = |(group, resource): &(&str, &str)| {
+        format!(
+            "{{name: {resource}, resource: {{group: '{group}', resource: {resource}}},
+               scope: {{type: Namespaces, namespaces: [{}]}}}}",
+            namespaces.join(", ")
+        )
+    };
+    format!("{{targets: [{}]}}", kinds.iter().map(target).collect::<Vec<_>>().join(", "))
+}
+
+/// `namespace/group/resource/verb` of each rule below `/status/access/<field>`.
+fn rules(profile: &Value, field: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let each = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
+    for place in each(&profile["status"]["access"], field) {
+        for rule in each(&place, "rules") {
+            for group in each(&rule, "apiGroups") {
+                for resource in each(&rule, "resources") {
+                    for verb in each(&rule, "verbs") {
+                        let words = [&place["namespace"], &group, &resource, &verb];
+                        let words = words.map(|word| word.as_str().unwrap_or_default());
+                        found.insert(words.join("/"));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+fn lacks(of: &[String]) -> impl Fn(&Value) -> Option<()> {
+    let of: BTreeSet<_> = of.iter().cloned().collect();
+    move |profile| (rules(profile, "missing") == of).then_some(())
+}
+
+/// Requests for verification so far, from the audit log.
+fn checks(world: &World) -> Result<usize, crate::world::Failure> {
+    let log = std::fs::read_to_string(world.cluster.audit_log())?;
+    let requests: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let is_check = |request: &&Value| {
+        let uri = request["requestURI"].as_str().unwrap_or_default();
+        let is_trial = uri.contains("limit=1&") || uri.ends_with("limit=1");
+        let is_glimpse = uri.contains("watch=1") && uri.ends_with("timeoutSeconds=1");
+        let is_review =
+            uri.contains("/selfsubjectrulesreviews") || uri.contains("/selfsubjectaccessreviews");
+        request["user"]["username"] == SUBJECT
+            && request["stage"] != "ResponseStarted"
+            && (is_trial || is_glimpse || is_review)
+    };
+    Ok(requests.iter().filter(is_check).count())
+}
+
+#[test]
+fn each_missing_rule_is_named_breaks_its_cell_alone_and_is_repaired_by_the_printed_yaml() -> Outcome
+{
+    let world = World::audited()?;
+    let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
+    let _operator = Operator::start(&world)?;
+    let kinds = [("", "configmaps"), ("apps", "deployments")];
+    let profile = Profile::apply(&world, NAMESPACE, "shop", &spec(&kinds, &names))?;
+    profile.await_manifests()?;
+    profile.await_condition("Authorized", "False", Some("PermissionsMissing"), NOTICED)?;
+    let all = profile.read()?;
+    assert_eq!(rules(&all, "missing").len(), 3 * 2 * 2, "{all:#}");
+
+    let granted = Instant::now();
+    profile.grant()?;
+    profile.await_condition("Ready", "True", None, READY)?;
+    profile.await_condition("Authorized", "True", Some("Verified"), NOTICED)?;
+    assert!(granted.elapsed() <= READY, "{:?}", granted.elapsed());
+    let verified = profile.read()?;
+    assert_eq!(verified["status"]["access"]["method"], "Probe");
+    assert_eq!(verified["status"]["access"]["excessCompleteness"], "Complete");
+    assert!(rules(&verified, "excess").is_empty(), "{verified:#}");
+
+    // Each rule by itself, in the role of one namespace.
+    let broken = &names[1];
+    let role = "role/kubewarm:kubewarm-system:shop";
+    for (at, (group, resource)) in kinds.iter().enumerate() {
+        let removed = format!("[{{\"op\": \"remove\", \"path\": \"/rules/{at}\"}}]");
+        world.cluster.run(["patch", role, "-n", broken, "--type=json", "-p", &removed])?;
+        let of = ["list", "watch"].map(|verb| format!("{broken}/{group}/{resource}/{verb}"));
+        let said = profile.await_that(NOTICED, lacks(&of))?;
+        let text = message(&said, "Authorized");
+        let words = ["list and watch", resource, group, broken.as_str(), SUBJECT, "manifests"];
+        for word in words {
+            assert!(text.contains(word), "{word:?} is missing in {text:?}");
+        }
+        for whole in [&names[0], &names[2]] {
+            assert!(!text.contains(whole.as_str()), "{text:?}");
+        }
+        profile.await_condition("Ready", "False", Some("PermissionsMissing"), NOTICED)?;
+        profile.await_condition("Authorized", "False", Some("AccessRevoked"), NOTICED)?;
+        let repaired = Instant::now();
+        profile.grant()?;
+        profile.await_condition("Authorized", "True", Some("Verified"), READY)?;
+        profile.await_condition("Ready", "True", None, READY)?;
+        assert!(repaired.elapsed() <= READY, "{:?}", repaired.elapsed());
+    }
+
+    // What nobody needs is too much, and shown where it is the operator's own business.
+    let tenant = Profile::apply(
+        &world,
+        broken,
+        "own",
+        "{targets: [{name: a, resource: {resource: configmaps}}]}",
+    )?;
+    let more = ["create", "role", "more", "-n", broken, "--verb=get,list", "--resource=secrets"];
+    world.cluster.run(more)?;
+    let account = format!("--serviceaccount={NAMESPACE}:kubewarm");
+    world.cluster.run(["create", "rolebinding", "more", "-n", broken, "--role=more", &account])?;
+    let excess: BTreeSet<_> = [format!("{broken}//secrets/list")].into();
+    profile.await_that(NOTICED, |profile| (rules(profile, "excess") == excess).then_some(()))?;
+    tenant.await_condition("Authorized", "True", None, NOTICED)?;
+    let said = tenant.read()?;
+    assert_eq!(said["status"]["access"].get("excessCompleteness"), None, "{said:#}");
+    Ok(())
+}
+
+#[test]
+fn verifying_thirty_cells_takes_three_requests_each() -> Outcome {
+    let world = World::audited()?;
+    let names: Vec<_> = (0..10).map(|_| world.namespace("team")).collect::<Result<_, _>>()?;
+    Operator::grant_reading(&world)?;
+    let kinds = [("", "configmaps"), ("", "services"), ("apps", "deployments")];
+    let operator = Operator::start(&world)?;
+    let profile = Profile::apply(&world, NAMESPACE, "thirty", &spec(&kinds, &names))?;
+    profile.await_condition("Authorized", "True", Some("Verified"), NOTICED)?;
+    let after = checks(&world)?;
+    assert!((60..=90).contains(&after), "{after} requests");
+    std::thread::sleep(Duration::from_secs(30));
+    let later = checks(&world)? - after;
+    // Two reviews at most in each of the ten namespaces, and no real request.
+    assert!(later <= 20, "{later} requests");
+    let (_, metrics) = operator.ask("/metrics")?;
+    let counted = "kubewarm_access_checks_total{check=\"trial\",outcome=\"allowed\"} 30";
+    assert!(metrics.contains(counted), "{metrics}");
+    Ok(())
+}
+
+#[test]
+fn the_real_request_wins_over_reviews_that_lie() -> Outcome {
+    let authorizer = Authorizer::start()?;
+    let world = World::with_authorizer(&authorizer)?;
+    let names = ["boastful".to_owned(), "modest".to_owned()];
+    for name in &names {
+        world.cluster.run(["create", "namespace", name])?;
+    }
+    let _operator = Operator::start(&world)?;
+    let profile = Profile::apply(&world, NAMESPACE, "lies", &spec(&[("", "configmaps")], &names))?;
+    let said = profile.await_that(READY, |profile| {
+        let text = message(profile, "Authorized");
+        (text.contains("would be allowed") && text.contains("would be refused")).then_some(())
+    })?;
+    profile.await_condition("Authorized", "False", Some("PermissionsMissing"), NOTICED)?;
+    let missing = rules(&said, "missing");
+    let refused = ["list", "watch"].map(|verb| format!("boastful//configmaps/{verb}"));
+    assert_eq!(missing, refused.into(), "{said:#}");
+    assert_eq!(said["status"]["access"]["excessCompleteness"], "Incomplete", "{said:#}");
+    assert_eq!(said["status"]["targets"][0]["cells"]["synced"], 1, "{said:#}");
+    Ok(())
+}
