@@ -3,6 +3,9 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
+#[path = "../e2e/authorizer.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use the rest")]
+mod authorizer;
 #[path = "../e2e/contents.rs"]
 mod contents;
 mod engine;
