@@ -7,7 +7,7 @@ use super::{
     sentence::bounded,
 };
 use crate::{
-    api::{CacheProfile, CacheProfileStatus, FIELD_MANAGER},
+    api::{CacheProfile, CacheProfileStatus, ExcessCompleteness, FIELD_MANAGER},
     model::ProfileRef,
 };
 use jiff::Timestamp;
@@ -197,9 +197,17 @@ fn fitting(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
     let mut smaller = status.clone();
     if let Some(access) = &mut smaller.access {
         access.roles.clear();
-        access.excess.clear();
+        if !access.excess.is_empty() {
+            access.excess.clear();
+            access.excess_completeness = Some(ExcessCompleteness::Incomplete);
+        }
         access.manifests = None;
         access.manifests_elevated = None;
+    }
+    if size(&smaller) > MAX_STATUS
+        && let Some(access) = &mut smaller.access
+    {
+        access.missing.clear();
     }
     if size(&smaller) > MAX_STATUS {
         smaller.targets.iter_mut().for_each(|target| target.problems.clear());

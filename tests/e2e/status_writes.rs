@@ -198,7 +198,12 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
     assert_eq!(stored["targets"], serde_json::to_value(&large.targets)?, "nothing was pruned");
     assert_eq!(
         stored["access"],
-        json!({"subject": "s".repeat(512)}),
+        json!({
+            "subject": "s".repeat(512),
+            "method": "Probe",
+            "lastVerifiedTime": "1970-01-01T00:00:00Z",
+            "excessCompleteness": "Incomplete",
+        }),
         "for which there is a command"
     );
     let small = subject.first_status();
