@@ -49,7 +49,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("actix_web::", &["server"]),
     ("clap::", &["cli"]),
     ("clap_complete::", &["cli"]),
-    ("kube::Client", &["cluster", "informer", "status", "client", "controller", ROOT]),
+    ("kube::Client", &["access", "cluster", "informer", "status", "client", "controller", ROOT]),
     ("prometheus::", &["metrics"]),
     ("tracing_subscriber::", &["telemetry"]),
     ("zstd::", &["store"]),

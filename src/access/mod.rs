@@ -8,6 +8,7 @@ mod evidence;
 mod excess;
 mod pace;
 mod reports;
+mod roles;
 mod rules;
 mod standing;
 mod verifier;

@@ -4,6 +4,7 @@ use super::{
     book::{Book, Found, Job, Wanted},
     evidence::Word,
     reports::{AccessReports, Check, CheckOutcome},
+    roles,
     rules::attributes,
     standing::{CellAccess, Disagreement, Standing},
 };
@@ -83,6 +84,8 @@ impl Verifier {
 
     /// Runs until `stop`. What is under way then is aborted.
     pub async fn run(mut self, stop: CancellationToken) {
+        // Ends with the verifier.
+        let _listening = roles::watch(&self.around.clients, &self.reports);
         let mut changes = self.around.changes.subscribe();
         let mut look_at = Instant::now();
         loop {
@@ -115,7 +118,8 @@ impl Verifier {
         let began = Instant::now();
         let declared = (self.around.declared)();
         let mut book = self.reports.book.write();
-        if let Some(Declared { wanted, unchecked }) = declared {
+        if let Some(Declared { wanted, mut unchecked }) = declared {
+            unchecked.extend(roles::kinds());
             book.want(wanted, unchecked, began);
         }
         for key in book.keys() {

@@ -10,6 +10,7 @@ mod doubt;
 mod endpoint;
 mod event;
 mod fence;
+mod hearsay;
 mod latency;
 mod lines;
 mod list;
@@ -34,6 +35,7 @@ use self::decode::Rejected;
 pub use self::{
     board::Changes,
     fence::Fences,
+    hearsay::hearsay,
     latency::LatencyWindow,
     plan::{Desired, Informers, Plan, apply, plan},
     registry::{Bounds, Registry, Reports, Tables},

@@ -27,6 +27,8 @@ use tokio::time::Instant;
 const REVIEW: Duration = Duration::from_secs(20);
 /// Between two reviews of the rules of a place that are incomplete: they are for the excess only.
 const INCOMPLETE: Duration = Duration::from_mins(5);
+/// After a change of roles: once at once, and once more for servers that learn of it later.
+const ECHO: Duration = Duration::from_secs(2);
 /// A check that is due for longer is late.
 const LATE: Duration = Duration::from_secs(10);
 
@@ -92,6 +94,8 @@ struct Cell {
 struct Place {
     payer: Arc<str>,
     due: Option<Instant>,
+    /// Roles have changed: what they mean may come late, so it is asked for twice.
+    echo: bool,
     rules: Option<ReviewedRules>,
     excess: Option<Arc<Excess>>,
 }
@@ -143,6 +147,7 @@ impl Book {
                 old.remove(&cell.spot).unwrap_or_else(|| Place {
                     payer: Arc::clone(&cell.payer),
                     due: Some(now),
+                    echo: false,
                     rules: None,
                     excess: None,
                 })
@@ -297,9 +302,10 @@ impl Book {
                 return;
             }
         };
-        let period = match rules.completeness {
-            Completeness::Complete => REVIEW,
-            Completeness::Incomplete => INCOMPLETE,
+        let period = match (rules.completeness, std::mem::take(&mut place.echo)) {
+            (_, true) => ECHO,
+            (Completeness::Complete, false) => REVIEW,
+            (Completeness::Incomplete, false) => INCOMPLETE,
         };
         place.due.get_or_insert_with(|| now + jittered(period, spread));
         let is_new = place.rules.as_ref() != Some(&rules);
@@ -325,6 +331,25 @@ impl Book {
     pub(super) fn heard(&mut self, key: &CellKey, refused_since: Option<Timestamp>, now: Instant) {
         if let Some(cell) = self.cells.get_mut(key) {
             cell.evidence.heard(refused_since, now);
+        }
+    }
+
+    /// Roles have changed, in a namespace or for the whole cluster: asks at once what that means.
+    pub(super) fn changed(&mut self, namespace: Option<&str>, now: Instant) {
+        for ((_, here), place) in &mut self.spots {
+            if namespace.is_none() || namespace == here.as_deref() {
+                // One that is under way may have been answered before.
+                place.due = Some(place.due.map_or(now, |due| due.min(now)));
+                place.echo = true;
+            }
+        }
+        // Where rules are incomplete, each cell has a review of its own.
+        let here = self
+            .cells
+            .values_mut()
+            .filter(|cell| namespace.is_none() || namespace == cell.spot.1.as_deref());
+        for due in here.filter_map(|cell| cell.review.as_mut()) {
+            *due = now.min(*due);
         }
     }
 
