@@ -317,7 +317,10 @@ pub(super) fn apply(sink: &SharedSink, objects: &mut u64, delta: Delta<'_>) -> O
         | Outcome::Replaced
         | Outcome::Unchanged
         | Outcome::Outdated
-        | Outcome::Noted => {}
+        | Outcome::Noted
+        // Only on behalf of a task that has ended.
+        | Outcome::Restored
+        | Outcome::Forgotten => {}
     }
     outcome
 }

@@ -1,7 +1,7 @@
 //! What travels from an informer to a table.
 
 use super::ResourceVersion;
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, time::Instant};
 
 /// Name of one object within a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,6 +94,14 @@ pub enum Delta<'a> {
     Progress(ResourceVersion),
     /// Nothing that is held can be trusted or exists any more: all rows and the version go.
     Purge,
+    /// What follows arrived at this time. What it changes outside a full list is provisional until
+    /// access is known to have been there later: a watch outlives the permissions it was opened with.
+    Arrived(Instant),
+    /// At this time there was access: what arrived until then is provisional no more.
+    Verified(Instant),
+    /// Access was lost: what is provisional is taken back, and a list under way is given up. Where
+    /// more has changed than is remembered, it is as after [`Delta::Purge`].
+    TakeBack,
 }
 
 /// What a [`Delta`] did.
@@ -119,6 +127,10 @@ pub enum Outcome {
         /// Objects that had gone unseen.
         removed: u64,
     },
+    /// Rows and version are what they were when there was access last.
+    Restored,
+    /// That is not known any more: everything went.
+    Forgotten,
 }
 
 /// Receives deltas in order. Implemented by the store, called by the informer; neither imports the
@@ -132,6 +144,9 @@ pub trait DeltaSink: Send + 'static {
 
     /// Objects held.
     fn objects(&self) -> u64;
+
+    /// The version up to which what is held is complete: of the last list, bookmark or event.
+    fn version(&self) -> Option<ResourceVersion>;
 }
 
 impl Uid {

@@ -8,10 +8,11 @@ use super::{
     order::{Order, Place},
     record::{Packing, Record, Undecodable},
     slab::{Identified, Row, Slab},
+    undo::{Gone, Undo},
 };
 use crate::model::{FieldPath, ResourceVersion, Uid};
 use roaring::RoaringBitmap;
-use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Instant};
 
 /// Sweeping more rows than this goes through the indexes once instead of unpacking every row.
 const SWEPT_ONE_BY_ONE: u64 = 64;
@@ -30,6 +31,8 @@ pub(super) struct Contents {
     pub(super) paths: Arc<[FieldPath]>,
     pub(super) version: Option<ResourceVersion>,
     pub(super) dictionaries: Dictionaries,
+    /// What is needed to take provisional changes back.
+    pub(super) undo: Undo,
     record_bytes: usize,
     odd_bytes: usize,
 }
@@ -66,6 +69,7 @@ impl Contents {
             + self.namespaces.bytes()
             + self.labels.bytes()
             + self.dictionaries.bytes()
+            + self.undo.bytes()
             + declared
     }
 
@@ -131,29 +135,36 @@ impl Contents {
         Some((self.order.insert(place, number), number))
     }
 
-    /// Puts another body and identity into a row; answers the old record.
+    /// Puts another body and identity, which arrived at `arrived`, into a row.
     pub(super) fn replace(
         &mut self,
         number: u32,
         identity: Identity,
         packed: Packed,
-    ) -> Option<Record> {
+        arrived: Option<Instant>,
+    ) -> Gone {
+        let mark = self.mark(number, arrived);
         self.identify(number, identity);
-        self.repack(number, packed)
+        self.swap(number, packed).map_or_else(Gone::default, |old| self.part(mark, old))
     }
 
     /// Puts the same body in another packing into a row; answers the old record.
     pub(super) fn repack(&mut self, number: u32, packed: Packed) -> Option<Record> {
-        self.slab.get(number)?;
-        let record = self.admit(packed);
-        let row = self.slab.get_mut(number)?;
-        let old = std::mem::replace(&mut row.record, record);
+        let old = self.swap(number, packed)?;
         self.dismiss(&old);
         Some(old)
     }
 
+    /// Puts a record into a row; the old one is not counted out yet.
+    fn swap(&mut self, number: u32, packed: Packed) -> Option<Record> {
+        self.slab.get(number)?;
+        let record = self.admit(packed);
+        let row = self.slab.get_mut(number)?;
+        Some(std::mem::replace(&mut row.record, record))
+    }
+
     /// Counts a record in.
-    fn admit(&mut self, packed: Packed) -> Record {
+    pub(super) fn admit(&mut self, packed: Packed) -> Record {
         self.record_bytes += packed.record.bytes();
         if let (Packing::Dictionary(_), Some(with)) = (packed.record.packing(), &packed.with) {
             self.dictionaries.enter(with);
@@ -162,7 +173,7 @@ impl Contents {
     }
 
     /// Counts a record out.
-    fn dismiss(&mut self, record: &Record) {
+    pub(super) fn dismiss(&mut self, record: &Record) {
         self.record_bytes -= record.bytes();
         if let Packing::Dictionary(generation) = record.packing() {
             self.dictionaries.leave(generation);
@@ -187,17 +198,24 @@ impl Contents {
         }
     }
 
-    /// Takes a row out of everything but the indexes.
-    pub(super) fn remove(&mut self, number: u32) -> Option<Row> {
+    /// Takes a row out of everything but the indexes, because of what arrived at `arrived`.
+    pub(super) fn remove(&mut self, number: u32, arrived: Option<Instant>) -> Gone {
         if let Ok(place) = self.order.find(Place::default(), |row| self.compare(row, number)) {
             self.order.remove(place);
         }
-        self.take(number)
+        let mark = self.mark(number, arrived);
+        self.detach(number).map_or_else(Gone::default, |row| self.part(mark, row.record))
     }
 
     fn take(&mut self, number: u32) -> Option<Row> {
-        let row = self.slab.remove(number)?;
+        let row = self.detach(number)?;
         self.dismiss(&row.record);
+        Some(row)
+    }
+
+    /// Takes a row out; its record is not counted out yet.
+    fn detach(&mut self, number: u32) -> Option<Row> {
+        let row = self.slab.remove(number)?;
         self.namespaces.leave(row.namespace);
         if row.identity == Identified::Aside
             && let Some(old) = self.odd.remove(&number)
@@ -334,12 +352,17 @@ impl Contents {
 impl Identity {
     /// What it weighs beside a row.
     fn bytes(&self) -> usize {
+        size_of::<(u32, Self)>() + self.text_bytes()
+    }
+
+    /// Bytes allocated for what is neither a UUID nor a number.
+    pub(super) fn text_bytes(&self) -> usize {
         let text = |has: bool, length: usize| if has { length } else { 0 };
         let uid = text(self.uid.as_uuid().is_none(), self.uid.to_string().len());
         let version = self
             .version
             .as_ref()
             .map_or(0, |version| text(version.as_u64().is_none(), version.to_string().len()));
-        size_of::<(u32, Self)>() + uid + version
+        uid + version
     }
 }

@@ -1,4 +1,4 @@
-//! A table against a plain map: random histories, compared after every list.
+//! A table against a plain map: random histories, compared at intervals.
 
 use super::{
     Catalog, Object, Reader, Writer,
@@ -9,29 +9,55 @@ use crate::model::{
     Reread,
 };
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 /// What the map knows of an object: UID, version (0 is none), labels, node.
 type Plain = (u8, u64, BTreeMap<u8, u8>, u8);
 
 #[derive(Clone, Debug)]
 enum Step {
-    Upsert { key: (u8, u8), uid: u8, version: u64, labels: BTreeMap<u8, u8>, node: u8 },
-    Remove { key: (u8, u8), version: u64 },
+    Upsert {
+        key: (u8, u8),
+        uid: u8,
+        version: u64,
+        labels: BTreeMap<u8, u8>,
+        node: u8,
+    },
+    Remove {
+        key: (u8, u8),
+        version: u64,
+    },
     ListStarted(bool),
     ListDone,
     Purge,
     Declare(bool),
+    /// So many milliseconds after the last.
+    Arrived(u8),
+    /// So many milliseconds ago.
+    Verified(u8),
+    TakeBack,
 }
 
 #[derive(Debug, Default)]
 struct Model {
     rows: BTreeMap<(u8, u8), Plain>,
     list: Option<(bool, BTreeSet<(u8, u8)>)>,
+    /// The time, in milliseconds; none before the first arrival.
+    now: Option<u64>,
+    /// What the rows were before what arrived then, and later was there access.
+    before: BTreeMap<u64, BTreeMap<(u8, u8), Plain>>,
 }
 
 impl Model {
     fn apply(&mut self, step: &Step) -> Option<Outcome> {
+        if let (Step::Upsert { .. } | Step::Remove { .. }, Some(now), None) =
+            (step, self.now, &self.list)
+        {
+            self.before.entry(now).or_insert_with(|| self.rows.clone());
+        }
         let outcome = match step {
             Step::Upsert { key, uid, version, labels, node } => {
                 let everything = self.list.as_ref().is_some_and(|(everything, _)| *everything);
@@ -61,7 +87,25 @@ impl Model {
                 }
                 Some(_) | None => Outcome::Outdated,
             },
+            Step::Arrived(later) => {
+                self.now = Some(self.now.unwrap_or(0) + u64::from(*later));
+                Outcome::Noted
+            }
+            Step::Verified(ago) => {
+                let at = self.now.unwrap_or(0).saturating_sub((*ago).into());
+                self.before.retain(|arrived, _| *arrived > at);
+                Outcome::Noted
+            }
+            Step::TakeBack => {
+                self.list = None;
+                self.now = None;
+                if let Some((_, rows)) = std::mem::take(&mut self.before).into_iter().next() {
+                    self.rows = rows;
+                }
+                Outcome::Restored
+            }
             Step::ListStarted(everything) => {
+                self.before.clear();
                 self.list = Some((*everything, BTreeSet::new()));
                 Outcome::Noted
             }
@@ -74,6 +118,7 @@ impl Model {
             }
             Step::Purge => {
                 self.rows.clear();
+                self.before.clear();
                 if let Some((_, seen)) = &mut self.list {
                     seen.clear();
                 }
@@ -97,6 +142,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::ListDone),
         1 => Just(Step::Purge),
         1 => any::<bool>().prop_map(Step::Declare),
+        12 => (0..5_u8).prop_map(Step::Arrived),
+        6 => (0..20_u8).prop_map(Step::Verified),
+        2 => Just(Step::TakeBack),
     ];
     proptest::collection::vec(step, 0..400)
 }
@@ -114,7 +162,14 @@ fn json(of: &Plain) -> String {
     )
 }
 
-fn perform(writer: &mut Writer, catalog: &Catalog, step: &Step) -> Option<Outcome> {
+fn perform(
+    writer: &mut Writer,
+    catalog: &Catalog,
+    step: &Step,
+    (began, model): (Instant, &Model),
+) -> Option<Outcome> {
+    let now = model.now.unwrap_or(0);
+    let time = |milliseconds| began + Duration::from_millis(milliseconds);
     let name = |key: &(u8, u8)| format!("n{}/x{:02}", key.0, key.1);
     let text = |version: &u64| if *version == 0 { String::new() } else { version.to_string() };
     Some(match step {
@@ -123,8 +178,17 @@ fn perform(writer: &mut Writer, catalog: &Catalog, step: &Step) -> Option<Outcom
             writer.apply(upsert(&name(key), *uid, &text(version), &body))
         }
         Step::Remove { key, version } => writer.apply(remove(&name(key), &text(version))),
-        Step::ListStarted(true) => writer.apply(Delta::ListStarted(Reread::Everything)),
-        Step::ListStarted(false) => writer.apply(Delta::ListStarted(Reread::Changed)),
+        Step::ListStarted(everything) => {
+            // Who may list may read what arrived before.
+            writer.apply(Delta::Verified(time(now)));
+            let reread = if *everything { Reread::Everything } else { Reread::Changed };
+            writer.apply(Delta::ListStarted(reread))
+        }
+        Step::Arrived(later) => writer.apply(Delta::Arrived(time(now + u64::from(*later)))),
+        Step::Verified(ago) => {
+            writer.apply(Delta::Verified(time(now.saturating_sub((*ago).into()))))
+        }
+        Step::TakeBack => writer.apply(Delta::TakeBack),
         Step::ListDone => writer.apply(Delta::ListDone(version("30"))),
         Step::Purge => writer.apply(Delta::Purge),
         Step::Declare(on) => {
@@ -200,12 +264,14 @@ proptest! {
         let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
         let reader = catalog.reader(&cell("pods")).unwrap();
         let (mut model, mut indexed) = (Model::default(), false);
+        let began = Instant::now();
         for (at, step) in steps.iter().enumerate() {
-            prop_assert_eq!(perform(&mut writer, &catalog, step), model.apply(step), "{:?}", step);
+            let outcome = perform(&mut writer, &catalog, step, (began, &model));
+            prop_assert_eq!(outcome, model.apply(step), "{:?}", step);
             if let Step::Declare(on) = step {
                 indexed = *on;
             }
-            if at % 50 == 49 || at + 1 == steps.len() {
+            if at % 50 == 49 || at + 1 == steps.len() || matches!(step, Step::TakeBack) {
                 catalog.settle();
                 compare(&reader, &model, indexed)?;
             }

@@ -20,6 +20,7 @@ mod samples;
 mod secrets;
 mod slab;
 mod table;
+mod undo;
 mod upkeep;
 mod writer;
 

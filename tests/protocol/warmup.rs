@@ -8,7 +8,7 @@ use crate::{
 use kubewarm::{
     app::CatalogTables,
     informer::{Bounds, Informers as _, Phase, Tables, Timing},
-    model::{CellKey, Delta, DeltaSink, FieldPath, ListStrategy, Outcome, Reason},
+    model::{CellKey, Delta, DeltaSink, FieldPath, ListStrategy, Outcome, Reason, ResourceVersion},
     store::Catalog,
 };
 use std::{
@@ -137,6 +137,10 @@ impl DeltaSink for Trap {
 
     fn objects(&self) -> u64 {
         self.0.objects()
+    }
+
+    fn version(&self) -> Option<ResourceVersion> {
+        self.0.version()
     }
 }
 

@@ -12,7 +12,7 @@ use kubewarm::{
     model::{
         CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
         Identity, LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf,
-        NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource, SensitiveData, Tuning,
+        NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource, ResourceVersion, SensitiveData, Tuning,
     },
     store::{Catalog, Reader, Writer},
 };
@@ -120,6 +120,10 @@ impl DeltaSink for Timed {
 
     fn objects(&self) -> u64 {
         self.writer.objects()
+    }
+
+    fn version(&self) -> Option<ResourceVersion> {
+        self.writer.version()
     }
 }
 
