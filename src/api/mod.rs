@@ -10,7 +10,10 @@ mod target;
 pub use self::{
     access::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     condition::{ConditionUpdate, set_condition},
-    profile::{CacheProfile, CacheProfileSpec, Freshness, ListStrategy, Mode, Warmup},
+    profile::{
+        CacheProfile, CacheProfileSpec, Freshness, ListStrategy, Mode, OnAccessLost, Serving,
+        Warmup,
+    },
     status::{
         CacheProfileStatus, CellCounts, LatencyStatus, ObserverCounts, Problem, QuantilesStatus,
         RelistStatus, ReplicaRole, ReplicaStatus, ResolvedScope, ResolvedStatus, TargetStatus,

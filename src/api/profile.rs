@@ -118,6 +118,11 @@ pub struct CacheProfileSpec {
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub freshness: Freshness,
+
+    /// What is answered, and when not.
+    #[serde(default)]
+    #[schemars(extend("default" = {}))]
+    pub serving: Serving,
 }
 
 /// Whether anything is watched.
@@ -193,6 +198,36 @@ pub struct Freshness {
     /// that is settled the condition `Fresh` is not `True`.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
+}
+
+/// What is answered, and when not.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(inline, transform = schema::for_crd)]
+pub struct Serving {
+    /// What becomes of data that the identity may not read any more. `Fence` (the default): it is
+    /// not served, from `accessLostGraceSeconds` after the loss on; 10 minutes later its memory is
+    /// freed. `ServeStale`: what was held when access was last verified is served on, and grows
+    /// old. Either way nothing is served that came after access was last verified, the loss is said
+    /// in the conditions, and access that returns makes the target warm again without help.
+    pub on_access_lost: OnAccessLost,
+
+    /// For how long after a loss of access `Fence` still serves, in seconds, 0 to 3600, default 0.
+    #[schemars(range(min = 0, max = 3600))]
+    pub access_lost_grace_seconds: i32,
+}
+
+/// What becomes of data that may not be read any more.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
+)]
+#[schemars(inline)]
+pub enum OnAccessLost {
+    /// It is not served.
+    #[default]
+    Fence,
+    /// It is served on.
+    ServeStale,
 }
 
 impl Default for Warmup {

@@ -100,9 +100,8 @@ impl View {
             .iter()
             .flat_map(|found| &found.declared.targets)
             .filter_map(|t| t.namespaces.as_ref());
-        let known = |key: &CellKey| {
-            self.reports.get(key).is_some_and(|r| r.synced_at.is_some() || r.fault.is_some())
-        };
+        let known =
+            |key: &CellKey| self.reports.get(key).is_some_and(|r| r.is_warm() || r.fault.is_some());
         let complete = selectors.all(known);
         Some(DeclaredCells { cells: self.declarations.cells()?, complete })
     }

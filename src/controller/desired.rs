@@ -44,6 +44,7 @@ impl Wishes {
     ///   that are paused have no say in how it runs.
     /// - The staleness bound is the smallest of all that have a say, and an uncertain namespace is
     ///   asked for if one of them asks.
+    /// - What may not be read any more is kept as long as any of them wants, paused ones too.
     /// - Everything else (list slots, strategy, page size) is one owner's: a profile of
     ///   `operator_namespace` before any other, so that no tenant governs it; then the highest
     ///   priority; then the first in precedence.
@@ -58,7 +59,8 @@ impl Wishes {
             };
             let heard =
                 wishes.iter().filter(|wish| wish.mode == mode).map(|wish| &wish.spec.tuning);
-            let tuning = govern(heard, operator_namespace)?;
+            let kept = wishes.iter().map(|wish| wish.spec.tuning.keep_fenced).max()?;
+            let tuning = Tuning { keep_fenced: kept, ..govern(heard, operator_namespace)? };
             let indexes = unite(&wishes, &mut left_out);
             Some((key.clone(), (CellSpec { key, tuning, indexes }, mode)))
         });
@@ -71,6 +73,7 @@ pub(super) fn keep(desired: &mut Desired, own: &CellSpec) {
     let mut spec = own.clone();
     if let Some((declared, _)) = desired.remove(&own.key) {
         spec.tuning.max_staleness = spec.tuning.max_staleness.min(declared.tuning.max_staleness);
+        spec.tuning.keep_fenced = spec.tuning.keep_fenced.max(declared.tuning.keep_fenced);
         spec.indexes.extend(declared.indexes);
     }
     desired.insert(spec.key.clone(), (spec, Mode::Active));

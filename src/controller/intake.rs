@@ -4,9 +4,9 @@ use crate::{
     api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
     model::{
         CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, InvalidName,
-        LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef,
-        Projection, Refusal, RefusalReason, Resource, ResourceVersion, SensitiveData, Tuning,
-        ValidatedProfile,
+        LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, OnAccessLost,
+        ProfileRef, Projection, Refusal, RefusalReason, Resource, ResourceVersion, SensitiveData,
+        Tuning, ValidatedProfile,
     },
     store::{Object, Reader},
 };
@@ -85,6 +85,7 @@ pub fn own_cell() -> Result<CellSpec, InvalidName> {
             streaming_deadline: Duration::from_secs(30),
             max_staleness: Duration::from_mins(2),
             namespace_check: NamespaceCheck::Known,
+            keep_fenced: OnAccessLost::default().keeps(),
         },
         indexes: BTreeSet::new(),
     })

@@ -14,8 +14,8 @@ use crate::{
     informer::Desired,
     manifests::Access,
     model::{
-        CellKey, Declared, DeclaredTarget, Mode, ProfileRef, Reason, Refusal, RefusalReason,
-        Subject, Target, ValidatedProfile,
+        CellKey, Declared, DeclaredTarget, Mode, OnAccessLost, ProfileRef, Reason, Refusal,
+        RefusalReason, Subject, Target, ValidatedProfile,
     },
     status::Observed,
 };
@@ -194,6 +194,7 @@ impl Reconciler {
             targets,
             objective: valid.warmup.objective,
             max_staleness: valid.max_staleness,
+            on_access_lost: valid.on_access_lost,
             accepted_at,
         };
         let uid = Arc::clone(&found.uid);
@@ -270,6 +271,7 @@ fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declare
         targets: Vec::new(),
         objective: None,
         max_staleness: Duration::from_mins(2),
+        on_access_lost: OnAccessLost::default(),
         accepted_at: now,
     }
 }

@@ -20,7 +20,8 @@ pub(super) trait Cluster {
     ) -> Option<Result<ResolvedTarget, Refusal>>;
     /// What a cell says; `None` if it does not exist.
     fn report(&self, key: &CellKey) -> Option<CellReport>;
-    /// The names that a cell of namespaces holds; `None` before it is synced.
+    /// The names that a cell of namespaces holds, or held when it could last be read; `None` before
+    /// it is synced.
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>>;
 }
 
@@ -188,6 +189,7 @@ fn tuning(profile: &ValidatedProfile, priority: u16, namespace_check: NamespaceC
         streaming_deadline: warmup.streaming_deadline,
         max_staleness: profile.max_staleness,
         namespace_check,
+        keep_fenced: profile.on_access_lost.keeps(),
     }
 }
 

@@ -15,7 +15,13 @@ use crate::{
     store::Catalog,
 };
 use parking_lot::RwLock;
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -73,7 +79,11 @@ pub struct Controller<I> {
     started: Instant,
     own: CellSpec,
     intake: Intake,
+    selected: Selected,
 }
+
+/// The namespaces that each selector matched when last it could be asked. Bounded by the selectors.
+type Selected = RefCell<BTreeMap<CellKey, Vec<Arc<str>>>>;
 
 impl<I: Informers> Controller<I> {
     /// # Errors
@@ -95,6 +105,7 @@ impl<I: Informers> Controller<I> {
             started,
             own: own_cell()?,
             intake: Intake::default(),
+            selected: Selected::default(),
         })
     }
 
@@ -134,6 +145,7 @@ impl<I: Informers> Controller<I> {
     /// restore, the cells, the declarations and what is remembered of each profile stay as they are.
     pub fn reconcile(&mut self) {
         let timer = self.metrics.reconcile();
+        self.informers.free_fenced();
         let served = self.sources.discovery.served().borrow().clone();
         let running = self.informers.running();
         let profiles = self.profiles();
@@ -143,12 +155,14 @@ impl<I: Informers> Controller<I> {
             return;
         }
         let subject = self.sources.subject.borrow().clone();
-        let cluster = Live { sources: &self.sources, served: served.as_deref() };
+        let (sources, selected) = (&self.sources, &self.selected);
+        let cluster = Live { sources, served: served.as_deref(), selected };
         let found = profiles.as_deref().unwrap_or_default();
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
         let Outcome { mut desired, observed, is_kind_missing, is_discovery_behind } = outcome;
         keep(&mut desired, &self.own);
+        self.selected.get_mut().retain(|key, _| desired.contains_key(key));
         apply(plan(&desired, &running), &mut self.informers);
         let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
         self.sources.discovery.set_pace(pace);
@@ -161,9 +175,9 @@ impl<I: Informers> Controller<I> {
         timer.finish(Reconciled::Ok);
     }
 
-    /// Every profile; `None` while they have never been listed.
+    /// Every profile; `None` while they have never been listed, or may not be.
     fn profiles(&mut self) -> Option<Vec<Found>> {
-        self.sources.reports.get(&self.own.key)?.synced_at?;
+        self.sources.reports.get(&self.own.key).filter(CellReport::is_warm)?;
         let table = self.sources.catalog.reader(&self.own.key)?;
         Some(self.intake.read(&table))
     }
@@ -173,6 +187,7 @@ impl<I: Informers> Controller<I> {
 struct Live<'a> {
     sources: &'a Sources,
     served: Option<&'a Served>,
+    selected: &'a Selected,
 }
 
 impl Cluster for Live<'_> {
@@ -189,9 +204,15 @@ impl Cluster for Live<'_> {
     }
 
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
-        self.report(key)?.synced_at?;
+        let report = self.report(key)?;
+        if report.synced_at.is_none() {
+            // Cells that were found live by their own access, also once this one's memory is freed.
+            return report.lost.and_then(|_| self.selected.borrow().get(key).cloned());
+        }
         let names = self.sources.catalog.reader(key)?.keys(None, usize::MAX);
-        Some(names.into_iter().map(|key| key.name.into()).collect())
+        let names: Vec<Arc<str>> = names.into_iter().map(|key| key.name.into()).collect();
+        self.selected.borrow_mut().insert(key.clone(), names.clone());
+        Some(names)
     }
 }
 
@@ -217,7 +238,6 @@ mod tests {
         model::{Mode, ProfileRef, RefusalReason, ValidatedProfile},
     };
     use serde_json::json;
-    use std::collections::BTreeMap;
 
     /// Cells that only know that they exist.
     #[derive(Default)]
@@ -237,6 +257,7 @@ mod tests {
             self.0.remove(key);
         }
         fn retune(&mut self, _: &CellSpec) {}
+        fn free_fenced(&mut self) {}
     }
 
     fn controller() -> Controller<Cells> {
@@ -280,7 +301,8 @@ mod tests {
         assert_eq!(controller.informers.0.len(), 1, "its own cell");
         let mut found = profile();
         let seen = |controller: &mut Controller<Cells>, found: &Found| {
-            let cluster = Live { sources: &controller.sources, served: None };
+            let (sources, selected) = (&controller.sources, &controller.selected);
+            let cluster = Live { sources, served: None, selected };
             let found = std::slice::from_ref(found);
             let outcome = controller.reconciler.reconcile(found, &cluster, None, Duration::ZERO);
             outcome.observed[0].declared.targets.len()

@@ -33,7 +33,7 @@ impl Targets {
     /// Forgets the targets that are not `declared`, and lets those answer that have synced since.
     pub(super) fn renew(&mut self, declared: &[Target], cluster: &dyn Cluster) {
         for (name, target) in std::mem::take(&mut self.warming) {
-            if target.cells.iter().all(|cell| is_synced(&cell.key, cluster)) {
+            if target.cells.iter().all(|cell| is_warm(&cell.key, cluster)) {
                 self.serving.insert(name, target);
             }
         }
@@ -74,15 +74,15 @@ pub(super) fn settle(
     wishes: &mut Wishes,
 ) -> DeclaredTarget {
     let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
-    let cells_known = namespaces.as_ref().is_none_or(|cell| is_synced(&cell.key, cluster));
+    let cells_known = namespaces.as_ref().is_none_or(|cell| is_warm(&cell.key, cluster));
     if let Some(Ok(kind)) = &outcome
         && cells_known
     {
         let keys = cells.iter().map(|cell| cell.key.clone()).collect();
         let serving = Serving { generation: valid.generation, cells: keys };
         let now = Answering { serving, kind: kind.clone(), cells: cells.clone() };
-        let is_synced = cells.iter().all(|cell| is_synced(&cell.key, cluster));
-        let into = if is_synced { &mut targets.serving } else { &mut targets.warming };
+        let is_warm = cells.iter().all(|cell| is_warm(&cell.key, cluster));
+        let into = if is_warm { &mut targets.serving } else { &mut targets.warming };
         into.insert(Arc::clone(&name), now);
     }
     let old = targets.serving.get(&name);
@@ -117,8 +117,8 @@ pub(super) fn settle(
     }
 }
 
-fn is_synced(key: &CellKey, cluster: &dyn Cluster) -> bool {
-    cluster.report(key).is_some_and(|report| report.synced_at.is_some())
+fn is_warm(key: &CellKey, cluster: &dyn Cluster) -> bool {
+    cluster.report(key).is_some_and(|report| report.is_warm())
 }
 
 /// Whether the cells of a version that is no longer preferred still are the target: its author has
@@ -136,7 +136,7 @@ fn stands_in(
     };
     old.serving.generation == generation
         && old.kind.resource.version() != kind.resource.version()
-        && old.cells.iter().all(|cell| is_synced(&cell.key, cluster))
+        && old.cells.iter().all(|cell| is_warm(&cell.key, cluster))
         && new.iter().all(is_promising)
 }
 

@@ -40,8 +40,8 @@ pub use self::{
     plan::{Desired, Informers, Plan, apply, plan},
     registry::{Bounds, Registry, Reports, Tables},
     report::{
-        CellFault, CellReport, EventKind, ListOutcome, Measured, Meter, Phase, Quantiles, Relist,
-        RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
+        CellFault, CellReport, EventKind, ListOutcome, Loss, Measured, Meter, Phase, Quantiles,
+        Relist, RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
     },
     slots::{Slot, Slots},
     timing::Timing,

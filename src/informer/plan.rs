@@ -32,6 +32,8 @@ pub trait Informers {
     fn stop(&mut self, key: &CellKey);
     /// Changes how a cell runs, without interrupting it.
     fn retune(&mut self, spec: &CellSpec);
+    /// Empties the tables that have been without access for as long as they are to be kept.
+    fn free_fenced(&mut self);
 }
 
 /// Computes the difference. Pure, and ordered: equal inputs give equal plans.

@@ -1,15 +1,16 @@
 //! The running cells: one task each, started, held and stopped from here.
 
 use super::{
-    CellFault, CellReport, Changes, Fences, Informers, Meter, Slots, Timing, Verb,
+    CellFault, CellReport, Changes, Informers, Meter, Slots, Timing, Verb,
     backoff::Backoff,
     board::Board,
     canary::Canary,
     decode::Decoder,
     doubt::Doubts,
     endpoint::Endpoint,
+    fence::{Face, Faces},
     list::Gap,
-    state::Signal,
+    state::{Access, Signal},
     strategy::Strategies,
     task::{Shared, SharedSink, Task},
 };
@@ -21,7 +22,7 @@ use crate::{
     },
 };
 use futures::FutureExt as _;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -57,9 +58,9 @@ pub struct Bounds {
 /// namespace, is 16 quiet cells a second: under a bound of 30 s, some 400 of them.
 const PROBES: usize = 128;
 
-/// Reads the cells' reports. Cheap to clone.
+/// Reads the cells' reports, and tells the cells of access lost and returned. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Reports(Arc<RwLock<BTreeMap<CellKey, Arc<Board>>>>);
+pub struct Reports(Faces);
 
 /// Starts and stops the cells. One a process, owned by the controller.
 pub struct Registry {
@@ -73,8 +74,7 @@ pub struct Registry {
 
 struct Cell {
     spec: CellSpec,
-    sink: SharedSink,
-    board: Arc<Board>,
+    face: Arc<Face>,
     tuning: watch::Sender<Tuning>,
     /// `None` while the cell is held.
     running: Option<Running>,
@@ -113,40 +113,28 @@ async fn run_in_turns(
 }
 
 impl Reports {
+    pub(super) fn face(&self, key: &CellKey) -> Option<Arc<Face>> {
+        self.0.read().get(key).cloned()
+    }
+
     /// One cell's report.
     #[must_use]
     pub fn get(&self, key: &CellKey) -> Option<CellReport> {
-        let board = self.0.read().get(key).cloned();
-        board.map(|board| board.report())
+        self.face(key).map(|face| face.board.report())
     }
 
     /// Why a cell is not healthy, without the cost of a whole report.
     #[must_use]
     pub fn fault(&self, key: &CellKey) -> Option<CellFault> {
-        let board = self.0.read().get(key).cloned();
-        board.and_then(|board| board.last_fault())
+        self.face(key).and_then(|face| face.board.last_fault())
     }
 
     /// Every cell's report, in the order of their keys.
     #[must_use]
     pub fn all(&self) -> Vec<(CellKey, CellReport)> {
-        let boards: Vec<_> =
-            self.0.read().iter().map(|(key, board)| (key.clone(), Arc::clone(board))).collect();
-        boards.into_iter().map(|(key, board)| (key, board.report())).collect()
-    }
-}
-
-impl Fences for Reports {
-    /// What is served does not depend on it; the cell's own requests show what is refused.
-    fn verified(&self, _: &CellKey, _: tokio::time::Instant) {}
-
-    /// As for [`Fences::verified`].
-    fn lost(&self, _: &CellKey, _: Verb, _: &Fault) {}
-
-    fn returned(&self, key: &CellKey) {
-        if let Some(board) = self.0.read().get(key) {
-            board.retry();
-        }
+        let faces: Vec<_> =
+            self.0.read().iter().map(|(key, face)| (key.clone(), Arc::clone(face))).collect();
+        faces.into_iter().map(|(key, face)| (key, face.board.report())).collect()
     }
 }
 
@@ -206,12 +194,15 @@ impl Registry {
         let (tables, reports) = (&self.tables, &self.reports);
         let changes = &self.shared.changes;
         self.cells.entry(spec.key.clone()).or_insert_with(|| {
-            let board = Arc::new(Board::new(changes.clone()));
-            reports.0.write().insert(spec.key.clone(), Arc::clone(&board));
+            let face = Arc::new(Face {
+                board: Arc::new(Board::new(changes.clone())),
+                sink: Arc::new(Mutex::new(tables.open(&spec.key, &spec.indexes))),
+                turn: Arc::default(),
+            });
+            reports.0.write().insert(spec.key.clone(), Arc::clone(&face));
             Cell {
                 spec: spec.clone(),
-                sink: Arc::new(Mutex::new(tables.open(&spec.key, &spec.indexes))),
-                board,
+                face,
                 tuning: watch::Sender::new(spec.tuning.clone()),
                 running: None,
             }
@@ -234,18 +225,18 @@ impl Informers for Registry {
         if cell.running.is_some() {
             return;
         }
-        if cell.board.state().phase == super::Phase::Paused {
-            cell.board.signal(&spec.key, Signal::Resumed);
+        if cell.face.board.state().phase == super::Phase::Paused {
+            cell.face.board.signal(&spec.key, Signal::Resumed);
         }
         cell.spec.clone_from(spec);
         cell.tuning.send_replace(spec.tuning.clone());
         let stop = CancellationToken::new();
-        let turn = Arc::default();
+        let turn = Arc::clone(&cell.face.turn);
         cell.running = Some(Running { stop: stop.clone(), turn: Arc::clone(&turn) });
         let supervised = supervise(
             spec.key.clone(),
-            Arc::clone(&cell.sink),
-            Arc::clone(&cell.board),
+            Arc::clone(&cell.face.sink),
+            Arc::clone(&cell.face.board),
             shared,
             client,
             cell.tuning.subscribe(),
@@ -258,7 +249,7 @@ impl Informers for Registry {
         if let Some(running) = cell.running.take() {
             running.end();
         }
-        cell.board.signal(&spec.key, Signal::Held);
+        cell.face.board.signal(&spec.key, Signal::Held);
     }
 
     fn stop(&mut self, key: &CellKey) {
@@ -285,6 +276,12 @@ impl Informers for Registry {
         }
         cell.spec.clone_from(spec);
     }
+
+    fn free_fenced(&mut self) {
+        for (key, cell) in &self.cells {
+            cell.face.free(key, cell.spec.tuning.keep_fenced);
+        }
+    }
 }
 
 /// Runs the cell's task; one that panics is reported in its cell and started anew after a wait.
@@ -297,14 +294,22 @@ async fn supervise(
     tuning: watch::Receiver<Tuning>,
 ) {
     let mut panics = Backoff::new(shared.timing.backoff);
+    let mut access = board.access();
     loop {
+        // No turn is missed: the task that is made below begins with what is true now.
+        let losses = access.borrow_and_update().losses;
+        if board.state().access == Access::Lost {
+            let _ended = access.changed().await;
+            continue;
+        }
         let endpoint = match Endpoint::new(&key) {
             Ok(endpoint) => endpoint,
             Err(guarded) => {
                 // Refused before any request; only an edit of the profile makes another cell.
                 let fault = Fault::new(Reason::Forbidden, guarded.to_string());
                 board.failed(&key, Verb::List, &fault, 1, std::time::Duration::MAX);
-                return;
+                let _ended = access.wait_for(|turns| turns.losses > losses).await;
+                continue;
             }
         };
         let version = resumable(&board);
@@ -334,7 +339,12 @@ async fn supervise(
             opened_at: None,
             rejected: 0,
         };
-        let _panic = AssertUnwindSafe(task.run()).catch_unwind().await;
+        tokio::select! {
+            biased;
+            // The task may not take one more step: its table has been restored behind its back.
+            _ = access.wait_for(|turns| turns.losses > losses) => continue,
+            _panic = AssertUnwindSafe(task.run()).catch_unwind() => {}
+        }
         let fault = Fault::new(Reason::Internal, "the cell's task panicked; see the log");
         let delay = panics.failed(None, fastrand::f64());
         tracing::error!(cell = %key, "the task of a cell panicked and is started anew");

@@ -1,7 +1,7 @@
 //! What a cell tells its observers: one snapshot for status and `/debug/cells`, and one port for
 //! everything that is counted.
 
-use crate::model::{Reason, Resource, ResourceVersion, Verb};
+use crate::model::{OnAccessLost, Reason, Resource, ResourceVersion, Verb};
 use jiff::Timestamp;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -25,6 +25,8 @@ pub enum Phase {
     Failing,
     /// No profile that declares it is active: no watch is open.
     Paused,
+    /// Access was lost: nothing is tried until it has returned.
+    Fenced,
 }
 
 /// Why a cell is not healthy, and when it tries again.
@@ -87,6 +89,17 @@ pub enum RelistReason {
     Recreated,
     /// An event came out of order and could not be told from the replay of a deleted object.
     Disordered,
+    /// Access had been lost and returned.
+    ForbiddenRecovered,
+}
+
+/// A loss of access, after which no complete list has been applied yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// When it was noticed, monotonic.
+    pub at: Instant,
+    /// The same on the wall clock.
+    pub time: Timestamp,
 }
 
 /// The last relist of a cell.
@@ -129,10 +142,12 @@ pub struct CellReport {
     pub phase: Phase,
     /// Since when.
     pub since: Timestamp,
-    /// When it was first completely listed; `None` while nothing may be served.
+    /// When it was first completely listed; `None` while nothing is held that is complete.
     pub warmed: Option<Warmed>,
     /// The last complete list.
     pub synced_at: Option<Timestamp>,
+    /// Since when what is held may only be served to those who asked for that.
+    pub lost: Option<Loss>,
     /// Why it is not healthy. Kept while a retry is under way, cleared by success.
     pub fault: Option<CellFault>,
     /// The newest version delivered: of a list, an event or a bookmark.
@@ -170,6 +185,7 @@ impl CellReport {
             since,
             warmed: None,
             synced_at: None,
+            lost: None,
             fault: None,
             version: None,
             current_at: None,
@@ -184,6 +200,32 @@ impl CellReport {
             event_latency: None,
             observers: 1,
         }
+    }
+
+    /// Whether a complete list is held that exists and may be read.
+    #[must_use]
+    pub fn is_warm(&self) -> bool {
+        self.synced_at.is_some() && self.lost.is_none() && !self.is_refused() && !self.is_missing()
+    }
+
+    /// Whether the cell may answer at `now` for a profile with this policy. Its own request that was
+    /// refused counts as a loss of this moment, until that has been verified.
+    #[must_use]
+    pub fn serves(&self, policy: OnAccessLost, now: Instant) -> bool {
+        let refused = self.is_refused().then_some(Duration::ZERO);
+        let lost_for = self.lost.map(|loss| now.saturating_duration_since(loss.at)).or(refused);
+        self.synced_at.is_some() && policy.serves(lost_for) && !self.is_missing()
+    }
+
+    /// Its own request, or the token for it.
+    fn is_refused(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.reason.refuses_identity())
+    }
+
+    /// The kind or the namespace is not there.
+    fn is_missing(&self) -> bool {
+        let reason = self.fault.as_ref().map(|fault| fault.reason);
+        matches!(reason, Some(Reason::NotServed | Reason::NamespaceNotFound))
     }
 }
 

@@ -19,13 +19,28 @@ use super::Phase;
 ///                                 └──── Retried ───► Reconnecting, once synced
 ///
 ///  every phase ──── Held ────► Paused ── Resumed ──► Queued, or Reconnecting once synced
+///  every other ─── Fenced ───► Fenced ─ Unfenced ──► Queued, or Relisting once synced
 /// ```
 ///
-/// Once synced, a cell stays so through failures and relists; only `Purged` takes that away.
+/// Once synced, a cell stays so through failures, relists and fences; only `Purged` takes that away.
+/// What was held when access was lost is served to nobody but those who asked for that, until a list
+/// is complete that was sent after access had come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) synced: bool,
+    pub(super) access: Access,
+}
+
+/// Whether what is held may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// As far as is known.
+    Held,
+    /// Not any more. Kept while the cell is paused, too.
+    Lost,
+    /// It was lost and is back: what is held is of before.
+    Returned,
 }
 
 /// What happened to a cell.
@@ -55,6 +70,10 @@ pub(super) enum Signal {
     Held,
     /// One does again.
     Resumed,
+    /// The identity may not read it any more.
+    Fenced,
+    /// It may again.
+    Unfenced,
 }
 
 /// A signal that cannot occur in that state: a bug, logged and counted by the caller.
@@ -66,7 +85,8 @@ pub(super) struct IllegalTransition {
 }
 
 impl State {
-    pub(super) const QUEUED: Self = Self { phase: Phase::Queued, synced: false };
+    pub(super) const QUEUED: Self =
+        Self { phase: Phase::Queued, synced: false, access: Access::Held };
 
     /// The state after `signal`.
     ///
@@ -74,13 +94,32 @@ impl State {
     ///
     /// [`IllegalTransition`]. The caller keeps the old state.
     pub(super) fn on(self, signal: Signal) -> Result<Self, IllegalTransition> {
-        use Phase::{Failing, Listing, Paused, Queued, Reconnecting, Relisting, Silent, Watching};
-        let Self { phase, synced } = self;
-        let next = |phase| Self { phase, synced };
+        use Phase::{
+            Failing, Fenced, Listing, Paused, Queued, Reconnecting, Relisting, Silent, Watching,
+        };
+        let Self { phase, synced, access } = self;
+        let next = |phase| Self { phase, synced, access };
+        let empty = |phase| {
+            let access = if access == Access::Lost { access } else { Access::Held };
+            Self { phase, synced: false, access }
+        };
         Ok(match (signal, phase, synced) {
-            (Signal::Purged, Paused, _) => Self { phase: Paused, synced: false },
-            (Signal::Purged, _, _) => Self { phase: Queued, synced: false },
+            (Signal::Purged, Paused | Fenced, _) => empty(phase),
+            (Signal::Purged, _, _) => empty(Queued),
             (Signal::Held, _, _) => next(Paused),
+            (Signal::Fenced, Paused, _) => Self { access: Access::Lost, ..self },
+            (Signal::Fenced, _, _) => Self { phase: Fenced, synced, access: Access::Lost },
+            (Signal::Unfenced, Fenced, true) => {
+                Self { phase: Relisting, synced, access: Access::Returned }
+            }
+            (Signal::Unfenced, Fenced, false) => Self::QUEUED,
+            (Signal::Unfenced, Paused, true) if access == Access::Lost => {
+                Self { access: Access::Returned, ..self }
+            }
+            (Signal::Unfenced, Paused, false) if access == Access::Lost => {
+                Self { access: Access::Held, ..self }
+            }
+            (Signal::Resumed, Paused, _) if access == Access::Lost => next(Fenced),
             (Signal::Resumed, Paused, false) => next(Queued),
             (
                 Signal::Failed,
@@ -91,7 +130,9 @@ impl State {
             (Signal::Admitted, Queued | Listing | Failing, false) => next(Listing),
             (Signal::Admitted | Signal::Outran, Relisting | Reconnecting | Failing, true)
             | (Signal::Outran, Watching | Silent, true) => next(Relisting),
-            (Signal::Listed, Listing | Relisting, _) => Self { phase: Reconnecting, synced: true },
+            (Signal::Listed, Listing | Relisting, _) => {
+                Self { phase: Reconnecting, synced: true, access: Access::Held }
+            }
 
             (Signal::WentSilent, Watching | Silent | Failing, true) => next(Silent),
             (Signal::Opened, Reconnecting | Failing, true)
@@ -110,7 +151,8 @@ impl State {
                 | Signal::Outran
                 | Signal::Failed
                 | Signal::Retried
-                | Signal::Resumed,
+                | Signal::Resumed
+                | Signal::Unfenced,
                 _,
                 _,
             ) => return Err(IllegalTransition { state: self, signal }),
@@ -135,7 +177,7 @@ mod tests {
     #[test]
     fn a_failure_after_sync_keeps_serving() {
         let failing = warm_then(&[Signal::Ended, Signal::Failed]);
-        assert_eq!(failing, State { phase: Phase::Failing, synced: true });
+        assert_eq!((failing.phase, failing.synced), (Phase::Failing, true));
         assert_eq!(
             warm_then(&[Signal::Ended, Signal::Failed, Signal::Admitted]).phase,
             Phase::Relisting
@@ -146,7 +188,7 @@ mod tests {
     #[test]
     fn a_failed_first_list_is_not_synced() {
         let state = after(&[Signal::Admitted, Signal::Failed, Signal::Admitted]).unwrap();
-        assert_eq!(state, State { phase: Phase::Listing, synced: false });
+        assert_eq!((state.phase, state.synced), (Phase::Listing, false));
     }
 
     #[test]
@@ -163,5 +205,41 @@ mod tests {
         {
             assert!(State::QUEUED.on(signal).is_err(), "{signal:?}");
         }
+    }
+
+    #[test]
+    fn a_fence_is_over_once_a_list_is_that_was_sent_after_access_came_back() {
+        let fenced = warm_then(&[Signal::Fenced]);
+        assert_eq!(fenced, State { phase: Phase::Fenced, synced: true, access: Access::Lost });
+        for signal in [Signal::Admitted, Signal::Listed, Signal::Opened, Signal::Retried] {
+            assert!(fenced.on(signal).is_err(), "{signal:?}");
+        }
+        let back = [Signal::Fenced, Signal::Unfenced];
+        let relisting = State { phase: Phase::Relisting, synced: true, access: Access::Returned };
+        assert_eq!(warm_then(&back), relisting);
+        let failed = warm_then(&[&back[..], &[Signal::Admitted, Signal::Failed]].concat());
+        assert_eq!(failed.access, Access::Returned);
+        let listed = warm_then(&[&back[..], &[Signal::Admitted, Signal::Listed]].concat());
+        assert_eq!((listed.synced, listed.access), (true, Access::Held));
+    }
+
+    #[test]
+    fn a_fence_outlasts_a_pause_and_a_purge() {
+        let paused = warm_then(&[Signal::Held, Signal::Fenced]);
+        assert_eq!((paused.phase, paused.access), (Phase::Paused, Access::Lost));
+        assert_eq!(paused.on(Signal::Resumed), Ok(warm_then(&[Signal::Fenced])));
+        let purged = warm_then(&[Signal::Fenced, Signal::Purged]);
+        assert_eq!(purged, State { phase: Phase::Fenced, synced: false, access: Access::Lost });
+        assert_eq!(purged.on(Signal::Unfenced), Ok(State::QUEUED));
+        let returned = warm_then(&[Signal::Fenced, Signal::Held, Signal::Unfenced]);
+        assert_eq!((returned.phase, returned.access), (Phase::Paused, Access::Returned));
+        assert_eq!(returned.on(Signal::Purged).unwrap().access, Access::Held);
+    }
+
+    #[test]
+    fn what_was_never_fenced_cannot_be_unfenced() {
+        assert!(State::QUEUED.on(Signal::Unfenced).is_err());
+        assert!(warm_then(&[]).on(Signal::Unfenced).is_err());
+        assert!(warm_then(&[Signal::Held]).on(Signal::Unfenced).is_err());
     }
 }

@@ -45,6 +45,7 @@ impl Task {
         let started = Instant::now();
         let request = self.endpoint.stream(self.at_least(), asked);
         let chunks = upstream::open(&self.client, request, timing.list_headers).await?;
+        self.verified(started);
         let mut stream = Stream::new(chunks, asked, self.key.sensitivity());
         let late =
             || Fault::new(Reason::TimedOut, "the streaming list sent no end bookmark in time");

@@ -22,10 +22,7 @@ use crate::{
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::{sync::watch, time::Instant};
 
 /// What all cells of the process share.
 pub(super) struct Shared {
@@ -174,7 +171,12 @@ impl Task {
             tracing::debug!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
         }
         self.record(Measured::Backoff { delay });
-        let _sooner = timeout(delay, self.board.retried()).await;
+        let mut access = self.board.access();
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            // What was refused may be allowed now.
+            _ = access.changed() => {}
+        }
         self.record(Measured::Backoff { delay: Duration::ZERO });
         if matches!(then, Next::Watch | Next::Verify { .. }) {
             self.signal(Signal::Retried);
@@ -263,6 +265,12 @@ impl Task {
     /// Applies one delta and keeps count.
     pub(super) fn apply(&mut self, delta: Delta<'_>) -> Outcome {
         apply(&self.sink, &mut self.objects, delta)
+    }
+
+    /// Shows that there was access at `sent`: a request of then has been answered.
+    pub(super) fn verified(&mut self, sent: Instant) {
+        self.board.verified(sent);
+        self.apply(Delta::Verified(sent.into_std()));
     }
 
     /// Counts and names what could not be decoded.

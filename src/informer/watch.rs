@@ -29,8 +29,10 @@ impl Task {
         let timing = &self.shared.timing;
         let asked = lasting(timing);
         let request = self.endpoint.watch(&from, asked);
+        let sent = Instant::now();
         match upstream::open(&self.client, request, timing.watch_headers).await {
             Ok(chunks) => {
+                self.verified(sent);
                 Ok(Next::Follow(Box::new(Stream::new(chunks, asked, self.key.sensitivity()))))
             }
             Err(fault) if fault.reason() == Reason::Gone => {
@@ -53,6 +55,7 @@ impl Task {
         self.opened_at = Some(stream.opened);
         self.news = 0;
         let open = OpenWatch::new(&self.shared.meter, &self.key.resource, stream.opened);
+        self.apply(Delta::Arrived(stream.heard.into_std()));
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
         open.ended(end.label(lasted, stream.asked));
@@ -194,6 +197,7 @@ impl Task {
                 chunk = stream.chunks.next() => match chunk {
                     Some(Ok(chunk)) => {
                         stream.heard = Instant::now();
+                        self.apply(Delta::Arrived(stream.heard.into_std()));
                         stream.rest = chunk;
                     }
                     Some(Err(fault)) => return End::Broken(fault),

@@ -249,6 +249,7 @@ mod tests {
             targets: targets.collect(),
             objective: None,
             max_staleness: Duration::from_mins(2),
+            on_access_lost: profile.on_access_lost,
             accepted_at: Duration::ZERO,
         }
     }

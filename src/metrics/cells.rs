@@ -126,8 +126,8 @@ impl OfScope {
             None => self.unsynced = true,
         }
         self.last_event = self.last_event.max(report.event_time);
-        // A paused cell opens no watch, on purpose: its age is no sign of trouble.
-        if report.phase != Phase::Paused {
+        // A paused or fenced cell opens no watch, on purpose: its age is no sign of trouble.
+        if !matches!(report.phase, Phase::Paused | Phase::Fenced) {
             self.oldest_bookmark = earlier(self.oldest_bookmark, report.bookmark_time);
             self.oldest_progress = earlier(self.oldest_progress, report.current_time);
         }

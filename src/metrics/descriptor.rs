@@ -148,9 +148,9 @@ descriptors! {
     LAST_EVENT = "kubewarm_last_event_timestamp_seconds", Kind::Gauge, Scope, [],
         "When the last event came, in any cell.";
     LAST_BOOKMARK = "kubewarm_last_bookmark_timestamp_seconds", Kind::Gauge, Scope, [],
-        "When the last bookmark came, in the cell where that is longest ago. Paused cells are left out.";
+        "When the last bookmark came, in the cell where that is longest ago. Paused and fenced cells are left out.";
     LAST_PROGRESS = "kubewarm_last_progress_timestamp_seconds", Kind::Gauge, Scope, [],
-        "When a list, an event, a bookmark or a probe last proved the cell current, in the cell where that is longest ago. Paused cells are left out.";
+        "When a list, an event, a bookmark or a probe last proved the cell current, in the cell where that is longest ago. Paused and fenced cells are left out.";
     RESOURCE_VERSION = "kubewarm_resource_version", Kind::Gauge, Resource, [],
         "The newest resource version seen, its last 15 digits; compare with apiserver_watch_cache_resource_version.";
     EVENT_LAG = "kubewarm_event_lag_seconds", Kind::Histogram(LAG), Resource, [],

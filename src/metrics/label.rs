@@ -45,6 +45,7 @@ labels! {
         Redefined => "redefined",
         Recreated => "recreated",
         Disordered => "disordered",
+        ForbiddenRecovered => "forbidden_recovered",
     }
     WatchEnd {
         ServerTimeout => "server_timeout",

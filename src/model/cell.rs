@@ -121,6 +121,9 @@ pub struct Tuning {
     pub max_staleness: Duration,
     /// Whether an empty or refused namespace is asked for by name.
     pub namespace_check: NamespaceCheck,
+    /// How long after a loss of access the table is kept in memory: as long as any of its profiles
+    /// wants. [`Duration::MAX`] is for good.
+    pub keep_fenced: Duration,
 }
 
 /// Whether the existence of a cell's namespace is in question.

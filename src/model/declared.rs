@@ -3,7 +3,7 @@
 //! Sync state is always computed from these, never from what happens to run: nothing started must
 //! not look like everything synced.
 
-use super::{CellKey, FieldPath, ProfileRef, Resource};
+use super::{CellKey, FieldPath, OnAccessLost, ProfileRef, Resource};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Whether a profile's cells are watched.
@@ -124,6 +124,8 @@ pub struct Declared {
     pub objective: Option<Duration>,
     /// `freshness.maxStalenessSeconds`.
     pub max_staleness: Duration,
+    /// `serving.onAccessLost`.
+    pub on_access_lost: OnAccessLost,
     /// When this generation was accepted, or the process started, whichever was later; on the
     /// monotonic clock of the process, as time since its start.
     pub accepted_at: Duration,

@@ -1,5 +1,6 @@
 //! Vocabulary shared by every layer: checked, immutable, free of I/O and of the clock.
 
+mod access_lost;
 mod canonical;
 mod cell;
 mod declared;
@@ -21,6 +22,7 @@ pub(crate) use self::resource::is_dns_label;
 #[cfg(test)]
 pub(crate) use self::scratch::remains;
 pub use self::{
+    access_lost::OnAccessLost,
     cell::{
         CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
         ProfileRef, Projection, SensitiveData, Tuning,

@@ -1,7 +1,7 @@
 //! A profile whose every field has been checked.
 
 use super::{
-    Identity, Invalid, ListStrategy, Mode, ProfileRef, Target,
+    Identity, Invalid, ListStrategy, Mode, OnAccessLost, ProfileRef, Target,
     invalid::{counted, in_range},
     resource::{is_dns_label, is_dns_subdomain},
 };
@@ -32,6 +32,8 @@ pub struct ValidatedProfile {
     pub warmup: Warmup,
     /// `spec.freshness.maxStalenessSeconds`; 10 s to an hour.
     pub max_staleness: Duration,
+    /// `spec.serving.onAccessLost` and `accessLostGraceSeconds`.
+    pub on_access_lost: OnAccessLost,
 }
 
 /// How the first state is fetched.
@@ -93,6 +95,7 @@ impl ValidatedProfile {
             targets: targets.iter().enumerate().map(parse).collect::<Result<_, _>>()?,
             warmup: Warmup::parse(&spec.warmup)?,
             max_staleness: seconds(staleness?),
+            on_access_lost: on_access_lost(&spec.serving)?,
         })
     }
 }
@@ -148,6 +151,15 @@ impl Warmup {
     }
 }
 
+fn on_access_lost(serving: &api::Serving) -> Result<OnAccessLost, Invalid> {
+    let grace = serving.access_lost_grace_seconds;
+    let grace = seconds(in_range("spec.serving.accessLostGraceSeconds", grace, 0, 3600)?);
+    Ok(match serving.on_access_lost {
+        api::OnAccessLost::Fence => OnAccessLost::Fence { grace },
+        api::OnAccessLost::ServeStale => OnAccessLost::ServeStale,
+    })
+}
+
 fn identity(profile: &api::CacheProfile) -> Result<ProfileRef, Invalid> {
     let missing = |path: &str, expected| Invalid::Missing { path: path.to_owned(), expected };
     let meta = &profile.metadata;
@@ -195,6 +207,7 @@ mod tests {
         assert_eq!((&*profile.uid, profile.generation), ("u-1", 3));
         assert_eq!(profile.mode, Mode::Active);
         assert_eq!(profile.max_staleness, Duration::from_mins(2));
+        assert_eq!(profile.on_access_lost, OnAccessLost::Fence { grace: Duration::ZERO });
         let warmup = Warmup {
             objective: None,
             max_concurrent_lists: 4,
@@ -216,7 +229,8 @@ mod tests {
         let profile = parse(
             "{mode: Paused, warmup: {targetSeconds: 60, maxConcurrentLists: 8, pageSize: 1000,
               listStrategy: Paged, streamingDeadlineSeconds: 10},
-              freshness: {maxStalenessSeconds: 30}, targets: [{name: a, priority: 1000,
+              freshness: {maxStalenessSeconds: 30},
+              serving: {onAccessLost: Fence, accessLostGraceSeconds: 90}, targets: [{name: a, priority: 1000,
               requirement: Optional, sensitiveData: Allow,
               resource: {group: apps, version: v1, resource: deployments},
               scope: {type: Namespaces, namespaces: [b, a]},
@@ -231,6 +245,8 @@ mod tests {
         assert_eq!(profile.mode, Mode::Paused);
         assert_eq!(profile.warmup.objective, Some(Duration::from_mins(1)));
         assert_eq!(profile.max_staleness, Duration::from_secs(30));
+        let grace = Duration::from_secs(90);
+        assert_eq!(profile.on_access_lost, OnAccessLost::Fence { grace });
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
         assert_eq!(target.of.to_string(), "deployments.apps");
         assert_eq!(target.version.as_deref(), Some("v1"));
@@ -249,6 +265,19 @@ mod tests {
                 Index { name: "app".into(), by: IndexBy::Label("app".into()) },
             ]
         );
+    }
+
+    #[test]
+    fn what_may_not_be_read_any_more_may_be_served_stale() {
+        let profile = |serving| {
+            parse(&format!(
+                "{{serving: {serving}, targets: [{{name: a, resource: {{resource: a}}}}]}}"
+            ))
+        };
+        let stale = profile("{onAccessLost: ServeStale}").unwrap();
+        assert_eq!(stale.on_access_lost, OnAccessLost::ServeStale);
+        let error = profile("{accessLostGraceSeconds: 3601}").unwrap_err().to_string();
+        assert!(error.starts_with("spec.serving.accessLostGraceSeconds"), "{error}");
     }
 
     #[test]

@@ -198,6 +198,9 @@ impl Readiness {
 
 /// Whether a cell is still waited for at `now`.
 fn standing(report: &CellReport, now: Timestamp) -> Standing {
+    if report.phase == Phase::Fenced {
+        return Standing::Refused;
+    }
     if report.warmed.is_some() || report.phase == Phase::Paused {
         return Standing::Synced;
     }

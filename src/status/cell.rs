@@ -3,7 +3,7 @@
 use crate::{
     access::CellAccess,
     informer::{CellFault, CellReport, Phase, Verb},
-    model::{CellKey, Reason},
+    model::{CellKey, OnAccessLost, Reason},
 };
 use jiff::{SignedDuration, Timestamp};
 use std::{sync::Arc, time::Duration};
@@ -24,6 +24,14 @@ pub struct CellView {
     pub objects: u64,
     /// What they take in memory.
     pub bytes: u64,
+}
+
+impl CellView {
+    /// The objects that count for a profile on these terms: none that it is not served any more.
+    pub(super) fn objects_on(&self, terms: Terms, clock: Clock) -> u64 {
+        let is_withheld = self.report.lost.is_some() && !serves(&self.report, terms, clock);
+        if is_withheld { 0 } else { self.objects }
+    }
 }
 
 /// The clocks, read once for a whole computation.
@@ -63,6 +71,8 @@ pub(super) enum Staleness {
     Unreachable,
     /// The watch has brought nothing for too long.
     Silent,
+    /// As `Silent`, because access was lost, and the profile wants what was held served on.
+    Fenced,
     /// As `Silent`, and on purpose.
     Paused,
     /// A later list is under way.
@@ -78,21 +88,30 @@ pub(super) struct Cell<'a> {
     pub(super) view: Option<CellView>,
     pub(super) state: CellState,
     pub(super) staleness: Option<Staleness>,
+    serves: bool,
+}
+
+/// What a profile asks of its cells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) max_staleness: Duration,
+    pub(super) on_access_lost: OnAccessLost,
 }
 
 impl<'a> Cell<'a> {
     pub(super) fn new(
         key: &'a CellKey,
         view: Option<CellView>,
-        max_staleness: Duration,
+        terms: Terms,
         clock: Clock,
     ) -> Self {
         let report = view.as_ref().map(|view| &*view.report);
+        let serves = report.is_some_and(|report| serves(report, terms, clock));
         let staleness = report
             .filter(|report| report.warmed.is_some())
-            .and_then(|report| staleness(report, max_staleness, clock));
-        let state = report.map_or(CellState::Syncing, |report| state(report, staleness));
-        Self { key, view, state, staleness }
+            .and_then(|report| staleness(report, terms.max_staleness, clock));
+        let state = report.map_or(CellState::Syncing, |report| state(report, serves, staleness));
+        Self { key, view, state, staleness, serves }
     }
 
     pub(super) fn report(&self) -> Option<&CellReport> {
@@ -109,7 +128,7 @@ impl<'a> Cell<'a> {
 
     /// Synced, and still allowed to serve.
     pub(super) fn is_warm(&self) -> bool {
-        matches!(self.state, CellState::Synced | CellState::Stale)
+        self.serves
     }
 
     /// The namespace as status names it: empty for all of them and for the cluster.
@@ -123,22 +142,28 @@ impl Staleness {
         match self {
             Self::RolledBack => "ResourceVersionRolledBack",
             Self::Unreachable => "ServerUnreachable",
-            Self::Silent | Self::Paused => "WatchSilent",
+            Self::Silent | Self::Fenced | Self::Paused => "WatchSilent",
             Self::Relisting => "Relisting",
             Self::Reconnecting => "Reconnecting",
         }
     }
 }
 
-fn state(report: &CellReport, staleness: Option<Staleness>) -> CellState {
+/// Whether the cell may answer for the profile.
+fn serves(report: &CellReport, terms: Terms, clock: Clock) -> bool {
+    report.serves(terms.on_access_lost, clock.mono)
+}
+
+fn state(report: &CellReport, serves: bool, staleness: Option<Staleness>) -> CellState {
     match report.fault.as_ref().map(|fault| fault.reason) {
         Some(Reason::Forbidden | Reason::Unauthorized) => CellState::Forbidden,
         Some(Reason::NotServed | Reason::NamespaceNotFound) => CellState::Missing,
-        fault => match (report.warmed, staleness, fault) {
-            (None, _, Some(_)) => CellState::Failing,
-            (None, _, None) => CellState::Syncing,
-            (Some(_), Some(_), _) => CellState::Stale,
-            (Some(_), None, _) => CellState::Synced,
+        _ if report.phase == Phase::Fenced => CellState::Forbidden,
+        fault => match (serves, staleness, fault) {
+            (false, _, Some(_)) => CellState::Failing,
+            (false, _, None) => CellState::Syncing,
+            (true, Some(_), _) => CellState::Stale,
+            (true, None, _) => CellState::Synced,
         },
     }
 }
@@ -154,6 +179,7 @@ fn staleness(report: &CellReport, max_staleness: Duration, clock: Clock) -> Opti
         // The probe begins shortly before the bound, so silence within it is still current.
         (Phase::Watching, _) | (Phase::Silent, None) => (!within).then_some(Staleness::Silent),
         (Phase::Paused, _) => Some(Staleness::Paused),
+        (Phase::Fenced, _) => Some(Staleness::Fenced),
         (Phase::Relisting, Some(fault)) => Some(failed(fault, Staleness::Relisting)),
         (Phase::Relisting | Phase::Queued | Phase::Listing, _) => Some(Staleness::Relisting),
         (Phase::Silent | Phase::Reconnecting | Phase::Failing, Some(fault)) => {

@@ -103,6 +103,7 @@ const fn relist_reason(reason: RelistReason) -> &'static str {
         RelistReason::Redefined => "Redefined",
         RelistReason::Recreated => "Recreated",
         RelistReason::Disordered => "Disordered",
+        RelistReason::ForbiddenRecovered => "ForbiddenRecovered",
     }
 }
 

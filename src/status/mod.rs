@@ -32,6 +32,7 @@ pub use self::{
 };
 
 use self::{
+    cell::Terms,
     conditions::Conditions,
     target::{Surroundings, Target},
     trouble::Voice,
@@ -82,8 +83,9 @@ pub fn compute(
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
 ) -> CacheProfileStatus {
     let Inputs { declared, access, excess, previous, clock } = *inputs;
-    let around =
-        Surroundings { mode: declared.mode, max_staleness: declared.max_staleness, access, clock };
+    let terms =
+        Terms { max_staleness: declared.max_staleness, on_access_lost: declared.on_access_lost };
+    let around = Surroundings { mode: declared.mode, terms, access, clock };
     let targets: Vec<_> =
         declared.targets.iter().map(|target| Target::new(target, around, cells)).collect();
     let same_generation =
@@ -93,7 +95,7 @@ pub fn compute(
     let rendered: Vec<_> = targets
         .iter()
         .map(|target| {
-            let of_target = held(target, cells);
+            let of_target = held(target, cells, (terms, clock));
             sizes.extend(&of_target);
             let find = |status: Option<&'_ CacheProfileStatus>| {
                 let mut all = status.map_or(&[][..], |status| &status.targets).iter();
@@ -175,8 +177,9 @@ impl std::iter::Sum for Size {
 fn held<'a>(
     target: &Target<'a>,
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
+    (terms, clock): (Terms, Clock),
 ) -> BTreeMap<&'a CellKey, Size> {
-    let size = |view: &CellView| Size { objects: view.objects, bytes: view.bytes };
+    let size = |view: &CellView| Size { objects: view.objects_on(terms, clock), bytes: view.bytes };
     match &target.declared.serving {
         Some(serving) if serving.cells != target.declared.cells && !target.is_warm() => {
             let known = |key| Some((key, size(&cells(key)?)));

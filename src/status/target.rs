@@ -1,7 +1,7 @@
 //! One target: what its cells come to.
 
 use super::{
-    cell::{Cell, CellState, CellView, Clock, Staleness},
+    cell::{Cell, CellState, CellView, Clock, Staleness, Terms},
     figures, permissions, sentence,
     trouble::{Voice, kinds, places, progress},
 };
@@ -54,7 +54,7 @@ pub(super) struct Target<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surroundings<'a> {
     pub(super) mode: Mode,
-    pub(super) max_staleness: Duration,
+    pub(super) terms: Terms,
     pub(super) access: Option<&'a AccessStatus>,
     pub(super) clock: Clock,
 }
@@ -65,8 +65,7 @@ impl<'a> Target<'a> {
         around: Surroundings<'_>,
         lookup: &dyn Fn(&CellKey) -> Option<CellView>,
     ) -> Self {
-        let cell =
-            |key: &'a CellKey| Cell::new(key, lookup(key), around.max_staleness, around.clock);
+        let cell = |key: &'a CellKey| Cell::new(key, lookup(key), around.terms, around.clock);
         let cells: Vec<_> = declared.cells.iter().map(cell).collect();
         let selector = declared.namespaces.as_ref().map(cell);
         let voice = Voice { target: &declared.name, access: around.access };
@@ -233,7 +232,9 @@ fn warm(
     let mut groups = Groups::new();
     for cell in &cold {
         if let Some(fault) = cell.fault() {
-            let key = (Cold::of(fault.reason), fault.reason, fault.verb);
+            let is_forbidden = cell.state == CellState::Forbidden;
+            let cold = if is_forbidden { Cold::Forbidden } else { Cold::of(fault.reason) };
+            let key = (cold, fault.reason, fault.verb);
             groups.entry(key).or_insert_with(|| (fault, Vec::new())).1.push(cell);
         }
     }
@@ -281,6 +282,10 @@ pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>)
         return format!("{}; the old data is served", voice.fault(fault, cells));
     }
     match staleness {
+        Staleness::Fenced => format!(
+            "access to {kinds} {places} was lost; what was held then is served, as \
+             serving.onAccessLost says"
+        ),
         Staleness::Paused => format!(
             "paused, no watch of {kinds} {places} is open; set spec.mode to Active to open it"
         ),

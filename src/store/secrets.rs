@@ -5,8 +5,10 @@ use super::{
     record::Packing,
     samples::{body, cell, remove, upsert},
 };
-use crate::model::{CellKey, Delta, DeltaSink as _, ObjectKey, Projection, SensitiveData, remains};
-use std::collections::BTreeSet;
+use crate::model::{
+    CellKey, Delta, DeltaSink as _, ObjectKey, Outcome, Projection, SensitiveData, remains,
+};
+use std::{collections::BTreeSet, time::Instant};
 
 /// Long enough that what an allocator writes into free memory does not hide it.
 const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
@@ -50,6 +52,13 @@ fn a_secret_is_wiped_when_it_is_changed_removed_purged_or_its_table_goes() {
     let (_catalog, mut writer, _reader, place) = table(&secrets());
     writer.apply(Delta::Purge);
     assert!(!is_left(place), "purged");
+
+    let (_catalog, mut writer, reader, place) = table(&secrets());
+    writer.apply(Delta::Arrived(Instant::now()));
+    writer.apply(upsert("a/x", 1, "6", &payload(8)));
+    assert!(!is_left(place), "changed, though access may have been lost before");
+    assert_eq!(writer.apply(Delta::TakeBack), Outcome::Forgotten);
+    assert_eq!(reader.usage().objects, 0);
 
     let (catalog, writer, reader, place) = table(&secrets());
     catalog.close(&secrets());

@@ -2,7 +2,7 @@
 
 use super::{
     contents::{Contents, Identity, Packed},
-    record::Record,
+    record::{Packing, Record},
 };
 use crate::model::ResourceVersion;
 use std::{collections::VecDeque, sync::Arc, time::Instant};
@@ -15,7 +15,7 @@ const MAX_STEPS: usize = 1_024;
 const MAX_BYTES: usize = 4 << 20;
 
 /// The changes since access was last verified, oldest first. Beyond its bounds the oldest are
-/// forgotten, and can be taken back only with everything else.
+/// forgotten, and can be taken back only with everything else; so are those of secrets.
 #[derive(Debug, Default)]
 pub(super) struct Undo {
     steps: VecDeque<Step>,
@@ -89,6 +89,13 @@ impl Undo {
 }
 
 impl Step {
+    fn is_secret(&self) -> bool {
+        match &self.before {
+            Before::Absent(_) => false,
+            Before::Held(_, record) => record.packing() == Packing::Secret,
+        }
+    }
+
     fn record_bytes(&self) -> usize {
         match &self.before {
             Before::Absent(_) => 0,
@@ -142,6 +149,12 @@ impl Contents {
     }
 
     fn remember(&mut self, step: Step) -> Vec<Step> {
+        if step.is_secret() {
+            // What was in it before is not kept a moment longer, for whatever purpose.
+            self.undo.forgotten = Some(step.arrived);
+            self.let_go(&step);
+            return vec![step];
+        }
         self.undo.push(step);
         let mut gone = Vec::new();
         while self.undo.steps.len() > MAX_STEPS || self.undo.record_bytes > MAX_BYTES {

@@ -46,6 +46,7 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
             streaming_deadline: Duration::from_secs(30),
             max_staleness: Duration::from_mins(2),
             namespace_check: NamespaceCheck::Known,
+            keep_fenced: Duration::from_mins(10),
         },
         indexes: BTreeSet::new(),
     })

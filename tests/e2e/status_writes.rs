@@ -10,7 +10,7 @@ use kubewarm::{
         VerificationMethod,
     },
     cluster::Connection,
-    model::{Declared, Mode, ProfileRef},
+    model::{Declared, Mode, OnAccessLost, ProfileRef},
     status::{
         ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, StatusSink as _, Write,
         compute,
@@ -75,6 +75,7 @@ impl Subject {
             targets: Vec::new(),
             objective: None,
             max_staleness: Duration::from_mins(2),
+            on_access_lost: OnAccessLost::default(),
             accepted_at: Duration::ZERO,
         };
         let now = Instant::now();

@@ -243,6 +243,7 @@ pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
             streaming_deadline: Duration::from_secs(20),
             max_staleness: Duration::from_mins(10),
             namespace_check: NamespaceCheck::Known,
+            keep_fenced: Duration::from_mins(10),
         },
         indexes: BTreeSet::new(),
     }

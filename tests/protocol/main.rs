@@ -5,6 +5,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "a script names what is special about it")]
 
 mod engine;
+mod fences;
 mod history;
 mod identities;
 mod lagging;

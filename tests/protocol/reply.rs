@@ -60,6 +60,19 @@ impl Reply {
         Self::steps(stream::pending())
     }
 
+    /// 200 and a body of which the second half waits.
+    pub(crate) fn in_two(
+        head: String,
+        wait: impl Future<Output = ()> + Send + 'static,
+        tail: String,
+    ) -> Self {
+        let tail = stream::once(async move {
+            wait.await;
+            bytes(tail)
+        });
+        Self::steps(stream::iter([bytes(head)]).chain(tail))
+    }
+
     /// No byte, ever.
     pub(crate) fn never() -> Self {
         Self { head: String::new(), is_chunked: false, body: stream::pending().boxed() }

@@ -12,7 +12,8 @@ use kubewarm::{
     model::{
         CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
         Identity, LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf,
-        NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource, ResourceVersion, SensitiveData, Tuning,
+        NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource, ResourceVersion,
+        SensitiveData, Tuning,
     },
     store::{Catalog, Reader, Writer},
 };
@@ -162,6 +163,7 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
         streaming_deadline: Duration::from_mins(1),
         max_staleness: Duration::from_mins(2),
         namespace_check: NamespaceCheck::Known,
+        keep_fenced: Duration::from_mins(10),
     };
     Ok(CellSpec { key, tuning, indexes: BTreeSet::new() })
 }

@@ -1,5 +1,6 @@
 //! Profiles in, cells and declarations out, against a cluster of tables.
 
+mod access_lost;
 mod accounts;
 mod edits;
 mod sharing;
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     api::CacheProfile,
-    informer::{CellFault, CellReport, Phase, Verb},
+    informer::{CellFault, CellReport, Loss, Phase, Verb},
     model::{
         CellKey, Declared, GroupResource, Mode, NamespaceCheck, ProfileRef, Reason, Refusal,
         RefusalReason, ResolvedTarget, Resource, ValidatedProfile,
@@ -24,12 +25,14 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use tokio::time::Instant;
 
 /// Serves configmaps and pods in v1, nodes, and whatever a test adds; cells are synced if listed.
 struct Tables {
     kinds: BTreeMap<&'static str, (&'static str, bool)>,
     synced: BTreeSet<CellKey>,
     faults: BTreeMap<CellKey, Reason>,
+    lost: BTreeSet<CellKey>,
     names: Vec<&'static str>,
 }
 
@@ -41,6 +44,7 @@ impl Default for Tables {
             kinds: kinds.into(),
             synced: BTreeSet::new(),
             faults: BTreeMap::new(),
+            lost: BTreeSet::new(),
             names: Vec::new(),
         }
     }
@@ -74,6 +78,7 @@ impl Cluster for Tables {
             phase: Phase::Watching,
             synced_at: self.synced.contains(key).then_some(now),
             fault,
+            lost: self.lost.contains(key).then(|| Loss { at: Instant::now(), time: now }),
             ..CellReport::queued(now)
         })
     }

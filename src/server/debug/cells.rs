@@ -65,6 +65,7 @@ struct View<'a> {
     next_retry: Option<Timestamp>,
     warmed: Option<WarmedView>,
     synced_time: Option<Timestamp>,
+    access_lost_time: Option<Timestamp>,
     last_event_time: Option<Timestamp>,
     last_bookmark_time: Option<Timestamp>,
     last_progress_time: Option<Timestamp>,
@@ -175,6 +176,7 @@ impl<'a> View<'a> {
                 strategy: strategy(warmed.strategy),
             }),
             synced_time: report.synced_at,
+            access_lost_time: report.lost.map(|loss| loss.time),
             last_event_time: report.event_time,
             last_bookmark_time: report.bookmark_time,
             last_progress_time: report.current_time,
@@ -218,6 +220,7 @@ const fn phase(phase: Phase) -> &'static str {
         Phase::Relisting => "Relisting",
         Phase::Failing => "Failing",
         Phase::Paused => "Paused",
+        Phase::Fenced => "Fenced",
     }
 }
 
@@ -238,6 +241,7 @@ const fn relist_reason(reason: RelistReason) -> &'static str {
         RelistReason::Redefined => "Redefined",
         RelistReason::Recreated => "Recreated",
         RelistReason::Disordered => "Disordered",
+        RelistReason::ForbiddenRecovered => "ForbiddenRecovered",
     }
 }
 
@@ -286,7 +290,7 @@ mod tests {
                 "time": "1970-01-01T00:16:39Z", "since": "1970-01-01T00:15:40Z", "attempts": 3,
             },
             "nextRetry": "1970-01-01T00:16:44Z",
-            "warmed": null, "syncedTime": null, "lastEventTime": null, "lastBookmarkTime": null,
+            "warmed": null, "syncedTime": null, "accessLostTime": null, "lastEventTime": null, "lastBookmarkTime": null,
             "lastProgressTime": null, "listed": 0, "expected": null, "lastRelist": null,
             "undecodable": [
                 { "object": "a/bad", "problem": "no uid", "time": "1970-01-01T00:15:50Z" },

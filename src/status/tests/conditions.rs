@@ -117,13 +117,8 @@ fn only_lost_access_and_lost_kinds_make_a_synced_cell_cold() {
         let mut world = World::new();
         let report = world.failing(world.watching(), reason, Verb::Watch);
         let status = one(&mut world, report);
-        let cold = matches!(
-            reason,
-            Reason::Forbidden
-                | Reason::Unauthorized
-                | Reason::NotServed
-                | Reason::NamespaceNotFound
-        );
+        let cold = reason.refuses_identity()
+            || matches!(reason, Reason::NotServed | Reason::NamespaceNotFound);
         let warm = said(&status.conditions, "Warm");
         assert_eq!(warm == "True/Synced", !cold, "{reason}: {warm}");
         assert_ne!(said(&status.conditions, "Ready"), "True/Ready", "{reason}");

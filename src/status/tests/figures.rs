@@ -3,7 +3,7 @@
 use super::fixtures::{World, declared, message, one, pods, said, target};
 use crate::{
     api::CellCounts,
-    informer::{CellReport, Phase, Quantiles, Relist, RelistReason, Undecodable, Verb},
+    informer::{CellReport, Loss, Phase, Quantiles, Relist, RelistReason, Undecodable, Verb},
     model::{Reason, Requirement},
 };
 use proptest::prelude::*;
@@ -137,7 +137,7 @@ fn cells_that_targets_share_are_counted_once() {
 }
 
 fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -> CellReport {
-    const PHASES: [Phase; 8] = [
+    const PHASES: [Phase; 9] = [
         Phase::Queued,
         Phase::Listing,
         Phase::Watching,
@@ -146,12 +146,15 @@ fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -
         Phase::Relisting,
         Phase::Failing,
         Phase::Paused,
+        Phase::Fenced,
     ];
     let mut report = if warmed { world.watching() } else { world.listing() };
     if let Some(reason) = Reason::ALL.get(reason) {
         report = world.failing(report, *reason, Verb::Watch);
     }
     report.phase = PHASES[usize::from(phase) % PHASES.len()];
+    let loss = Loss { at: world.clock.mono, time: world.clock.wall };
+    report.lost = (report.phase == Phase::Fenced).then_some(loss);
     report.current_at =
         warmed.then(|| world.clock.mono.checked_sub(Duration::from_secs(age)).unwrap());
     report
@@ -161,7 +164,7 @@ proptest! {
     #[test]
     fn counts_add_up_and_ready_means_all_synced(
         cells in proptest::collection::vec(
-            proptest::option::of((0_u8..8, 0_usize..30, any::<bool>(), 0_u64..200)), 0..12,
+            proptest::option::of((0_u8..9, 0_usize..30, any::<bool>(), 0_u64..200)), 0..12,
         ),
     ) {
         let mut world = World::new();

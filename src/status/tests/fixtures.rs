@@ -6,8 +6,8 @@ use crate::{
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
     model::{
         CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource, Identity,
-        LabelSelector, ManagedFields, Mode, ProfileRef, Projection, Reason, Requirement,
-        ResolvedTarget, Resource, SensitiveData, Serving,
+        LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, Reason,
+        Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
     },
     status::{CellView, Clock, Excesses, Inputs, compute},
 };
@@ -178,6 +178,7 @@ pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
         targets,
         objective: None,
         max_staleness: Duration::from_mins(2),
+        on_access_lost: OnAccessLost::default(),
         accepted_at: Duration::from_secs(90),
     }
 }

@@ -1,5 +1,6 @@
 //! What is too long for the files it tests.
 
+mod access_lost;
 mod conditions;
 mod events;
 mod figures;

@@ -262,7 +262,9 @@ impl Writer {
             }
             contents.identify(number, identity);
         }
-        version.into_iter().for_each(|version| contents.raise(version));
+        if let Some(version) = version {
+            contents.raise(version);
+        }
         drop(contents);
         drop(gone);
         if is_same { Outcome::Unchanged } else { outcome }

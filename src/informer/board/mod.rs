@@ -1,18 +1,19 @@
 //! Where a cell's task writes down how it stands, and everyone else reads it.
 
+mod access;
+
+pub(super) use self::access::{AccessTurns, IsNews};
+
 use super::{
     CellFault, CellReport, LatencyWindow, RelistReason, Strategy, Undecodable, Verb, Warmed,
     decode::Rejected,
-    state::{Signal, State},
+    state::{Access, Signal, State},
 };
 use crate::model::{CellKey, Fault, ResourceVersion};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::{Notify, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 
 /// Most undecodable objects that are named; the counter counts them all.
 const MAX_NAMED: usize = 16;
@@ -51,8 +52,8 @@ pub(super) enum IsReplay {
 #[derive(Debug)]
 pub(super) struct Board {
     inner: Mutex<Inner>,
+    access: watch::Sender<AccessTurns>,
     changes: Changes,
-    retry: Notify,
 }
 
 #[derive(Debug)]
@@ -63,6 +64,8 @@ struct Inner {
     report: CellReport,
     /// Why a list is needed that has not been completed.
     owed: Option<RelistReason>,
+    /// When access was last verified.
+    verified_at: Option<Instant>,
     /// The newest version of a list that has not been completed.
     seen: Option<ResourceVersion>,
     undecodable: Vec<Undecodable>,
@@ -79,24 +82,15 @@ impl Board {
                 state: State::QUEUED,
                 report: CellReport::queued(now),
                 owed: None,
+                verified_at: None,
                 seen: None,
                 undecodable: Vec::new(),
                 lists: LatencyWindow::default(),
                 events: LatencyWindow::default(),
             }),
+            access: watch::Sender::default(),
             changes,
-            retry: Notify::new(),
         }
-    }
-
-    /// Ends the wait before the next attempt, if the cell is in one.
-    pub(super) fn retry(&self) {
-        self.retry.notify_waiters();
-    }
-
-    /// Completes with the next [`Board::retry`].
-    pub(super) async fn retried(&self) {
-        self.retry.notified().await;
     }
 
     /// A snapshot, with the latencies of the last five minutes.
@@ -140,6 +134,14 @@ impl Board {
                 inner.report.phase = next.phase;
                 if inner.state.synced && !next.synced {
                     inner.cold_since = (Instant::now(), Timestamp::now());
+                }
+                if inner.state.access == Access::Lost && next.access != Access::Lost && !next.synced
+                {
+                    // The time without access is no part of the warm-up.
+                    inner.cold_since = (Instant::now(), Timestamp::now());
+                }
+                if next.access == Access::Held {
+                    inner.report.lost = None;
                 }
                 if !next.synced {
                     inner.report.synced_at = None;

@@ -1,0 +1,67 @@
+//! Cells that may not be read any more.
+
+use super::*;
+use crate::model::OnAccessLost;
+
+fn serving(name: &str, mode: &str, serving: Value) -> Found {
+    let mut spec = targets(&["pods"]);
+    spec["mode"] = json!(mode);
+    spec["serving"] = serving;
+    profile("a", name, 1, spec)
+}
+
+#[test]
+fn a_cell_is_kept_in_memory_for_as_long_as_any_of_its_profiles_wants() {
+    let stale = || serving("stale", "Paused", json!({"onAccessLost": "ServeStale"}));
+    let grace = || serving("grace", "Active", json!({"accessLostGraceSeconds": 60}));
+    let plain = || serving("plain", "Active", json!({}));
+    for (profiles, expected) in [
+        (vec![plain()], Duration::from_mins(10)),
+        (vec![grace(), plain()], Duration::from_mins(11)),
+        (vec![plain(), stale(), grace()], OnAccessLost::ServeStale.keeps()),
+    ] {
+        let outcome = run(&mut reconciler(), &profiles, &Tables::default());
+        let (cell, _) = outcome.desired.values().next().unwrap();
+        assert_eq!(cell.tuning.keep_fenced, expected);
+    }
+}
+
+#[test]
+fn cells_that_a_selector_found_outlive_the_access_to_namespaces() {
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] =
+        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
+    let found = [profile("kubewarm-system", "p", 1, spec)];
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    cluster.names = vec!["a", "b"];
+    for _ in 0..3 {
+        let outcome = run(&mut reconciler, &found, &cluster);
+        sync(&mut cluster, &outcome);
+    }
+    let before = run(&mut reconciler, &found, &cluster);
+    let selector = first(&before).targets[0].namespaces.clone().unwrap();
+    cluster.lost.insert(selector);
+    let after = run(&mut reconciler, &found, &cluster);
+    assert_eq!((desired(&after), desired(&after).len()), (desired(&before), 3));
+    assert_eq!(first(&after).targets, first(&before).targets);
+}
+
+#[test]
+fn cells_that_may_not_be_read_replace_none_that_may() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let outcome = run(&mut reconciler, &[profile("a", "p", 1, targets(&["pods"]))], &cluster);
+    sync(&mut cluster, &outcome);
+    run(&mut reconciler, &[profile("a", "p", 1, targets(&["pods"]))], &cluster);
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
+    let edited = [profile("a", "p", 2, spec)];
+    let outcome = run(&mut reconciler, &edited, &cluster);
+    sync(&mut cluster, &outcome);
+    cluster.lost.extend(first(&outcome).targets[0].cells.iter().cloned());
+    let generation = |outcome: &Outcome| {
+        first(outcome).targets[0].serving.as_ref().map(|serving| serving.generation)
+    };
+    assert_eq!(generation(&run(&mut reconciler, &edited, &cluster)), Some(1));
+    cluster.lost.clear();
+    assert_eq!(generation(&run(&mut reconciler, &edited, &cluster)), Some(2));
+}

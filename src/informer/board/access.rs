@@ -1,0 +1,109 @@
+//! What a cell's board says of access: verified, lost, and back.
+
+use super::Board;
+use crate::{
+    informer::{
+        CellFault, Loss, RelistReason,
+        state::{Access, Signal},
+    },
+    model::{CellKey, Fault, ResourceVersion, Verb},
+};
+use jiff::Timestamp;
+use tokio::{sync::watch, time::Instant};
+
+/// How often access went and came: what a task goes by that may not have seen each turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::informer) struct AccessTurns {
+    /// It was lost.
+    pub(in crate::informer) losses: u64,
+    /// It was said to be there again, after a loss or after the cell's own request was refused.
+    pub(in crate::informer) returns: u64,
+}
+
+/// Whether something was not known before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::informer) enum IsNews {
+    Yes,
+    No,
+}
+
+impl Board {
+    /// Access was there at `at`.
+    pub(in crate::informer) fn verified(&self, at: Instant) {
+        let mut inner = self.inner.lock();
+        inner.verified_at = inner.verified_at.max(Some(at));
+    }
+
+    /// A receiver that is woken when access goes or comes from now on.
+    pub(in crate::informer) fn access(&self) -> watch::Receiver<AccessTurns> {
+        self.access.subscribe()
+    }
+
+    /// Access is lost: the phase moves, and whoever runs the cell hears of it. Answers whether this
+    /// is news; else only the fault is another.
+    pub(in crate::informer) fn lose(&self, key: &CellKey, verb: Verb, fault: &Fault) -> IsNews {
+        let mut inner = self.inner.lock();
+        let is_news = inner.state.access != Access::Lost;
+        let now = Timestamp::now();
+        let report = &mut inner.report;
+        let since = report.fault.as_ref().filter(|old| old.reason == fault.reason());
+        report.fault = Some(CellFault {
+            reason: fault.reason(),
+            verb,
+            message: fault.message().into(),
+            at: now,
+            since: since.map_or(now, |old| old.since),
+            attempts: since.map_or(1, |old| old.attempts),
+            next_retry: None,
+        });
+        if is_news {
+            report.lost.get_or_insert_with(|| Loss { at: Instant::now(), time: now });
+        }
+        drop(inner);
+        if is_news {
+            self.signal(key, Signal::Fenced);
+            self.access.send_modify(|turns| turns.losses += 1);
+            return IsNews::Yes;
+        }
+        self.changes.notify();
+        IsNews::No
+    }
+
+    /// The table is what it was when access was last verified, as of `version`; a list must make up
+    /// for what has happened since, and may not be older than what was held.
+    pub(in crate::informer) fn restored(&self, version: Option<ResourceVersion>) {
+        let mut inner = self.inner.lock();
+        inner.owed = Some(RelistReason::ForbiddenRecovered);
+        inner.undecodable.clear();
+        let verified_at = inner.verified_at;
+        let report = &mut inner.report;
+        if let (Some(current), Some(verified)) = (report.current_at, verified_at)
+            && verified < current
+        {
+            report.current_at = Some(verified);
+            report.current_time = Timestamp::now().checked_sub(verified.elapsed()).ok();
+        }
+        let held = std::mem::replace(&mut report.version, version);
+        if inner
+            .seen
+            .as_ref()
+            .is_none_or(|seen| held.as_ref().is_some_and(|h| seen.is_older_than(h)))
+        {
+            inner.seen = held;
+        }
+    }
+
+    /// Access is back: the phase moves if it was lost, and whoever waits to try again does so now.
+    pub(in crate::informer) fn regain(&self, key: &CellKey) {
+        if self.state().access == Access::Lost {
+            self.note(|report| report.fault = None);
+            self.signal(key, Signal::Unfenced);
+        }
+        self.access.send_modify(|turns| turns.returns += 1);
+    }
+
+    /// When access was lost, if no list has made up for that.
+    pub(in crate::informer) fn lost_at(&self) -> Option<Instant> {
+        self.inner.lock().report.lost.map(|loss| loss.at)
+    }
+}

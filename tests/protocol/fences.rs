@@ -1,0 +1,256 @@
+//! Access that is lost under an open watch, and that returns.
+
+use crate::{
+    engine::{Engine, cell, quick, run},
+    reply::{Feed, Reply, event, list, object, quiet},
+    server::{Asked, Kind, Server},
+};
+use kubewarm::{
+    informer::{Fences as _, Informers as _, Measured, Phase, RelistReason, Timing, WatchEnd},
+    model::{CellKey, CellSpec, Fault, OnAccessLost, Reason, Verb},
+};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// The watches that were opened, in order.
+type Feeds = Arc<Mutex<Vec<Feed>>>;
+
+fn forbidden() -> Fault {
+    Fault::new(Reason::Forbidden, "pods is forbidden").with_code(403)
+}
+
+/// One cell of `a@3`, whose watches the test speaks into; later lists as `again` says.
+async fn watched(
+    spec: &CellSpec,
+    again: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+) -> (Server, Engine, Feeds) {
+    let feeds = Feeds::default();
+    let noted = Arc::clone(&feeds);
+    let (server, engine) = run(quick(), &[spec], move |asked| match (asked.kind, asked.nth) {
+        (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 3)])),
+        (Kind::List, _) => again(asked),
+        (Kind::Watch, _) => {
+            let (feed, watch) = Reply::fed();
+            noted.lock().push(feed);
+            watch
+        }
+        _ => quiet(asked),
+    })
+    .await;
+    engine.until_watching(&spec.key).await;
+    (server, engine, feeds)
+}
+
+fn tell(feeds: &Feeds, line: String) {
+    feeds.lock().last().unwrap().line(line);
+}
+
+/// Brings `a@8`, has access verified, and brings `a@9` and `b@10` after that.
+async fn bring_provisional(engine: &Engine, key: &CellKey, feeds: &Feeds) {
+    tell(feeds, event("MODIFIED", object("a", 1, 8)));
+    engine.until_shown(key, &["a@8"]).await;
+    engine.reports.verified(key, Instant::now());
+    tell(feeds, event("MODIFIED", object("a", 1, 9)));
+    tell(feeds, event("ADDED", object("b", 2, 10)));
+    engine.until_shown(key, &["a@9", "b@10"]).await;
+}
+
+#[tokio::test]
+async fn what_came_after_the_last_verification_is_gone_with_the_access() {
+    let pods = cell("pods");
+    let (server, engine, feeds) = watched(&pods, quiet).await;
+    bring_provisional(&engine, &pods.key, &feeds).await;
+    engine.reports.lost(&pods.key, Verb::Watch, &forbidden());
+    // At once, and for good.
+    assert_eq!(engine.shown(&pods.key), ["a@8"]);
+    let report = engine.reports.get(&pods.key).unwrap();
+    assert_eq!((report.phase, report.is_warm()), (Phase::Fenced, false));
+    assert_eq!(report.version, Some(8.into()));
+    let fault = report.fault.clone().unwrap();
+    assert_eq!(
+        (fault.reason, fault.verb, fault.next_retry),
+        (Reason::Forbidden, Verb::Watch, None)
+    );
+    assert!(!report.serves(OnAccessLost::default(), Instant::now()));
+    assert!(report.serves(OnAccessLost::ServeStale, Instant::now()));
+    tell(&feeds, event("ADDED", object("c", 3, 11)));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(engine.shown(&pods.key), ["a@8"]);
+    let shut =
+        |what: &Measured| matches!(what, Measured::WatchEnded { reason: WatchEnd::Shutdown, .. });
+    assert_eq!(engine.tape.count(shut), 1);
+    assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1), "nothing is tried");
+}
+
+#[tokio::test]
+async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
+    let (release, released) = tokio::sync::watch::channel(false);
+    let pods = cell("pods");
+    let (server, engine, feeds) = watched(&pods, move |asked| {
+        if asked.nth == 1 {
+            return Reply::refused(403, "Forbidden");
+        }
+        let mut released = released.clone();
+        let whole = list(12, &[object("a", 1, 8), object("d", 4, 12)]);
+        let head = whole.len() - 80;
+        let (head, tail) = (whole[..head].to_owned(), whole[head..].to_owned());
+        Reply::in_two(
+            head,
+            async move {
+                released.wait_for(|it| *it).await.unwrap();
+            },
+            tail,
+        )
+    })
+    .await;
+    bring_provisional(&engine, &pods.key, &feeds).await;
+    let fencer = engine.reports.clone();
+    fencer.lost(&pods.key, Verb::List, &forbidden());
+    fencer.returned(&pods.key);
+    // The first list is refused, the second is under way.
+    engine.until(&pods.key, |_| server.count(Kind::List) == 3).await;
+    engine.until(&pods.key, |report| report.listed > 0).await;
+    let report = engine.reports.get(&pods.key).unwrap();
+    assert!(!report.is_warm() && report.lost.is_some(), "{report:#?}");
+    release.send_replace(true);
+    let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
+    assert!(report.is_warm() && report.fault.is_none());
+    assert_eq!(engine.shown(&pods.key), ["a@8", "d@12"]);
+    assert_eq!(report.last_relist.unwrap().reason, RelistReason::ForbiddenRecovered);
+    for again in &server.of(Kind::List)[1..] {
+        // Not older than anything that has ever been shown.
+        assert_eq!(again.query("resourceVersion"), "10");
+    }
+}
+
+#[tokio::test]
+async fn a_second_loss_before_the_list_is_complete_keeps_the_first_in_mind() {
+    let pods = cell("pods");
+    let (server, engine, feeds) = watched(&pods, |_| Reply::never()).await;
+    bring_provisional(&engine, &pods.key, &feeds).await;
+    let fencer = engine.reports.clone();
+    fencer.lost(&pods.key, Verb::List, &forbidden());
+    let first = engine.reports.get(&pods.key).unwrap().lost.unwrap();
+    fencer.returned(&pods.key);
+    engine.until(&pods.key, |_| server.count(Kind::List) == 2).await;
+    fencer.lost(&pods.key, Verb::List, &forbidden());
+    let report = engine.reports.get(&pods.key).unwrap();
+    assert_eq!((report.phase, report.lost), (Phase::Fenced, Some(first)));
+    assert_eq!(engine.shown(&pods.key), ["a@8"]);
+}
+
+#[tokio::test]
+async fn a_cell_that_was_paused_meanwhile_lists_all_the_same() {
+    let pods = cell("pods");
+    let (server, mut engine, feeds) =
+        watched(&pods, |_| Reply::json(list(12, &[object("a", 1, 12)]))).await;
+    bring_provisional(&engine, &pods.key, &feeds).await;
+    engine.hold(&pods);
+    let fencer = engine.reports.clone();
+    fencer.lost(&pods.key, Verb::List, &forbidden());
+    assert_eq!(engine.shown(&pods.key), ["a@8"]);
+    let report = engine.reports.get(&pods.key).unwrap();
+    assert_eq!((report.phase, report.is_warm()), (Phase::Paused, false));
+    engine.start(&pods);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(server.count(Kind::List), 1, "fenced, though resumed");
+    engine.hold(&pods);
+    fencer.returned(&pods.key);
+    assert!(!engine.reports.get(&pods.key).unwrap().is_warm(), "what is held is of before");
+    engine.start(&pods);
+    let report = engine.until_shown(&pods.key, &["a@12"]).await;
+    assert_eq!(report.last_relist.unwrap().reason, RelistReason::ForbiddenRecovered);
+    engine.until(&pods.key, kubewarm::informer::CellReport::is_warm).await;
+}
+
+#[tokio::test]
+async fn access_lost_in_the_first_list_leaves_nothing() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::List, 0) => Reply::held(&list(7, &[object("a", 1, 3), object("b", 2, 5)])[..240]),
+        (Kind::List, _) => Reply::json(list(9, &[object("b", 2, 5)])),
+        _ => quiet(asked),
+    })
+    .await;
+    engine.until_shown(&pods.key, &["a@3"]).await;
+    let fencer = engine.reports.clone();
+    fencer.lost(&pods.key, Verb::List, &forbidden());
+    assert!(engine.shown(&pods.key).is_empty());
+    let report = engine.reports.get(&pods.key).unwrap();
+    assert!(!report.serves(OnAccessLost::ServeStale, Instant::now()), "it never was complete");
+    fencer.returned(&pods.key);
+    let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
+    assert!(report.is_warm() && report.last_relist.is_none());
+    assert_eq!((engine.shown(&pods.key), server.count(Kind::List)), (vec!["b@5".to_owned()], 2));
+}
+
+#[tokio::test]
+async fn a_refused_cell_tries_again_as_soon_as_access_is_there() {
+    let pods = cell("pods");
+    let slow = Timing { backoff: Duration::from_mins(1), ..quick() };
+    let (server, engine) = run(slow, &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::List, 0) => Reply::refused(403, "Forbidden"),
+        (Kind::List, _) => Reply::json(list(9, &[object("b", 2, 5)])),
+        _ => quiet(asked),
+    })
+    .await;
+    engine.until(&pods.key, |report| report.phase == Phase::Failing).await;
+    engine.reports.returned(&pods.key);
+    engine.until_shown(&pods.key, &["b@5"]).await;
+    assert_eq!(server.count(Kind::List), 2);
+}
+
+#[tokio::test]
+async fn memory_is_freed_after_a_while_unless_a_profile_wants_it() {
+    let mut pods = cell("pods");
+    let (server, mut engine, feeds) =
+        watched(&pods, |_| Reply::json(list(12, &[object("a", 1, 12)]))).await;
+    bring_provisional(&engine, &pods.key, &feeds).await;
+    let fencer = engine.reports.clone();
+    fencer.lost(&pods.key, Verb::List, &forbidden());
+    for keep in [OnAccessLost::ServeStale.keeps(), OnAccessLost::default().keeps()] {
+        pods.tuning.keep_fenced = keep;
+        engine.retune(&pods);
+        engine.free_fenced();
+        assert_eq!(engine.shown(&pods.key), ["a@8"], "{keep:?}");
+    }
+    pods.tuning.keep_fenced = Duration::ZERO;
+    engine.retune(&pods);
+    engine.free_fenced();
+    let report = engine.reports.get(&pods.key).unwrap();
+    assert_eq!((report.phase, report.version, report.synced_at), (Phase::Fenced, None, None));
+    assert_eq!(engine.catalog.reader(&pods.key).unwrap().usage().bytes, 0);
+    fencer.returned(&pods.key);
+    engine.until_shown(&pods.key, &["a@12"]).await;
+    assert_eq!(server.of(Kind::List)[1].query("resourceVersion"), "", "consistent, as the first");
+}
+
+#[tokio::test]
+async fn more_changes_than_are_remembered_take_the_table_with_them() {
+    let pods = cell("pods");
+    let (_server, engine, feeds) = watched(&pods, quiet).await;
+    for version in 8..1_100 {
+        tell(&feeds, event("MODIFIED", object("a", 1, version)));
+    }
+    engine.until_shown(&pods.key, &["a@1099"]).await;
+    engine.reports.lost(&pods.key, Verb::List, &forbidden());
+    assert!(engine.shown(&pods.key).is_empty());
+    let report = engine.reports.get(&pods.key).unwrap();
+    assert!(!report.serves(OnAccessLost::ServeStale, Instant::now()));
+    assert_eq!((report.phase, report.version), (Phase::Fenced, None));
+}
+
+#[tokio::test]
+async fn a_request_that_is_answered_verifies_what_came_before_it() {
+    let pods = cell("pods");
+    let (_server, engine, feeds) = watched(&pods, quiet).await;
+    tell(&feeds, event("MODIFIED", object("a", 1, 8)));
+    engine.until_shown(&pods.key, &["a@8"]).await;
+    // The watch ends, and another is allowed.
+    feeds.lock().clear();
+    engine.until(&pods.key, |_| !feeds.lock().is_empty()).await;
+    engine.until_watching(&pods.key).await;
+    engine.reports.lost(&pods.key, Verb::List, &forbidden());
+    assert_eq!(engine.shown(&pods.key), ["a@8"]);
+}
