@@ -6,6 +6,7 @@ mod authors;
 mod churn;
 mod command_line;
 mod contents;
+mod fencing;
 mod figures;
 mod frozen;
 mod identity;

@@ -232,7 +232,10 @@ fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
     Profile::apply(world, &namespace, "ranges", &spec("Paused"))?;
     profile.await_condition("Ready", "False", Some("Paused"), SOON)?;
     shown("Paused", 1)?;
-    assert!(figure("kubewarm_watch_active")? < 0.5, "a watch is open");
+    eventually(SOON, || match figure("kubewarm_watch_active")? {
+        ..0.5 => Ok(()),
+        open => Err(format!("{open} watches are open").into()),
+    })?;
     world.cluster.apply(&range("two"))?;
     std::thread::sleep(Duration::from_secs(2));
     shown("Paused", 1)?;

@@ -265,9 +265,15 @@ impl Book {
                 cell.review.get_or_insert_with(|| now + jittered(REVIEW, spread));
                 // A cell has twice as many verbs as reviews: they take turns.
                 cell.verb = if verb == Verb::List { Verb::Watch } else { Verb::List };
-                if let Ok(allowed) = answer {
-                    let words = cell.evidence.reviewed(verb, allowed, sent, now, wall);
-                    told.extend(words.into_iter().map(|word| (key.clone(), word)));
+                match answer {
+                    Ok(allowed) => {
+                        let words = cell.evidence.reviewed(verb, allowed, sent, now, wall);
+                        told.extend(words.into_iter().map(|word| (key.clone(), word)));
+                    }
+                    Err(fault) if !is_permanent(fault.reason()) => {
+                        cell.evidence.doubt(fault.reason(), now);
+                    }
+                    Err(_never_answered) => {}
                 }
             }
             (Job::Rules(spot), Found::Rules(answer)) => {
@@ -295,10 +301,8 @@ impl Book {
             }
             Err(fault) => {
                 place.due.get_or_insert_with(|| now + jittered(REVIEW, spread));
-                if fault.reason().refuses_identity() {
-                    let here = self.cells.values_mut().filter(|cell| cell.spot == *spot);
-                    here.for_each(|cell| cell.evidence.doubt(now));
-                }
+                let here = self.cells.values_mut().filter(|cell| cell.spot == *spot);
+                here.for_each(|cell| cell.evidence.doubt(fault.reason(), now));
                 return;
             }
         };

@@ -21,6 +21,8 @@ use tokio::time::Instant;
 
 /// Between two trials that go on as before.
 const CALM: Duration = Duration::from_mins(5);
+/// After one whose namespace does not exist: no review shows that it does again.
+const ABSENT: Duration = Duration::from_mins(1);
 /// After one that decided nothing.
 const RETRY: Duration = Duration::from_secs(20);
 
@@ -127,7 +129,9 @@ impl Evidence {
             return self.weigh(wall);
         }
         self.judge(allowed, trial.sent);
-        self.plan(now + jittered(CALM, spread));
+        let is_absent =
+            refusal.is_some_and(|(_, fault)| fault.reason() == Reason::NamespaceNotFound);
+        self.plan(now + jittered(if is_absent { ABSENT } else { CALM }, spread));
         if self.contradiction().is_some() {
             // A review that was sent after this trial.
             self.hurry(now);
@@ -152,10 +156,16 @@ impl Evidence {
             let is_contradicted = slot.as_ref().is_some_and(is_contradicted);
             *slot = Some(Heard { allowed, sent, is_contradicted });
         }
-        if self.contradiction().is_some() {
+        if self.contradiction().is_some() || self.had_no_token() {
             self.hurry(now);
         }
         self.weigh(wall)
+    }
+
+    /// Whether the last trial was refused for want of a token: a review that is answered shows that
+    /// there is one by now.
+    fn had_no_token(&self) -> bool {
+        matches!(&self.standing, Standing::Refused(refused) if lacks_token(refused.reason))
     }
 
     /// Takes note of whether the informer's own requests are refused, and since when.
@@ -170,9 +180,15 @@ impl Evidence {
         }
     }
 
-    /// The identity itself is refused: has the trial made at once, unless it was refused as well.
-    pub(super) fn doubt(&mut self, now: Instant) {
-        if !matches!(self.standing, Standing::Refused(_)) {
+    /// A review was not answered, for this reason. If it is about the identity, has the trial made at
+    /// once, unless that was refused as well: no token for one reason is as good as for another, but
+    /// somebody has to be told the right one.
+    pub(super) fn doubt(&mut self, reason: Reason, now: Instant) {
+        let is_news = match &self.standing {
+            Standing::Refused(refused) => lacks_token(reason) && refused.reason != reason,
+            Standing::Verifying | Standing::Granted { .. } => reason.refuses_identity(),
+        };
+        if is_news {
             self.hurry(now);
         }
     }
@@ -282,6 +298,11 @@ impl Evidence {
 /// Lengthened by up to a tenth, so that what begins together does not go on together.
 pub(super) fn jittered(period: Duration, spread: f64) -> Duration {
     period.mul_f64(1.0 + spread / 10.0)
+}
+
+/// Whether no request was made, for want of a token.
+const fn lacks_token(reason: Reason) -> bool {
+    matches!(reason, Reason::TokenRequestDenied | Reason::ServiceAccountNotFound)
 }
 
 const fn index(verb: Verb) -> usize {

@@ -25,7 +25,7 @@ impl Scene {
     fn trial(&mut self, list: Option<Reason>, watch: Option<Reason>) -> Vec<Word> {
         let answer = |reason: Option<Reason>| match reason {
             None => Answer::Allowed,
-            Some(reason @ (Reason::Forbidden | Reason::Unauthorized)) => {
+            Some(reason) if reason.refuses_identity() || reason == Reason::NamespaceNotFound => {
                 Answer::Refused(Fault::new(reason, "no"))
             }
             Some(reason) => Answer::Undecided(Fault::new(reason, "?")),
@@ -103,6 +103,50 @@ fn access_that_returns_is_noticed_by_a_review_and_proven_by_the_real_request() {
     assert!(scene.review(true).is_empty(), "a review grants nothing");
     assert_eq!(scene.due(), (0, true));
     assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Returned, Word::Verified(scene.now)]);
+}
+
+#[test]
+fn a_review_that_is_answered_outdates_the_lack_of_a_token() {
+    for lack in [Reason::TokenRequestDenied, Reason::ServiceAccountNotFound] {
+        let mut scene = Scene::new();
+        scene.trial(Some(lack), Some(lack));
+        assert_eq!(scene.due(), (300, false), "{lack}");
+        scene.pass(20);
+        assert!(scene.review(false).is_empty());
+        assert_eq!(scene.due(), (0, true), "{lack}");
+        let words = scene.trial(FORBIDDEN, FORBIDDEN);
+        assert!(matches!(words.as_slice(), [Word::Lost(..)]), "{words:?}");
+        scene.pass(20);
+        assert!(scene.review(false).is_empty());
+        assert_eq!(scene.due(), (280, false), "{lack}");
+    }
+}
+
+#[test]
+fn a_token_that_is_missing_for_another_reason_is_asked_for_anew() {
+    let mut scene = Scene::new();
+    let denied = Some(Reason::TokenRequestDenied);
+    scene.trial(denied, denied);
+    for reason in [Reason::TokenRequestDenied, Reason::Unauthorized, Reason::Unreachable] {
+        scene.evidence.doubt(reason, scene.now);
+        assert_eq!(scene.due(), (300, false), "{reason}");
+    }
+    scene.evidence.doubt(Reason::ServiceAccountNotFound, scene.now);
+    assert_eq!(scene.due(), (0, true));
+    let mut scene = Scene::new();
+    scene.trial(ALLOWED, ALLOWED);
+    scene.evidence.doubt(Reason::Unreachable, scene.now);
+    assert_eq!(scene.due(), (300, false));
+    scene.evidence.doubt(Reason::Unauthorized, scene.now);
+    assert_eq!(scene.due(), (0, true));
+}
+
+#[test]
+fn a_namespace_that_is_missing_is_looked_for_every_minute() {
+    let mut scene = Scene::new();
+    let absent = Some(Reason::NamespaceNotFound);
+    scene.trial(absent, absent);
+    assert_eq!(scene.due(), (60, false));
 }
 
 #[test]
