@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::CustomResourceExt as _;
 use kubewarm::{
     api::CacheProfile,
-    manifests::Access,
+    manifests::{Access, Lookup},
     model::{Subject, ValidatedProfile},
 };
 use serde::de::DeserializeOwned;
@@ -126,7 +126,8 @@ fn the_quickstart_holds_the_roles_that_its_profile_needs() {
     let profile = ValidatedProfile::parse(&profile).expect("it is valid");
     let subject =
         Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };
-    let access = Access::of_profile(&profile, &[].into(), &subject).expect("its names fit");
+    let access =
+        Access::of_profile(&profile, &[].into(), &subject, Lookup::Granted).expect("its names fit");
     assert!(access.manifests.is_some() && access.manifests_elevated.is_some());
     assert!(
         text.ends_with(&access.to_yaml()),

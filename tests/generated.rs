@@ -7,7 +7,7 @@ mod api_reference;
 use kube::CustomResourceExt as _;
 use kubewarm::{
     api::CacheProfile,
-    manifests::{self, Access},
+    manifests::{self, Access, Lookup},
     model::{Subject, ValidatedProfile},
 };
 use serde_json::Value;
@@ -49,7 +49,9 @@ fn roles(text: &str) -> String {
             namespace: "kubewarm-system".into(),
             name: "kubewarm".into(),
         };
-        Access::of_profile(&profile, &[].into(), &subject).expect("its names fit").to_yaml()
+        Access::of_profile(&profile, &[].into(), &subject, Lookup::Granted)
+            .expect("its names fit")
+            .to_yaml()
     };
     profiles.map(access).collect()
 }
@@ -64,6 +66,18 @@ fn the_crd_is_up_to_date() {
 fn the_api_reference_is_up_to_date() {
     let crd = serde_json::to_value(CacheProfile::crd()).expect("the CRD serializes");
     assert_committed("docs/api.md", &api_reference::markdown(&crd));
+}
+
+#[test]
+fn the_roles_of_an_operator_for_some_namespaces_are_up_to_date() {
+    let roles = manifests::operator("kubewarm-system", &["shop".to_owned()]);
+    let head = "\
+# What `kubewarm rbac --operator --watch-namespaces shop` prints: all that kubewarm itself needs to run
+# with the same flag, without any ClusterRole. Name your own namespaces.
+";
+    let generated =
+        format!("{}{head}{}", manifests::HEADER, roles.expect("the shipped manifest is YAML"));
+    assert_committed("deploy/operator-rbac-namespaces.yaml", &generated);
 }
 
 // One test, because the quickstart is rewritten here and read here.

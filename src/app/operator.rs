@@ -15,7 +15,7 @@ use crate::{
     controller::{Controller, Sources},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
-    model::Subject,
+    model::{Home, Subject, Watched},
     server::{self, Admin, Gate},
     status::{self, ApiServer},
     store::Catalog,
@@ -123,15 +123,13 @@ fn spawn_controller(
         subject,
     };
     let Frame { namespace, identity, started, stop } = frame;
-    let controller = Controller::new(
-        sources,
-        registry,
-        Arc::clone(namespace),
-        metrics.operator().clone(),
-        *started,
-    )?;
-    let declarations = controller.declarations();
-    let verifier = verifier(clients, &declarations, &reports, changes, metrics.operator().clone())?;
+    let home =
+        Home { namespace: Arc::clone(namespace), watched: Watched::of(&args.watch_namespaces) };
+    let controller =
+        Controller::new(sources, registry, home, metrics.operator().clone(), *started)?;
+    let (declarations, own) = (controller.declarations(), controller.own());
+    let verifier =
+        verifier(clients, (&declarations, &own), &reports, changes, metrics.operator().clone());
     let access = verifier.reports();
     let until = stop.clone();
     tasks.spawn(async move {
@@ -152,7 +150,7 @@ fn spawn_controller(
     let replicas = Arc::new(watch::Sender::new(Replicas::alone(identity)));
     let home = Arc::clone(namespace);
     let statuses = Arc::default();
-    Ok(View { catalog, reports, declarations, access, home, statuses, replicas })
+    Ok(View { catalog, reports, own, declarations, access, home, statuses, replicas })
 }
 
 /// The lease, and the writer that it lets write. The lease is given back only after the last status
@@ -204,7 +202,8 @@ fn observe(
     filter: telemetry::LogFilter,
 ) -> Result<Arc<Admin>, Error> {
     let all = || view.clone();
-    let (scraped, profiles, cells, declared) = (all(), all(), all(), all());
+    let (scraped, profiles, cells) = (all(), all(), all());
+    let (declared, unlisted) = (all(), all());
     let replicas = Arc::clone(&view.replicas);
     metrics.observe_cells(move || scraped.cells())?;
     metrics.observe_profiles(move || profiles.profiles())?;
@@ -213,6 +212,7 @@ fn observe(
         metrics: Arc::clone(metrics),
         cells: Box::new(move || cells.cells()),
         declared: Box::new(move || declared.declared()),
+        unlisted: Box::new(move || unlisted.unlisted()),
         replicas: Box::new(move || replicas.borrow().trouble.clone()),
         gate: Arc::clone(gate),
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),

@@ -4,12 +4,10 @@
 use crate::{
     access::{AccessReports, Declared, Standing, Surroundings, Verifier, Wanted},
     cluster::Clients,
-    controller::{Declarations, own_cell},
+    controller::Declarations,
     informer::{Changes, Reports},
     metrics::OperatorMetrics,
-    model::{
-        self, CellKey, Identity, InvalidName, NamespaceCheck, ProfileRef, Reason, Resource, Verb,
-    },
+    model::{self, CellKey, Identity, NamespaceCheck, ProfileRef, Reason, Resource, Verb},
     status::Excesses,
 };
 use std::{
@@ -17,32 +15,28 @@ use std::{
     sync::Arc,
 };
 
-/// Verifies what `declarations` declare, and tells the cells.
-///
-/// # Errors
-///
-/// None in practice, as for [`own_cell`].
+/// Verifies what `declarations` declare, and tells the cells. `own`: what the operator itself reads.
 pub(super) fn verifier(
     clients: Arc<dyn Clients>,
-    declarations: &Declarations,
+    (declarations, own): (&Declarations, &Arc<[CellKey]>),
     reports: &Reports,
     changes: Changes,
     metrics: OperatorMetrics,
-) -> Result<Verifier, InvalidName> {
-    let (declarations, own) = (declarations.clone(), own_cell()?.key);
-    Ok(Verifier::new(Surroundings {
+) -> Verifier {
+    let (declarations, own) = (declarations.clone(), Arc::clone(own));
+    Verifier::new(Surroundings {
         clients,
         declared: Box::new(move || declared(&declarations, &own)),
         reports: reports.clone(),
         changes,
         fences: Arc::new(reports.clone()),
         count: Box::new(move |check, outcome| metrics.access_checked(check, outcome)),
-    }))
+    })
 }
 
 /// Every cell that a profile declares or is answered from, once. `own`: what the operator itself
 /// reads; it has no profile.
-fn declared(declarations: &Declarations, own: &CellKey) -> Option<Declared> {
+fn declared(declarations: &Declarations, own: &[CellKey]) -> Option<Declared> {
     let mut wanted = BTreeMap::<&CellKey, Wanted>::new();
     let profiles = declarations.get()?;
     for profile in profiles.iter().map(|observed| &observed.declared) {
@@ -54,7 +48,7 @@ fn declared(declarations: &Declarations, own: &CellKey) -> Option<Declared> {
             }
         }
     }
-    Some(Declared { wanted: wanted.into_values().collect(), unchecked: vec![own.clone()] })
+    Some(Declared { wanted: wanted.into_values().collect(), unchecked: own.to_vec() })
 }
 
 fn want<'a>(

@@ -32,6 +32,8 @@ type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;
 pub(super) struct View {
     pub(super) catalog: Catalog,
     pub(super) reports: Reports,
+    /// The cells of the profiles themselves.
+    pub(super) own: Arc<[CellKey]>,
     pub(super) declarations: Declarations,
     pub(super) access: AccessReports,
     /// The operator's namespace.
@@ -90,6 +92,13 @@ impl View {
             Some((profile.clone(), WarmTargets::parse(status.warm_targets.as_deref()?)?))
         });
         warm.collect()
+    }
+
+    /// The cells of profiles that fail, each with why.
+    pub(super) fn unlisted(&self) -> Vec<String> {
+        let fault = |key: &CellKey| Some((key.to_string(), self.reports.get(key)?.fault?));
+        let faults = self.own.iter().filter_map(fault);
+        faults.map(|(key, fault)| format!("{key}: {}: {}", fault.reason, fault.message)).collect()
     }
 
     /// The declared cells, once the profiles have been listed. They are not all before the namespaces

@@ -4,6 +4,7 @@ mod rbac;
 
 pub use self::rbac::RbacArgs;
 
+use crate::model::is_dns_label;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::{ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
@@ -74,6 +75,18 @@ pub struct RunArgs {
     /// [default: the namespace of the ServiceAccount, else kubewarm-system].
     #[arg(long, env = "KUBEWARM_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
     pub operator_namespace: Option<String>,
+
+    /// The namespaces whose profiles are run, separated by commas: with them kubewarm needs no
+    /// ClusterRole (`kubewarm rbac --operator`), and scopes beyond namespaces named one by one are
+    /// refused [default: all].
+    #[arg(
+        long,
+        env = "KUBEWARM_WATCH_NAMESPACES",
+        value_name = "NAMESPACES",
+        value_delimiter = ',',
+        value_parser = namespace
+    )]
+    pub watch_namespaces: Vec<String>,
 
     /// Where /livez, /readyz, /metrics and /debug/cells are served.
     #[arg(long, env = "KUBEWARM_ADMIN_ADDR", default_value = "[::]:9090", value_name = "ADDRESS")]
@@ -264,6 +277,14 @@ fn is_plugin(called: Option<&OsString>) -> bool {
     called
         .and_then(|path| std::path::Path::new(path).file_stem())
         .is_some_and(|stem| stem == "kubectl-warm" || stem == "kubectl_warm")
+}
+
+/// The name of a namespace.
+fn namespace(text: &str) -> Result<String, String> {
+    if is_dns_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err("expected the name of a namespace: lower-case letters, digits and '-'".to_owned())
 }
 
 /// Whole seconds (`90`), or a number with units (`500ms`, `5m`, `1h30m`).

@@ -15,13 +15,28 @@ Exit codes:
 #[derive(Debug, Args)]
 pub struct RbacArgs {
     /// A profile of the cluster.
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    #[arg(required_unless_present_any = ["file", "operator"], conflicts_with_all = ["file", "operator"])]
     pub name: Option<String>,
 
     /// A file with one CacheProfile or more, YAML or JSON; - reads standard input. Other kinds in
     /// it are skipped.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub file: Option<PathBuf>,
+
+    /// Print what kubewarm itself needs, whatever the profiles say, instead of a profile's roles.
+    #[arg(long, conflicts_with_all = ["file", "diff", "generation", "subject", "namespace"])]
+    pub operator: bool,
+
+    /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas.
+    /// Where a Role can grant it, no ClusterRole is printed then.
+    #[arg(
+        long,
+        env = "KUBEWARM_WATCH_NAMESPACES",
+        value_name = "NAMESPACES",
+        value_delimiter = ',',
+        value_parser = super::namespace
+    )]
+    pub watch_namespaces: Vec<String>,
 
     /// Say who would gain and lose what if the manifests were applied, instead of printing them.
     /// Namespaces of selectors are asked for.
@@ -102,7 +117,15 @@ mod tests {
         let args = parse("kubewarm rbac checkout -n shop --diff --generation=7").unwrap();
         assert_eq!((args.name.as_deref(), args.generation), (Some("checkout"), Some(7)));
         assert!(parse("kubewarm rbac -f - --diff").unwrap().diff);
-        for line in ["", "checkout -f a.yaml", "-f a.yaml --generation=7", "--diff"] {
+        assert!(parse("kubewarm rbac --operator --watch-namespaces a,b").unwrap().operator);
+        for line in [
+            "--operator --watch-namespaces A",
+            "--operator -f a",
+            "",
+            "checkout -f a.yaml",
+            "-f a.yaml --generation=7",
+            "--diff",
+        ] {
             let error = parse(&format!("kubewarm rbac {line}")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
         }

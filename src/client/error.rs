@@ -86,6 +86,10 @@ pub enum Error {
         message: String,
     },
 
+    /// What the operator needs cannot be written: a bug.
+    #[error("cannot write the permissions of the operator")]
+    Operator(#[source] manifests::Unwritable),
+
     /// Our own manifests do not parse: a bug.
     #[error("cannot read the manifests back")]
     Manifests(#[source] manifests::Unreadable),
@@ -162,6 +166,20 @@ pub enum DocumentError {
         /// Where it could stand.
         operator_namespace: String,
     },
+
+    /// kubewarm would not see it, so nothing may be granted for it.
+    #[error(
+        "metadata.namespace: profiles in {namespace} are not among those that --watch-namespaces has \
+         kubewarm run; move the profile, or add the namespace there"
+    )]
+    NotWatched {
+        /// Where the profile stands.
+        namespace: String,
+    },
+
+    /// kubewarm would refuse one of its targets, in these words.
+    #[error("{0}")]
+    Refused(String),
 
     /// Its roles cannot be written.
     #[error(transparent)]

@@ -6,7 +6,7 @@ use crate::{
         CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, InvalidName,
         LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, OnAccessLost,
         ProfileRef, Projection, Refusal, RefusalReason, Resource, ResourceVersion, SensitiveData,
-        Tuning, ValidatedProfile,
+        Tuning, ValidatedProfile, Watched,
     },
     store::{Object, Reader},
 };
@@ -39,8 +39,10 @@ pub(super) struct Found {
 /// Remembers what was parsed. Bounded by the profiles that exist.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
-    parsed: BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>,
+    parsed: Parsed,
 }
+
+type Parsed = BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>;
 
 /// A profile without the parts that a table does not keep.
 #[derive(Deserialize)]
@@ -57,7 +59,8 @@ struct Unread {
     metadata: ObjectMeta,
 }
 
-/// The cell that lists and watches the profiles themselves, in every namespace.
+/// The cells that list and watch the profiles themselves: one for all namespaces, or one for each
+/// that is watched.
 ///
 /// Our own engine, because `kube`'s watcher loops for ever where a watch is answered 410 at its
 /// start.
@@ -65,13 +68,23 @@ struct Unread {
 /// # Errors
 ///
 /// None in practice: the names are constants.
-pub fn own_cell() -> Result<CellSpec, InvalidName> {
+pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, InvalidName> {
+    match watched {
+        Watched::Everywhere => Ok(vec![own_cell(Extent::AllNamespaces)?]),
+        Watched::Namespaces(names) => {
+            let cell = |name: &Arc<str>| own_cell(Extent::Namespace(Arc::clone(name)));
+            names.iter().map(cell).collect()
+        }
+    }
+}
+
+fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
     let of = GroupResource::new(api::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     Ok(CellSpec {
         key: CellKey {
             resource: Resource::new(of, api::VERSION)?,
-            extent: Extent::AllNamespaces,
+            extent,
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection: Projection::Full(ManagedFields::Drop),
@@ -79,11 +92,12 @@ pub fn own_cell() -> Result<CellSpec, InvalidName> {
             identity: Identity::Operator,
         },
         tuning: Tuning {
-            member_of: MemberOf { profile, max_concurrent_lists: 1, priority: 1_000 },
+            member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 1_000 },
             strategy: ListStrategy::Auto,
             page_size: 500,
             streaming_deadline: Duration::from_secs(30),
             max_staleness: Duration::from_mins(2),
+            // No Role lets anyone ask for a namespace that is gone: it went, too.
             namespace_check: NamespaceCheck::Known,
             keep_fenced: OnAccessLost::default().keeps(),
         },
@@ -93,8 +107,20 @@ pub fn own_cell() -> Result<CellSpec, InvalidName> {
 
 impl Intake {
     /// Every profile, in order; reads and parses only what has changed since the last call.
-    pub(super) fn read(&mut self, table: &Reader) -> Vec<Found> {
+    ///
+    /// Profiles in the namespaces `kept`, which cannot be read now, are as they were.
+    pub(super) fn read(&mut self, tables: &[Reader], kept: &BTreeSet<Arc<str>>) -> Vec<Found> {
         let mut found = BTreeMap::new();
+        for table in tables {
+            self.read_table(table, &mut found);
+        }
+        let remembered = std::mem::take(&mut self.parsed);
+        found.extend(remembered.into_iter().filter(|(of, _)| kept.contains(&of.namespace)));
+        self.parsed = found;
+        self.parsed.values().map(|(_, found)| found.clone()).collect()
+    }
+
+    fn read_table(&mut self, table: &Reader, found: &mut Parsed) {
         let mut page = table.versions(None, PAGE);
         while let Some((last, _)) = page.last() {
             let next = table.versions(Some(last), PAGE);
@@ -113,8 +139,6 @@ impl Intake {
             }
             page = next;
         }
-        self.parsed = found;
-        self.parsed.values().map(|(_, found)| found.clone()).collect()
     }
 }
 
@@ -209,7 +233,7 @@ mod tests {
     #[test]
     fn only_what_has_changed_is_read_again() {
         let catalog = Catalog::new();
-        let key = own_cell().unwrap().key;
+        let key = own_cells(&Watched::Everywhere).unwrap().remove(0).key;
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let reader = catalog.reader(&key).unwrap();
         let mut put = |name: &str, version: &str, status: &Value| {
@@ -226,13 +250,17 @@ mod tests {
             put(&format!("p{n:04}"), "5", &json!({}));
         }
         let mut intake = Intake::default();
-        let before = intake.read(&reader);
+        let none = BTreeSet::new();
+        let before = intake.read(std::slice::from_ref(&reader), &none);
         put("p0500", "6", &json!({"observedGeneration": 2}));
-        let after = intake.read(&reader);
+        let after = intake.read(std::slice::from_ref(&reader), &none);
         assert_eq!((before.len(), after.len()), (count, count));
         for (at, (before, after)) in before.iter().zip(&after).enumerate() {
             let (before, after) = (before.parsed.as_ref().unwrap(), after.parsed.as_ref().unwrap());
             assert_eq!(Arc::ptr_eq(before, after), at != 500, "{at}");
         }
+        // Nothing can be read: what is kept stays, and the rest is gone.
+        assert_eq!(intake.read(&[], &["a".into()].into()).len(), count);
+        assert!(intake.read(&[], &["b".into()].into()).is_empty());
     }
 }

@@ -4,6 +4,7 @@ mod budget;
 mod desired;
 mod intake;
 mod kinds;
+mod listing;
 mod reconcile;
 mod resolve;
 mod run;
@@ -11,7 +12,4 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
-pub use self::{
-    intake::own_cell,
-    run::{Controller, Declarations, Sources},
-};
+pub use self::run::{Controller, Declarations, Sources};

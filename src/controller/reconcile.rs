@@ -14,7 +14,7 @@ use crate::{
     informer::Desired,
     manifests::Access,
     model::{
-        CellKey, Declared, DeclaredTarget, Mode, OnAccessLost, ProfileRef, Reason, Refusal,
+        CellKey, Declared, DeclaredTarget, Home, Mode, OnAccessLost, ProfileRef, Reason, Refusal,
         RefusalReason, Subject, Target, ValidatedProfile,
     },
     status::Observed,
@@ -29,7 +29,7 @@ use std::{
 /// Remembers profiles between two runs. Bounded by the profiles that exist.
 #[derive(Debug)]
 pub(super) struct Reconciler {
-    operator_namespace: Arc<str>,
+    home: Home,
     known: BTreeMap<ProfileRef, Known>,
     kinds: Kinds,
     left_out: LeftOut,
@@ -61,15 +61,9 @@ struct Known {
 }
 
 impl Reconciler {
-    /// Remembers nothing yet. Profiles in `operator_namespace` may name other namespaces than their
-    /// own.
-    pub(super) fn new(operator_namespace: Arc<str>) -> Self {
-        Self {
-            operator_namespace,
-            known: BTreeMap::new(),
-            kinds: Kinds::default(),
-            left_out: LeftOut::new(),
-        }
+    /// Remembers nothing yet.
+    pub(super) fn new(home: Home) -> Self {
+        Self { home, known: BTreeMap::new(), kinds: Kinds::default(), left_out: LeftOut::new() }
     }
 
     /// Computes what `profiles` come to.
@@ -88,16 +82,16 @@ impl Reconciler {
         self.known.retain(|profile, _| exist.contains(profile));
         let mut outcome = Outcome::default();
         let (mut wishes, mut budgets) = (Wishes::default(), Budgets::default());
-        let mut declared: Vec<_> = by_precedence(profiles, &self.operator_namespace)
+        let mut declared: Vec<_> = by_precedence(profiles, &self.home.namespace)
             .into_iter()
             .map(|found| {
-                let home = Arc::clone(&self.operator_namespace);
+                let home = Arc::clone(&self.home.namespace);
                 let budget = budgets.of(&found.profile.namespace, &home);
                 (found, self.declare(found, cluster, now, &mut wishes, budget))
             })
             .collect();
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
-        let (desired, left_out) = wishes.settle(&self.operator_namespace);
+        let (desired, left_out) = wishes.settle(&self.home.namespace);
         outcome.desired = desired;
         for (found, mut declared) in declared {
             tell(&mut declared, &left_out);
@@ -142,7 +136,7 @@ impl Reconciler {
         let (of, version) = (&target.of, target.version.as_ref());
         let answer = cluster.resolve(of, version.map(|version| &**version));
         let believed = answer.clone().map(|answer| self.kinds.believe(of, version, answer, now));
-        let home = &self.operator_namespace;
+        let home = &self.home;
         let resolved = resolve(valid, target, home, believed, cluster);
         if self.kinds.is_missed(of, version)
             && resolved.cells.iter().any(|cell| is_denied(&cell.key, cluster))
@@ -217,7 +211,7 @@ impl Reconciler {
         {
             return access.clone();
         }
-        let access = match Access::of_cells(declared, subject) {
+        let access = match Access::of_cells(declared, subject, (&self.home.watched).into()) {
             Ok(access) => Some(Arc::new(access.status())),
             Err(error) => {
                 tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");

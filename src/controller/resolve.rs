@@ -3,7 +3,7 @@
 use crate::{
     informer::CellReport,
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, IndexBy, LabelSelector,
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Home, IndexBy, LabelSelector,
         ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal, RefusalReason, Requirement,
         ResolvedTarget, Resource, SensitiveData, Target, TargetScope, Tuning, ValidatedProfile,
     },
@@ -38,11 +38,11 @@ pub(super) struct Resolved {
 }
 
 /// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in
-/// `operator_namespace` may name other namespaces than their own.
+/// the operator's namespace may name other namespaces than their own.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &Target,
-    operator_namespace: &str,
+    home: &Home,
     kind: Option<Result<ResolvedTarget, Refusal>>,
     cluster: &dyn Cluster,
 ) -> Resolved {
@@ -54,7 +54,8 @@ pub(super) fn resolve(
         cells: Vec::new(),
         namespaces: None,
     };
-    if let Err(refusal) = may_look_there(profile, target, operator_namespace) {
+    let refused = may_look_there(profile, target, &home.namespace).err();
+    if let Some(refusal) = refused.or_else(|| home.watched.refusal(profile, target)) {
         resolved.outcome = Some(Err(refusal));
         return resolved;
     }

@@ -2,7 +2,8 @@
 
 use super::{
     desired::keep,
-    intake::{Found, Intake, own_cell},
+    intake::{Found, Intake, own_cells},
+    listing::Listing,
     reconcile::{Outcome, Reconciler},
     resolve::Cluster,
 };
@@ -10,7 +11,9 @@ use crate::{
     cluster::{Discovery, Pace, Served},
     informer::{CellReport, Changes, Informers, Reports, apply, plan},
     metrics::{OperatorMetrics, Reconciled},
-    model::{CellKey, CellSpec, GroupResource, InvalidName, Refusal, ResolvedTarget, Subject},
+    model::{
+        CellKey, CellSpec, GroupResource, Home, InvalidName, Refusal, ResolvedTarget, Subject,
+    },
     status::Observed,
     store::Catalog,
 };
@@ -77,7 +80,10 @@ pub struct Controller<I> {
     reconciler: Reconciler,
     metrics: OperatorMetrics,
     started: Instant,
-    own: CellSpec,
+    /// The cells of the profiles themselves.
+    own: Vec<CellSpec>,
+    /// Those of them that have been listed. Bounded by `own`.
+    listed: BTreeSet<CellKey>,
     intake: Intake,
     selected: Selected,
 }
@@ -88,11 +94,11 @@ type Selected = RefCell<BTreeMap<CellKey, Vec<Arc<str>>>>;
 impl<I: Informers> Controller<I> {
     /// # Errors
     ///
-    /// None in practice: [`own_cell`]'s names are constants.
+    /// None in practice: [`own_cells`]' names are constants.
     pub fn new(
         sources: Sources,
         informers: I,
-        operator_namespace: Arc<str>,
+        home: Home,
         metrics: OperatorMetrics,
         started: Instant,
     ) -> Result<Self, InvalidName> {
@@ -100,10 +106,11 @@ impl<I: Informers> Controller<I> {
             sources,
             informers,
             declarations: Declarations::default(),
-            reconciler: Reconciler::new(operator_namespace),
+            own: own_cells(&home.watched)?,
+            listed: BTreeSet::new(),
+            reconciler: Reconciler::new(home),
             metrics,
             started,
-            own: own_cell()?,
             intake: Intake::default(),
             selected: Selected::default(),
         })
@@ -113,6 +120,12 @@ impl<I: Informers> Controller<I> {
     #[must_use]
     pub fn declarations(&self) -> Declarations {
         self.declarations.clone()
+    }
+
+    /// The cells of the profiles themselves.
+    #[must_use]
+    pub fn own(&self) -> Arc<[CellKey]> {
+        self.own.iter().map(|cell| cell.key.clone()).collect()
     }
 
     /// Runs until `stop`; gives the informers back, for whoever ends them.
@@ -161,7 +174,9 @@ impl<I: Informers> Controller<I> {
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
         let Outcome { mut desired, observed, is_kind_missing, is_discovery_behind } = outcome;
-        keep(&mut desired, &self.own);
+        for own in &self.own {
+            keep(&mut desired, own);
+        }
         self.selected.get_mut().retain(|key, _| desired.contains_key(key));
         apply(plan(&desired, &running), &mut self.informers);
         let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
@@ -175,11 +190,25 @@ impl<I: Informers> Controller<I> {
         timer.finish(Reconciled::Ok);
     }
 
-    /// Every profile; `None` while they have never been listed, or may not be.
+    /// Every profile; `None` while they have never been listed, or none of them may be.
+    ///
+    /// A namespace whose profiles cannot be listed holds up no other: only as long as the answer to
+    /// its first list is still open.
     fn profiles(&mut self) -> Option<Vec<Found>> {
-        self.sources.reports.get(&self.own.key).filter(CellReport::is_warm)?;
-        let table = self.sources.catalog.reader(&self.own.key)?;
-        Some(self.intake.read(&table))
+        let (mut tables, mut kept) = (Vec::new(), BTreeSet::new());
+        for CellSpec { key, .. } in &self.own {
+            let report = self.sources.reports.get(key)?;
+            match Listing::of(&report, self.listed.contains(key)) {
+                Listing::Done => {
+                    tables.push(self.sources.catalog.reader(key)?);
+                    self.listed.insert(key.clone());
+                }
+                Listing::Open => return None,
+                Listing::Kept => kept.extend(key.extent.namespace().map(Arc::from)),
+                Listing::Failed => {}
+            }
+        }
+        (!tables.is_empty()).then(|| self.intake.read(&tables, &kept))
     }
 }
 
@@ -224,7 +253,7 @@ impl fmt::Debug for Sources {
 
 impl<I> fmt::Debug for Controller<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("own", &self.own.key).finish_non_exhaustive()
+        f.debug_struct("Controller").field("own", &self.own).finish_non_exhaustive()
     }
 }
 
@@ -235,7 +264,7 @@ mod tests {
         api::CacheProfile,
         cluster::Discovery,
         metrics::{BuildInfo, Metrics},
-        model::{Mode, ProfileRef, RefusalReason, ValidatedProfile},
+        model::{Mode, ProfileRef, RefusalReason, ValidatedProfile, Watched},
     };
     use serde_json::json;
 
@@ -260,7 +289,7 @@ mod tests {
         fn free_fenced(&mut self) {}
     }
 
-    fn controller() -> Controller<Cells> {
+    fn controller(watched: Watched) -> Controller<Cells> {
         let answer = |_: http::Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
         };
@@ -273,8 +302,8 @@ mod tests {
             subject: watch::channel(None).1,
         };
         let metrics = Metrics::new(&BuildInfo::current()).unwrap().operator().clone();
-        let namespace = "kubewarm-system".into();
-        Controller::new(sources, Cells::default(), namespace, metrics, Instant::now()).unwrap()
+        let home = Home { namespace: "kubewarm-system".into(), watched };
+        Controller::new(sources, Cells::default(), home, metrics, Instant::now()).unwrap()
     }
 
     fn profile() -> Found {
@@ -296,7 +325,7 @@ mod tests {
 
     #[tokio::test]
     async fn while_the_profiles_are_listed_anew_nothing_is_forgotten() {
-        let mut controller = controller();
+        let mut controller = controller(Watched::Everywhere);
         controller.reconcile();
         assert_eq!(controller.informers.0.len(), 1, "its own cell");
         let mut found = profile();
@@ -317,5 +346,15 @@ mod tests {
         found.generation = 2;
         found.parsed = Err(Refusal::new(RefusalReason::InvalidSpec, "no"));
         assert_eq!(seen(&mut controller, &found), 1, "generation 1 runs on");
+    }
+
+    #[tokio::test]
+    async fn there_is_a_cell_of_profiles_for_each_watched_namespace() {
+        let names = ["a", "b"].map(Arc::from);
+        let mut controller = controller(Watched::Namespaces(names.into()));
+        controller.reconcile();
+        let running: Vec<_> = controller.informers.0.keys().cloned().collect();
+        assert_eq!(running[..], controller.own()[..]);
+        assert_eq!(running.len(), 2);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Unwritable,
-    needs::{FoundNamespaces, Needs, Selected},
+    needs::{FoundNamespaces, Lookup, Needs, Selected},
     rbac::{NameTooLong, Tier, documents, roles},
 };
 use crate::{
@@ -78,8 +78,12 @@ impl Access {
     /// # Errors
     ///
     /// [`AccessError::NameTooLong`] where namespace and name of the profile are too long together.
-    pub fn of_cells(declared: &Declared, operator: &Subject) -> Result<Self, AccessError> {
-        Self::of(&Needs::of_cells(declared), operator)
+    pub fn of_cells(
+        declared: &Declared,
+        operator: &Subject,
+        lookup: Lookup,
+    ) -> Result<Self, AccessError> {
+        Self::of(&Needs::of_cells(declared, lookup), operator)
     }
 
     /// What the spec needs, with no cluster at hand: kinds are taken as it writes them, and the
@@ -94,8 +98,9 @@ impl Access {
         profile: &ValidatedProfile,
         found: &FoundNamespaces,
         operator: &Subject,
+        lookup: Lookup,
     ) -> Result<Self, AccessError> {
-        Self::of(&Needs::of_profile(profile, found), operator)
+        Self::of(&Needs::of_profile(profile, found, lookup), operator)
     }
 
     fn of(needs: &Needs, operator: &Subject) -> Result<Self, AccessError> {
@@ -271,7 +276,8 @@ mod tests {
 
     #[test]
     fn every_place_has_the_rules_its_cells_need() {
-        let access = Access::of_profile(&profile(SPEC), &[].into(), &account()).unwrap();
+        let access =
+            Access::of_profile(&profile(SPEC), &[].into(), &account(), Lookup::Granted).unwrap();
         let written: Vec<_> = access
             .roles
             .iter()
@@ -322,16 +328,39 @@ mod tests {
     fn a_file_and_the_cluster_come_to_the_same_bytes() {
         for who in ["", "\n        serviceAccountName: reader"] {
             let profile = profile(&format!("{who}{SPEC}"));
-            let offline = Access::of_profile(&profile, &[].into(), &account()).unwrap();
-            let live = Access::of_cells(&declared(&profile, &[]), &account()).unwrap();
+            let offline =
+                Access::of_profile(&profile, &[].into(), &account(), Lookup::Granted).unwrap();
+            let live =
+                Access::of_cells(&declared(&profile, &[]), &account(), Lookup::Granted).unwrap();
             assert_eq!(offline, live);
+        }
+    }
+
+    #[test]
+    fn without_lookups_named_namespaces_need_no_cluster_role() {
+        let spec = "
+        targets:
+        - name: pods
+          resource: {resource: pods}
+          scope: {type: Namespaces, namespaces: [shop, east]}";
+        for who in ["", "\n        serviceAccountName: reader"] {
+            let profile = profile(&format!("{who}{spec}"));
+            let of = |lookup| Access::of_profile(&profile, &[].into(), &account(), lookup).unwrap();
+            let left = of(Lookup::Left);
+            let live = Access::of_cells(&declared(&profile, &[]), &account(), Lookup::Left);
+            assert_eq!(live.unwrap(), left);
+            assert!(of(Lookup::Granted).to_yaml().contains("kind: ClusterRole\n"));
+            assert!(!left.to_yaml().contains("ClusterRole"), "{}", left.to_yaml());
+            let places: Vec<_> = left.roles.iter().map(|role| role.namespace.as_str()).collect();
+            assert_eq!(places, ["east", "shop"]);
         }
     }
 
     #[test]
     fn an_account_reads_and_the_operator_gets_its_tokens_and_nothing_else() {
         let profile = profile(&format!("\n        serviceAccountName: reader{SPEC}"));
-        let access = Access::of_cells(&declared(&profile, &[]), &account()).unwrap();
+        let access =
+            Access::of_cells(&declared(&profile, &[]), &account(), Lookup::Granted).unwrap();
         assert_eq!(access.subject.to_string(), "system:serviceaccount:shop:reader");
         let (plain, elevated) = (access.manifests.unwrap(), access.manifests_elevated.unwrap());
         assert_eq!(
@@ -383,7 +412,8 @@ mod tests {
           resource: {resource: configmaps}
           scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}";
         let profile = profile(spec);
-        let live = Access::of_cells(&declared(&profile, &["b", "a"]), &account()).unwrap();
+        let live = Access::of_cells(&declared(&profile, &["b", "a"]), &account(), Lookup::Granted)
+            .unwrap();
         let role = "ClusterRole /kubewarm:shop:web:target:web";
         let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web", role];
         let bindings = ["a", "b"].map(|n| format!("RoleBinding {n}/kubewarm:shop:web:target:web"));
@@ -394,19 +424,21 @@ mod tests {
         let with = |names: &[&str]| {
             let names = names.iter().map(|name| Arc::from(*name)).collect();
             let found = [(selector.clone(), names)].into();
-            Access::of_profile(&profile, &found, &account()).unwrap()
+            Access::of_profile(&profile, &found, &account(), Lookup::Granted).unwrap()
         };
         assert_eq!(with(&["b", "a"]), live, "once the namespaces are known");
         assert_eq!(index(&live.manifests.unwrap()), expected);
         let names: Vec<_> = live.roles.iter().map(|role| role.namespace.as_str()).collect();
         assert_eq!(names, ["", "a", "b"]);
 
-        let offline = Access::of_profile(&profile, &[].into(), &account()).unwrap();
+        let offline =
+            Access::of_profile(&profile, &[].into(), &account(), Lookup::Granted).unwrap();
         let text = offline.manifests.unwrap();
         assert!(text.starts_with("# Which namespaces a selector finds"), "{text}");
         assert_eq!(index(&text), own);
 
-        let nothing = Access::of_cells(&declared(&profile, &[]), &account()).unwrap();
+        let nothing =
+            Access::of_cells(&declared(&profile, &[]), &account(), Lookup::Granted).unwrap();
         assert_eq!(with(&[]), nothing);
         let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web"];
         assert_eq!(index(&nothing.manifests.unwrap()), own);
@@ -414,7 +446,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_the_status_is_absent() {
-        let mut access = Access::of_profile(&profile(SPEC), &[].into(), &account()).unwrap();
+        let mut access =
+            Access::of_profile(&profile(SPEC), &[].into(), &account(), Lookup::Granted).unwrap();
         let status = access.status();
         assert_eq!(status.manifests, access.manifests);
         assert_eq!(status.subject.unwrap(), "system:serviceaccount:kubewarm-system:kubewarm");

@@ -4,13 +4,15 @@ mod access;
 mod crd;
 mod grants;
 mod needs;
+mod operator;
 mod rbac;
 
 pub use self::{
     access::{Access, AccessError, is_elevated},
     crd::crd_yaml,
     grants::{Change, Grant, Object, Place, compare, grants, token_minter},
-    needs::FoundNamespaces,
+    needs::{FoundNamespaces, Lookup},
+    operator::operator,
     rbac::{Document, NameTooLong, PROFILE_LABEL, Unreadable, role_name},
 };
 
@@ -25,6 +27,9 @@ pub enum Unwritable {
     /// Not a JSON value.
     #[error("could not be turned into JSON")]
     Json(#[source] serde_json::Error),
+    /// The shipped manifest is none.
+    #[error("the shipped manifest could not be read")]
+    Shipped(#[source] Box<serde_saphyr::Error>),
     /// Not writable as YAML.
     #[error("could not be written as YAML")]
     Yaml(#[source] serde_saphyr::SerializeError),

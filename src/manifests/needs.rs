@@ -2,7 +2,7 @@
 
 use crate::model::{
     CellKey, Declared, DeclaredTarget, Extent, GroupResource, LabelSelector, ProfileRef, Subject,
-    Target, TargetScope, ValidatedProfile,
+    Target, TargetScope, ValidatedProfile, Watched,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,6 +14,25 @@ pub(super) type Kinds = BTreeSet<GroupResource>;
 
 /// The namespaces that selectors find, as far as somebody has asked. Bounded by the targets.
 pub type FoundNamespaces = BTreeMap<LabelSelector, BTreeSet<Arc<str>>>;
+
+/// Whether it is granted to ask for namespaces by name. Nothing but a ClusterRole grants that of one
+/// that is gone, which is what it is for: a Role goes with its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// By a ClusterRole.
+    Granted,
+    /// Not at all.
+    Left,
+}
+
+impl From<&Watched> for Lookup {
+    fn from(watched: &Watched) -> Self {
+        match watched {
+            Watched::Everywhere => Self::Granted,
+            Watched::Namespaces(_) => Self::Left,
+        }
+    }
+}
 
 /// The least that lets every cell of a profile be listed and watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +75,7 @@ impl Needs {
     }
 
     /// From the declared cells. A target that is not accepted has none and needs nothing.
-    pub(super) fn of_cells(declared: &Declared) -> Self {
+    pub(super) fn of_cells(declared: &Declared, lookup: Lookup) -> Self {
         let mut needs = Self::none(declared.profile.clone(), declared.service_account.clone());
         let mut groups = BTreeMap::<(&CellKey, BTreeSet<&str>), usize>::new();
         for target in &declared.targets {
@@ -74,12 +93,17 @@ impl Needs {
             let at = *groups.entry((watch, namespaces)).or_insert(next);
             needs.select(at, target);
         }
+        needs.limit(lookup);
         needs
     }
 
     /// From the spec: kinds as it writes them, and of each selector the namespaces that it finds,
     /// where those are known.
-    pub(super) fn of_profile(profile: &ValidatedProfile, found: &FoundNamespaces) -> Self {
+    pub(super) fn of_profile(
+        profile: &ValidatedProfile,
+        found: &FoundNamespaces,
+        lookup: Lookup,
+    ) -> Self {
         let mut needs = Self::none(profile.profile.clone(), profile.service_account.clone());
         let mut groups = BTreeMap::<&LabelSelector, usize>::new();
         for Target { name, of, scope, .. } in &profile.targets {
@@ -111,6 +135,7 @@ impl Needs {
             }
         }
         needs.selected.retain(|group| group.namespaces.as_ref().is_none_or(|all| !all.is_empty()));
+        needs.limit(lookup);
         needs
     }
 
@@ -133,6 +158,12 @@ impl Needs {
 
     pub(super) fn is_empty(&self) -> bool {
         self.named.is_empty() && self.selected.is_empty() && self.everywhere.is_empty()
+    }
+
+    fn limit(&mut self, lookup: Lookup) {
+        if lookup == Lookup::Left {
+            self.looked_up.clear();
+        }
     }
 
     fn add_cell(&mut self, cell: &CellKey) {

@@ -37,6 +37,8 @@ pub enum RefusalReason {
     ScopeMismatch,
     /// Other namespaces than the profile's own, from outside the operator's namespace.
     CrossNamespaceNotAllowed,
+    /// Only a ClusterRole could allow it, and the operator runs without any.
+    ScopeNotAvailable,
     /// The ServiceAccount that the profile names does not exist; it may be created.
     ServiceAccountNotFound,
     /// The server does not select by that field.
@@ -148,6 +150,7 @@ impl RefusalReason {
             Self::NotListable => "NotListable",
             Self::ScopeMismatch => "ScopeMismatch",
             Self::CrossNamespaceNotAllowed => "CrossNamespaceNotAllowed",
+            Self::ScopeNotAvailable => "ScopeNotAvailable",
             Self::ServiceAccountNotFound => "ServiceAccountNotFound",
             Self::UnsupportedField => "UnsupportedField",
             Self::TooManyCells => "TooManyCells",
@@ -159,7 +162,7 @@ impl RefusalReason {
     #[must_use]
     pub const fn needs_author(self) -> bool {
         match self {
-            Self::UnknownResource | Self::ServiceAccountNotFound => false,
+            Self::UnknownResource | Self::ScopeNotAvailable | Self::ServiceAccountNotFound => false,
             Self::NotListable
             | Self::ScopeMismatch
             | Self::CrossNamespaceNotAllowed

@@ -6,6 +6,7 @@ mod cell;
 mod declared;
 mod fault;
 mod field_path;
+mod home;
 mod identity;
 mod invalid;
 mod object;
@@ -33,6 +34,7 @@ pub use self::{
     },
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
+    home::{Home, Watched},
     identity::Identity,
     invalid::Invalid,
     object::{Delta, DeltaSink, Item, ObjectKey, Outcome, Reread, Tombstone, Uid},

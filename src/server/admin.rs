@@ -35,6 +35,8 @@ pub struct Admin {
     pub cells: Box<dyn Fn() -> Vec<CellSnapshot> + Send + Sync>,
     /// The cells of all profiles; `None` before the profiles have been listed.
     pub declared: Box<dyn Fn() -> Option<DeclaredCells> + Send + Sync>,
+    /// The cells of the profiles themselves that fail, each with why, as text.
+    pub unlisted: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Why replicas do not know each other, if they do not.
     pub replicas: Box<dyn Fn() -> Option<Fault> + Send + Sync>,
     /// Shared with whoever begins the shutdown.
@@ -115,20 +117,18 @@ mod tests {
     async fn however_often_it_is_asked_the_cells_are_copied_once_in_a_second() {
         let copies = Arc::new(AtomicUsize::new(0));
         let (scraped, probed) = (Arc::clone(&copies), Arc::clone(&copies));
-        let Admin { metrics, replicas, gate, set_log_filter, now, .. } =
-            Arc::into_inner(admin(None)).unwrap();
+        let plain = Arc::into_inner(admin(None)).unwrap();
         let scrape = move || {
             scraped.fetch_add(1, Ordering::Relaxed);
             Vec::new()
         };
-        metrics.observe_cells(scrape).unwrap();
+        plain.metrics.observe_cells(scrape).unwrap();
         let cells = Box::new(move || {
             probed.fetch_add(1, Ordering::Relaxed);
             vec![snapshot(key("pods", "a"), synced())]
         });
         let declared = Box::new(|| Some(all(vec![key("pods", "a")])));
-        let admin =
-            Arc::new(Admin { metrics, cells, declared, replicas, gate, set_log_filter, now });
+        let admin = Arc::new(Admin { cells, declared, ..plain });
         tokio::time::pause();
         let held = Arc::default();
         for second in 1..=3 {

@@ -179,6 +179,7 @@ mod tests {
             metrics: Arc::new(Metrics::new(&BuildInfo::current()).unwrap()),
             cells: Box::new(Vec::new),
             declared: Box::new(|| None),
+            unlisted: Box::new(Vec::new),
             replicas: Box::new(|| None),
             gate: Arc::default(),
             set_log_filter: Box::new(|_| Ok(())),

@@ -29,7 +29,7 @@ pub(super) async fn readyz(
         return text(code, format!("{readiness}\n"));
     }
     let names = if is_local(&request) { Names::Shown } else { Names::Hidden };
-    text(code, in_full(&readiness, (admin.replicas)().as_ref(), names))
+    text(code, in_full(&readiness, &(admin.unlisted)(), (admin.replicas)().as_ref(), names))
 }
 
 /// Whether names of cells may be told.
@@ -39,7 +39,12 @@ enum Names {
     Hidden,
 }
 
-fn in_full(readiness: &Readiness, replicas: Option<&Fault>, names: Names) -> String {
+fn in_full(
+    readiness: &Readiness,
+    unlisted: &[String],
+    replicas: Option<&Fault>,
+    names: Names,
+) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
     let Readiness { listed, declared, synced, refused, failing_long, pending, .. } = readiness;
     let mut page = format!(
@@ -50,6 +55,12 @@ fn in_full(readiness: &Readiness, replicas: Option<&Fault>, names: Names) -> Str
         mark(*pending == 0),
     );
     // A String takes everything, so that the results below say nothing.
+    if !unlisted.is_empty() {
+        let _written = writeln!(page, "[-] profiles not listed: {} watches fail", unlisted.len());
+        for line in unlisted.iter().filter(|_| names == Names::Shown) {
+            let _written = writeln!(page, "    {line}");
+        }
+    }
     if names == Names::Shown {
         for cell in &readiness.pending_cells {
             let _written = writeln!(page, "    {cell}");
@@ -109,6 +120,20 @@ mod tests {
         let (code, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose=1")).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
         assert!(body.contains("1 pending") && !body.contains("namespace b"), "{body}");
+    }
+
+    #[actix_web::test]
+    async fn namespaces_whose_profiles_are_not_listed_are_named() {
+        let ready = Arc::into_inner(admin(Some(vec![key("pods", "a")]))).unwrap();
+        let words = || vec!["cacheprofiles in namespace b: Forbidden: not for sally".to_owned()];
+        let admin = Arc::new(Admin { unlisted: Box::new(words), ..ready });
+        let (code, body) = ask(&admin, "127.0.0.1:9", get("/readyz?verbose")).await;
+        assert_eq!(code, StatusCode::OK);
+        let line =
+            "[-] profiles not listed: 1 watches fail\n    cacheprofiles in namespace b: Forbidden";
+        assert!(body.contains(line), "{body}");
+        let (_, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose")).await;
+        assert!(body.contains("1 watches fail") && !body.contains("namespace b"), "{body}");
     }
 
     #[actix_web::test]

@@ -89,6 +89,7 @@ pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
             vec![snapshot(key("pods", "a"), synced()), snapshot(key("pods", "b"), listing())]
         }),
         declared: Box::new(move || declared.clone().map(all)),
+        unlisted: Box::new(Vec::new),
         replicas: Box::new(|| None),
         gate: Arc::default(),
         set_log_filter: Box::new(|filter| {

@@ -118,6 +118,7 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
         "InvalidSpec",
         "ServiceAccountNotFound",
         "CrossNamespaceNotAllowed",
+        "ScopeNotAvailable",
         "ScopeMismatch",
         "UnsupportedField",
         "TooManyCells",

@@ -13,6 +13,7 @@ mod identity;
 mod kinds;
 mod life;
 mod manifests;
+mod namespaces;
 mod operator;
 mod oracle;
 mod outage;

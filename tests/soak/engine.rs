@@ -9,7 +9,7 @@ use kubewarm::cluster::{Connection, Discovery};
 use kubewarm::controller::{Controller, Sources};
 use kubewarm::informer::{Bounds, Registry, Reports, Timing};
 use kubewarm::metrics::{BuildInfo, Metrics};
-use kubewarm::model::CellKey;
+use kubewarm::model::{CellKey, Home, Watched};
 use kubewarm::store::{Catalog, Reader};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -55,7 +55,8 @@ impl Engine {
         };
         let operator = metrics.operator().clone();
         let started = Instant::now();
-        let controller = Controller::new(sources, registry, NAMESPACE.into(), operator, started)?;
+        let home = Home { namespace: NAMESPACE.into(), watched: Watched::Everywhere };
+        let controller = Controller::new(sources, registry, home, operator, started)?;
         let mut tasks = JoinSet::new();
         let until = stop.clone();
         tasks.spawn(async move { discovery.run(until).await });

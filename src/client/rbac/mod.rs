@@ -13,9 +13,10 @@ use crate::{
     cli::RbacArgs,
     cluster::Connection,
     manifests::{
-        Access, Change, Document, FoundNamespaces, Unreadable, compare, grants, token_minter,
+        Access, Change, Document, FoundNamespaces, Unreadable, compare, grants, operator,
+        token_minter,
     },
-    model::{ProfileRef, Subject, TargetScope, ValidatedProfile},
+    model::{ProfileRef, Subject, TargetScope, ValidatedProfile, Watched},
 };
 use kube::Client;
 use std::{
@@ -63,17 +64,22 @@ impl From<Agreement> for ExitCode {
 /// [`Error`] if the file or the cluster cannot be read, there is no profile, or one that kubewarm
 /// would refuse; it names the file, the document and the field, or the permission that is missing.
 pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
+    if args.operator {
+        let text = operator(&args.operator_namespace, &args.watch_namespaces);
+        return Ok((text.map_err(Error::Operator)?, Agreement::Same));
+    }
+    let watched = Watched::of(&args.watch_namespaces);
     let mut text = String::new();
     let mut agreement = Agreement::Same;
     let client = if args.diff || args.name.is_some() { Some(connect(args)?) } else { None };
     for Wanted { profile, refused } in wanted(args).await? {
         let subject = subject(&profile, args);
-        let checked = check(profile.clone(), args).map_err(&refused)?;
+        let checked = check(profile.clone(), args, &watched).map_err(&refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
             None => FoundNamespaces::new(),
         };
-        let access = Access::of_profile(&checked, &found, &subject)
+        let access = Access::of_profile(&checked, &found, &subject, (&watched).into())
             .map_err(|error| refused(error.into()))?;
         match &client {
             Some(client) if args.diff => {
@@ -222,7 +228,11 @@ fn said_operator(profile: &CacheProfile) -> Option<Subject> {
 }
 
 /// The profile, if kubewarm would run it.
-fn check(mut profile: CacheProfile, args: &RbacArgs) -> Result<ValidatedProfile, DocumentError> {
+fn check(
+    mut profile: CacheProfile,
+    args: &RbacArgs,
+    watched: &Watched,
+) -> Result<ValidatedProfile, DocumentError> {
     let namespace = &mut profile.metadata.namespace;
     if namespace.as_deref().unwrap_or_default().is_empty() {
         *namespace = Some(args.namespace.clone().unwrap_or_else(|| "default".to_owned()));
@@ -231,6 +241,14 @@ fn check(mut profile: CacheProfile, args: &RbacArgs) -> Result<ValidatedProfile,
     if let Some(target) = beyond_reach(&checked, &args.operator_namespace) {
         let operator_namespace = args.operator_namespace.clone();
         return Err(DocumentError::BeyondReach { target, operator_namespace });
+    }
+    let namespace = &checked.profile.namespace;
+    if !watched.includes(namespace) {
+        return Err(DocumentError::NotWatched { namespace: namespace.to_string() });
+    }
+    let refusal = |target| watched.refusal(&checked, target);
+    if let Some(refusal) = checked.targets.iter().find_map(refusal) {
+        return Err(DocumentError::Refused(refusal.message));
     }
     Ok(checked)
 }
@@ -288,6 +306,8 @@ spec:
         RbacArgs {
             name: None,
             file: Some(file.to_owned()),
+            operator: false,
+            watch_namespaces: Vec::new(),
             diff: false,
             generation: None,
             subject: None,
@@ -333,6 +353,26 @@ spec:
         let yaml = run(&format!("{PROFILE}{secrets}"), Some("shop")).unwrap();
         let (plain, elevated) = yaml.split_once("# Elevated").unwrap();
         assert!(!plain.contains("secrets") && elevated.contains("secrets"), "{yaml}");
+    }
+
+    #[test]
+    fn for_some_namespaces_nothing_is_granted_that_would_not_be_used() {
+        let ask = |text: &str, namespace: &str| {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            let watch_namespaces = vec!["shop".to_owned(), "ops".to_owned()];
+            let namespace = Some(namespace.to_owned());
+            let cause = |error: Error| std::error::Error::source(&error).unwrap().to_string();
+            answer(&RbacArgs { watch_namespaces, namespace, ..of_file(file.path()) }).map_err(cause)
+        };
+        let scope = |scope: &str| format!("{PROFILE}    scope: {scope}\n");
+        assert!(!ask(PROFILE, "shop").unwrap().contains("ClusterRole"));
+        let named = scope("{type: Namespaces, namespaces: [a, b]}");
+        assert!(!ask(&named, "ops").unwrap().contains("ClusterRole"));
+        let error = ask(&scope("{type: AllNamespaces}"), "ops").unwrap_err();
+        assert!(error.starts_with("targets[pods].scope.type: AllNamespaces needs a"), "{error}");
+        let error = ask(PROFILE, "a").unwrap_err();
+        assert!(error.starts_with("metadata.namespace: profiles in a are not"), "{error}");
     }
 
     #[test]

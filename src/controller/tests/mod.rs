@@ -4,6 +4,7 @@ mod access_lost;
 mod accounts;
 mod edits;
 mod sharing;
+mod watched;
 
 use super::{
     intake::Found,
@@ -14,8 +15,8 @@ use crate::{
     api::CacheProfile,
     informer::{CellFault, CellReport, Loss, Phase, Verb},
     model::{
-        CellKey, Declared, GroupResource, Mode, NamespaceCheck, ProfileRef, Reason, Refusal,
-        RefusalReason, ResolvedTarget, Resource, ValidatedProfile,
+        CellKey, Declared, GroupResource, Home, Mode, NamespaceCheck, ProfileRef, Reason, Refusal,
+        RefusalReason, ResolvedTarget, Resource, ValidatedProfile, Watched,
     },
 };
 use jiff::Timestamp;
@@ -116,8 +117,12 @@ fn targets(resources: &[&str]) -> Value {
     json!({"targets": resources.iter().map(|resource| target(resource)).collect::<Vec<_>>()})
 }
 
+fn home(namespace: &str, watched: Watched) -> Home {
+    Home { namespace: namespace.into(), watched }
+}
+
 fn reconciler() -> Reconciler {
-    Reconciler::new("kubewarm-system".into())
+    Reconciler::new(home("kubewarm-system", Watched::Everywhere))
 }
 
 fn run(reconciler: &mut Reconciler, profiles: &[Found], cluster: &Tables) -> Outcome {

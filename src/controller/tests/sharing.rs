@@ -132,6 +132,7 @@ fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
     assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
     assert!(refused(&outcome).message.contains("8192 together"), "{}", refused(&outcome));
     assert!(accepted(&outcome)[1..].iter().all(|&accepted| accepted));
-    let outcome = run(&mut Reconciler::new("a".into()), &found, &Tables::default());
+    let outcome =
+        run(&mut Reconciler::new(home("a", Watched::Everywhere)), &found, &Tables::default());
     assert!(accepted(&outcome).iter().all(|&accepted| accepted));
 }

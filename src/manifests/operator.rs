@@ -1,0 +1,119 @@
+//! What the operator needs whatever the profiles say, for all namespaces or for some.
+
+use super::Unwritable;
+use serde_json::{Value, json};
+
+/// For all namespaces: the one place where these permissions stand.
+const SHIPPED: &str = include_str!("../../deploy/operator-rbac.yaml");
+/// The operator's namespace there.
+const NAMESPACE: &str = "kubewarm-system";
+/// The name of the roles in the namespaces that are watched. `kubewarm` is taken in the operator's
+/// own, and with a `:` it cannot be the one of a profile's.
+const NAME: &str = "kubewarm:operator";
+
+/// The manifests of the operator in `namespace`. If `watched` names namespaces, the ClusterRole
+/// becomes a Role in each.
+///
+/// # Errors
+///
+/// None in practice: the shipped manifest is YAML.
+pub fn operator(namespace: &str, watched: &[String]) -> Result<String, Unwritable> {
+    if watched.is_empty() && namespace == NAMESPACE {
+        return Ok(SHIPPED.to_owned());
+    }
+    let shipped: Vec<Value> =
+        serde_saphyr::from_multiple(SHIPPED).map_err(|error| Unwritable::Shipped(error.into()))?;
+    let mut text = String::new();
+    for mut document in shipped {
+        move_to(&mut document, namespace);
+        let all = match document["kind"].as_str() {
+            Some("ClusterRole") if !watched.is_empty() => {
+                watched.iter().map(|name| role(&document, name)).collect()
+            }
+            Some("ClusterRoleBinding") if !watched.is_empty() => {
+                watched.iter().map(|name| binding(&document, name)).collect()
+            }
+            Some(_) | None => vec![document],
+        };
+        for document in all {
+            text.push_str("---\n");
+            text.push_str(&super::yaml(&document)?);
+        }
+    }
+    Ok(text)
+}
+
+/// Has everything that names the shipped namespace name `namespace`.
+fn move_to(value: &mut Value, namespace: &str) {
+    match value {
+        Value::String(text) if text == NAMESPACE => namespace.clone_into(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| move_to(item, namespace)),
+        Value::Object(members) => {
+            members.values_mut().for_each(|member| move_to(member, namespace));
+        }
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn role(cluster: &Value, namespace: &str) -> Value {
+    json!({
+        "apiVersion": cluster["apiVersion"],
+        "kind": "Role",
+        "metadata": {"name": NAME, "namespace": namespace},
+        "rules": cluster["rules"],
+    })
+}
+
+fn binding(cluster: &Value, namespace: &str) -> Value {
+    let group = &cluster["roleRef"]["apiGroup"];
+    json!({
+        "apiVersion": cluster["apiVersion"],
+        "kind": "RoleBinding",
+        "metadata": {"name": NAME, "namespace": namespace},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": NAME},
+        "subjects": cluster["subjects"],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Vec<Value> {
+        serde_saphyr::from_multiple(text).unwrap()
+    }
+
+    #[test]
+    fn for_all_namespaces_it_is_what_is_shipped() {
+        assert_eq!(operator(NAMESPACE, &[]).unwrap(), SHIPPED);
+        let moved = operator("ops", &[]).unwrap();
+        assert!(!moved.contains(NAMESPACE));
+        assert_eq!(parse(&moved).len(), parse(SHIPPED).len());
+    }
+
+    #[test]
+    fn for_some_namespaces_every_permission_is_a_role() {
+        let text = operator("ops", &["a".to_owned(), "b".to_owned()]).unwrap();
+        let line = |document: &Value| {
+            let meta = &document["metadata"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            [text(&document["kind"]), text(&meta["namespace"]), text(&meta["name"])].join(" ")
+        };
+        let documents = parse(&text);
+        assert_eq!(
+            documents.iter().map(line).collect::<Vec<_>>(),
+            [
+                "Namespace  ops",
+                "ServiceAccount ops kubewarm",
+                "Role a kubewarm:operator",
+                "Role b kubewarm:operator",
+                "RoleBinding a kubewarm:operator",
+                "RoleBinding b kubewarm:operator",
+                "Role ops kubewarm",
+                "RoleBinding ops kubewarm",
+            ]
+        );
+        assert_eq!(documents[2]["rules"], parse(SHIPPED)[2]["rules"]);
+        assert_eq!(documents[4]["subjects"][0]["namespace"], "ops");
+    }
+}
