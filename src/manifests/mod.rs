@@ -3,6 +3,7 @@
 mod access;
 mod crd;
 mod grants;
+mod label;
 mod needs;
 mod operator;
 mod rbac;
@@ -11,9 +12,10 @@ pub use self::{
     access::{Access, AccessError, is_elevated},
     crd::crd_yaml,
     grants::{Change, Grant, Object, Place, compare, grants, token_minter},
+    label::PROFILE_LABEL,
     needs::{FoundNamespaces, Lookup},
     operator::operator,
-    rbac::{Document, NameTooLong, PROFILE_LABEL, Unreadable, role_name},
+    rbac::{Document, NameTooLong, Unreadable, role_name},
 };
 
 use serde::Serialize;

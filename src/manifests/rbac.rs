@@ -2,6 +2,7 @@
 
 use super::{
     Unwritable,
+    label::{PROFILE_LABEL, label_value},
     needs::{Kinds, Needs},
 };
 use crate::{
@@ -17,11 +18,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-
-/// The label on every manifest. Its value is `<namespace>.<profile>` where that is at most 63 bytes
-/// long, else its first 46 bytes, `-`, and 16 hexadecimal digits of its FNV-1a hash. It is for
-/// finding them; names tell them apart.
-pub const PROFILE_LABEL: &str = "kubewarm.io/profile";
 
 /// What the names of all roles begin with.
 pub(super) const PREFIX: &str = "kubewarm:";
@@ -368,36 +364,12 @@ pub(super) fn token_role_name(profile: &ProfileRef) -> String {
     format!("{}:token", role_name(profile))
 }
 
-/// See [`PROFILE_LABEL`].
-fn label_value(profile: &ProfileRef) -> String {
-    let full = format!("{}.{}", profile.namespace, profile.name);
-    if full.len() <= 63 {
-        return full;
-    }
-    let hash = full.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let head: String = full.chars().take(46).collect();
-    format!("{head}-{hash:016x}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn profile(namespace: &str, name: &str) -> ProfileRef {
         ProfileRef { namespace: namespace.into(), name: name.into() }
-    }
-
-    #[test]
-    fn a_long_profile_still_has_a_valid_label() {
-        assert_eq!(label_value(&profile("shop", "web.v2")), "shop.web.v2");
-        let long = [&"a".repeat(63), &"a".repeat(64)].map(|name| label_value(&profile("s", name)));
-        for value in &long {
-            assert_eq!(value.len(), 63);
-            assert!(value.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b)));
-        }
-        assert_ne!(long[0], long[1]);
     }
 
     #[test]
@@ -411,8 +383,7 @@ mod tests {
             "{error}"
         );
         assert!(Writer { tier: Tier::Plain, ..writer }.name(Some("a")).is_err());
-        let fits =
-            Writer { tier: Tier::Plain, profile: &self::profile("s", "a"), subject: &subject };
+        let fits = Writer { tier: Tier::Plain, profile: &self::profile("s", "a"), ..writer };
         assert_eq!(fits.name(Some("b")).unwrap(), "kubewarm:s:a:target:b");
     }
 
