@@ -156,6 +156,8 @@ fn the_operator_holds_what_it_uses_and_nothing_else() {
             "kubewarm.io|cacheprofiles||list,watch",
             "kubewarm.io|cacheprofiles/status||patch",
             "events.k8s.io|events||create",
+            "admissionregistration.k8s.io|validatingadmissionpolicies,\
+             validatingadmissionpolicybindings|kubewarm-accounts|get",
         ]
     );
     assert_eq!(

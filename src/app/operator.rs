@@ -10,12 +10,12 @@ use crate::{
     cli::RunArgs,
     cluster::{
         Announcer, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState, Replicas,
-        whoami,
+        author_check, whoami,
     },
     controller::{Controller, Sources},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
-    model::{Home, Subject, Watched},
+    model::{AuthorCheck, Home, Subject, Watched},
     server::{self, Admin, Gate},
     status::{self, ApiServer},
     store::Catalog,
@@ -38,6 +38,8 @@ const NAMESPACE: &str = "kubewarm-system";
 const LEASE: &str = "kubewarm";
 /// Between two attempts to ask the API server who we are.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// Between two looks at the admission policy: two small requests.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 type Tasks = JoinSet<&'static str>;
 
@@ -114,6 +116,7 @@ fn spawn_controller(
     );
     let discovery = Discovery::new(connection.client());
     let (tell_subject, subject) = watch::channel(None);
+    let (tell_authors, authors) = watch::channel(AuthorCheck::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
     let sources = Sources {
         catalog: catalog.clone(),
@@ -121,6 +124,7 @@ fn spawn_controller(
         changes: changes.clone(),
         discovery: discovery.clone(),
         subject,
+        authors,
     };
     let Frame { namespace, identity, started, stop } = frame;
     let home =
@@ -136,6 +140,7 @@ fn spawn_controller(
         verifier.run(until).await;
         "access verifier"
     });
+    tasks.spawn(watch_authors(connection.client(), tell_authors, stop.clone()));
     tasks.spawn(learn_subject(connection.client(), tell_subject, stop.clone()));
     let until = stop.clone();
     tasks.spawn(async move {
@@ -263,6 +268,25 @@ async fn learn_subject(
     };
     stop.run_until_cancelled(learning).await.unwrap_or(());
     "subject"
+}
+
+/// Asks every 30 s whether authors are held to the accounts that they may act as; what was known
+/// last counts while the API server does not say.
+async fn watch_authors(
+    client: kube::Client,
+    tell: watch::Sender<AuthorCheck>,
+    stop: CancellationToken,
+) -> &'static str {
+    let watching = async {
+        loop {
+            if let Ok(found) = author_check(&client).await {
+                tell.send_replace(found);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    stop.run_until_cancelled(watching).await.unwrap_or(());
+    "author check"
 }
 
 /// Unique to this process: the pod's name says which one, the rest that it is not its predecessor.

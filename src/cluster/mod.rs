@@ -2,6 +2,7 @@
 
 mod account;
 mod answer;
+mod authors;
 mod client;
 mod clients;
 mod discovery;
@@ -16,6 +17,7 @@ mod transport;
 
 pub use self::{
     account::Accounts,
+    authors::author_check,
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},
     discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},

@@ -14,8 +14,8 @@ use crate::{
     informer::Desired,
     manifests::Access,
     model::{
-        CellKey, Declared, DeclaredTarget, Home, Mode, OnAccessLost, ProfileRef, Reason, Refusal,
-        RefusalReason, Subject, Target, ValidatedProfile,
+        AuthorCheck, CellKey, Declared, DeclaredTarget, Home, Mode, OnAccessLost, ProfileRef,
+        Reason, Refusal, RefusalReason, Subject, Target, ValidatedProfile,
     },
     status::Observed,
 };
@@ -184,6 +184,7 @@ impl Reconciler {
             generation: found.generation,
             refused,
             service_account: valid.service_account.clone(),
+            authors: cluster.authors(),
             mode: valid.mode,
             targets,
             objective: valid.warmup.objective,
@@ -261,6 +262,7 @@ fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declare
         generation: found.generation,
         refused,
         service_account: None,
+        authors: AuthorCheck::Unknown,
         mode: Mode::Active,
         targets: Vec::new(),
         objective: None,

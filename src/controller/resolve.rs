@@ -3,9 +3,10 @@
 use crate::{
     informer::CellReport,
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Home, IndexBy, LabelSelector,
-        ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal, RefusalReason, Requirement,
-        ResolvedTarget, Resource, SensitiveData, Target, TargetScope, Tuning, ValidatedProfile,
+        AuthorCheck, CellKey, CellSpec, Extent, FieldSelector, GroupResource, Home, IndexBy,
+        LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal, RefusalReason,
+        Requirement, ResolvedTarget, Resource, SensitiveData, Target, TargetScope, Tuning,
+        ValidatedProfile,
     },
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -20,6 +21,8 @@ pub(super) trait Cluster {
     ) -> Option<Result<ResolvedTarget, Refusal>>;
     /// What a cell says; `None` if it does not exist.
     fn report(&self, key: &CellKey) -> Option<CellReport>;
+    /// Whether authors are held to the accounts that they may act as.
+    fn authors(&self) -> AuthorCheck;
     /// The names that a cell of namespaces holds, or held when it could last be read; `None` before
     /// it is synced.
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>>;

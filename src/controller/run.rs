@@ -12,7 +12,8 @@ use crate::{
     informer::{CellReport, Changes, Informers, Reports, apply, plan},
     metrics::{OperatorMetrics, Reconciled},
     model::{
-        CellKey, CellSpec, GroupResource, Home, InvalidName, Refusal, ResolvedTarget, Subject,
+        AuthorCheck, CellKey, CellSpec, GroupResource, Home, InvalidName, Refusal, ResolvedTarget,
+        Subject,
     },
     status::Observed,
     store::Catalog,
@@ -70,6 +71,8 @@ pub struct Sources {
     pub discovery: Discovery,
     /// Who reads; `None` until the API server has said so.
     pub subject: watch::Receiver<Option<Subject>>,
+    /// Whether authors are held to the accounts that they may act as.
+    pub authors: watch::Receiver<AuthorCheck>,
 }
 
 /// The controller of one process.
@@ -232,6 +235,10 @@ impl Cluster for Live<'_> {
         self.sources.reports.get(key)
     }
 
+    fn authors(&self) -> AuthorCheck {
+        *self.sources.authors.borrow()
+    }
+
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
         let report = self.report(key)?;
         if report.synced_at.is_none() {
@@ -300,6 +307,7 @@ mod tests {
             changes: Changes::default(),
             discovery: Discovery::new(client),
             subject: watch::channel(None).1,
+            authors: watch::channel(AuthorCheck::Unknown).1,
         };
         let metrics = Metrics::new(&BuildInfo::current()).unwrap().operator().clone();
         let home = Home { namespace: "kubewarm-system".into(), watched };

@@ -60,8 +60,14 @@ fn role(cluster: &Value, namespace: &str) -> Value {
         "apiVersion": cluster["apiVersion"],
         "kind": "Role",
         "metadata": {"name": NAME, "namespace": namespace},
-        "rules": cluster["rules"],
+        "rules": in_namespaces(&cluster["rules"]),
     })
+}
+
+/// The rules that a Role can grant: those of kinds that have namespaces.
+fn in_namespaces(rules: &Value) -> Vec<&Value> {
+    let is_clusters = |rule: &&Value| rule["apiGroups"] == json!(["admissionregistration.k8s.io"]);
+    rules.as_array().into_iter().flatten().filter(|rule| !is_clusters(rule)).collect()
 }
 
 fn binding(cluster: &Value, namespace: &str) -> Value {
@@ -113,7 +119,13 @@ mod tests {
                 "RoleBinding ops kubewarm",
             ]
         );
-        assert_eq!(documents[2]["rules"], parse(SHIPPED)[2]["rules"]);
+        let groups = |document: &Value| -> Vec<String> {
+            let rules = document["rules"].as_array().unwrap().iter();
+            rules.map(|rule| rule["apiGroups"][0].as_str().unwrap().to_owned()).collect()
+        };
+        let mut shipped = groups(&parse(SHIPPED)[2]);
+        assert_eq!(shipped.pop().unwrap(), "admissionregistration.k8s.io", "of the cluster");
+        assert_eq!(groups(&documents[2]), shipped);
         assert_eq!(documents[4]["subjects"][0]["namespace"], "ops");
     }
 }

@@ -16,6 +16,18 @@ pub enum Mode {
     Paused,
 }
 
+/// Whether the API server lets only those name a ServiceAccount in a profile who may act as it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AuthorCheck {
+    /// The shipped admission policy is in force.
+    Enforced,
+    /// It is not: whoever may write profiles reads as any account that kubewarm has tokens of.
+    Missing,
+    /// Not asked yet, or the operator may not see it.
+    #[default]
+    Unknown,
+}
+
 /// Whether a target counts for its profile's `Ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Requirement {
@@ -118,6 +130,8 @@ pub struct Declared {
     pub refused: Option<Refusal>,
     /// The ServiceAccount of its namespace that reads; `None`: the operator.
     pub service_account: Option<Arc<str>>,
+    /// Whether its author was held to the accounts that they may act as.
+    pub authors: AuthorCheck,
     /// Whether it watches.
     pub mode: Mode,
     /// Its targets, in the order of the spec.

@@ -29,8 +29,8 @@ pub use self::{
         ProfileRef, Projection, SensitiveData, Tuning,
     },
     declared::{
-        Declared, DeclaredTarget, Mode, Refusal, RefusalReason, Requirement, ResolvedTarget,
-        Serving,
+        AuthorCheck, Declared, DeclaredTarget, Mode, Refusal, RefusalReason, Requirement,
+        ResolvedTarget, Serving,
     },
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     api::AccessStatus,
     manifests::is_elevated,
-    model::{Declared, Mode, RefusalReason},
+    model::{AuthorCheck, Declared, Mode, RefusalReason},
 };
 use std::time::Duration;
 
@@ -131,6 +131,9 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
             "; its permissions are too many for status.access, print them with `kubewarm rbac -f FILE`",
         );
     }
+    if let Some(account) = &declared.service_account {
+        healthy.push_str(&unguarded(account, declared.authors));
+    }
     sum(targets, |target| &target.accepted, &gravity, ("Resolved", healthy))
 }
 
@@ -142,6 +145,22 @@ fn authorized(targets: &[Target<'_>]) -> Verdict {
     }
     let healthy = ("Verified", sentence::few(&told, "remarks"));
     sum(targets, |target| &target.authorized, &gravity, healthy)
+}
+
+/// What to say where nobody asks whether the author of a profile may act as its account.
+fn unguarded(account: &str, authors: AuthorCheck) -> String {
+    match authors {
+        AuthorCheck::Enforced => String::new(),
+        AuthorCheck::Missing => format!(
+            "; nothing holds its authors to what they may do as ServiceAccount {account:?}: \
+             apply the ValidatingAdmissionPolicy kubewarm-accounts (deploy/account-policy.yaml)"
+        ),
+        AuthorCheck::Unknown => {
+            "; whether the ValidatingAdmissionPolicy kubewarm-accounts holds its \
+             authors to what they may do is not known, kubewarm needs get on it and its binding"
+                .to_owned()
+        }
+    }
 }
 
 fn warm(targets: &[Target<'_>]) -> Verdict {

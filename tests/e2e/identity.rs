@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, problems};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, World, eventually, file};
 
 /// Two waits of a cell that is refused, and what a busy machine takes.
 const SOON: Duration = Duration::from_mins(1);
@@ -124,6 +124,17 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     ghost.await_condition("Accepted", "False", Some("ServiceAccountNotFound"), SOON)?;
     create_account(&world, home, "ghost")?;
     ghost.await_condition("Ready", "True", None, SOON)?;
+
+    // Who may name an account is somebody's affair, or the profile says that it is nobody's.
+    let says = |found: &Value| -> Option<bool> {
+        let conditions = found.pointer("/status/conditions")?.as_array()?;
+        let accepted = conditions.iter().find(|condition| condition["type"] == "Accepted")?;
+        Some(accepted["message"].as_str()?.contains("deploy/account-policy.yaml"))
+    };
+    seeing.await_that(SOON, |found| says(found)?.then_some(()))?;
+    let policy = file("deploy/account-policy.yaml");
+    world.cluster.run(["apply", "-f", &policy.to_string_lossy()])?;
+    seeing.await_that(SOON, |found| (!says(found)?).then_some(()))?;
 
     // Cells of equal accounts are one, and of others never.
     let same = Profile::apply(&world, home, "same", &read_by("seeing", &[home]))?;

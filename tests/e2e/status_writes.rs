@@ -10,7 +10,7 @@ use kubewarm::{
         VerificationMethod,
     },
     cluster::Connection,
-    model::{Declared, Mode, OnAccessLost, ProfileRef},
+    model::{AuthorCheck, Declared, Mode, OnAccessLost, ProfileRef},
     status::{
         ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, StatusSink as _, Write,
         compute,
@@ -71,6 +71,7 @@ impl Subject {
             generation: 1,
             refused: None,
             service_account: None,
+            authors: AuthorCheck::Enforced,
             mode: Mode::Active,
             targets: Vec::new(),
             objective: None,

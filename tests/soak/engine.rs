@@ -9,7 +9,7 @@ use kubewarm::cluster::{Connection, Discovery};
 use kubewarm::controller::{Controller, Sources};
 use kubewarm::informer::{Bounds, Registry, Reports, Timing};
 use kubewarm::metrics::{BuildInfo, Metrics};
-use kubewarm::model::{CellKey, Home, Watched};
+use kubewarm::model::{AuthorCheck, CellKey, Home, Watched};
 use kubewarm::store::{Catalog, Reader};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -52,6 +52,7 @@ impl Engine {
             changes: registry.changes(),
             discovery: discovery.clone(),
             subject: watch::channel(None).1,
+            authors: watch::channel(AuthorCheck::Enforced).1,
         };
         let operator = metrics.operator().clone();
         let started = Instant::now();

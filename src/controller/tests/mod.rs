@@ -15,8 +15,8 @@ use crate::{
     api::CacheProfile,
     informer::{CellFault, CellReport, Loss, Phase, Verb},
     model::{
-        CellKey, Declared, GroupResource, Home, Mode, NamespaceCheck, ProfileRef, Reason, Refusal,
-        RefusalReason, ResolvedTarget, Resource, ValidatedProfile, Watched,
+        AuthorCheck, CellKey, Declared, GroupResource, Home, Mode, NamespaceCheck, ProfileRef,
+        Reason, Refusal, RefusalReason, ResolvedTarget, Resource, ValidatedProfile, Watched,
     },
 };
 use jiff::Timestamp;
@@ -82,6 +82,10 @@ impl Cluster for Tables {
             lost: self.lost.contains(key).then(|| Loss { at: Instant::now(), time: now }),
             ..CellReport::queued(now)
         })
+    }
+
+    fn authors(&self) -> AuthorCheck {
+        AuthorCheck::Enforced
     }
 
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {

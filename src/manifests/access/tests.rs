@@ -5,8 +5,8 @@ use crate::{
     api::CacheProfile,
     manifests::needs::Kinds,
     model::{
-        DeclaredTarget, Extent, GroupResource, ManagedFields, Mode, ProfileRef, Projection,
-        Requirement, Resource, SensitiveData, TargetScope,
+        AuthorCheck, DeclaredTarget, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
+        Projection, Requirement, Resource, SensitiveData, TargetScope,
     },
 };
 use proptest::prelude::*;
@@ -82,6 +82,7 @@ fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
         generation: 1,
         refused: None,
         service_account: profile.service_account.clone(),
+        authors: AuthorCheck::Enforced,
         mode: Mode::Active,
         targets: targets.collect(),
         objective: None,

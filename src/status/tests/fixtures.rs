@@ -5,8 +5,8 @@ use crate::{
     api::{AccessStatus, CacheProfileStatus},
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
     model::{
-        CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource, Identity,
-        LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, Reason,
+        AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
+        Identity, LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, Reason,
         Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
     },
     status::{CellView, Clock, Excesses, Inputs, compute},
@@ -174,6 +174,7 @@ pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
         generation: 3,
         refused: None,
         service_account: None,
+        authors: AuthorCheck::Enforced,
         mode: Mode::Active,
         targets,
         objective: None,

@@ -1,6 +1,7 @@
 //! What is too long for the files it tests.
 
 mod access_lost;
+mod accounts;
 mod conditions;
 mod events;
 mod figures;

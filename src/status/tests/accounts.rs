@@ -1,0 +1,30 @@
+//! Profiles that name a ServiceAccount.
+
+use super::fixtures::{World, declared, pods, target};
+use crate::model::{AuthorCheck, Declared};
+
+#[test]
+fn a_profile_says_when_nobody_asks_whether_its_author_may_act_as_its_account() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let message = |account: Option<&str>, authors| {
+        let declared = Declared {
+            service_account: account.map(Into::into),
+            authors,
+            ..declared(vec![target("pods", &[pods("a")])])
+        };
+        let status = world.compute(&declared, None);
+        let accepted = status.conditions.iter().find(|found| found.type_ == "Accepted").unwrap();
+        assert_eq!(accepted.status, "True");
+        accepted.message.clone()
+    };
+    let missing = message(Some("reader"), AuthorCheck::Missing);
+    assert!(missing.contains("\"reader\"") && missing.contains("account-policy.yaml"), "{missing}");
+    let unknown = message(Some("reader"), AuthorCheck::Unknown);
+    assert!(unknown.contains("kubewarm needs get on it"), "{unknown}");
+    for quiet in
+        [message(Some("reader"), AuthorCheck::Enforced), message(None, AuthorCheck::Missing)]
+    {
+        assert!(!quiet.contains("kubewarm-accounts"), "{quiet}");
+    }
+}
