@@ -156,7 +156,7 @@ fn serves(report: &CellReport, terms: Terms, clock: Clock) -> bool {
 
 fn state(report: &CellReport, serves: bool, staleness: Option<Staleness>) -> CellState {
     match report.fault.as_ref().map(|fault| fault.reason) {
-        Some(Reason::Forbidden | Reason::Unauthorized) => CellState::Forbidden,
+        Some(reason) if reason.refuses_identity() => CellState::Forbidden,
         Some(Reason::NotServed | Reason::NamespaceNotFound) => CellState::Missing,
         _ if report.phase == Phase::Fenced => CellState::Forbidden,
         fault => match (serves, staleness, fault) {

@@ -1,7 +1,7 @@
 //! Profiles that name a ServiceAccount.
 
-use super::fixtures::{World, declared, pods, target};
-use crate::model::{AuthorCheck, Declared};
+use super::fixtures::{World, declared, one, pods, target};
+use crate::model::{AuthorCheck, Declared, Reason, Verb};
 
 #[test]
 fn a_profile_says_when_nobody_asks_whether_its_author_may_act_as_its_account() {
@@ -26,5 +26,15 @@ fn a_profile_says_when_nobody_asks_whether_its_author_may_act_as_its_account() {
         [message(Some("reader"), AuthorCheck::Enforced), message(None, AuthorCheck::Missing)]
     {
         assert!(!quiet.contains("kubewarm-accounts"), "{quiet}");
+    }
+}
+
+#[test]
+fn an_account_without_a_token_may_not_read() {
+    for reason in [Reason::TokenRequestDenied, Reason::ServiceAccountNotFound] {
+        let mut world = World::new();
+        let report = world.failing(world.listing(), reason, Verb::List);
+        let cells = one(&mut world, report).targets[0].cells.clone().unwrap();
+        assert_eq!((cells.forbidden, cells.failing), (1, 0), "{reason}");
     }
 }
