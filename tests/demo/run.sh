@@ -9,6 +9,16 @@ profiles=('shop quickstart' 'kubewarm-system world')
 
 step() { printf '\n\e[1m%s\e[0m\n' "$*"; }
 
+# One that is so new that it has no conditions yet is an error for kubectl.
+await_kind() {
+    local attempt
+    for attempt in {1..10}; do
+        kubectl wait --for=condition=Established "crd/$1" >/dev/null 2>&1 && return
+        sleep 1
+    done
+    kubectl wait --for=condition=Established "crd/$1" >/dev/null
+}
+
 step 'Building kubewarm (release)'
 cargo build --locked --release -p kubewarm -p testbed
 readonly bin=${CARGO_TARGET_DIR:-target}/release
@@ -37,7 +47,7 @@ kubectl version | grep Server
 
 step "Creating a small world: Deployments, ConfigMaps, Secrets and $parts Parts"
 kubectl apply -f tests/demo/world.yaml >/dev/null
-kubectl wait --for=condition=Established crd/parts.factory.example.com >/dev/null
+await_kind parts.factory.example.com
 # One kubectl makes 50 objects a second after the first 300, so several share the work.
 write_parts() {
     local number materials=(steel brass nylon)
@@ -58,7 +68,7 @@ kubectl get deployments,configmaps -A --no-headers | grep -Ev 'kube-' || true
 
 step 'Installing the CacheProfile resource and the operator account, which may read nothing yet'
 kubectl apply -f crds/kubewarm.io_cacheprofiles.yaml -f deploy/operator-rbac.yaml
-kubectl wait --for=condition=Established crd/cacheprofiles.kubewarm.io >/dev/null
+await_kind cacheprofiles.kubewarm.io
 
 step 'Starting kubewarm as that account'
 cp "$(readlink -f "$KUBECONFIG")" "$work/operator.kubeconfig"

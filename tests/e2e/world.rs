@@ -96,8 +96,10 @@ impl World {
         let cluster = builder.with_controller_manager().start()?;
         let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
         cluster.run(["create", "-f", &crd.to_string_lossy()])?;
+        // One that is so new that it has no conditions yet is an error for kubectl.
         let established = "--for=condition=Established";
-        cluster.run(["wait", established, "crd/cacheprofiles.kubewarm.io", "--timeout=60s"])?;
+        let wait = ["wait", established, "crd/cacheprofiles.kubewarm.io", "--timeout=60s"];
+        eventually(Duration::from_secs(30), || Ok(cluster.run(wait)?))?;
         // Discovery and OpenAPI follow a moment later.
         eventually(Duration::from_secs(30), || Ok(cluster.run(["explain", "cprof"])?))?;
         Ok(Self { cluster, namespaces: AtomicU32::new(0), _turn: turn })

@@ -26,6 +26,10 @@ const ABSENT: Duration = Duration::from_mins(1);
 /// After one that decided nothing.
 const RETRY: Duration = Duration::from_secs(20);
 
+/// Between the first refusal of what was granted and the trial that decides: an API server that has
+/// just started refuses for a second or two whatever only RBAC allows, until it knows the roles.
+const CONFIRM: Duration = Duration::from_secs(3);
+
 /// What whoever fences cells is to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
@@ -73,6 +77,8 @@ pub(super) struct Evidence {
     reviews: [Option<Heard>; 2],
     /// Whether a trial has come to nothing since the last that decided.
     is_undecided: bool,
+    /// Refused once since it was granted: when the trial that decides may begin.
+    suspected: Option<Instant>,
     /// Since when the informer's own requests are refused.
     informer: Option<Timestamp>,
     /// The informer's trouble that was answered by a nudge.
@@ -90,6 +96,7 @@ impl Evidence {
             verdict: None,
             reviews: [None, None],
             is_undecided: false,
+            suspected: None,
             informer: None,
             nudged: None,
             due: Some(Due { at: now, urgent: false }),
@@ -107,6 +114,10 @@ impl Evidence {
 
     pub(super) fn is_verifying(&self) -> bool {
         self.standing == Standing::Verifying
+    }
+
+    fn is_granted(&self) -> bool {
+        matches!(self.standing, Standing::Granted { .. })
     }
 
     /// Takes a trial in. `spread` is a random number in `0.0..1.0`.
@@ -128,6 +139,12 @@ impl Evidence {
             self.plan(now + jittered(RETRY, spread));
             return self.weigh(wall);
         }
+        if refusal.is_some() && self.is_granted() && self.suspected.is_none() {
+            self.suspected = Some(now + CONFIRM);
+            self.due = Some(Due { at: now + CONFIRM, urgent: true });
+            return Vec::new();
+        }
+        self.suspected = None;
         self.judge(allowed, trial.sent);
         let is_absent =
             refusal.is_some_and(|(_, fault)| fault.reason() == Reason::NamespaceNotFound);
@@ -195,7 +212,8 @@ impl Evidence {
 
     /// Has the trial made at once.
     fn hurry(&mut self, now: Instant) {
-        self.due = Some(Due { at: self.due.map_or(now, |due| due.at.min(now)), urgent: true });
+        let at = self.suspected.map_or(now, |at| at.max(now));
+        self.due = Some(Due { at: self.due.map_or(at, |due| due.at.min(at)), urgent: true });
     }
 
     fn plan(&mut self, at: Instant) {
@@ -236,6 +254,9 @@ impl Evidence {
     /// What reviews add to what was decided: a grant is confirmed, or stands in for a decision.
     fn weigh(&mut self, wall: Timestamp) -> Vec<Word> {
         let [Some(list), Some(watch)] = self.reviews else { return Vec::new() };
+        if self.suspected.is_some() {
+            return Vec::new();
+        }
         let sent = list.sent.min(watch.sent);
         let is_allowed = list.allowed && watch.allowed;
         match (&mut self.standing, is_allowed) {

@@ -36,6 +36,15 @@ impl Scene {
         self.evidence.tried(&trial, self.now, self.wall, 0.0)
     }
 
+    /// The trials that take a grant away: the first refusal decides nothing.
+    fn lose(&mut self, reason: Reason) -> Vec<Word> {
+        let before = self.access();
+        assert!(self.trial(Some(reason), Some(reason)).is_empty(), "{reason}");
+        assert_eq!((self.access(), self.due()), (before, (3, true)));
+        self.pass(3);
+        self.trial(Some(reason), Some(reason))
+    }
+
     fn review(&mut self, allowed: bool) -> Vec<Word> {
         let verbs = VERBS
             .into_iter()
@@ -89,7 +98,7 @@ fn a_review_that_denies_only_has_the_real_request_made() {
     assert_eq!(scene.due(), (0, true));
     let granted = Standing::Granted { verified_at, method: Method::Probe };
     assert_eq!(scene.access().standing, granted);
-    let words = scene.trial(FORBIDDEN, FORBIDDEN);
+    let words = scene.lose(Reason::Forbidden);
     assert!(matches!(words.as_slice(), [Word::Lost(..)]), "{words:?}");
     assert_eq!(scene.access().revoked, Some(verified_at));
     assert_eq!(scene.access().disagreement, None);
@@ -189,7 +198,7 @@ fn what_decides_nothing_changes_nothing() {
     scene.trial(ALLOWED, ALLOWED);
     scene.trial(ALLOWED, Some(Reason::TimedOut));
     assert!(matches!(scene.access().standing, Standing::Granted { method: Method::Probe, .. }));
-    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.lose(Reason::Forbidden);
     scene.trial(Some(Reason::Unreachable), Some(Reason::Unreachable));
     assert!(matches!(scene.access().standing, Standing::Refused(_)));
 }
@@ -235,9 +244,32 @@ fn an_informer_that_gets_through_is_evidence_of_a_grant() {
 fn a_namespace_that_goes_takes_nothing_away() {
     let mut scene = Scene::new();
     scene.trial(ALLOWED, ALLOWED);
-    let gone = || Answer::Refused(Fault::new(Reason::NamespaceNotFound, "gone"));
-    let trial = Trial { sent: scene.now, requests: 3, list: gone(), watch: gone() };
-    let words = scene.evidence.tried(&trial, scene.now, scene.wall, 0.0);
+    let words = scene.lose(Reason::NamespaceNotFound);
     assert!(matches!(words.as_slice(), [Word::Lost(Verb::List, _)]), "{words:?}");
     assert_eq!(scene.access().revoked, None);
+}
+
+#[test]
+fn a_server_that_does_not_know_its_roles_yet_takes_nothing_away() {
+    let mut scene = Scene::new();
+    scene.trial(ALLOWED, ALLOWED);
+    assert!(scene.trial(FORBIDDEN, FORBIDDEN).is_empty());
+    // Neither does anything bring the decision forward, nor is anything confirmed meanwhile.
+    scene.pass(1);
+    assert!(scene.review(true).is_empty());
+    scene.evidence.heard(Some(scene.wall), scene.now);
+    assert_eq!(scene.due(), (2, true));
+    // What comes to nothing is no acquittal.
+    scene.pass(2);
+    scene.trial(Some(Reason::Unreachable), Some(Reason::Unreachable));
+    let words = scene.trial(FORBIDDEN, FORBIDDEN);
+    assert!(matches!(words.as_slice(), [Word::Lost(..)]), "{words:?}");
+
+    let mut scene = Scene::new();
+    scene.trial(ALLOWED, ALLOWED);
+    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.pass(3);
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Verified(scene.now)]);
+    scene.pass(300);
+    assert!(scene.trial(FORBIDDEN, FORBIDDEN).is_empty(), "that was another refusal");
 }
