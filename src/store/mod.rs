@@ -14,6 +14,7 @@ mod namespaces;
 mod order;
 mod query;
 mod record;
+mod sample;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
@@ -27,5 +28,6 @@ mod writer;
 pub use self::{
     catalog::{Catalog, INDEXES_PER_TABLE},
     query::{Object, Page, Reader, Usage},
+    sample::{Alike, Sample, Weight},
     writer::Writer,
 };
