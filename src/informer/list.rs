@@ -43,13 +43,13 @@ struct Frame {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct FrameMeta {
+pub(super) struct FrameMeta {
     #[serde(default)]
-    resource_version: String,
+    pub(super) resource_version: String,
     #[serde(default, rename = "continue")]
-    token: String,
+    pub(super) token: String,
     #[serde(default)]
-    remaining_item_count: Option<u64>,
+    pub(super) remaining_item_count: Option<u64>,
 }
 
 impl Task {
@@ -350,7 +350,7 @@ fn is_for_want_of(way: Strategy, fault: &Fault) -> bool {
     }
 }
 
-fn parse_frame(splitter: &ListSplitter) -> Result<FrameMeta, Fault> {
+pub(super) fn parse_frame(splitter: &ListSplitter) -> Result<FrameMeta, Fault> {
     let frame: Frame = serde_json::from_slice(&splitter.frame())
         .map_err(|_| Fault::new(Reason::Malformed, "the answer is not a list"))?;
     Ok(frame.metadata)

@@ -19,6 +19,7 @@ mod plan;
 mod probe;
 mod registry;
 mod report;
+mod sample;
 mod slots;
 mod split;
 mod state;
@@ -43,6 +44,7 @@ pub use self::{
         CellFault, CellReport, EventKind, ListOutcome, Loss, Measured, Meter, Phase, Quantiles,
         Relist, RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
     },
+    sample::{Depth, Looked, Ways, look, try_cell},
     slots::{Slot, Slots},
     timing::Timing,
     trial::{Answer, Trial},
