@@ -6,6 +6,7 @@ pub mod cli;
 pub mod client;
 pub mod cluster;
 pub mod controller;
+pub mod forecast;
 pub mod informer;
 pub mod manifests;
 pub mod metrics;

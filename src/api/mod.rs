@@ -2,6 +2,7 @@
 
 mod access;
 mod condition;
+mod plan;
 mod profile;
 mod schema;
 mod status;
@@ -10,6 +11,7 @@ mod target;
 pub use self::{
     access::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     condition::{ConditionUpdate, set_condition},
+    plan::{PlanStatus, mebibytes},
     profile::{
         CacheProfile, CacheProfileSpec, Freshness, ListStrategy, Mode, OnAccessLost, Serving,
         Warmup,

@@ -1,0 +1,320 @@
+//! From what a sample showed to what all of it would cost. Pure.
+
+use super::Order;
+use crate::{
+    api::{PlanStatus, mebibytes},
+    informer::Strategy,
+    model::{CellKey, CellSpec, Verb},
+    store::{Alike, Weight},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Most caveats that are told.
+const MAX_CAVEATS: usize = 4;
+
+/// How sure a number is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Certainty {
+    /// Counted, or extrapolated from a sample.
+    #[default]
+    Likely,
+    /// There is more, nobody knows how much.
+    AtLeast,
+}
+
+/// How fast the API server answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Objects of the largest page.
+    pub objects: u64,
+    /// From its request to its last object stored.
+    pub took: Duration,
+    /// The shortest time from a request to the headers of its answer.
+    pub latency: Duration,
+}
+
+/// What was found of one cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Objects.
+    pub objects: u64,
+    /// Whether that is all of them.
+    pub certainty: Certainty,
+    /// How the first list would be fetched.
+    pub way: Strategy,
+    /// How fast; `None` if no page came.
+    pub pace: Option<Pace>,
+    /// What the identity may not do.
+    pub refused: BTreeSet<Verb>,
+    /// What else went wrong, for people.
+    pub trouble: Option<String>,
+}
+
+/// What some cells cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Cells; those that find namespaces for selectors are not counted.
+    pub cells: usize,
+    /// Objects that they would hold.
+    pub objects: u64,
+    /// Bytes that these would take.
+    pub bytes: u64,
+    /// Requests for lists, or pages of lists, those for the namespaces of selectors included.
+    pub requests: u64,
+    /// Until all are warm.
+    pub took: Duration,
+    /// Verbs refused, by kind and namespace.
+    pub missing: usize,
+    /// Of objects, bytes, requests and time.
+    pub certainty: Certainty,
+}
+
+/// What a profile costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forecast {
+    /// By target, in the order of the spec. Cells that targets share count in each.
+    pub targets: Vec<(Arc<str>, Figures)>,
+    /// Of all; cells that targets share count once.
+    pub total: Figures,
+    /// What to know of the numbers, for people, at most 4.
+    pub caveats: Vec<String>,
+    /// The cells that may not be read.
+    pub refused: Vec<CellKey>,
+}
+
+/// Computes the forecast of `order` from what was `found` of its cells, and what a sample of each
+/// kind weighed.
+///
+/// Of the time: an API server sends the rest of a list as fast as the largest page of that kind, and
+/// as many lists at once as the profile allows.
+#[must_use]
+pub fn forecast(
+    order: &Order,
+    found: &BTreeMap<CellKey, Found>,
+    weights: &BTreeMap<Alike, Weight>,
+) -> Forecast {
+    let seen = Seen { found, weights, paces: paces(found) };
+    let lists = order.max_concurrent_lists;
+    let targets = order.targets.iter().map(|target| {
+        let figures = seen.figures(target.cells.iter(), target.namespaces.iter(), lists);
+        (Arc::clone(&target.name), figures)
+    });
+    let targets = targets.collect();
+    let cells = order.targets.iter().flat_map(|target| &target.cells);
+    let selectors = order.targets.iter().filter_map(|target| target.namespaces.as_ref());
+    let total = seen.figures(cells, selectors, lists);
+    let mut caveats: Vec<_> = found
+        .iter()
+        .filter_map(|(key, found)| Some(format!("{key}: {}", found.trouble.as_deref()?)))
+        .collect();
+    caveats.truncate(MAX_CAVEATS);
+    let refused = found.iter().filter(|(_, found)| !found.refused.is_empty());
+    let refused = refused.map(|(key, _)| key.clone()).collect();
+    Forecast { targets, total, caveats, refused }
+}
+
+/// Everything that was found.
+struct Seen<'a> {
+    found: &'a BTreeMap<CellKey, Found>,
+    weights: &'a BTreeMap<Alike, Weight>,
+    paces: BTreeMap<Alike, Pace>,
+}
+
+/// Of each kind the largest page, with the shortest latency of all.
+fn paces(found: &BTreeMap<CellKey, Found>) -> BTreeMap<Alike, Pace> {
+    let all = || found.iter().filter_map(|(key, found)| Some((key, found.pace?)));
+    let latency = all().map(|(_, pace)| pace.latency).min().unwrap_or_default();
+    let mut paces = BTreeMap::<Alike, Pace>::new();
+    for (key, pace) in all() {
+        let kind = paces.entry(alike(key)).or_default();
+        if pace.objects >= kind.objects {
+            *kind = Pace { latency, ..pace };
+        }
+    }
+    paces
+}
+
+fn alike(key: &CellKey) -> Alike {
+    (key.resource.clone(), key.projection)
+}
+
+impl Seen<'_> {
+    fn figures<'s>(
+        &self,
+        cells: impl Iterator<Item = &'s CellSpec>,
+        selectors: impl Iterator<Item = &'s CellSpec>,
+        lists: usize,
+    ) -> Figures {
+        let cells: BTreeMap<_, _> = cells.map(|spec| (&spec.key, spec)).collect();
+        let selectors: BTreeMap<_, _> = selectors.map(|spec| (&spec.key, spec)).collect();
+        let mut figures = Figures { cells: cells.len(), ..Figures::default() };
+        let mut kinds = BTreeMap::<Alike, u64>::new();
+        let mut missing = BTreeSet::new();
+        let (mut longest, mut sum, mut before) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        for (key, spec) in selectors.iter().chain(&cells) {
+            let Some(found) = self.found.get(*key) else {
+                figures.certainty = Certainty::AtLeast;
+                continue;
+            };
+            let place = (key.resource.group_resource(), key.extent.namespace());
+            missing.extend(found.refused.iter().map(|verb| (place, *verb)));
+            figures.certainty = figures.certainty.max(found.certainty);
+            let requests = requests(spec, found);
+            figures.requests = figures.requests.saturating_add(requests);
+            let took = self.took(key, found.objects, requests);
+            if cells.contains_key(*key) {
+                figures.objects = figures.objects.saturating_add(found.objects);
+                *kinds.entry(alike(key)).or_default() += found.objects;
+                longest = longest.max(took);
+                sum = sum.saturating_add(took);
+            } else {
+                // The cells of a selector are known once its namespaces are.
+                before = before.max(took);
+            }
+        }
+        for (kind, objects) in kinds {
+            let weight = self.weights.get(&kind).copied().unwrap_or_default();
+            figures.bytes = figures.bytes.saturating_add(weight.of(objects));
+        }
+        let at_once = u32::try_from(lists.clamp(1, cells.len().max(1))).unwrap_or(u32::MAX);
+        figures.took = before.saturating_add(longest.max(sum / at_once));
+        figures.missing = missing.len();
+        figures
+    }
+
+    fn took(&self, key: &CellKey, objects: u64, requests: u64) -> Duration {
+        let Some(pace) = self.paces.get(&alike(key)) else { return Duration::ZERO };
+        let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let waiting = pace.latency.saturating_mul(count(requests));
+        let sending = pace.took.saturating_sub(pace.latency).as_nanos();
+        let all = sending.saturating_mul(u128::from(objects)) / u128::from(pace.objects.max(1));
+        waiting.saturating_add(Duration::from_nanos(u64::try_from(all).unwrap_or(u64::MAX)))
+    }
+}
+
+fn requests(spec: &CellSpec, found: &Found) -> u64 {
+    match found.way {
+        Strategy::Whole | Strategy::Streaming => 1,
+        Strategy::Paged => found.objects.div_ceil(u64::from(spec.tuning.page_size.max(1))).max(1),
+    }
+}
+
+impl Figures {
+    /// As the status has it. Seconds are rounded up.
+    #[must_use]
+    pub fn status(&self) -> PlanStatus {
+        let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
+        let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        PlanStatus {
+            cells: count(self.cells),
+            objects: i64::try_from(self.objects).unwrap_or(i64::MAX),
+            memory: mebibytes(self.bytes),
+            requests: small(self.requests),
+            seconds: small(self.seconds()),
+            missing: count(self.missing),
+        }
+    }
+
+    /// Whole seconds, rounded up.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        let rest = u64::from(self.took.subsec_nanos() > 0);
+        self.took.as_secs().saturating_add(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        forecast::{OrderTarget, samples::spec},
+        model::ProfileRef,
+    };
+
+    fn order(targets: &[(&str, &[CellSpec])]) -> Order {
+        let target = |&(name, cells): &(&str, &[CellSpec])| OrderTarget {
+            name: name.into(),
+            cells: cells.to_vec(),
+            namespaces: None,
+        };
+        Order {
+            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
+            uid: "u".into(),
+            generation: 1,
+            max_concurrent_lists: 2,
+            targets: targets.iter().map(target).collect(),
+        }
+    }
+
+    fn found(objects: u64, way: Strategy) -> Found {
+        let millis = Duration::from_millis;
+        let pace = Pace { objects: 100, took: millis(110), latency: millis(10) };
+        let (refused, trouble) = (BTreeSet::new(), None);
+        let certainty = Certainty::Likely;
+        Found { objects, certainty, way, pace: Some(pace), refused, trouble }
+    }
+
+    #[test]
+    fn shared_cells_count_in_each_target_and_once_in_all() {
+        let cell = spec("pods", "a");
+        let one = std::slice::from_ref(&cell);
+        let order = order(&[("one", one), ("two", one)]);
+        let found = [(cell.key.clone(), found(1_000, Strategy::Whole))].into();
+        let weight = Weight { objects: 100, bytes: 1_000, fixed: 50 };
+        let weights = [(alike(&cell.key), weight)].into();
+        let forecast = forecast(&order, &found, &weights);
+        let [(_, one), (_, two)] = forecast.targets.as_slice() else { panic!("two targets") };
+        assert_eq!((one, two), (&forecast.total, &forecast.total));
+        let Figures { cells, objects, bytes, requests, .. } = forecast.total;
+        assert_eq!((cells, objects, bytes, requests), (1, 1_000, 10_050, 1));
+    }
+
+    #[test]
+    fn time_grows_with_objects_and_shrinks_with_lists_at_once() {
+        let cells: Vec<_> = ["a", "b", "c", "d"].map(|name| spec("pods", name)).into();
+        let order = order(&[("pods", &cells)]);
+        let found = cells.iter().map(|cell| (cell.key.clone(), found(1_000, Strategy::Whole)));
+        let took = forecast(&order, &found.collect(), &BTreeMap::new()).total.took;
+        // Each 10 ms for the answer to begin and 1 ms an object; two at a time.
+        assert_eq!(took, Duration::from_millis(2 * 1_010));
+    }
+
+    #[test]
+    fn pages_are_counted_as_requests() {
+        let cell = spec("pods", "a");
+        let order = order(&[("pods", std::slice::from_ref(&cell))]);
+        for (objects, requests) in [(0, 1), (500, 1), (501, 2)] {
+            let found = [(cell.key.clone(), found(objects, Strategy::Paged))].into();
+            assert_eq!(forecast(&order, &found, &BTreeMap::new()).total.requests, requests);
+        }
+    }
+
+    #[test]
+    fn what_was_refused_counts_by_kind_and_namespace_and_makes_the_rest_a_lower_bound() {
+        let cells = [spec("pods", "a"), spec("pods", "b")];
+        let order = order(&[("pods", &cells)]);
+        let mut refused = found(0, Strategy::Whole);
+        refused.refused = [Verb::List, Verb::Watch].into();
+        refused.certainty = Certainty::AtLeast;
+        let found =
+            [(cells[0].key.clone(), found(10, Strategy::Whole)), (cells[1].key.clone(), refused)];
+        let total = forecast(&order, &found.into(), &BTreeMap::new()).total;
+        assert_eq!((total.missing, total.objects), (2, 10));
+        assert_eq!(total.certainty, Certainty::AtLeast);
+        // A cell that nobody looked at makes it one too.
+        let total = forecast(&order, &BTreeMap::new(), &BTreeMap::new()).total;
+        assert_eq!((total.cells, total.certainty), (2, Certainty::AtLeast));
+    }
+
+    #[test]
+    fn the_status_rounds_up() {
+        let took = Duration::from_millis(1_001);
+        let figures = Figures { bytes: 1, took, missing: 2, ..Figures::default() };
+        let status = figures.status();
+        assert_eq!((&*status.memory, status.seconds, status.missing), ("1Mi", 2, 2));
+    }
+}

@@ -1,0 +1,268 @@
+//! Keeps the forecasts of all profiles that are only planned: made when ordered, and anew after 10
+//! minutes, or once more of it may be read.
+
+use super::{Forecast, Order, Surveyor, Trials, survey::Round};
+use crate::{
+    cluster::Clients,
+    informer::Slots,
+    model::{CellKey, ProfileRef},
+};
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, interval},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long a forecast holds.
+const HOLDS: Duration = Duration::from_mins(10);
+/// After the namespaces of a selector were found: until the order names their cells.
+const AGAIN: Duration = Duration::from_secs(5);
+/// The least between two forecasts of one order, whatever its permissions do.
+const REGRANTED: Duration = Duration::from_secs(15);
+/// How often orders are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Profiles that are looked at at the same time; of one namespace it is one.
+const AT_ONCE: usize = 4;
+const SHARE_PERCENT: usize = 25;
+/// Before each request: with the bounds above at most 20 requests a second, 5 for one namespace.
+const REST: Duration = Duration::from_millis(200);
+
+/// Orders in, forecasts out. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Forecasts(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    book: Mutex<Book>,
+    changed: watch::Sender<()>,
+}
+
+/// Bounded by the profiles and the selectors that are ordered.
+#[derive(Debug, Default)]
+struct Book {
+    orders: BTreeMap<ProfileRef, Entry>,
+    names: BTreeMap<CellKey, Vec<Arc<str>>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    order: Arc<Order>,
+    /// When it is to be looked at; `None` while it is.
+    due: Option<Instant>,
+    forecast: Option<Arc<Forecast>>,
+}
+
+impl Forecasts {
+    /// Takes all orders there are; what was found for others is forgotten.
+    pub fn order(&self, orders: Vec<Order>) {
+        let mut book = self.0.book.lock();
+        let mut known = std::mem::take(&mut book.orders);
+        for order in orders {
+            let old = known.remove(&order.profile);
+            let entry = match old {
+                Some(old) if *old.order == order => old,
+                old => {
+                    let same = |old: &Entry| {
+                        old.order.uid == order.uid && old.order.generation == order.generation
+                    };
+                    let forecast = old.filter(same).and_then(|old| old.forecast);
+                    Entry { order: Arc::new(order), due: Some(Instant::now()), forecast }
+                }
+            };
+            book.orders.insert(entry.order.profile.clone(), entry);
+        }
+        let Book { orders, names } = &mut *book;
+        let targets = || orders.values().flat_map(|entry| &entry.order.targets);
+        names.retain(|key, _| {
+            targets().filter_map(|target| target.namespaces.as_ref()).any(|spec| spec.key == *key)
+        });
+    }
+
+    /// What was found for this generation of a profile.
+    #[must_use]
+    pub fn get(&self, profile: &ProfileRef, uid: &str, generation: i64) -> Option<Arc<Forecast>> {
+        let book = self.0.book.lock();
+        let entry = book.orders.get(profile)?;
+        let is_same = *entry.order.uid == *uid && entry.order.generation == generation;
+        entry.forecast.clone().filter(|_| is_same)
+    }
+
+    /// The namespaces that a selector finds; `None` before they have been listed.
+    #[must_use]
+    pub fn names(&self, selector: &CellKey) -> Option<Vec<Arc<str>>> {
+        self.0.book.lock().names.get(selector).cloned()
+    }
+
+    /// Marked as changed when names or forecasts are new.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
+    /// The orders that are due, which are under way from now on: also those of which a cell was
+    /// refused that `may_read` now.
+    fn due(&self, may_read: &impl Fn(&CellKey) -> bool, now: Instant) -> Vec<Arc<Order>> {
+        let mut book = self.0.book.lock();
+        let due = |entry: &&mut Entry| {
+            let regranted = || entry.forecast.iter().flat_map(|f| &f.refused).any(may_read);
+            entry.due.is_some_and(|at| at <= now || at + REGRANTED <= now + HOLDS && regranted())
+        };
+        let orders = book.orders.values_mut().filter(due).map(|entry| {
+            entry.due = None;
+            Arc::clone(&entry.order)
+        });
+        orders.collect()
+    }
+
+    fn done(&self, order: &Arc<Order>, forecast: Option<Forecast>, now: Instant) {
+        let mut book = self.0.book.lock();
+        if let Some(entry) = book.orders.get_mut(&order.profile)
+            && Arc::ptr_eq(&entry.order, order)
+        {
+            entry.due = Some(now + if forecast.is_some() { HOLDS } else { AGAIN });
+            entry.forecast = forecast.map(Arc::new).or_else(|| entry.forecast.take());
+        }
+        drop(book);
+        self.0.changed.send_replace(());
+    }
+
+    fn found(&self, selector: &CellKey, names: Vec<Arc<str>>) {
+        self.0.book.lock().names.insert(selector.clone(), names);
+        self.0.changed.send_replace(());
+    }
+}
+
+/// Carries the orders out.
+#[derive(Debug)]
+pub struct Forecaster {
+    forecasts: Forecasts,
+    surveyor: Arc<Surveyor>,
+    slots: Slots,
+}
+
+impl Forecaster {
+    /// Asks through `clients`, as the identity of each cell.
+    #[must_use]
+    pub fn new(forecasts: Forecasts, clients: Arc<dyn Clients>) -> Self {
+        let surveyor = Arc::new(Surveyor::new(clients, REST, Trials::Made));
+        Self { forecasts, surveyor, slots: Slots::new(AT_ONCE, SHARE_PERCENT) }
+    }
+
+    /// Runs until `stop`; asks nothing unless `leads` says that this replica writes statuses.
+    /// `may_read` tells whether a cell is known to be allowed.
+    ///
+    /// Cancel safe.
+    pub async fn run(
+        self,
+        leads: impl Fn() -> bool,
+        may_read: impl Fn(&CellKey) -> bool,
+        stop: CancellationToken,
+    ) {
+        let mut under_way = JoinSet::new();
+        let mut ticks = interval(LOOK);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(_) = under_way.join_next() => continue,
+                _ = ticks.tick() => {}
+            }
+            if !leads() {
+                continue;
+            }
+            for order in self.forecasts.due(&may_read, Instant::now()) {
+                let (forecasts, surveyor) = (self.forecasts.clone(), Arc::clone(&self.surveyor));
+                let slots = self.slots.clone();
+                under_way.spawn(async move {
+                    let slot = slots.acquire(&order.member()).await;
+                    let forecast = look(&forecasts, &surveyor, &order).await;
+                    drop(slot);
+                    forecasts.done(&order, forecast, Instant::now());
+                });
+            }
+        }
+    }
+}
+
+/// `None` if the order is of other namespaces than its selectors find.
+async fn look(forecasts: &Forecasts, surveyor: &Surveyor, order: &Order) -> Option<Forecast> {
+    let mut is_current = true;
+    let mut round = Round::new();
+    for target in &order.targets {
+        let Some(selector) = &target.namespaces else { continue };
+        // What went wrong is met again by the survey, which says so.
+        if let Ok(names) = surveyor.names(&selector.key, &mut round).await {
+            is_current &= target.is_of(&names);
+            forecasts.found(&selector.key, names);
+        }
+    }
+    if is_current { Some(surveyor.survey_in(order, round).await) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forecast::samples::spec;
+
+    fn order(generation: i64) -> Order {
+        Order {
+            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
+            uid: "u".into(),
+            generation,
+            max_concurrent_lists: 4,
+            targets: Vec::new(),
+        }
+    }
+
+    fn nothing(_: &CellKey) -> bool {
+        false
+    }
+
+    fn get(forecasts: &Forecasts, generation: i64) -> Option<Arc<Forecast>> {
+        forecasts.get(&order(1).profile, "u", generation)
+    }
+
+    #[test]
+    fn an_order_is_looked_at_once_in_ten_minutes_and_at_once_when_it_changes() {
+        let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
+        forecasts.order(vec![order(1)]);
+        let due = forecasts.due(&nothing, now);
+        assert_eq!(due.len(), 1);
+        forecasts.order(vec![order(1)]);
+        assert!(forecasts.due(&nothing, now).is_empty(), "it is under way");
+        forecasts.done(&due[0], Some(Forecast::default()), now);
+        assert!(get(&forecasts, 1).is_some() && get(&forecasts, 2).is_none());
+        assert!(forecasts.due(&nothing, now + HOLDS / 2).is_empty());
+        assert_eq!(forecasts.due(&nothing, now + HOLDS).len(), 1);
+        forecasts.order(vec![order(2)]);
+        assert_eq!(forecasts.due(&nothing, now).len(), 1);
+        assert!(get(&forecasts, 2).is_none(), "what was found for another generation");
+    }
+
+    #[test]
+    fn what_comes_too_late_for_an_order_is_dropped() {
+        let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
+        forecasts.order(vec![order(1)]);
+        let old = forecasts.due(&nothing, now);
+        forecasts.order(vec![order(2)]);
+        forecasts.done(&old[0], Some(Forecast::default()), now);
+        assert!(get(&forecasts, 2).is_none());
+        forecasts.order(Vec::new());
+        assert!(forecasts.due(&nothing, now + HOLDS).is_empty());
+    }
+
+    #[test]
+    fn what_was_refused_and_may_be_read_now_is_looked_at_again_soon() {
+        let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
+        forecasts.order(vec![order(1)]);
+        let due = forecasts.due(&nothing, now);
+        let refused = vec![spec("pods", "a").key];
+        forecasts.done(&due[0], Some(Forecast { refused, ..Forecast::default() }), now);
+        let all = |_: &CellKey| true;
+        assert!(forecasts.due(&all, now + REGRANTED / 2).is_empty());
+        assert!(forecasts.due(&nothing, now + REGRANTED).is_empty());
+        assert_eq!(forecasts.due(&all, now + REGRANTED).len(), 1);
+    }
+}

@@ -1,0 +1,295 @@
+//! Asks the API server for a sample of each cell, as the cell's identity, and within bounds.
+
+use super::{
+    Order,
+    figures::{Certainty, Forecast, Found, Pace, forecast},
+};
+use crate::{
+    cluster::Clients,
+    informer::{Answer, Depth, Looked, Trial, Ways, look, try_cell},
+    model::{CellKey, CellSpec, Extent, Fault, Identity, Item, Projection, Reason, Verb},
+    store::{Alike, Sample},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+
+/// Objects that are taken of a cell at first, whatever their size.
+const FIRST: u32 = 20;
+/// Objects of a kind in the sample: enough for the dictionary that all of them would be packed with.
+const OBJECTS: usize = 1_000;
+/// Bytes of a kind after which no more are taken.
+const BYTES: usize = 8 << 20;
+/// Objects a page where they are only counted.
+const COUNTED: u32 = 500;
+/// Pages for counting one cell: 20,000 objects. Only cells with selectors are counted so; for others
+/// the API server says the number.
+const PAGES: u32 = 40;
+/// Requests for one profile: those of a hundred cells.
+const REQUESTS: u32 = 512;
+/// Those of a trial, at most.
+const TRIAL: u32 = 3;
+/// For one profile.
+const TIME: Duration = Duration::from_mins(3);
+
+/// Whether it is tried what a cell's identity may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trials {
+    /// It is.
+    Made,
+    /// It is not: who asks is not who will read.
+    LeftOut,
+}
+
+/// Finds out what profiles cost.
+pub struct Surveyor {
+    clients: Arc<dyn Clients>,
+    ways: Ways,
+    rest: Duration,
+    trials: Trials,
+}
+
+/// What one profile may still ask, and what it has seen.
+pub(super) struct Round {
+    requests: u32,
+    until: Instant,
+    sample: Sample,
+    /// Objects and bytes taken, by kind.
+    taken: BTreeMap<Alike, (usize, usize)>,
+}
+
+impl Surveyor {
+    /// Asks as each cell's identity, and rests for so long before each request.
+    #[must_use]
+    pub fn new(clients: Arc<dyn Clients>, rest: Duration, trials: Trials) -> Self {
+        Self { clients, ways: Ways::default(), rest, trials }
+    }
+
+    /// The names of the namespaces that a selector finds.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] of a page; [`Reason::TooLarge`] beyond 20,000 names; [`Reason::Throttled`] where
+    /// the round has no more requests.
+    pub(super) async fn names(
+        &self,
+        selector: &CellKey,
+        round: &mut Round,
+    ) -> Result<Vec<Arc<str>>, Fault> {
+        let client = self.clients.client_for(&selector.identity);
+        let mut names = Vec::new();
+        let mut token = String::new();
+        for _ in 0..PAGES {
+            if !round.take(1) {
+                return Err(enough());
+            }
+            sleep(self.rest).await;
+            let what = (Depth::Metadata, COUNTED, token.as_str());
+            let name = |item: &Item<'_>| names.push(Arc::from(&*item.name));
+            token = look(&client, selector, what, name).await?.token;
+            if token.is_empty() {
+                return Ok(names);
+            }
+        }
+        Err(Fault::new(Reason::TooLarge, "the selector finds too many namespaces"))
+    }
+
+    /// Looks at every cell of `order`. What cannot be found out is said in the forecast.
+    ///
+    /// # Cost
+    ///
+    /// Three to five requests for each cell, with selectors up to 40 more; at most 512 requests, the
+    /// last of them sent within 3 minutes. Up to 1,000 objects of each kind are held meanwhile, packed.
+    pub async fn survey(&self, order: &Order) -> Forecast {
+        self.survey_in(order, Round::new()).await
+    }
+
+    /// The same, with what is left of a round.
+    pub(super) async fn survey_in(&self, order: &Order, mut round: Round) -> Forecast {
+        let mut found = BTreeMap::new();
+        let selectors = order.targets.iter().filter_map(|target| target.namespaces.as_ref());
+        let cells = order.targets.iter().flat_map(|target| &target.cells);
+        for spec in selectors.chain(cells) {
+            if !found.contains_key(&spec.key) {
+                found.insert(spec.key.clone(), self.cell(spec, &mut round).await);
+            }
+        }
+        // Training a dictionary blocks.
+        let sample = round.sample;
+        let weights = tokio::task::spawn_blocking(move || sample.weigh()).await;
+        forecast(order, &found, &weights.unwrap_or_default())
+    }
+
+    async fn cell(&self, spec: &CellSpec, round: &mut Round) -> Found {
+        let operator = self.clients.client_for(&Identity::Operator);
+        let way = self.ways.first(&operator, spec).await;
+        let mut found = Found {
+            objects: 0,
+            certainty: Certainty::Likely,
+            way,
+            pace: None,
+            refused: BTreeSet::new(),
+            trouble: None,
+        };
+        if let Err(fault) = self.list(spec, round, &mut found).await {
+            found.at_least(fault.to_string());
+        }
+        let is_whole = matches!(spec.key.projection, Projection::Full(_));
+        if is_whole && spec.key.resource.group_resource().is_secrets() {
+            let text = "the payload of secrets is not looked at, memory is more than is said";
+            found.at_least(text.to_owned());
+        }
+        if self.trials == Trials::Made && round.take(TRIAL) {
+            sleep(self.rest * TRIAL).await;
+            let client = self.clients.client_for(&spec.key.identity);
+            let Trial { list, watch, .. } = try_cell(&client, spec).await;
+            for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
+                if let Answer::Refused(_) = answer {
+                    found.refused.insert(verb);
+                    // The message of a list that was refused says less than the permissions do.
+                    found.trouble = None;
+                }
+            }
+        }
+        found
+    }
+
+    /// Counts the objects, and takes some of them into the sample.
+    async fn list(
+        &self,
+        spec: &CellSpec,
+        round: &mut Round,
+        found: &mut Found,
+    ) -> Result<(), Fault> {
+        let room = round.room(&spec.key);
+        let first = match room {
+            0 => (Depth::Metadata, 1),
+            _ => (Depth::AsDeclared, FIRST),
+        };
+        let mut page = self.page(spec, first, "", round).await?;
+        found.note_page(&page, first.0);
+        if room > 0 && !page.token.is_empty() {
+            let room = round.room(&spec.key).min(COUNTED);
+            if room > 0 {
+                let token = std::mem::take(&mut page.token);
+                page = self.page(spec, (Depth::AsDeclared, room), &token, round).await?;
+                found.note_page(&page, Depth::AsDeclared);
+            }
+        }
+        for _ in 0..PAGES {
+            if let Some(remaining) = page.remaining {
+                found.objects = found.objects.saturating_add(remaining);
+                return Ok(());
+            }
+            let token = std::mem::take(&mut page.token);
+            page = self.page(spec, (Depth::Metadata, COUNTED), &token, round).await?;
+            found.note_page(&page, Depth::Metadata);
+        }
+        found.at_least(format!("more than {} objects with a selector", found.objects));
+        Ok(())
+    }
+
+    async fn page(
+        &self,
+        spec: &CellSpec,
+        (depth, limit): (Depth, u32),
+        token: &str,
+        round: &mut Round,
+    ) -> Result<Looked, Fault> {
+        if !round.take(1) {
+            return Err(enough());
+        }
+        sleep(self.rest).await;
+        let client = self.clients.client_for(&spec.key.identity);
+        let keep = |item: &Item<'_>| {
+            if depth == Depth::AsDeclared {
+                round.keep(spec, item);
+            }
+        };
+        look(&client, &spec.key, (depth, limit, token), keep).await
+    }
+}
+
+fn enough() -> Fault {
+    let minutes = TIME.as_secs() / 60;
+    let text = format!(
+        "not all was looked at: {REQUESTS} requests or {minutes} minutes are enough for one profile"
+    );
+    Fault::new(Reason::Throttled, text)
+}
+
+impl Round {
+    pub(super) fn new() -> Self {
+        Self {
+            requests: REQUESTS,
+            until: Instant::now() + TIME,
+            sample: Sample::default(),
+            taken: BTreeMap::new(),
+        }
+    }
+
+    /// Whether so many more requests may be sent.
+    fn take(&mut self, count: u32) -> bool {
+        let left = self.requests.checked_sub(count).filter(|_| Instant::now() < self.until);
+        self.requests = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// How many more objects of the cell's kind are wanted.
+    fn room(&self, key: &CellKey) -> u32 {
+        let kind = (key.resource.clone(), key.projection);
+        let (objects, bytes) = self.taken.get(&kind).copied().unwrap_or_default();
+        let by_size = BYTES.saturating_sub(bytes) / bytes.checked_div(objects).unwrap_or(1).max(1);
+        u32::try_from(OBJECTS.saturating_sub(objects).min(by_size)).unwrap_or(0)
+    }
+
+    fn keep(&mut self, spec: &CellSpec, item: &Item<'_>) {
+        let kind = (spec.key.resource.clone(), spec.key.projection);
+        let (objects, bytes) = self.taken.entry(kind).or_default();
+        if *bytes < BYTES {
+            *objects += 1;
+            *bytes += item.body.len();
+            self.sample.put(spec, item);
+        }
+    }
+}
+
+impl Found {
+    fn note_page(&mut self, page: &Looked, depth: Depth) {
+        self.objects = self.objects.saturating_add(page.objects);
+        let latency = self.pace.map_or(page.headers, |pace| pace.latency.min(page.headers));
+        let known = self.pace.unwrap_or_default();
+        let (objects, took) = match depth {
+            Depth::AsDeclared if page.objects >= known.objects => (page.objects, page.took),
+            Depth::AsDeclared | Depth::Metadata => (known.objects, known.took),
+        };
+        self.pace = Some(Pace { objects, took, latency });
+    }
+
+    fn at_least(&mut self, trouble: String) {
+        self.certainty = Certainty::AtLeast;
+        self.trouble = Some(trouble);
+    }
+}
+
+impl super::OrderTarget {
+    /// Whether its cells are those of these namespaces.
+    pub(super) fn is_of(&self, names: &[Arc<str>]) -> bool {
+        let of = |spec: &CellSpec| match &spec.key.extent {
+            Extent::Namespace(name) => Some(Arc::clone(name)),
+            Extent::AllNamespaces | Extent::Cluster => None,
+        };
+        let cells: BTreeSet<_> = self.cells.iter().filter_map(of).collect();
+        cells == names.iter().cloned().collect()
+    }
+}
+
+impl std::fmt::Debug for Surveyor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The clients hold credentials.
+        f.debug_struct("Surveyor").field("rest", &self.rest).finish_non_exhaustive()
+    }
+}
