@@ -97,8 +97,10 @@ pub struct CacheProfileSpec {
     pub service_account_name: Option<String>,
 
     /// Whether anything is watched. `Active` (the default): lists and watches what the targets
-    /// name. `Paused`: keeps and serves what is already there, opens no watch, and says so in the
-    /// conditions; what is held grows old meanwhile.
+    /// name. `Plan`: watches and holds nothing, but looks at a sample of what the targets name and
+    /// says in `status.plan` what warming them would cost. `Paused`: keeps and serves what is
+    /// already there, opens no watch, and says so in the conditions; what is held grows old
+    /// meanwhile.
     #[serde(default)]
     pub mode: Mode,
 
@@ -134,6 +136,8 @@ pub enum Mode {
     /// Lists and watches.
     #[default]
     Active,
+    /// Says what that would cost, and watches nothing.
+    Plan,
     /// Keeps and serves what is there, opens no watch.
     Paused,
 }

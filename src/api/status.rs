@@ -1,7 +1,7 @@
 //! The status of a `CacheProfile`; the comments on fields are what `kubectl explain` prints.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 
-use super::{access::AccessStatus, schema};
+use super::{PlanStatus, access::AccessStatus, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -60,6 +60,11 @@ pub struct CacheProfileStatus {
     /// The permissions that this profile needs, and manifests that grant exactly those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessStatus>,
+
+    /// What warming the profile would cost; only with `mode: Plan`, and found out anew every 10
+    /// minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanStatus>,
 
     /// The replicas of kubewarm, at most 16. One that was killed stays for about two minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

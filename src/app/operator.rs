@@ -7,15 +7,17 @@ use super::{
     view::{Counted, View},
 };
 use crate::{
+    access::Standing,
     cli::RunArgs,
     cluster::{
         Announcer, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState, Replicas,
         author_check, whoami,
     },
     controller::{Controller, Sources},
+    forecast::{Forecaster, Forecasts},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
-    model::{AuthorCheck, Home, Subject, Watched},
+    model::{AuthorCheck, CellKey, Home, Subject, Watched},
     server::{self, Admin, Gate},
     status::{self, ApiServer},
     store::Catalog,
@@ -67,8 +69,8 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let mut tasks = Tasks::new();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
-    let view = spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
-    spawn_status(&mut tasks, &connection, &view, operator, frame);
+    let (view, forecaster) = spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
+    spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
     let admin = observe(&metrics, &view, &gate, filter)?;
     let until = stop.clone();
@@ -100,7 +102,7 @@ fn spawn_controller(
     args: &RunArgs,
     metrics: &Metrics,
     frame: &Frame,
-) -> Result<View, Error> {
+) -> Result<(View, Forecaster), Error> {
     let catalog = Catalog::new();
     let bounds = Bounds {
         lists: args.max_concurrent_lists.get(),
@@ -118,11 +120,13 @@ fn spawn_controller(
     let (tell_subject, subject) = watch::channel(None);
     let (tell_authors, authors) = watch::channel(AuthorCheck::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
+    let forecasts = Forecasts::default();
     let sources = Sources {
         catalog: catalog.clone(),
         reports: reports.clone(),
         changes: changes.clone(),
         discovery: discovery.clone(),
+        forecasts: forecasts.clone(),
         subject,
         authors,
     };
@@ -132,6 +136,7 @@ fn spawn_controller(
     let controller =
         Controller::new(sources, registry, home, metrics.operator().clone(), *started)?;
     let (declarations, own) = (controller.declarations(), controller.own());
+    let forecaster = Forecaster::new(forecasts, Arc::clone(&clients));
     let verifier =
         verifier(clients, (&declarations, &own), &reports, changes, metrics.operator().clone());
     let access = verifier.reports();
@@ -155,7 +160,8 @@ fn spawn_controller(
     let replicas = Arc::new(watch::Sender::new(Replicas::alone(identity)));
     let home = Arc::clone(namespace);
     let statuses = Arc::default();
-    Ok(View { catalog, reports, own, declarations, access, home, statuses, replicas })
+    let view = View { catalog, reports, own, declarations, access, home, statuses, replicas };
+    Ok((view, forecaster))
 }
 
 /// The lease, and the writer that it lets write. The lease is given back only after the last status
@@ -164,7 +170,7 @@ fn spawn_status(
     tasks: &mut Tasks,
     connection: &Connection,
     view: &View,
-    metrics: OperatorMetrics,
+    (metrics, forecaster): (OperatorMetrics, Forecaster),
     Frame { namespace, identity, started, stop }: Frame,
 ) {
     let config = LeaseConfig::new(&namespace, LEASE, &identity);
@@ -183,6 +189,16 @@ fn spawn_status(
     tasks.spawn(async move {
         announcer.run(until).await;
         "announcer"
+    });
+    let (planning, access) = (elector.leadership(), view.access.clone());
+    let may_read = move |key: &CellKey| {
+        let standing = access.get(key).map(|access| access.standing);
+        matches!(standing, Some(Standing::Granted { .. }))
+    };
+    let until = stop.clone();
+    tasks.spawn(async move {
+        forecaster.run(move || planning.is_leader(), may_read, until).await;
+        "forecaster"
     });
     let written = CancellationToken::new();
     let until = written.clone();

@@ -6,7 +6,7 @@ use crate::{
     api::{CacheProfileStatus, TargetStatus},
     cluster::{Replicas, WarmTargets},
     controller::Declarations,
-    informer::Reports,
+    informer::{CellReport, Reports},
     metrics::{
         CellSnapshot, ConditionSnapshot, ConditionStatus, OperatorMetrics, ProfileSnapshot,
         StatusWrite, TargetState,
@@ -107,6 +107,7 @@ impl View {
         let profiles = self.declarations.get()?;
         let mut selectors = profiles
             .iter()
+            .filter(|found| found.declared.mode != Mode::Plan)
             .flat_map(|found| &found.declared.targets)
             .filter_map(|t| t.namespaces.as_ref());
         let known =
@@ -145,9 +146,11 @@ impl status::Profiles for View {
     }
 
     fn cell(&self, key: &CellKey) -> Option<CellView> {
-        let report = Arc::new(self.reports.get(key)?);
         let usage = self.catalog.reader(key).map(|table| table.usage()).unwrap_or_default();
         let access = self.access.get(key);
+        // What is only planned does not run; whether it may be read is known all the same.
+        let planned = || access.as_ref().map(|_| CellReport::queued(Timestamp::now()));
+        let report = Arc::new(self.reports.get(key).or_else(planned)?);
         Some(CellView { report, access, objects: usage.objects, bytes: usage.bytes })
     }
 

@@ -5,6 +5,7 @@ mod desired;
 mod intake;
 mod kinds;
 mod listing;
+mod outlook;
 mod reconcile;
 mod resolve;
 mod run;
@@ -12,4 +13,7 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
-pub use self::run::{Controller, Declarations, Sources};
+pub use self::{
+    outlook::outlook,
+    run::{Controller, Declarations, Sources},
+};

@@ -6,11 +6,13 @@ use super::{
     desired::{LeftOut, Wishes},
     intake::Found,
     kinds::Kinds,
+    outlook::ordered,
     resolve::{Cluster, Resolved, resolve},
-    settle::{Targets, settle, within},
+    settle::{Targets, planned, settle, within},
 };
 use crate::{
     api::AccessStatus,
+    forecast::Order,
     informer::Desired,
     manifests::Access,
     model::{
@@ -40,6 +42,8 @@ pub(super) struct Reconciler {
 pub(super) struct Outcome {
     /// The cells of all profiles.
     pub(super) desired: Desired,
+    /// The profiles whose cost is to be forecast.
+    pub(super) orders: Vec<Order>,
     /// The profiles, for those who report on them.
     pub(super) observed: Vec<Observed>,
     /// Whether some kind is not served, so that discovery should hurry.
@@ -87,7 +91,9 @@ impl Reconciler {
             .map(|found| {
                 let home = Arc::clone(&self.home.namespace);
                 let budget = budgets.of(&found.profile.namespace, &home);
-                (found, self.declare(found, cluster, now, &mut wishes, budget))
+                let (declared, order) = self.declare(found, cluster, now, &mut wishes, budget);
+                outcome.orders.extend(order);
+                (found, declared)
             })
             .collect();
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
@@ -104,6 +110,7 @@ impl Reconciler {
                 declared: Arc::new(declared),
                 access,
                 excess: None,
+                plan: None,
                 in_cluster,
             });
         }
@@ -154,7 +161,7 @@ impl Reconciler {
         now: Duration,
         wishes: &mut Wishes,
         mut budget: Budget<'_>,
-    ) -> Declared {
+    ) -> (Declared, Option<Order>) {
         let known = self.known.remove(&found.profile).filter(|known| known.uid == found.uid);
         let (valid, refused) = match (&found.parsed, &known) {
             (Ok(valid), _) => (Some(Arc::clone(valid)), None),
@@ -162,7 +169,7 @@ impl Reconciler {
             (Err(refusal), None) => (None, Some(refusal.clone())),
         };
         let Some(valid) = valid else {
-            return unrunnable(found, refused, now);
+            return (unrunnable(found, refused, now), None);
         };
         let same = known.as_ref().is_some_and(|known| known.valid.generation == valid.generation);
         let (accepted_at, mut remembered, access) = known.map_or_else(
@@ -170,14 +177,30 @@ impl Reconciler {
             |known| (if same { known.accepted_at } else { now }, known.targets, known.access),
         );
 
+        if valid.mode == Mode::Plan {
+            // Nothing answers for what is only planned.
+            remembered = Targets::default();
+        }
         remembered.renew(&valid.targets, cluster);
+        let mut orders = Vec::new();
         let targets = valid.targets.iter().map(|target| {
             let resolved = within(&mut budget, self.resolve(&valid, target, cluster, now));
             let fits = |cells| budget.take(&target.name, cells).is_ok();
             remembered.retain(&resolved, fits);
+            if valid.mode == Mode::Plan {
+                orders.extend(ordered(&resolved));
+                return planned(resolved);
+            }
             settle(resolved, &valid, cluster, &mut remembered, wishes)
         });
         let targets = targets.collect();
+        let order = (valid.mode == Mode::Plan).then(|| Order {
+            profile: found.profile.clone(),
+            uid: Arc::clone(&found.uid),
+            generation: found.generation,
+            max_concurrent_lists: valid.warmup.max_concurrent_lists,
+            targets: orders,
+        });
         let declared = Declared {
             profile: found.profile.clone(),
             uid: Arc::clone(&found.uid),
@@ -195,7 +218,7 @@ impl Reconciler {
         let uid = Arc::clone(&found.uid);
         let known = Known { uid, valid, accepted_at, targets: remembered, access };
         self.known.insert(found.profile.clone(), known);
-        declared
+        (declared, order)
     }
 
     /// `status.access`, computed anew only when cells or subject change.

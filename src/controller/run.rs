@@ -9,11 +9,12 @@ use super::{
 };
 use crate::{
     cluster::{Discovery, Pace, Served},
+    forecast::Forecasts,
     informer::{CellReport, Changes, Informers, Reports, apply, plan},
     metrics::{OperatorMetrics, Reconciled},
     model::{
-        AuthorCheck, CellKey, CellSpec, GroupResource, Home, InvalidName, Refusal, ResolvedTarget,
-        Subject,
+        AuthorCheck, CellKey, CellSpec, Declared, GroupResource, Home, InvalidName, Mode, Refusal,
+        ResolvedTarget, Subject,
     },
     status::Observed,
     store::Catalog,
@@ -47,11 +48,13 @@ impl Declarations {
         self.0.read().clone()
     }
 
-    /// The cells that all profiles declare, those of namespace selectors included.
+    /// The cells that all profiles declare, those of namespace selectors included; not those that
+    /// are only planned.
     #[must_use]
     pub fn cells(&self) -> Option<Vec<CellKey>> {
         let profiles = self.get()?;
-        let targets = profiles.iter().flat_map(|observed| &observed.declared.targets);
+        let watched = profiles.iter().filter(|observed| observed.declared.mode != Mode::Plan);
+        let targets = watched.flat_map(|observed| &observed.declared.targets);
         let keys = targets.flat_map(|target| target.cells.iter().chain(&target.namespaces));
         // Cells that profiles share are one cell.
         let keys: BTreeSet<_> = keys.cloned().collect();
@@ -69,6 +72,8 @@ pub struct Sources {
     pub changes: Changes,
     /// What is served.
     pub discovery: Discovery,
+    /// What profiles that are only planned would cost.
+    pub forecasts: Forecasts,
     /// Who reads; `None` until the API server has said so.
     pub subject: watch::Receiver<Option<Subject>>,
     /// Whether authors are held to the accounts that they may act as.
@@ -136,6 +141,7 @@ impl<I: Informers> Controller<I> {
         let mut changes = self.sources.changes.subscribe();
         let mut served = self.sources.discovery.served();
         let mut subject = self.sources.subject.clone();
+        let mut forecasts = self.sources.forecasts.changes();
         loop {
             let began = Instant::now();
             self.reconcile();
@@ -149,6 +155,7 @@ impl<I: Informers> Controller<I> {
                 Ok(()) = changes.changed() => {}
                 Ok(()) = served.changed() => {}
                 Ok(()) = subject.changed() => {}
+                Ok(()) = forecasts.changed() => {}
                 () = tokio::time::sleep(RESYNC) => {}
             }
             changes.mark_unchanged();
@@ -176,7 +183,13 @@ impl<I: Informers> Controller<I> {
         let found = profiles.as_deref().unwrap_or_default();
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
-        let Outcome { mut desired, observed, is_kind_missing, is_discovery_behind } = outcome;
+        let Outcome { mut desired, orders, mut observed, is_kind_missing, is_discovery_behind } =
+            outcome;
+        self.sources.forecasts.order(orders);
+        for found in &mut observed {
+            let Declared { profile, uid, generation, .. } = &*found.declared;
+            found.plan = self.sources.forecasts.get(profile, uid, *generation);
+        }
         for own in &self.own {
             keep(&mut desired, own);
         }
@@ -240,15 +253,20 @@ impl Cluster for Live<'_> {
     }
 
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
-        let report = self.report(key)?;
-        if report.synced_at.is_none() {
-            // Cells that were found live by their own access, also once this one's memory is freed.
-            return report.lost.and_then(|_| self.selected.borrow().get(key).cloned());
-        }
-        let names = self.sources.catalog.reader(key)?.keys(None, usize::MAX);
-        let names: Vec<Arc<str>> = names.into_iter().map(|key| key.name.into()).collect();
-        self.selected.borrow_mut().insert(key.clone(), names.clone());
-        Some(names)
+        let held = || {
+            let report = self.report(key)?;
+            if report.synced_at.is_none() {
+                // Cells that were found live by their own access, also once this one's memory is
+                // freed.
+                return report.lost.and_then(|_| self.selected.borrow().get(key).cloned());
+            }
+            let names = self.sources.catalog.reader(key)?.keys(None, usize::MAX);
+            let names: Vec<Arc<str>> = names.into_iter().map(|key| key.name.into()).collect();
+            self.selected.borrow_mut().insert(key.clone(), names.clone());
+            Some(names)
+        };
+        // Profiles that are only planned watch no namespaces.
+        held().or_else(|| self.sources.forecasts.names(key))
     }
 }
 
@@ -306,6 +324,7 @@ mod tests {
             reports: Reports::default(),
             changes: Changes::default(),
             discovery: Discovery::new(client),
+            forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Unknown).1,
         };

@@ -117,6 +117,21 @@ pub(super) fn settle(
     }
 }
 
+/// Declares the target's cells without wanting them.
+pub(super) fn planned(target: Resolved) -> DeclaredTarget {
+    let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
+    DeclaredTarget {
+        requirement,
+        declared_as,
+        resolved: outcome,
+        cells: cells.into_iter().map(|cell| cell.key).collect(),
+        namespaces: namespaces.map(|cell| cell.key),
+        serving: None,
+        left_out: [].into(),
+        name,
+    }
+}
+
 fn is_warm(key: &CellKey, cluster: &dyn Cluster) -> bool {
     cluster.report(key).is_some_and(|report| report.is_warm())
 }

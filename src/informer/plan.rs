@@ -44,12 +44,14 @@ pub fn plan(desired: &Desired, running: &BTreeMap<CellKey, Mode>) -> Plan {
             (Mode::Active, Some(Mode::Active)) | (Mode::Paused, Some(Mode::Paused)) => {
                 &mut plan.retune
             }
+            (Mode::Plan, _) => continue,
             (Mode::Active, _) => &mut plan.start,
             (Mode::Paused, _) => &mut plan.hold,
         };
         list.push(spec.clone());
     }
-    plan.stop = running.keys().filter(|key| !desired.contains_key(*key)).cloned().collect();
+    let is_wanted = |key: &CellKey| desired.get(key).is_some_and(|(_, mode)| *mode != Mode::Plan);
+    plan.stop = running.keys().filter(|key| !is_wanted(key)).cloned().collect();
     plan
 }
 

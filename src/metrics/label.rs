@@ -72,7 +72,7 @@ labels! {
         WatchLine => "watch_line",
         WatchObject => "watch_object",
     }
-    Mode { Active => "Active", Paused => "Paused" }
+    Mode { Active => "Active", Plan => "Plan", Paused => "Paused" }
     ConditionStatus { True => "True", False => "False", Unknown => "Unknown" }
     TargetState {
         Synced => "synced",

@@ -12,6 +12,8 @@ pub enum Mode {
     /// Listed and watched.
     #[default]
     Active,
+    /// Neither; what they would cost is forecast.
+    Plan,
     /// What is there is kept and served; no watch is open.
     Paused,
 }

@@ -90,6 +90,7 @@ impl ValidatedProfile {
                 .transpose()?,
             mode: match spec.mode {
                 api::Mode::Active => Mode::Active,
+                api::Mode::Plan => Mode::Plan,
                 api::Mode::Paused => Mode::Paused,
             },
             targets: targets.iter().enumerate().map(parse).collect::<Result<_, _>>()?,

@@ -61,6 +61,7 @@ fn same_profile(old: &CacheProfileStatus, new: &CacheProfileStatus) -> bool {
         time_to_warm_milliseconds,
         targets: _,
         access,
+        plan,
         replicas,
     } = old;
     *conditions == new.conditions
@@ -68,6 +69,7 @@ fn same_profile(old: &CacheProfileStatus, new: &CacheProfileStatus) -> bool {
         && *warm_targets == new.warm_targets
         && *time_to_warm_milliseconds == new.time_to_warm_milliseconds
         && same_access(access.as_ref(), new.access.as_ref())
+        && *plan == new.plan
         && replicas.len() == new.replicas.len()
         && replicas.iter().zip(&new.replicas).all(|(old, new)| same_replica(old, new))
 }

@@ -27,16 +27,22 @@ impl Conditions {
     pub(super) fn new(
         declared: &Declared,
         targets: &[Target<'_>],
-        access: Option<&AccessStatus>,
+        (access, costs): (Option<&AccessStatus>, Option<String>),
         (time_to_warm, since_accepted): (Option<Duration>, Duration),
     ) -> Self {
         let accepted = accepted(declared, targets, access);
         let authorized = authorized(targets);
         let warm = warm(targets);
         let fresh = fresh(targets);
+        let objective = match (declared.mode, declared.objective) {
+            (Mode::Plan, Some(_)) => Verdict::new(None, "StillWarming", "nothing is warmed"),
+            (Mode::Plan | Mode::Active | Mode::Paused, set) => {
+                objective(set, time_to_warm, since_accepted)
+            }
+        };
         Self {
-            ready: ready(declared, targets, [&accepted, &warm, &fresh]),
-            objective: objective(declared.objective, time_to_warm, since_accepted),
+            ready: ready(declared, targets, costs, [&accepted, &warm, &fresh]),
+            objective,
             stalled: stalled(declared, targets, &accepted),
             accepted,
             authorized,
@@ -172,6 +178,7 @@ fn warm(targets: &[Target<'_>]) -> Verdict {
         "StreamTimedOut",
         "Syncing",
         "Paused",
+        "PlanOnly",
     ];
     // Selectors that match nothing are warm, and that must be said.
     let empty = targets
@@ -199,6 +206,7 @@ fn fresh(targets: &[Target<'_>]) -> Verdict {
 fn ready(
     declared: &Declared,
     targets: &[Target<'_>],
+    costs: Option<String>,
     [accepted, warm, fresh]: [&Verdict; 3],
 ) -> Verdict {
     // These two mend by themselves, without an edit.
@@ -207,6 +215,11 @@ fn ready(
         && passing.iter().all(|reason| reason.as_str() != accepted.reason)
     {
         return Verdict::new(Some(false), "InvalidSpec", accepted.message.clone());
+    }
+    if declared.mode == Mode::Plan {
+        let text =
+            costs.unwrap_or_else(|| "planned only: looking at what it would cost".to_owned());
+        return Verdict::new(Some(false), "PlanOnly", text);
     }
     if declared.mode == Mode::Paused {
         let text = "paused: what is there is served, no watch is open; set spec.mode to Active";

@@ -2,25 +2,16 @@
 
 use super::cell::{Cell, CellState};
 use crate::{
-    api::{CellCounts, LatencyStatus, ObserverCounts, QuantilesStatus, RelistStatus},
+    api::{CellCounts, LatencyStatus, ObserverCounts, PlanStatus, QuantilesStatus, RelistStatus},
+    forecast::{Certainty, Forecast},
     informer::{CellReport, Quantiles, RelistReason},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use std::time::Duration;
-
-const MIB: u64 = 1 << 20;
+use std::{fmt::Write as _, time::Duration};
 
 /// `lastRelist.reason` after an etcd restore.
 pub(super) const ROLLBACK: &str = "Rollback";
-
-/// `bytes` as a quantity, rounded up to whole MiB: `0` for nothing, `1Mi` for anything up to one.
-pub(super) fn memory(bytes: u64) -> String {
-    match bytes.div_ceil(MIB) {
-        0 => "0".to_owned(),
-        mebibytes => format!("{mebibytes}Mi"),
-    }
-}
 
 /// `time` without its fraction of a second, as the API server would store it.
 pub(super) fn seconds(time: Timestamp) -> Time {
@@ -38,6 +29,29 @@ pub(super) fn count(number: u64) -> i64 {
 
 pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// What a profile that is only planned would cost, in a sentence; `forecast` as long as this process
+/// has made one.
+pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
+    let PlanStatus { cells, objects, memory, requests, seconds, missing } = plan;
+    let certainty = forecast.map_or(Certainty::Likely, |forecast| forecast.total.certainty);
+    let about = match certainty {
+        Certainty::Likely => "about",
+        Certainty::AtLeast => "at least",
+    };
+    let mut text = format!(
+        "planned only, nothing is watched; warming it would take {about} {cells} cells, {objects} \
+         objects, {memory} of memory, {requests} requests for lists and {seconds} s"
+    );
+    if *missing > 0 {
+        let _infallible =
+            write!(text, "; {missing} permissions are missing, see status.access.manifests");
+    }
+    for caveat in forecast.into_iter().flat_map(|forecast| &forecast.caveats) {
+        let _infallible = write!(text, "; {caveat}");
+    }
+    text + "; set spec.mode to Active to warm it"
 }
 
 /// Counts every cell once; the parts add up to `total`.
@@ -104,16 +118,5 @@ const fn relist_reason(reason: RelistReason) -> &'static str {
         RelistReason::Recreated => "Recreated",
         RelistReason::Disordered => "Disordered",
         RelistReason::ForbiddenRecovered => "ForbiddenRecovered",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_rounded_up_to_whole_mebibytes() {
-        let read: Vec<_> = [0, 1, MIB, MIB + 1, 12 * MIB].map(memory).into();
-        assert_eq!(read, ["0", "1Mi", "1Mi", "2Mi", "12Mi"]);
     }
 }

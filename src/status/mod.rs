@@ -40,12 +40,14 @@ use self::{
 use crate::{
     api::{
         AccessStatus, CacheProfileStatus, ConditionUpdate, ResolvedScope, ResolvedStatus,
-        TargetStatus, set_condition,
+        TargetStatus, mebibytes, set_condition,
     },
-    model::{CellKey, Declared},
+    forecast::Forecast,
+    informer::CellReport,
+    model::{CellKey, Declared, Mode},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// As many verbs as the schema allows.
 const MAX_VERBS: usize = 16;
@@ -60,6 +62,9 @@ pub struct Inputs<'a> {
     /// Those that its subject has and nobody needs; `None` where they are not to be shown, or not
     /// known.
     pub excess: Option<&'a Excesses>,
+    /// What it would cost, if it is only planned; without it that of the same generation in
+    /// `previous` is said on.
+    pub plan: Option<&'a Forecast>,
     /// The status computed last, of the same profile by UID: `lastTransitionTime` and
     /// `timeToWarmMilliseconds` are carried over. Of another process: see [`adopt`].
     pub previous: Option<&'a CacheProfileStatus>,
@@ -82,7 +87,13 @@ pub fn compute(
     inputs: &Inputs<'_>,
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
 ) -> CacheProfileStatus {
-    let Inputs { declared, access, excess, previous, clock } = *inputs;
+    let Inputs { declared, access, excess, plan, previous, clock } = *inputs;
+    // What others hold is none of what is only planned; what may be read is verified all the same.
+    let planned = |key: &CellKey| {
+        let report = Arc::new(CellReport::queued(clock.wall));
+        cells(key).map(|view| CellView { report, objects: 0, bytes: 0, ..view })
+    };
+    let cells = if declared.mode == Mode::Plan { &planned } else { cells };
     let terms =
         Terms { max_staleness: declared.max_staleness, on_access_lost: declared.on_access_lost };
     let around = Surroundings { mode: declared.mode, terms, access, clock };
@@ -122,7 +133,11 @@ pub fn compute(
     let since_accepted =
         clock.mono.saturating_duration_since(clock.process_start + declared.accepted_at);
     let took = time_to_warm.and_then(|took| u64::try_from(took).ok()).map(Duration::from_millis);
-    let conditions = Conditions::new(declared, &targets, access, (took, since_accepted));
+    let said = || same_generation?.plan.clone();
+    let status = plan.map(|plan| plan.total.status()).or_else(said);
+    let status = status.filter(|_| declared.mode == Mode::Plan);
+    let costs = status.as_ref().map(|status| figures::costs(status, plan));
+    let conditions = Conditions::new(declared, &targets, (access, costs), (took, since_accepted));
     let merge = Merge {
         old: previous.map(|previous| previous.conditions.clone()).unwrap_or_default(),
         generation: declared.generation,
@@ -138,10 +153,11 @@ pub fn compute(
             targets.len()
         )),
         objects: Some(figures::count(total.objects)),
-        memory: Some(figures::memory(total.bytes)),
+        memory: Some(mebibytes(total.bytes)),
         time_to_warm_milliseconds: time_to_warm,
         targets: rendered,
         access: access.map(|access| permissions::access(access, &targets, excess)),
+        plan: status,
         // Not a matter of this profile's cells: the reporter adds them.
         replicas: Vec::new(),
     }
@@ -262,7 +278,7 @@ fn render(
         conditions: merge.conditions(verdicts),
         serving_generation: None,
         objects: Some(figures::count(size.objects)),
-        memory: Some(figures::memory(size.bytes)),
+        memory: Some(mebibytes(size.bytes)),
         // The schema's bound; what is longer is no version that anybody could compare.
         resource_version: version.filter(|version| version.len() <= 64),
         time_to_warm_milliseconds: time_to_warm,

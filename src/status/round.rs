@@ -11,6 +11,7 @@ use super::{
 use crate::{
     api::{AccessStatus, CacheProfileStatus},
     cluster::Replicas,
+    forecast::Forecast,
     model::{CellKey, Declared, ProfileRef},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -29,6 +30,8 @@ pub struct Observed {
     pub access: Option<Arc<AccessStatus>>,
     /// Those that its subject has beyond that; `None` where they are not to be shown, or not known.
     pub excess: Option<Excesses>,
+    /// What it would cost, if it is only planned and somebody has found out.
+    pub plan: Option<Arc<Forecast>>,
     /// Its status in the cluster, as far as the reflector has it.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
 }
@@ -91,7 +94,7 @@ impl Reporter {
         self.led = leads;
 
         let mut round = Round::default();
-        for Observed { declared, access, excess, in_cluster } in profiles {
+        for Observed { declared, access, excess, plan, in_cluster } in profiles {
             let own = self.computed.get(&declared.profile);
             let own = own.filter(|own| own.uid == declared.uid).map(|own| &own.status);
             let previous = match (own, in_cluster) {
@@ -106,6 +109,7 @@ impl Reporter {
                 declared,
                 access: access.as_deref(),
                 excess: excess.as_ref(),
+                plan: plan.as_deref(),
                 previous: previous.as_deref(),
                 clock,
             };

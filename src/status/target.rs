@@ -218,6 +218,10 @@ fn warm(
         }
         Some(Ok(_)) => {}
     }
+    if mode == Mode::Plan {
+        let text = "planned only; set spec.mode to Active to warm it";
+        return Verdict::new(Some(false), "PlanOnly", voice.says(text));
+    }
     // Without the namespaces the target's own cells are not known.
     let cells = selector.filter(|cell| !cell.is_warm()).map_or(cells, std::slice::from_ref);
     let cold: Vec<_> = cells.iter().filter(|cell| !cell.is_warm()).collect();

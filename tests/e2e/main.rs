@@ -17,6 +17,7 @@ mod namespaces;
 mod operator;
 mod oracle;
 mod outage;
+mod planned;
 mod profile;
 mod rbac;
 mod redefined;

@@ -81,8 +81,14 @@ impl Subject {
         };
         let now = Instant::now();
         let clock = Clock { wall: Timestamp::now(), mono: now, process_start: now };
-        let inputs =
-            Inputs { declared: &declared, access: None, excess: None, previous: None, clock };
+        let inputs = Inputs {
+            declared: &declared,
+            access: None,
+            excess: None,
+            plan: None,
+            previous: None,
+            clock,
+        };
         compute(&inputs, &|_| None)
     }
 

@@ -7,6 +7,7 @@ use kube::Client;
 use kubewarm::app::CatalogTables;
 use kubewarm::cluster::{Connection, Discovery};
 use kubewarm::controller::{Controller, Sources};
+use kubewarm::forecast::Forecasts;
 use kubewarm::informer::{Bounds, Registry, Reports, Timing};
 use kubewarm::metrics::{BuildInfo, Metrics};
 use kubewarm::model::{AuthorCheck, CellKey, Home, Watched};
@@ -51,6 +52,7 @@ impl Engine {
             reports: reports.clone(),
             changes: registry.changes(),
             discovery: discovery.clone(),
+            forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Enforced).1,
         };

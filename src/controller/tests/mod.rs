@@ -373,3 +373,25 @@ fn a_field_that_the_server_does_not_select_by_is_the_authors_to_change() {
     assert!(refused(&outcome).message.contains("spec.x=y"), "{}", refused(&outcome));
     assert_eq!(desired(&outcome).len(), 1, "the cell runs on: the server may change its mind");
 }
+
+#[test]
+fn a_profile_that_is_planned_orders_a_forecast_and_wants_no_cell() {
+    let mut reconciler = reconciler();
+    let mut spec = targets(&["pods", "gone"]);
+    spec["mode"] = json!("Plan");
+    let outcome = run(&mut reconciler, &[profile("a", "p", 1, spec)], &Tables::default());
+    assert_eq!(desired(&outcome), Vec::<String>::new());
+    assert_eq!(first(&outcome).targets[0].cells.len(), 1, "declared all the same");
+    let [order] = outcome.orders.as_slice() else { panic!("{:?}", outcome.orders) };
+    let names: Vec<_> = order.targets.iter().map(|target| &*target.name).collect();
+    assert_eq!((names, order.targets[0].cells.len()), (vec!["pods"], 1));
+
+    let outcome =
+        run(&mut reconciler, &[profile("a", "p", 2, targets(&["pods"]))], &Tables::default());
+    assert_eq!((desired(&outcome).len(), outcome.orders.len()), (1, 0));
+
+    let mut spec = targets(&["pods"]);
+    spec["mode"] = json!("Plan");
+    let outcome = run(&mut reconciler, &[profile("a", "p", 3, spec)], &Tables::default());
+    assert_eq!((desired(&outcome).len(), outcome.orders.len()), (0, 1), "what ran ends");
+}

@@ -377,6 +377,7 @@ fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
         declared: &profile,
         access: None,
         excess: None,
+        plan: None,
         previous: None,
         clock: world.clock,
     };
@@ -407,6 +408,7 @@ fn manifests_that_do_not_fit_are_to_be_printed() {
             declared: &profile,
             access: Some(access),
             excess: None,
+            plan: None,
             previous: None,
             clock: world.clock,
         };

@@ -61,7 +61,8 @@ impl World {
             ..AccessStatus::default()
         };
         let (access, clock) = (Some(&access), self.clock);
-        let inputs = Inputs { declared, access, excess: self.excess.as_ref(), previous, clock };
+        let inputs =
+            Inputs { declared, access, excess: self.excess.as_ref(), plan: None, previous, clock };
         compute(&inputs, &|key| self.cells.get(key).cloned())
     }
 

@@ -8,5 +8,6 @@ mod figures;
 mod fixtures;
 mod pacer;
 mod permissions;
+mod planned;
 mod round;
 mod sink;

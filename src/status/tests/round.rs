@@ -27,6 +27,7 @@ fn observed(declared: Declared, in_cluster: Option<&CacheProfileStatus>) -> Obse
         excess: None,
         declared: Arc::new(declared),
         access: None,
+        plan: None,
         in_cluster: in_cluster.cloned().map(Arc::new),
     }
 }

@@ -1,0 +1,77 @@
+//! What a profile would declare on a cluster, for whoever asks before anything runs. Pure.
+
+use super::resolve::{Cluster, Resolved, resolve};
+use crate::{
+    cluster::Served,
+    forecast::{Order, OrderTarget},
+    informer::CellReport,
+    manifests::FoundNamespaces,
+    model::{AuthorCheck, CellKey, GroupResource, Home, Refusal, ResolvedTarget, ValidatedProfile},
+};
+use std::sync::Arc;
+
+/// Resolves `profile` on a cluster that serves `served`, where kubewarm lives in `home`
+/// and selectors find `found`: what its cells would be, and what of it would be
+/// refused, by target. A selector that is not in `found` has no cells.
+#[must_use]
+pub fn outlook(
+    profile: &ValidatedProfile,
+    home: &Home,
+    served: &Served,
+    found: &FoundNamespaces,
+) -> (Order, Vec<(Arc<str>, Refusal)>) {
+    let snapshot = Snapshot { served, found };
+    let mut order = Order {
+        profile: profile.profile.clone(),
+        uid: Arc::clone(&profile.uid),
+        generation: profile.generation,
+        max_concurrent_lists: profile.warmup.max_concurrent_lists,
+        targets: Vec::new(),
+    };
+    let mut refused = Vec::new();
+    for target in &profile.targets {
+        let kind = snapshot.resolve(&target.of, target.version.as_deref());
+        let resolved = resolve(profile, target, home, kind, &snapshot);
+        order.targets.extend(ordered(&resolved));
+        let refusal = resolved.outcome.and_then(Result::err);
+        refused.extend(refusal.map(|refusal| (resolved.name, refusal)));
+    }
+    (order, refused)
+}
+
+struct Snapshot<'a> {
+    served: &'a Served,
+    found: &'a FoundNamespaces,
+}
+
+impl Cluster for Snapshot<'_> {
+    fn resolve(
+        &self,
+        of: &GroupResource,
+        version: Option<&str>,
+    ) -> Option<Result<ResolvedTarget, Refusal>> {
+        Some(self.served.resolve(of, version))
+    }
+
+    fn report(&self, _: &CellKey) -> Option<CellReport> {
+        None
+    }
+
+    fn authors(&self) -> AuthorCheck {
+        AuthorCheck::Unknown
+    }
+
+    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
+        self.found.get(&key.labels).map(|names| names.iter().cloned().collect())
+    }
+}
+
+/// What is to be found out of a target; `None` for one that is refused, or not resolved yet.
+pub(super) fn ordered(target: &Resolved) -> Option<OrderTarget> {
+    target.outcome.as_ref()?.as_ref().ok()?;
+    Some(OrderTarget {
+        name: Arc::clone(&target.name),
+        cells: target.cells.clone(),
+        namespaces: target.namespaces.clone(),
+    })
+}
