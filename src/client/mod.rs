@@ -9,6 +9,7 @@ mod print;
 mod profiles;
 mod rbac;
 mod replicas;
+mod specs;
 mod status;
 mod text;
 mod tree;

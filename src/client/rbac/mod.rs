@@ -4,9 +4,8 @@ mod change;
 mod live;
 
 use super::{
-    documents::{Found, profiles},
-    error::{DocumentError, Error},
-    profiles::{Place, Profiles},
+    Error,
+    specs::{Specs, Wanted, title},
 };
 use crate::{
     api::{AccessStatus, CacheProfile},
@@ -16,18 +15,10 @@ use crate::{
         Access, Change, Document, FoundNamespaces, Unreadable, compare, grants, operator,
         token_minter,
     },
-    model::{ProfileRef, Subject, TargetScope, ValidatedProfile, Watched},
+    model::{Home, ProfileRef, Subject, ValidatedProfile, Watched},
 };
 use kube::Client;
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::Path,
-    process::ExitCode,
-};
-
-/// The longest input, in bytes: far above a file that people write, far below memory.
-const MAX_INPUT: u64 = 16 << 20;
+use std::process::ExitCode;
 
 const UNTRUSTED: &str = "\
 ! do not apply status.access: it grants more than the spec needs, being of an older generation or
@@ -68,18 +59,30 @@ pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
         let text = operator(&args.operator_namespace, &args.watch_namespaces);
         return Ok((text.map_err(Error::Operator)?, Agreement::Same));
     }
-    let watched = Watched::of(&args.watch_namespaces);
     let mut text = String::new();
     let mut agreement = Agreement::Same;
     let client = if args.diff || args.name.is_some() { Some(connect(args)?) } else { None };
-    for Wanted { profile, refused } in wanted(args).await? {
-        let subject = subject(&profile, args);
-        let checked = check(profile.clone(), args, &watched).map_err(&refused)?;
+    let specs = Specs {
+        name: args.name.as_deref(),
+        file: args.file.as_deref(),
+        namespace: args.namespace.as_deref(),
+        home: Home {
+            namespace: args.operator_namespace.as_str().into(),
+            watched: Watched::of(&args.watch_namespaces),
+        },
+        connection: &args.connection,
+    };
+    for Wanted { profile, refused } in specs.read().await? {
+        reviewed(&profile, args)?;
+        let asked = args.subject.clone();
+        let said = || args.name.as_ref().and_then(|_| said_operator(&profile));
+        let subject = asked.or_else(said).unwrap_or_else(|| specs.operator());
+        let checked = specs.check(profile.clone()).map_err(&refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
             None => FoundNamespaces::new(),
         };
-        let access = Access::of_profile(&checked, &found, &subject, (&watched).into())
+        let access = Access::of_profile(&checked, &found, &subject, (&specs.home.watched).into())
             .map_err(|error| refused(error.into()))?;
         match &client {
             Some(client) if args.diff => {
@@ -102,40 +105,15 @@ pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
     }
 }
 
-/// A profile, and how to say what is wrong with it.
-struct Wanted {
-    profile: CacheProfile,
-    refused: Box<dyn Fn(DocumentError) -> Error>,
-}
-
-async fn wanted(args: &RbacArgs) -> Result<Vec<Wanted>, Error> {
-    let Some(file) = &args.file else { return named(args).await.map(|one| vec![one]) };
-    let text = read(file).map_err(|source| Error::Read { file: file.clone(), source })?;
-    let of = file.clone();
-    let failed = move |at, source| Error::Document { file: of.clone(), at, source };
-    let found = profiles(&text).map_err(|(at, source)| failed(at, source))?;
-    if found.is_empty() {
-        return Err(Error::NoProfile { file: file.clone() });
-    }
-    let wanted = found.into_iter().map(|Found { at, profile }| {
-        let failed = failed.clone();
-        Wanted { profile, refused: Box::new(move |source| failed(at.clone(), source)) }
-    });
-    Ok(wanted.collect())
-}
-
-/// The profile of that name in the cluster, if it is of the generation that was reviewed.
-async fn named(args: &RbacArgs) -> Result<Wanted, Error> {
-    let place = Place::Namespace(args.namespace.as_deref());
-    let source = Profiles::connect(&args.connection, &place, args.name.as_deref())?;
-    let title = source.title();
-    let Some(profile) = source.fetch().await?.pop() else { return Err(Error::NotFound(title)) };
+/// Fails unless the profile is of the generation that was reviewed.
+fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), Error> {
     let found = profile.metadata.generation.unwrap_or_default();
-    if let Some(wanted) = args.generation.filter(|wanted| *wanted != found) {
-        return Err(Error::Generation { title, found, wanted });
+    match args.generation {
+        Some(wanted) if wanted != found => {
+            Err(Error::Generation { title: title(profile), found, wanted })
+        }
+        Some(_) | None => Ok(()),
     }
-    let refused = Box::new(move |source| Error::Unusable { title: title.clone(), source });
-    Ok(Wanted { profile, refused })
 }
 
 fn connect(args: &RbacArgs) -> Result<Client, Error> {
@@ -200,18 +178,6 @@ fn documents(manifests: Option<&str>) -> Result<Vec<Document>, Unreadable> {
     manifests.map_or_else(|| Ok(Vec::new()), Document::parse)
 }
 
-/// Who kubewarm is: as asked, as it said in the status, or its usual ServiceAccount.
-fn subject(profile: &CacheProfile, args: &RbacArgs) -> Subject {
-    if let Some(asked) = &args.subject {
-        return asked.clone();
-    }
-    let said = args.name.as_ref().and_then(|_| said_operator(profile));
-    said.unwrap_or_else(|| Subject::ServiceAccount {
-        namespace: args.operator_namespace.as_str().into(),
-        name: "kubewarm".into(),
-    })
-}
-
 /// Who kubewarm is, as the status says: whoever reads, or where an account does, whoever is to mint
 /// its tokens.
 fn said_operator(profile: &CacheProfile) -> Option<Subject> {
@@ -227,70 +193,12 @@ fn said_operator(profile: &CacheProfile) -> Option<Subject> {
     token_minter(&of, &documents(access.manifests.as_deref()).ok()?)
 }
 
-/// The profile, if kubewarm would run it.
-fn check(
-    mut profile: CacheProfile,
-    args: &RbacArgs,
-    watched: &Watched,
-) -> Result<ValidatedProfile, DocumentError> {
-    let namespace = &mut profile.metadata.namespace;
-    if namespace.as_deref().unwrap_or_default().is_empty() {
-        *namespace = Some(args.namespace.clone().unwrap_or_else(|| "default".to_owned()));
-    }
-    let checked = ValidatedProfile::parse(&profile)?;
-    if let Some(target) = beyond_reach(&checked, &args.operator_namespace) {
-        let operator_namespace = args.operator_namespace.clone();
-        return Err(DocumentError::BeyondReach { target, operator_namespace });
-    }
-    let namespace = &checked.profile.namespace;
-    if !watched.includes(namespace) {
-        return Err(DocumentError::NotWatched { namespace: namespace.to_string() });
-    }
-    let refusal = |target| watched.refusal(&checked, target);
-    if let Some(refusal) = checked.targets.iter().find_map(refusal) {
-        return Err(DocumentError::Refused(refusal.message));
-    }
-    Ok(checked)
-}
-
-/// The first target that names more than the profile's own namespace, where that is not the
-/// operator's: kubewarm refuses it, so nothing may be granted for it.
-fn beyond_reach(profile: &ValidatedProfile, operator_namespace: &str) -> Option<String> {
-    let own = &profile.profile.namespace;
-    if &**own == operator_namespace || profile.service_account.is_some() {
-        return None;
-    }
-    let reaches = |scope: &TargetScope| match scope {
-        TargetScope::OwnNamespace => false,
-        TargetScope::Namespaces(names) => names.iter().any(|name| name != own),
-        TargetScope::NamespaceSelector(_) | TargetScope::AllNamespaces | TargetScope::Cluster => {
-            true
-        }
-    };
-    let target = profile.targets.iter().find(|target| reaches(&target.scope))?;
-    Some(target.name.to_string())
-}
-
-/// The text of `file`; of standard input for `-`.
-fn read(file: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        io::stdin().lock().take(MAX_INPUT + 1).read_to_string(&mut text)?
-    } else {
-        File::open(file)?.take(MAX_INPUT + 1).read_to_string(&mut text)?
-    };
-    if u64::try_from(read).is_ok_and(|read| read > MAX_INPUT) {
-        return Err(io::Error::other("it is longer than 16 MiB"));
-    }
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::ConnectionArgs;
     use futures::FutureExt as _;
-    use std::io::Write as _;
+    use std::{io::Write as _, path::Path};
 
     const PROFILE: &str = "\
 apiVersion: kubewarm.io/v1alpha1

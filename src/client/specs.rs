@@ -1,0 +1,142 @@
+//! The profiles that a command is about: those of a file, or one of a cluster.
+
+use super::{
+    documents::{Found, profiles},
+    error::{DocumentError, Error},
+    profiles::{Place, Profiles},
+};
+use crate::{
+    api::CacheProfile,
+    cli::ConnectionArgs,
+    model::{Home, Subject, TargetScope, ValidatedProfile},
+};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    sync::Arc,
+};
+
+/// The longest input, in bytes: far above a file that people write, far below memory.
+const MAX_INPUT: u64 = 16 << 20;
+
+/// Where a command finds them, as its arguments say.
+#[derive(Clone, Debug)]
+pub(super) struct Specs<'a> {
+    /// One of the cluster; where there is none, `file` counts.
+    pub(super) name: Option<&'a str>,
+    /// A file of documents; `-` is standard input.
+    pub(super) file: Option<&'a Path>,
+    /// Of the one in the cluster, and of those in the file that name none.
+    pub(super) namespace: Option<&'a str>,
+    /// Where kubewarm lives, and whose profiles it runs.
+    pub(super) home: Home,
+    /// Which cluster.
+    pub(super) connection: &'a ConnectionArgs,
+}
+
+/// A profile, and how to say what is wrong with it.
+pub(super) struct Wanted {
+    pub(super) profile: CacheProfile,
+    pub(super) refused: Box<dyn Fn(DocumentError) -> Error>,
+}
+
+impl Specs<'_> {
+    /// Reads them. No cluster is asked for those of a file.
+    pub(super) async fn read(&self) -> Result<Vec<Wanted>, Error> {
+        let Some(file) = self.file else { return self.named().await.map(|one| vec![one]) };
+        let file = file.to_owned();
+        let text = text(&file).map_err(|source| Error::Read { file: file.clone(), source })?;
+        let of = file.clone();
+        let failed = move |at, source| Error::Document { file: of.clone(), at, source };
+        let found = profiles(&text).map_err(|(at, source)| failed(at, source))?;
+        if found.is_empty() {
+            return Err(Error::NoProfile { file });
+        }
+        let wanted = found.into_iter().map(|Found { at, profile }| {
+            let failed = failed.clone();
+            Wanted { profile, refused: Box::new(move |source| failed(at.clone(), source)) }
+        });
+        Ok(wanted.collect())
+    }
+
+    async fn named(&self) -> Result<Wanted, Error> {
+        let source =
+            Profiles::connect(self.connection, &Place::Namespace(self.namespace), self.name)?;
+        let title = source.title();
+        let Some(profile) = source.fetch().await?.pop() else { return Err(Error::NotFound(title)) };
+        let refused = Box::new(move |source| Error::Unusable { title: title.clone(), source });
+        Ok(Wanted { profile, refused })
+    }
+
+    /// The profile, if kubewarm would run it.
+    pub(super) fn check(
+        &self,
+        mut profile: CacheProfile,
+    ) -> Result<ValidatedProfile, DocumentError> {
+        let namespace = &mut profile.metadata.namespace;
+        if namespace.as_deref().unwrap_or_default().is_empty() {
+            *namespace = Some(self.namespace.unwrap_or("default").to_owned());
+        }
+        let checked = ValidatedProfile::parse(&profile)?;
+        let Home { namespace: operator_namespace, watched } = &self.home;
+        if let Some(target) = beyond_reach(&checked, operator_namespace) {
+            let operator_namespace = operator_namespace.to_string();
+            return Err(DocumentError::BeyondReach { target, operator_namespace });
+        }
+        let namespace = &checked.profile.namespace;
+        if !watched.includes(namespace) {
+            return Err(DocumentError::NotWatched { namespace: namespace.to_string() });
+        }
+        let refusal = |target| watched.refusal(&checked, target);
+        if let Some(refusal) = checked.targets.iter().find_map(refusal) {
+            return Err(DocumentError::Refused(refusal.message));
+        }
+        Ok(checked)
+    }
+
+    /// Who kubewarm usually is: its ServiceAccount.
+    pub(super) fn operator(&self) -> Subject {
+        let namespace = Arc::clone(&self.home.namespace);
+        Subject::ServiceAccount { namespace, name: "kubewarm".into() }
+    }
+}
+
+/// `namespace/name`.
+pub(super) fn title(profile: &CacheProfile) -> String {
+    let metadata = &profile.metadata;
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&metadata.namespace), part(&metadata.name))
+}
+
+/// The first target that names more than the profile's own namespace, where that is not the
+/// operator's: kubewarm refuses it, so nothing may be granted for it.
+fn beyond_reach(profile: &ValidatedProfile, operator_namespace: &str) -> Option<String> {
+    let own = &profile.profile.namespace;
+    if &**own == operator_namespace || profile.service_account.is_some() {
+        return None;
+    }
+    let reaches = |scope: &TargetScope| match scope {
+        TargetScope::OwnNamespace => false,
+        TargetScope::Namespaces(names) => names.iter().any(|name| name != own),
+        TargetScope::NamespaceSelector(_) | TargetScope::AllNamespaces | TargetScope::Cluster => {
+            true
+        }
+    };
+    let target = profile.targets.iter().find(|target| reaches(&target.scope))?;
+    Some(target.name.to_string())
+}
+
+/// The text of `file`; of standard input for `-`.
+fn text(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        io::stdin().lock().take(MAX_INPUT + 1).read_to_string(&mut text)?
+    } else {
+        File::open(file)?.take(MAX_INPUT + 1).read_to_string(&mut text)?
+    };
+    if u64::try_from(read).is_ok_and(|read| read > MAX_INPUT) {
+        return Err(io::Error::other("it is longer than 16 MiB"));
+    }
+    Ok(text)
+}
