@@ -28,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("metrics", &["api", "model", "cluster", "manifests", "informer", "access", "store"]),
     ("server", &["model", "cluster", "informer", "store", "status", "metrics"]),
-    ("client", &["api", "model", "cli", "cluster", "manifests"]),
+    ("client", &["api", "model", "cli", "cluster", "manifests", "access", "forecast"]),
     (
         "controller",
         &[

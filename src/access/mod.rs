@@ -17,6 +17,7 @@ pub use self::{
     book::Wanted,
     excess::{Excess, Grant},
     reports::{AccessReports, Check, CheckOutcome},
+    rules::attributes,
     standing::{CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing},
     verifier::{Declared, Surroundings, Verifier},
 };

@@ -59,7 +59,8 @@ fn allows(rule: &ResourceRule, need: &Need<'_>) -> bool {
 }
 
 /// What to ask about one request of a cell: the same as the API server sees when it is made.
-pub(super) fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
+#[must_use]
+pub fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
     let need = Need::of(key, verb);
     let text = |text: String| (!text.is_empty()).then_some(text);
     let (labels, fields) = (text(key.labels.to_string()), text(key.fields.to_string()));

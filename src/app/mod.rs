@@ -11,7 +11,7 @@ pub use self::tables::CatalogTables;
 use crate::{
     cli::{self, Cli, Command},
     client::{self, Verdict},
-    cluster, manifests, metrics, model, server, telemetry,
+    cluster, controller, manifests, metrics, model, server, telemetry,
 };
 use jiff::Timestamp;
 use std::process::ExitCode;
@@ -76,6 +76,11 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
             let (text, agreement) = client::rbac(&args).await?;
             client::print(&text)?;
             Ok(agreement.into())
+        }
+        Command::Plan(args) => {
+            let (text, permissions) = client::plan(&args, controller::outlook).await?;
+            client::print(&text)?;
+            Ok(permissions.into())
         }
         Command::Crd => say(&manifests::crd_yaml()?),
         Command::Status(args) => Ok(client::status(args, Timestamp::now).await?.into()),

@@ -1,8 +1,9 @@
 //! The command line: what can be typed, and nothing of what it does.
 
+mod plan;
 mod rbac;
 
-pub use self::rbac::RbacArgs;
+pub use self::{plan::PlanArgs, rbac::RbacArgs};
 
 use crate::model::is_dns_label;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -34,6 +35,14 @@ pub enum Command {
     /// Of a file without asking any cluster; of a profile in a cluster by its spec, not its status.
     #[command(after_help = rbac::CODES)]
     Rbac(RbacArgs),
+    /// Say what profiles would cost, and which permissions they lack, before anything is watched.
+    ///
+    /// Of a file without asking any cluster: cells, and the least number of requests. With --live it
+    /// is counted and sampled with your own permissions, of which nothing is held: objects, memory,
+    /// requests for lists, the time until all is warm, and by review what is missing. At most 512
+    /// requests look at a profile, and as many ask for permissions.
+    #[command(after_help = plan::CODES)]
+    Plan(PlanArgs),
     /// Show how warm profiles are.
     ///
     /// A tree with progress bars on a terminal, one line a target elsewhere. Below a profile asked
@@ -348,7 +357,14 @@ mod tests {
 
     #[test]
     fn contradictions_are_usage_errors() {
-        for line in ["status -A -n shop", "status checkout -A", "status -w -o json", "rbac"] {
+        for line in [
+            "status -A -n shop",
+            "status checkout -A",
+            "status -w -o json",
+            "rbac",
+            "plan",
+            "plan checkout -f a.yaml",
+        ] {
             let error = parse(&format!("kubewarm {line}")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
         }

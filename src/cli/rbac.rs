@@ -73,7 +73,7 @@ pub struct RbacArgs {
 }
 
 /// A subject as [`Subject`] displays it.
-fn subject(text: &str) -> Result<Subject, String> {
+pub(super) fn subject(text: &str) -> Result<Subject, String> {
     let subject = text
         .strip_prefix("group:")
         .map_or_else(|| Subject::from_username(text), |name| Subject::Group(name.into()));

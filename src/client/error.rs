@@ -5,7 +5,7 @@ use crate::{
     api,
     cluster::ConnectError,
     manifests::{self, AccessError},
-    model::Invalid,
+    model::{Fault, Invalid},
 };
 use std::{
     io,
@@ -89,6 +89,17 @@ pub enum Error {
     /// What the operator needs cannot be written: a bug.
     #[error("cannot write the permissions of the operator")]
     Operator(#[source] manifests::Unwritable),
+
+    /// A profile in mode Plan has no forecast yet.
+    #[error(
+        "kubewarm has not looked at CacheProfile {0} yet; ask again in a minute, or use --live to \
+         look at it yourself"
+    )]
+    NoForecast(String),
+
+    /// Nobody knows what the cluster serves.
+    #[error("could not read what the API server serves")]
+    Discovery(#[source] Fault),
 
     /// Our own manifests do not parse: a bug.
     #[error("cannot read the manifests back")]

@@ -5,6 +5,7 @@ mod documents;
 mod error;
 mod lines;
 mod paint;
+mod plan;
 mod print;
 mod profiles;
 mod rbac;
@@ -23,6 +24,7 @@ pub use self::{
     error::{DocumentError, Error},
     lines::lines,
     paint::Colour,
+    plan::{Permissions, Resolve, plan},
     print::print,
     rbac::{Agreement, rbac},
     status::status,

@@ -78,6 +78,11 @@ pub(super) fn document(
         (Shape::One, 1) => items.remove(0),
         _ => json!({ "apiVersion": "v1", "kind": "List", "items": items }),
     };
+    formatted(value, format)
+}
+
+/// `value` as a document; of unsafe characters as [`document`] says.
+pub(super) fn formatted(value: Value, format: Output) -> Result<String, Error> {
     match format {
         Output::Json => {
             let text = serde_json::to_string_pretty(&value).map_err(Error::Json)?;

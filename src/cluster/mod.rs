@@ -24,6 +24,6 @@ pub use self::{
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence},
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
-    review::{Completeness, ReviewedRules, is_allowed, rules_of},
+    review::{Completeness, ReviewedRules, is_allowed, may, rules_of},
     subject::whoami,
 };

@@ -1,17 +1,20 @@
-//! What the API server says of our own permissions: reviews, which allow and refuse nothing.
+//! What the API server says of permissions, our own and others': reviews, which allow and refuse
+//! nothing.
 
 use super::answer::{Answer, Bounds, ask};
-use crate::model::{Fault, Reason};
+use crate::model::{Fault, Reason, Subject};
 use http::{HeaderValue, Method, Request, Uri, header};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-    SelfSubjectRulesReview, SelfSubjectRulesReviewSpec,
+    SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
 };
 use kube::{Client, client::Body};
 use serde::Serialize;
 use std::time::Duration;
 
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const OTHERS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
 /// Rules of thousands of roles still fit.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), body_bytes: 8 << 20 };
@@ -71,6 +74,42 @@ pub async fn is_allowed(client: &Client, attributes: ResourceAttributes) -> Resu
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let answer: SelfSubjectAccessReview = post(client, ACCESS, &review).await?.json()?;
     answer.status.map(|s| s.allowed).ok_or_else(|| without_status("SelfSubjectAccessReview"))
+}
+
+/// Whether `subject` may do what `attributes` say; whoever asks needs `create` on
+/// `subjectaccessreviews`. Of a user, groups that only a certificate or a token names are not known.
+///
+/// # Errors
+///
+/// As for [`rules_of`].
+///
+/// # Cost
+///
+/// One request of at most 10 s.
+pub async fn may(
+    client: &Client,
+    subject: &Subject,
+    attributes: ResourceAttributes,
+) -> Result<bool, Fault> {
+    let everybody = || "system:authenticated".to_owned();
+    let (user, groups) = match subject {
+        Subject::ServiceAccount { namespace, .. } => {
+            let all = "system:serviceaccounts";
+            let groups = vec![all.to_owned(), format!("{all}:{namespace}"), everybody()];
+            (Some(subject.to_string()), groups)
+        }
+        Subject::User(name) => (Some(name.to_string()), vec![everybody()]),
+        Subject::Group(name) => (None, vec![name.to_string(), everybody()]),
+    };
+    let spec = SubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        user,
+        groups: Some(groups),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let answer: SubjectAccessReview = post(client, OTHERS, &review).await?.json()?;
+    answer.status.map(|s| s.allowed).ok_or_else(|| without_status("SubjectAccessReview"))
 }
 
 async fn post<T: Serialize>(
@@ -143,5 +182,18 @@ mod tests {
         let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":true}}"#);
         assert_eq!(is_allowed(&client, attributes).await, Ok(true));
         assert_eq!(sent.lock()[0].0, ACCESS);
+    }
+
+    #[tokio::test]
+    async fn an_account_is_reviewed_with_the_groups_that_it_is_in() {
+        let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":false}}"#);
+        let account = Subject::from_username("system:serviceaccount:shop:reader");
+        let allowed = may(&client, &account, ResourceAttributes::default()).await;
+        assert_eq!(allowed, Ok(false));
+        let (path, review) = &sent.lock()[0];
+        assert_eq!((&**path, &review["spec"]["user"]), (OTHERS, &account.to_string().into()));
+        let groups =
+            ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"];
+        assert_eq!(review["spec"]["groups"], serde_json::json!(groups));
     }
 }

@@ -1,6 +1,8 @@
 //! Profiles that are only planned: what is forecast, and what warming them then takes.
 
 use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -50,6 +52,18 @@ fn fill(world: &World, namespace: &str) -> Outcome {
     Ok(())
 }
 
+/// The exit code of `kubewarm plan`, and what it said.
+fn kubewarm_plan(
+    kubeconfig: &Path,
+    args: &[&str],
+) -> Result<(Option<i32>, String, String), Failure> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+    command.arg("plan").args(args).arg("--kubeconfig").arg(kubeconfig);
+    let output = command.output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((output.status.code(), text(&output.stdout), text(&output.stderr)))
+}
+
 fn number(plan: &Value, field: &str) -> Result<u64, Failure> {
     plan[field].as_u64().ok_or_else(|| format!("no {field} in {plan:#}").into())
 }
@@ -83,12 +97,22 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     // Only loosely, on a machine that others use.
     let seconds = number(plan, "seconds")?;
     assert!(seconds <= 2 + millis / 100, "{seconds} s forecast, {millis} ms");
-    let mebibytes = |text: &Value| -> Result<u64, Failure> {
-        Ok(text.as_str().ok_or("no text")?.trim_end_matches("Mi").parse()?)
-    };
-    let (forecast, actual) = (mebibytes(&plan["memory"])?, mebibytes(&warm["status"]["memory"])?);
-    // Both are rounded up to 1 MiB.
-    assert!(forecast.abs_diff(actual) <= 1 + actual / 4, "{forecast}Mi forecast, {actual}Mi");
+
+    // The status rounds to 1 MiB; the command does not.
+    let (code, said, told) = kubewarm_plan(
+        world.cluster.kubeconfig(),
+        &["planned", "-n", NAMESPACE, "--live", "--output=json"],
+    )?;
+    assert_eq!(code, Some(0), "{said}{told}");
+    let live: Value = serde_json::from_str(&said)?;
+    let total = &live["total"];
+    assert_eq!((number(total, "objects")?, number(total, "missing")?), (objects, 0), "{live:#}");
+    let bytes: u64 = watched(operator)?.iter().filter_map(|cell| cell["bytes"].as_u64()).sum();
+    let forecast = number(total, "bytes")?;
+    assert!(forecast * 5 >= bytes * 4 && forecast * 4 <= bytes * 5, "{forecast} of {bytes} bytes");
+    let mebibytes = |text: &Value| text.as_str()?.strip_suffix("Mi")?.parse::<u64>().ok();
+    let said = mebibytes(&plan["memory"]).ok_or("no memory")?;
+    assert!(said.abs_diff(forecast.div_ceil(1 << 20)) <= 1, "{said}Mi, {forecast} bytes");
     Ok(())
 }
 
@@ -116,21 +140,64 @@ fn what_may_not_be_read_is_counted_and_nothing_else_is_asked_of_it() -> Outcome 
     let conditions = refused.pointer("/status/conditions").ok_or("no conditions")?.to_string();
     assert!(conditions.contains("4 permissions are missing"), "{conditions}");
     assert!(conditions.contains("at least 2 cells"), "{conditions}");
+    // The command says the same: what kubewarm has found, and what others see.
+    let kubeconfig = world.cluster.kubeconfig();
+    let (code, said, told) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace])?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    assert!(said.contains("4 permissions are missing"), "{said}");
+    let (code, said, told) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace, "--live"])?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    let line = format!(
+        "! system:serviceaccount:{NAMESPACE}:kubewarm may not list, watch pods in namespace \
+         {namespace}\n"
+    );
+    assert!(said.contains(&line), "{said}");
 
     profile.await_manifests()?;
     profile.grant()?;
-    // An edit is looked at at once.
-    world.cluster.run([
-        "patch",
-        "cprof",
-        "closed",
-        "-n",
-        &namespace,
-        "--type=merge",
-        "-p",
-        r#"{"spec":{"warmup":{"pageSize":400}}}"#,
-    ])?;
+    // Without an edit, and long before the ten minutes are over.
     profile.await_that(SOON, missing(0))?;
     profile.await_condition("Authorized", "True", Some("Verified"), SOON)?;
+    Ok(())
+}
+
+#[test]
+fn a_file_is_planned_without_a_cluster_and_with_one() -> Outcome {
+    let Running { world, .. } = Running::shared()?;
+    let namespace = world.namespace("filed")?;
+    world.cluster.run(["label", "namespace", &namespace, "shop=filed"])?;
+    let path = world.cluster.folder().join("planned.yaml");
+    std::fs::write(
+        &path,
+        format!(
+            "apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {{name: filed, namespace: {NAMESPACE}}}
+spec:
+  targets:
+  - {{name: named, resource: {{resource: configmaps}}, scope: {{type: Namespaces, namespaces: [{namespace}]}}}}
+  - name: found
+    resource: {{resource: configmaps}}
+    scope: {{type: NamespaceSelector, namespaceSelector: {{matchLabels: {{shop: filed}}}}}}
+  - {{name: gone, resource: {{group: example.org, resource: nothings}}}}
+"
+        ),
+    )?;
+    let file = path.to_string_lossy();
+    let (code, said, told) = kubewarm_plan(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
+    assert_eq!(code, Some(0), "{said}{told}");
+    assert!(said.contains("only a cluster knows which namespaces found would find"), "{said}");
+
+    let live = ["-f", &file, "--live", "--output=json"];
+    let (code, said, told) = kubewarm_plan(world.cluster.kubeconfig(), &live)?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    let live: Value = serde_json::from_str(&said)?;
+    let outlook = &live[0];
+    // Both targets are the one cell of kube-root-ca.crt.
+    let total = &outlook["total"];
+    assert_eq!((number(total, "cells")?, number(total, "missing")?), (1, 0), "{live:#}");
+    assert_eq!(outlook["targets"][1]["name"], "found");
+    let faults = outlook["faults"].to_string();
+    assert!(faults.contains("targets[gone]") || faults.contains("example.org"), "{faults}");
     Ok(())
 }

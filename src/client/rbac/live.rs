@@ -26,7 +26,7 @@ pub(super) struct Live {
 }
 
 /// The namespaces that each selector of `profile` finds now.
-pub(super) async fn namespaces(
+pub(in crate::client) async fn namespaces(
     client: &Client,
     profile: &ValidatedProfile,
 ) -> Result<FoundNamespaces, Error> {

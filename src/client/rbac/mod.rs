@@ -3,6 +3,8 @@
 mod change;
 mod live;
 
+pub(super) use self::live::namespaces;
+
 use super::{
     Error,
     specs::{Specs, Wanted, title},

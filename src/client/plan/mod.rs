@@ -1,0 +1,114 @@
+//! `plan`: what profiles would cost, and which permissions they lack, before anything is watched.
+
+mod costs;
+mod live;
+mod offline;
+mod reported;
+
+use self::{costs::Outlook, live::Cluster};
+use super::{
+    Error,
+    print::formatted,
+    specs::{Specs, Wanted},
+};
+use crate::{
+    api::Mode,
+    cli::PlanArgs,
+    cluster::Served,
+    forecast::Order,
+    manifests::FoundNamespaces,
+    model::{Home, Identity, Refusal, Subject, ValidatedProfile, Watched},
+};
+use std::{process::ExitCode, sync::Arc};
+
+/// What a profile comes to on a cluster: [`crate::controller::outlook`], which this layer does not
+/// see.
+pub type Resolve =
+    fn(&ValidatedProfile, &Home, &Served, &FoundNamespaces) -> (Order, Vec<(Arc<str>, Refusal)>);
+
+/// Whether the profiles could do what they declare; the number is the exit code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Permissions {
+    /// Nothing is known to be missing.
+    #[default]
+    Enough = 0,
+    /// Permissions are missing, or a target would be refused.
+    Missing = 1,
+}
+
+impl From<Permissions> for ExitCode {
+    fn from(permissions: Permissions) -> Self {
+        Self::from(permissions as u8)
+    }
+}
+
+/// What the profile that `args` name would cost, or those in a file: a table, or a document.
+///
+/// Of a file without `--live` no cluster is asked. Of a profile in mode Plan without `--live` it is
+/// what kubewarm itself has found.
+///
+/// # Errors
+///
+/// [`Error`] if the file or the cluster cannot be read, there is no profile, or one that kubewarm
+/// would refuse.
+///
+/// # Cost
+///
+/// On a cluster at most 512 requests that look, and as many reviews, a profile.
+pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<(String, Permissions), Error> {
+    let specs = Specs {
+        name: args.name.as_deref(),
+        file: args.file.as_deref(),
+        namespace: args.namespace.as_deref(),
+        home: Home {
+            namespace: args.operator_namespace.as_str().into(),
+            watched: Watched::of(&args.watch_namespaces),
+        },
+        connection: &args.connection,
+    };
+    let mut cluster = None;
+    let mut outlooks = Vec::new();
+    for Wanted { profile, refused } in specs.read().await? {
+        let checked = specs.check(profile.clone()).map_err(&refused)?;
+        let is_looked_at = args.name.is_some() && profile.spec.mode == Mode::Plan;
+        let outlook = match &args.file {
+            Some(file) if !args.live => {
+                offline::outlook(&checked, &specs.home, &file.display().to_string())
+                    .map_err(&refused)?
+            }
+            _ if is_looked_at && !args.live => reported::outlook(&profile)?,
+            _ => {
+                if cluster.is_none() {
+                    cluster = Some(Cluster::connect(&args.connection, resolve).await?);
+                }
+                let Some(cluster) = &cluster else { continue };
+                let reader = reader(&checked, &specs, args);
+                cluster.outlook(&checked, &specs.home, &reader).await?
+            }
+        };
+        outlooks.push(outlook);
+    }
+    let permissions = outlooks.iter().map(Outlook::permissions).max().unwrap_or_default();
+    Ok((written(&outlooks, args)?, permissions))
+}
+
+fn written(outlooks: &[Outlook], args: &PlanArgs) -> Result<String, Error> {
+    let Some(format) = args.output else {
+        let tables: Vec<_> = outlooks.iter().map(Outlook::table).collect();
+        return Ok(tables.join("\n"));
+    };
+    let mut values: Vec<_> = outlooks.iter().map(Outlook::json).collect();
+    let value = match &args.name {
+        Some(_) if values.len() == 1 => values.remove(0),
+        _ => values.into(),
+    };
+    formatted(value, format)
+}
+
+/// Whose permissions count.
+fn reader(profile: &ValidatedProfile, specs: &Specs<'_>, args: &PlanArgs) -> Subject {
+    args.subject.clone().unwrap_or_else(|| match profile.identity() {
+        Identity::Operator => specs.operator(),
+        Identity::ServiceAccount { namespace, name } => Subject::ServiceAccount { namespace, name },
+    })
+}
