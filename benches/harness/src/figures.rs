@@ -9,6 +9,8 @@ pub enum Source {
     Median(&'static str, f64),
     /// The median ratio of two samples.
     Ratio(&'static str, &'static str),
+    /// By which factor the median ratio of two samples is off, up or down; at least 1.
+    OffBy(&'static str, &'static str),
     /// The median ratio to the smallest of the three drains.
     RatioToBestDrain(&'static str),
 }
@@ -33,7 +35,7 @@ pub struct Figure {
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 18] = [
+pub const FIGURES: [Figure; 21] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -124,6 +126,21 @@ pub const FIGURES: [Figure; 18] = [
         source: Source::Median("operator.cpu_seconds", 1.0),
         command: "operator",
     },
+    forecast(
+        "forecast of objects, off by a factor of",
+        1.0,
+        ("forecast.objects", "operator.objects"),
+    ),
+    forecast(
+        "forecast of memory, off by a factor of",
+        1.25,
+        ("forecast.bytes", "operator.store_bytes"),
+    ),
+    forecast(
+        "forecast of the time until warm, off by a factor of",
+        2.0,
+        ("forecast.seconds", "operator.seconds"),
+    ),
     Figure {
         name: "200 cells warm, small objects",
         target: 3.0,
@@ -168,6 +185,15 @@ const fn ratio(
     Figure { name, target, target_with_status: None, unit: "", source, command }
 }
 
+const fn forecast(
+    name: &'static str,
+    target: f64,
+    (forecast, actual): (&'static str, &'static str),
+) -> Figure {
+    let source = Source::OffBy(forecast, actual);
+    Figure { name, target, target_with_status: None, unit: "", source, command: "operator" }
+}
+
 const fn milliseconds(
     name: &'static str,
     target: f64,
@@ -185,6 +211,9 @@ impl Figure {
         match self.source {
             Source::Median(name, factor) => Some(samples.median(name)? * factor),
             Source::Ratio(name, to) => samples.ratio(name, to),
+            Source::OffBy(name, to) => {
+                samples.ratio(name, to).map(|ratio| ratio.max(ratio.recip()))
+            }
             Source::RatioToBestDrain(name) => samples.ratio_to_least(name, &DRAINS),
         }
     }
@@ -197,6 +226,16 @@ mod tests {
     #[test]
     fn a_figure_without_its_samples_is_absent_not_zero() {
         assert!(FIGURES.iter().all(|figure| figure.seen(&Samples::default()).is_none()));
+    }
+
+    #[test]
+    fn a_forecast_is_as_far_off_when_it_is_too_low() {
+        let mut samples = Samples::default();
+        for (name, value) in [("forecast.bytes", 50.0), ("operator.store_bytes", 100.0)] {
+            samples.push(name, value);
+        }
+        let memory = FIGURES.iter().find(|figure| figure.name.starts_with("forecast of memory"));
+        assert_eq!(memory.unwrap().seen(&samples), Some(2.0));
     }
 
     #[test]

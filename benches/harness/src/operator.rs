@@ -173,13 +173,13 @@ impl Operator {
         crate::usage::reset_peak(self.pid)
     }
 
-    /// The sum of all series of one of its metrics; 0 if there are none yet.
+    /// The sum of the series of one of its metrics that have `label` in them; 0 if there are none yet.
     ///
     /// # Errors
     ///
     /// If it does not answer.
-    pub async fn metric(&self, name: &str) -> Result<f64> {
-        Ok(exposition::sum(&call::get_text(&self.admin, "/metrics").await?, name, ""))
+    pub async fn metric(&self, name: &str, label: &str) -> Result<f64> {
+        Ok(exposition::sum(&call::get_text(&self.admin, "/metrics").await?, name, label))
     }
 
     /// Stops its clock, so that it cannot follow what happens.

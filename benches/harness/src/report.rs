@@ -62,6 +62,8 @@ const NOTES: &str = "
 - *List by one label*: one hundred different applications, 250 pods each, spread over all namespaces.
   kubewarm answers with the bytes of the objects, the peers with references to objects they hold decoded
   (controller-runtime with copies).
+- *Forecast*: what `kubewarm plan --live` says of the profile before the operator starts, against the
+  objects and the memory of the tables that the operator then holds, and the time until it is ready.
 - *Lag*: a process of its own patches pods; each patch carries the time at which it was sent. kubewarm
   and both informers of client-go follow the same updates at the same time; an event counts when its
   store's readers can see it.

@@ -182,7 +182,26 @@ impl Rounds<'_> {
         Ok(seen)
     }
 
-    /// The operator: first sync, rest, relist.
+    /// What `kubewarm plan` says before the operator runs.
+    async fn forecast(&self, samples: &mut Samples) -> Result<()> {
+        let mut command = Command::new(&self.programs.kubewarm);
+        command
+            .args(["plan", "pods", "--namespace", operator::NAMESPACE, "--live", "--output=json"])
+            // May do everything, so that nothing is missing.
+            .args(["--subject", "group:system:masters", "--kubeconfig"])
+            .arg(self.cluster.kubeconfig());
+        let said: serde_json::Value = child::once("plan", &mut command).await?;
+        let number = |field: &str| {
+            let found = said["total"][field].as_f64();
+            found.with_context(|| format!("no {field} in {said}"))
+        };
+        samples.push("forecast.objects", number("objects")?);
+        samples.push("forecast.bytes", number("bytes")?);
+        samples.push("forecast.seconds", number("milliseconds")? / 1e3);
+        Ok(())
+    }
+
+    /// The forecast, and the operator: first sync, rest, relist.
     ///
     /// # Errors
     ///
@@ -195,6 +214,7 @@ impl Rounds<'_> {
             "scope": {"type": "AllNamespaces"},
         });
         operator::declare(client, "pods", &[target]).await?;
+        self.forecast(samples).await?;
         let mut operator = Operator::start(self.programs, self.cluster.kubeconfig(), "operator")?;
         samples.push("operator.seconds", operator.ready().await?.as_secs_f64());
         samples.push("operator.cpu_seconds", operator.usage()?.cpu_seconds);
@@ -204,6 +224,9 @@ impl Rounds<'_> {
         samples.push("operator.first_peak_kib", rest.peak_kib);
         let per_object = rest.rss_kib / f64::from(self.corpus.count);
         samples.push("operator.kib_per_object", per_object);
+        let pods = r#"resource="pods""#;
+        samples.push("operator.objects", operator.metric("kubewarm_objects", pods).await?);
+        samples.push("operator.store_bytes", operator.metric("kubewarm_store_bytes", pods).await?);
         samples.push("operator.relist_peak_kib", self.relist(&operator).await?);
         operator.end().await?;
         operator::withdraw(client, "pods").await
@@ -223,7 +246,7 @@ impl Rounds<'_> {
         operator.thaw()?;
         restarted?;
         let end = Instant::now() + RELIST_PATIENCE;
-        while operator.metric("kubewarm_relists_total").await? < 1.0 {
+        while operator.metric("kubewarm_relists_total", "").await? < 1.0 {
             ensure!(Instant::now() < end, "no relist within {RELIST_PATIENCE:?}");
             sleep(Duration::from_millis(100)).await;
         }
