@@ -293,3 +293,66 @@ impl std::fmt::Debug for Surveyor {
         f.debug_struct("Surveyor").field("rest", &self.rest).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        forecast::{OrderTarget, samples::spec},
+        model::ProfileRef,
+    };
+    use http::{Request, Response};
+    use kube::client::Body;
+    use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
+    use tower::service_fn;
+
+    /// An API server that holds nothing, and counts what it is asked.
+    struct Empty(Arc<AtomicU32>);
+
+    impl Clients for Empty {
+        fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
+            let asked = Arc::clone(&self.0);
+            let service = service_fn(move |_: Request<Body>| {
+                asked.fetch_add(1, Ordering::Relaxed);
+                let list = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+                std::future::ready(Ok::<_, Infallible>(Response::new(Body::from(
+                    list.as_bytes().to_vec(),
+                ))))
+            });
+            Arc::new(kube::Client::new(service, "default"))
+        }
+    }
+
+    async fn survey(cells: usize, rest: Duration) -> (Forecast, u32) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let surveyor = Surveyor::new(Arc::new(Empty(Arc::clone(&asked))), rest, Trials::Made);
+        let cells = (0..cells).map(|at| spec("pods", &format!("n{at}"))).collect();
+        let order = Order {
+            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
+            uid: "u".into(),
+            generation: 1,
+            max_concurrent_lists: 4,
+            targets: vec![OrderTarget { name: "pods".into(), cells, namespaces: None }],
+        };
+        let forecast = surveyor.survey(&order).await;
+        (forecast, asked.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_cells_take_three_requests_each() {
+        let (forecast, asked) = survey(10, Duration::ZERO).await;
+        // And one for the version of the server.
+        assert_eq!((asked, forecast.total.certainty), (31, Certainty::Likely));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_huge_profile_takes_no_more_than_the_bound_and_says_so() {
+        let (forecast, asked) = survey(600, Duration::ZERO).await;
+        assert!(asked <= REQUESTS + 1, "{asked}");
+        assert_eq!((forecast.total.cells, forecast.total.certainty), (600, Certainty::AtLeast));
+        assert!(forecast.caveats[0].contains("512 requests"), "{:?}", forecast.caveats);
+        let began = Instant::now();
+        let (_, asked) = survey(600, Duration::from_secs(1)).await;
+        assert!(began.elapsed() <= TIME + Duration::from_secs(4) && asked < 200, "{asked}");
+    }
+}
