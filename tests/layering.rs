@@ -54,7 +54,10 @@ const FENCED: &[(&str, &[&str])] = &[
     ("actix_web::", &["server"]),
     ("clap::", &["cli"]),
     ("clap_complete::", &["cli"]),
-    ("kube::Client", &["access", "cluster", "informer", "status", "client", "controller", ROOT]),
+    (
+        "kube::Client",
+        &["access", "cluster", "informer", "forecast", "status", "client", "controller", ROOT],
+    ),
     ("prometheus::", &["metrics"]),
     ("tracing_subscriber::", &["telemetry"]),
     ("zstd::", &["store"]),
