@@ -6,6 +6,7 @@ mod authors;
 mod churn;
 mod command_line;
 mod contents;
+mod crowd;
 mod fencing;
 mod figures;
 mod frozen;

@@ -1,0 +1,176 @@
+//! Three hundred profiles that are read as a hundred accounts: what the API server is asked for them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::operator::{NAMESPACE, Operator};
+use crate::world::{Failure, Outcome, World, eventually};
+
+const NAMESPACES: usize = 10;
+const ACCOUNTS: usize = 10;
+const KINDS: [&str; 3] = ["configmaps", "services", "limitranges"];
+const PROFILES: usize = NAMESPACES * ACCOUNTS * KINDS.len();
+/// 900 requests at 20 a second, tokens, first lists and writes of the status, ten times over.
+const PATIENCE: Duration = Duration::from_mins(8);
+/// What is watched for in the end.
+const CALM: Duration = Duration::from_mins(1);
+/// The bounds that docs/adr/0016 and 0017 state: tokens and checks in a second, and tokens at once.
+const TOKENS: usize = 10;
+const TOKENS_AT_ONCE: usize = 20;
+const CHECKS: usize = 20;
+
+/// What verification sent, and what it had to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    Token,
+    Trial,
+    Review,
+}
+
+/// Each request for tokens and for verification: what for, and in which second.
+fn asked(world: &World) -> Result<Vec<(Asked, i64)>, Failure> {
+    let log = std::fs::read_to_string(world.cluster.audit_log())?;
+    let mut found = Vec::new();
+    for line in log.lines() {
+        let request: Value = serde_json::from_str(line)?;
+        let text = |at: &str| request.pointer(at).and_then(Value::as_str).unwrap_or_default();
+        let (uri, user) = (text("/requestURI"), text("/user/username"));
+        if !user.starts_with("system:serviceaccount:") || text("/stage") == "ResponseStarted" {
+            continue;
+        }
+        let what = if uri.contains("/serviceaccounts/") && uri.contains("/token") {
+            Asked::Token
+        } else if uri.contains("/selfsubjectrulesreviews")
+            || uri.contains("/selfsubjectaccessreviews")
+        {
+            Asked::Review
+        } else if uri.contains("limit=1&")
+            || uri.ends_with("limit=1")
+            || uri.ends_with("&timeoutSeconds=1")
+        {
+            Asked::Trial
+        } else {
+            continue;
+        };
+        let at: jiff::Timestamp = text("/requestReceivedTimestamp").parse()?;
+        found.push((what, at.as_second()));
+    }
+    Ok(found)
+}
+
+/// The most of them in one second.
+fn peak(asked: &[(Asked, i64)], what: impl Fn(Asked) -> bool) -> usize {
+    let mut seconds = BTreeMap::<i64, usize>::new();
+    for (_, second) in asked.iter().filter(|(it, _)| what(*it)) {
+        *seconds.entry(*second).or_default() += 1;
+    }
+    seconds.values().copied().max().unwrap_or(0)
+}
+
+/// The accounts of a namespace, what they may, that the operator may be them, and their profiles.
+fn tenant(namespace: &str) -> Result<String, std::fmt::Error> {
+    let rbac = "apiVersion: rbac.authorization.k8s.io/v1";
+    let mut all = format!(
+        "{rbac}
+kind: Role
+metadata: {{name: crowd, namespace: {namespace}}}
+rules:
+- {{apiGroups: [''], resources: [{}], verbs: [list, watch]}}
+---
+{rbac}
+kind: RoleBinding
+metadata: {{name: crowd, namespace: {namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: crowd}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: 'system:serviceaccounts:{namespace}'}}]
+---
+{rbac}
+kind: Role
+metadata: {{name: tokens, namespace: {namespace}}}
+rules:
+- {{apiGroups: [''], resources: [serviceaccounts/token], verbs: [create]}}
+---
+{rbac}
+kind: RoleBinding
+metadata: {{name: tokens, namespace: {namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: tokens}}
+subjects: [{{kind: ServiceAccount, name: kubewarm, namespace: {NAMESPACE}}}]
+",
+        KINDS.join(", ")
+    );
+    for account in 0..ACCOUNTS {
+        write!(
+            all,
+            "---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: reader-{account}, namespace: {namespace}}}
+"
+        )?;
+        for kind in KINDS {
+            write!(
+                all,
+                "---
+apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {{name: {kind}-{account}, namespace: {namespace}}}
+spec: {{serviceAccountName: reader-{account}, targets: [{{name: all, resource: {{resource: {kind}}}}}]}}
+"
+            )?;
+        }
+    }
+    Ok(all)
+}
+
+/// Profiles whose access is verified.
+fn authorized(world: &World) -> Result<usize, Failure> {
+    let path =
+        "jsonpath={range .items[*]}{.status.conditions[?(@.type=='Authorized')].status} {end}";
+    let said = world.cluster.run(["get", "cprof", "-A", "-o", path])?;
+    Ok(said.split_whitespace().filter(|it| *it == "True").count())
+}
+
+#[test]
+fn three_hundred_profiles_of_a_hundred_accounts_ask_as_much_as_is_stated_and_no_more() -> Outcome {
+    let world = World::audited()?;
+    for _ in 0..NAMESPACES {
+        let namespace = world.namespace("crowd")?;
+        world.cluster.apply(&tenant(&namespace)?)?;
+    }
+    let _operator = Operator::start(&world)?;
+    eventually(PATIENCE, || match authorized(&world)? {
+        PROFILES => Ok(()),
+        some => Err(format!("{some} of {PROFILES} are authorized").into()),
+    })?;
+    let before = asked(&world)?;
+    let count = |asked: &[(Asked, i64)], what| asked.iter().filter(|(it, _)| *it == what).count();
+    let told = |asked: &[(Asked, i64)]| {
+        let [tokens, trials, reviews] =
+            [Asked::Token, Asked::Trial, Asked::Review].map(|what| count(asked, what));
+        let checks = peak(asked, |it| it != Asked::Token);
+        let most = peak(asked, |it| it == Asked::Token);
+        format!(
+            "{tokens} tokens, {trials} requests of trials, {reviews} reviews; in one second {most} tokens and {checks} checks"
+        )
+    };
+    let said = told(&before);
+    assert_eq!(count(&before, Asked::Token), NAMESPACES * ACCOUNTS, "one for each account: {said}");
+    // At the most three requests a cell, and a cell a profile.
+    assert!(count(&before, Asked::Trial) <= 3 * PROFILES, "{said}");
+    // A second of the clock holds the ends of two seconds of ours.
+    assert!(peak(&before, |it| it == Asked::Token) <= TOKENS_AT_ONCE + 2 * TOKENS, "{said}");
+    assert!(peak(&before, |it| it != Asked::Token) <= 2 * CHECKS, "{said}");
+
+    std::thread::sleep(CALM);
+    let after: Vec<_> = asked(&world)?.split_off(before.len());
+    let said = told(&after);
+    assert_eq!(count(&after, Asked::Token), 0, "{said}");
+    // Three a minute for each account, and one that began before.
+    assert!(count(&after, Asked::Review) <= 4 * NAMESPACES * ACCOUNTS, "{said}");
+    // The first are tried again after five minutes.
+    assert!(count(&after, Asked::Trial) <= 2 * PROFILES, "{said}");
+    assert!(count(&after, Asked::Review) > 0, "{said}");
+    Ok(())
+}
