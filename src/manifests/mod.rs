@@ -18,6 +18,9 @@ pub use self::{
     rbac::{Document, NameTooLong, Unreadable, role_name},
 };
 
+#[cfg(test)]
+pub(crate) use self::access::hostile;
+
 use serde::Serialize;
 
 /// First line of every generated file.

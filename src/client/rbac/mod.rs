@@ -2,6 +2,8 @@
 
 mod change;
 mod live;
+#[cfg(test)]
+mod tests;
 
 pub(super) use self::live::namespaces;
 
@@ -193,119 +195,4 @@ fn said_operator(profile: &CacheProfile) -> Option<Subject> {
         name: metadata.name.as_deref()?.into(),
     };
     token_minter(&of, &documents(access.manifests.as_deref()).ok()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::ConnectionArgs;
-    use futures::FutureExt as _;
-    use std::{io::Write as _, path::Path};
-
-    const PROFILE: &str = "\
-apiVersion: kubewarm.io/v1alpha1
-kind: CacheProfile
-metadata: {name: checkout}
-spec:
-  targets:
-  - name: pods
-    resource: {resource: pods}
-";
-
-    fn of_file(file: &Path) -> RbacArgs {
-        RbacArgs {
-            name: None,
-            file: Some(file.to_owned()),
-            operator: false,
-            watch_namespaces: Vec::new(),
-            diff: false,
-            generation: None,
-            subject: None,
-            operator_namespace: "ops".to_owned(),
-            namespace: None,
-            connection: ConnectionArgs::default(),
-        }
-    }
-
-    /// A file is answered without any cluster, so nothing is ever waited for.
-    fn answer(args: &RbacArgs) -> Result<String, Error> {
-        rbac(args).now_or_never().unwrap().map(|(text, _)| text)
-    }
-
-    fn run(text: &str, namespace: Option<&str>) -> Result<String, String> {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(text.as_bytes()).unwrap();
-        let args = RbacArgs { namespace: namespace.map(str::to_owned), ..of_file(file.path()) };
-        answer(&args).map_err(|error| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            let path = file.path().display().to_string();
-            format!("{error}: {}", cause.unwrap_or_default()).replace(&path, "FILE")
-        })
-    }
-
-    #[test]
-    fn a_file_becomes_the_roles_of_its_profiles() {
-        let yaml = run(&format!("{PROFILE}---\n{}", PROFILE.replace("checkout", "orders")), None);
-        let yaml = yaml.unwrap();
-        for part in ["kubewarm:default:checkout", "kubewarm:default:orders", "namespace: ops"] {
-            assert!(yaml.contains(part), "{part} is not in\n{yaml}");
-        }
-        for document in yaml.split("---\n").filter(|text| !text.trim().is_empty()) {
-            let value: serde_json::Value = serde_saphyr::from_str(document).unwrap();
-            assert_eq!(value["apiVersion"], "rbac.authorization.k8s.io/v1");
-        }
-    }
-
-    #[test]
-    fn secrets_come_last_and_apart() {
-        let secrets = "  - name: keys\n    resource: {resource: secrets}\n    projection: {type: \
-                       MetadataOnly}\n";
-        let yaml = run(&format!("{PROFILE}{secrets}"), Some("shop")).unwrap();
-        let (plain, elevated) = yaml.split_once("# Elevated").unwrap();
-        assert!(!plain.contains("secrets") && elevated.contains("secrets"), "{yaml}");
-    }
-
-    #[test]
-    fn for_some_namespaces_nothing_is_granted_that_would_not_be_used() {
-        let ask = |text: &str, namespace: &str| {
-            let mut file = tempfile::NamedTempFile::new().unwrap();
-            file.write_all(text.as_bytes()).unwrap();
-            let watch_namespaces = vec!["shop".to_owned(), "ops".to_owned()];
-            let namespace = Some(namespace.to_owned());
-            let cause = |error: Error| std::error::Error::source(&error).unwrap().to_string();
-            answer(&RbacArgs { watch_namespaces, namespace, ..of_file(file.path()) }).map_err(cause)
-        };
-        let scope = |scope: &str| format!("{PROFILE}    scope: {scope}\n");
-        assert!(!ask(PROFILE, "shop").unwrap().contains("ClusterRole"));
-        let named = scope("{type: Namespaces, namespaces: [a, b]}");
-        assert!(!ask(&named, "ops").unwrap().contains("ClusterRole"));
-        let error = ask(&scope("{type: AllNamespaces}"), "ops").unwrap_err();
-        assert!(error.starts_with("targets[pods].scope.type: AllNamespaces needs a"), "{error}");
-        let error = ask(PROFILE, "a").unwrap_err();
-        assert!(error.starts_with("metadata.namespace: profiles in a are not"), "{error}");
-    }
-
-    #[test]
-    fn what_kubewarm_would_refuse_is_an_error_that_names_it() {
-        let wide = PROFILE.to_owned() + "    scope: {type: AllNamespaces}\n";
-        assert_eq!(
-            run(&wide, None).unwrap_err(),
-            "cannot use document 1 of FILE: target pods reaches beyond the profile's own namespace, \
-             which only profiles in the operator's namespace may; move the profile to ops, or \
-             correct --operator-namespace"
-        );
-        assert!(run(&wide, Some("ops")).is_ok());
-
-        let dotted = PROFILE.replace("{resource: pods}", "{resource: Pods}");
-        let error = run(&dotted, None).unwrap_err();
-        assert!(error.starts_with("cannot use document 1 of FILE: spec.targets[0]."), "{error}");
-
-        assert!(run("kind: Pod\n", None).unwrap_err().contains("holds no CacheProfile"));
-    }
-
-    #[test]
-    fn a_missing_file_is_named() {
-        let args = of_file(Path::new("no/such.yaml"));
-        assert_eq!(answer(&args).unwrap_err().to_string(), "cannot read no/such.yaml");
-    }
 }

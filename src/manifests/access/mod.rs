@@ -1,6 +1,8 @@
 //! The permissions that a profile needs: as rules for its status, and as YAML to apply.
 
 #[cfg(test)]
+pub(crate) mod hostile;
+#[cfg(test)]
 mod tests;
 
 use super::{

@@ -48,7 +48,7 @@ fn cell(of: &GroupResource, extent: Extent, identity: &Identity) -> CellKey {
 }
 
 /// As the controller resolves it; selectors find `found`.
-fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
+pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
     let within = |name: &str| Extent::Namespace(name.into());
     let identity = profile.identity();
     let targets = profile.targets.iter().map(|target| {
