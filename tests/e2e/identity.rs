@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::figures::cells;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, problems};
 use crate::world::{Failure, Outcome, World, eventually, file};
@@ -48,15 +49,19 @@ fn await_problem(profile: &Profile<'_>, words: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// The accounts that read the config maps of a namespace, as `/debug/cells` has them.
+/// The accounts that read the config maps of a namespace.
 fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> {
-    let (_, body) = operator.ask("/debug/cells")?;
-    let cells: Value = serde_json::from_str(&body)?;
-    let cells = cells["cells"].as_array().ok_or("no cells")?;
-    let here = cells.iter().filter(|cell| {
-        cell["resource"] == "configmaps" && cell["namespace"].as_str() == Some(namespace)
-    });
+    let here = |cell: &Value| cell["resource"] == "configmaps" && cell["namespace"] == namespace;
+    let here = cells(operator)?.into_iter().filter(here);
     Ok(here.map(|cell| cell["serviceAccount"].clone()).collect())
+}
+
+/// What changes of a cell that somebody disturbs.
+fn undisturbed(operator: &Operator, namespace: &str, resource: &str) -> Result<Value, Failure> {
+    let here = |cell: &Value| cell["resource"] == resource && cell["namespace"] == namespace;
+    let cell = cells(operator)?.into_iter().find(here).ok_or("no such cell")?;
+    let fields = ["state", "syncedTime", "lastRelist", "warmed", "objects", "accessLostTime"];
+    Ok(fields.iter().map(|field| cell[*field].clone()).collect())
 }
 
 #[test]
@@ -89,6 +94,11 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     let (home, away) = (world.namespace("home")?, world.namespace("away")?);
     let (home, away) = (home.as_str(), away.as_str());
     let both = [home, away];
+    let own = "{targets: [{name: services, resource: {resource: services}}]}";
+    let tenant = Profile::apply(&world, away, "tenant", own)?;
+    apply(&tenant, "manifests")?;
+    tenant.await_condition("Ready", "True", None, SOON)?;
+    let before = undisturbed(&operator, away, "services")?;
 
     let alone = "{targets: [{name: settings, resource: {resource: configmaps},
         scope: {type: Namespaces, namespaces: [AWAY]}}]}"
@@ -146,6 +156,9 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     found.sort_by_key(ToString::to_string);
     assert_eq!(found, [format!("{home}/blind"), format!("{home}/seeing")]);
     seeing.await_condition("Ready", "True", None, SOON)?;
+    // Whoever else lives there has noticed nothing.
+    assert_eq!(undisturbed(&operator, away, "services")?, before);
+    tenant.await_condition("Ready", "True", None, SOON)?;
     Ok(())
 }
 

@@ -1,0 +1,116 @@
+//! What a tenant can do to others, and learn of them, by what he writes into a profile.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::operator::Operator;
+use crate::profile::{Profile, problems};
+use crate::world::{Outcome, World};
+
+const SOON: Duration = Duration::from_mins(1);
+/// The most problems that a target tells of.
+const PROBLEMS: usize = 16;
+
+/// Lets the operator mint the tokens of the account, which may do nothing.
+fn blind_account(world: &World, namespace: &str) -> Outcome {
+    world.cluster.run(["create", "serviceaccount", "blind", "-n", namespace])?;
+    let verb = ["--verb=create", "--resource=serviceaccounts/token", "--resource-name=blind"];
+    let role = ["create", "role", "token", "-n", namespace];
+    world.cluster.run(role.into_iter().chain(verb))?;
+    let binding = ["create", "rolebinding", "token", "-n", namespace, "--role=token"];
+    let operator = "--serviceaccount=kubewarm-system:kubewarm";
+    world.cluster.run(binding.into_iter().chain([operator]))?;
+    Ok(())
+}
+
+#[test]
+fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
+    let world = World::alone()?;
+    let _operator = Operator::start(&world)?;
+    Operator::grant_reading(&world)?;
+    let (home, rival) = (world.namespace("home")?, world.namespace("rival")?);
+    world.cluster.run(["create", "configmap", "crown-jewels", "-n", &rival])?;
+    let own = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let theirs = Profile::apply(&world, &rival, "treasury", own)?;
+    theirs.await_condition("Ready", "True", None, SOON)?;
+
+    blind_account(&world, &home)?;
+    let spec = format!(
+        "{{serviceAccountName: blind, targets: [{{name: settings,
+           resource: {{resource: configmaps}},
+           scope: {{type: Namespaces, namespaces: [{rival}, nowhere]}}}}]}}"
+    );
+    let spy = Profile::apply(&world, &home, "spy", &spec)?;
+    let select = "{serviceAccountName: blind, targets: [{name: settings,
+        resource: {resource: configmaps},
+        scope: {type: NamespaceSelector, namespaceSelector: {}}}]}";
+    let survey = Profile::apply(&world, &home, "survey", select)?;
+    let said = spy.await_that(SOON, |found| {
+        let told = problems(found, "settings");
+        (told.len() == 2 && told.iter().all(|one| one.contains("Forbidden"))).then_some(())
+    })?;
+    // The operator could tell them apart. The account cannot, so its profile does not.
+    let told = problems(&said, "settings");
+    let alike = told.iter().map(|one| one.replace(&rival, "X").replace("nowhere", "X"));
+    let alike: Vec<_> = alike.collect();
+    assert_eq!(alike.first(), alike.last(), "{told:#?}");
+
+    let said = survey.await_condition("Authorized", "False", Some("PermissionsMissing"), SOON)?;
+    assert!(!said["status"].to_string().contains(&rival), "{said:#}");
+    let plain = Profile::apply(&world, &home, "plain", own)?;
+    plain.await_condition("Ready", "True", None, SOON)?;
+    for profile in [spy, survey, plain] {
+        let status = profile.read()?["status"].to_string();
+        for secret in ["crown-jewels", "treasury"] {
+            assert!(!status.contains(secret), "{secret} is in {status}");
+        }
+    }
+    let status = plain.read()?["status"].to_string();
+    assert!(!status.contains(&rival), "{status}");
+    Ok(())
+}
+
+#[test]
+fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
+    let world = World::alone()?;
+    let operator = Operator::start(&world)?;
+    let (greedy, modest) = (world.namespace("greedy")?, world.namespace("modest")?);
+    blind_account(&world, &greedy)?;
+    let places = (0..64).map(|n| format!("n{n}")).collect::<Vec<_>>().join(", ");
+    let mut targets = String::new();
+    for n in 0..32 {
+        write!(
+            targets,
+            "{{name: t{n}, priority: 1000, resource: {{resource: pods}},
+               labelSelector: {{matchLabels: {{n: '{n}'}}}},
+               scope: {{type: Namespaces, namespaces: [{places}]}}}}, "
+        )?;
+    }
+    // As many cells as a profile may have; and beyond its own namespace without an account, none.
+    let all = format!("{{serviceAccountName: blind, targets: [{targets}]}}");
+    let all = Profile::apply(&world, &greedy, "all", &all)?;
+    let operators = Profile::apply(&world, &greedy, "more", &format!("{{targets: [{targets}]}}"))?;
+    operators.await_condition("Accepted", "False", Some("CrossNamespaceNotAllowed"), SOON)?;
+    all.await_that(SOON, |found| {
+        (found.pointer("/status/targets/0/cells/total")? == 64).then_some(())
+    })?;
+
+    let own = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let neighbour = Profile::apply(&world, &modest, "own", own)?;
+    neighbour.await_manifests()?;
+    neighbour.grant()?;
+    neighbour.await_condition("Ready", "True", None, SOON)?;
+    neighbour.await_condition("Authorized", "True", Some("Verified"), SOON)?;
+
+    let said = all.await_condition("Ready", "False", None, SOON)?;
+    let targets = said.pointer("/status/targets").and_then(Value::as_array);
+    for target in targets.into_iter().flatten() {
+        let told = target["problems"].as_array().map_or(0, Vec::len);
+        assert!(told <= PROBLEMS, "{told} problems: {target:#}");
+    }
+    assert!(said.to_string().len() < 1 << 20, "a status of {} bytes", said.to_string().len());
+    assert_eq!(operator.ask("/livez")?.0, 200);
+    Ok(())
+}
