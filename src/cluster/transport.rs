@@ -27,6 +27,9 @@ const KEEPALIVE_PROBES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_mins(1);
 /// After a burst of lists the sockets go back soon; the API server itself waits longer.
 const POOL_IDLE: Duration = Duration::from_secs(30);
+/// What a connection reads at once. It grows to this while a list arrives and stays while the watch
+/// that follows is open; the library's own bound of 400 KiB brings no list sooner.
+const RECEIVE_BUFFER: usize = 64 << 10;
 /// Until the headers of an answer, retries included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between the first and the last of at most so many retries of 429, 503 and 504.
@@ -84,6 +87,7 @@ fn direct(config: &Config) -> kube::Result<Client> {
     let http: Http<_, Body> = Http::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE)
+        .http1_max_buf_size(RECEIVE_BUFFER)
         .build(tls);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
