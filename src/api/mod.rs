@@ -2,6 +2,7 @@
 
 mod access;
 mod condition;
+mod limits;
 mod plan;
 mod profile;
 mod schema;
@@ -11,6 +12,7 @@ mod target;
 pub use self::{
     access::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     condition::{ConditionUpdate, set_condition},
+    limits::{Limits, OnExceeded, Quantity},
     plan::{PlanStatus, mebibytes},
     profile::{
         CacheProfile, CacheProfileSpec, Freshness, ListStrategy, Mode, OnAccessLost, Serving,

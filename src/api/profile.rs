@@ -2,7 +2,7 @@
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 #![expect(clippy::duplicated_attributes, reason = "print columns share types and priorities")]
 
-use super::{Target, schema, status::CacheProfileStatus};
+use super::{Limits, Target, schema, status::CacheProfileStatus};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
@@ -125,6 +125,9 @@ pub struct CacheProfileSpec {
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub serving: Serving,
+    /// How much may be held. Unset (the default): as much as the process has memory for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
 }
 
 /// Whether anything is watched.

@@ -16,7 +16,8 @@ pub struct CacheProfileStatus {
     /// The state in the standard form. `Ready` sums up the others. `Accepted`: the spec can be
     /// carried out. `Authorized`: the API server allows every list and watch that it needs.
     /// `Warm`: every required target has been listed completely. `Fresh`: what is
-    /// held is known to be current within `freshness.maxStalenessSeconds`. `WarmupObjectiveMet`:
+    /// held is known to be current within `freshness.maxStalenessSeconds`. `WithinLimits`: no target
+    /// was stopped or cut down to metadata because of a limit. `WarmupObjectiveMet`:
     /// `warmup.targetSeconds` was kept. `Stalled`: only an edit of the spec helps; the one that is
     /// `True` when something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -82,7 +83,7 @@ pub struct TargetStatus {
     #[schemars(length(max = 63))]
     pub name: String,
 
-    /// The state of this target: `Accepted`, `Warm` and `Fresh`, as for the profile.
+    /// The state of this target: `Accepted`, `Warm`, `Fresh` and `WithinLimits`, as for the profile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -210,8 +211,8 @@ pub enum ResolvedScope {
     Cluster,
 }
 
-/// Cells by state. Each counts once, under the first that fits, in the order `forbidden`,
-/// `missing`, `failing`, `syncing`, `stale`, `synced`.
+/// Cells by state. Each counts once, under the first that fits, in the order `limited`,
+/// `forbidden`, `missing`, `failing`, `syncing`, `stale`, `synced`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
@@ -234,6 +235,9 @@ pub struct CellCounts {
     /// Of a kind or a namespace that does not exist now.
     #[schemars(range(min = 0))]
     pub missing: i32,
+    /// Kept from running by a limit.
+    #[schemars(range(min = 0))]
+    pub limited: i32,
     /// Never synced, and their last attempt failed for another reason.
     #[schemars(range(min = 0))]
     pub failing: i32,

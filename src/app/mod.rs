@@ -1,6 +1,7 @@
 //! The composition root: the only folder that sees every layer.
 
 mod dumps;
+mod memory;
 mod operator;
 mod tables;
 mod verified;

@@ -1,7 +1,7 @@
 //! `kubewarm run`: puts the operator together, runs it, and takes it down in order.
 
 use super::{
-    Error, dumps,
+    Error, dumps, memory,
     tables::CatalogTables,
     verified::verifier,
     view::{Counted, View},
@@ -129,6 +129,7 @@ fn spawn_controller(
         forecasts: forecasts.clone(),
         subject,
         authors,
+        memory: memory::bounds(args),
     };
     let Frame { namespace, identity, started, stop } = frame;
     let home =

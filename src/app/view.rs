@@ -6,7 +6,7 @@ use crate::{
     api::{CacheProfileStatus, TargetStatus},
     cluster::{Replicas, WarmTargets},
     controller::Declarations,
-    informer::{CellReport, Reports},
+    informer::Reports,
     metrics::{
         CellSnapshot, ConditionSnapshot, ConditionStatus, OperatorMetrics, ProfileSnapshot,
         StatusWrite, TargetState,
@@ -122,7 +122,11 @@ fn state_of(target: &TargetStatus) -> TargetState {
     let Some(cells) = &target.cells else { return TargetState::Syncing };
     let some = |count: i32| count > 0;
     let refused = target.conditions.iter().any(|c| c.type_ == "Accepted" && c.status == "False");
-    if some(cells.forbidden) {
+    let limited =
+        target.conditions.iter().any(|c| c.type_ == "WithinLimits" && c.status == "False");
+    if limited {
+        TargetState::Limited
+    } else if some(cells.forbidden) {
         TargetState::Forbidden
     } else if some(cells.missing) || refused {
         TargetState::Missing
@@ -148,9 +152,8 @@ impl status::Profiles for View {
     fn cell(&self, key: &CellKey) -> Option<CellView> {
         let usage = self.catalog.reader(key).map(|table| table.usage()).unwrap_or_default();
         let access = self.access.get(key);
-        // What is only planned does not run; whether it may be read is known all the same.
-        let planned = || access.as_ref().map(|_| CellReport::queued(Timestamp::now()));
-        let report = Arc::new(self.reports.get(key).or_else(planned)?);
+        // What is only planned or kept from running may be verified all the same.
+        let report = self.reports.get(key).map(Arc::new);
         Some(CellView { report, access, objects: usage.objects, bytes: usage.bytes })
     }
 

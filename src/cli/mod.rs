@@ -5,7 +5,7 @@ mod rbac;
 
 pub use self::{plan::PlanArgs, rbac::RbacArgs};
 
-use crate::model::is_dns_label;
+use crate::model::{is_dns_label, parse_bytes};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::{ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
@@ -105,7 +105,9 @@ pub struct RunArgs {
     #[arg(long, env = "KUBEWARM_MAX_CONCURRENT_LISTS", default_value = "16", value_name = "COUNT")]
     pub max_concurrent_lists: NonZeroUsize,
 
-    /// Percent of those that the profiles of one namespace may hold, and of the probes; at least one.
+    /// Percent that the profiles of one namespace may hold of those lists, of the probes (at least one
+    /// of each), and of --memory-limit; 100 is no bound of their own. The operator's own namespace is not
+    /// bound in memory.
     #[arg(
         long,
         env = "KUBEWARM_NAMESPACE_SHARE",
@@ -114,6 +116,13 @@ pub struct RunArgs {
         value_parser = clap::value_parser!(u8).range(1..=100)
     )]
     pub namespace_share: u8,
+
+    /// Memory that all tables may take together, such as 512Mi; 0 is no limit. The default is 75 % of
+    /// the cgroup's memory limit, or no limit where there is none. Beyond it the namespace that holds
+    /// most has its largest profile's targets stopped, or cut down to metadata if that profile says so.
+    /// The operator's own namespace comes last.
+    #[arg(long, env = "KUBEWARM_MEMORY_LIMIT", value_name = "SIZE", value_parser = size)]
+    pub memory_limit: Option<u64>,
 
     /// How long to serve on after SIGTERM, while /readyz already says no: seconds, or such as 500ms.
     #[arg(
@@ -296,6 +305,14 @@ fn namespace(text: &str) -> Result<String, String> {
     Err("expected the name of a namespace: lower-case letters, digits and '-'".to_owned())
 }
 
+/// A whole number of bytes, with a unit or without.
+fn size(text: &str) -> Result<u64, String> {
+    parse_bytes(text).ok_or_else(|| {
+        "expected a whole number of bytes, or one with Ki, Mi, Gi, k, M or G such as 512Mi"
+            .to_owned()
+    })
+}
+
 /// Whole seconds (`90`), or a number with units (`500ms`, `5m`, `1h30m`).
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse::<u64>() {
@@ -331,6 +348,14 @@ mod tests {
         }
         for text in ["", "-1", "-5s", "soon", "5 parsecs", "169h", "1e3"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_carry_units() {
+        assert_eq!(["0", "512Mi", "1G"].map(size), [0, 512 << 20, 1_000_000_000].map(Ok));
+        for text in ["", "-1", "1.5Gi", "much", "1Ti"] {
+            assert!(size(text).is_err(), "{text}");
         }
     }
 

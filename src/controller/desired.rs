@@ -2,7 +2,7 @@
 
 use crate::{
     informer::Desired,
-    model::{CellKey, CellSpec, FieldPath, Mode, ProfileRef, Tuning},
+    model::{CellKey, CellSpec, FieldPath, Leave, Leaves, Mode, ProfileRef, Tuning},
     store::INDEXES_PER_TABLE,
 };
 use std::{
@@ -52,7 +52,11 @@ impl Wishes {
     ///   `operator_namespace` before any other, so that no tenant governs it; then the highest
     ///   priority; then the first in precedence.
     /// - Indexes are united, those of paused profiles too, since their tables are still read.
-    pub(super) fn settle(self, operator_namespace: &str) -> (Desired, LeftOut) {
+    pub(super) fn settle(
+        self,
+        operator_namespace: &str,
+        leaves: &BTreeMap<ProfileRef, Leave>,
+    ) -> (Desired, LeftOut) {
         let mut left_out = LeftOut::new();
         let settled = self.0.into_iter().filter_map(|(key, wishes)| {
             let mode = if wishes.iter().any(|wish| wish.mode == Mode::Active) {
@@ -63,7 +67,9 @@ impl Wishes {
             let heard =
                 wishes.iter().filter(|wish| wish.mode == mode).map(|wish| &wish.spec.tuning);
             let kept = wishes.iter().map(|wish| wish.spec.tuning.keep_fenced).max()?;
-            let tuning = Tuning { keep_fenced: kept, ..govern(heard, operator_namespace)? };
+            let leaves = unite_leaves(&wishes, leaves);
+            let governed = govern(heard, operator_namespace)?;
+            let tuning = Tuning { keep_fenced: kept, leaves, ..governed };
             let indexes = unite(&wishes, &mut left_out);
             Some((key.clone(), (CellSpec { key, tuning, indexes }, mode)))
         });
@@ -95,6 +101,15 @@ fn govern<'a>(heard: impl Iterator<Item = &'a Tuning>, operator_namespace: &str)
         namespace_check: heard.iter().map(|tuning| tuning.namespace_check).max()?,
         ..owner.clone()
     })
+}
+
+/// What each profile that wishes for the cell leaves it, those that are paused too: a paused cell
+/// grows no more.
+fn unite_leaves(wishes: &[Wish], leaves: &BTreeMap<ProfileRef, Leave>) -> Leaves {
+    let profiles: BTreeSet<_> =
+        wishes.iter().map(|wish| &wish.spec.tuning.member_of.profile).collect();
+    let leave = |profile: &ProfileRef| leaves.get(profile).cloned().unwrap_or_default();
+    Leaves::of_each(profiles.into_iter().map(leave))
 }
 
 /// The indexes of a table; those beyond what it takes go, not the cell.

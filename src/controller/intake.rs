@@ -4,7 +4,7 @@ use crate::{
     api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
     model::{
         CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, InvalidName,
-        LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, OnAccessLost,
+        LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, OnAccessLost,
         ProfileRef, Projection, Refusal, RefusalReason, Resource, ResourceVersion, SensitiveData,
         Tuning, ValidatedProfile, Watched,
     },
@@ -100,6 +100,7 @@ fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
             // No Role lets anyone ask for a namespace that is gone: it went, too.
             namespace_check: NamespaceCheck::Known,
             keep_fenced: OnAccessLost::default().keeps(),
+            leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),
     })

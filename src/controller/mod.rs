@@ -1,9 +1,12 @@
 //! Brings the running cells in line with the profiles: resolve, plan, apply, over all of them.
 
 mod budget;
+mod declarations;
 mod desired;
+mod fit;
 mod intake;
 mod kinds;
+mod limiter;
 mod listing;
 mod outlook;
 mod reconcile;
@@ -14,6 +17,8 @@ mod settle;
 mod tests;
 
 pub use self::{
+    declarations::Declarations,
+    fit::MemoryBounds,
     outlook::outlook,
-    run::{Controller, Declarations, Sources},
+    run::{Controller, Sources},
 };

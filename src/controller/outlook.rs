@@ -6,7 +6,9 @@ use crate::{
     forecast::{Order, OrderTarget},
     informer::CellReport,
     manifests::FoundNamespaces,
-    model::{AuthorCheck, CellKey, GroupResource, Home, Refusal, ResolvedTarget, ValidatedProfile},
+    model::{
+        AuthorCheck, CellKey, Gauge, GroupResource, Home, Refusal, ResolvedTarget, ValidatedProfile,
+    },
 };
 use std::sync::Arc;
 
@@ -59,6 +61,10 @@ impl Cluster for Snapshot<'_> {
 
     fn authors(&self) -> AuthorCheck {
         AuthorCheck::Unknown
+    }
+
+    fn gauge(&self, _: &CellKey) -> Arc<Gauge> {
+        Arc::default()
     }
 
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {

@@ -4,8 +4,10 @@
 use super::{
     budget::{Budget, Budgets},
     desired::{LeftOut, Wishes},
+    fit::{Form, MemoryBounds, Share},
     intake::Found,
     kinds::Kinds,
+    limiter::Limiter,
     outlook::ordered,
     resolve::{Cluster, Resolved, resolve},
     settle::{Targets, planned, settle, within},
@@ -16,8 +18,9 @@ use crate::{
     informer::Desired,
     manifests::Access,
     model::{
-        AuthorCheck, CellKey, Declared, DeclaredTarget, Home, Mode, OnAccessLost, ProfileRef,
-        Reason, Refusal, RefusalReason, Subject, Target, ValidatedProfile,
+        AuthorCheck, CellKey, Declared, DeclaredTarget, Excess, Home, Limits, Mode, OnAccessLost,
+        ProfileRef, Projection, Reason, Refusal, RefusalReason, Subject, Target, Total,
+        ValidatedProfile,
     },
     status::Observed,
 };
@@ -35,6 +38,7 @@ pub(super) struct Reconciler {
     known: BTreeMap<ProfileRef, Known>,
     kinds: Kinds,
     left_out: LeftOut,
+    limiter: Limiter,
 }
 
 /// What a run comes to.
@@ -48,6 +52,8 @@ pub(super) struct Outcome {
     pub(super) observed: Vec<Observed>,
     /// Whether some kind is not served, so that discovery should hurry.
     pub(super) is_kind_missing: bool,
+    /// Limits that were found to be exceeded.
+    pub(super) exceeded: Vec<Excess>,
     /// Whether the server denies a kind that discovery still lists.
     pub(super) is_discovery_behind: bool,
 }
@@ -65,9 +71,15 @@ struct Known {
 }
 
 impl Reconciler {
-    /// Remembers nothing yet.
-    pub(super) fn new(home: Home) -> Self {
-        Self { home, known: BTreeMap::new(), kinds: Kinds::default(), left_out: LeftOut::new() }
+    /// Remembers nothing yet. Tables keep to `bounds`, of which `total` says what is taken.
+    pub(super) fn new(home: Home, bounds: MemoryBounds, total: Arc<Total>) -> Self {
+        Self {
+            home,
+            known: BTreeMap::new(),
+            kinds: Kinds::default(),
+            left_out: LeftOut::new(),
+            limiter: Limiter::new(bounds, total),
+        }
     }
 
     /// Computes what `profiles` come to.
@@ -84,7 +96,8 @@ impl Reconciler {
     ) -> Outcome {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
-        let mut outcome = Outcome::default();
+        let exceeded = self.limiter.review(|profile| exist.contains(profile), cluster, now);
+        let mut outcome = Outcome { exceeded, ..Outcome::default() };
         let (mut wishes, mut budgets) = (Wishes::default(), Budgets::default());
         let mut declared: Vec<_> = by_precedence(profiles, &self.home.namespace)
             .into_iter()
@@ -97,7 +110,7 @@ impl Reconciler {
             })
             .collect();
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
-        let (desired, left_out) = wishes.settle(&self.home.namespace);
+        let (desired, left_out) = wishes.settle(&self.home.namespace, &self.limiter.leaves());
         outcome.desired = desired;
         for (found, mut declared) in declared {
             tell(&mut declared, &left_out);
@@ -191,7 +204,17 @@ impl Reconciler {
                 orders.extend(ordered(&resolved));
                 return planned(resolved);
             }
-            settle(resolved, &valid, cluster, &mut remembered, wishes)
+            let running = (&*found.uid, valid.generation);
+            let limited = self.limiter.of(&found.profile, running, &target.name);
+            let resolved = match limited {
+                Some(limited) => remembered.cut_down(resolved, limited),
+                None => resolved,
+            };
+            let declared = settle(resolved, &valid, cluster, &mut remembered, wishes, limited);
+            if !declared.is_stopped() {
+                self.limiter.admit(self.share(&valid, target, &declared, cluster));
+            }
+            declared
         });
         let targets = targets.collect();
         let order = (valid.mode == Mode::Plan).then(|| Order {
@@ -213,12 +236,45 @@ impl Reconciler {
             objective: valid.warmup.objective,
             max_staleness: valid.max_staleness,
             on_access_lost: valid.on_access_lost,
+            limits: valid.limits,
             accepted_at,
         };
         let uid = Arc::clone(&found.uid);
         let known = Known { uid, valid, accepted_at, targets: remembered, access };
         self.known.insert(found.profile.clone(), known);
         (declared, order)
+    }
+
+    /// A target that runs, with what it holds.
+    fn share(
+        &self,
+        valid: &ValidatedProfile,
+        target: &Target,
+        declared: &DeclaredTarget,
+        cluster: &dyn Cluster,
+    ) -> Share {
+        let is_full = |key: &CellKey| matches!(key.projection, Projection::Full(_));
+        let form = if declared.limited.is_some_and(|limited| limited.is_cut_down()) {
+            Form::CutDown
+        } else if declared.cells.iter().any(is_full) {
+            Form::Full
+        } else {
+            Form::Metadata
+        };
+        Share {
+            profile: valid.profile.clone(),
+            uid: Arc::clone(&valid.uid),
+            generation: valid.generation,
+            target: Arc::clone(&target.name),
+            is_tenants: *valid.profile.namespace != *self.home.namespace,
+            limits: valid.limits,
+            priority: target.priority,
+            is_synced: false,
+            form,
+            expected: None,
+            gauges: declared.cells.iter().map(|key| cluster.gauge(key)).collect(),
+            cells: Arc::clone(&declared.cells),
+        }
     }
 
     /// `status.access`, computed anew only when cells or subject change.
@@ -291,6 +347,7 @@ fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declare
         objective: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
+        limits: Limits::default(),
         accepted_at: now,
     }
 }

@@ -3,10 +3,10 @@
 use crate::{
     informer::CellReport,
     model::{
-        AuthorCheck, CellKey, CellSpec, Extent, FieldSelector, GroupResource, Home, IndexBy,
-        LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal, RefusalReason,
-        Requirement, ResolvedTarget, Resource, SensitiveData, Target, TargetScope, Tuning,
-        ValidatedProfile,
+        AuthorCheck, CellKey, CellSpec, Extent, FieldSelector, Gauge, GroupResource, Home, IndexBy,
+        LabelSelector, Leaves, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
+        RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData, Target, TargetScope,
+        Tuning, ValidatedProfile,
     },
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -23,6 +23,8 @@ pub(super) trait Cluster {
     fn report(&self, key: &CellKey) -> Option<CellReport>;
     /// Whether authors are held to the accounts that they may act as.
     fn authors(&self) -> AuthorCheck;
+    /// What a cell holds, also of one that does not exist (yet).
+    fn gauge(&self, key: &CellKey) -> Arc<Gauge>;
     /// The names that a cell of namespaces holds, or held when it could last be read; `None` before
     /// it is synced.
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>>;
@@ -194,6 +196,7 @@ fn tuning(profile: &ValidatedProfile, priority: u16, namespace_check: NamespaceC
         max_staleness: profile.max_staleness,
         namespace_check,
         keep_fenced: profile.on_access_lost.keeps(),
+        leaves: Leaves::default(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! The loop: when to reconcile, and what is done with the outcome.
 
 use super::{
+    declarations::Declarations,
     desired::keep,
+    fit::MemoryBounds,
     intake::{Found, Intake, own_cells},
     listing::Listing,
     reconcile::{Outcome, Reconciler},
@@ -13,13 +15,11 @@ use crate::{
     informer::{CellReport, Changes, Informers, Reports, apply, plan},
     metrics::{OperatorMetrics, Reconciled},
     model::{
-        AuthorCheck, CellKey, CellSpec, Declared, GroupResource, Home, InvalidName, Mode, Refusal,
+        AuthorCheck, CellKey, CellSpec, Declared, Gauge, GroupResource, Home, InvalidName, Refusal,
         ResolvedTarget, Subject,
     },
-    status::Observed,
     store::Catalog,
 };
-use parking_lot::RwLock;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
@@ -37,31 +37,6 @@ const REST: u32 = 10;
 /// Without any sign: faults of cells that turn into refusals, and back.
 const RESYNC: Duration = Duration::from_secs(10);
 
-/// What everyone else sees of the controller: the profiles as they are run.
-#[derive(Clone, Debug, Default)]
-pub struct Declarations(Arc<RwLock<Option<Arc<Vec<Observed>>>>>);
-
-impl Declarations {
-    /// Every profile; `None` before they have been listed and discovery has answered.
-    #[must_use]
-    pub fn get(&self) -> Option<Arc<Vec<Observed>>> {
-        self.0.read().clone()
-    }
-
-    /// The cells that all profiles declare, those of namespace selectors included; not those that
-    /// are only planned.
-    #[must_use]
-    pub fn cells(&self) -> Option<Vec<CellKey>> {
-        let profiles = self.get()?;
-        let watched = profiles.iter().filter(|observed| observed.declared.mode != Mode::Plan);
-        let targets = watched.flat_map(|observed| &observed.declared.targets);
-        let keys = targets.flat_map(|target| target.cells.iter().chain(&target.namespaces));
-        // Cells that profiles share are one cell.
-        let keys: BTreeSet<_> = keys.cloned().collect();
-        Some(keys.into_iter().collect())
-    }
-}
-
 /// What the controller reads.
 pub struct Sources {
     /// The tables, of profiles and namespaces among them.
@@ -78,6 +53,8 @@ pub struct Sources {
     pub subject: watch::Receiver<Option<Subject>>,
     /// Whether authors are held to the accounts that they may act as.
     pub authors: watch::Receiver<AuthorCheck>,
+    /// What the tables may take.
+    pub memory: MemoryBounds,
 }
 
 /// The controller of one process.
@@ -102,7 +79,7 @@ type Selected = RefCell<BTreeMap<CellKey, Vec<Arc<str>>>>;
 impl<I: Informers> Controller<I> {
     /// # Errors
     ///
-    /// None in practice: [`own_cells`]' names are constants.
+    /// None in practice: the names of its own cells are constants.
     pub fn new(
         sources: Sources,
         informers: I,
@@ -110,17 +87,18 @@ impl<I: Informers> Controller<I> {
         metrics: OperatorMetrics,
         started: Instant,
     ) -> Result<Self, InvalidName> {
+        let total = sources.catalog.total();
         Ok(Self {
-            sources,
             informers,
             declarations: Declarations::default(),
             own: own_cells(&home.watched)?,
             listed: BTreeSet::new(),
-            reconciler: Reconciler::new(home),
+            reconciler: Reconciler::new(home, sources.memory, total),
             metrics,
             started,
             intake: Intake::default(),
             selected: Selected::default(),
+            sources,
         })
     }
 
@@ -183,12 +161,21 @@ impl<I: Informers> Controller<I> {
         let found = profiles.as_deref().unwrap_or_default();
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
-        let Outcome { mut desired, orders, mut observed, is_kind_missing, is_discovery_behind } =
-            outcome;
+        let Outcome {
+            mut desired,
+            orders,
+            mut observed,
+            exceeded,
+            is_kind_missing,
+            is_discovery_behind,
+        } = outcome;
         self.sources.forecasts.order(orders);
         for found in &mut observed {
             let Declared { profile, uid, generation, .. } = &*found.declared;
             found.plan = self.sources.forecasts.get(profile, uid, *generation);
+        }
+        for excess in exceeded {
+            self.metrics.limit_exceeded(excess.measure);
         }
         for own in &self.own {
             keep(&mut desired, own);
@@ -250,6 +237,10 @@ impl Cluster for Live<'_> {
 
     fn authors(&self) -> AuthorCheck {
         *self.sources.authors.borrow()
+    }
+
+    fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
+        self.sources.catalog.gauge(key)
     }
 
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
@@ -327,6 +318,7 @@ mod tests {
             forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Unknown).1,
+            memory: MemoryBounds::default(),
         };
         let metrics = Metrics::new(&BuildInfo::current()).unwrap().operator().clone();
         let home = Home { namespace: "kubewarm-system".into(), watched };

@@ -6,8 +6,8 @@ use super::{
     resolve::{Cluster, Resolved},
 };
 use crate::model::{
-    CellKey, CellSpec, DeclaredTarget, Reason, Refusal, RefusalReason, ResolvedTarget, Serving,
-    Target, ValidatedProfile,
+    Attempt, CellKey, CellSpec, DeclaredTarget, Limited, Projection, Reason, Refusal,
+    RefusalReason, ResolvedTarget, Serving, Target, ValidatedProfile,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -49,6 +49,25 @@ impl Targets {
             self.serving.remove(&target.name);
         }
     }
+
+    /// Cuts a target that does not fit down to metadata, and lets go of what answers for it in full;
+    /// of one that is stopped, of everything, though another profile may keep the same cells warm.
+    pub(super) fn cut_down(&mut self, mut target: Resolved, limited: Limited) -> Resolved {
+        for cell in &mut target.cells {
+            let projection = limited.projection(cell.key.projection);
+            if projection != cell.key.projection {
+                cell.key.projection = projection;
+                cell.indexes.retain(|path| path.to_string().starts_with(".metadata."));
+            }
+        }
+        let is_full = |cell: &CellSpec| matches!(cell.key.projection, Projection::Full(_));
+        let answering = self.serving.get(&target.name);
+        let is_too_much = answering.is_some_and(|old| old.cells.iter().any(is_full));
+        if limited.is_stopped() || (limited.attempt != Attempt::UnderWay && is_too_much) {
+            self.serving.remove(&target.name);
+        }
+        target
+    }
 }
 
 /// Failures in a row of a new version's cell that nobody needs to hear of: a server that has just
@@ -72,11 +91,14 @@ pub(super) fn settle(
     cluster: &dyn Cluster,
     targets: &mut Targets,
     wishes: &mut Wishes,
+    limited: Option<Limited>,
 ) -> DeclaredTarget {
+    let is_stopped = limited.is_some_and(|limited| limited.is_stopped());
     let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
     let cells_known = namespaces.as_ref().is_none_or(|cell| is_warm(&cell.key, cluster));
     if let Some(Ok(kind)) = &outcome
         && cells_known
+        && !is_stopped
     {
         let keys = cells.iter().map(|cell| cell.key.clone()).collect();
         let serving = Serving { generation: valid.generation, cells: keys };
@@ -91,7 +113,8 @@ pub(super) fn settle(
             wishes.add(spec, valid.mode, None);
         }
     }
-    for spec in cells.iter().chain(&namespaces) {
+    let wanted = if is_stopped { &[] } else { &*cells };
+    for spec in wanted.iter().chain(&namespaces) {
         wishes.add(spec, valid.mode, Some(&name));
     }
     let (outcome, cells) = match (outcome, old) {
@@ -113,6 +136,7 @@ pub(super) fn settle(
         namespaces: namespaces.map(|cell| cell.key),
         serving: old.map(|old| old.serving.clone()),
         left_out: [].into(),
+        limited,
         name,
     }
 }
@@ -128,6 +152,7 @@ pub(super) fn planned(target: Resolved) -> DeclaredTarget {
         namespaces: namespaces.map(|cell| cell.key),
         serving: None,
         left_out: [].into(),
+        limited: None,
         name,
     }
 }

@@ -1,9 +1,9 @@
 //! Cells for the tests of this folder.
 
 use crate::model::{
-    CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ListStrategy,
-    ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, SensitiveData,
-    Tuning,
+    CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, Leaves,
+    ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource,
+    SensitiveData, Tuning,
 };
 use std::{collections::BTreeSet, time::Duration};
 
@@ -28,6 +28,7 @@ pub(super) fn spec(resource: &str, namespace: &str) -> CellSpec {
             max_staleness: Duration::from_mins(2),
             namespace_check: NamespaceCheck::Known,
             keep_fenced: Duration::from_mins(10),
+            leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),
     }

@@ -6,6 +6,7 @@ use super::{
     doubt::Doubts,
     endpoint::{AtLeast, Part},
     peek::peek_name,
+    room::Held,
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Signal,
     stream::Stream,
@@ -36,9 +37,9 @@ pub(super) struct Listed {
 
 /// Everything of a list but its items.
 #[derive(Debug, Default, Deserialize)]
-struct Frame {
+pub(super) struct Frame {
     #[serde(default)]
-    metadata: FrameMeta,
+    pub(super) metadata: FrameMeta,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -260,6 +261,9 @@ impl Task {
                 if let Some(piece) = piece {
                     self.take_item(&piece)?;
                     *items += 1;
+                    if self.wait_for_room().await? == Held::Back {
+                        window = (Instant::now() + timing.list_window, 0);
+                    }
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }

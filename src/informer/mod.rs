@@ -19,6 +19,7 @@ mod plan;
 mod probe;
 mod registry;
 mod report;
+mod room;
 mod sample;
 mod slots;
 mod split;

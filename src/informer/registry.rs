@@ -10,6 +10,7 @@ use super::{
     endpoint::Endpoint,
     fence::{Face, Faces},
     list::Gap,
+    room::Room,
     state::{Access, Signal},
     strategy::Strategies,
     task::{Shared, SharedSink, Task},
@@ -338,6 +339,7 @@ async fn supervise(
             listed_at: None,
             opened_at: None,
             rejected: 0,
+            room: Room::default(),
         };
         tokio::select! {
             biased;

@@ -5,6 +5,7 @@ use super::{
     event::{Bookmark, Event},
     list::{Listed, oversized},
     peek::tombstone,
+    room::Held,
     split::Piece,
     stream::{Stream, lasting},
     task::Task,
@@ -68,6 +69,9 @@ impl Task {
                 let Some(piece) = piece else { continue };
                 if let Some(version) = self.take_initial(&piece, items)? {
                     return Ok(Listed { version, stream: Some(stream) });
+                }
+                if self.wait_for_room().await? == Held::Back {
+                    stream.heard = Instant::now();
                 }
             }
         }

@@ -9,6 +9,7 @@ use super::{
     doubt::Doubts,
     endpoint::Endpoint,
     list::Gap,
+    room::Room,
     state::Signal,
     strategy::Strategies,
     stream::Stream,
@@ -89,6 +90,7 @@ pub(super) struct Task {
     pub(super) opened_at: Option<Instant>,
     /// Undecodable objects since the last list began.
     pub(super) rejected: u64,
+    pub(super) room: Room,
 }
 
 /// What to do next.

@@ -182,6 +182,7 @@ impl Task {
                     return end;
                 }
             }
+            self.tell_of_excess();
             let timing = &self.shared.timing;
             let dead_at = stream.heard + timing.watch_dead;
             if self.objects > 0 {

@@ -86,6 +86,8 @@ descriptors! {
         "Writes of a profile's status.";
     ACCESS_CHECKS = "kubewarm_access_checks_total", Kind::Counter, Process, ["check", "outcome"],
         "Checks of permissions: the real list and watch of a cell, and reviews. A review of rules counts as allowed when it was answered.";
+    LIMIT_REJECTIONS = "kubewarm_limit_rejections_total", Kind::Counter, Process, ["limit"],
+        "Targets that were stopped or cut down to metadata because of a limit, tries included.";
     TOKIO_WORKERS = "tokio_workers", Kind::Gauge, Process, [],
         "Threads of the runtime.";
     TOKIO_ALIVE_TASKS = "tokio_alive_tasks", Kind::Gauge, Process, [],

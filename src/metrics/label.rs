@@ -7,7 +7,7 @@ use super::{
 use crate::{
     access::{Check, CheckOutcome},
     informer::{EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd},
-    model::{Mode, Verb},
+    model::{Measure, Mode, Verb},
 };
 
 /// A closed set of label values.
@@ -80,11 +80,13 @@ labels! {
         Stale => "stale",
         Forbidden => "forbidden",
         Missing => "missing",
+        Limited => "limited",
     }
     Reconciled { Ok => "ok", Error => "error", Cancelled => "cancelled" }
     Check { Trial => "trial", RulesReview => "rules_review", AccessReview => "access_review" }
     CheckOutcome { Allowed => "allowed", Refused => "refused", Undecided => "undecided" }
     Verb { List => "list", Watch => "watch" }
+    Measure { Objects => "objects", Memory => "bytes" }
     StatusWrite { Written => "written", Failed => "failed" }
 }
 

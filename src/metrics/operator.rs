@@ -1,7 +1,10 @@
 //! What the operator itself does: reconciles, writes status, holds the lease.
 
 use super::{descriptor, label::Label};
-use crate::access::{Check, CheckOutcome};
+use crate::{
+    access::{Check, CheckOutcome},
+    model::Measure,
+};
 use prometheus::{HistogramVec, IntCounterVec, IntGauge, Registry};
 use tokio::time::Instant;
 
@@ -43,6 +46,7 @@ pub struct OperatorMetrics {
     reconcile: HistogramVec,
     status_writes: IntCounterVec,
     access_checks: IntCounterVec,
+    limit_rejections: IntCounterVec,
     leader: IntGauge,
 }
 
@@ -71,11 +75,16 @@ impl OperatorMetrics {
                 let _started = access_checks.with_label_values(&labels);
             }
         }
+        let limit_rejections = descriptor::LIMIT_REJECTIONS.counters()?;
+        for measure in Measure::ALL {
+            let _started = limit_rejections.with_label_values(&[measure.as_label()]);
+        }
+        registry.register(Box::new(limit_rejections.clone()))?;
         registry.register(Box::new(reconcile.clone()))?;
         registry.register(Box::new(access_checks.clone()))?;
         registry.register(Box::new(status_writes.clone()))?;
         registry.register(Box::new(leaders))?;
-        Ok(Self { reconcile, status_writes, access_checks, leader })
+        Ok(Self { reconcile, status_writes, access_checks, limit_rejections, leader })
     }
 
     /// Begins to time a run over all profiles.
@@ -95,6 +104,11 @@ impl OperatorMetrics {
     /// Counts a check of permissions.
     pub fn access_checked(&self, check: Check, outcome: CheckOutcome) {
         self.access_checks.with_label_values(&[check.as_label(), outcome.as_label()]).inc();
+    }
+
+    /// Counts a target that did not fit into a limit.
+    pub fn limit_exceeded(&self, measure: Measure) {
+        self.limit_rejections.with_label_values(&[measure.as_label()]).inc();
     }
 
     /// Says whether this process holds the lease. It does not until told so.

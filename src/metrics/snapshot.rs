@@ -34,6 +34,8 @@ pub enum TargetState {
     Forbidden,
     /// Its kind or a namespace is not there.
     Missing,
+    /// A limit has stopped it, or cut it down to metadata.
+    Limited,
 }
 
 /// The status of a condition.

@@ -1,7 +1,8 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
 use super::{
-    FieldPath, FieldSelector, Identity, LabelSelector, Resource, Sensitivity, printable::Printable,
+    FieldPath, FieldSelector, Identity, LabelSelector, Leaves, Resource, Sensitivity,
+    printable::Printable,
 };
 use std::{
     collections::BTreeSet,
@@ -124,6 +125,8 @@ pub struct Tuning {
     /// How long after a loss of access the table is kept in memory: as long as any of its profiles
     /// wants. [`Duration::MAX`] is for good.
     pub keep_fenced: Duration,
+    /// What it may hold.
+    pub leaves: Leaves,
 }
 
 /// Whether the existence of a cell's namespace is in question.

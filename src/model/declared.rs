@@ -3,7 +3,7 @@
 //! Sync state is always computed from these, never from what happens to run: nothing started must
 //! not look like everything synced.
 
-use super::{CellKey, FieldPath, OnAccessLost, ProfileRef, Resource};
+use super::{CellKey, FieldPath, Limited, Limits, OnAccessLost, ProfileRef, Resource};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Whether a profile's cells are watched.
@@ -116,6 +116,9 @@ pub struct DeclaredTarget {
     pub serving: Option<Serving>,
     /// Declared indexes that a table of its cells has no room for, in order; reads by them scan.
     pub left_out: Arc<[FieldPath]>,
+    /// Which limit it does not fit into, and what has become of it. Where that is a stop, `cells`
+    /// are those that it would have.
+    pub limited: Option<Limited>,
 }
 
 /// A profile as it is to be run.
@@ -144,9 +147,19 @@ pub struct Declared {
     pub max_staleness: Duration,
     /// `serving.onAccessLost`.
     pub on_access_lost: OnAccessLost,
+    /// `spec.limits`.
+    pub limits: Limits,
     /// When this generation was accepted, or the process started, whichever was later; on the
     /// monotonic clock of the process, as time since its start.
     pub accepted_at: Duration,
+}
+
+impl DeclaredTarget {
+    /// Whether a limit keeps its cells from running.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.limited.is_some_and(|limited| limited.is_stopped())
+    }
 }
 
 impl Refusal {

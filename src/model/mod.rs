@@ -6,9 +6,11 @@ mod cell;
 mod declared;
 mod fault;
 mod field_path;
+mod gauge;
 mod home;
 mod identity;
 mod invalid;
+mod limits;
 mod object;
 mod printable;
 mod profile;
@@ -34,9 +36,11 @@ pub use self::{
     },
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
+    gauge::{Allowance, Gauge, Held, Leave, Leaves, Total},
     home::{Home, Watched},
     identity::Identity,
     invalid::Invalid,
+    limits::{Attempt, Bound, Excess, Limited, Limits, Measure, Remedy, parse_bytes},
     object::{Delta, DeltaSink, Item, ObjectKey, Outcome, Reread, Tombstone, Uid},
     profile::{ValidatedProfile, Warmup},
     resource::{GroupResource, InvalidName, Resource},

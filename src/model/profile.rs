@@ -1,7 +1,7 @@
 //! A profile whose every field has been checked.
 
 use super::{
-    Identity, Invalid, ListStrategy, Mode, OnAccessLost, ProfileRef, Target,
+    Identity, Invalid, Limits, ListStrategy, Mode, OnAccessLost, ProfileRef, Target,
     invalid::{counted, in_range},
     resource::{is_dns_label, is_dns_subdomain},
 };
@@ -34,6 +34,8 @@ pub struct ValidatedProfile {
     pub max_staleness: Duration,
     /// `spec.serving.onAccessLost` and `accessLostGraceSeconds`.
     pub on_access_lost: OnAccessLost,
+    /// `spec.limits`.
+    pub limits: Limits,
 }
 
 /// How the first state is fetched.
@@ -97,6 +99,7 @@ impl ValidatedProfile {
             warmup: Warmup::parse(&spec.warmup)?,
             max_staleness: seconds(staleness?),
             on_access_lost: on_access_lost(&spec.serving)?,
+            limits: Limits::parse(spec.limits.as_ref())?,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! One declared cell as its profile sees it: which of six states, and whether it is current.
+//! One declared cell as its profile sees it: which of seven states, and whether it is current.
 
 use crate::{
     access::CellAccess,
@@ -13,11 +13,11 @@ use tokio::time::Instant;
 /// said. Servers end every watch after some minutes; a blink of the API server is not a state.
 const BLINK: SignedDuration = SignedDuration::from_secs(5);
 
-/// What a running cell says of itself.
+/// What is known of a declared cell.
 #[derive(Clone, Debug)]
 pub struct CellView {
-    /// Its informer's snapshot.
-    pub report: Arc<CellReport>,
+    /// Its informer's snapshot; `None` if it does not run.
+    pub report: Option<Arc<CellReport>>,
     /// What is known of its permissions; `None` while it has not been looked at.
     pub access: Option<CellAccess>,
     /// Objects in its table.
@@ -29,8 +29,8 @@ pub struct CellView {
 impl CellView {
     /// The objects that count for a profile on these terms: none that it is not served any more.
     pub(super) fn objects_on(&self, terms: Terms, clock: Clock) -> u64 {
-        let is_withheld = self.report.lost.is_some() && !serves(&self.report, terms, clock);
-        if is_withheld { 0 } else { self.objects }
+        let withheld = |report: &CellReport| report.lost.is_some() && !serves(report, terms, clock);
+        if self.report.as_deref().is_some_and(withheld) { 0 } else { self.objects }
     }
 }
 
@@ -48,6 +48,8 @@ pub struct Clock {
 /// Where a declared cell is counted; exactly one holds. In the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum CellState {
+    /// Kept from running by a limit.
+    Limited,
     /// 401 or 403.
     Forbidden,
     /// The kind or the namespace does not exist now.
@@ -105,7 +107,7 @@ impl<'a> Cell<'a> {
         terms: Terms,
         clock: Clock,
     ) -> Self {
-        let report = view.as_ref().map(|view| &*view.report);
+        let report = view.as_ref().and_then(|view| view.report.as_deref());
         let serves = report.is_some_and(|report| serves(report, terms, clock));
         let staleness = report
             .filter(|report| report.warmed.is_some())
@@ -114,8 +116,15 @@ impl<'a> Cell<'a> {
         Self { key, view, state, staleness, serves }
     }
 
+    /// One that a limit keeps from running for this profile: another may run it, and whether it is
+    /// allowed is verified all the same.
+    pub(super) fn stopped(key: &'a CellKey, view: Option<CellView>) -> Self {
+        let view = view.map(|view| CellView { report: None, objects: 0, bytes: 0, ..view });
+        Self { key, view, state: CellState::Limited, staleness: None, serves: false }
+    }
+
     pub(super) fn report(&self) -> Option<&CellReport> {
-        self.view.as_ref().map(|view| &*view.report)
+        self.view.as_ref().and_then(|view| view.report.as_deref())
     }
 
     pub(super) fn access(&self) -> Option<&CellAccess> {

@@ -19,6 +19,7 @@ pub(super) struct Conditions {
     pub(super) authorized: Verdict,
     pub(super) warm: Verdict,
     pub(super) fresh: Verdict,
+    pub(super) within_limits: Verdict,
     pub(super) objective: Verdict,
     pub(super) stalled: Verdict,
 }
@@ -34,6 +35,7 @@ impl Conditions {
         let authorized = authorized(targets);
         let warm = warm(targets);
         let fresh = fresh(targets);
+        let within_limits = within_limits(targets);
         let objective = match (declared.mode, declared.objective) {
             (Mode::Plan, Some(_)) => Verdict::new(None, "StillWarming", "nothing is warmed"),
             (Mode::Plan | Mode::Active | Mode::Paused, set) => {
@@ -41,7 +43,8 @@ impl Conditions {
             }
         };
         Self {
-            ready: ready(declared, targets, costs, [&accepted, &warm, &fresh]),
+            ready: ready(declared, targets, costs, [&accepted, &warm, &fresh, &within_limits]),
+            within_limits,
             objective,
             stalled: stalled(declared, targets, &accepted),
             accepted,
@@ -51,13 +54,14 @@ impl Conditions {
         }
     }
 
-    pub(super) fn into_list(self) -> [(&'static str, Verdict); 7] {
+    pub(super) fn into_list(self) -> [(&'static str, Verdict); 8] {
         [
             ("Ready", self.ready),
             ("Accepted", self.accepted),
             ("Authorized", self.authorized),
             ("Warm", self.warm),
             ("Fresh", self.fresh),
+            ("WithinLimits", self.within_limits),
             ("WarmupObjectiveMet", self.objective),
             ("Stalled", self.stalled),
         ]
@@ -203,11 +207,17 @@ fn fresh(targets: &[Target<'_>]) -> Verdict {
     sum(targets, |target| &target.fresh, &gravity, ("WatchesCurrent", healthy))
 }
 
+fn within_limits(targets: &[Target<'_>]) -> Verdict {
+    let gravity = ["MemoryExceeded", "ObjectsExceeded", "Measuring"];
+    let healthy = format!("{} within the limits", required(targets));
+    sum(targets, |target| &target.within_limits, &gravity, ("BelowLimits", healthy))
+}
+
 fn ready(
     declared: &Declared,
     targets: &[Target<'_>],
     costs: Option<String>,
-    [accepted, warm, fresh]: [&Verdict; 3],
+    [accepted, warm, fresh, within_limits]: [&Verdict; 4],
 ) -> Verdict {
     // These two mend by themselves, without an edit.
     let passing = [RefusalReason::UnknownResource, RefusalReason::ServiceAccountNotFound];
@@ -238,6 +248,9 @@ fn ready(
         .collect();
     if !lacking.is_empty() {
         return Verdict::new(Some(false), "PermissionsMissing", sentence::few(&lacking, "targets"));
+    }
+    if within_limits.status == Some(false) {
+        return Verdict::new(Some(false), "LimitExceeded", within_limits.message.clone());
     }
     match (warm.status, fresh.status) {
         (Some(false), _) => Verdict::new(Some(false), "TargetsNotWarm", warm.message.clone()),

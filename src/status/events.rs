@@ -23,8 +23,8 @@ pub(super) const BURST: u32 = 50;
 const PER_SECOND: u32 = 5;
 /// A quarter of them: what one namespace may take, so that it does not take those of the others.
 const NAMESPACE_BURST: usize = BURST as usize / 4;
-/// Causes remembered for one profile: each target has 6 at most, and the profile 5.
-const MAX_CAUSES: usize = 32 * 6 + 5;
+/// Causes remembered for one profile: each target has 8 at most, and the profile 5.
+const MAX_CAUSES: usize = 32 * 8 + 5;
 
 /// Why an Event is sent: its `reason`. A closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +49,10 @@ pub enum Cause {
     KindServed,
     /// A namespace that a target names does not exist.
     NamespaceNotFound,
+    /// A target does not fit into a limit: it was stopped, or cut down to metadata.
+    LimitExceeded,
+    /// It fits (again).
+    WithinLimits,
     /// Resource versions went back: an etcd restore. Everything was listed anew.
     RolledBack,
 }
@@ -90,6 +94,8 @@ impl Cause {
             Self::KindUnknown => "KindUnknown",
             Self::KindServed => "KindServed",
             Self::NamespaceNotFound => "NamespaceNotFound",
+            Self::LimitExceeded => "LimitExceeded",
+            Self::WithinLimits => "WithinLimits",
             Self::RolledBack => "ResourceVersionRolledBack",
         }
     }
@@ -98,15 +104,18 @@ impl Cause {
     #[must_use]
     pub const fn is_warning(self) -> bool {
         match self {
-            Self::Ready | Self::PermissionsGranted | Self::AccessReturned | Self::KindServed => {
-                false
-            }
+            Self::Ready
+            | Self::PermissionsGranted
+            | Self::AccessReturned
+            | Self::KindServed
+            | Self::WithinLimits => false,
             Self::NotReady
             | Self::Refused
             | Self::PermissionsMissing
             | Self::AccessRevoked
             | Self::KindUnknown
             | Self::NamespaceNotFound
+            | Self::LimitExceeded
             | Self::RolledBack => true,
         }
     }
@@ -230,6 +239,13 @@ pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus
                 tell(Cause::KindUnknown, &target.name, &is.message);
             } else if unknown(&was) && is.status == "True" {
                 tell(Cause::KindServed, &target.name, &is.message);
+            }
+        }
+        if let Some((was, is)) = step(old_conditions, &target.conditions, "WithinLimits") {
+            if is.status == "False" && was.status != "False" {
+                tell(Cause::LimitExceeded, &target.name, &is.message);
+            } else if is.status == "True" && was.status == "False" {
+                tell(Cause::WithinLimits, &target.name, &is.message);
             }
         }
         if let (Some(old), Some(at)) = (old, rolled_back(target))

@@ -64,6 +64,7 @@ pub(super) fn cells(cells: &[Cell<'_>]) -> CellCounts {
         stale: of(CellState::Stale),
         forbidden: of(CellState::Forbidden),
         missing: of(CellState::Missing),
+        limited: of(CellState::Limited),
         failing: of(CellState::Failing),
     }
 }

@@ -8,6 +8,7 @@ mod change;
 mod conditions;
 mod events;
 mod figures;
+mod limit;
 mod pacer;
 mod permissions;
 mod problems;
@@ -43,11 +44,10 @@ use crate::{
         TargetStatus, mebibytes, set_condition,
     },
     forecast::Forecast,
-    informer::CellReport,
     model::{CellKey, Declared, Mode},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 /// As many verbs as the schema allows.
 const MAX_VERBS: usize = 16;
@@ -90,13 +90,13 @@ pub fn compute(
     let Inputs { declared, access, excess, plan, previous, clock } = *inputs;
     // What others hold is none of what is only planned; what may be read is verified all the same.
     let planned = |key: &CellKey| {
-        let report = Arc::new(CellReport::queued(clock.wall));
-        cells(key).map(|view| CellView { report, objects: 0, bytes: 0, ..view })
+        cells(key).map(|view| CellView { report: None, objects: 0, bytes: 0, ..view })
     };
     let cells = if declared.mode == Mode::Plan { &planned } else { cells };
     let terms =
         Terms { max_staleness: declared.max_staleness, on_access_lost: declared.on_access_lost };
-    let around = Surroundings { mode: declared.mode, terms, access, clock };
+    let limits = declared.limits;
+    let around = Surroundings { mode: declared.mode, limits, terms, access, clock };
     let targets: Vec<_> =
         declared.targets.iter().map(|target| Target::new(target, around, cells)).collect();
     let same_generation =
@@ -268,6 +268,7 @@ fn render(
         ("Accepted", target.accepted.clone()),
         ("Warm", target.warm.clone()),
         ("Fresh", target.fresh.clone()),
+        ("WithinLimits", target.within_limits.clone()),
     ];
     let version = match target.cells.as_slice() {
         [cell] => cell.report().and_then(|report| report.version.as_ref()).map(ToString::to_string),
@@ -275,6 +276,7 @@ fn render(
     };
     TargetStatus {
         name: target.declared.name.to_string(),
+        problems: problems::problems(target, voice, merge.clock),
         conditions: merge.conditions(verdicts),
         serving_generation: None,
         objects: Some(figures::count(size.objects)),
@@ -282,7 +284,6 @@ fn render(
         // The schema's bound; what is longer is no version that anybody could compare.
         resource_version: version.filter(|version| version.len() <= 64),
         time_to_warm_milliseconds: time_to_warm,
-        problems: problems::problems(target, voice),
         resolved: target.resolved().map(|resolved| ResolvedStatus {
             version: Some(resolved.resource.version().to_owned()),
             kind: Some(resolved.kind.to_string()),

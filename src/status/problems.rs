@@ -1,8 +1,8 @@
 //! `targets[].problems`: cells that are not healthy, and objects that could not be decoded.
 
 use super::{
-    cell::{Cell, CellState},
-    figures, sentence,
+    cell::{Cell, CellState, Clock},
+    figures, limit, sentence,
     target::Target,
     trouble::Voice,
 };
@@ -19,7 +19,7 @@ const UNDECODABLE: &str = "Undecodable";
 
 /// The gravest first; one for each pair of namespace and reason, which is what the API server
 /// takes for the same entry.
-pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>) -> Vec<Problem> {
+pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>, clock: Clock) -> Vec<Problem> {
     let mut found: BTreeMap<(CellState, &str, &'static str), Problem> = BTreeMap::new();
     for cell in target.all_cells() {
         let Some(problem) = of_cell(cell, voice) else { continue };
@@ -35,12 +35,25 @@ pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>) -> Vec<Problem> {
             }
         }
     }
-    let mut problems: Vec<_> = found.into_values().collect();
+    let mut problems: Vec<_> = limited(target, clock).into_iter().collect();
+    problems.extend(found.into_values());
     problems.extend(undecodable(target));
     let mut seen = BTreeSet::new();
     problems.retain(|problem| seen.insert((problem.namespace.clone(), problem.reason.clone())));
     problems.truncate(MAX_PROBLEMS);
     problems
+}
+
+/// The limit that the target does not fit into.
+fn limited(target: &Target<'_>, clock: Clock) -> Option<Problem> {
+    let limited = target.declared.limited.as_ref()?;
+    Some(Problem {
+        namespace: String::new(),
+        reason: limited.excess.measure.as_str().to_owned(),
+        message: Some(sentence::bounded(limit::exceeded(limited, clock), MAX_MESSAGE)),
+        next_retry_time: limit::retry(limited.attempt, clock).map(figures::seconds),
+        object: None,
+    })
 }
 
 fn reason(cell: &Cell<'_>) -> &'static str {

@@ -2,15 +2,17 @@
 
 use super::{
     cell::{Cell, CellState, CellView, Clock, Staleness, Terms},
-    figures, permissions, sentence,
+    figures,
+    limit::within_limits,
+    permissions, sentence,
     trouble::{Voice, kinds, places, progress},
 };
 use crate::{
     api::AccessStatus,
     informer::{CellFault, Verb},
     model::{
-        CellKey, DeclaredTarget, FieldPath, Mode, Reason, RefusalReason, Requirement,
-        ResolvedTarget,
+        CellKey, DeclaredTarget, FieldPath, Limits, Mode, Reason, RefusalReason, Remedy,
+        Requirement, ResolvedTarget,
     },
     store::INDEXES_PER_TABLE,
 };
@@ -48,12 +50,14 @@ pub(super) struct Target<'a> {
     pub(super) authorized: Verdict,
     pub(super) warm: Verdict,
     pub(super) fresh: Verdict,
+    pub(super) within_limits: Verdict,
 }
 
 /// What all targets of a profile have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surroundings<'a> {
     pub(super) mode: Mode,
+    pub(super) limits: Limits,
     pub(super) terms: Terms,
     pub(super) access: Option<&'a AccessStatus>,
     pub(super) clock: Clock,
@@ -66,7 +70,10 @@ impl<'a> Target<'a> {
         lookup: &dyn Fn(&CellKey) -> Option<CellView>,
     ) -> Self {
         let cell = |key: &'a CellKey| Cell::new(key, lookup(key), around.terms, around.clock);
-        let cells: Vec<_> = declared.cells.iter().map(cell).collect();
+        // Another profile may keep the same cells warm: they are none of this target's then.
+        let is_stopped = declared.is_stopped();
+        let own = |key| if is_stopped { Cell::stopped(key, lookup(key)) } else { cell(key) };
+        let cells: Vec<_> = declared.cells.iter().map(own).collect();
         let selector = declared.namespaces.as_ref().map(cell);
         let voice = Voice { target: &declared.name, access: around.access };
         let accepted = accepted(declared, voice);
@@ -75,7 +82,10 @@ impl<'a> Target<'a> {
         let all: Vec<_> = selector.iter().chain(&cells).collect();
         let is_resolved = matches!(declared.resolved, Some(Ok(_)));
         let authorized = permissions::authorized(&all, is_resolved, voice);
-        Self { declared, cells, selector, accepted, authorized, warm, fresh }
+        let is_complete = warm.status == Some(true);
+        let within_limits =
+            within_limits(declared, around.limits, is_complete, around.clock, voice);
+        Self { declared, cells, selector, accepted, authorized, warm, fresh, within_limits }
     }
 
     pub(super) fn is_required(&self) -> bool {
@@ -221,6 +231,11 @@ fn warm(
     if mode == Mode::Plan {
         let text = "planned only; set spec.mode to Active to warm it";
         return Verdict::new(Some(false), "PlanOnly", voice.says(text));
+    }
+    let is_stopped = declared.limited.is_some_and(|it| it.remedy == Remedy::StopTarget);
+    if is_stopped && !cells.iter().all(Cell::is_warm) {
+        let text = "stopped by a limit; see WithinLimits for what would be enough";
+        return Verdict::new(None, "Pending", voice.says(text));
     }
     // Without the namespaces the target's own cells are not known.
     let cells = selector.filter(|cell| !cell.is_warm()).map_or(cells, std::slice::from_ref);

@@ -8,7 +8,7 @@ use super::{
     upkeep::Upkeep,
     writer::Writer,
 };
-use crate::model::{CellKey, FieldPath, Projection, Resource, Sensitivity};
+use crate::model::{CellKey, FieldPath, Gauge, Projection, Resource, Sensitivity, Total};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,11 +21,22 @@ pub const INDEXES_PER_TABLE: usize = 32;
 /// Kinds by what makes objects alike.
 type Kinds = BTreeMap<(Resource, Projection), Weak<Kind>>;
 
+/// Gauges of tables that are open, or that somebody is about to open.
+#[derive(Debug, Default)]
+struct Gauges {
+    by_key: BTreeMap<CellKey, Weak<Gauge>>,
+    /// Those that nobody has any more are forgotten once there are so many: twice as many as were
+    /// left the last time.
+    sweep_at: usize,
+}
+
 /// The tables of the process. Cloning is cheap, and clones see the same tables.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     tables: Arc<RwLock<BTreeMap<CellKey, Arc<Table>>>>,
     kinds: Arc<Mutex<Kinds>>,
+    gauges: Arc<Mutex<Gauges>>,
+    total: Arc<Total>,
     codec: Codec,
     upkeep: Upkeep,
 }
@@ -42,13 +53,17 @@ impl Catalog {
     pub fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Writer {
         let kind = self.kind(key);
         let sensitivity = key.sensitivity();
-        let table = Arc::new(Table::new(self.codec.clone(), Arc::clone(&kind), sensitivity));
+        let gauge = self.gauge(key);
+        let kind_of = Arc::clone(&kind);
+        let table = Arc::new(Table::new(self.codec.clone(), kind_of, sensitivity, gauge));
         if sensitivity == Sensitivity::Ordinary {
             kind.join(&table);
         }
         table.declare(&wanted(key, indexes), &self.upkeep);
         let old = self.tables.write().insert(key.clone(), Arc::clone(&table));
-        drop(old);
+        if let Some(old) = old {
+            old.close();
+        }
         Writer::new(table)
     }
 
@@ -65,6 +80,28 @@ impl Catalog {
         kind
     }
 
+    /// What the table under this key holds, also before it is opened and after it is closed.
+    #[must_use]
+    pub fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
+        let mut gauges = self.gauges.lock();
+        if let Some(gauge) = gauges.by_key.get(key).and_then(Weak::upgrade) {
+            return gauge;
+        }
+        if gauges.by_key.len() > gauges.sweep_at {
+            gauges.by_key.retain(|_, gauge| gauge.strong_count() > 0);
+            gauges.sweep_at = 2 * gauges.by_key.len() + 64;
+        }
+        let gauge = Arc::new(Gauge::new(Arc::clone(&self.total)));
+        gauges.by_key.insert(key.clone(), Arc::downgrade(&gauge));
+        gauge
+    }
+
+    /// What all tables hold together.
+    #[must_use]
+    pub fn total(&self) -> Arc<Total> {
+        Arc::clone(&self.total)
+    }
+
     /// A reader of the table under this key.
     #[must_use]
     pub fn reader(&self, key: &CellKey) -> Option<Reader> {
@@ -74,7 +111,9 @@ impl Catalog {
     /// Closes a table; its memory goes with its writer and its last reader.
     pub fn close(&self, key: &CellKey) {
         let old = self.tables.write().remove(key);
-        drop(old);
+        if let Some(table) = old {
+            table.close();
+        }
     }
 
     /// Changes which indexes an open table has. Dropped ones go at once; new ones are completed in
@@ -146,6 +185,56 @@ mod tests {
         assert!(catalog.reader(&key).is_none() && catalog.usage().is_empty());
         second.apply(upsert("a/z", 1, "1", "{}"));
         assert_eq!(new.usage().objects, 2);
+    }
+
+    #[test]
+    fn a_gauge_follows_its_table_and_no_other_that_had_the_same_key() {
+        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let gauge = catalog.gauge(&key);
+        let mut first = catalog.open(&key, &BTreeSet::new());
+        first.apply(upsert("a/x", 1, "1", "{}"));
+        first.apply(upsert("a/y", 1, "2", "{}"));
+        let held = |catalog: &Catalog| catalog.usage().first().map(|(_, usage)| *usage).unwrap();
+        assert_eq!((gauge.objects(), gauge.bytes()), (2, held(&catalog).bytes));
+        let mut second = catalog.open(&key, &BTreeSet::new());
+        first.apply(upsert("a/z", 1, "3", "{}"));
+        assert_eq!((gauge.objects(), catalog.total().bytes()), (0, 0));
+        second.apply(upsert("a/y", 1, "1", "{}"));
+        assert_eq!((gauge.objects(), catalog.total().bytes()), (1, held(&catalog).bytes));
+        catalog.close(&key);
+        second.apply(upsert("a/z", 1, "3", "{}"));
+        assert_eq!((gauge.objects(), gauge.bytes(), catalog.total().bytes()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_remembered_of_provisional_changes_is_held_too() {
+        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let gauge = catalog.gauge(&key);
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        writer.apply(Delta::ListStarted(Reread::Changed));
+        let large = body("{}", &format!(r#","x":"{}""#, sequence(4_096)));
+        writer.apply(upsert("a/x", 1, "1", &large));
+        writer.apply(Delta::ListDone(version("1")));
+        let before = gauge.bytes();
+        let arrived = std::time::Instant::now();
+        writer.apply(Delta::Arrived(arrived));
+        writer.apply(upsert("a/x", 1, "2", "{}"));
+        let provisional = gauge.bytes();
+        assert!(provisional > before, "{provisional} after {before}");
+        assert_eq!(catalog.total().bytes(), provisional);
+        writer.apply(Delta::Verified(arrived));
+        assert!(gauge.bytes() < before, "the former body has gone");
+        writer.apply(Delta::Arrived(arrived));
+        writer.apply(upsert("a/y", 1, "3", &large));
+        writer.apply(Delta::TakeBack);
+        assert_eq!((gauge.objects(), catalog.total().bytes()), (1, gauge.bytes()));
+        assert!(gauge.bytes() < before, "taken back");
+    }
+
+    /// Text that does not compress.
+    fn sequence(length: usize) -> String {
+        let mut random = fastrand::Rng::with_seed(1);
+        std::iter::repeat_with(|| random.alphanumeric()).take(length).collect()
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Inverted indexes: from a label or a field's value to the numbers of the rows that have it.
 
+use super::heap::taken;
 use crate::model::{FieldPath, LabelSelector, Operator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
@@ -58,7 +59,7 @@ impl Rows {
     fn bytes(&self) -> usize {
         match self {
             Self::One(_) => 0,
-            Self::Few(rows) => rows.len() * size_of::<u32>(),
+            Self::Few(rows) => taken(rows.len() * size_of::<u32>()),
             Self::Many(rows) => rows.serialized_size() + BITMAP_BYTES,
         }
     }
@@ -170,7 +171,7 @@ impl Values {
             rows.insert(row);
             self.bytes = self.bytes + rows.bytes() - before;
         } else {
-            self.bytes += value.len();
+            self.bytes += taken(value.len());
             self.rows.insert(value.into(), Rows::One(row));
         }
     }
@@ -182,7 +183,7 @@ impl Values {
         let left = rows.remove(row);
         self.bytes = self.bytes + rows.bytes() - before;
         if !left {
-            self.bytes -= rows.bytes() + value.len();
+            self.bytes -= rows.bytes() + taken(value.len());
             self.rows.remove(value);
             self.shrink();
         }
@@ -197,7 +198,7 @@ impl Values {
             if left {
                 *bytes = *bytes + rows.bytes() - before;
             } else {
-                *bytes -= before + value.len();
+                *bytes -= before + taken(value.len());
             }
             left
         });
@@ -312,5 +313,5 @@ impl LabelIndex {
 
 /// What a label key weighs beside its values.
 fn entry_bytes(key: &str) -> usize {
-    key.len() + size_of::<(Box<str>, Values)>()
+    taken(key.len()) + size_of::<(Box<str>, Values)>()
 }

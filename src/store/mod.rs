@@ -5,6 +5,7 @@ mod codec;
 mod contents;
 mod dictionary;
 mod entries;
+mod heap;
 #[cfg(test)]
 mod history;
 mod index;

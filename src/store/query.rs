@@ -58,9 +58,9 @@ pub struct Page {
 pub struct Usage {
     /// Objects.
     pub objects: u64,
-    /// Bytes asked of the allocator: records (name and packed body), rows, key order, namespaces,
-    /// labels, declared indexes, and this table's share of its kind's dictionaries. The allocator
-    /// adds some 16 bytes a record. An emptied table holds 0.
+    /// Bytes taken of the allocator: records (name and packed body), rows, key order, namespaces,
+    /// labels, declared indexes, and this table's share of its kind's dictionaries; within a tenth
+    /// of what the process grows by. An emptied table holds 0.
     pub bytes: u64,
 }
 

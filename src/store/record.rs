@@ -1,6 +1,6 @@
 //! A stored object: its name and its body as bytes, and what the encoding of the body lets one find.
 
-use super::json::Cursor;
+use super::{heap::taken, json::Cursor};
 use crate::model::FieldPath;
 use std::fmt;
 use zeroize::Zeroize as _;
@@ -167,9 +167,9 @@ impl Record {
         self.parts().1
     }
 
-    /// Bytes allocated.
+    /// Bytes taken of the allocator.
     pub(super) fn bytes(&self) -> usize {
-        self.0.len()
+        taken(self.0.len())
     }
 
     fn parts(&self) -> (&[u8], &[u8]) {
@@ -267,7 +267,7 @@ mod tests {
             prop_assert_eq!(record.packed(), &packed[..]);
             prop_assert_eq!(record.packing(), packing);
             let digits = if name.len() < 128 { 1 } else { 2 };
-            prop_assert_eq!(record.bytes(), 1 + digits + name.len() + packed.len());
+            prop_assert_eq!(record.bytes(), taken(1 + digits + name.len() + packed.len()));
         }
     }
 }

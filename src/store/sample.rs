@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn spec(key: CellKey) -> CellSpec {
-        use crate::model::{ListStrategy, MemberOf, NamespaceCheck, ProfileRef, Tuning};
+        use crate::model::{Leaves, ListStrategy, MemberOf, NamespaceCheck, ProfileRef, Tuning};
         use std::time::Duration;
         let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
         CellSpec {
@@ -140,6 +140,7 @@ mod tests {
                 max_staleness: Duration::from_mins(2),
                 namespace_check: NamespaceCheck::Known,
                 keep_fenced: Duration::from_mins(10),
+                leaves: Leaves::default(),
             },
             indexes: [].into(),
         }

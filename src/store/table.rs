@@ -8,11 +8,11 @@ use super::{
     record::{Encoding, Packing, Record, Undecodable},
     upkeep::{Job, Upkeep},
 };
-use crate::model::{FieldPath, ResourceVersion, Sensitivity};
+use crate::model::{FieldPath, Gauge, ResourceVersion, Sensitivity};
 use parking_lot::RwLock;
 use std::sync::{
     Arc,
-    atomic::{self, AtomicU64},
+    atomic::{self, AtomicBool, AtomicU64},
 };
 
 /// The objects of one cell: one writer, any number of readers.
@@ -30,11 +30,20 @@ pub(super) struct Table {
     pub(super) kind: Arc<Kind>,
     /// Records that did not decode: each is a fault of ours.
     pub(super) undecodable: AtomicU64,
+    /// What it holds, for whoever bounds it.
+    gauge: Arc<Gauge>,
+    /// Changed under the lock of the contents.
+    is_closed: AtomicBool,
 }
 
 impl Table {
     /// An empty one.
-    pub(super) fn new(codec: Codec, kind: Arc<Kind>, sensitivity: Sensitivity) -> Self {
+    pub(super) fn new(
+        codec: Codec,
+        kind: Arc<Kind>,
+        sensitivity: Sensitivity,
+        gauge: Arc<Gauge>,
+    ) -> Self {
         Self {
             contents: RwLock::default(),
             encoding: Encoding::Json,
@@ -42,6 +51,8 @@ impl Table {
             codec,
             kind,
             undecodable: AtomicU64::new(0),
+            gauge,
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -100,6 +111,26 @@ impl Table {
     pub(super) fn usage(&self) -> Usage {
         let contents = self.contents.read();
         Usage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
+    }
+
+    /// Sets the gauge to what is held now.
+    ///
+    /// Under the lock: who measures at the same moment sees the same, and nothing is measured once
+    /// the table is closed, since its successor has the same gauge.
+    pub(super) fn measure(&self) {
+        let contents = self.contents.read();
+        if !self.is_closed.load(atomic::Ordering::Relaxed) {
+            self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);
+        }
+        drop(contents);
+    }
+
+    /// Counts what it holds no more: it goes with its writer and its last reader.
+    pub(super) fn close(&self) {
+        let contents = self.contents.write();
+        self.is_closed.store(true, atomic::Ordering::Relaxed);
+        self.gauge.set(0, 0);
+        drop(contents);
     }
 
     /// Packs a body as the kind's records are packed now; a secret not at all.

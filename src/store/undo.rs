@@ -2,6 +2,7 @@
 
 use super::{
     contents::{Contents, Identity, Packed},
+    heap::taken,
     record::{Packing, Record},
 };
 use crate::model::ResourceVersion;
@@ -105,7 +106,7 @@ impl Step {
 
     fn aside_bytes(&self) -> usize {
         match &self.before {
-            Before::Absent(name) => name.len(),
+            Before::Absent(name) => taken(name.len()),
             Before::Held(identity, _) => identity.text_bytes(),
         }
     }

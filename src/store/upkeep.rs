@@ -147,6 +147,7 @@ fn repack(table: &Table) {
             drop(contents);
             drop(gone);
         });
+        table.measure();
     }
 }
 
@@ -199,6 +200,7 @@ fn index_step(table: &Table, paths: &[FieldPath], from: u32) -> Option<u32> {
             contents.complete(paths);
         }
     });
+    table.measure();
     next
 }
 

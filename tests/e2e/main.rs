@@ -13,6 +13,7 @@ mod frozen;
 mod identity;
 mod kinds;
 mod life;
+mod limits;
 mod manifests;
 mod namespaces;
 mod operator;

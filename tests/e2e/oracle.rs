@@ -9,7 +9,7 @@ use kubewarm::app::CatalogTables;
 use kubewarm::cluster::{Connection, OperatorOnly};
 use kubewarm::informer::{Bounds, Informers as _, Measured, Meter, Registry, Timing};
 use kubewarm::model::{
-    CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector,
+    CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, Leaves,
     ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, SensitiveData,
     Tuning,
 };
@@ -47,6 +47,7 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
             max_staleness: Duration::from_mins(2),
             namespace_check: NamespaceCheck::Known,
             keep_fenced: Duration::from_mins(10),
+            leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),
     })

@@ -10,7 +10,7 @@ use kubewarm::{
         VerificationMethod,
     },
     cluster::Connection,
-    model::{AuthorCheck, Declared, Mode, OnAccessLost, ProfileRef},
+    model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef},
     status::{
         ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, StatusSink as _, Write,
         compute,
@@ -77,6 +77,7 @@ impl Subject {
             objective: None,
             max_staleness: Duration::from_mins(2),
             on_access_lost: OnAccessLost::default(),
+            limits: Limits::default(),
             accepted_at: Duration::ZERO,
         };
         let now = Instant::now();

@@ -12,7 +12,7 @@ use kubewarm::{
         Timing,
     },
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector,
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, Leaves,
         ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource,
         SensitiveData, Tuning,
     },
@@ -244,6 +244,7 @@ pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
             max_staleness: Duration::from_mins(10),
             namespace_check: NamespaceCheck::Known,
             keep_fenced: Duration::from_mins(10),
+            leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),
     }

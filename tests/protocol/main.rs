@@ -4,11 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "a script names what is special about it")]
 
+mod accounting;
+mod alone;
 mod engine;
 mod fences;
 mod history;
 mod identities;
 mod lagging;
+mod limits;
 mod lists;
 mod memory;
 mod oracle;

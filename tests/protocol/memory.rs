@@ -1,13 +1,13 @@
 //! One absurdly large object: passed over, named, and never held.
 
 use crate::{
+    alone::{is_alone, kib},
     engine::{cell, quick, run},
     reply::{Reply, Step, event, list, object, quiet},
     server::Kind,
 };
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use std::process::Command;
 
 /// How large: more than any bound, so that holding it would show.
 const MIB: usize = 200;
@@ -24,28 +24,9 @@ fn inflated(text: &str, mark: &str) -> Reply {
     Reply::steps(all.map(Step::Bytes))
 }
 
-/// The highest resident memory so far.
-fn peak_mib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
-}
-
-/// Set in the process that runs this test and nothing else: memory is that of a whole process.
-const ALONE: &str = "KUBEWARM_TEST_ALONE";
-
 #[test]
 fn an_object_of_200_mib_is_named_and_costs_no_memory() {
-    if std::env::var_os(ALONE).is_none() {
-        let test = "memory::an_object_of_200_mib_is_named_and_costs_no_memory";
-        let alone = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
-            .env(ALONE, "1")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&alone.stdout);
-        let complained = String::from_utf8_lossy(&alone.stderr);
-        assert!(alone.status.success() && said.contains("1 passed"), "{said}{complained}");
+    if !is_alone("memory::an_object_of_200_mib_is_named_and_costs_no_memory") {
         return;
     }
     tokio::runtime::Runtime::new().unwrap().block_on(pass_over_a_huge_object());
@@ -53,7 +34,7 @@ fn an_object_of_200_mib_is_named_and_costs_no_memory() {
 
 async fn pass_over_a_huge_object() {
     let pods = cell("pods");
-    let before = peak_mib();
+    let before = kib("VmHWM") / 1024;
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, _) => {
             let items = [object("a", 1, 3), object("huge", 2, 4), object("z", 3, 5)];
@@ -75,6 +56,6 @@ async fn pass_over_a_huge_object() {
     let report = engine.until_shown(&pods.key, &["a@3", "m@8", "n@10"]).await;
     assert!(report.undecodable.iter().any(|what| &*what.object == "ns/z"), "{report:?}");
     assert_eq!(server.count(Kind::List), 1);
-    let growth = peak_mib() - before;
+    let growth = kib("VmHWM") / 1024 - before;
     assert!(growth < GROWTH_MIB, "grew by {growth} MiB");
 }

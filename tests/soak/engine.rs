@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Client;
 use kubewarm::app::CatalogTables;
 use kubewarm::cluster::{Connection, Discovery};
-use kubewarm::controller::{Controller, Sources};
+use kubewarm::controller::{Controller, MemoryBounds, Sources};
 use kubewarm::forecast::Forecasts;
 use kubewarm::informer::{Bounds, Registry, Reports, Timing};
 use kubewarm::metrics::{BuildInfo, Metrics};
@@ -55,6 +55,7 @@ impl Engine {
             forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Enforced).1,
+            memory: MemoryBounds::default(),
         };
         let operator = metrics.operator().clone();
         let started = Instant::now();

@@ -144,7 +144,7 @@ impl Scene {
 
     /// What the operator takes now.
     pub(crate) fn figures(&self) -> Result<Figures, Failure> {
-        let Kept { files, resident_kib } = Kept::read(&self.operator)?;
+        let Kept { files, resident_kib, .. } = Kept::read(&self.operator)?;
         let tasks = Exposition::read(&self.operator)?.sum("tokio_alive_tasks", &[]);
         Ok(Figures { files, resident_kib, tasks })
     }

@@ -11,7 +11,7 @@ use kubewarm::{
     informer::{Bounds, Informers, Measured, Meter, Registry, Reports, Tables, Timing},
     model::{
         CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
-        Identity, LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf,
+        Identity, LabelRequirement, LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf,
         NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource, ResourceVersion,
         SensitiveData, Tuning,
     },
@@ -164,6 +164,7 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
         max_staleness: Duration::from_mins(2),
         namespace_check: NamespaceCheck::Known,
         keep_fenced: Duration::from_mins(10),
+        leaves: Leaves::default(),
     };
     Ok(CellSpec { key, tuning, indexes: BTreeSet::new() })
 }

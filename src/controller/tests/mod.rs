@@ -3,10 +3,12 @@
 mod access_lost;
 mod accounts;
 mod edits;
+mod limits;
 mod sharing;
 mod watched;
 
 use super::{
+    fit::MemoryBounds,
     intake::Found,
     reconcile::{Outcome, Reconciler},
     resolve::Cluster,
@@ -15,11 +17,13 @@ use crate::{
     api::CacheProfile,
     informer::{CellFault, CellReport, Loss, Phase, Verb},
     model::{
-        AuthorCheck, CellKey, Declared, GroupResource, Home, Mode, NamespaceCheck, ProfileRef,
-        Reason, Refusal, RefusalReason, ResolvedTarget, Resource, ValidatedProfile, Watched,
+        AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, Mode, NamespaceCheck,
+        ProfileRef, Reason, Refusal, RefusalReason, ResolvedTarget, Resource, ValidatedProfile,
+        Watched,
     },
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,6 +39,7 @@ struct Tables {
     faults: BTreeMap<CellKey, Reason>,
     lost: BTreeSet<CellKey>,
     names: Vec<&'static str>,
+    gauges: Mutex<BTreeMap<CellKey, Arc<Gauge>>>,
 }
 
 impl Default for Tables {
@@ -47,6 +52,7 @@ impl Default for Tables {
             faults: BTreeMap::new(),
             lost: BTreeSet::new(),
             names: Vec::new(),
+            gauges: Mutex::default(),
         }
     }
 }
@@ -88,6 +94,10 @@ impl Cluster for Tables {
         AuthorCheck::Enforced
     }
 
+    fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
+        Arc::clone(self.gauges.lock().entry(key.clone()).or_default())
+    }
+
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
         self.synced.contains(key).then(|| self.names.iter().map(|&name| name.into()).collect())
     }
@@ -126,7 +136,12 @@ fn home(namespace: &str, watched: Watched) -> Home {
 }
 
 fn reconciler() -> Reconciler {
-    Reconciler::new(home("kubewarm-system", Watched::Everywhere))
+    reconciler_of(home("kubewarm-system", Watched::Everywhere))
+}
+
+/// Without limits of the process.
+fn reconciler_of(home: Home) -> Reconciler {
+    Reconciler::new(home, MemoryBounds::default(), Arc::default())
 }
 
 fn run(reconciler: &mut Reconciler, profiles: &[Found], cluster: &Tables) -> Outcome {

@@ -133,6 +133,6 @@ fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
     assert!(refused(&outcome).message.contains("8192 together"), "{}", refused(&outcome));
     assert!(accepted(&outcome)[1..].iter().all(|&accepted| accepted));
     let outcome =
-        run(&mut Reconciler::new(home("a", Watched::Everywhere)), &found, &Tables::default());
+        run(&mut reconciler_of(home("a", Watched::Everywhere)), &found, &Tables::default());
     assert!(accepted(&outcome).iter().all(|&accepted| accepted));
 }

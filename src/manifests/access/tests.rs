@@ -5,8 +5,8 @@ use crate::{
     api::CacheProfile,
     manifests::needs::Kinds,
     model::{
-        AuthorCheck, DeclaredTarget, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
-        Projection, Requirement, Resource, SensitiveData, TargetScope,
+        AuthorCheck, DeclaredTarget, Extent, GroupResource, Limits, ManagedFields, Mode,
+        ProfileRef, Projection, Requirement, Resource, SensitiveData, TargetScope,
     },
 };
 use proptest::prelude::*;
@@ -74,6 +74,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
             namespaces,
             serving: None,
             left_out: [].into(),
+            limited: None,
         }
     });
     Declared {
@@ -88,6 +89,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
         objective: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: profile.on_access_lost,
+        limits: Limits::default(),
         accepted_at: Duration::ZERO,
     }
 }

@@ -13,8 +13,16 @@ use crate::{
 use jiff::SignedDuration;
 use std::time::Duration;
 
-const TYPES: [&str; 7] =
-    ["Ready", "Accepted", "Authorized", "Warm", "Fresh", "WarmupObjectiveMet", "Stalled"];
+const TYPES: [&str; 8] = [
+    "Ready",
+    "Accepted",
+    "Authorized",
+    "Warm",
+    "Fresh",
+    "WithinLimits",
+    "WarmupObjectiveMet",
+    "Stalled",
+];
 
 /// `Ready`, `Warm` and `Fresh` of a profile.
 fn summary(status: &CacheProfileStatus) -> [String; 3] {
@@ -37,6 +45,7 @@ fn before_discovery_everything_is_unknown() {
         "Unknown/Verifying",
         "Unknown/Pending",
         "Unknown/NotWarm",
+        "True/BelowLimits",
         "Unknown/NoObjective",
         "Unknown/Discovering",
     ];

@@ -177,9 +177,10 @@ proptest! {
         }
         let status = world.compute(&declared(vec![target("pods", &keys)]), None);
         let counts = status.targets[0].cells.clone().unwrap();
-        let CellCounts { total, synced, syncing, stale, forbidden, missing, failing } = counts;
+        let CellCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
+            counts;
         prop_assert_eq!(usize::try_from(total).unwrap(), keys.len());
-        prop_assert_eq!(total, synced + syncing + stale + forbidden + missing + failing);
+        prop_assert_eq!(total, synced + syncing + stale + forbidden + missing + limited + failing);
         let warm = said(&status.conditions, "Warm") == "True/Synced";
         prop_assert_eq!(warm, synced + stale == total);
         let ready = said(&status.conditions, "Ready") == "True/Ready";
@@ -193,6 +194,6 @@ proptest! {
         let before = keys.len();
         keys.dedup();
         prop_assert_eq!(before, keys.len(), "the API server takes these for a key");
-        prop_assert_eq!(status.conditions.len(), 7);
+        prop_assert_eq!(status.conditions.len(), 8);
     }
 }

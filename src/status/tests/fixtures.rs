@@ -6,8 +6,8 @@ use crate::{
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
-        Identity, LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, Reason,
-        Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
+        Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
+        Reason, Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
     },
     status::{CellView, Clock, Excesses, Inputs, compute},
 };
@@ -19,15 +19,15 @@ pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm
 
 /// What runs, and what time it is.
 #[derive(Clone, Debug)]
-pub(super) struct World {
-    pub(super) clock: Clock,
+pub(in crate::status) struct World {
+    pub(in crate::status) clock: Clock,
     pub(super) cells: HashMap<CellKey, CellView>,
     pub(super) excess: Option<Excesses>,
 }
 
 impl World {
     /// 100 seconds after the start of the process; nothing runs.
-    pub(super) fn new() -> Self {
+    pub(in crate::status) fn new() -> Self {
         let process_start = Instant::now();
         let clock = Clock {
             wall: Timestamp::from_second(1_000_000).unwrap(),
@@ -43,7 +43,7 @@ impl World {
     }
 
     pub(super) fn runs(&mut self, key: CellKey, report: CellReport) {
-        let report = Arc::new(report);
+        let report = Some(Arc::new(report));
         let access = Some(self.granted());
         let view = CellView { report, access, objects: 10, bytes: 3 << 20 };
         self.cells.insert(key, view);
@@ -156,6 +156,7 @@ pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
         namespaces: None,
         serving: None,
         left_out: [].into(),
+        limited: None,
     }
 }
 
@@ -181,6 +182,7 @@ pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
         objective: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
+        limits: Limits::default(),
         accepted_at: Duration::from_secs(90),
     }
 }

@@ -52,6 +52,34 @@ enum Target {
 
 impl DeltaSink for Writer {
     fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+        let grows = !matches!(delta, Delta::Arrived(_));
+        let outcome = self.apply_one(delta);
+        if grows && !matches!(outcome, Outcome::Unchanged | Outcome::Outdated) {
+            self.table.measure();
+        }
+        outcome
+    }
+
+    fn holds(&self, namespace: &str, name: &str) -> bool {
+        self.table.contents.read().find(namespace, name, self.hint).is_ok()
+    }
+
+    fn objects(&self) -> u64 {
+        self.table.usage().objects
+    }
+
+    fn version(&self) -> Option<ResourceVersion> {
+        self.table.contents.read().version.clone()
+    }
+}
+
+impl Writer {
+    /// For a table that has no other.
+    pub(super) fn new(table: Arc<Table>) -> Self {
+        Self { table, list: None, hint: Place::default(), arrived: None }
+    }
+
+    fn apply_one(&mut self, delta: Delta<'_>) -> Outcome {
         match delta {
             Delta::ListStarted(reread) => {
                 self.list = Some(List { reread, at: None, seen: RoaringBitmap::new() });
@@ -92,25 +120,6 @@ impl DeltaSink for Writer {
             }
             Delta::TakeBack => self.take_back(),
         }
-    }
-
-    fn holds(&self, namespace: &str, name: &str) -> bool {
-        self.table.contents.read().find(namespace, name, self.hint).is_ok()
-    }
-
-    fn objects(&self) -> u64 {
-        self.table.usage().objects
-    }
-
-    fn version(&self) -> Option<ResourceVersion> {
-        self.table.contents.read().version.clone()
-    }
-}
-
-impl Writer {
-    /// For a table that has no other.
-    pub(super) fn new(table: Arc<Table>) -> Self {
-        Self { table, list: None, hint: Place::default(), arrived: None }
     }
 
     /// When what is applied now arrived, if it is provisional: a list is brought by a request that

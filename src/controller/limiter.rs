@@ -1,0 +1,226 @@
+//! Which targets a limit has stopped or cut down to metadata, and when they are tried again.
+
+use super::{
+    fit::{Form, MemoryBounds, Share, fit, held},
+    resolve::Cluster,
+};
+use crate::model::{
+    Allowance, Attempt, Bound, Excess, Gauge, Held, Leave, Limited, Measure, ProfileRef, Remedy,
+    Total,
+};
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Until a target that did not fit is tried again without an edit; up to a fifth more, so that not
+/// all of them list in the same moment. Each try costs a list up to the limit.
+const AGAIN: Duration = Duration::from_mins(10);
+/// How much of a limit must be free, besides what a target is known to need, for it to be tried
+/// again at once: a tenth.
+const MARGIN: u64 = 10;
+
+/// A target, by its profile.
+type Name = (ProfileRef, Arc<str>);
+
+/// Remembers who did not fit. Bounded by the targets that exist.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    bounds: MemoryBounds,
+    total: Arc<Total>,
+    /// What the last run has let run.
+    shares: Vec<Share>,
+    limited: BTreeMap<Name, State>,
+    /// What the last run has allowed: used again where it is the same.
+    allowances: BTreeMap<Whose, Arc<Allowance>>,
+}
+
+#[derive(Debug)]
+struct State {
+    uid: Arc<str>,
+    generation: i64,
+    limited: Limited,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    Objects(ProfileRef),
+    Memory(ProfileRef),
+    Namespace(Arc<str>),
+    Process,
+}
+
+impl Limiter {
+    /// Remembers nobody yet.
+    pub(super) fn new(bounds: MemoryBounds, total: Arc<Total>) -> Self {
+        Self {
+            bounds,
+            total,
+            shares: Vec::new(),
+            limited: BTreeMap::new(),
+            allowances: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at what has come to be held since the last run, and begins a new one: who does not fit,
+    /// who does after all, and who is tried again. Answers what was exceeded, for the first time or
+    /// once more.
+    pub(super) fn review(
+        &mut self,
+        exists: impl Fn(&ProfileRef) -> bool,
+        cluster: &dyn Cluster,
+        now: Duration,
+    ) -> Vec<Excess> {
+        self.limited.retain(|(profile, _), _| exists(profile));
+        let mut shares = std::mem::take(&mut self.shares);
+        for share in &mut shares {
+            share.look(cluster);
+        }
+        let all: Vec<_> = shares.iter().collect();
+        let elsewhere = self.total.bytes().saturating_sub(held(&all, Measure::Memory));
+        let out = fit(&shares, self.bounds, elsewhere);
+        let mut kept = Vec::new();
+        for (at, share) in shares.iter().enumerate() {
+            let name = (share.profile.clone(), Arc::clone(&share.target));
+            if let Some(&excess) = out.get(&at) {
+                self.limit(name, share, excess, now);
+                continue;
+            }
+            let under_way = |state: &State| state.limited.attempt == Attempt::UnderWay;
+            if share.is_synced && self.limited.get(&name).is_some_and(under_way) {
+                self.limited.remove(&name);
+            }
+            kept.push(share);
+        }
+        self.try_again(&kept, now);
+        out.into_values().collect()
+    }
+
+    fn limit(&mut self, name: Name, share: &Share, excess: Excess, now: Duration) {
+        let before = self.limited.get(&name).map(|state| state.limited.excess);
+        let before = before.filter(|before| before.measure == excess.measure);
+        let reached = before.map_or(excess.reached, |before| before.reached.max(excess.reached));
+        let remedy = match share.limits.on_exceeded {
+            Remedy::MetadataOnly if share.form == Form::Full => Remedy::MetadataOnly,
+            Remedy::MetadataOnly | Remedy::StopTarget => Remedy::StopTarget,
+        };
+        let (profile, target) = (&name.0, &name.1);
+        tracing::warn!(%profile, %target, %excess, ?remedy, "a target does not fit into its limit");
+        let limited = Limited {
+            excess: Excess { reached, ..excess },
+            remedy,
+            attempt: Attempt::At(now + AGAIN + spread(&name)),
+        };
+        let (uid, generation) = (Arc::clone(&share.uid), share.generation);
+        self.limited.insert(name, State { uid, generation, limited });
+    }
+
+    /// Tries those again whose time has come, or for whom there is room. A target that has just been
+    /// seen to need more than the room there is waits: so two that do not fit together do not take
+    /// turns.
+    fn try_again(&mut self, kept: &[&Share], now: Duration) {
+        let total = self.total.bytes();
+        for ((profile, _), State { limited, .. }) in &mut self.limited {
+            let Attempt::At(time) = limited.attempt else { continue };
+            let Excess { bound, measure, limit, reached, .. } = limited.excess;
+            let of = |is: &dyn Fn(&Share) -> bool| {
+                held(&kept.iter().copied().filter(|share| is(share)).collect::<Vec<_>>(), measure)
+            };
+            let taken = match bound {
+                Bound::Profile => of(&|share| {
+                    share.profile == *profile
+                        && !(share.form == Form::CutDown && measure == Measure::Objects)
+                }),
+                Bound::Namespace => of(&|share| share.profile.namespace == profile.namespace),
+                Bound::Process => total,
+            };
+            let needed = taken.saturating_add(reached).saturating_add(limit / MARGIN);
+            if time <= now || needed <= limit {
+                limited.attempt = Attempt::UnderWay;
+            }
+        }
+    }
+
+    /// How a target of this generation of a profile is limited. An edit is a new chance.
+    pub(super) fn of(
+        &mut self,
+        profile: &ProfileRef,
+        (uid, generation): (&str, i64),
+        target: &Arc<str>,
+    ) -> Option<Limited> {
+        let name = (profile.clone(), Arc::clone(target));
+        let state = self.limited.get(&name)?;
+        if *state.uid != *uid || state.generation != generation {
+            self.limited.remove(&name);
+            return None;
+        }
+        Some(state.limited)
+    }
+
+    /// Notes a target that runs; in the order of precedence.
+    pub(super) fn admit(&mut self, share: Share) {
+        self.shares.push(share);
+    }
+
+    /// What each profile leaves its cells, from what has been admitted.
+    pub(super) fn leaves(&mut self) -> BTreeMap<ProfileRef, Leave> {
+        let mut cells: BTreeMap<Whose, Vec<Arc<Gauge>>> = BTreeMap::new();
+        for share in &self.shares {
+            let mut count =
+                |whose: Whose| cells.entry(whose).or_default().extend_from_slice(&share.gauges);
+            if share.limits.max_objects.is_some() && share.form != Form::CutDown {
+                count(Whose::Objects(share.profile.clone()));
+            }
+            if share.limits.max_bytes.is_some() {
+                count(Whose::Memory(share.profile.clone()));
+            }
+            if self.bounds.namespace.is_some() && share.is_tenants {
+                count(Whose::Namespace(Arc::clone(&share.profile.namespace)));
+            }
+        }
+        let mut before = std::mem::take(&mut self.allowances);
+        let mut allow = |whose: Whose, objects, bytes, held| {
+            let known = before.remove(&whose).filter(|known| known.is_of(objects, bytes, &held));
+            let allowance = known.unwrap_or_else(|| Arc::new(Allowance::new(objects, bytes, held)));
+            self.allowances.insert(whose, allowance);
+        };
+        let limits: BTreeMap<_, _> =
+            self.shares.iter().map(|share| (&share.profile, share.limits)).collect();
+        for (whose, mut held) in cells {
+            // Cells that several targets share count once.
+            held.sort_by_key(Arc::as_ptr);
+            held.dedup_by(|a, b| Arc::ptr_eq(a, b));
+            let (objects, bytes) = match &whose {
+                Whose::Objects(profile) => {
+                    (limits.get(profile).and_then(|it| it.max_objects), None)
+                }
+                Whose::Memory(profile) => (None, limits.get(profile).and_then(|it| it.max_bytes)),
+                Whose::Namespace(_) => (None, self.bounds.namespace),
+                Whose::Process => (None, self.bounds.process),
+            };
+            allow(whose, objects, bytes, Held::Cells(held));
+        }
+        if self.bounds.process.is_some() {
+            let everything = Held::Everything(Arc::clone(&self.total));
+            allow(Whose::Process, None, self.bounds.process, everything);
+        }
+        let leave = |profile: &ProfileRef| -> Leave {
+            let whose = [
+                Whose::Objects(profile.clone()),
+                Whose::Memory(profile.clone()),
+                Whose::Namespace(Arc::clone(&profile.namespace)),
+                Whose::Process,
+            ];
+            whose.iter().filter_map(|whose| self.allowances.get(whose)).cloned().collect()
+        };
+        limits.into_keys().map(|profile| (profile.clone(), leave(profile))).collect()
+    }
+}
+
+/// Up to a fifth of [`AGAIN`], always the same for the same target.
+fn spread(name: &Name) -> Duration {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+    AGAIN / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
+}

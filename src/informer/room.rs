@@ -1,0 +1,94 @@
+//! Holds a list back that has used up what its profiles leave it, until that has been decided upon.
+
+use super::{list::Frame, task::Task, upstream};
+use crate::model::{Fault, Reason};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Objects of a list between two looks: few, since several lists of a profile may be under way, and
+/// all of them together must not come far beyond the limit.
+const LOOK_EVERY: u64 = 64;
+/// Between two looks while held back; a decision takes some 100 ms.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Nobody decides for so long only if something is wrong; the list's slot is needed by others.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// For the server to say how many objects there are; the list waits, and what would be enough is said
+/// without that number otherwise.
+const COUNT_WITHIN: Duration = Duration::from_secs(2);
+/// The metadata of one object and the frame of its list; without an answer so small the number stays
+/// unknown.
+const MAX_COUNT: usize = 2 << 20;
+
+/// What a task knows of its limits.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// Objects of lists, over all pages, since the last look.
+    unlooked: u64,
+    /// Whether the controller has been told of the limit that is exceeded now.
+    is_told: bool,
+}
+
+/// Whether a list was held back, so that its clocks must begin anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    No,
+    Back,
+}
+
+impl Task {
+    /// After each object of a list: looks now and then whether it may go on, and waits until it may.
+    /// A cell that does not fit is stopped meanwhile; if another one is, there is room again. Before
+    /// the controller is told, the server is asked how many objects there are.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Throttled`] after a minute.
+    pub(super) async fn wait_for_room(&mut self) -> Result<Held, Fault> {
+        self.room.unlooked += 1;
+        if self.room.unlooked < LOOK_EVERY {
+            return Ok(Held::No);
+        }
+        self.room.unlooked = 0;
+        if !self.room.is_told && self.tuning.borrow().leaves.are_partly_used_up() {
+            self.learn_length().await;
+        }
+        self.tell_of_excess();
+        let until = Instant::now() + PATIENCE;
+        let mut held = Held::No;
+        while self.tuning.borrow().leaves.are_used_up() {
+            if Instant::now() >= until {
+                let message = "the limits on memory and objects have left no room for a minute";
+                return Err(Fault::new(Reason::Throttled, message));
+            }
+            held = Held::Back;
+            sleep(PAUSE).await;
+        }
+        Ok(held)
+    }
+
+    /// Asks how many objects the list will have, unless that is known. A server does not say it of
+    /// what a selector selects.
+    async fn learn_length(&self) {
+        let mut is_known = false;
+        self.board.note(|report| is_known = report.expected.is_some());
+        if is_known {
+            return;
+        }
+        let one = self.endpoint.newest();
+        let Ok(body) = upstream::read(&self.client, one, COUNT_WITHIN, MAX_COUNT).await else {
+            return;
+        };
+        let frame = serde_json::from_slice::<Frame>(&body).ok();
+        let behind = frame.and_then(|frame| frame.metadata.remaining_item_count);
+        self.board.note(|report| report.expected = behind.map(|behind| behind.saturating_add(1)));
+    }
+
+    /// Has the controller look, once for each time that a limit begins to be exceeded.
+    pub(super) fn tell_of_excess(&mut self) {
+        let exceeded = self.tuning.borrow().leaves.are_partly_used_up();
+        if exceeded && !self.room.is_told {
+            self.shared.changes.notify();
+        }
+        self.room.is_told = exceeded;
+    }
+}

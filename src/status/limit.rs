@@ -1,0 +1,174 @@
+//! `WithinLimits`: which limit a target does not fit into, and what would be enough.
+
+use super::{cell::Clock, target::Verdict, trouble::Voice};
+use crate::{
+    api::mebibytes,
+    model::{Attempt, Bound, DeclaredTarget, Excess, Limited, Limits, Measure, Remedy},
+};
+use jiff::{SignedDuration, Timestamp};
+
+/// The target's condition. `is_complete`: all of it has been listed.
+pub(super) fn within_limits(
+    declared: &DeclaredTarget,
+    limits: Limits,
+    is_complete: bool,
+    clock: Clock,
+    voice: Voice<'_>,
+) -> Verdict {
+    if let Some(limited) = &declared.limited {
+        let reason = limited.excess.measure.as_str();
+        return Verdict::new(Some(false), reason, voice.says(&exceeded(limited, clock)));
+    }
+    match (limits.are_set(), is_complete) {
+        (false, _) => {
+            let text = "spec.limits is not set; the process has enough memory";
+            Verdict::new(Some(true), "BelowLimits", voice.says(text))
+        }
+        (true, false) => Verdict::new(None, "Measuring", voice.says("not listed completely yet")),
+        (true, true) => {
+            Verdict::new(Some(true), "BelowLimits", voice.says("fits into spec.limits"))
+        }
+    }
+}
+
+/// What is exceeded, whose limit that is, what would be enough, and when it is tried again.
+pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
+    let Limited { excess, remedy, attempt } = limited;
+    let done = match remedy {
+        Remedy::StopTarget => "stopped",
+        Remedy::MetadataOnly => "cut down to metadata",
+    };
+    let again = match retry(*attempt, clock) {
+        Some(time) => format!("tried again at {time}, and at every edit"),
+        None => "being tried again".to_owned(),
+    };
+    let reached = amount(excess.measure, excess.reached);
+    format!("{done} at {reached}: {}; {}; {again}", allowed(excess), enough(excess))
+}
+
+/// When it is tried again; `None` while that is under way.
+pub(super) fn retry(attempt: Attempt, clock: Clock) -> Option<Timestamp> {
+    let Attempt::At(since_start) = attempt else { return None };
+    let left = (clock.process_start + since_start).saturating_duration_since(clock.mono);
+    let left = SignedDuration::try_from(left).ok()?;
+    Timestamp::from_second(clock.wall.checked_add(left).ok()?.as_second()).ok()
+}
+
+fn amount(measure: Measure, count: u64) -> String {
+    match measure {
+        Measure::Objects => format!("{count} objects"),
+        Measure::Memory => mebibytes(count),
+    }
+}
+
+fn field(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Objects => "spec.limits.maxObjects",
+        Measure::Memory => "spec.limits.maxMemory",
+    }
+}
+
+fn allowed(excess: &Excess) -> String {
+    let Excess { bound, measure, limit, others, .. } = *excess;
+    let (limit, beside) = (amount(measure, limit), amount(measure, others));
+    match bound {
+        Bound::Profile => format!(
+            "{} allows the whole profile {limit}, of which its other targets hold {beside}",
+            field(measure)
+        ),
+        Bound::Namespace => format!(
+            "the profiles of one namespace may take {limit} together (--namespace-share of \
+             --memory-limit), of which others here hold {beside}"
+        ),
+        Bound::Process => format!(
+            "the operator may take {limit} (--memory-limit), of which everything else holds {beside}"
+        ),
+    }
+}
+
+fn enough(excess: &Excess) -> String {
+    let Excess { bound, measure, reached, others, expected, objects, .. } = *excess;
+    // What a target will hold in the end, as far as the server says how many objects there are.
+    let whole = expected.map(|expected| expected.max(objects)).map(|expected| match measure {
+        Measure::Objects => expected,
+        Measure::Memory => {
+            let each = u128::from(reached) / u128::from(objects.max(1));
+            u64::try_from(each.saturating_mul(expected.into())).unwrap_or(u64::MAX)
+        }
+    });
+    let needed = match whole {
+        Some(whole) => format!("{} would be enough", amount(measure, whole.saturating_add(others))),
+        None => {
+            format!("more than {} would be needed", amount(measure, reached.saturating_add(others)))
+        }
+    };
+    let next = match bound {
+        Bound::Profile => {
+            format!("raise {}, select fewer objects, or hold metadata only", field(measure))
+        }
+        Bound::Namespace => {
+            "select fewer objects, hold metadata only, or ask the operator's administrator for more"
+                .to_owned()
+        }
+        Bound::Process => {
+            "raise the operator's memory limit, select fewer objects, or hold metadata only"
+                .to_owned()
+        }
+    };
+    format!("{needed}: {next}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::fixtures::World;
+    use std::time::Duration;
+
+    fn excess(bound: Bound, measure: Measure) -> Excess {
+        Excess {
+            bound,
+            measure,
+            limit: 10_000,
+            reached: 10_013,
+            others: 500,
+            objects: 10_013,
+            expected: None,
+        }
+    }
+
+    fn told(excess: Excess, attempt: Attempt) -> String {
+        let limited = Limited { excess, remedy: Remedy::StopTarget, attempt };
+        exceeded(&limited, World::new().clock)
+    }
+
+    #[test]
+    fn a_message_says_what_would_be_enough_and_when_it_is_tried_again() {
+        let excess = excess(Bound::Profile, Measure::Objects);
+        let unknown = told(excess, Attempt::At(Duration::from_mins(10)));
+        let expected = "stopped at 10013 objects: spec.limits.maxObjects allows the whole profile \
+                        10000 objects, of which its other targets hold 500 objects; more than 10513 \
+                        objects would be needed: raise spec.limits.maxObjects, select fewer objects, or \
+                        hold metadata only; tried again at 1970-01-12T13:55:00Z, and at every edit";
+        assert_eq!(unknown, expected);
+        let known = told(Excess { expected: Some(50_000), ..excess }, Attempt::UnderWay);
+        assert!(known.contains("; 50500 objects would be enough: "), "{known}");
+        assert!(known.ends_with("; being tried again"), "{known}");
+        let complete = told(Excess { expected: Some(10_013), ..excess }, Attempt::UnderWay);
+        assert!(complete.contains("; 10513 objects would be enough: "), "{complete}");
+    }
+
+    #[test]
+    fn what_memory_a_target_needs_follows_from_what_its_first_objects_took() {
+        let excess = Excess {
+            limit: 4 << 20,
+            reached: 5 << 20,
+            others: 1 << 20,
+            objects: 1_000,
+            expected: Some(4_000),
+            ..excess(Bound::Process, Measure::Memory)
+        };
+        let told = told(excess, Attempt::UnderWay);
+        assert!(told.contains("the operator may take 4Mi (--memory-limit)"), "{told}");
+        assert!(told.contains("; 21Mi would be enough: "), "{told}");
+    }
+}

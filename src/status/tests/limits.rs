@@ -1,0 +1,92 @@
+//! Targets that a limit has stopped or cut down, and what is said of the others.
+
+use super::fixtures::{World, declared, pods, said, target};
+use crate::{
+    api::CacheProfileStatus,
+    model::{
+        Attempt, Bound, Declared, DeclaredTarget, Excess, Limited, Limits, Measure, Remedy,
+        Requirement,
+    },
+    status::{Cause, Notices},
+};
+use std::time::Duration;
+
+fn limited(remedy: Remedy) -> DeclaredTarget {
+    let excess = Excess {
+        bound: Bound::Profile,
+        measure: Measure::Objects,
+        limit: 10,
+        reached: 11,
+        others: 0,
+        objects: 11,
+        expected: None,
+    };
+    let attempt = Attempt::At(Duration::from_mins(10));
+    let limited = Some(Limited { excess, remedy, attempt });
+    DeclaredTarget { limited, ..target("big", &[pods("a")]) }
+}
+
+fn compute(world: &World, targets: Vec<DeclaredTarget>) -> CacheProfileStatus {
+    let limits = Limits { max_objects: Some(10), ..Limits::default() };
+    world.compute(&Declared { limits, ..declared(targets) }, None)
+}
+
+fn summary(status: &CacheProfileStatus) -> [String; 3] {
+    ["Ready", "Warm", "WithinLimits"].map(|type_| said(&status.conditions, type_))
+}
+
+#[test]
+fn a_stopped_target_holds_nothing_though_another_profile_keeps_its_cell_warm() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    world.runs(pods("b"), world.watching());
+    let small = target("small", &[pods("b")]);
+    let status = compute(&world, vec![limited(Remedy::StopTarget), small]);
+    let expected = ["False/LimitExceeded", "Unknown/Pending", "False/ObjectsExceeded"];
+    assert_eq!(summary(&status), expected);
+    let (big, small) = (&status.targets[0], &status.targets[1]);
+    let cells = big.cells.clone().unwrap();
+    assert_eq!((big.objects, cells.limited, cells.synced), (Some(0), 1, 0));
+    assert_eq!(big.problems[0].reason, "ObjectsExceeded");
+    assert!(big.problems[0].next_retry_time.is_some());
+    assert_eq!(said(&small.conditions, "WithinLimits"), "True/BelowLimits");
+    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified", "also what does not run");
+    assert_eq!(small.problems, []);
+}
+
+#[test]
+fn one_that_keeps_its_metadata_is_warm_and_not_ready() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let status = compute(&world, vec![limited(Remedy::MetadataOnly)]);
+    let expected = ["False/LimitExceeded", "True/Synced", "False/ObjectsExceeded"];
+    assert_eq!(summary(&status), expected);
+    let optional =
+        DeclaredTarget { requirement: Requirement::Optional, ..limited(Remedy::MetadataOnly) };
+    assert_eq!(summary(&compute(&world, vec![optional]))[0], "True/Ready");
+}
+
+#[test]
+fn what_is_still_listed_is_measured_unless_nothing_limits_it() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.listing());
+    let targets = || vec![target("big", &[pods("a")])];
+    assert_eq!(summary(&compute(&world, targets()))[2], "Unknown/Measuring");
+    let unlimited = world.compute(&declared(targets()), None);
+    assert_eq!(summary(&unlimited)[2], "True/BelowLimits");
+}
+
+#[test]
+fn an_event_tells_when_a_limit_is_exceeded_and_when_no_more() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let fits = compute(&world, vec![target("big", &[pods("a")])]);
+    let exceeds = compute(&world, vec![limited(Remedy::StopTarget)]);
+    let causes = |old: &CacheProfileStatus, new: &CacheProfileStatus| -> Vec<_> {
+        let profile = declared(Vec::new()).profile;
+        let told = Notices::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
+        told.into_iter().map(|notice| notice.cause).collect()
+    };
+    assert_eq!(causes(&fits, &exceeds), [Cause::NotReady, Cause::LimitExceeded]);
+    assert_eq!(causes(&exceeds, &fits), [Cause::Ready, Cause::WithinLimits]);
+}

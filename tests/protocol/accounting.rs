@@ -1,0 +1,68 @@
+//! What tables say they take is what the process grows by.
+
+use crate::{
+    alone::{is_alone, kib},
+    engine::cell,
+};
+use kubewarm::{
+    model::{Delta, DeltaSink as _, Item, Reread, ResourceVersion, Uid},
+    store::Catalog,
+};
+use std::collections::BTreeSet;
+
+const OBJECTS: u32 = 50_000;
+
+/// Some 1.5 KB, as alike and as different as the pods of a cluster.
+fn pod(n: u32, random: &mut fastrand::Rng) -> String {
+    let app = n % 200;
+    let digest: String = (0..64).map(|_| char::from_digit(random.u32(..16), 16).unwrap()).collect();
+    let variables: Vec<_> = (0..12)
+        .map(|at| {
+            format!(r#"{{"name":"SETTING_{at}","value":"value of app {app}, {}"}}"#, at * app)
+        })
+        .collect();
+    format!(
+        r#"{{"metadata":{{"name":"app-{app:03}-{n:06}","labels":{{"app":"app-{app:03}","tier":"web"}}}},"spec":{{"nodeName":"node-{}","containers":[{{"name":"main","image":"registry.example.com/app-{app}@sha256:{digest}","env":[{}]}}]}},"status":{{"phase":"Running","podIP":"10.{}.{}.{}"}}}}"#,
+        random.u32(..500),
+        variables.join(","),
+        random.u8(..),
+        random.u8(..),
+        random.u8(..),
+    )
+}
+
+fn fill(catalog: &Catalog, kind: &str, objects: u32) -> impl Sized {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut writer = catalog.open(&cell(kind).key, &BTreeSet::new());
+    writer.apply(Delta::ListStarted(Reread::Changed));
+    for n in 0..objects {
+        let body = pod(n, &mut random);
+        let name = format!("app-{:03}-{n:06}", n % 200);
+        writer.apply(Delta::Upsert(Item {
+            namespace: "ns".into(),
+            name: name.as_str().into(),
+            uid: Uid::from(random.u128(..).to_be_bytes()),
+            version: ResourceVersion::parse(&(n + 1).to_string()),
+            body: body.as_bytes(),
+        }));
+    }
+    writer.apply(Delta::ListDone(ResourceVersion::parse("99999999").unwrap()));
+    catalog.settle();
+    writer
+}
+
+#[test]
+fn fifty_thousand_objects_are_accounted_within_a_tenth_of_what_the_process_grows_by() {
+    let test = "accounting::fifty_thousand_objects_are_accounted_within_a_tenth_of_what_the_process_grows_by";
+    if !is_alone(test) {
+        return;
+    }
+    let catalog = Catalog::new();
+    let before = kib("RssAnon");
+    let writer = fill(&catalog, "pods", OBJECTS);
+    let grown = (kib("RssAnon") - before) << 10;
+    let accounted = catalog.total().bytes();
+    drop(writer);
+    assert!(grown * 10 > accounted * 9 && accounted * 10 > grown * 9, "{accounted} of {grown}");
+    assert_eq!(accounted, catalog.gauge(&cell("pods").key).bytes());
+}

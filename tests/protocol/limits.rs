@@ -1,0 +1,146 @@
+//! Lists that are larger than what their profiles leave them.
+
+use crate::{
+    engine::{Engine, cell, quick},
+    reply::{Reply, Step, event, list, list_with, object, quiet},
+    server::{Kind, Server},
+};
+use futures::{StreamExt as _, stream};
+use kubewarm::{
+    informer::{Informers as _, Phase},
+    model::{Allowance, CellSpec, Gauge, Held, Leave, Leaves, ListStrategy},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep};
+
+const LIMIT: u64 = 1_000;
+/// Objects between two looks of the engine.
+const STRIDE: u64 = 64;
+
+/// A list that never ends, or the initial events of a watch that never do.
+fn endless(is_list: bool) -> Reply {
+    let head = if is_list { list(7, &[]).trim_end_matches("]}").to_owned() } else { String::new() };
+    let items = stream::iter(0_u32..).map(move |n| {
+        let object = object(&format!("x{n:08}"), n % 200 + 1, 3);
+        let item = match is_list {
+            true if n == 0 => object,
+            true => format!(",{object}"),
+            false => event("ADDED", object) + "\n",
+        };
+        Step::Bytes(item.into())
+    });
+    Reply::steps(stream::iter([Step::Bytes(head.into())]).chain(items))
+}
+
+async fn server() -> Server {
+    Server::start(|asked| match asked.kind {
+        _ if asked.path.contains("/services") => quiet(asked),
+        Kind::List => endless(true),
+        Kind::Stream => endless(false),
+        Kind::Newest => {
+            let more = r#","continue":"token","remainingItemCount":999999"#;
+            Reply::json(list_with(7, more, &[object("x00000000", 1, 3)]))
+        }
+        _ => quiet(asked),
+    })
+    .await
+}
+
+fn leave(max_objects: u64, gauge: &Arc<Gauge>) -> Leave {
+    let held = Held::Cells(vec![Arc::clone(gauge)]);
+    vec![Arc::new(Allowance::new(Some(max_objects), None, held))]
+}
+
+fn runaway(
+    engine: &Engine,
+    strategy: ListStrategy,
+    others: Option<Leave>,
+) -> (CellSpec, Arc<Gauge>) {
+    let mut pods = cell("pods");
+    let gauge = engine.catalog.gauge(&pods.key);
+    pods.tuning.strategy = strategy;
+    pods.tuning.leaves = Leaves::of_each([leave(LIMIT, &gauge)].into_iter().chain(others));
+    (pods, gauge)
+}
+
+async fn until(is: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_mins(1);
+    while !is() {
+        assert!(Instant::now() < end, "never came");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
+    for strategy in [ListStrategy::Whole, ListStrategy::Streaming] {
+        let server = server().await;
+        let mut engine = Engine::new(&server, quick());
+        let (pods, gauge) = runaway(&engine, strategy, None);
+        let mut told = engine.changes().subscribe();
+        engine.start(&pods);
+        until(|| gauge.objects() > LIMIT).await;
+        told.mark_unchanged();
+        let services = cell("services");
+        engine.start(&services);
+        engine.until_watching(&services.key).await;
+        sleep(Duration::from_millis(300)).await;
+        assert!(gauge.objects() <= LIMIT + STRIDE, "{strategy:?}: {}", gauge.objects());
+        let report = engine.reports.get(&pods.key).unwrap();
+        assert_eq!((report.phase, report.expected), (Phase::Listing, Some(1_000_000)));
+        assert_eq!(server.count(Kind::Newest), 1, "asked once how many there are");
+        engine.stop(&pods.key);
+        assert_eq!((gauge.objects(), gauge.bytes()), (0, 0));
+        assert_eq!(engine.catalog.total().bytes(), engine.catalog.gauge(&services.key).bytes());
+        engine.shut_down().await;
+    }
+}
+
+#[tokio::test]
+async fn pages_that_are_smaller_than_a_stride_count_together() {
+    let more = r#","continue":"token","remainingItemCount":1000000"#;
+    let server = Server::start(move |asked| match asked.kind {
+        Kind::First | Kind::Next => {
+            let name = |at| format!("x{:06}-{}-{at:02}", asked.nth, asked.kind == Kind::First);
+            let items: Vec<_> = (0..50).map(|at| object(&name(at), at + 1, 3)).collect();
+            let more = more.replace("token", &format!("token-{}", asked.nth));
+            Reply::json(list_with(7, &more, &items))
+        }
+        _ => quiet(asked),
+    })
+    .await;
+    let mut engine = Engine::new(&server, quick());
+    let (mut pods, gauge) = runaway(&engine, ListStrategy::Paged, None);
+    pods.tuning.page_size = 50;
+    engine.start(&pods);
+    until(|| gauge.objects() > LIMIT).await;
+    sleep(Duration::from_millis(300)).await;
+    assert!(gauge.objects() <= LIMIT + STRIDE, "{}", gauge.objects());
+    engine.stop(&pods.key);
+    engine.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_list_goes_on_for_the_profile_that_does_not_limit_it() {
+    let server = server().await;
+    let mut engine = Engine::new(&server, quick());
+    let (pods, gauge) = runaway(&engine, ListStrategy::Whole, Some(Vec::new()));
+    engine.start(&pods);
+    until(|| gauge.objects() > 3 * LIMIT).await;
+    engine.stop(&pods.key);
+    engine.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_list_goes_on_once_there_is_room() {
+    let server = server().await;
+    let mut engine = Engine::new(&server, quick());
+    let (mut pods, gauge) = runaway(&engine, ListStrategy::Whole, None);
+    engine.start(&pods);
+    until(|| gauge.objects() > LIMIT).await;
+    pods.tuning.leaves = Leaves::of_each([leave(2 * LIMIT, &gauge)]);
+    engine.retune(&pods);
+    until(|| gauge.objects() > 2 * LIMIT).await;
+    engine.stop(&pods.key);
+    engine.shut_down().await;
+}
