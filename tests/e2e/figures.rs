@@ -54,11 +54,12 @@ pub(crate) fn cells(operator: &Operator) -> Result<Vec<Value>, Failure> {
     Ok(answer["cells"].as_array().ok_or("no cells")?.clone())
 }
 
-/// Files and sockets that a process has open, and its resident memory in KiB.
+/// Files and sockets that a process has open, and its resident memory in KiB, now and at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     pub(crate) files: usize,
     pub(crate) resident_kib: u64,
+    pub(crate) peak_kib: u64,
 }
 
 impl Kept {
@@ -67,8 +68,11 @@ impl Kept {
         let id = operator.process.id().ok_or("it does not run")?;
         let files = std::fs::read_dir(format!("/proc/{id}/fd"))?.count();
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let resident = resident.and_then(|rest| rest.split_whitespace().next());
-        Ok(Self { files, resident_kib: resident.ok_or("no VmRSS")?.parse()? })
+        let kib = |field: &str| -> Result<u64, Failure> {
+            let line = status.lines().find_map(|line| line.strip_prefix(field));
+            let number = line.and_then(|rest| rest.split_whitespace().next());
+            Ok(number.ok_or_else(|| format!("no {field}"))?.parse()?)
+        };
+        Ok(Self { files, resident_kib: kib("VmRSS:")?, peak_kib: kib("VmHWM:")? })
     }
 }

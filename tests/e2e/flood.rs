@@ -1,0 +1,195 @@
+//! A kind of 50,000 objects against limits: stopped while it is listed, whichever way that is done.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::PostParams;
+use kubewarm::cluster::Connection;
+use serde_json::{Value, json};
+
+use crate::figures::{Exposition, Kept, cells};
+use crate::operator::Operator;
+use crate::profile::{Profile, message, problems};
+use crate::world::{Failure, Outcome, World};
+
+const OBJECTS: usize = 50_000;
+/// Who create them at once.
+const HANDS: usize = 48;
+const LIMIT: u64 = 10_000;
+/// The list must be stopped before so many are held.
+const FAR_TOO_MANY: u64 = 11_000;
+/// Of random text: 10,000 objects take some 9 MiB in all, 50,000 some 45.
+const TEXT: usize = 1_000;
+/// What the process may grow by for the first 10,000, tried three times: less than what all take.
+const GROWTH_KIB: u64 = 32 << 10;
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What was seen while a limit was exceeded.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The most objects that a cell of the runaway kind held.
+    most: u64,
+    /// Cells of other kinds that were not watching all the time.
+    disturbed: Vec<Value>,
+}
+
+async fn fill(world: &World, namespace: &str) -> Outcome {
+    let client = Connection::load(Some(world.cluster.kubeconfig()), None)?.client();
+    let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let made = futures::stream::iter(0..OBJECTS).map(async |number| {
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        let text: String = (0..TEXT).map(|_| random.alphanumeric()).collect();
+        let object = serde_json::from_value(json!({
+            "metadata": {"name": format!("c{number:05}")}, "data": {"text": text},
+        }))?;
+        api.create(&PostParams::default(), &object).await?;
+        Ok::<_, Failure>(())
+    });
+    made.buffer_unordered(HANDS).try_collect().await
+}
+
+/// Looks at the cells again and again until `act` has returned.
+fn watching<T>(
+    operator: &Operator,
+    act: impl FnOnce() -> Result<T, Failure>,
+) -> Result<(T, Seen), Failure> {
+    let is_over = AtomicBool::new(false);
+    let (done, seen) = thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let mut seen = Seen::default();
+            while !is_over.load(Ordering::Relaxed) {
+                for cell in cells(operator).unwrap_or_default() {
+                    if cell["resource"] == "configmaps" {
+                        seen.most = seen.most.max(cell["objects"].as_u64().unwrap_or_default());
+                    } else if cell["state"] != "Watching" {
+                        seen.disturbed.push(cell);
+                    }
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            seen
+        });
+        let done = act();
+        is_over.store(true, Ordering::Relaxed);
+        (done, looking.join())
+    });
+    Ok((done?, seen.map_err(|_| "nobody looked")?))
+}
+
+/// The number in front of `unit` in what is said of a limit.
+fn number_before(told: &str, unit: &str) -> Result<u64, Failure> {
+    let before = told.split(unit).next().filter(|before| before.len() < told.len());
+    let number = before.and_then(|before| before.rsplit(' ').next());
+    Ok(number.ok_or_else(|| format!("no{unit} in {told}"))?.parse()?)
+}
+
+/// Waits until the status of the profile's present generation says that `big` is stopped; answers why.
+fn await_stop(profile: &Profile<'_>, reason: &str) -> Result<String, Failure> {
+    let seen = profile.await_that(PATIENCE, |profile| {
+        let is_new = profile.pointer("/status/observedGeneration")
+            == profile.pointer("/metadata/generation");
+        let stopped = problems(profile, "big").iter().any(|told| told.contains(": stopped at "));
+        (is_new && stopped).then_some(())
+    })?;
+    let told = problems(&seen, "big").join("\n");
+    assert!(told.contains(reason), "{told}");
+    assert!(message(&seen, "WithinLimits").contains("target \"big\""), "{seen:#}");
+    Ok(told)
+}
+
+/// The number of objects in the cell of a kind.
+fn held(operator: &Operator, resource: &str) -> Result<u64, Failure> {
+    let cell = cells(operator)?.into_iter().find(|cell| cell["resource"] == resource);
+    let objects = cell.and_then(|cell| cell["objects"].as_u64());
+    objects.ok_or_else(|| format!("no cell of {resource}").into())
+}
+
+const SMALL: &str = "{name: small, resource: {resource: services}}";
+const BIG: &str = "{name: big, resource: {resource: configmaps}}";
+
+/// Lists the kind in every way against `maxObjects`, and then with what is said to be enough.
+fn exceed_a_profiles_limit(operator: &Operator, profile: &Profile<'_>) -> Outcome {
+    let Profile { world, namespace, name } = *profile;
+    let accounts = held(operator, "serviceaccounts")?;
+    let before = Kept::read(operator)?;
+    let mut enough = 0;
+    for (strategy, nth) in ["Whole", "Streaming", "Paged"].into_iter().zip(1..) {
+        let spec = format!(
+            "{{targets: [{SMALL}, {BIG}], limits: {{maxObjects: {LIMIT}}}, \
+             warmup: {{listStrategy: {strategy}}}}}"
+        );
+        let (told, seen) = watching(operator, || {
+            Profile::apply(world, namespace, name, &spec)?;
+            let account = format!("account-{nth}");
+            world.cluster.run(["create", "serviceaccount", &account, "-n", namespace])?;
+            await_stop(profile, "ObjectsExceeded")
+        })?;
+        let stopped_at = number_before(&told, " objects: spec.limits.maxObjects")?;
+        assert!((LIMIT + 1..FAR_TOO_MANY).contains(&stopped_at), "{strategy}: {told}");
+        assert!(seen.most < FAR_TOO_MANY, "{strategy}: {} were held", seen.most);
+        assert_eq!(seen.disturbed, [] as [Value; 0], "{strategy}");
+        let live = held(operator, "serviceaccounts")?;
+        assert_eq!(live, accounts + nth, "{strategy}: a sibling's events arrive");
+        enough = number_before(&told, " objects would be enough")?;
+    }
+    let stopped = Kept::read(operator)?;
+    let grown = stopped.peak_kib - before.resident_kib;
+    assert!(grown < GROWTH_KIB, "{grown} KiB: {before:?}, then {stopped:?}");
+    // The one that every namespace has is there, too.
+    assert!((50_001..50_010).contains(&enough), "{enough}");
+
+    let spec = format!("{{targets: [{SMALL}, {BIG}], limits: {{maxObjects: {enough}}}}}");
+    Profile::apply(world, namespace, name, &spec)?;
+    profile.await_condition("WithinLimits", "True", Some("BelowLimits"), PATIENCE)?;
+    profile.await_condition("Ready", "True", None, PATIENCE)?;
+    let whole = Kept::read(operator)?;
+    let grown = whole.resident_kib - before.resident_kib;
+    assert!(grown > GROWTH_KIB, "the bound would not have shown anything: {grown} KiB");
+    let accounted = Exposition::read(operator)?.sum("kubewarm_store_bytes", &[]) / 1024.0;
+    let ratio = accounted / f64::from(u32::try_from(grown)?);
+    assert!((0.9..1.1).contains(&ratio), "{accounted} KiB are accounted of {grown} KiB");
+    Ok(())
+}
+
+/// The same kind in a process that may not take what it needs.
+fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) -> Outcome {
+    let [other, profile] = siblings;
+    let told = await_stop(profile, "MemoryExceeded")?;
+    let named = "the operator may take 16Mi (--memory-limit)";
+    assert!(told.contains(named) && told.contains("Mi would be enough"), "{told}");
+    other.await_condition("Ready", "True", None, PATIENCE)?;
+    profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
+    profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
+    let rejected = Exposition::read(operator)?;
+    assert!(rejected.sum("kubewarm_limit_rejections_total", &["limit=\"bytes\""]) > 0.0);
+    assert!(rejected.sum("kubewarm_store_bytes", &[]) < f64::from(16 << 20));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_thousand_objects_are_stopped_at_their_limit_and_nobody_else_notices() -> Outcome {
+    let world = World::alone()?;
+    let namespace = world.namespace("flood")?;
+    fill(&world, &namespace).await?;
+    let operator = Operator::start(&world)?;
+    Operator::grant_reading(&world)?;
+    let other = "{targets: [{name: only, resource: {resource: serviceaccounts}}]}";
+    let other = Profile::apply(&world, &namespace, "other", other)?;
+    let limited = format!("{{targets: [{SMALL}], limits: {{maxObjects: {LIMIT}}}}}");
+    let profile = Profile::apply(&world, &namespace, "limited", &limited)?;
+    for sibling in [other, profile] {
+        sibling.await_condition("Ready", "True", None, PATIENCE)?;
+    }
+    exceed_a_profiles_limit(&operator, &profile)?;
+    operator.process.term()?;
+
+    let unlimited = format!("{{targets: [{SMALL}, {BIG}]}}");
+    Profile::apply(&world, &namespace, "limited", &unlimited)?;
+    let limits = ["--memory-limit", "16Mi", "--namespace-share", "100"];
+    let bounded = Operator::start_with(&world, &limits)?;
+    exceed_the_process_limit(&bounded, &[other, profile])
+}
