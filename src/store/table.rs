@@ -100,11 +100,11 @@ impl Table {
         }
     }
 
-    /// The declared indexes that are not complete.
-    pub(super) fn underway(&self) -> Vec<FieldPath> {
+    /// The declared indexes that are not complete, and the declaration that they are of.
+    pub(super) fn underway(&self) -> (Arc<[FieldPath]>, Vec<FieldPath>) {
         let contents = self.contents.read();
         let underway = contents.declared.iter().filter(|index| !index.state.is_complete());
-        underway.map(|index| index.path.clone()).collect()
+        (Arc::clone(&contents.paths), underway.map(|index| index.path.clone()).collect())
     }
 
     /// How much it holds.

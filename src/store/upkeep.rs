@@ -154,23 +154,28 @@ fn repack(table: &Table) {
 /// Brings every row into the declared indexes that are not complete. The writer has put what it
 /// changes into them since they were declared, so putting a row in a second time changes nothing.
 fn complete_indexes(table: &Table) {
-    let mut paths = Vec::new();
+    let (mut declared, mut paths) = table.underway();
     let mut next = Some(0);
-    while let Some(from) = next {
-        let declared = table.underway();
-        if declared != paths {
-            (paths, next) = (declared, Some(0));
-            if paths.is_empty() {
-                return;
-            }
-            continue;
-        }
-        next = index_step(table, &paths, from);
+    while let (Some(from), false) = (next, paths.is_empty()) {
+        next = if let Ok(next) = index_step(table, &declared, &paths, from) {
+            next
+        } else {
+            (declared, paths) = table.underway();
+            Some(0)
+        };
     }
 }
 
+/// Indexes have been declared anew: one of the same path may be another one, and empty.
+struct Redeclared;
+
 /// Works on up to [`STEP`] rows from number `from` on; answers where to go on.
-fn index_step(table: &Table, paths: &[FieldPath], from: u32) -> Option<u32> {
+fn index_step(
+    table: &Table,
+    declared: &Arc<[FieldPath]>,
+    paths: &[FieldPath],
+    from: u32,
+) -> Result<Option<u32>, Redeclared> {
     let copies = table.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
     let encoding = table.encoding;
@@ -183,6 +188,9 @@ fn index_step(table: &Table, paths: &[FieldPath], from: u32) -> Option<u32> {
             found.push((number, record, values.unwrap_or_default()));
         }
         let mut contents = table.contents.write();
+        if !Arc::ptr_eq(&contents.paths, declared) {
+            return Err(Redeclared);
+        }
         for (number, record, mut values) in found {
             match contents.slab.get(number) {
                 None => continue,
@@ -199,9 +207,10 @@ fn index_step(table: &Table, paths: &[FieldPath], from: u32) -> Option<u32> {
         if next.is_none() {
             contents.complete(paths);
         }
-    });
+        Ok(())
+    })?;
     table.measure();
-    next
+    Ok(next)
 }
 
 impl Building {
@@ -214,7 +223,36 @@ impl Building {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        model::{DeltaSink as _, Sensitivity},
+        store::{
+            codec::Codec,
+            samples::{body, upsert},
+            writer::Writer,
+        },
+    };
     use std::{sync::mpsc, time::Duration};
+
+    #[test]
+    fn a_step_for_an_index_that_was_dropped_and_declared_again_does_not_complete_the_new_one() {
+        let (codec, upkeep) = (Codec::default(), Upkeep::default());
+        let kind = Arc::new(Kind::new(codec.clone(), upkeep));
+        let table = Table::new(codec, kind, Sensitivity::Ordinary, Arc::default());
+        let table = Arc::new(table);
+        let mut writer = Writer::new(Arc::clone(&table));
+        writer.apply(upsert("a/x", 1, "1", &body("{}", r#","a":1"#)));
+        let wanted = [FieldPath::parse(".a").unwrap()];
+        let declare = |paths: &[FieldPath]| drop(table.contents.write().declare(paths));
+        declare(&wanted);
+        let (declared, paths) = table.underway();
+        declare(&[]);
+        declare(&wanted);
+        // The only row was done for the index that is gone.
+        assert!(index_step(&table, &declared, &paths, 1).is_err());
+        assert_eq!(table.underway().1, wanted);
+        complete_indexes(&table);
+        assert_eq!(table.underway().1, []);
+    }
 
     #[test]
     fn a_job_that_panics_holds_up_no_other() {
