@@ -12,8 +12,9 @@ demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do no
 	@tests/prerequisites.sh cargo gcc go
 	@tests/demo/run.sh
 
+# The end-to-end tests wait more than they work: as many at once as there are cores would take twice as long.
 test: has-all lint ## Everything that must pass: lints, unit and end-to-end tests
-	cargo test --workspace --locked
+	RUST_TEST_THREADS=4 cargo test --workspace --locked
 
 lint: ## Format, clippy and rustdoc, without warnings
 	@tests/prerequisites.sh cargo gcc

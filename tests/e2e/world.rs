@@ -46,7 +46,7 @@ struct Turn;
 
 /// More would starve each other on a small machine, and time limits would mean nothing. Two of them
 /// are shared and stay.
-const CONTROL_PLANES: usize = 4;
+const CONTROL_PLANES: usize = 5;
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
