@@ -198,7 +198,7 @@ fn busiest_second(log: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> Outcome {
-    let world = World::audited()?;
+    let world = World::alone()?;
     let namespaces: Vec<String> = (0..NAMESPACES)
         .map(|n| {
             format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {}}}}}", namespace(n))

@@ -102,7 +102,7 @@ fn overlap(requests: &[&Request]) -> usize {
 
 #[test]
 fn a_silent_server_costs_no_list_and_one_that_begins_anew_is_not_stormed() -> Outcome {
-    let world = World::audited()?;
+    let world = World::alone()?;
     let namespaces: Result<Vec<_>, _> = (0..NAMESPACES).map(|_| world.namespace("team")).collect();
     let operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;

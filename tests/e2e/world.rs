@@ -33,7 +33,10 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 
-/// A control plane that knows `CacheProfiles`.
+/// The operator, and the accounts that read for it.
+const AUDITED: &str = "system:serviceaccounts";
+
+/// A control plane that knows `CacheProfiles`. What the operator asks of it is written down.
 pub(crate) struct World {
     pub(crate) cluster: ControlPlane,
     namespaces: AtomicU32,
@@ -81,11 +84,6 @@ impl World {
         Self::start(ControlPlane::builder())
     }
 
-    /// The same, and every request that the API server answers is written down.
-    pub(crate) fn audited() -> Result<Self, Failure> {
-        Self::start(ControlPlane::builder().with_audit_log())
-    }
-
     /// One whose API server asks this webhook, too.
     pub(crate) fn with_authorizer(authorizer: &Authorizer) -> Result<Self, Failure> {
         Self::start(ControlPlane::builder().with_apiserver_args(authorizer.apiserver_args()))
@@ -93,7 +91,11 @@ impl World {
 
     fn start(builder: Builder) -> Result<Self, Failure> {
         let turn = Turn::wait();
-        let cluster = builder.with_controller_manager().start()?;
+        let mut builder = builder.with_controller_manager();
+        if let Some(file) = record()? {
+            builder = builder.with_audit_log_of(AUDITED, file);
+        }
+        let cluster = builder.start()?;
         let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
         cluster.run(["create", "-f", &crd.to_string_lossy()])?;
         // One that is so new that it has no conditions yet is an error for kubectl.
@@ -118,6 +120,27 @@ impl World {
         let text = self.cluster.run(["get", kind, name, "-n", namespace, "--output=json"])?;
         Ok(serde_json::from_str(&text)?)
     }
+}
+
+/// Where the next API server writes down what the operator asks for. When all have ended,
+/// `tests/e2e_rights.rs` compares it with the shipped rights. Nobody does so after a soak.
+fn record() -> Result<Option<PathBuf>, Failure> {
+    static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    if env!("CARGO_CRATE_NAME") != "e2e" {
+        return Ok(None);
+    }
+    let begin = || {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2e-requests");
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        Ok::<_, std::io::Error>(folder)
+    };
+    let folder = FOLDER.get_or_init(|| begin().map_err(|error| error.to_string()));
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    Ok(Some(folder.as_ref().map_err(String::as_str)?.join(format!("{number}.jsonl"))))
 }
 
 /// A file of the repository.

@@ -4,17 +4,26 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use crate::control_plane::{Builder, Ports};
+use crate::control_plane::{Audited, Builder, Ports};
 use crate::error::{Action, Result};
 use crate::layout::Layout;
 
 /// Everything answered, without bodies; requests that are still running are not of interest.
-const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
+fn audit_policy(audited: &Audited) -> Option<String> {
+    let groups = match audited {
+        Audited::Nobody => return None,
+        Audited::Everybody => String::new(),
+        Audited::Group { name, .. } => format!("  userGroups: ['{name}']\n"),
+    };
+    Some(format!(
+        "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
 - level: Metadata
-";
+{groups}"
+    ))
+}
 
 /// Plain HTTP on this machine: etcd is reachable for whoever may read our files anyway.
 pub(crate) fn url(port: u16) -> String {
@@ -63,11 +72,11 @@ pub(crate) fn apiserver(
         // Nobody makes the `default` ServiceAccount that it would insist on.
         args.push("--disable-admission-plugins=ServiceAccount".into());
     }
-    if asked.audit_log {
-        let policy = layout.root().join("audit-policy.yaml");
-        fs::write(&policy, AUDIT_POLICY).action(|| format!("write {}", policy.display()))?;
-        args.push(flag("--audit-policy-file", policy));
-        args.push(flag("--audit-log-path", layout.audit_log()));
+    if let Some(policy) = audit_policy(&asked.audited) {
+        let file = layout.root().join("audit-policy.yaml");
+        fs::write(&file, policy).action(|| format!("write {}", file.display()))?;
+        args.push(flag("--audit-policy-file", file));
+        args.push(flag("--audit-log-path", asked.audited.log(layout)));
         // In megabytes: tests read one file, so it must not be rotated.
         args.push("--audit-log-maxsize=100000".into());
     }

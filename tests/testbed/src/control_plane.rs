@@ -18,9 +18,31 @@ use crate::{components, port};
 #[derive(Debug, Default, Clone)]
 pub struct Builder {
     controller_manager: bool,
-    pub(crate) audit_log: bool,
+    pub(crate) audited: Audited,
     pub(crate) apiserver_args: Vec<OsString>,
     folder: Option<PathBuf>,
+}
+
+/// Whose requests the API server writes down.
+#[derive(Debug, Default, Clone)]
+pub(crate) enum Audited {
+    #[default]
+    Nobody,
+    Everybody,
+    Group {
+        name: String,
+        file: PathBuf,
+    },
+}
+
+impl Audited {
+    /// Where they are written.
+    pub(crate) fn log(&self, layout: &Layout) -> PathBuf {
+        match self {
+            Self::Group { file, .. } => file.clone(),
+            Self::Nobody | Self::Everybody => layout.audit_log(),
+        }
+    }
 }
 
 impl Builder {
@@ -35,7 +57,15 @@ impl Builder {
     /// The API server writes every answered request into [`ControlPlane::audit_log`], at once.
     #[must_use]
     pub fn with_audit_log(mut self) -> Self {
-        self.audit_log = true;
+        self.audited = Audited::Everybody;
+        self
+    }
+
+    /// The same of what the users of this group asked for, and into `file`, which outlives the
+    /// control plane.
+    #[must_use]
+    pub fn with_audit_log_of(mut self, group: &str, file: impl Into<PathBuf>) -> Self {
+        self.audited = Audited::Group { name: group.to_owned(), file: file.into() };
         self
     }
 
@@ -117,6 +147,7 @@ impl Builder {
             )
         });
         let control_plane = ControlPlane {
+            audit_log: self.audited.log(&layout),
             controller_manager,
             apiserver,
             etcd,
@@ -143,6 +174,7 @@ pub(crate) struct Ports {
 /// A control plane that runs. It ends with this value.
 // Fields are dropped in this order: the API server goes before etcd, the folder last.
 pub struct ControlPlane {
+    audit_log: PathBuf,
     controller_manager: Option<Process>,
     apiserver: Process,
     etcd: Process,
@@ -313,11 +345,11 @@ impl ControlPlane {
         Process::new(recipe, Box::new(probe))
     }
 
-    /// Where the API server's requests are written ([`Builder::with_audit_log`]): one JSON document
-    /// a line, level Metadata.
+    /// Where the API server's requests are written ([`Builder::with_audit_log`],
+    /// [`Builder::with_audit_log_of`]): one JSON document a line, level Metadata.
     #[must_use]
-    pub fn audit_log(&self) -> PathBuf {
-        self.layout.audit_log()
+    pub fn audit_log(&self) -> &Path {
+        &self.audit_log
     }
 
     pub(crate) fn layout(&self) -> &Layout {
