@@ -87,8 +87,8 @@ pub struct CacheProfileSpec {
     /// with tokens of that account, its RBAC decides, and targets may have any scope. Unset (the
     /// default): kubewarm reads as itself, and outside of its own namespace a profile may only name
     /// the namespace that it is in. Whoever writes a profile that names an account must be allowed
-    /// to `use` it, or to `create` its `serviceaccounts/token`. When it changes, everything is read
-    /// anew as the other account, and what was read before answers until that is complete.
+    /// to `use` it, or to `create` its `serviceaccounts/token`. When it changes, what was
+    /// read before is let go, and nothing answers until it has been read anew as the other account.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -106,7 +106,8 @@ pub struct CacheProfileSpec {
 
     /// What is to be warm, 1 to 32 entries, each with a name of its own. Editing one target does
     /// not disturb the others: its new state is fetched beside the old, which goes on answering
-    /// until the new is complete.
+    /// until the new is complete. The old is let go at once where another account read it, or where
+    /// it holds secrets whole and the new does not.
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<Target>,

@@ -194,7 +194,7 @@ impl Reconciler {
             // Nothing answers for what is only planned.
             remembered = Targets::default();
         }
-        remembered.renew(&valid.targets, cluster);
+        remembered.renew(&valid, cluster);
         let mut orders = Vec::new();
         let targets = valid.targets.iter().map(|target| {
             let resolved = within(&mut budget, self.resolve(&valid, target, cluster, now));

@@ -6,8 +6,8 @@ use super::{
     resolve::{Cluster, Resolved},
 };
 use crate::model::{
-    Attempt, CellKey, CellSpec, DeclaredTarget, Limited, Projection, Reason, Refusal,
-    RefusalReason, ResolvedTarget, Serving, Target, ValidatedProfile,
+    Attempt, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Projection, Reason, Refusal,
+    RefusalReason, ResolvedTarget, SensitiveData, Serving, Target, ValidatedProfile,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,14 +30,19 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// Forgets the targets that are not `declared`, and lets those answer that have synced since.
-    pub(super) fn renew(&mut self, declared: &[Target], cluster: &dyn Cluster) {
+    /// Forgets the targets that are not declared any more, or for which what they were may not
+    /// answer, and lets those answer that have synced since.
+    pub(super) fn renew(&mut self, valid: &ValidatedProfile, cluster: &dyn Cluster) {
         for (name, target) in std::mem::take(&mut self.warming) {
             if target.cells.iter().all(|cell| is_warm(&cell.key, cluster)) {
                 self.serving.insert(name, target);
             }
         }
-        self.serving.retain(|name, _| declared.iter().any(|target| target.name == *name));
+        let identity = valid.identity();
+        self.serving.retain(|name, old| {
+            let declared = valid.targets.iter().find(|target| target.name == *name);
+            declared.is_some_and(|target| may_answer(old, target, &identity))
+        });
     }
 
     /// Lets go of what answers for a target that is refused: a kind that went takes its tables with
@@ -68,6 +73,20 @@ impl Targets {
         }
         target
     }
+}
+
+/// Whether an edit leaves the old cells the right to answer. What another account reads does not
+/// answer: nobody asked whether the new spec's author may act as that one. Nor do secrets that are
+/// held whole answer for a target that no longer holds them so.
+fn may_answer(old: &Answering, target: &Target, identity: &Identity) -> bool {
+    let holds_whole = |data: SensitiveData, projection: Projection| {
+        data == SensitiveData::Allow && matches!(projection, Projection::Full(_))
+    };
+    let may_hold_whole = holds_whole(target.sensitive_data, target.projection);
+    old.cells.iter().all(|CellSpec { key, .. }| {
+        key.identity == *identity
+            && (may_hold_whole || !holds_whole(key.sensitive_data, key.projection))
+    })
 }
 
 /// Failures in a row of a new version's cell that nobody needs to hear of: a server that has just

@@ -1,8 +1,8 @@
 //! Profiles that are edited while they run.
 
 use super::{Tables, desired, first, profile, reconciler, run, sync, targets};
-use crate::model::RefusalReason;
-use serde_json::json;
+use crate::{controller::reconcile::Outcome, model::RefusalReason};
+use serde_json::{Value, json};
 
 #[test]
 fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() {
@@ -44,6 +44,67 @@ fn an_edit_in_the_moment_of_the_first_sync_finds_old_cells_that_answer() {
     let outcome = run(&mut reconciler, &[profile("a", "p", 3, spec)], &cluster);
     assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 1);
     assert_eq!(desired(&outcome).len(), 2);
+}
+
+/// Runs an edit from `before` to `after`, of a target that is warm or is noticed to be only now.
+fn edit(before: &Value, after: &Value, is_noticed: bool) -> Outcome {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    cluster.kinds.insert("secrets", ("v1", true));
+    let old = [profile("a", "p", 1, before.clone())];
+    let outcome = run(&mut reconciler, &old, &cluster);
+    sync(&mut cluster, &outcome);
+    if is_noticed {
+        run(&mut reconciler, &old, &cluster);
+    }
+    run(&mut reconciler, &[profile("a", "p", 2, after.clone())], &cluster)
+}
+
+#[test]
+fn what_another_account_reads_answers_no_longer() {
+    let read_by = |account: Option<&str>| {
+        let mut spec = targets(&["pods"]);
+        if let Some(account) = account {
+            spec["serviceAccountName"] = json!(account);
+        }
+        spec
+    };
+    for (before, after) in [(Some("x"), Some("y")), (Some("x"), None), (None, Some("y"))] {
+        for is_noticed in [true, false] {
+            let outcome = edit(&read_by(before), &read_by(after), is_noticed);
+            assert_eq!(first(&outcome).targets[0].serving, None, "{before:?} to {after:?}");
+            let cells: Vec<_> = outcome.desired.keys().collect();
+            assert_eq!(cells, first(&outcome).targets[0].cells.iter().collect::<Vec<_>>());
+        }
+    }
+    let mut spec = read_by(Some("x"));
+    spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
+    assert_eq!(edit(&read_by(Some("x")), &spec, true).desired.len(), 2, "the same account");
+}
+
+#[test]
+fn secrets_held_whole_answer_for_no_target_that_holds_less() {
+    let secrets = |data: &str, projection: &str, app: &str| {
+        let mut spec = targets(&["secrets"]);
+        spec["targets"][0]["sensitiveData"] = json!(data);
+        spec["targets"][0]["projection"] = json!({"type": projection});
+        spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": app}});
+        spec
+    };
+    let whole = secrets("Allow", "Full", "web");
+    let mut settings = targets(&["configmaps"]);
+    settings["targets"][0]["name"] = json!("secrets");
+    let less =
+        [secrets("Deny", "MetadataOnly", "web"), secrets("Allow", "MetadataOnly", "web"), settings];
+    for after in &less {
+        for is_noticed in [true, false] {
+            let outcome = edit(&whole, after, is_noticed);
+            assert_eq!(first(&outcome).targets[0].serving, None, "{after}");
+            assert_eq!(outcome.desired.len(), 1, "{after}");
+        }
+    }
+    let serves_on = |before: &Value, after: &Value| edit(before, after, true).desired.len() == 2;
+    assert!(serves_on(&whole, &secrets("Allow", "Full", "shop")));
+    assert!(serves_on(&less[1], &less[0]), "metadata alone is no payload");
 }
 
 #[test]
