@@ -1,34 +1,28 @@
 //! Every cell's evidence, every place's rules, and which check is due when. Pure.
 
+mod place;
 #[cfg(test)]
 mod tests;
 
+use self::place::{Place, is_permanent};
 use super::{
     evidence::{Evidence, Word, jittered},
-    excess::{Excess, Needed, excess},
+    excess::Needed,
     pace::{Candidate, Pace},
-    rules::{Need, VERBS, opinion, place},
+    rules::place,
     standing::{CellAccess, Punctuality},
 };
 use crate::{
-    cluster::{Completeness, ReviewedRules},
+    cluster::ReviewedRules,
     informer::Trial,
-    model::{CellKey, Fault, Identity, NamespaceCheck, Reason, Verb},
+    model::{CellKey, Fault, Identity, NamespaceCheck, Verb},
 };
 use jiff::Timestamp;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Between two reviews of a place, or of a cell where those of its place are incomplete.
 const REVIEW: Duration = Duration::from_secs(20);
-/// Between two reviews of the rules of a place that are incomplete: they are for the excess only.
-const INCOMPLETE: Duration = Duration::from_mins(5);
-/// After a change of roles: once at once, and once more for servers that learn of it later.
-const ECHO: Duration = Duration::from_secs(2);
 /// A check that is due for longer is late.
 const LATE: Duration = Duration::from_secs(10);
 
@@ -90,16 +84,6 @@ struct Cell {
     verb: Verb,
 }
 
-#[derive(Debug)]
-struct Place {
-    payer: Arc<str>,
-    due: Option<Instant>,
-    /// Roles have changed: what they mean may come late, so it is asked for twice.
-    echo: bool,
-    rules: Option<ReviewedRules>,
-    excess: Option<Arc<Excess>>,
-}
-
 impl Book {
     pub(super) fn new(spread: fn() -> f64) -> Self {
         Self {
@@ -136,36 +120,6 @@ impl Book {
         is_changed |= !old.is_empty();
         if is_changed {
             self.survey(now);
-        }
-    }
-
-    /// Makes the places follow the cells, and recomputes what is too much.
-    fn survey(&mut self, now: Instant) {
-        let mut old = std::mem::take(&mut self.spots);
-        for cell in self.cells.values_mut() {
-            let place = self.spots.entry(cell.spot.clone()).or_insert_with(|| {
-                old.remove(&cell.spot).unwrap_or_else(|| Place {
-                    payer: Arc::clone(&cell.payer),
-                    due: Some(now),
-                    echo: false,
-                    rules: None,
-                    excess: None,
-                })
-            });
-            let rules = place.rules.as_ref();
-            if rules.is_some_and(|rules| rules.completeness == Completeness::Incomplete) {
-                cell.review.get_or_insert(now);
-            }
-        }
-        let payers: BTreeSet<_> = self.cells.values().map(|cell| &cell.payer).collect();
-        self.pace.retain(|payer| payers.contains(payer));
-        self.needed.clear();
-        for key in self.cells.keys().chain(&self.unchecked) {
-            let here = self.needed.entry((key.identity.clone(), place(key))).or_default();
-            here.entry(key.resource.group_resource().clone()).or_default().extend(VERBS);
-        }
-        for (spot, place) in &mut self.spots {
-            place.compare(spot, &self.needed);
         }
     }
 
@@ -284,53 +238,6 @@ impl Book {
         told
     }
 
-    fn ruled(
-        &mut self,
-        spot: &Spot,
-        answer: Result<ReviewedRules, Fault>,
-        (sent, now, wall): (Instant, Instant, Timestamp),
-        told: &mut Vec<(CellKey, Word)>,
-    ) {
-        let spread = (self.spread)();
-        let Some(place) = self.spots.get_mut(spot) else { return };
-        let rules = match answer {
-            Ok(rules) => rules,
-            // This server does not answer such reviews, or not for this place.
-            Err(fault) if is_permanent(fault.reason()) => {
-                ReviewedRules { rules: Vec::new(), completeness: Completeness::Incomplete }
-            }
-            Err(fault) => {
-                place.due.get_or_insert_with(|| now + jittered(REVIEW, spread));
-                let here = self.cells.values_mut().filter(|cell| cell.spot == *spot);
-                here.for_each(|cell| cell.evidence.doubt(fault.reason(), now));
-                return;
-            }
-        };
-        let period = match (rules.completeness, std::mem::take(&mut place.echo)) {
-            (_, true) => ECHO,
-            (Completeness::Complete, false) => REVIEW,
-            (Completeness::Incomplete, false) => INCOMPLETE,
-        };
-        place.due.get_or_insert_with(|| now + jittered(period, spread));
-        let is_new = place.rules.as_ref() != Some(&rules);
-        for (key, cell) in self.cells.iter_mut().filter(|(_, cell)| cell.spot == *spot) {
-            cell.review = match rules.completeness {
-                Completeness::Complete => None,
-                Completeness::Incomplete => cell.review.or(Some(now)),
-            };
-            for verb in VERBS {
-                if let Some(allowed) = opinion(&rules, &Need::of(key, verb)) {
-                    let words = cell.evidence.reviewed(verb, allowed, sent, now, wall);
-                    told.extend(words.into_iter().map(|word| (key.clone(), word)));
-                }
-            }
-        }
-        place.rules = Some(rules);
-        if is_new {
-            place.compare(spot, &self.needed);
-        }
-    }
-
     /// Takes note of whether the informer's own requests are refused, and since when.
     pub(super) fn heard(&mut self, key: &CellKey, refused_since: Option<Timestamp>, now: Instant) {
         if let Some(cell) = self.cells.get_mut(key) {
@@ -368,34 +275,7 @@ impl Book {
         Some(cell.evidence.access(punctuality))
     }
 
-    /// What is too much in a place; `None` before its rules are known.
-    pub(super) fn excess(&self, spot: &Spot) -> Option<Arc<Excess>> {
-        self.spots.get(spot)?.excess.clone()
-    }
-
     pub(super) fn keys(&self) -> Vec<CellKey> {
         self.cells.keys().cloned().collect()
     }
-}
-
-impl Place {
-    /// Computes what is too much here: what is needed across the cluster is needed here, too.
-    fn compare(&mut self, (identity, here): &Spot, needed: &BTreeMap<Spot, Needed>) {
-        let Some(rules) = &self.rules else { return };
-        let mut all = Needed::new();
-        for place in [None, here.clone()] {
-            for (of, verbs) in needed.get(&(identity.clone(), place)).into_iter().flatten() {
-                all.entry(of.clone()).or_default().extend(verbs);
-            }
-        }
-        self.excess = Some(Arc::new(excess(rules, &all)));
-    }
-}
-
-/// Whether asking again will hardly help.
-fn is_permanent(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::Forbidden | Reason::NotServed | Reason::NotListable | Reason::Unsupported
-    )
 }

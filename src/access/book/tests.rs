@@ -1,12 +1,14 @@
 use super::*;
 use crate::{
+    cluster::Completeness,
     informer::Answer,
     model::{
-        Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Projection, Resource,
-        SensitiveData,
+        Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Projection, Reason,
+        Resource, SensitiveData,
     },
 };
 use k8s_openapi::api::authorization::v1::ResourceRule;
+use std::collections::BTreeSet;
 
 fn identity(at: usize) -> Identity {
     let namespace: Arc<str> = format!("team-{at}").into();
