@@ -21,7 +21,8 @@ pub trait Fences: Send + Sync + 'static {
     fn verified(&self, key: &CellKey, sent: Instant);
 
     /// The API server refuses the cell, this verb at the least: it is to stop serving. Once for each
-    /// loss, and again when the reason changes; also for a cell that was never verified.
+    /// loss, again when the reason changes, and for a cell that began to exist since; also for a cell
+    /// that was never verified.
     fn lost(&self, key: &CellKey, verb: Verb, fault: &Fault);
 
     /// The API server allows the cell again: it is to be retried now instead of after its wait.

@@ -130,6 +130,12 @@ impl Reports {
         self.face(key).and_then(|face| face.board.last_fault())
     }
 
+    /// Whether a cell exists that does not know of any loss of access, without the cost of a report.
+    #[must_use]
+    pub fn is_open(&self, key: &CellKey) -> bool {
+        self.face(key).is_some_and(|face| face.board.state().access != Access::Lost)
+    }
+
     /// Every cell's report, in the order of their keys.
     #[must_use]
     pub fn all(&self) -> Vec<(CellKey, CellReport)> {

@@ -275,6 +275,15 @@ impl Book {
         Some(cell.evidence.access(punctuality))
     }
 
+    /// The refusals of those cells that pass `only`.
+    pub(super) fn refusals(&self, only: impl Fn(&CellKey) -> bool) -> Vec<(CellKey, Verb, Fault)> {
+        let refusal = |(key, cell): (&CellKey, &Cell)| {
+            let (verb, fault) = cell.evidence.refusal().filter(|_| only(key))?;
+            Some((key.clone(), verb, fault))
+        };
+        self.cells.iter().filter_map(refusal).collect()
+    }
+
     pub(super) fn keys(&self) -> Vec<CellKey> {
         self.cells.keys().cloned().collect()
     }

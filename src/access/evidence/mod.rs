@@ -112,6 +112,13 @@ impl Evidence {
         CellAccess { standing, revoked, disagreement, punctuality }
     }
 
+    /// What is refused, the first verb of it.
+    pub(super) fn refusal(&self) -> Option<(Verb, Fault)> {
+        let Standing::Refused(refused) = &self.standing else { return None };
+        let fault = Fault::new(refused.reason, &*refused.message);
+        refused.verbs.first().map(|verb| (*verb, fault))
+    }
+
     pub(super) fn is_verifying(&self) -> bool {
         self.standing == Standing::Verifying
     }
