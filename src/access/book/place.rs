@@ -3,7 +3,7 @@
 use super::{Book, REVIEW, Spot};
 use crate::{
     access::{
-        evidence::{Word, jittered},
+        evidence::{Word, jittered, lacks_token},
         excess::{Excess, Needed, excess},
         rules::{Need, VERBS, opinion, place},
     },
@@ -31,6 +31,8 @@ pub(super) struct Place {
     /// Roles have changed: what they mean may come late, so it is asked for twice.
     pub(super) echo: bool,
     rules: Option<ReviewedRules>,
+    /// Whether the last review came to nothing.
+    has_failed: bool,
     excess: Option<Arc<Excess>>,
 }
 
@@ -46,6 +48,7 @@ impl Book {
                     echo: false,
                     rules: None,
                     excess: None,
+                    has_failed: false,
                 })
             });
             let rules = place.rules.as_ref();
@@ -79,19 +82,33 @@ impl Book {
             Ok(rules) => rules,
             // This server does not answer such reviews, or not for this place.
             Err(fault) if is_permanent(fault.reason()) => {
+        let had_failed = std::mem::replace(&mut place.has_failed, answer.is_err());
+        let mut period = None;
                 ReviewedRules { rules: Vec::new(), completeness: Completeness::Incomplete }
             }
             Err(fault) => {
-                place.due.get_or_insert_with(|| now + jittered(REVIEW, spread));
                 let here = self.cells.values_mut().filter(|cell| cell.spot == *spot);
                 here.for_each(|cell| cell.evidence.doubt(fault.reason(), now));
-                return;
+                // Without a token, no other review is answered either.
+                let is_over = had_failed && !lacks_token(fault.reason())
+                    || fault.reason() == Reason::TooLarge;
+                if !is_over {
+                    place.due.get_or_insert_with(|| now + jittered(REVIEW, spread));
+                    return;
+                }
+                // The cells go on without it. What was too much is taken to be that still.
+                period = Some(REVIEW);
+                let rules = place.rules.as_ref().map(|known| known.rules.clone());
+                ReviewedRules {
+                    rules: rules.unwrap_or_default(),
+                    completeness: Completeness::Incomplete,
+                }
             }
         };
         let period = match (rules.completeness, std::mem::take(&mut place.echo)) {
             (_, true) => ECHO,
             (Completeness::Complete, false) => REVIEW,
-            (Completeness::Incomplete, false) => INCOMPLETE,
+            (Completeness::Incomplete, false) => period.unwrap_or(INCOMPLETE),
         };
         place.due.get_or_insert_with(|| now + jittered(period, spread));
         let is_new = place.rules.as_ref() != Some(&rules);

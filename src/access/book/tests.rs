@@ -39,13 +39,15 @@ fn wanted(key: CellKey) -> Wanted {
 struct Cluster {
     kinds: Vec<String>,
     completeness: Completeness,
+    /// Why it does not answer reviews of rules.
+    silent: Option<Reason>,
     asked: Vec<(Instant, Job)>,
 }
 
 impl Cluster {
     fn allowing(kinds: &[&str]) -> Self {
         let kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
-        Self { kinds, completeness: Completeness::Complete, asked: Vec::new() }
+        Self { kinds, completeness: Completeness::Complete, silent: None, asked: Vec::new() }
     }
 
     fn answer(&self, job: &Job, now: Instant) -> Found {
@@ -59,6 +61,9 @@ impl Cluster {
                 Found::Trial(Trial { sent: now, requests: 2, list, watch })
             }
             Job::Rules(_) => {
+                if let Some(reason) = self.silent {
+                    return Found::Rules(Err(Fault::new(reason, "no rules")));
+                }
                 let rule = ResourceRule {
                     api_groups: Some(vec![String::new()]),
                     resources: Some(self.kinds.clone()),
@@ -147,6 +152,32 @@ async fn where_rules_are_incomplete_each_cell_is_reviewed_by_itself() {
     let watches = cluster.count(|job| matches!(job, Job::Review(_, Verb::Watch)));
     assert_eq!(watches, cluster.reviews() / 2, "the verbs take turns");
     assert_eq!(cluster.trials(), 4, "the reviews agree");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_rules_are_not_answered_each_cell_is_reviewed_by_itself() {
+    for (silent, lost_within) in [(Reason::TooLarge, 70), (Reason::ServerError, 90)] {
+        let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&["pods"]));
+        book.want(thirty_cells(), Vec::new(), Instant::now());
+        cluster.run(&mut book, Duration::from_secs(30)).await;
+        assert_eq!(cluster.reviews(), 0);
+        cluster.silent = Some(silent);
+        cluster.kinds.clear();
+        let told = cluster.run(&mut book, Duration::from_secs(lost_within)).await;
+        let lost = told.iter().filter(|(_, word)| matches!(word, Word::Lost(..))).count();
+        assert_eq!(lost, 30, "{silent}");
+        // Rules are asked for as before, and trusted again as soon as they are answered.
+        cluster.silent = None;
+        cluster.run(&mut book, Duration::from_mins(1)).await;
+        cluster.asked.clear();
+        cluster.run(&mut book, Duration::from_mins(1)).await;
+        assert_eq!(cluster.reviews(), 0, "{silent}");
+    }
+    let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&[]));
+    cluster.silent = Some(Reason::TokenRequestDenied);
+    book.want(thirty_cells(), Vec::new(), Instant::now());
+    cluster.run(&mut book, Duration::from_mins(2)).await;
+    assert_eq!(cluster.reviews(), 0, "without a token");
 }
 
 /// 300 profiles of two cells each, with an account for every three profiles.

@@ -329,7 +329,7 @@ pub(super) fn jittered(period: Duration, spread: f64) -> Duration {
 }
 
 /// Whether no request was made, for want of a token.
-const fn lacks_token(reason: Reason) -> bool {
+pub(super) const fn lacks_token(reason: Reason) -> bool {
     matches!(reason, Reason::TokenRequestDenied | Reason::ServiceAccountNotFound)
 }
 
