@@ -6,7 +6,10 @@ use crate::{
     model::{GroupResource, Verb},
 };
 use k8s_openapi::api::authorization::v1::ResourceRule;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 /// As many as `status.access.excess` takes: rules of a namespace, and resources and names of a rule.
 const MAX_RULES: usize = 32;
@@ -48,50 +51,71 @@ pub(super) type Needed = BTreeMap<GroupResource, BTreeSet<Verb>>;
 ///
 /// A rule with a wildcard is never needed: it is shown as it is. Subresources are left out, since
 /// nothing lists or watches them.
+///
+/// # Cost
+///
+/// Whoever writes the rules decides on their size: it ends with the first grant that is one too many,
+/// and copies only those that it returns.
 pub(super) fn excess(rules: &ReviewedRules, needed: &Needed) -> Excess {
-    type Key = (String, Vec<Verb>, Vec<String>);
-    let mut found = BTreeMap::<Key, BTreeSet<String>>::new();
-    for rule in &rules.rules {
-        let granted = verbs(rule);
-        let mut names = rule.resource_names.clone().unwrap_or_default();
-        names.sort();
-        for group in rule.api_groups.iter().flatten() {
-            for resource in rule.resources.iter().flatten().filter(|name| !name.contains('/')) {
-                let too_much: Vec<_> = granted
-                    .iter()
-                    .filter(|verb| !is_due(needed, group, resource, **verb))
-                    .collect();
-                if !too_much.is_empty() {
-                    let verbs = too_much.into_iter().copied().collect();
-                    let key = (group.clone(), verbs, names.clone());
-                    found.entry(key).or_default().insert(resource.clone());
+    let (mut grants, mut completeness) = (Vec::new(), rules.completeness);
+    'all: for ((group, verbs, names), resources) in surplus(&rules.rules, needed) {
+        let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let resources: Vec<_> = resources.into_iter().collect();
+        for resources in resources.chunks(MAX_RESOURCES) {
+            // Without names, there is one grant all the same.
+            let mut rest = &*names;
+            loop {
+                let (these, further) = rest.split_at(rest.len().min(MAX_NAMES));
+                if grants.len() == MAX_RULES {
+                    completeness = Completeness::Incomplete;
+                    break 'all;
+                }
+                let (group, verbs) = (group.to_owned(), verbs.clone());
+                let (names, resources) = (own(these), own(resources));
+                grants.push(Grant { group, verbs, names, resources });
+                rest = further;
+                if rest.is_empty() {
+                    break;
                 }
             }
         }
     }
-    let mut completeness = rules.completeness;
-    let mut grants = Vec::new();
-    for ((group, verbs, names), resources) in found {
-        let resources: Vec<_> = resources.into_iter().collect();
-        for resources in resources.chunks(MAX_RESOURCES) {
-            for names in chunks(&names) {
-                let (group, verbs, resources) = (group.clone(), verbs.clone(), resources.to_vec());
-                grants.push(Grant { group, verbs, names, resources });
-            }
-        }
-    }
-    if grants.len() > MAX_RULES {
-        grants.truncate(MAX_RULES);
-        completeness = Completeness::Incomplete;
-    }
     Excess { grants, completeness }
 }
 
-fn chunks(names: &[String]) -> Vec<Vec<String>> {
-    if names.is_empty() {
-        return vec![Vec::new()];
+/// The group, the verbs and the names of a grant, sorted.
+type Key<'a> = (&'a str, Vec<Verb>, Rc<[&'a str]>);
+
+/// The resources that are too much, until they are more than fit into an [`Excess`].
+fn surplus<'a>(rules: &'a [ResourceRule], needed: &Needed) -> BTreeMap<Key<'a>, BTreeSet<&'a str>> {
+    let mut found = BTreeMap::<Key<'_>, BTreeSet<&str>>::new();
+    let mut pairs = 0;
+    for rule in rules {
+        let granted = verbs(rule);
+        let names: Rc<[&str]> = words(rule.resource_names.as_ref()).into_iter().collect();
+        let mut resources = words(rule.resources.as_ref());
+        resources.retain(|name| !name.contains('/'));
+        for group in words(rule.api_groups.as_ref()) {
+            for resource in &resources {
+                let mut too_much = granted.clone();
+                too_much.retain(|verb| !is_due(needed, group, resource, *verb));
+                if too_much.is_empty() {
+                    continue;
+                }
+                let key = (group, too_much, Rc::clone(&names));
+                pairs += usize::from(found.entry(key).or_default().insert(resource));
+                if found.len() > MAX_RULES || pairs > MAX_RULES * MAX_RESOURCES {
+                    return found;
+                }
+            }
+        }
     }
-    names.chunks(MAX_NAMES).map(<[String]>::to_vec).collect()
+    found
+}
+
+/// Sorted, each once.
+fn words(list: Option<&Vec<String>>) -> BTreeSet<&str> {
+    list.into_iter().flatten().map(String::as_str).collect()
 }
 
 /// Of the two that count here, those that the rule has.
@@ -174,5 +198,24 @@ mod tests {
         let rules = ReviewedRules { rules, completeness: Completeness::Complete };
         let found = excess(&rules, &Needed::new());
         assert_eq!((found.grants.len(), found.completeness), (32, Completeness::Incomplete));
+    }
+
+    #[test]
+    fn rules_of_thousands_of_names_are_cut_at_once() {
+        let many: Vec<_> = (0..2_000).map(|n| format!("n{n:04}")).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        let of = |rules| {
+            let rules = ReviewedRules { rules, completeness: Completeness::Complete };
+            let began = std::time::Instant::now();
+            let found = excess(&rules, &Needed::new());
+            // Four million pairs, or as many copies of names, take much longer.
+            assert!(began.elapsed() < std::time::Duration::from_millis(500));
+            assert_eq!((found.grants.len(), found.completeness), (32, Completeness::Incomplete));
+            found.grants
+        };
+        let pairs = of(vec![rule(&many, &many, &["list"], &[])]);
+        assert_eq!((&*pairs[31].group, pairs[31].resources.len()), ("n0000", 32));
+        let names = of(vec![rule(&[""], &many, &["list"], &many)]);
+        assert_eq!((&*names[1].names[0], names[31].resources.len()), ("n0064", 32));
     }
 }

@@ -16,8 +16,13 @@ use std::time::Duration;
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const OTHERS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
-/// Rules of thousands of roles still fit.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), body_bytes: 8 << 20 };
+/// Rules of thousands of roles still fit. Whoever may write roles decides on the size.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), body_bytes: 1 << 20 };
+/// Rules that are kept: hundreds are many, and each place of each identity has its own.
+const MAX_RULES: usize = 1_024;
+/// Names that are kept, of groups, resources and objects together: what they are compared with grows
+/// with them.
+const MAX_NAMES: usize = 4_096;
 
 /// Whether a list of rules is all there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,20 +34,23 @@ pub enum Completeness {
     Incomplete,
 }
 
-/// What an identity may do in one place.
+/// What an identity may list and watch in one place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewedRules {
-    /// In the order of the server, which is none.
+    /// Those that have `list`, `watch` or `*` among their verbs, and no others of these; sorted. At
+    /// most 1,024, of at most 4,096 groups, resources and names together.
     pub rules: Vec<ResourceRule>,
     /// Whether that is all.
     pub completeness: Completeness,
 }
 
-/// What the identity of `client` may do in `namespace`, cluster-wide grants included.
+/// What the identity of `client` may list and watch in `namespace`, cluster-wide grants included.
+/// Rules that are too many to keep are [`Completeness::Incomplete`].
 ///
 /// # Errors
 ///
-/// The fault of the request; [`Reason::Malformed`] for an answer without a status.
+/// The fault of the request; [`Reason::Malformed`] for an answer without a status, and
+/// [`Reason::TooLarge`] for one of more than 1 MiB.
 ///
 /// # Cost
 ///
@@ -54,7 +62,38 @@ pub async fn rules_of(client: &Client, namespace: &str) -> Result<ReviewedRules,
     let status = answer.status.ok_or_else(|| without_status("SelfSubjectRulesReview"))?;
     let completeness =
         if status.incomplete { Completeness::Incomplete } else { Completeness::Complete };
-    Ok(ReviewedRules { rules: status.resource_rules, completeness })
+    Ok(kept(status.resource_rules, completeness))
+}
+
+/// What is kept of `rules`, in an order of its own: the server has none, and what is left out must be
+/// the same each time.
+fn kept(mut rules: Vec<ResourceRule>, mut completeness: Completeness) -> ReviewedRules {
+    for rule in &mut rules {
+        rule.verbs.retain(|verb| matches!(verb.as_str(), "list" | "watch" | "*"));
+    }
+    rules.retain(|rule| !rule.verbs.is_empty());
+    rules.sort_by(|one, other| sorting(one).cmp(&sorting(other)));
+    let mut names = 0;
+    let fits = |rule: &ResourceRule| {
+        let lists = [&rule.api_groups, &rule.resources, &rule.resource_names];
+        names += lists.into_iter().flatten().map(Vec::len).sum::<usize>();
+        names <= MAX_NAMES
+    };
+    let fitting = rules.iter().take(MAX_RULES).map(fits).take_while(|fits| *fits).count();
+    if fitting < rules.len() {
+        rules.truncate(fitting);
+        completeness = Completeness::Incomplete;
+    }
+    rules.shrink_to_fit();
+    ReviewedRules { rules, completeness }
+}
+
+/// What rules are sorted by.
+fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
+    let ResourceRule { api_groups, resources, resource_names, verbs } = rule;
+    let names = [api_groups, resources, resource_names].map(Option::as_deref);
+    let [groups, resources, names] = names;
+    [groups, resources, names, Some(verbs)]
 }
 
 /// Whether the identity of `client` may do what `attributes` say.
@@ -171,6 +210,33 @@ mod tests {
         assert_eq!(found.rules[0].verbs, ["list"]);
         let (path, review) = &sent.lock()[0];
         assert_eq!((&**path, &review["spec"]["namespace"]), (RULES, &"shop".into()));
+    }
+
+    #[test]
+    fn only_rules_to_list_and_watch_are_kept_and_not_without_end() {
+        let rule = |verbs: &[&str], resource: &str, names: usize| ResourceRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec![resource.to_owned()]),
+            resource_names: Some((0..names).map(|n| n.to_string()).collect()),
+            verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+        };
+        let of = |rules| kept(rules, Completeness::Complete);
+        let found = of(vec![
+            rule(&["get", "watch"], "pods", 0),
+            rule(&["get"], "secrets", 0),
+            rule(&["*"], "nodes", 0),
+        ]);
+        let rules = vec![rule(&["*"], "nodes", 0), rule(&["watch"], "pods", 0)];
+        assert_eq!(found, ReviewedRules { rules, completeness: Completeness::Complete });
+
+        let size = |found: &ReviewedRules| (found.rules.len(), found.completeness);
+        let many = |count| of((0..count).map(|_| rule(&["list"], "pods", 0)).collect());
+        assert_eq!(size(&many(1_024)), (1_024, Completeness::Complete));
+        assert_eq!(size(&many(1_025)), (1_024, Completeness::Incomplete));
+        let (few, most) = (rule(&["list"], "a", 1), rule(&["list"], "b", 4_091));
+        assert_eq!(size(&of(vec![most.clone(), few.clone()])), (2, Completeness::Complete));
+        let one_more = rule(&["list"], "b", 4_092);
+        assert_eq!(size(&of(vec![one_more, few])), (1, Completeness::Incomplete));
     }
 
     #[tokio::test]

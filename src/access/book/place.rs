@@ -37,7 +37,8 @@ pub(super) struct Place {
 }
 
 impl Book {
-    /// Makes the places follow the cells, and recomputes what is too much.
+    /// Makes the places follow the cells, and recomputes what is too much where something else is
+    /// needed than before.
     pub(super) fn survey(&mut self, now: Instant) {
         let mut old = std::mem::take(&mut self.spots);
         for cell in self.cells.values_mut() {
@@ -47,8 +48,8 @@ impl Book {
                     due: Some(now),
                     echo: false,
                     rules: None,
-                    excess: None,
                     has_failed: false,
+                    excess: None,
                 })
             });
             let rules = place.rules.as_ref();
@@ -58,13 +59,16 @@ impl Book {
         }
         let payers: BTreeSet<_> = self.cells.values().map(|cell| &cell.payer).collect();
         self.pace.retain(|payer| payers.contains(payer));
-        self.needed.clear();
+        let before = std::mem::take(&mut self.needed);
         for key in self.cells.keys().chain(&self.unchecked) {
             let here = self.needed.entry((key.identity.clone(), place(key))).or_default();
             here.entry(key.resource.group_resource().clone()).or_default().extend(VERBS);
         }
         for (spot, place) in &mut self.spots {
-            place.compare(spot, &self.needed);
+            let across = (spot.0.clone(), None);
+            if [spot, &across].iter().any(|spot| before.get(spot) != self.needed.get(spot)) {
+                place.compare(spot, &self.needed);
+            }
         }
     }
 
@@ -78,12 +82,12 @@ impl Book {
     ) {
         let spread = (self.spread)();
         let Some(place) = self.spots.get_mut(spot) else { return };
+        let had_failed = std::mem::replace(&mut place.has_failed, answer.is_err());
+        let mut period = None;
         let rules = match answer {
             Ok(rules) => rules,
             // This server does not answer such reviews, or not for this place.
             Err(fault) if is_permanent(fault.reason()) => {
-        let had_failed = std::mem::replace(&mut place.has_failed, answer.is_err());
-        let mut period = None;
                 ReviewedRules { rules: Vec::new(), completeness: Completeness::Incomplete }
             }
             Err(fault) => {

@@ -262,8 +262,11 @@ async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
         excess.grants.iter().flat_map(|grant| grant.resources.clone()).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&book), ["secrets"], "that others need it is their affair");
-    book.want(vec![pods], unchecked, Instant::now());
+    book.want(vec![pods.clone()], unchecked.clone(), Instant::now());
     assert_eq!(kinds(&book), ["cacheprofiles", "secrets"], "as soon as nobody needs it");
+    let known = book.excess(&spot).unwrap();
+    book.want(vec![pods, wanted(key(identity(1), "pods", "shop"))], unchecked, Instant::now());
+    assert!(Arc::ptr_eq(&known, &book.excess(&spot).unwrap()), "others cost it nothing");
 }
 
 #[tokio::test(start_paused = true)]
