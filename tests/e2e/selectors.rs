@@ -21,7 +21,10 @@ fn await_cells(
     eventually(SOON, || {
         let mut found = cells(operator)?;
         found.retain(|cell| cell["resource"] == resource);
-        let shown: Vec<_> = found.iter().map(&show).collect();
+        let mut shown: Vec<_> = found.iter().map(&show).collect();
+        shown.sort();
+        let mut wanted = wanted.to_vec();
+        wanted.sort();
         if shown == wanted { Ok(found) } else { Err(format!("{shown:?}, not {wanted:?}").into()) }
     })
 }
