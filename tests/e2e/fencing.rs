@@ -146,3 +146,27 @@ fn every_replica_fences_by_itself() -> Outcome {
     }
     Ok(())
 }
+
+#[test]
+fn an_account_that_is_deleted_takes_its_cells_along() -> Outcome {
+    let world = World::alone()?;
+    let operator = Operator::start(&world)?;
+    let team = world.namespace("team")?;
+    world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
+    let spec = format!("{{serviceAccountName: reader, {SETTINGS}}}");
+    let profile = Profile::apply(&world, &team, "fence", &spec)?;
+    profile.await_manifests()?;
+    profile.grant()?;
+    profile.await_condition("Authorized", "True", Some("Verified"), READY)?;
+    await_cell(&operator, &team, READY, |cell| cell["state"] == "Watching")?;
+    world.cluster.run(["delete", "serviceaccount", "reader", "-n", &team])?;
+    // The API server takes its token for ten seconds more.
+    await_cell(&operator, &team, READY, |cell| cell["state"] == "Fenced")?;
+    profile.await_condition("Accepted", "False", Some("ServiceAccountNotFound"), READY)?;
+    profile.await_condition("Ready", "False", None, READY)?;
+
+    world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
+    await_cell(&operator, &team, READY, |cell| cell["state"] == "Watching")?;
+    profile.await_condition("Ready", "True", None, READY)?;
+    Ok(())
+}
