@@ -8,7 +8,10 @@ use super::{
 use crate::model::{
     CellKey, Delta, DeltaSink as _, ObjectKey, Outcome, Projection, SensitiveData, remains,
 };
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 /// Long enough that what an allocator writes into free memory does not hide it.
 const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
@@ -65,6 +68,27 @@ fn a_secret_is_wiped_when_it_is_changed_removed_purged_or_its_table_goes() {
     assert!(is_left(place), "its reader still has it");
     drop((writer, reader));
     assert!(!is_left(place), "closed");
+}
+
+#[test]
+fn secrets_that_crowd_out_what_is_remembered_do_not_hide_that_one_was_changed() {
+    let (_catalog, mut writer, reader, _) = table(&secrets());
+    let began = Instant::now();
+    let after = |seconds| Delta::Arrived(began + Duration::from_secs(seconds));
+    let crowd = |writer: &mut Writer, kind: &str| {
+        for n in 0..600 {
+            writer.apply(upsert(&format!("a/{kind}{n}"), 1, "6", &payload(1)));
+        }
+    };
+    writer.apply(after(5));
+    crowd(&mut writer, "old");
+    writer.apply(after(10));
+    writer.apply(upsert("a/x", 1, "7", &payload(8)));
+    // The oldest of all these arrived at 5 s, and are forgotten last.
+    crowd(&mut writer, "new");
+    writer.apply(Delta::Verified(began + Duration::from_secs(7)));
+    assert_eq!(writer.apply(Delta::TakeBack), Outcome::Forgotten);
+    assert_eq!(reader.usage().objects, 0);
 }
 
 #[test]

@@ -65,6 +65,11 @@ impl Undo {
         self.steps.is_empty() && self.forgotten.is_none()
     }
 
+    /// What arrived then is not remembered.
+    fn forget(&mut self, arrived: Instant) {
+        self.forgotten = self.forgotten.max(Some(arrived));
+    }
+
     /// Bytes allocated, without the records.
     pub(super) fn bytes(&self) -> usize {
         self.steps.capacity() * size_of::<Step>() + self.aside_bytes
@@ -152,7 +157,7 @@ impl Contents {
     fn remember(&mut self, step: Step) -> Vec<Step> {
         if step.is_secret() {
             // What was in it before is not kept a moment longer, for whatever purpose.
-            self.undo.forgotten = Some(step.arrived);
+            self.undo.forget(step.arrived);
             self.let_go(&step);
             return vec![step];
         }
@@ -160,7 +165,7 @@ impl Contents {
         let mut gone = Vec::new();
         while self.undo.steps.len() > MAX_STEPS || self.undo.record_bytes > MAX_BYTES {
             let Some(oldest) = self.undo.pop() else { break };
-            self.undo.forgotten = Some(oldest.arrived);
+            self.undo.forget(oldest.arrived);
             self.let_go(&oldest);
             gone.push(oldest);
         }
