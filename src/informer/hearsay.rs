@@ -23,6 +23,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 4 << 20;
 /// `timeoutSeconds`; the connection is reopened where it ended.
 const LASTING: Duration = Duration::from_mins(5);
+/// Between two watches.
+const REST: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 struct List {
@@ -82,6 +84,8 @@ async fn follow(
                 rest = rest.get(consumed..).unwrap_or_default();
             }
         }
+        // A server that ends each watch at once is not asked in a circle.
+        tokio::time::sleep(REST).await;
     }
 }
 
