@@ -48,8 +48,8 @@ pub struct RbacArgs {
     pub generation: Option<i64>,
 
     /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
-    /// group:NAME [default: whom the status of a profile in the cluster names, else the
-    /// ServiceAccount kubewarm in the operator's namespace].
+    /// group:NAME [default: the ServiceAccount kubewarm in the operator's namespace; that the status
+    /// of a profile in the cluster names another is an error].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 

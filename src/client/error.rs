@@ -53,6 +53,20 @@ pub enum Error {
     #[error("there is no CacheProfile {0}; `kubewarm status -A` shows all")]
     NotFound(String),
 
+    /// Whoever writes a status could have somebody granted to by what is printed.
+    #[error(
+        "the status of CacheProfile {title} names {said} as who reads, not {expected}; if that is how \
+         kubewarm runs, say so with --subject"
+    )]
+    OtherSubject {
+        /// `namespace/name`.
+        title: String,
+        /// Who the status says, escaped.
+        said: String,
+        /// Who it should be, by the command line.
+        expected: String,
+    },
+
     /// The generation is not the one that was reviewed.
     #[error(
         "CacheProfile {title} is of generation {found}, not {wanted}: it was edited; review it anew \

@@ -35,7 +35,7 @@ type Alike<'c> = (bool, Reason, &'c [Verb], &'c GroupResource);
 /// The target's part of `Authorized`.
 pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_>) -> Verdict {
     if !is_resolved {
-        let text = voice.says("its kind is not resolved; there is nothing to verify yet");
+        let text = voice.says("it is not resolved; there is nothing to verify yet");
         return Verdict::new(None, "Verifying", text);
     }
     let mut refused = BTreeMap::<Alike<'_>, Vec<&Cell<'_>>>::new();

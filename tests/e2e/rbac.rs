@@ -137,6 +137,28 @@ fn a_status_that_grants_more_than_the_spec_needs_is_not_to_be_applied() -> Outco
 }
 
 #[test]
+fn who_reads_is_not_taken_from_a_status() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("usurped")?;
+    Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;
+    let usurper = "system:serviceaccount:usurped:me";
+    let access = format!(r#"{{"status": {{"access": {{"subject": "{usurper}"}}}}}}"#);
+    let target = ["patch", "cprof/web", "-n", &namespace, "--subresource=status", "--type=merge"];
+    world.cluster.run(target.into_iter().chain(["-p", &access]))?;
+    for more in [&["--diff"][..], &["--generation=1"]] {
+        let args = [&["web", "-n", &namespace], more].concat();
+        let (code, said, told) = rbac(world.cluster.kubeconfig(), &args)?;
+        assert_eq!((code, &*said), (Some(2), ""), "{told}");
+        assert!(told.contains(usurper) && told.contains("--subject"), "{told}");
+        let (code, said, told) =
+            rbac(world.cluster.kubeconfig(), &[&args[..], &["--subject", usurper]].concat())?;
+        assert_ne!(code, Some(2), "{told}");
+        assert!(said.contains("usurped"), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
 fn who_may_not_read_roles_is_told_which() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("unseen")?;

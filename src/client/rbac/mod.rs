@@ -78,9 +78,10 @@ pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
     };
     for Wanted { profile, refused } in specs.read().await? {
         reviewed(&profile, args)?;
-        let asked = args.subject.clone();
-        let said = || args.name.as_ref().and_then(|_| said_operator(&profile));
-        let subject = asked.or_else(said).unwrap_or_else(|| specs.operator());
+        let subject = args.subject.clone().unwrap_or_else(|| specs.operator());
+        if args.subject.is_none() && args.name.is_some() {
+            expected(&profile, &subject)?;
+        }
         let checked = specs.check(profile.clone()).map_err(&refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
@@ -116,6 +117,19 @@ fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), Error> {
         Some(wanted) if wanted != found => {
             Err(Error::Generation { title: title(profile), found, wanted })
         }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Fails if the status says that somebody else reads: it may be written by others than kubewarm, also
+/// after a review, since it has no generation.
+fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
+    match said_operator(profile) {
+        Some(said) if said != *subject => Err(Error::OtherSubject {
+            title: title(profile),
+            said: said.to_string().escape_debug().to_string(),
+            expected: subject.to_string(),
+        }),
         Some(_) | None => Ok(()),
     }
 }
