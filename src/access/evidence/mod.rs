@@ -30,6 +30,10 @@ const RETRY: Duration = Duration::from_secs(20);
 /// just started refuses for a second or two whatever only RBAC allows, until it knows the roles.
 const CONFIRM: Duration = Duration::from_secs(3);
 
+/// Between a trial that comes to the contrary of a review and the one that may show that the review
+/// errs: of several API servers, one may lag by seconds behind the others.
+const SETTLED: Duration = Duration::from_secs(10);
+
 /// What whoever fences cells is to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
@@ -53,8 +57,18 @@ pub(super) struct Due {
 struct Heard {
     allowed: bool,
     sent: Instant,
-    /// A real request was made after it and came to the contrary.
-    is_contradicted: bool,
+    doubt: Doubt,
+}
+
+/// What real requests say of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// Nothing to the contrary that was sent after it.
+    None,
+    /// The contrary, first by one that was sent then.
+    Once(Instant),
+    /// The contrary, and once more [`SETTLED`] later.
+    Contradicted,
 }
 
 /// What the last trial that decided anything came to.
@@ -105,7 +119,7 @@ impl Evidence {
 
     pub(super) fn access(&self, punctuality: Punctuality) -> CellAccess {
         let disagreement = VERBS.into_iter().zip(&self.reviews).find_map(|(verb, review)| {
-            let review = review.as_ref().filter(|heard| heard.is_contradicted)?;
+            let review = review.as_ref().filter(|heard| heard.doubt == Doubt::Contradicted)?;
             Some(Disagreement { verb, review: Opinion::from(review.allowed) })
         });
         let (standing, revoked) = (self.standing.clone(), self.revoked);
@@ -155,7 +169,8 @@ impl Evidence {
         self.judge(allowed, trial.sent);
         let is_absent =
             refusal.is_some_and(|(_, fault)| fault.reason() == Reason::NamespaceNotFound);
-        self.plan(now + jittered(if is_absent { ABSENT } else { CALM }, spread));
+        let calm = now + jittered(if is_absent { ABSENT } else { CALM }, spread);
+        self.plan(self.settling().map_or(calm, |at| at.max(now).min(calm)));
         if self.contradiction().is_some() {
             // A review that was sent after this trial.
             self.hurry(now);
@@ -175,10 +190,9 @@ impl Evidence {
         now: Instant,
         wall: Timestamp,
     ) -> Vec<Word> {
-        let is_contradicted = |old: &Heard| old.allowed == allowed && old.is_contradicted;
         if let Some(slot) = self.reviews.get_mut(index(verb)) {
-            let is_contradicted = slot.as_ref().is_some_and(is_contradicted);
-            *slot = Some(Heard { allowed, sent, is_contradicted });
+            let same = slot.filter(|old| old.allowed == allowed);
+            *slot = Some(Heard { allowed, sent, doubt: same.map_or(Doubt::None, |old| old.doubt) });
         }
         if self.contradiction().is_some() || self.had_no_token() {
             self.hurry(now);
@@ -233,7 +247,7 @@ impl Evidence {
         let since = match self.verdict {
             Some(old) if old.allowed == allowed => old.since,
             Some(_) | None => {
-                self.reviews.iter_mut().flatten().for_each(|heard| heard.is_contradicted = false);
+                self.reviews.iter_mut().flatten().for_each(|heard| heard.doubt = Doubt::None);
                 sent
             }
         };
@@ -242,9 +256,25 @@ impl Evidence {
             let Some(heard) = heard else { continue };
             let differs = decided.is_some_and(|decided| decided != heard.allowed);
             // Asked between two requests that came to the same: not merely late.
-            heard.is_contradicted =
-                differs && (heard.is_contradicted || (heard.sent > since && heard.sent <= sent));
+            let is_tried = heard.sent > since && heard.sent <= sent;
+            heard.doubt = match (differs, heard.doubt) {
+                (false, _) => Doubt::None,
+                (true, Doubt::None) if is_tried => Doubt::Once(sent),
+                (true, Doubt::Once(first)) if sent >= first + SETTLED => Doubt::Contradicted,
+                (true, as_before @ (Doubt::None | Doubt::Once(_) | Doubt::Contradicted)) => {
+                    as_before
+                }
+            };
         }
+    }
+
+    /// When a trial may settle which of a review and the last trial errs.
+    fn settling(&self) -> Option<Instant> {
+        let doubts = self.reviews.iter().flatten().filter_map(|heard| match heard.doubt {
+            Doubt::Once(first) => Some(first + SETTLED),
+            Doubt::None | Doubt::Contradicted => None,
+        });
+        doubts.min()
     }
 
     /// A verb of which a review, later than the decision, says what has not been tried yet.
@@ -254,7 +284,8 @@ impl Evidence {
         all.into_iter().find_map(|((verb, heard), decided)| {
             let heard = heard.as_ref()?;
             let differs = decided? != heard.allowed;
-            (differs && !heard.is_contradicted && heard.sent > verdict.since).then_some(verb)
+            let is_untried = heard.doubt == Doubt::None && heard.sent > verdict.since;
+            (differs && is_untried).then_some(verb)
         })
     }
 

@@ -172,6 +172,16 @@ fn a_review_that_lies_is_shown_and_not_listened_to() {
         scene.review(lie);
         assert_eq!(scene.due(), (0, true));
         scene.trial(truth, truth);
+        // The one that answered may only lag behind: its word is not final.
+        assert_eq!((scene.access().disagreement, scene.due()), (None, (10, false)));
+        scene.pass(9);
+        scene.review(lie);
+        assert_eq!(scene.due(), (1, false), "it is as good as tried");
+        scene.trial(truth, truth);
+        assert_eq!((scene.access().disagreement, scene.due()), (None, (1, false)));
+        scene.pass(1);
+        scene.trial(truth, truth);
+        assert_eq!(scene.due(), (300, false));
         let review = Opinion::from(lie);
         let found = scene.access().disagreement;
         assert_eq!(found, Some(Disagreement { verb: Verb::List, review }));
@@ -188,6 +198,21 @@ fn a_review_that_lies_is_shown_and_not_listened_to() {
         scene.review(lie);
         assert_eq!(scene.due(), (0, true), "it had come to its senses");
     }
+}
+
+#[test]
+fn a_server_that_lags_behind_silences_no_review() {
+    let mut scene = Scene::new();
+    scene.trial(ALLOWED, ALLOWED);
+    scene.pass(20);
+    scene.review(false);
+    // Answered by a server that has not heard of it.
+    scene.trial(ALLOWED, ALLOWED);
+    assert_eq!(scene.due(), (10, false));
+    scene.pass(10);
+    let words = scene.lose(Reason::Forbidden);
+    assert!(matches!(words.as_slice(), [Word::Lost(..)]), "{words:?}");
+    assert_eq!((scene.access().disagreement, scene.due()), (None, (300, false)));
 }
 
 #[test]
