@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::figures::{Exposition, cells};
-use crate::operator::Operator;
+use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, World, eventually};
 
@@ -168,5 +168,25 @@ fn an_account_that_is_deleted_takes_its_cells_along() -> Outcome {
     world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
     await_cell(&operator, &team, READY, |cell| cell["state"] == "Watching")?;
     profile.await_condition("Ready", "True", None, READY)?;
+    Ok(())
+}
+
+#[test]
+fn a_cell_that_is_refused_before_it_exists_is_fenced_when_it_does() -> Outcome {
+    let world = World::alone()?;
+    let operator = Operator::start(&world)?;
+    let team = world.namespace("team")?;
+    let list = ["--verb=list", "--resource=configmaps", "-n", &team];
+    world.cluster.run(["create", "role", "list"].into_iter().chain(list))?;
+    let account = format!("--serviceaccount={NAMESPACE}:kubewarm");
+    world.cluster.run(["create", "rolebinding", "list", "--role=list", &account, "-n", &team])?;
+    let spec = |mode: &str| {
+        format!("{{mode: {mode}, serving: {{accessLostGraceSeconds: 3600}}, {SETTINGS}}}")
+    };
+    let profile = Profile::apply(&world, &team, "fence", &spec("Plan"))?;
+    profile.await_condition("Authorized", "False", Some("PermissionsMissing"), READY)?;
+    Profile::apply(&world, &team, "fence", &spec("Active"))?;
+    let cell = await_cell(&operator, &team, READY, |cell| cell["state"] == "Fenced")?;
+    assert_eq!(cell["lastError"]["verb"], "watch", "{cell:#}");
     Ok(())
 }
