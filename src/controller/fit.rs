@@ -1,13 +1,8 @@
 //! Which targets fit into which limits. Pure.
 
-use super::resolve::Cluster;
-use crate::informer::CellReport;
-use crate::model::{Bound, CellKey, Excess, Gauge, Limits, Measure, ProfileRef};
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use super::share::{Share, held};
+use crate::model::{Bound, Excess, Measure, ProfileRef};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 /// What the tables may take, in bytes; `None` is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,54 +11,6 @@ pub struct MemoryBounds {
     pub process: Option<u64>,
     /// Those that the profiles of one namespace declare, other than the operator's own.
     pub namespace: Option<u64>,
-}
-
-/// What a target holds of each object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// All of it: it could hold less.
-    Full,
-    /// Metadata, as it declares.
-    Metadata,
-    /// Metadata, because more did not fit.
-    CutDown,
-}
-
-/// A target, and what it holds.
-#[derive(Clone, Debug)]
-pub(super) struct Share {
-    pub(super) profile: ProfileRef,
-    pub(super) uid: Arc<str>,
-    /// The generation that runs.
-    pub(super) generation: i64,
-    pub(super) target: Arc<str>,
-    /// Whether the profile lives outside the operator's namespace.
-    pub(super) is_tenants: bool,
-    pub(super) limits: Limits,
-    pub(super) priority: u16,
-    /// Whether everything of it has been listed.
-    pub(super) is_synced: bool,
-    pub(super) form: Form,
-    /// How many objects it will have, where the server says so.
-    pub(super) expected: Option<u64>,
-    pub(super) cells: Arc<[CellKey]>,
-    /// What they hold; a cell of several targets is the same gauge in each.
-    pub(super) gauges: Vec<Arc<Gauge>>,
-}
-
-impl Share {
-    /// Asks how far its cells have come.
-    pub(super) fn look(&mut self, cluster: &dyn Cluster) {
-        let reports: Vec<_> = self.cells.iter().map(|key| cluster.report(key)).collect();
-        let is_synced = |report: &Option<CellReport>| {
-            report.as_ref().is_some_and(|report| report.synced_at.is_some())
-        };
-        let expected = |(report, gauge): (&Option<CellReport>, &Arc<Gauge>)| {
-            if is_synced(report) { Some(gauge.objects()) } else { report.as_ref()?.expected }
-        };
-        self.is_synced = reports.iter().all(is_synced);
-        self.expected = reports.iter().zip(&self.gauges).map(expected).sum();
-    }
 }
 
 /// A limit, and what it is for.
@@ -75,7 +22,16 @@ struct Cap {
     beside: u64,
 }
 
-/// The targets that do not fit, by their place in `shares`, and what they exceed.
+/// Who does not fit, by its place among the shares, and what it exceeds.
+#[derive(Debug, Default)]
+pub(super) struct Misfits {
+    /// Targets that give way.
+    pub(super) out: BTreeMap<usize, Excess>,
+    /// Targets that lose what answers for them until they are synced; they may be `out` as well.
+    pub(super) let_go: BTreeMap<usize, Excess>,
+}
+
+/// The targets that do not fit. What they let go is taken out of `shares`.
 ///
 /// Every profile is held to its own limits first, then every namespace to its part, then all of them
 /// to what the process may hold, where `elsewhere` bytes are held by what is no target.
@@ -85,18 +41,17 @@ struct Cap {
 /// the rest fits. Where several profiles are held together the one that holds most gives way, and of
 /// several namespaces likewise; priorities of different profiles are not compared, since everybody
 /// would choose the highest.
-pub(super) fn fit(
-    shares: &[Share],
-    bounds: MemoryBounds,
-    elsewhere: u64,
-) -> BTreeMap<usize, Excess> {
-    let mut out = BTreeMap::new();
-    let mut profiles: BTreeMap<&ProfileRef, Vec<usize>> = BTreeMap::new();
-    let mut namespaces: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+///
+/// A target that was edited first lets go of the tables that answer meanwhile, since old and new need
+/// not fit together; not so what it falls back on.
+pub(super) fn fit(shares: &mut [Share], bounds: MemoryBounds, elsewhere: u64) -> Misfits {
+    let mut out = Misfits::default();
+    let mut profiles: BTreeMap<ProfileRef, Vec<usize>> = BTreeMap::new();
+    let mut namespaces: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
     for (at, share) in shares.iter().enumerate() {
-        profiles.entry(&share.profile).or_default().push(at);
+        profiles.entry(share.profile.clone()).or_default().push(at);
         if share.is_tenants {
-            namespaces.entry(&share.profile.namespace).or_default().push(at);
+            namespaces.entry(Arc::clone(&share.profile.namespace)).or_default().push(at);
         }
     }
     for members in profiles.values() {
@@ -124,65 +79,65 @@ pub(super) fn fit(
     out
 }
 
-/// What these hold together: cells that they share count once.
-pub(super) fn held(shares: &[&Share], measure: Measure) -> u64 {
-    let mut seen = BTreeSet::new();
-    let cells = shares.iter().flat_map(|share| &share.gauges);
-    let distinct = cells.filter(|gauge| seen.insert(Arc::as_ptr(gauge)));
-    distinct.map(|gauge| of(gauge, measure)).sum()
-}
-
-fn of(gauge: &Gauge, measure: Measure) -> u64 {
-    match measure {
-        Measure::Objects => gauge.objects(),
-        Measure::Memory => gauge.bytes(),
-    }
-}
-
 /// Takes targets out until the rest fits.
-fn squeeze(shares: &[Share], members: &[usize], cap: &Cap, out: &mut BTreeMap<usize, Excess>) {
-    let measure = cap.measure;
-    loop {
-        let kept: Vec<(usize, &Share)> = members
-            .iter()
-            .filter(|at| !out.contains_key(at))
-            .filter_map(|&at| Some((at, shares.get(at)?)))
-            .filter(|(_, share)| measure == Measure::Memory || share.form != Form::CutDown)
-            .collect();
-        let without = |victim: Option<usize>| {
-            let rest: Vec<_> = kept
-                .iter()
-                .filter(|(at, _)| Some(*at) != victim)
-                .map(|(_, share)| *share)
-                .collect();
-            held(&rest, measure).saturating_add(cap.beside)
-        };
-        if without(None) <= cap.limit {
-            return;
+fn squeeze(shares: &mut [Share], members: &[usize], cap: &Cap, misfits: &mut Misfits) {
+    while let Some((victim, lets_go, excess)) = victim(shares, members, cap, &misfits.out) {
+        if !lets_go {
+            misfits.out.insert(victim, excess);
+        } else if let Some(share) = shares.get_mut(victim) {
+            share.old.clear();
+            misfits.let_go.insert(victim, excess);
         }
-        let candidates = largest(
-            &largest(&kept, measure, |share| {
-                // Tenants before the operator's own namespace: who may write there is trusted.
-                (share.is_tenants, Arc::clone(&share.profile.namespace))
-            }),
-            measure,
-            |share| (share.is_tenants, Arc::clone(&share.profile.name)),
-        );
-        let Some((victim, share)) = pick(&candidates, measure, |at| without(Some(at)) <= cap.limit)
-        else {
-            return;
-        };
-        let excess = Excess {
-            bound: cap.bound,
-            measure,
-            limit: cap.limit,
-            reached: held(&[share], measure),
-            others: without(Some(victim)),
-            objects: held(&[share], Measure::Objects),
-            expected: share.expected,
-        };
-        out.insert(victim, excess);
     }
+}
+
+/// The target that gives way, and whether by its old tables alone; `None` if all fit.
+fn victim(
+    shares: &[Share],
+    members: &[usize],
+    cap: &Cap,
+    out: &BTreeMap<usize, Excess>,
+) -> Option<(usize, bool, Excess)> {
+    let measure = cap.measure;
+    let kept: Vec<_> = members
+        .iter()
+        .filter(|at| !out.contains_key(at))
+        .filter_map(|&at| Some((at, shares.get(at)?)))
+        .collect();
+    let without = |victim: Option<usize>| {
+        let left = kept.iter().flat_map(|(at, share)| share.counted(measure, Some(*at) == victim));
+        held(left, measure).saturating_add(cap.beside)
+    };
+    let all = without(None);
+    if all <= cap.limit {
+        return None;
+    }
+    let candidates = largest(
+        &largest(&kept, measure, |share| {
+            // Tenants before the operator's own namespace: who may write there is trusted.
+            (share.is_tenants, Arc::clone(&share.profile.namespace))
+        }),
+        measure,
+        |share| (share.is_tenants, Arc::clone(&share.profile.name)),
+    );
+    let (at, share) = pick(&candidates, measure, |at| without(Some(at)) <= cap.limit)?;
+    let old = held(&share.old, measure);
+    let lets_go = old > 0 && !share.falls_back;
+    let (gauges, others) = if lets_go {
+        (&share.old, all.saturating_sub(old))
+    } else {
+        (&share.gauges, without(Some(at)))
+    };
+    let excess = Excess {
+        bound: cap.bound,
+        measure,
+        limit: cap.limit,
+        reached: held(gauges, measure),
+        others,
+        objects: held(gauges, Measure::Objects),
+        expected: share.expected,
+    };
+    Some((at, lets_go, excess))
 }
 
 /// Those of the group that holds most, of the groups that `by` makes; any that begins with `true`
@@ -197,7 +152,7 @@ fn largest<'a>(
         groups.entry(by(share)).or_default().push((at, share));
     }
     let weigh = |group: &Vec<(usize, &Share)>| {
-        held(&group.iter().map(|(_, share)| *share).collect::<Vec<_>>(), measure)
+        held(group.iter().flat_map(|(_, share)| share.counted(measure, false)), measure)
     };
     groups
         .into_iter()
@@ -213,7 +168,7 @@ fn pick<'a>(
     measure: Measure,
     suffices: impl Fn(usize) -> bool,
 ) -> Option<(usize, &'a Share)> {
-    let size = |share: &Share| held(&[share], measure);
+    let size = |share: &Share| share.frees(measure);
     let holding = || candidates.iter().filter(|(_, share)| size(share) > 0);
     let enough = holding().filter(|(at, _)| suffices(*at)).min_by_key(|(at, share)| {
         (share.is_synced, share.priority, Reverse(size(share)), Reverse(*at))
@@ -225,7 +180,9 @@ fn pick<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::share::Form;
     use super::*;
+    use crate::model::{Gauge, Limits};
 
     const MIB: u64 = 1 << 20;
 
@@ -251,6 +208,8 @@ mod tests {
             expected: None,
             cells: [].into(),
             gauges: vec![gauge(objects, objects << 10)],
+            old: Vec::new(),
+            falls_back: false,
         }
     }
 
@@ -261,7 +220,7 @@ mod tests {
     }
 
     fn names(shares: &[Share], bounds: MemoryBounds) -> Vec<String> {
-        let out = fit(shares, bounds, 0);
+        let out = fit(&mut shares.to_vec(), bounds, 0).out;
         out.keys().map(|&at| format!("{}/{}", shares[at].profile, shares[at].target)).collect()
     }
 
@@ -307,7 +266,7 @@ mod tests {
         let limits = Limits { max_objects: Some(10), max_bytes: Some(MIB), ..Limits::default() };
         let fallen = |objects| Share { limits, form: Form::CutDown, ..share("a/p", "x", objects) };
         assert!(names(&[fallen(1_000)], MemoryBounds::default()).is_empty());
-        let out = fit(&[fallen(2_000)], MemoryBounds::default(), 0);
+        let out = fit(&mut [fallen(2_000)], MemoryBounds::default(), 0).out;
         assert_eq!(out.values().map(|it| it.measure).collect::<Vec<_>>(), [Measure::Memory]);
     }
 
@@ -339,8 +298,8 @@ mod tests {
     fn the_excess_says_what_would_be_enough() {
         let limits = Limits { max_objects: Some(10), ..Limits::default() };
         let x = Share { limits, expected: Some(50), ..share("a/p", "x", 11) };
-        let shares = [x, Share { limits, ..share("a/p", "y", 3) }];
-        let excess = fit(&shares, MemoryBounds::default(), 0)[&0];
+        let mut shares = [x, Share { limits, ..share("a/p", "y", 3) }];
+        let excess = fit(&mut shares, MemoryBounds::default(), 0).out[&0];
         assert_eq!((excess.reached, excess.others, excess.limit), (11, 3, 10));
         assert_eq!((excess.expected, excess.bound), (Some(50), Bound::Profile));
     }

@@ -1,15 +1,16 @@
 //! Which targets a limit has stopped or cut down to metadata, and when they are tried again.
 
 use super::{
-    fit::{Form, MemoryBounds, Share, fit, held},
+    fit::{MemoryBounds, Misfits, fit},
     resolve::Cluster,
+    share::{Form, Share, held},
 };
 use crate::model::{
     Allowance, Attempt, Bound, Excess, Gauge, Held, Leave, Limited, Measure, ProfileRef, Remedy,
     Total,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
     sync::Arc,
     time::Duration,
@@ -33,6 +34,8 @@ pub(super) struct Limiter {
     /// What the last run has let run.
     shares: Vec<Share>,
     limited: BTreeMap<Name, State>,
+    /// Who loses what answers until the target is synced, by the last review.
+    let_go: BTreeSet<Name>,
     /// What the last run has allowed: used again where it is the same.
     allowances: BTreeMap<Whose, Arc<Allowance>>,
 }
@@ -60,6 +63,7 @@ impl Limiter {
             total,
             shares: Vec::new(),
             limited: BTreeMap::new(),
+            let_go: BTreeSet::new(),
             allowances: BTreeMap::new(),
         }
     }
@@ -67,20 +71,25 @@ impl Limiter {
     /// Looks at what has come to be held since the last run, and begins a new one: who does not fit,
     /// who does after all, and who is tried again. Answers what was exceeded, for the first time or
     /// once more.
-    pub(super) fn review(
-        &mut self,
-        exists: impl Fn(&ProfileRef) -> bool,
-        cluster: &dyn Cluster,
-        now: Duration,
-    ) -> Vec<Excess> {
-        self.limited.retain(|(profile, _), _| exists(profile));
+    pub(super) fn review(&mut self, cluster: &dyn Cluster, now: Duration) -> Vec<Excess> {
         let mut shares = std::mem::take(&mut self.shares);
         for share in &mut shares {
             share.look(cluster);
         }
-        let all: Vec<_> = shares.iter().collect();
-        let elsewhere = self.total.bytes().saturating_sub(held(&all, Measure::Memory));
-        let out = fit(&shares, self.bounds, elsewhere);
+        let memory = Measure::Memory;
+        let all = shares.iter().flat_map(|share| share.counted(memory, false));
+        let elsewhere = self.total.bytes().saturating_sub(held(all, memory));
+        let Misfits { out, let_go } = fit(&mut shares, self.bounds, elsewhere);
+        self.let_go.clear();
+        for (at, excess) in let_go {
+            let Some(Share { profile, target, .. }) = shares.get(at) else { continue };
+            tracing::warn!(
+                %profile, %target, %excess,
+                "old and new tables of an edited target do not fit together: the old ones go, and \
+                 nothing answers until the new are synced"
+            );
+            self.let_go.insert((profile.clone(), Arc::clone(target)));
+        }
         let mut kept = Vec::new();
         for (at, share) in shares.iter().enumerate() {
             let name = (share.profile.clone(), Arc::clone(&share.target));
@@ -126,13 +135,11 @@ impl Limiter {
             let Attempt::At(time) = limited.attempt else { continue };
             let Excess { bound, measure, limit, reached, .. } = limited.excess;
             let of = |is: &dyn Fn(&Share) -> bool| {
-                held(&kept.iter().copied().filter(|share| is(share)).collect::<Vec<_>>(), measure)
+                let these = kept.iter().filter(|share| is(share));
+                held(these.flat_map(|share| share.counted(measure, false)), measure)
             };
             let taken = match bound {
-                Bound::Profile => of(&|share| {
-                    share.profile == *profile
-                        && !(share.form == Form::CutDown && measure == Measure::Objects)
-                }),
+                Bound::Profile => of(&|share| share.profile == *profile),
                 Bound::Namespace => of(&|share| share.profile.namespace == profile.namespace),
                 Bound::Process => total,
             };
@@ -159,6 +166,16 @@ impl Limiter {
         Some(state.limited)
     }
 
+    /// Whether the target is to lose what answers for it until it is synced.
+    pub(super) fn lets_go(&self, profile: &ProfileRef, target: &Arc<str>) -> bool {
+        !self.let_go.is_empty() && self.let_go.contains(&(profile.clone(), Arc::clone(target)))
+    }
+
+    /// Forgets the targets that do not exist any more; at the end of a run, when it is known which do.
+    pub(super) fn retain(&mut self, exists: impl Fn(&ProfileRef, &str) -> bool) {
+        self.limited.retain(|(profile, target), _| exists(profile, target));
+    }
+
     /// Notes a target that runs; in the order of precedence.
     pub(super) fn admit(&mut self, share: Share) {
         self.shares.push(share);
@@ -168,16 +185,18 @@ impl Limiter {
     pub(super) fn leaves(&mut self) -> BTreeMap<ProfileRef, Leave> {
         let mut cells: BTreeMap<Whose, Vec<Arc<Gauge>>> = BTreeMap::new();
         for share in &self.shares {
-            let mut count =
-                |whose: Whose| cells.entry(whose).or_default().extend_from_slice(&share.gauges);
-            if share.limits.max_objects.is_some() && share.form != Form::CutDown {
-                count(Whose::Objects(share.profile.clone()));
+            let mut count = |whose: Whose, measure| {
+                let counted = share.counted(measure, false).cloned();
+                cells.entry(whose).or_default().extend(counted);
+            };
+            if share.limits.max_objects.is_some() {
+                count(Whose::Objects(share.profile.clone()), Measure::Objects);
             }
             if share.limits.max_bytes.is_some() {
-                count(Whose::Memory(share.profile.clone()));
+                count(Whose::Memory(share.profile.clone()), Measure::Memory);
             }
             if self.bounds.namespace.is_some() && share.is_tenants {
-                count(Whose::Namespace(Arc::clone(&share.profile.namespace)));
+                count(Whose::Namespace(Arc::clone(&share.profile.namespace)), Measure::Memory);
             }
         }
         let mut before = std::mem::take(&mut self.allowances);

@@ -13,6 +13,7 @@ mod reconcile;
 mod resolve;
 mod run;
 mod settle;
+mod share;
 #[cfg(test)]
 mod tests;
 

@@ -4,13 +4,14 @@
 use super::{
     budget::{Budget, Budgets},
     desired::{LeftOut, Wishes},
-    fit::{Form, MemoryBounds, Share},
+    fit::MemoryBounds,
     intake::Found,
     kinds::Kinds,
     limiter::Limiter,
     outlook::ordered,
     resolve::{Cluster, Resolved, resolve},
     settle::{Targets, planned, settle, within},
+    share::Share,
 };
 use crate::{
     api::AccessStatus,
@@ -19,8 +20,7 @@ use crate::{
     manifests::Access,
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Excess, Home, Limits, Mode, OnAccessLost,
-        ProfileRef, Projection, Reason, Refusal, RefusalReason, Subject, Target, Total,
-        ValidatedProfile,
+        ProfileRef, Reason, Refusal, RefusalReason, Subject, Target, Total, ValidatedProfile,
     },
     status::Observed,
 };
@@ -96,7 +96,7 @@ impl Reconciler {
     ) -> Outcome {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
-        let exceeded = self.limiter.review(|profile| exist.contains(profile), cluster, now);
+        let exceeded = self.limiter.review(cluster, now);
         let mut outcome = Outcome { exceeded, ..Outcome::default() };
         let (mut wishes, mut budgets) = (Wishes::default(), Budgets::default());
         let mut declared: Vec<_> = by_precedence(profiles, &self.home.namespace)
@@ -109,6 +109,10 @@ impl Reconciler {
                 (found, declared)
             })
             .collect();
+        self.limiter.retain(|profile, target| {
+            let known = self.known.get(profile);
+            known.is_some_and(|known| known.valid.targets.iter().any(|it| *it.name == *target))
+        });
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
         let (desired, left_out) = wishes.settle(&self.home.namespace, &self.limiter.leaves());
         outcome.desired = desired;
@@ -194,6 +198,7 @@ impl Reconciler {
             // Nothing answers for what is only planned.
             remembered = Targets::default();
         }
+        remembered.let_go(|target| self.limiter.lets_go(&found.profile, target));
         remembered.renew(&valid, cluster);
         let mut orders = Vec::new();
         let targets = valid.targets.iter().map(|target| {
@@ -210,9 +215,12 @@ impl Reconciler {
                 Some(limited) => remembered.cut_down(resolved, limited),
                 None => resolved,
             };
-            let declared = settle(resolved, &valid, cluster, &mut remembered, wishes, limited);
+            let (declared, holding) =
+                settle(resolved, &valid, cluster, &mut remembered, wishes, limited);
             if !declared.is_stopped() {
-                self.limiter.admit(self.share(&valid, target, &declared, cluster));
+                let is_tenants = *found.profile.namespace != *self.home.namespace;
+                let share = Share::of(&valid, target, is_tenants, limited, holding, cluster);
+                self.limiter.admit(share);
             }
             declared
         });
@@ -243,38 +251,6 @@ impl Reconciler {
         let known = Known { uid, valid, accepted_at, targets: remembered, access };
         self.known.insert(found.profile.clone(), known);
         (declared, order)
-    }
-
-    /// A target that runs, with what it holds.
-    fn share(
-        &self,
-        valid: &ValidatedProfile,
-        target: &Target,
-        declared: &DeclaredTarget,
-        cluster: &dyn Cluster,
-    ) -> Share {
-        let is_full = |key: &CellKey| matches!(key.projection, Projection::Full(_));
-        let form = if declared.limited.is_some_and(|limited| limited.is_cut_down()) {
-            Form::CutDown
-        } else if declared.cells.iter().any(is_full) {
-            Form::Full
-        } else {
-            Form::Metadata
-        };
-        Share {
-            profile: valid.profile.clone(),
-            uid: Arc::clone(&valid.uid),
-            generation: valid.generation,
-            target: Arc::clone(&target.name),
-            is_tenants: *valid.profile.namespace != *self.home.namespace,
-            limits: valid.limits,
-            priority: target.priority,
-            is_synced: false,
-            form,
-            expected: None,
-            gauges: declared.cells.iter().map(|key| cluster.gauge(key)).collect(),
-            cells: Arc::clone(&declared.cells),
-        }
     }
 
     /// `status.access`, computed anew only when cells or subject change.

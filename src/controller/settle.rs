@@ -29,7 +29,21 @@ pub(super) struct Targets {
     warming: BTreeMap<Arc<str>, Answering>,
 }
 
+/// The cells of which a target holds something.
+#[derive(Debug)]
+pub(super) struct Holding {
+    /// Those that it is to have.
+    pub(super) cells: Arc<[CellKey]>,
+    /// Others, that answer for it until these are synced.
+    pub(super) old: Vec<CellKey>,
+}
+
 impl Targets {
+    /// Lets go of what answers for these targets, before it is looked whether they have synced.
+    pub(super) fn let_go(&mut self, of: impl Fn(&Arc<str>) -> bool) {
+        self.serving.retain(|name, _| !of(name));
+    }
+
     /// Forgets the targets that are not declared any more, or for which what they were may not
     /// answer, and lets those answer that have synced since.
     pub(super) fn renew(&mut self, valid: &ValidatedProfile, cluster: &dyn Cluster) {
@@ -103,7 +117,8 @@ pub(super) fn within(budget: &mut Budget<'_>, target: Resolved) -> Resolved {
     }
 }
 
-/// Wants the target's cells, and those that still answer for it until these are synced.
+/// Wants the target's cells, and those that still answer for it until these are synced; says which
+/// both are.
 pub(super) fn settle(
     target: Resolved,
     valid: &ValidatedProfile,
@@ -111,7 +126,7 @@ pub(super) fn settle(
     targets: &mut Targets,
     wishes: &mut Wishes,
     limited: Option<Limited>,
-) -> DeclaredTarget {
+) -> (DeclaredTarget, Holding) {
     let is_stopped = limited.is_some_and(|limited| limited.is_stopped());
     let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
     let cells_known = namespaces.as_ref().is_none_or(|cell| is_warm(&cell.key, cluster));
@@ -127,9 +142,12 @@ pub(super) fn settle(
         into.insert(Arc::clone(&name), now);
     }
     let old = targets.serving.get(&name);
+    let mut holding =
+        Holding { cells: cells.iter().map(|cell| cell.key.clone()).collect(), old: Vec::new() };
     for spec in old.into_iter().flat_map(|old| &old.cells) {
         if !cells.iter().any(|cell| cell.key == spec.key) {
             wishes.add(spec, valid.mode, None);
+            holding.old.push(spec.key.clone());
         }
     }
     let wanted = if is_stopped { &[] } else { &*cells };
@@ -147,7 +165,7 @@ pub(super) fn settle(
             cells.iter().find_map(|cell| refusal(&name, cell, cluster)).map_or(Ok(kind), Err)
         })
     });
-    DeclaredTarget {
+    let declared = DeclaredTarget {
         requirement,
         declared_as,
         resolved: outcome,
@@ -157,7 +175,8 @@ pub(super) fn settle(
         left_out: [].into(),
         limited,
         name,
-    }
+    };
+    (declared, holding)
 }
 
 /// Declares the target's cells without wanting them.

@@ -4,6 +4,7 @@ mod access_lost;
 mod accounts;
 mod edits;
 mod limits;
+mod outgrown;
 mod sharing;
 mod watched;
 
@@ -18,8 +19,8 @@ use crate::{
     informer::{CellFault, CellReport, Loss, Phase, Verb},
     model::{
         AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, Mode, NamespaceCheck,
-        ProfileRef, Reason, Refusal, RefusalReason, ResolvedTarget, Resource, ValidatedProfile,
-        Watched,
+        ProfileRef, Reason, Refusal, RefusalReason, ResolvedTarget, Resource, Total,
+        ValidatedProfile, Watched,
     },
 };
 use jiff::Timestamp;
@@ -40,6 +41,7 @@ struct Tables {
     lost: BTreeSet<CellKey>,
     names: Vec<&'static str>,
     gauges: Mutex<BTreeMap<CellKey, Arc<Gauge>>>,
+    total: Arc<Total>,
 }
 
 impl Default for Tables {
@@ -53,6 +55,7 @@ impl Default for Tables {
             lost: BTreeSet::new(),
             names: Vec::new(),
             gauges: Mutex::default(),
+            total: Arc::default(),
         }
     }
 }
@@ -95,7 +98,8 @@ impl Cluster for Tables {
     }
 
     fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
-        Arc::clone(self.gauges.lock().entry(key.clone()).or_default())
+        let new = || Arc::new(Gauge::new(Arc::clone(&self.total)));
+        Arc::clone(self.gauges.lock().entry(key.clone()).or_insert_with(new))
     }
 
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {

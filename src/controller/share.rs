@@ -1,0 +1,136 @@
+//! What a target holds, and what of it counts for a limit. Pure.
+
+use super::{resolve::Cluster, settle::Holding};
+use crate::{
+    informer::CellReport,
+    model::{
+        Attempt, CellKey, Gauge, Limited, Limits, Measure, ProfileRef, Projection, Remedy, Target,
+        ValidatedProfile,
+    },
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// What a target holds of each object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// All of it: it could hold less.
+    Full,
+    /// Metadata, as it declares.
+    Metadata,
+    /// Metadata, because more did not fit.
+    CutDown,
+}
+
+/// A target, and what it holds.
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    pub(super) profile: ProfileRef,
+    pub(super) uid: Arc<str>,
+    /// The generation that runs.
+    pub(super) generation: i64,
+    pub(super) target: Arc<str>,
+    /// Whether the profile lives outside the operator's namespace.
+    pub(super) is_tenants: bool,
+    pub(super) limits: Limits,
+    pub(super) priority: u16,
+    /// Whether everything of it has been listed.
+    pub(super) is_synced: bool,
+    pub(super) form: Form,
+    /// How many objects it will have, where the server says so.
+    pub(super) expected: Option<u64>,
+    pub(super) cells: Arc<[CellKey]>,
+    /// What they hold; a cell of several targets is the same gauge in each.
+    pub(super) gauges: Vec<Arc<Gauge>>,
+    /// What other cells hold, that answer for it until these are synced.
+    pub(super) old: Vec<Arc<Gauge>>,
+    /// Whether those are the metadata that it was cut down to, while it is tried whole again: what
+    /// it returns to if it does not fit, and no reason for that by its objects, which are the same.
+    pub(super) falls_back: bool,
+}
+
+impl Share {
+    /// Of a target of `valid` that runs.
+    pub(super) fn of(
+        valid: &ValidatedProfile,
+        target: &Target,
+        is_tenants: bool,
+        limited: Option<Limited>,
+        holding: Holding,
+        cluster: &dyn Cluster,
+    ) -> Self {
+        let is_full = |key: &CellKey| matches!(key.projection, Projection::Full(_));
+        let form = if limited.is_some_and(|limited| limited.is_cut_down()) {
+            Form::CutDown
+        } else if holding.cells.iter().any(is_full) {
+            Form::Full
+        } else {
+            Form::Metadata
+        };
+        let is_on_trial = |limited: Limited| {
+            limited.attempt == Attempt::UnderWay && limited.remedy == Remedy::MetadataOnly
+        };
+        let gauges = |cells: &[CellKey]| cells.iter().map(|key| cluster.gauge(key)).collect();
+        Self {
+            profile: valid.profile.clone(),
+            uid: Arc::clone(&valid.uid),
+            generation: valid.generation,
+            target: Arc::clone(&target.name),
+            is_tenants,
+            limits: valid.limits,
+            priority: target.priority,
+            is_synced: false,
+            form,
+            expected: None,
+            gauges: gauges(&holding.cells),
+            old: gauges(&holding.old),
+            falls_back: limited.is_some_and(is_on_trial),
+            cells: holding.cells,
+        }
+    }
+
+    /// Asks how far its cells have come.
+    pub(super) fn look(&mut self, cluster: &dyn Cluster) {
+        let reports: Vec<_> = self.cells.iter().map(|key| cluster.report(key)).collect();
+        let is_synced = |report: &Option<CellReport>| {
+            report.as_ref().is_some_and(|report| report.synced_at.is_some())
+        };
+        let expected = |(report, gauge): (&Option<CellReport>, &Arc<Gauge>)| {
+            if is_synced(report) { Some(gauge.objects()) } else { report.as_ref()?.expected }
+        };
+        self.is_synced = reports.iter().all(is_synced);
+        self.expected = reports.iter().zip(&self.gauges).map(expected).sum();
+    }
+
+    /// What counts for a limit on `measure`; of a target that is out, what it falls back on.
+    pub(super) fn counted(
+        &self,
+        measure: Measure,
+        is_out: bool,
+    ) -> impl Iterator<Item = &Arc<Gauge>> {
+        // Metadata in the place of what does not fit count as no objects.
+        let by_objects = measure == Measure::Objects;
+        let is_cut_down = by_objects && self.form == Form::CutDown;
+        let cells = if is_out || is_cut_down { &[] } else { &*self.gauges };
+        let is_gone = is_out && !self.falls_back;
+        let is_fallback = by_objects && self.falls_back;
+        let old = if is_gone || is_cut_down || is_fallback { &[] } else { &*self.old };
+        cells.iter().chain(old)
+    }
+
+    /// What is free once the target is out.
+    pub(super) fn frees(&self, measure: Measure) -> u64 {
+        let all = held(self.counted(measure, false), measure);
+        all.saturating_sub(held(self.counted(measure, true), measure))
+    }
+}
+
+/// What these hold together: cells that come several times count once.
+pub(super) fn held<'a>(gauges: impl IntoIterator<Item = &'a Arc<Gauge>>, measure: Measure) -> u64 {
+    let mut seen = BTreeSet::new();
+    let distinct = gauges.into_iter().filter(|gauge| seen.insert(Arc::as_ptr(gauge)));
+    let of = |gauge: &Arc<Gauge>| match measure {
+        Measure::Objects => gauge.objects(),
+        Measure::Memory => gauge.bytes(),
+    };
+    distinct.map(of).sum()
+}

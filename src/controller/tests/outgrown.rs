@@ -1,0 +1,200 @@
+//! Limits, and what answers for a target until it is synced: old and new tables together.
+
+use super::*;
+use crate::{controller::resolve::Cluster as _, model::DeclaredTarget};
+
+/// `pods` of this `app`, and configmaps.
+fn spec(app: &str, limits: &Value) -> Value {
+    let mut spec = targets(&["pods", "configmaps"]);
+    spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": app}});
+    if !limits.is_null() {
+        spec["limits"] = limits.clone();
+    }
+    spec
+}
+
+/// The tables of the cells whose names hold `cell` hold so many objects, of 1 KiB each.
+fn hold(cluster: &Tables, outcome: &Outcome, cell: &str, objects: u64) {
+    let mut found = 0;
+    for key in outcome.desired.keys().filter(|key| key.to_string().contains(cell)) {
+        cluster.gauge(key).set(objects, objects << 10);
+        found += 1;
+    }
+    assert!(found > 0, "{cell} is not among {:?}", desired(outcome));
+}
+
+fn pods(outcome: &Outcome) -> &DeclaredTarget {
+    &first(outcome).targets[0]
+}
+
+/// Whether the cells whose names hold `cell` are to be held back in the middle of their list.
+fn is_held_back(outcome: &Outcome, cell: &str) -> bool {
+    let mut cells = outcome.desired.values().map(|(spec, _)| spec);
+    let found = cells.find(|spec| spec.key.to_string().contains(cell));
+    found.unwrap().tuning.leaves.are_used_up()
+}
+
+/// `a/p` as it has pods of 60 objects and is edited to others, that are not synced; all tables that
+/// are dropped later count as freed at once.
+fn edited(reconciler: &mut Reconciler, cluster: &mut Tables, limits: &Value) -> (Found, Outcome) {
+    let old = [profile("a", "p", 1, spec("web", limits))];
+    let outcome = run(reconciler, &old, cluster);
+    hold(cluster, &outcome, "pods", 60);
+    sync(cluster, &outcome);
+    run(reconciler, &old, cluster);
+    let new = profile("a", "p", 2, spec("shop", limits));
+    let outcome = run(reconciler, std::slice::from_ref(&new), cluster);
+    assert_eq!(outcome.desired.len(), 3);
+    assert_eq!(pods(&outcome).serving.as_ref().unwrap().generation, 1);
+    (new, outcome)
+}
+
+fn of_bounds(cluster: &Tables, process: Option<u64>, namespace: Option<u64>) -> Reconciler {
+    let bounds = MemoryBounds { process, namespace };
+    let home = home("kubewarm-system", Watched::Everywhere);
+    Reconciler::new(home, bounds, Arc::clone(&cluster.total))
+}
+
+#[test]
+fn old_tables_count_and_go_before_anything_is_stopped() {
+    for limits in [json!({"maxObjects": 100}), json!({"maxMemory": "100Ki"})] {
+        let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+        let (found, outcome) = edited(&mut reconciler, &mut cluster, &limits);
+        let found = [found];
+        hold(&cluster, &outcome, "configmaps", 40);
+        let outcome = run(&mut reconciler, &found, &cluster);
+        assert!(pods(&outcome).serving.is_some(), "just the limit: {limits}");
+        hold(&cluster, &outcome, "configmaps", 41);
+        let outcome = run(&mut reconciler, &found, &cluster);
+        assert!(outcome.exceeded.is_empty(), "{limits}");
+        assert_eq!(pods(&outcome).serving, None, "{limits}");
+        let cells =
+            ["configmaps.v1 in namespace a", "pods.v1 in namespace a, labels app in (shop)"];
+        assert_eq!(desired(&outcome), cells, "{limits}");
+        sync(&mut cluster, &outcome);
+        let outcome = run(&mut reconciler, &found, &cluster);
+        assert_eq!(pods(&outcome).serving.as_ref().unwrap().generation, 2);
+    }
+}
+
+#[test]
+fn a_list_that_old_tables_hold_back_goes_on_once_they_are_gone() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let (found, outcome) = edited(&mut reconciler, &mut cluster, &json!({"maxObjects": 100}));
+    let found = [found];
+    hold(&cluster, &outcome, "shop", 40);
+    assert!(!is_held_back(&outcome, "shop"));
+    hold(&cluster, &outcome, "shop", 41);
+    assert!(is_held_back(&outcome, "shop"));
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert!(!is_held_back(&outcome, "shop"), "it goes on where it was");
+    assert!(outcome.exceeded.is_empty() && pods(&outcome).limited.is_none());
+
+    hold(&cluster, &outcome, "shop", 101);
+    assert!(is_held_back(&outcome, "shop"));
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert!(pods(&outcome).is_stopped(), "too much by itself");
+    let excess = pods(&outcome).limited.unwrap().excess;
+    assert_eq!((excess.reached, excess.others), (101, 0));
+}
+
+#[test]
+fn old_tables_count_for_their_namespace() {
+    let mut cluster = Tables::default();
+    let mut reconciler = of_bounds(&cluster, None, Some(100 << 10));
+    let (found, outcome) = edited(&mut reconciler, &mut cluster, &Value::Null);
+    let found = [found, profile("a", "other", 1, targets(&["nodes", "configmaps"]))];
+    hold(&cluster, &outcome, "shop", 41);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert!(outcome.exceeded.is_empty());
+    let declared = outcome.observed.iter().find(|it| &*it.declared.profile.name == "p").unwrap();
+    assert_eq!(declared.declared.targets[0].serving, None);
+}
+
+#[test]
+fn old_tables_of_one_tenant_evict_no_other_from_the_process() {
+    let mut cluster = Tables::default();
+    let mut reconciler = of_bounds(&cluster, Some(100 << 10), None);
+    let (found, _) = edited(&mut reconciler, &mut cluster, &Value::Null);
+    let found = [found, profile("b", "p", 1, targets(&["pods"]))];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    hold(&cluster, &outcome, "namespace b", 41);
+    let others = run(&mut self::reconciler(), &found[1..], &cluster);
+    sync(&mut cluster, &others);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert!(outcome.exceeded.is_empty(), "{:?}", outcome.exceeded);
+    assert_eq!(pods(&outcome).serving, None);
+    let other = &outcome.observed[1].declared.targets[0];
+    assert!(other.serving.is_some() && other.limited.is_none());
+}
+
+#[test]
+fn a_new_version_counts_while_the_old_stands_in_for_it() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let mut only = targets(&["pods"]);
+    only["limits"] = json!({"maxObjects": 100});
+    let found = [profile("a", "p", 1, only)];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    hold(&cluster, &outcome, "pods", 60);
+    sync(&mut cluster, &outcome);
+    run(&mut reconciler, &found, &cluster);
+    cluster.kinds.insert("pods", ("v2", true));
+    let outcome = run(&mut reconciler, &found, &cluster);
+    hold(&cluster, &outcome, "pods.v2", 41);
+    assert!(is_held_back(&outcome, "pods.v2"));
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(desired(&outcome), ["pods.v2 in namespace a"]);
+    assert!(pods(&outcome).limited.is_none());
+}
+
+#[test]
+fn a_trial_of_the_whole_costs_nobody_the_metadata() {
+    for (limits, fits) in [
+        (json!({"maxMemory": "100Ki", "onExceeded": "MetadataOnly"}), false),
+        // Of objects there are as many, which do not count twice.
+        (json!({"maxObjects": 100, "onExceeded": "MetadataOnly"}), true),
+    ] {
+        let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+        let found = [profile("a", "p", 1, spec("web", &limits))];
+        let outcome = run(&mut reconciler, &found, &cluster);
+        hold(&cluster, &outcome, "pods", 101);
+        let whole = outcome;
+        let outcome = run(&mut reconciler, &found, &cluster);
+        hold(&cluster, &whole, "pods", 0);
+        hold(&cluster, &outcome, "pods", 60);
+        sync(&mut cluster, &outcome);
+        run(&mut reconciler, &found, &cluster);
+        let later = Duration::from_mins(13);
+        let outcome = reconciler.reconcile(&found, &cluster, None, later);
+        assert_eq!(outcome.desired.len(), 3, "metadata answers meanwhile: {limits}");
+        hold(&cluster, &whole, "pods", 60);
+        assert_eq!(is_held_back(&outcome, "labels app in (web)"), !fits, "{limits}");
+        let outcome = reconciler.reconcile(&found, &cluster, None, later);
+        assert_eq!(outcome.exceeded.is_empty(), fits, "{limits}");
+        assert!(pods(&outcome).serving.is_some(), "{limits}");
+        let limited = pods(&outcome).limited.unwrap();
+        assert_eq!(limited.is_cut_down(), !fits, "{limits}");
+        if !fits {
+            let (reached, others) = (limited.excess.reached, outcome.exceeded[0].others);
+            assert_eq!((reached, others), (101 << 10, 60 << 10), "beside the metadata");
+        }
+    }
+}
+
+#[test]
+fn of_a_target_that_is_gone_nothing_is_remembered() {
+    let mut reconciler = reconciler();
+    let cluster = Tables::default();
+    let mut named = targets(&["pods", "configmaps"]);
+    named["targets"][0]["name"] = json!("zebra");
+    named["limits"] = json!({"maxObjects": 10});
+    let outcome = run(&mut reconciler, &[profile("a", "p", 1, named.clone())], &cluster);
+    hold(&cluster, &outcome, "pods", 11);
+    let outcome = run(&mut reconciler, &[profile("a", "p", 1, named.clone())], &cluster);
+    assert!(pods(&outcome).is_stopped());
+    assert!(format!("{reconciler:?}").contains("zebra"));
+    named["targets"][0]["name"] = json!("horse");
+    run(&mut reconciler, &[profile("a", "p", 2, named)], &cluster);
+    let left = format!("{reconciler:?}");
+    assert!(!left.contains("zebra"), "{left}");
+}
