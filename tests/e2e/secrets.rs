@@ -6,8 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::figures::cells;
 use crate::operator::{NAMESPACE, Operator};
-use crate::profile::{Profile, target};
+use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
 /// The password and what the API server writes for it.
@@ -34,10 +35,13 @@ fn the_payload_of_a_secret_is_nowhere_in_what_kubewarm_says() -> Outcome {
     Operator::grant_reading(&world)?;
     world.cluster.apply(&secret("listed", "a"))?;
     let profile = Profile::apply(&world, NAMESPACE, "keys", SPEC)?;
+    // The status counts objects once a minute only.
     let held = |count: u64| {
-        profile.await_that(Duration::from_mins(1), |found| {
-            let objects = |name| target(found, name)?.get("objects")?.as_u64();
-            (objects("names") >= Some(count) && objects("whole") >= Some(count)).then_some(())
+        eventually(Duration::from_mins(1), || {
+            let mut cells = cells(&operator)?;
+            cells.retain(|cell| cell["resource"] == "secrets");
+            let all = cells.iter().all(|cell| cell["objects"].as_u64() >= Some(count));
+            if cells.len() == 2 && all { Ok(()) } else { Err(format!("{cells:#?}").into()) }
         })
     };
     profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
