@@ -34,7 +34,7 @@ pub struct RbacArgs {
         env = "KUBEWARM_WATCH_NAMESPACES",
         value_name = "NAMESPACES",
         value_delimiter = ',',
-        value_parser = super::namespace
+        value_parser = super::value::namespace
     )]
     pub watch_namespaces: Vec<String>,
 

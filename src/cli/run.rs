@@ -1,0 +1,122 @@
+//! What can be typed after `run`.
+
+use super::{ConnectionArgs, value};
+use clap::{Args, ValueEnum};
+use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
+
+/// Arguments of `run`. Each can be set through the environment too.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Where the lease lives, and whose profiles may name other namespaces than their own
+    /// [default: the namespace of the ServiceAccount, else kubewarm-system].
+    #[arg(long, env = "KUBEWARM_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
+    pub operator_namespace: Option<String>,
+
+    /// The namespaces whose profiles are run, separated by commas: with them kubewarm needs no
+    /// ClusterRole (`kubewarm rbac --operator`), and scopes beyond namespaces named one by one are
+    /// refused [default: all].
+    #[arg(
+        long,
+        env = "KUBEWARM_WATCH_NAMESPACES",
+        value_name = "NAMESPACES",
+        value_delimiter = ',',
+        value_parser = value::namespace
+    )]
+    pub watch_namespaces: Vec<String>,
+
+    /// Where /livez, /readyz, /metrics and /debug/cells are served.
+    #[arg(long, env = "KUBEWARM_ADMIN_ADDR", default_value = "[::]:9090", value_name = "ADDRESS")]
+    pub admin_addr: SocketAddr,
+
+    /// How many first lists and relists may be under way at once, over all profiles.
+    #[arg(long, env = "KUBEWARM_MAX_CONCURRENT_LISTS", default_value = "16", value_name = "COUNT")]
+    pub max_concurrent_lists: NonZeroUsize,
+
+    /// Percent that the profiles of one namespace may hold of those lists, of the probes (at least one
+    /// of each), and of --memory-limit; 100 is no bound of their own. The operator's own namespace is not
+    /// bound in memory.
+    #[arg(
+        long,
+        env = "KUBEWARM_NAMESPACE_SHARE",
+        default_value = "25",
+        value_name = "PERCENT",
+        value_parser = clap::value_parser!(u8).range(1..=100)
+    )]
+    pub namespace_share: u8,
+
+    /// Memory that all tables may take together, such as 512Mi; 0 is no limit. The default is 75 % of
+    /// the cgroup's memory limit, or no limit where there is none. Beyond it the namespace that holds
+    /// most has its largest profile's targets stopped, or cut down to metadata if that profile says so.
+    /// The operator's own namespace comes last.
+    #[arg(long, env = "KUBEWARM_MEMORY_LIMIT", value_name = "SIZE", value_parser = value::size)]
+    pub memory_limit: Option<u64>,
+
+    /// How long to serve on after SIGTERM, while /readyz already says no: seconds, or such as 500ms.
+    #[arg(
+        long,
+        env = "KUBEWARM_SHUTDOWN_DELAY",
+        default_value = "3s",
+        value_name = "DURATION",
+        value_parser = value::duration
+    )]
+    pub shutdown_delay: Duration,
+
+    /// What to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Logs")]
+pub struct LogArgs {
+    /// Filter, in the syntax of `tracing` directives.
+    // Directives match by prefix: `kube=warn` would silence kubewarm itself.
+    #[arg(
+        long = "log",
+        env = "KUBEWARM_LOG",
+        default_value = "info,kube_client=warn,kube_runtime=warn",
+        value_name = "FILTER"
+    )]
+    pub filter: String,
+
+    /// How a line looks.
+    #[arg(
+        long = "log-format",
+        env = "KUBEWARM_LOG_FORMAT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    pub format: LogFormat,
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::Cli;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn every_flag_of_run_has_an_environment_variable_with_the_prefix() {
+        let cli = Cli::command();
+        let run = cli.find_subcommand("run").unwrap();
+        for flag in run.get_arguments().filter(|a| a.get_id() != "help") {
+            let env = flag.get_env().and_then(|e| e.to_str()).unwrap_or_default();
+            let long = flag.get_long().unwrap().to_uppercase().replace('-', "_");
+            assert_eq!(env, format!("KUBEWARM_{long}"));
+        }
+    }
+}

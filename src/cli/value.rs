@@ -1,0 +1,62 @@
+//! Values of flags: names, sizes, durations.
+
+use crate::model::{is_dns_label, parse_bytes};
+use std::time::Duration;
+
+/// The longest duration a flag takes. A longer one is a slip of the pen, and far below what clocks
+/// can add.
+const MAX_DURATION: Duration = Duration::from_hours(7 * 24);
+
+/// The name of a namespace.
+pub(super) fn namespace(text: &str) -> Result<String, String> {
+    if is_dns_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err("expected the name of a namespace: lower-case letters, digits and '-'".to_owned())
+}
+
+/// A whole number of bytes, with a unit or without.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    parse_bytes(text).ok_or_else(|| {
+        "expected a whole number of bytes, or one with Ki, Mi, Gi, k, M or G such as 512Mi"
+            .to_owned()
+    })
+}
+
+/// Whole seconds (`90`), or a number with units (`500ms`, `5m`, `1h30m`).
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = match text.parse::<u64>() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => text.parse::<jiff::SignedDuration>().ok().and_then(|d| d.try_into().ok()),
+    };
+    match parsed {
+        None => {
+            Err("expected seconds, or a number with a unit such as 500ms, 90s or 5m".to_owned())
+        }
+        Some(length) if length > MAX_DURATION => Err("expected at most 7 days (168h)".to_owned()),
+        Some(length) => Ok(length),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_seconds_or_carry_units() {
+        for (text, millis) in [("0", 0), ("90", 90_000), ("500ms", 500), ("1h30m", 5_400_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "-1", "-5s", "soon", "5 parsecs", "169h", "1e3"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_carry_units() {
+        assert_eq!(["0", "512Mi", "1G"].map(size), [0, 512 << 20, 1_000_000_000].map(Ok));
+        for text in ["", "-1", "1.5Gi", "much", "1Ti"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}
