@@ -3,8 +3,10 @@
 mod access_lost;
 mod accounts;
 mod edits;
+mod kinds;
 mod limits;
 mod outgrown;
+mod scopes;
 mod sharing;
 mod watched;
 
@@ -18,9 +20,8 @@ use crate::{
     api::CacheProfile,
     informer::{CellFault, CellReport, Loss, Phase, Verb},
     model::{
-        AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, Mode, NamespaceCheck,
-        ProfileRef, Reason, Refusal, RefusalReason, ResolvedTarget, Resource, Total,
-        ValidatedProfile, Watched,
+        AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, Mode, ProfileRef, Reason,
+        Refusal, RefusalReason, ResolvedTarget, Resource, Total, ValidatedProfile, Watched,
     },
 };
 use jiff::Timestamp;
@@ -197,93 +198,6 @@ fn a_deleted_profile_takes_what_no_other_needs() {
 }
 
 #[test]
-fn a_profile_looks_beyond_its_namespace_only_from_the_operators() {
-    let scopes = [
-        json!({"type": "Namespaces", "namespaces": ["a", "b"]}),
-        json!({"type": "AllNamespaces"}),
-        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}}),
-    ];
-    for scope in scopes {
-        let mut spec = targets(&["pods"]);
-        spec["targets"][0]["scope"] = scope.clone();
-        let outcome =
-            run(&mut reconciler(), &[profile("a", "p", 1, spec.clone())], &Tables::default());
-        assert_eq!(refused(&outcome).reason, RefusalReason::CrossNamespaceNotAllowed, "{scope}");
-        assert!(refused(&outcome).message.contains("kubewarm-system"), "{scope}");
-        assert!(desired(&outcome).is_empty());
-        let home = run(
-            &mut reconciler(),
-            &[profile("kubewarm-system", "p", 1, spec.clone())],
-            &Tables::default(),
-        );
-        assert!(!desired(&home).is_empty(), "{scope}");
-
-        spec["serviceAccountName"] = json!("reader");
-        let found = profile("a", "p", 1, spec);
-        let outcome = run(&mut reconciler(), &[found], &Tables::default());
-        let cells = desired(&outcome);
-        assert!(!cells.is_empty(), "that account's RBAC decides: {scope}");
-        assert!(
-            cells.iter().all(|cell| cell.ends_with(", as ServiceAccount a/reader")),
-            "{cells:?}"
-        );
-    }
-    let mut spec = targets(&["pods"]);
-    spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
-    let own = run(&mut reconciler(), &[profile("a", "p", 1, spec)], &Tables::default());
-    assert_eq!(desired(&own), ["pods.v1 in namespace a"]);
-}
-
-#[test]
-fn only_namespaces_that_are_named_from_elsewhere_are_asked_for() {
-    let mut spec = targets(&["pods"]);
-    spec["targets"][0]["scope"] =
-        json!({"type": "Namespaces", "namespaces": ["kubewarm-system", "b"]});
-    let outcome =
-        run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
-    let checks: Vec<_> =
-        outcome.desired.values().map(|(cell, _)| cell.tuning.namespace_check).collect();
-    assert_eq!(checks, [NamespaceCheck::Ask, NamespaceCheck::Known]);
-}
-
-#[test]
-fn a_scope_must_fit_its_kind() {
-    let outcome = run(
-        &mut reconciler(),
-        &[profile("kubewarm-system", "p", 1, targets(&["nodes"]))],
-        &Tables::default(),
-    );
-    assert_eq!(refused(&outcome).reason, RefusalReason::ScopeMismatch);
-    let mut spec = targets(&["pods"]);
-    spec["targets"][0]["scope"] = json!({"type": "Cluster"});
-    let outcome =
-        run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
-    assert_eq!(refused(&outcome).reason, RefusalReason::ScopeMismatch);
-}
-
-#[test]
-fn a_selector_follows_the_namespaces_and_may_match_none() {
-    let mut spec = targets(&["pods"]);
-    spec["targets"][0]["scope"] =
-        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
-    let found = [profile("kubewarm-system", "p", 1, spec)];
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(desired(&outcome), ["namespaces.v1 in the cluster, labels x in (y), metadata only"]);
-    assert_eq!(first(&outcome).targets[0].serving, None, "its cells are not known yet");
-
-    sync(&mut cluster, &outcome);
-    let outcome = run(&mut reconciler, &found, &cluster);
-    let serving = first(&outcome).targets[0].serving.as_ref().unwrap();
-    assert!(serving.cells.is_empty(), "no namespace matches: warm with zero cells");
-
-    cluster.names = vec!["a", "b"];
-    assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 3);
-    cluster.names = vec!["b"];
-    assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 2);
-}
-
-#[test]
 fn a_cell_watches_while_one_active_profile_declares_it() {
     let mut spec = targets(&["pods"]);
     spec["mode"] = json!("Paused");
@@ -295,102 +209,6 @@ fn a_cell_watches_while_one_active_profile_declares_it() {
         let outcome = run(&mut reconciler(), &order, &Tables::default());
         assert_eq!(outcome.desired.values().next().unwrap().1, Mode::Active);
     }
-}
-
-#[test]
-fn a_kind_that_goes_takes_its_cells_with_it_and_comes_back_by_itself() {
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    cluster.kinds.insert("widgets", ("v1", true));
-    let found = [profile("a", "p", 1, targets(&["widgets", "pods"]))];
-    let outcome = run(&mut reconciler, &found, &cluster);
-    sync(&mut cluster, &outcome);
-    run(&mut reconciler, &found, &cluster);
-
-    cluster.kinds.remove("widgets");
-    let widgets = outcome.desired.keys().find(|key| key.resource.resource() == "widgets");
-    cluster.faults.insert(widgets.unwrap().clone(), Reason::NotServed);
-    let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
-    assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
-    assert_eq!(first(&outcome).targets[0].serving, None);
-    assert!(outcome.is_kind_missing);
-
-    cluster.faults.clear();
-    cluster.kinds.insert("widgets", ("v1", true));
-    let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(desired(&outcome).len(), 2);
-    assert!(!outcome.is_kind_missing);
-}
-
-#[test]
-fn one_incomplete_answer_of_discovery_takes_no_table() {
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    cluster.kinds.insert("widgets", ("v1", true));
-    let found = [profile("a", "p", 1, targets(&["widgets"]))];
-    let outcome = run(&mut reconciler, &found, &cluster);
-    sync(&mut cluster, &outcome);
-    run(&mut reconciler, &found, &cluster);
-
-    for returns in [true, false] {
-        cluster.kinds.remove("widgets");
-        for second in [20, 29] {
-            let now = Duration::from_secs(second);
-            let outcome = reconciler.reconcile(&found, &cluster, None, now);
-            assert_eq!(desired(&outcome), ["widgets.v1 in namespace a"]);
-            assert!(first(&outcome).targets[0].serving.is_some());
-            assert!(outcome.is_kind_missing, "discovery should hurry");
-        }
-        if returns {
-            cluster.kinds.insert("widgets", ("v1", true));
-            assert!(!run(&mut reconciler, &found, &cluster).is_kind_missing);
-        }
-    }
-    let outcome = reconciler.reconcile(&found, &cluster, None, Duration::from_secs(30));
-    assert!(desired(&outcome).is_empty());
-    assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
-    let stranger = run(&mut self::reconciler(), &found, &cluster);
-    assert!(desired(&stranger).is_empty(), "it was never served");
-}
-
-#[test]
-fn another_preferred_version_is_warmed_beside_the_old() {
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let found = [profile("a", "p", 1, targets(&["pods"]))];
-    let outcome = run(&mut reconciler, &found, &cluster);
-    sync(&mut cluster, &outcome);
-    run(&mut reconciler, &found, &cluster);
-    cluster.kinds.insert("pods", ("v2", true));
-    let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
-    let cells = |outcome: &Outcome| first(outcome).targets[0].cells[0].to_string();
-    assert_eq!(cells(&outcome), "pods.v1 in namespace a", "nobody asked for a cold target");
-
-    let old = cluster.synced.clone();
-    cluster.synced.clear();
-    let gone = run(&mut reconciler, &found, &cluster);
-    assert_eq!(cells(&gone), "pods.v2 in namespace a", "the old version is not served any more");
-
-    cluster.synced = old;
-    sync(&mut cluster, &outcome);
-    let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(cells(&outcome), "pods.v2 in namespace a");
-    assert_eq!(desired(&outcome), ["pods.v2 in namespace a"]);
-}
-
-#[test]
-fn a_field_that_the_server_does_not_select_by_is_the_authors_to_change() {
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let mut spec = targets(&["pods"]);
-    spec["targets"][0]["fieldSelectors"] = json!([{"field": "spec.x", "value": "y"}]);
-    let found = [profile("a", "p", 1, spec)];
-    let outcome = run(&mut reconciler, &found, &cluster);
-    for key in outcome.desired.keys() {
-        cluster.faults.insert(key.clone(), Reason::Unsupported);
-    }
-    let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(refused(&outcome).reason, RefusalReason::UnsupportedField);
-    assert!(refused(&outcome).message.contains("spec.x=y"), "{}", refused(&outcome));
-    assert_eq!(desired(&outcome).len(), 1, "the cell runs on: the server may change its mind");
 }
 
 #[test]

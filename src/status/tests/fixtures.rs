@@ -196,6 +196,11 @@ pub(super) fn said(
     found.map_or_else(String::new, |found| format!("{}/{}", found.status, found.reason))
 }
 
+/// `Ready`, `Warm` and `Fresh` of a profile.
+pub(super) fn summary(status: &CacheProfileStatus) -> [String; 3] {
+    ["Ready", "Warm", "Fresh"].map(|type_| said(&status.conditions, type_))
+}
+
 pub(super) fn message(
     conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
     type_: &str,

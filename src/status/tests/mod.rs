@@ -4,6 +4,7 @@ mod access_lost;
 mod accounts;
 mod conditions;
 mod events;
+mod faults;
 mod figures;
 pub(super) mod fixtures;
 mod limits;

@@ -1,0 +1,105 @@
+//! Kinds that come, go and change, and what a server does not do with them.
+
+use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
+use crate::{
+    controller::reconcile::Outcome,
+    model::{Reason, RefusalReason},
+};
+use serde_json::json;
+use std::time::Duration;
+
+#[test]
+fn a_kind_that_goes_takes_its_cells_with_it_and_comes_back_by_itself() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    cluster.kinds.insert("widgets", ("v1", true));
+    let found = [profile("a", "p", 1, targets(&["widgets", "pods"]))];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    sync(&mut cluster, &outcome);
+    run(&mut reconciler, &found, &cluster);
+
+    cluster.kinds.remove("widgets");
+    let widgets = outcome.desired.keys().find(|key| key.resource.resource() == "widgets");
+    cluster.faults.insert(widgets.unwrap().clone(), Reason::NotServed);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
+    assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
+    assert_eq!(first(&outcome).targets[0].serving, None);
+    assert!(outcome.is_kind_missing);
+
+    cluster.faults.clear();
+    cluster.kinds.insert("widgets", ("v1", true));
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(desired(&outcome).len(), 2);
+    assert!(!outcome.is_kind_missing);
+}
+
+#[test]
+fn one_incomplete_answer_of_discovery_takes_no_table() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    cluster.kinds.insert("widgets", ("v1", true));
+    let found = [profile("a", "p", 1, targets(&["widgets"]))];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    sync(&mut cluster, &outcome);
+    run(&mut reconciler, &found, &cluster);
+
+    for returns in [true, false] {
+        cluster.kinds.remove("widgets");
+        for second in [20, 29] {
+            let now = Duration::from_secs(second);
+            let outcome = reconciler.reconcile(&found, &cluster, None, now);
+            assert_eq!(desired(&outcome), ["widgets.v1 in namespace a"]);
+            assert!(first(&outcome).targets[0].serving.is_some());
+            assert!(outcome.is_kind_missing, "discovery should hurry");
+        }
+        if returns {
+            cluster.kinds.insert("widgets", ("v1", true));
+            assert!(!run(&mut reconciler, &found, &cluster).is_kind_missing);
+        }
+    }
+    let outcome = reconciler.reconcile(&found, &cluster, None, Duration::from_secs(30));
+    assert!(desired(&outcome).is_empty());
+    assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
+    let stranger = run(&mut self::reconciler(), &found, &cluster);
+    assert!(desired(&stranger).is_empty(), "it was never served");
+}
+
+#[test]
+fn another_preferred_version_is_warmed_beside_the_old() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let found = [profile("a", "p", 1, targets(&["pods"]))];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    sync(&mut cluster, &outcome);
+    run(&mut reconciler, &found, &cluster);
+    cluster.kinds.insert("pods", ("v2", true));
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
+    let cells = |outcome: &Outcome| first(outcome).targets[0].cells[0].to_string();
+    assert_eq!(cells(&outcome), "pods.v1 in namespace a", "nobody asked for a cold target");
+
+    let old = cluster.synced.clone();
+    cluster.synced.clear();
+    let gone = run(&mut reconciler, &found, &cluster);
+    assert_eq!(cells(&gone), "pods.v2 in namespace a", "the old version is not served any more");
+
+    cluster.synced = old;
+    sync(&mut cluster, &outcome);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(cells(&outcome), "pods.v2 in namespace a");
+    assert_eq!(desired(&outcome), ["pods.v2 in namespace a"]);
+}
+
+#[test]
+fn a_field_that_the_server_does_not_select_by_is_the_authors_to_change() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["fieldSelectors"] = json!([{"field": "spec.x", "value": "y"}]);
+    let found = [profile("a", "p", 1, spec)];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    for key in outcome.desired.keys() {
+        cluster.faults.insert(key.clone(), Reason::Unsupported);
+    }
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(refused(&outcome).reason, RefusalReason::UnsupportedField);
+    assert!(refused(&outcome).message.contains("spec.x=y"), "{}", refused(&outcome));
+    assert_eq!(desired(&outcome).len(), 1, "the cell runs on: the server may change its mind");
+}

@@ -1,0 +1,92 @@
+//! Scopes: what a profile may look at, and which namespaces that comes to.
+
+use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
+use crate::model::{NamespaceCheck, RefusalReason};
+use serde_json::json;
+
+#[test]
+fn a_profile_looks_beyond_its_namespace_only_from_the_operators() {
+    let scopes = [
+        json!({"type": "Namespaces", "namespaces": ["a", "b"]}),
+        json!({"type": "AllNamespaces"}),
+        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}}),
+    ];
+    for scope in scopes {
+        let mut spec = targets(&["pods"]);
+        spec["targets"][0]["scope"] = scope.clone();
+        let outcome =
+            run(&mut reconciler(), &[profile("a", "p", 1, spec.clone())], &Tables::default());
+        assert_eq!(refused(&outcome).reason, RefusalReason::CrossNamespaceNotAllowed, "{scope}");
+        assert!(refused(&outcome).message.contains("kubewarm-system"), "{scope}");
+        assert!(desired(&outcome).is_empty());
+        let home = run(
+            &mut reconciler(),
+            &[profile("kubewarm-system", "p", 1, spec.clone())],
+            &Tables::default(),
+        );
+        assert!(!desired(&home).is_empty(), "{scope}");
+
+        spec["serviceAccountName"] = json!("reader");
+        let found = profile("a", "p", 1, spec);
+        let outcome = run(&mut reconciler(), &[found], &Tables::default());
+        let cells = desired(&outcome);
+        assert!(!cells.is_empty(), "that account's RBAC decides: {scope}");
+        assert!(
+            cells.iter().all(|cell| cell.ends_with(", as ServiceAccount a/reader")),
+            "{cells:?}"
+        );
+    }
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
+    let own = run(&mut reconciler(), &[profile("a", "p", 1, spec)], &Tables::default());
+    assert_eq!(desired(&own), ["pods.v1 in namespace a"]);
+}
+
+#[test]
+fn only_namespaces_that_are_named_from_elsewhere_are_asked_for() {
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] =
+        json!({"type": "Namespaces", "namespaces": ["kubewarm-system", "b"]});
+    let outcome =
+        run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
+    let checks: Vec<_> =
+        outcome.desired.values().map(|(cell, _)| cell.tuning.namespace_check).collect();
+    assert_eq!(checks, [NamespaceCheck::Ask, NamespaceCheck::Known]);
+}
+
+#[test]
+fn a_scope_must_fit_its_kind() {
+    let outcome = run(
+        &mut reconciler(),
+        &[profile("kubewarm-system", "p", 1, targets(&["nodes"]))],
+        &Tables::default(),
+    );
+    assert_eq!(refused(&outcome).reason, RefusalReason::ScopeMismatch);
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] = json!({"type": "Cluster"});
+    let outcome =
+        run(&mut reconciler(), &[profile("kubewarm-system", "p", 1, spec)], &Tables::default());
+    assert_eq!(refused(&outcome).reason, RefusalReason::ScopeMismatch);
+}
+
+#[test]
+fn a_selector_follows_the_namespaces_and_may_match_none() {
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] =
+        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
+    let found = [profile("kubewarm-system", "p", 1, spec)];
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(desired(&outcome), ["namespaces.v1 in the cluster, labels x in (y), metadata only"]);
+    assert_eq!(first(&outcome).targets[0].serving, None, "its cells are not known yet");
+
+    sync(&mut cluster, &outcome);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    let serving = first(&outcome).targets[0].serving.as_ref().unwrap();
+    assert!(serving.cells.is_empty(), "no namespace matches: warm with zero cells");
+
+    cluster.names = vec!["a", "b"];
+    assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 3);
+    cluster.names = vec!["b"];
+    assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 2);
+}

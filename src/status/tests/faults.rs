@@ -1,0 +1,155 @@
+//! From faults of cells to conditions, as tables.
+
+use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, said, summary, target};
+use crate::status::{Inputs, compute};
+use crate::{
+    api::CellCounts,
+    informer::{CellReport, Phase, Verb},
+    model::{Extent, Reason},
+};
+use jiff::SignedDuration;
+use std::time::Duration;
+
+#[test]
+fn faults_before_the_first_sync_have_a_reason_each() {
+    let table = [
+        (Reason::Forbidden, "False/PermissionsMissing", "False/Forbidden"),
+        (Reason::Unauthorized, "False/PermissionsMissing", "False/Forbidden"),
+        (Reason::NotServed, "False/TargetsNotWarm", "False/ResourceNotFound"),
+        (Reason::NamespaceNotFound, "False/TargetsNotWarm", "False/NamespaceNotFound"),
+        (Reason::TimedOut, "False/TargetsNotWarm", "False/StreamTimedOut"),
+        (Reason::Unreachable, "False/TargetsNotWarm", "False/ServerUnreachable"),
+        (Reason::ServerError, "False/TargetsNotWarm", "False/ServerUnreachable"),
+        (Reason::Throttled, "False/TargetsNotWarm", "False/ServerUnreachable"),
+        (Reason::Malformed, "False/TargetsNotWarm", "False/Syncing"),
+    ];
+    for (reason, ready, warm) in table {
+        let mut world = World::new();
+        let report = world.failing(world.listing(), reason, Verb::List);
+        let status = one(&mut world, report);
+        assert_eq!(summary(&status), [ready, warm, "Unknown/NotWarm"], "{reason}");
+        let problem = &status.targets[0].problems[0];
+        assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", reason.as_str()));
+        assert!(problem.next_retry_time.is_some());
+    }
+}
+
+#[test]
+fn only_lost_access_and_lost_kinds_make_a_synced_cell_cold() {
+    for reason in Reason::ALL {
+        let mut world = World::new();
+        let report = world.failing(world.watching(), reason, Verb::Watch);
+        let status = one(&mut world, report);
+        let cold = reason.refuses_identity()
+            || matches!(reason, Reason::NotServed | Reason::NamespaceNotFound);
+        let warm = said(&status.conditions, "Warm");
+        assert_eq!(warm == "True/Synced", !cold, "{reason}: {warm}");
+        assert_ne!(said(&status.conditions, "Ready"), "True/Ready", "{reason}");
+    }
+}
+
+#[test]
+fn a_forbidden_cell_names_target_verb_namespace_subject_and_next_step() {
+    let mut world = World::new();
+    world.runs(pods("team-a"), world.watching());
+    world.runs(pods("team-b"), world.failing(world.listing(), Reason::Forbidden, Verb::Watch));
+    let targets = vec![target("pods", &[pods("team-a"), pods("team-b")])];
+    let status = world.compute(&declared(targets), None);
+    let expected = format!(
+        "target \"pods\": not allowed to watch pods in namespace \"team-b\" as {SUBJECT}; \
+         apply status.access.manifests"
+    );
+    for type_ in ["Ready", "Warm"] {
+        assert_eq!(message(&status.conditions, type_), expected);
+    }
+    let cells = CellCounts { total: 2, synced: 1, forbidden: 1, ..CellCounts::default() };
+    assert_eq!(status.targets[0].cells, Some(cells));
+}
+
+#[test]
+fn secrets_point_at_the_elevated_manifests() {
+    let mut world = World::new();
+    let secrets = key("secrets", Extent::AllNamespaces);
+    world.runs(secrets.clone(), world.failing(world.listing(), Reason::Forbidden, Verb::List));
+    let status = world.compute(&declared(vec![target("secrets", &[secrets])]), None);
+    let text = message(&status.conditions, "Ready");
+    assert!(text.contains("list secrets in all namespaces"), "{text}");
+    assert!(text.ends_with("apply status.access.manifestsElevated"), "{text}");
+}
+
+#[test]
+fn every_way_of_not_being_current_has_a_reason() {
+    use Phase::{Failing, Paused, Reconnecting, Relisting, Silent};
+
+    let world = World::new();
+    let watching = world.watching();
+    let late = world.clock.mono - Duration::from_secs(121);
+    let long_ago = world.clock.wall - SignedDuration::from_secs(6);
+    let phase = |phase| CellReport { phase, since: long_ago, ..watching.clone() };
+    let failing = |phase_, reason, verb| CellReport {
+        phase: phase_,
+        ..world.failing(watching.clone(), reason, verb)
+    };
+    let table = [
+        (watching.clone(), "True/WatchesCurrent"),
+        (CellReport { current_at: Some(late), ..watching.clone() }, "False/WatchSilent"),
+        (CellReport { current_at: None, ..watching.clone() }, "False/WatchSilent"),
+        (phase(Silent), "True/WatchesCurrent"),
+        (CellReport { current_at: Some(late), ..phase(Silent) }, "False/WatchSilent"),
+        (phase(Reconnecting), "False/Reconnecting"),
+        (CellReport { since: world.clock.wall, ..phase(Reconnecting) }, "True/WatchesCurrent"),
+        (phase(Relisting), "False/Relisting"),
+        (CellReport { since: world.clock.wall, ..phase(Relisting) }, "False/Relisting"),
+        (phase(Paused), "False/WatchSilent"),
+        (failing(Failing, Reason::Unreachable, Verb::Watch), "False/ServerUnreachable"),
+        (failing(Reconnecting, Reason::ServerError, Verb::Watch), "False/ServerUnreachable"),
+        (failing(Failing, Reason::Throttled, Verb::List), "False/ServerUnreachable"),
+        (failing(Failing, Reason::TimedOut, Verb::List), "False/ServerUnreachable"),
+        (failing(Failing, Reason::TimedOut, Verb::Watch), "False/WatchSilent"),
+        (failing(Relisting, Reason::Gone, Verb::Watch), "False/Relisting"),
+        (failing(Failing, Reason::Gone, Verb::Watch), "False/Reconnecting"),
+        (failing(Failing, Reason::Lagging, Verb::List), "False/ResourceVersionRolledBack"),
+        (failing(Relisting, Reason::VersionAhead, Verb::List), "False/ResourceVersionRolledBack"),
+    ];
+    for (report, expected) in table {
+        let mut world = world.clone();
+        let (phase, fault) = (report.phase, report.fault.clone());
+        let status = one(&mut world, report);
+        assert_eq!(said(&status.conditions, "Fresh"), expected, "{phase:?} {fault:?}");
+        assert_eq!(said(&status.conditions, "Warm"), "True/Synced", "{phase:?}");
+        let ready = if expected.starts_with("True") { "True/Ready" } else { "False/Stale" };
+        assert_eq!(said(&status.conditions, "Ready"), ready, "{phase:?}");
+    }
+}
+
+#[test]
+fn a_blink_of_the_server_is_not_a_state_but_an_outage_is() {
+    let mut world = World::new();
+    let mut report = world.failing(world.watching(), Reason::Unreachable, Verb::Watch);
+    if let Some(fault) = &mut report.fault {
+        fault.since = world.clock.wall;
+    }
+    let status = one(&mut world, report.clone());
+    assert_eq!(said(&status.conditions, "Fresh"), "True/WatchesCurrent");
+    world.pass(Duration::from_secs(5));
+    let status = one(&mut world, report);
+    assert_eq!(said(&status.conditions, "Fresh"), "False/ServerUnreachable");
+}
+
+#[test]
+fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
+    let profile = declared(vec![target("pods", &[pods("a")])]);
+    let inputs = Inputs {
+        declared: &profile,
+        access: None,
+        excess: None,
+        plan: None,
+        previous: None,
+        clock: world.clock,
+    };
+    let status = compute(&inputs, &|key| world.cells.get(key).cloned());
+    let text = message(&status.conditions, "Ready");
+    assert!(text.ends_with("as kubewarm; apply what `kubewarm rbac -f FILE` prints"), "{text}");
+}
