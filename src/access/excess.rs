@@ -1,6 +1,6 @@
 //! What an identity may list or watch beyond what its profiles need.
 
-use super::rules::{ANY, VERBS, word};
+use super::rules::{ANY, VERBS};
 use crate::{
     cluster::{Completeness, ReviewedRules},
     model::{GroupResource, Verb},
@@ -120,7 +120,7 @@ fn words(list: Option<&Vec<String>>) -> BTreeSet<&str> {
 
 /// Of the two that count here, those that the rule has.
 fn verbs(rule: &ResourceRule) -> Vec<Verb> {
-    let has = |verb: &Verb| rule.verbs.iter().any(|found| found == ANY || found == word(*verb));
+    let has = |verb: &Verb| rule.verbs.iter().any(|found| found == ANY || found == verb.as_str());
     VERBS.into_iter().filter(has).collect()
 }
 
@@ -152,7 +152,7 @@ mod tests {
         let found = excess(&rules, &needed);
         assert_eq!(found.completeness, Completeness::Complete);
         let line = |grant: &Grant| {
-            let verbs: Vec<_> = grant.verbs.iter().map(|verb| word(*verb)).collect();
+            let verbs: Vec<_> = grant.verbs.iter().map(|verb| verb.as_str()).collect();
             let parts = [&grant.resources, &grant.names].map(|names| names.join(","));
             format!("{}|{}|{}|{}", grant.group, parts[0], verbs.join(","), parts[1])
         };

@@ -24,14 +24,6 @@ pub(super) struct Need<'a> {
 /// What both requests of a cell are for.
 pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
 
-/// As RBAC writes it.
-pub(super) const fn word(verb: Verb) -> &'static str {
-    match verb {
-        Verb::List => "list",
-        Verb::Watch => "watch",
-    }
-}
-
 impl<'a> Need<'a> {
     pub(super) fn of(key: &'a CellKey, verb: Verb) -> Self {
         Self { verb, of: key.resource.group_resource(), name: key.fields.name() }
@@ -50,7 +42,7 @@ fn allows(rule: &ResourceRule, need: &Need<'_>) -> bool {
         names.as_deref().is_some_and(|names| has(names, wanted))
     };
     let named = rule.resource_names.as_deref().unwrap_or_default();
-    has(&rule.verbs, word(need.verb))
+    has(&rule.verbs, need.verb.as_str())
         && listed(&rule.api_groups, need.of.group())
         // `pods/log` is another resource than `pods`.
         && listed(&rule.resources, need.of.resource())
@@ -65,7 +57,7 @@ pub fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
     let text = |text: String| (!text.is_empty()).then_some(text);
     let (labels, fields) = (text(key.labels.to_string()), text(key.fields.to_string()));
     ResourceAttributes {
-        verb: Some(word(verb).to_owned()),
+        verb: Some(verb.as_str().to_owned()),
         group: Some(need.of.group().to_owned()),
         resource: Some(need.of.resource().to_owned()),
         namespace: key.extent.namespace().map(str::to_owned),

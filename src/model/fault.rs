@@ -58,6 +58,17 @@ pub enum Verb {
     Watch,
 }
 
+impl Verb {
+    /// As RBAC writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Watch => "watch",
+        }
+    }
+}
+
 /// A failed request: cause, the server's words, and when it says to come back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

@@ -84,7 +84,7 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
 /// Who lacks what where, and what to do.
 fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
     let (subject, places) = (voice.subject(), places(cells));
-    let words = verbs.iter().map(|verb| word(*verb)).collect::<Vec<_>>().join(" and ");
+    let words = verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and ");
     let group = match of.group() {
         "" => "the core API group".to_owned(),
         group => format!("API group {group:?}"),
@@ -128,7 +128,7 @@ pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
             asides.push(format!(
                 "reviews say that {} of {} {} {verdict}; the real requests count, look for an \
                  authorizer that answers reviews differently",
-                word(verb),
+                verb.as_str(),
                 kinds(&differing),
                 places(&differing)
             ));
@@ -142,13 +142,6 @@ pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
         );
     }
     asides
-}
-
-const fn word(verb: Verb) -> &'static str {
-    match verb {
-        Verb::List => "list",
-        Verb::Watch => "watch",
-    }
 }
 
 /// `status.access`: `base`, and what has been found out.
@@ -205,7 +198,7 @@ fn missing(cells: &[&Cell<'_>]) -> Vec<NamespaceRules> {
         api_groups: vec![group.to_owned()],
         resources: resources.into_iter().map(str::to_owned).collect(),
         resource_names: Vec::new(),
-        verbs: verbs.iter().map(|verb| word(*verb).to_owned()).collect(),
+        verbs: verbs.iter().map(|verb| verb.as_str().to_owned()).collect(),
     };
     let of_namespace = |(namespace, rules): (&str, Rules<'_>)| NamespaceRules {
         namespace: namespace.to_owned(),
@@ -226,7 +219,7 @@ fn too_much(excesses: &Excesses) -> (Vec<NamespaceRules>, Option<ExcessCompleten
         api_groups: vec![grant.group.clone()],
         resources: grant.resources.clone(),
         resource_names: grant.names.clone(),
-        verbs: grant.verbs.iter().map(|verb| word(*verb).to_owned()).collect(),
+        verbs: grant.verbs.iter().map(|verb| verb.as_str().to_owned()).collect(),
     };
     let with_some = excesses.iter().filter(|(_, excess)| !excess.grants.is_empty());
     let all: Vec<_> = with_some

@@ -3,7 +3,7 @@
 use super::{cell::Cell, sentence};
 use crate::{
     api::AccessStatus,
-    informer::{CellFault, Phase, Verb},
+    informer::{CellFault, Phase},
     manifests::is_elevated,
     model::{Extent, Reason},
 };
@@ -45,10 +45,7 @@ impl Voice<'_> {
         let kinds = kinds(cells);
         let places = places(cells);
         let subject = self.subject();
-        let verb = match fault.verb {
-            Verb::List => "list",
-            Verb::Watch => "watch",
-        };
+        let verb = fault.verb.as_str();
         let words = &fault.message;
         let since = fault.since.as_second();
         let since = jiff::Timestamp::from_second(since).unwrap_or(fault.since);

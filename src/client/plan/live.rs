@@ -186,11 +186,7 @@ impl Reviewed {
     fn lines(&self, reader: &Subject) -> Vec<String> {
         let mut verbs = BTreeMap::<_, BTreeSet<&str>>::new();
         for ((of, extent, _, _, verb), _) in self.answers.iter().filter(|(_, allowed)| !**allowed) {
-            let word = match verb {
-                Verb::List => "list",
-                Verb::Watch => "watch",
-            };
-            verbs.entry((of, extent.namespace())).or_default().insert(word);
+            verbs.entry((of, extent.namespace())).or_default().insert(verb.as_str());
         }
         let more = verbs.len().saturating_sub(MAX_NAMED);
         let line =

@@ -1,7 +1,7 @@
 //! `/debug/cells`: every cell as JSON, piece by piece, so that thousands need no large buffer.
 
 use crate::{
-    informer::{CellReport, Phase, Quantiles, RelistReason, Strategy, Verb},
+    informer::{CellReport, Phase, Quantiles, RelistReason, Strategy},
     metrics::CellSnapshot,
     model::{Extent, Identity, ManagedFields, Projection, SensitiveData},
 };
@@ -159,10 +159,7 @@ impl<'a> View<'a> {
             bytes: *bytes,
             last_error: fault.map(|fault| LastError {
                 reason: fault.reason.as_str(),
-                verb: match fault.verb {
-                    Verb::List => "list",
-                    Verb::Watch => "watch",
-                },
+                verb: fault.verb.as_str(),
                 message: &fault.message,
                 time: fault.at,
                 since: fault.since,
