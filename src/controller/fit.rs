@@ -1,7 +1,7 @@
 //! Which targets fit into which limits. Pure.
 
 use super::share::{Share, held};
-use crate::model::{Bound, Excess, Measure, ProfileRef};
+use crate::model::{Bound, Measure, Overrun, ProfileRef};
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 /// What the tables may take, in bytes; `None` is no bound.
@@ -26,9 +26,9 @@ struct Cap {
 #[derive(Debug, Default)]
 pub(super) struct Misfits {
     /// Targets that give way.
-    pub(super) out: BTreeMap<usize, Excess>,
+    pub(super) out: BTreeMap<usize, Overrun>,
     /// Targets that lose what answers for them until they are synced; they may be `out` as well.
-    pub(super) let_go: BTreeMap<usize, Excess>,
+    pub(super) let_go: BTreeMap<usize, Overrun>,
 }
 
 /// The targets that do not fit. What they let go is taken out of `shares`.
@@ -81,12 +81,12 @@ pub(super) fn fit(shares: &mut [Share], bounds: MemoryBounds, elsewhere: u64) ->
 
 /// Takes targets out until the rest fits.
 fn squeeze(shares: &mut [Share], members: &[usize], cap: &Cap, misfits: &mut Misfits) {
-    while let Some((victim, lets_go, excess)) = victim(shares, members, cap, &misfits.out) {
+    while let Some((victim, lets_go, overrun)) = victim(shares, members, cap, &misfits.out) {
         if !lets_go {
-            misfits.out.insert(victim, excess);
+            misfits.out.insert(victim, overrun);
         } else if let Some(share) = shares.get_mut(victim) {
             share.old.clear();
-            misfits.let_go.insert(victim, excess);
+            misfits.let_go.insert(victim, overrun);
         }
     }
 }
@@ -96,8 +96,8 @@ fn victim(
     shares: &[Share],
     members: &[usize],
     cap: &Cap,
-    out: &BTreeMap<usize, Excess>,
-) -> Option<(usize, bool, Excess)> {
+    out: &BTreeMap<usize, Overrun>,
+) -> Option<(usize, bool, Overrun)> {
     let measure = cap.measure;
     let kept: Vec<_> = members
         .iter()
@@ -128,7 +128,7 @@ fn victim(
     } else {
         (&share.gauges, without(Some(at)))
     };
-    let excess = Excess {
+    let overrun = Overrun {
         bound: cap.bound,
         measure,
         limit: cap.limit,
@@ -137,7 +137,7 @@ fn victim(
         objects: held(gauges, Measure::Objects),
         expected: share.expected,
     };
-    Some((at, lets_go, excess))
+    Some((at, lets_go, overrun))
 }
 
 /// Those of the group that holds most, of the groups that `by` makes; any that begins with `true`
@@ -295,12 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn the_excess_says_what_would_be_enough() {
+    fn the_overrun_says_what_would_be_enough() {
         let limits = Limits { max_objects: Some(10), ..Limits::default() };
         let x = Share { limits, expected: Some(50), ..share("a/p", "x", 11) };
         let mut shares = [x, Share { limits, ..share("a/p", "y", 3) }];
-        let excess = fit(&mut shares, MemoryBounds::default(), 0).out[&0];
-        assert_eq!((excess.reached, excess.others, excess.limit), (11, 3, 10));
-        assert_eq!((excess.expected, excess.bound), (Some(50), Bound::Profile));
+        let overrun = fit(&mut shares, MemoryBounds::default(), 0).out[&0];
+        assert_eq!((overrun.reached, overrun.others, overrun.limit), (11, 3, 10));
+        assert_eq!((overrun.expected, overrun.bound), (Some(50), Bound::Profile));
     }
 }

@@ -6,7 +6,7 @@ use super::{
     share::{Form, Share, held},
 };
 use crate::model::{
-    Allowance, Attempt, Bound, Excess, Gauge, Held, Leave, Limited, Measure, ProfileRef, Remedy,
+    Allowance, Attempt, Bound, Gauge, Held, Leave, Limited, Measure, Overrun, ProfileRef, Remedy,
     Total,
 };
 use std::{
@@ -71,7 +71,7 @@ impl Limiter {
     /// Looks at what has come to be held since the last run, and begins a new one: who does not fit,
     /// who does after all, and who is tried again. Answers what was exceeded, for the first time or
     /// once more.
-    pub(super) fn review(&mut self, cluster: &dyn Cluster, now: Duration) -> Vec<Excess> {
+    pub(super) fn review(&mut self, cluster: &dyn Cluster, now: Duration) -> Vec<Overrun> {
         let mut shares = std::mem::take(&mut self.shares);
         for share in &mut shares {
             share.look(cluster);
@@ -81,10 +81,10 @@ impl Limiter {
         let elsewhere = self.total.bytes().saturating_sub(held(all, memory));
         let Misfits { out, let_go } = fit(&mut shares, self.bounds, elsewhere);
         self.let_go.clear();
-        for (at, excess) in let_go {
+        for (at, overrun) in let_go {
             let Some(Share { profile, target, .. }) = shares.get(at) else { continue };
             tracing::warn!(
-                %profile, %target, %excess,
+                %profile, %target, %overrun,
                 "old and new tables of an edited target do not fit together: the old ones go, and \
                  nothing answers until the new are synced"
             );
@@ -93,8 +93,8 @@ impl Limiter {
         let mut kept = Vec::new();
         for (at, share) in shares.iter().enumerate() {
             let name = (share.profile.clone(), Arc::clone(&share.target));
-            if let Some(&excess) = out.get(&at) {
-                self.limit(name, share, excess, now);
+            if let Some(&overrun) = out.get(&at) {
+                self.limit(name, share, overrun, now);
                 continue;
             }
             let under_way = |state: &State| state.limited.attempt == Attempt::UnderWay;
@@ -107,18 +107,18 @@ impl Limiter {
         out.into_values().collect()
     }
 
-    fn limit(&mut self, name: Name, share: &Share, excess: Excess, now: Duration) {
-        let before = self.limited.get(&name).map(|state| state.limited.excess);
-        let before = before.filter(|before| before.measure == excess.measure);
-        let reached = before.map_or(excess.reached, |before| before.reached.max(excess.reached));
+    fn limit(&mut self, name: Name, share: &Share, overrun: Overrun, now: Duration) {
+        let before = self.limited.get(&name).map(|state| state.limited.overrun);
+        let before = before.filter(|before| before.measure == overrun.measure);
+        let reached = before.map_or(overrun.reached, |before| before.reached.max(overrun.reached));
         let remedy = match share.limits.on_exceeded {
             Remedy::MetadataOnly if share.form == Form::Full => Remedy::MetadataOnly,
             Remedy::MetadataOnly | Remedy::StopTarget => Remedy::StopTarget,
         };
         let (profile, target) = (&name.0, &name.1);
-        tracing::warn!(%profile, %target, %excess, ?remedy, "a target does not fit into its limit");
+        tracing::warn!(%profile, %target, %overrun, ?remedy, "a target does not fit into its limit");
         let limited = Limited {
-            excess: Excess { reached, ..excess },
+            overrun: Overrun { reached, ..overrun },
             remedy,
             attempt: Attempt::At(now + AGAIN + spread(&name)),
         };
@@ -133,7 +133,7 @@ impl Limiter {
         let total = self.total.bytes();
         for ((profile, _), State { limited, .. }) in &mut self.limited {
             let Attempt::At(time) = limited.attempt else { continue };
-            let Excess { bound, measure, limit, reached, .. } = limited.excess;
+            let Overrun { bound, measure, limit, reached, .. } = limited.overrun;
             let of = |is: &dyn Fn(&Share) -> bool| {
                 let these = kept.iter().filter(|share| is(share));
                 held(these.flat_map(|share| share.counted(measure, false)), measure)

@@ -19,7 +19,7 @@ use crate::{
     informer::Desired,
     manifests::Access,
     model::{
-        AuthorCheck, CellKey, Declared, DeclaredTarget, Excess, Home, Limits, Mode, OnAccessLost,
+        AuthorCheck, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost, Overrun,
         ProfileRef, Reason, Refusal, RefusalReason, Subject, Target, Total, ValidatedProfile,
     },
     status::Observed,
@@ -53,7 +53,7 @@ pub(super) struct Outcome {
     /// Whether some kind is not served, so that discovery should hurry.
     pub(super) is_kind_missing: bool,
     /// Limits that were found to be exceeded.
-    pub(super) exceeded: Vec<Excess>,
+    pub(super) exceeded: Vec<Overrun>,
     /// Whether the server denies a kind that discovery still lists.
     pub(super) is_discovery_behind: bool,
 }

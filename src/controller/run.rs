@@ -174,8 +174,8 @@ impl<I: Informers> Controller<I> {
             let Declared { profile, uid, generation, .. } = &*found.declared;
             found.plan = self.sources.forecasts.get(profile, uid, *generation);
         }
-        for excess in exceeded {
-            self.metrics.limit_exceeded(excess.measure);
+        for overrun in exceeded {
+            self.metrics.limit_exceeded(overrun.measure);
         }
         for own in &self.own {
             keep(&mut desired, own);

@@ -47,7 +47,7 @@ pub enum Measure {
 
 /// A limit that was exceeded, and by which target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Excess {
+pub struct Overrun {
     /// Whose limit.
     pub bound: Bound,
     /// Of what.
@@ -68,7 +68,7 @@ pub struct Excess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
     /// Which limit.
-    pub excess: Excess,
+    pub overrun: Overrun,
     /// What has become of it.
     pub remedy: Remedy,
     /// What it is doing about it.
@@ -176,7 +176,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-impl fmt::Display for Excess {
+impl fmt::Display for Overrun {
     /// The held and the allowed, for people: `10013 objects beside 500, 10000 allowed`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;

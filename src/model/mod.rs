@@ -40,7 +40,7 @@ pub use self::{
     home::{Home, Watched},
     identity::Identity,
     invalid::Invalid,
-    limits::{Attempt, Bound, Excess, Limited, Limits, Measure, Remedy, parse_bytes},
+    limits::{Attempt, Bound, Limited, Limits, Measure, Overrun, Remedy, parse_bytes},
     object::{Delta, DeltaSink, Item, ObjectKey, Outcome, Reread, Tombstone, Uid},
     profile::{ValidatedProfile, Warmup},
     resource::{GroupResource, InvalidName, Resource},

@@ -3,7 +3,7 @@
 use super::{cell::Clock, target::Verdict, trouble::Voice};
 use crate::{
     api::mebibytes,
-    model::{Attempt, Bound, DeclaredTarget, Excess, Limited, Limits, Measure, Remedy},
+    model::{Attempt, Bound, DeclaredTarget, Limited, Limits, Measure, Overrun, Remedy},
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,7 +16,7 @@ pub(super) fn within_limits(
     voice: Voice<'_>,
 ) -> Verdict {
     if let Some(limited) = &declared.limited {
-        let reason = limited.excess.measure.as_str();
+        let reason = limited.overrun.measure.as_str();
         return Verdict::new(Some(false), reason, voice.says(&exceeded(limited, clock)));
     }
     match (limits.are_set(), is_complete) {
@@ -33,7 +33,7 @@ pub(super) fn within_limits(
 
 /// What is exceeded, whose limit that is, what would be enough, and when it is tried again.
 pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
-    let Limited { excess, remedy, attempt } = limited;
+    let Limited { overrun, remedy, attempt } = limited;
     let done = match remedy {
         Remedy::StopTarget => "stopped",
         Remedy::MetadataOnly => "cut down to metadata",
@@ -42,8 +42,8 @@ pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
         Some(time) => format!("tried again at {time}, and at every edit"),
         None => "being tried again".to_owned(),
     };
-    let reached = amount(excess.measure, excess.reached);
-    format!("{done} at {reached}: {}; {}; {again}", allowed(excess), enough(excess))
+    let reached = amount(overrun.measure, overrun.reached);
+    format!("{done} at {reached}: {}; {}; {again}", allowed(overrun), enough(overrun))
 }
 
 /// When it is tried again; `None` while that is under way.
@@ -68,8 +68,8 @@ fn field(measure: Measure) -> &'static str {
     }
 }
 
-fn allowed(excess: &Excess) -> String {
-    let Excess { bound, measure, limit, others, .. } = *excess;
+fn allowed(overrun: &Overrun) -> String {
+    let Overrun { bound, measure, limit, others, .. } = *overrun;
     let (limit, beside) = (amount(measure, limit), amount(measure, others));
     match bound {
         Bound::Profile => format!(
@@ -86,8 +86,8 @@ fn allowed(excess: &Excess) -> String {
     }
 }
 
-fn enough(excess: &Excess) -> String {
-    let Excess { bound, measure, reached, others, expected, objects, .. } = *excess;
+fn enough(overrun: &Overrun) -> String {
+    let Overrun { bound, measure, reached, others, expected, objects, .. } = *overrun;
     // What a target will hold in the end, as far as the server says how many objects there are.
     let whole = expected.map(|expected| expected.max(objects)).map(|expected| match measure {
         Measure::Objects => expected,
@@ -124,8 +124,8 @@ mod tests {
     use crate::status::tests::fixtures::World;
     use std::time::Duration;
 
-    fn excess(bound: Bound, measure: Measure) -> Excess {
-        Excess {
+    fn overrun(bound: Bound, measure: Measure) -> Overrun {
+        Overrun {
             bound,
             measure,
             limit: 10_000,
@@ -136,38 +136,38 @@ mod tests {
         }
     }
 
-    fn told(excess: Excess, attempt: Attempt) -> String {
-        let limited = Limited { excess, remedy: Remedy::StopTarget, attempt };
+    fn told(overrun: Overrun, attempt: Attempt) -> String {
+        let limited = Limited { overrun, remedy: Remedy::StopTarget, attempt };
         exceeded(&limited, World::new().clock)
     }
 
     #[test]
     fn a_message_says_what_would_be_enough_and_when_it_is_tried_again() {
-        let excess = excess(Bound::Profile, Measure::Objects);
-        let unknown = told(excess, Attempt::At(Duration::from_mins(10)));
+        let overrun = overrun(Bound::Profile, Measure::Objects);
+        let unknown = told(overrun, Attempt::At(Duration::from_mins(10)));
         let expected = "stopped at 10013 objects: spec.limits.maxObjects allows the whole profile \
                         10000 objects, of which its other targets hold 500 objects; more than 10513 \
                         objects would be needed: raise spec.limits.maxObjects, select fewer objects, or \
                         hold metadata only; tried again at 1970-01-12T13:55:00Z, and at every edit";
         assert_eq!(unknown, expected);
-        let known = told(Excess { expected: Some(50_000), ..excess }, Attempt::UnderWay);
+        let known = told(Overrun { expected: Some(50_000), ..overrun }, Attempt::UnderWay);
         assert!(known.contains("; 50500 objects would be enough: "), "{known}");
         assert!(known.ends_with("; being tried again"), "{known}");
-        let complete = told(Excess { expected: Some(10_013), ..excess }, Attempt::UnderWay);
+        let complete = told(Overrun { expected: Some(10_013), ..overrun }, Attempt::UnderWay);
         assert!(complete.contains("; 10513 objects would be enough: "), "{complete}");
     }
 
     #[test]
     fn what_memory_a_target_needs_follows_from_what_its_first_objects_took() {
-        let excess = Excess {
+        let overrun = Overrun {
             limit: 4 << 20,
             reached: 5 << 20,
             others: 1 << 20,
             objects: 1_000,
             expected: Some(4_000),
-            ..excess(Bound::Process, Measure::Memory)
+            ..overrun(Bound::Process, Measure::Memory)
         };
-        let told = told(excess, Attempt::UnderWay);
+        let told = told(overrun, Attempt::UnderWay);
         assert!(told.contains("the operator may take 4Mi (--memory-limit)"), "{told}");
         assert!(told.contains("; 21Mi would be enough: "), "{told}");
     }

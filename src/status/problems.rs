@@ -49,7 +49,7 @@ fn limited(target: &Target<'_>, clock: Clock) -> Option<Problem> {
     let limited = target.declared.limited.as_ref()?;
     Some(Problem {
         namespace: String::new(),
-        reason: limited.excess.measure.as_str().to_owned(),
+        reason: limited.overrun.measure.as_str().to_owned(),
         message: Some(sentence::bounded(limit::exceeded(limited, clock), MAX_MESSAGE)),
         next_retry_time: limit::retry(limited.attempt, clock).map(figures::seconds),
         object: None,

@@ -45,8 +45,8 @@ fn a_runaway_is_stopped_and_its_sibling_is_not() {
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
     assert_eq!(outcome.exceeded.len(), 1);
     let stopped = target(&outcome, 0);
-    let excess = stopped.limited.unwrap().excess;
-    assert_eq!((excess.measure, excess.reached, excess.others), (Measure::Objects, 61, 40));
+    let overrun = stopped.limited.unwrap().overrun;
+    assert_eq!((overrun.measure, overrun.reached, overrun.others), (Measure::Objects, 61, 40));
     assert_eq!(stopped.cells.len(), 1, "permissions and counts still know its cell");
     assert!(target(&outcome, 1).limited.is_none());
     // Its table is gone, and it stays so.

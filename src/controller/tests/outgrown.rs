@@ -94,8 +94,8 @@ fn a_list_that_old_tables_hold_back_goes_on_once_they_are_gone() {
     assert!(is_held_back(&outcome, "shop"));
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(pods(&outcome).is_stopped(), "too much by itself");
-    let excess = pods(&outcome).limited.unwrap().excess;
-    assert_eq!((excess.reached, excess.others), (101, 0));
+    let overrun = pods(&outcome).limited.unwrap().overrun;
+    assert_eq!((overrun.reached, overrun.others), (101, 0));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_trial_of_the_whole_costs_nobody_the_metadata() {
         let limited = pods(&outcome).limited.unwrap();
         assert_eq!(limited.is_cut_down(), !fits, "{limits}");
         if !fits {
-            let (reached, others) = (limited.excess.reached, outcome.exceeded[0].others);
+            let (reached, others) = (limited.overrun.reached, outcome.exceeded[0].others);
             assert_eq!((reached, others), (101 << 10, 60 << 10), "beside the metadata");
         }
     }

@@ -4,7 +4,7 @@ use super::fixtures::{World, declared, pods, said, target};
 use crate::{
     api::CacheProfileStatus,
     model::{
-        Attempt, Bound, Declared, DeclaredTarget, Excess, Limited, Limits, Measure, Remedy,
+        Attempt, Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Remedy,
         Requirement,
     },
     status::{Cause, Notices},
@@ -12,7 +12,7 @@ use crate::{
 use std::time::Duration;
 
 fn limited(remedy: Remedy) -> DeclaredTarget {
-    let excess = Excess {
+    let overrun = Overrun {
         bound: Bound::Profile,
         measure: Measure::Objects,
         limit: 10,
@@ -22,7 +22,7 @@ fn limited(remedy: Remedy) -> DeclaredTarget {
         expected: None,
     };
     let attempt = Attempt::At(Duration::from_mins(10));
-    let limited = Some(Limited { excess, remedy, attempt });
+    let limited = Some(Limited { overrun, remedy, attempt });
     DeclaredTarget { limited, ..target("big", &[pods("a")]) }
 }
 
