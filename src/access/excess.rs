@@ -22,9 +22,9 @@ const MAX_NAMES: usize = 64;
 /// `system:cluster-trust-bundle-discovery`), only the last one lists or watches anything.
 const EVERYBODYS: &[(&str, &str)] = &[("certificates.k8s.io", "clustertrustbundles")];
 
-/// A grant that is not needed, as a rule.
+/// What is granted and not needed, as a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Grant {
+pub struct ExcessRule {
     /// The API group, or `*`.
     pub group: String,
     /// Of `list` and `watch`, those that are too much.
@@ -39,7 +39,7 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excess {
     /// Sorted; at most 32.
-    pub grants: Vec<Grant>,
+    pub rules: Vec<ExcessRule>,
     /// Whether that is all.
     pub completeness: Completeness,
 }
@@ -57,7 +57,7 @@ pub(super) type Needed = BTreeMap<GroupResource, BTreeSet<Verb>>;
 /// Whoever writes the rules decides on their size: it ends with the first grant that is one too many,
 /// and copies only those that it returns.
 pub(super) fn excess(rules: &ReviewedRules, needed: &Needed) -> Excess {
-    let (mut grants, mut completeness) = (Vec::new(), rules.completeness);
+    let (mut excess, mut completeness) = (Vec::new(), rules.completeness);
     'all: for ((group, verbs, names), resources) in surplus(&rules.rules, needed) {
         let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let resources: Vec<_> = resources.into_iter().collect();
@@ -66,13 +66,13 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &Needed) -> Excess {
             let mut rest = &*names;
             loop {
                 let (these, further) = rest.split_at(rest.len().min(MAX_NAMES));
-                if grants.len() == MAX_RULES {
+                if excess.len() == MAX_RULES {
                     completeness = Completeness::Incomplete;
                     break 'all;
                 }
                 let (group, verbs) = (group.to_owned(), verbs.clone());
                 let (names, resources) = (own(these), own(resources));
-                grants.push(Grant { group, verbs, names, resources });
+                excess.push(ExcessRule { group, verbs, names, resources });
                 rest = further;
                 if rest.is_empty() {
                     break;
@@ -80,7 +80,7 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &Needed) -> Excess {
             }
         }
     }
-    Excess { grants, completeness }
+    Excess { rules: excess, completeness }
 }
 
 /// The group, the verbs and the names of a grant, sorted.
@@ -151,12 +151,12 @@ mod tests {
         let rules = ReviewedRules { rules, completeness: Completeness::Complete };
         let found = excess(&rules, &needed);
         assert_eq!(found.completeness, Completeness::Complete);
-        let line = |grant: &Grant| {
-            let verbs: Vec<_> = grant.verbs.iter().map(|verb| verb.as_str()).collect();
-            let parts = [&grant.resources, &grant.names].map(|names| names.join(","));
-            format!("{}|{}|{}|{}", grant.group, parts[0], verbs.join(","), parts[1])
+        let line = |rule: &ExcessRule| {
+            let verbs: Vec<_> = rule.verbs.iter().map(|verb| verb.as_str()).collect();
+            let parts = [&rule.resources, &rule.names].map(|names| names.join(","));
+            format!("{}|{}|{}|{}", rule.group, parts[0], verbs.join(","), parts[1])
         };
-        found.grants.iter().map(line).collect()
+        found.rules.iter().map(line).collect()
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
         let rules = vec![rule(&groups, &["things"], &["list"], &[])];
         let rules = ReviewedRules { rules, completeness: Completeness::Complete };
         let found = excess(&rules, &Needed::new());
-        assert_eq!((found.grants.len(), found.completeness), (32, Completeness::Incomplete));
+        assert_eq!((found.rules.len(), found.completeness), (32, Completeness::Incomplete));
     }
 
     #[test]
@@ -210,8 +210,8 @@ mod tests {
             let found = excess(&rules, &Needed::new());
             // Four million pairs, or as many copies of names, take much longer.
             assert!(began.elapsed() < std::time::Duration::from_millis(500));
-            assert_eq!((found.grants.len(), found.completeness), (32, Completeness::Incomplete));
-            found.grants
+            assert_eq!((found.rules.len(), found.completeness), (32, Completeness::Incomplete));
+            found.rules
         };
         let pairs = of(vec![rule(&many, &many, &["list"], &[])]);
         assert_eq!((&*pairs[31].group, pairs[31].resources.len()), ("n0000", 32));

@@ -15,7 +15,7 @@ mod verifier;
 
 pub use self::{
     book::Wanted,
-    excess::{Excess, Grant},
+    excess::{Excess, ExcessRule},
     reports::{AccessReports, Check, CheckOutcome},
     rules::attributes,
     standing::{CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing},

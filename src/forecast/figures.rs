@@ -28,7 +28,7 @@ pub enum Certainty {
 
 /// How fast the API server answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct Speed {
     /// Objects of the largest page.
     pub objects: u64,
     /// From its request to its last object stored.
@@ -39,7 +39,7 @@ pub struct Pace {
 
 /// What was found of one cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Finding {
     /// Objects.
     pub objects: u64,
     /// Whether that is all of them.
@@ -47,7 +47,7 @@ pub struct Found {
     /// How the first list would be fetched.
     pub way: Strategy,
     /// How fast; `None` if no page came.
-    pub pace: Option<Pace>,
+    pub speed: Option<Speed>,
     /// What the identity may not do.
     pub refused: BTreeSet<Verb>,
     /// What else went wrong, for people.
@@ -94,10 +94,10 @@ pub struct Forecast {
 #[must_use]
 pub fn forecast(
     order: &Order,
-    found: &BTreeMap<CellKey, Found>,
+    found: &BTreeMap<CellKey, Finding>,
     weights: &BTreeMap<Alike, Weight>,
 ) -> Forecast {
-    let seen = Seen { found, weights, paces: paces(found) };
+    let seen = Seen { found, weights, speeds: speeds(found) };
     let lists = order.max_concurrent_lists;
     let targets = order.targets.iter().map(|target| {
         let figures = seen.figures(target.cells.iter(), target.namespaces.iter(), lists);
@@ -119,23 +119,23 @@ pub fn forecast(
 
 /// Everything that was found.
 struct Seen<'a> {
-    found: &'a BTreeMap<CellKey, Found>,
+    found: &'a BTreeMap<CellKey, Finding>,
     weights: &'a BTreeMap<Alike, Weight>,
-    paces: BTreeMap<Alike, Pace>,
+    speeds: BTreeMap<Alike, Speed>,
 }
 
 /// Of each kind the largest page, with the shortest latency of all.
-fn paces(found: &BTreeMap<CellKey, Found>) -> BTreeMap<Alike, Pace> {
-    let all = || found.iter().filter_map(|(key, found)| Some((key, found.pace?)));
-    let latency = all().map(|(_, pace)| pace.latency).min().unwrap_or_default();
-    let mut paces = BTreeMap::<Alike, Pace>::new();
-    for (key, pace) in all() {
-        let kind = paces.entry(alike(key)).or_default();
-        if pace.objects >= kind.objects {
-            *kind = Pace { latency, ..pace };
+fn speeds(found: &BTreeMap<CellKey, Finding>) -> BTreeMap<Alike, Speed> {
+    let all = || found.iter().filter_map(|(key, found)| Some((key, found.speed?)));
+    let latency = all().map(|(_, speed)| speed.latency).min().unwrap_or_default();
+    let mut speeds = BTreeMap::<Alike, Speed>::new();
+    for (key, speed) in all() {
+        let kind = speeds.entry(alike(key)).or_default();
+        if speed.objects >= kind.objects {
+            *kind = Speed { latency, ..speed };
         }
     }
-    paces
+    speeds
 }
 
 fn alike(key: &CellKey) -> Alike {
@@ -187,16 +187,16 @@ impl Seen<'_> {
     }
 
     fn took(&self, key: &CellKey, objects: u64, requests: u64) -> Duration {
-        let Some(pace) = self.paces.get(&alike(key)) else { return Duration::ZERO };
+        let Some(speed) = self.speeds.get(&alike(key)) else { return Duration::ZERO };
         let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        let waiting = pace.latency.saturating_mul(count(requests));
-        let sending = pace.took.saturating_sub(pace.latency).as_nanos();
-        let all = sending.saturating_mul(u128::from(objects)) / u128::from(pace.objects.max(1));
+        let waiting = speed.latency.saturating_mul(count(requests));
+        let sending = speed.took.saturating_sub(speed.latency).as_nanos();
+        let all = sending.saturating_mul(u128::from(objects)) / u128::from(speed.objects.max(1));
         waiting.saturating_add(Duration::from_nanos(u64::try_from(all).unwrap_or(u64::MAX)))
     }
 }
 
-fn requests(spec: &CellSpec, found: &Found) -> u64 {
+fn requests(spec: &CellSpec, found: &Finding) -> u64 {
     match found.way {
         Strategy::Whole | Strategy::Streaming => 1,
         Strategy::Paged => found.objects.div_ceil(u64::from(spec.tuning.page_size.max(1))).max(1),
@@ -250,12 +250,12 @@ mod tests {
         }
     }
 
-    fn found(objects: u64, way: Strategy) -> Found {
+    fn found(objects: u64, way: Strategy) -> Finding {
         let millis = Duration::from_millis;
-        let pace = Pace { objects: 100, took: millis(110), latency: millis(10) };
+        let speed = Speed { objects: 100, took: millis(110), latency: millis(10) };
         let (refused, trouble) = (BTreeSet::new(), None);
         let certainty = Certainty::Likely;
-        Found { objects, certainty, way, pace: Some(pace), refused, trouble }
+        Finding { objects, certainty, way, speed: Some(speed), refused, trouble }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     Order,
-    figures::{Certainty, Forecast, Found, Pace, forecast},
+    figures::{Certainty, Finding, Forecast, Speed, forecast},
 };
 use crate::{
     cluster::Clients,
@@ -123,14 +123,14 @@ impl Surveyor {
         forecast(order, &found, &weights.unwrap_or_default())
     }
 
-    async fn cell(&self, spec: &CellSpec, round: &mut Round) -> Found {
+    async fn cell(&self, spec: &CellSpec, round: &mut Round) -> Finding {
         let operator = self.clients.client_for(&Identity::Operator);
         let way = self.ways.first(&operator, spec).await;
-        let mut found = Found {
+        let mut found = Finding {
             objects: 0,
             certainty: Certainty::Likely,
             way,
-            pace: None,
+            speed: None,
             refused: BTreeSet::new(),
             trouble: None,
         };
@@ -162,7 +162,7 @@ impl Surveyor {
         &self,
         spec: &CellSpec,
         round: &mut Round,
-        found: &mut Found,
+        found: &mut Finding,
     ) -> Result<(), Fault> {
         let room = round.room(&spec.key);
         let first = match room {
@@ -257,16 +257,16 @@ impl Round {
     }
 }
 
-impl Found {
+impl Finding {
     fn note_page(&mut self, page: &Looked, depth: Depth) {
         self.objects = self.objects.saturating_add(page.objects);
-        let latency = self.pace.map_or(page.headers, |pace| pace.latency.min(page.headers));
-        let known = self.pace.unwrap_or_default();
+        let latency = self.speed.map_or(page.headers, |speed| speed.latency.min(page.headers));
+        let known = self.speed.unwrap_or_default();
         let (objects, took) = match depth {
             Depth::AsDeclared if page.objects >= known.objects => (page.objects, page.took),
             Depth::AsDeclared | Depth::Metadata => (known.objects, known.took),
         };
-        self.pace = Some(Pace { objects, took, latency });
+        self.speed = Some(Speed { objects, took, latency });
     }
 
     fn at_least(&mut self, trouble: String) {

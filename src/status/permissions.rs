@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     access::{
-        CellAccess, Disagreement, Excess, Grant, Method, Opinion, Punctuality, Refused, Standing,
+        CellAccess, Disagreement, Excess, ExcessRule, Method, Opinion, Punctuality, Refused,
+        Standing,
     },
     api::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     cluster::Completeness,
@@ -215,17 +216,17 @@ fn refused<'c>(cell: &'c Cell<'_>) -> Option<&'c Refused> {
 }
 
 fn too_much(excesses: &Excesses) -> (Vec<NamespaceRules>, Option<ExcessCompleteness>) {
-    let rule = |grant: &Grant| PolicyRule {
-        api_groups: vec![grant.group.clone()],
-        resources: grant.resources.clone(),
-        resource_names: grant.names.clone(),
-        verbs: grant.verbs.iter().map(|verb| verb.as_str().to_owned()).collect(),
+    let rule = |rule: &ExcessRule| PolicyRule {
+        api_groups: vec![rule.group.clone()],
+        resources: rule.resources.clone(),
+        resource_names: rule.names.clone(),
+        verbs: rule.verbs.iter().map(|verb| verb.as_str().to_owned()).collect(),
     };
-    let with_some = excesses.iter().filter(|(_, excess)| !excess.grants.is_empty());
+    let with_some = excesses.iter().filter(|(_, excess)| !excess.rules.is_empty());
     let all: Vec<_> = with_some
         .map(|(namespace, excess)| NamespaceRules {
             namespace: namespace.to_string(),
-            rules: excess.grants.iter().map(rule).take(MAX_RULES).collect(),
+            rules: excess.rules.iter().map(rule).take(MAX_RULES).collect(),
         })
         .collect();
     let is_all = all.len() <= MAX_NAMESPACES

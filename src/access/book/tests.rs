@@ -259,7 +259,7 @@ async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
     let spot: Spot = (Identity::Operator, Some("shop".into()));
     let kinds = |book: &Book| {
         let excess = book.excess(&spot).unwrap();
-        excess.grants.iter().flat_map(|grant| grant.resources.clone()).collect::<Vec<_>>()
+        excess.rules.iter().flat_map(|rule| rule.resources.clone()).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&book), ["secrets"], "that others need it is their affair");
     book.want(vec![pods.clone()], unchecked.clone(), Instant::now());

@@ -3,7 +3,8 @@
 use super::fixtures::{SUBJECT, World, declared, key, message, pods, said, target};
 use crate::{
     access::{
-        CellAccess, Disagreement, Excess, Grant, Method, Opinion, Punctuality, Refused, Standing,
+        CellAccess, Disagreement, Excess, ExcessRule, Method, Opinion, Punctuality, Refused,
+        Standing,
     },
     api::{ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     cluster::Completeness,
@@ -168,16 +169,16 @@ fn excess_is_shown_where_there_is_any_and_whether_it_is_all() {
     let (mut world, profile, _) = scene();
     let access = world.compute(&profile, None).access.unwrap();
     assert_eq!((access.excess.len(), access.excess_completeness), (0, None));
-    let grant = Grant {
+    let surplus = ExcessRule {
         group: "*".into(),
         verbs: BOTH.to_vec(),
         names: Vec::new(),
         resources: vec!["*".into()],
     };
     let complete = Completeness::Complete;
-    let excess = |grants, completeness| Arc::new(Excess { grants, completeness });
+    let excess = |rules, completeness| Arc::new(Excess { rules, completeness });
     let all: Vec<(Arc<str>, _)> =
-        vec![("a".into(), excess(vec![grant], complete)), ("b".into(), excess(vec![], complete))];
+        vec![("a".into(), excess(vec![surplus], complete)), ("b".into(), excess(vec![], complete))];
     world.excess = Some(all.clone());
     let access = world.compute(&profile, None).access.unwrap();
     let rule = PolicyRule {
