@@ -4,26 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::PostParams;
-use kubewarm::cluster::Connection;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::figures::{Exposition, Kept, cells};
+use crate::filling::fill;
 use crate::operator::Operator;
-use crate::profile::{Profile, message, problems};
+use crate::profile::{Profile, message, number_before, problems};
 use crate::world::{Failure, Outcome, World};
 
 const OBJECTS: usize = 50_000;
-/// Who create them at once.
-const HANDS: usize = 48;
 const LIMIT: u64 = 10_000;
 /// The list must be stopped before so many are held.
 const FAR_TOO_MANY: u64 = 11_000;
-/// Of random text: 10,000 objects take some 9 MiB in all, 50,000 some 45.
-const TEXT: usize = 1_000;
 /// What the process may grow by for the first 10,000, tried three times: less than what all take.
 const GROWTH_KIB: u64 = 32 << 10;
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -35,21 +27,6 @@ struct Seen {
     most: u64,
     /// Cells of other kinds that were not watching all the time.
     disturbed: Vec<Value>,
-}
-
-async fn fill(world: &World, namespace: &str) -> Outcome {
-    let client = Connection::load(Some(world.cluster.kubeconfig()), None)?.client();
-    let api: Api<ConfigMap> = Api::namespaced(client, namespace);
-    let made = futures::stream::iter(0..OBJECTS).map(async |number| {
-        let mut random = fastrand::Rng::with_seed(number as u64);
-        let text: String = (0..TEXT).map(|_| random.alphanumeric()).collect();
-        let object = serde_json::from_value(json!({
-            "metadata": {"name": format!("c{number:05}")}, "data": {"text": text},
-        }))?;
-        api.create(&PostParams::default(), &object).await?;
-        Ok::<_, Failure>(())
-    });
-    made.buffer_unordered(HANDS).try_collect().await
 }
 
 /// Looks at the cells again and again until `act` has returned.
@@ -78,13 +55,6 @@ fn watching<T>(
         (done, looking.join())
     });
     Ok((done?, seen.map_err(|_| "nobody looked")?))
-}
-
-/// The number in front of `unit` in what is said of a limit.
-fn number_before(told: &str, unit: &str) -> Result<u64, Failure> {
-    let before = told.split(unit).next().filter(|before| before.len() < told.len());
-    let number = before.and_then(|before| before.rsplit(' ').next());
-    Ok(number.ok_or_else(|| format!("no{unit} in {told}"))?.parse()?)
 }
 
 /// Waits until the status of the profile's present generation says that `big` is stopped; answers why.
@@ -174,7 +144,7 @@ fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) ->
 async fn fifty_thousand_objects_are_stopped_at_their_limit_and_nobody_else_notices() -> Outcome {
     let world = World::alone()?;
     let namespace = world.namespace("flood")?;
-    fill(&world, &namespace).await?;
+    fill(&world, &namespace, OBJECTS).await?;
     let operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;
     let other = "{targets: [{name: only, resource: {resource: serviceaccounts}}]}";

@@ -1,37 +1,34 @@
 //! Limits on a real API server: what is too large stops or keeps its metadata, and nobody else notices.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::figures::{Exposition, cells};
-use crate::operator::Running;
-use crate::profile::{Profile, problems, target};
-use crate::world::{Outcome, World};
+use crate::filling::fill;
+use crate::operator::{Operator, Running};
+use crate::profile::{Profile, message, number_before, problems, since, target};
+use crate::world::{Failure, Outcome, World};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const CONFIG_MAPS: usize = 400;
+/// They take some 2.3 MiB.
+const MANY: usize = 2_500;
 const TARGETS: &str = "targets: [{name: big, resource: {resource: configmaps}}, \
                        {name: small, resource: {resource: services}}]";
 
-fn fill(world: &World, namespace: &str) -> Outcome {
-    let mut text = String::new();
-    for n in 0..CONFIG_MAPS {
-        write!(
-            text,
-            "---\napiVersion: v1\nkind: ConfigMap\n\
-             metadata: {{name: c{n:04}, namespace: {namespace}}}\ndata: {{n: '{n}'}}\n"
-        )?;
-    }
-    world.cluster.apply(&text)?;
-    Ok(())
+/// Whether a cell is that of the `ConfigMaps` of a namespace.
+fn is_big(cell: &Value, namespace: &str) -> bool {
+    cell["namespace"] == namespace && cell["resource"] == "configmaps"
 }
 
-#[test]
-fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_notices() -> Outcome {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_notices() -> Outcome
+{
     let running = Running::shared()?;
     let world = &running.world;
     let namespace = world.namespace("limits")?;
-    fill(world, &namespace)?;
+    fill(world, &namespace, CONFIG_MAPS).await?;
     let limited = format!(
         "{{{TARGETS}, warmup: {{listStrategy: Paged, pageSize: 50}}, limits: {{maxObjects: 100}}}}"
     );
@@ -46,10 +43,9 @@ fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_notices
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
     assert_eq!(target(&seen, "big").ok_or("no target")?["cells"]["limited"], 1);
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
-    let is_ours = |cell: &serde_json::Value| {
-        cell["namespace"] == *namespace && cell["resource"] == "configmaps"
-    };
-    assert!(!cells(&running.operator)?.iter().any(is_ours), "its cell is gone");
+    let mut found = cells(&running.operator)?;
+    found.retain(|cell| is_big(cell, &namespace));
+    assert_eq!(found, [] as [Value; 0], "its cell is gone");
     let rejections = ["limit=\"objects\""];
     assert!(
         Exposition::read(&running.operator)?.sum("kubewarm_limit_rejections_total", &rejections)
@@ -69,21 +65,19 @@ fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_notices
     Ok(())
 }
 
-#[test]
-fn what_does_not_fit_may_keep_its_metadata() -> Outcome {
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_may_keep_its_metadata() -> Outcome {
     let running = Running::shared()?;
     let world = &running.world;
     let namespace = world.namespace("limits")?;
-    fill(world, &namespace)?;
+    fill(world, &namespace, CONFIG_MAPS).await?;
     let limits = "limits: {maxObjects: 100, onExceeded: MetadataOnly}";
     let profile = Profile::apply(world, &namespace, "p", &format!("{{{TARGETS}, {limits}}}"))?;
     let at = ("WithinLimits", "False", "ObjectsExceeded");
     profile.await_target("big", at, PATIENCE)?;
     profile.await_target("big", ("Warm", "True", "Synced"), PATIENCE)?;
     let found = cells(&running.operator)?;
-    let of_kind = found
-        .iter()
-        .filter(|cell| cell["namespace"] == *namespace && cell["resource"] == "configmaps");
+    let of_kind = found.iter().filter(|cell| is_big(cell, &namespace));
     let projections: Vec<_> = of_kind.map(|cell| (&cell["projection"], &cell["objects"])).collect();
     let [(projection, objects)] = projections.as_slice() else {
         return Err(format!("{projections:?}").into());
@@ -91,5 +85,67 @@ fn what_does_not_fit_may_keep_its_metadata() -> Outcome {
     assert_eq!(*projection, "MetadataOnly");
     // And the ConfigMap that every namespace has.
     assert!(objects.as_u64() >= Some(CONFIG_MAPS as u64), "{objects}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_takes_too_much_memory_is_stopped_and_the_memory_named_is_enough() -> Outcome {
+    let running = Running::shared()?;
+    let world = &running.world;
+    let namespace = world.namespace("limits")?;
+    fill(world, &namespace, MANY).await?;
+    let spec = |memory: &str| format!("{{{TARGETS}, limits: {{maxMemory: {memory}}}}}");
+    let profile = Profile::apply(world, &namespace, "heavy", &spec("1Mi"))?;
+    profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
+    let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
+    let told = message(&seen, "WithinLimits");
+    for part in
+        ["target \"big\"", "stopped at ", "spec.limits.maxMemory allows the whole profile 1Mi"]
+    {
+        assert!(told.contains(part), "{part:?} is not in {told:?}");
+    }
+    profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
+
+    let enough = number_before(told, "Mi would be enough")?;
+    Profile::apply(world, &namespace, "heavy", &spec(&format!("{enough}Mi")))?;
+    profile.await_condition("WithinLimits", "True", Some("BelowLimits"), PATIENCE)?;
+    profile.await_condition("Ready", "True", None, PATIENCE)?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_takes_more_than_its_share_leaves_the_others_theirs() -> Outcome {
+    let world = World::alone()?;
+    let (greedy, modest) = (world.namespace("greedy")?, world.namespace("modest")?);
+    fill(&world, &greedy, MANY).await?;
+    fill(&world, &modest, CONFIG_MAPS).await?;
+    // 1.6 MiB for a namespace; without that, both would fit.
+    let limits = ["--memory-limit", "8Mi", "--namespace-share", "20"];
+    let operator = Operator::start_with(&world, &limits)?;
+    Operator::grant_reading(&world)?;
+    let spec = format!("{{{TARGETS}}}");
+    let other = Profile::apply(&world, &modest, "modest", &spec)?;
+    let before = other.await_condition("Ready", "True", None, PATIENCE)?;
+
+    let profile = Profile::apply(&world, &greedy, "greedy", &spec)?;
+    profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
+    let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
+    let told = problems(&seen, "big").join("\n");
+    let share =
+        "the profiles of one namespace may take 2Mi together (--namespace-share of --memory-limit)";
+    assert!(told.contains(share) && told.contains("Mi would be enough"), "{told}");
+    profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
+
+    let after = other.read()?;
+    let ready = |profile: &Value| since(profile, "Ready").cloned();
+    assert!(ready(&before).is_some() && ready(&before) == ready(&after), "{after:#}");
+    let held = |namespace: &str| {
+        let mut found = cells(&operator)?;
+        found.retain(|cell| is_big(cell, namespace));
+        Ok::<_, Failure>(found.iter().map(|cell| cell["objects"].as_u64()).collect::<Vec<_>>())
+    };
+    assert_eq!(held(&greedy)?, []);
+    // And the ConfigMap that every namespace has.
+    assert_eq!(held(&modest)?, [Some(CONFIG_MAPS as u64 + 1)]);
     Ok(())
 }

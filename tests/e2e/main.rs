@@ -9,6 +9,7 @@ mod contents;
 mod crowd;
 mod fencing;
 mod figures;
+mod filling;
 mod flood;
 mod frozen;
 mod identity;

@@ -112,6 +112,12 @@ pub(crate) fn message<'a>(profile: &'a Value, kind: &str) -> &'a str {
     found.and_then(|condition| condition["message"].as_str()).unwrap_or_default()
 }
 
+/// When a condition of the profile last changed: the same before and after means that it never did.
+pub(crate) fn since<'a>(profile: &'a Value, kind: &str) -> Option<&'a Value> {
+    let mut conditions = profile.pointer("/status/conditions")?.as_array()?.iter();
+    conditions.find(|condition| condition["type"] == kind)?.get("lastTransitionTime")
+}
+
 /// What the status says about a target.
 pub(crate) fn target<'a>(profile: &'a Value, name: &str) -> Option<&'a Value> {
     let targets = profile.pointer("/status/targets")?.as_array()?;
@@ -129,4 +135,11 @@ pub(crate) fn problems(profile: &Value, name: &str) -> Vec<String> {
             format!("{}: {}: {}", field("namespace"), field("reason"), field("message"))
         })
         .collect()
+}
+
+/// The number in front of `unit` in what is said of a limit.
+pub(crate) fn number_before(told: &str, unit: &str) -> Result<u64, Failure> {
+    let before = told.split(unit).next().filter(|before| before.len() < told.len());
+    let number = before.and_then(|before| before.rsplit(' ').next());
+    Ok(number.ok_or_else(|| format!("no{unit} in {told}"))?.parse()?)
 }

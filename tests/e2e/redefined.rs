@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::figures::{Exposition, cells};
 use crate::operator::{NAMESPACE, Operator};
-use crate::profile::{Profile, target};
+use crate::profile::{Profile, since, target};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
@@ -70,12 +68,6 @@ fn prepare(world: &World, namespace: &str) -> Outcome {
     world.cluster.apply(&definition(Edits::default()))?;
     eventually(SOON, || Ok(world.cluster.apply(&objects(namespace))?))?;
     Ok(())
-}
-
-/// When the condition `Warm` last changed: the same before and after means it never was False.
-fn warm_since(profile: &Value) -> Option<&Value> {
-    let mut conditions = profile.pointer("/status/conditions")?.as_array()?.iter();
-    conditions.find(|condition| condition["type"] == "Warm")?.get("lastTransitionTime")
 }
 
 /// Lists and watches of a resource that were begun.
@@ -152,7 +144,7 @@ fn an_edited_definition_is_read_anew_and_a_new_version_warms_beside_the_old() ->
         if held == [("v1".into(), 20.into())] { Ok(()) } else { Err(format!("{held:?}").into()) }
     })?;
     let after = profile.await_condition("Ready", "True", None, SOON)?;
-    assert_eq!(warm_since(&warm), warm_since(&after), "{after:#}");
+    assert_eq!(since(&warm, "Warm"), since(&after, "Warm"), "{after:#}");
     assert_eq!(others, requests(&operator, SETTINGS)?, "another kind was disturbed");
     Ok(())
 }
