@@ -7,6 +7,7 @@ mod churn;
 mod command_line;
 mod contents;
 mod crowd;
+mod edited;
 mod fencing;
 mod figures;
 mod filling;

@@ -1,0 +1,116 @@
+//! Targets that are edited while they answer: the old table does until the new one is complete.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::figures::cells;
+use crate::filling::fill;
+use crate::operator::{Operator, Running};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome};
+
+const PATIENCE: Duration = Duration::from_mins(1);
+const OBJECTS: u64 = 3_000;
+/// Every namespace has one `ConfigMap` by itself, without a label.
+const ALL: (&str, u64) = ("", OBJECTS + 1);
+const HALF: (&str, u64) = ("half in (a)", OBJECTS / 2);
+
+/// What a target asks for, and how.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// The selector, and how many objects match.
+    part: (&'static str, u64),
+    projection: &'static str,
+    strategy: &'static str,
+}
+
+impl Asked {
+    fn spec(self) -> String {
+        let Self { part: (selector, _), projection, strategy } = self;
+        let labels =
+            if selector.is_empty() { "" } else { "labelSelector: {matchLabels: {half: a}}," };
+        format!(
+            "{{warmup: {{listStrategy: {strategy}, pageSize: 50}}, targets: [
+               {{name: settings, {labels} projection: {{type: {projection}}},
+                 resource: {{resource: configmaps}}}}]}}"
+        )
+    }
+
+    /// Whether this is its cell, and complete.
+    fn is_answered_by(self, cell: &Value) -> bool {
+        self.is(cell)
+            && cell["objects"] == self.part.1
+            && !cell["syncedTime"].is_null()
+            && cell["accessLostTime"].is_null()
+    }
+
+    fn is(self, cell: &Value) -> bool {
+        cell["labelSelector"] == self.part.0 && cell["projection"] == self.projection
+    }
+}
+
+/// Looks at the cells of a namespace until the one of `new` is alone there. There must never be a look
+/// without one that answers, nor one with other cells than those of `old` and `new`. Returns how many
+/// looks saw the old one answer beside the new one that could not yet.
+fn see_replaced(
+    operator: &Operator,
+    namespace: &str,
+    old: Asked,
+    new: Asked,
+) -> Result<usize, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut together = 0;
+    loop {
+        let mut found = cells(operator)?;
+        found.retain(|cell| cell["namespace"] == namespace && cell["resource"] == "configmaps");
+        let answers = |by: Asked| found.iter().any(|cell| by.is_answered_by(cell));
+        let is_known = |cell: &Value| old.is(cell) || new.is(cell);
+        if !(answers(old) || answers(new)) || found.len() > 2 || !found.iter().all(is_known) {
+            return Err(format!("{old:?} becomes {new:?}: {found:#?}").into());
+        }
+        if answers(new) && found.len() == 1 {
+            let strategy = found.first().and_then(|cell| cell.pointer("/warmed/strategy"));
+            assert_eq!(strategy, Some(&new.strategy.into()), "{found:#?}");
+            return Ok(together);
+        }
+        together += usize::from(found.len() == 2 && !answers(new));
+        if Instant::now() > deadline {
+            return Err(format!("{new:?} is not alone within {PATIENCE:?}: {found:#?}").into());
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_target_was_answers_until_what_it_becomes_is_complete() -> Outcome {
+    let Running { world, operator } = Running::shared()?;
+    let namespace = world.namespace("edited")?;
+    fill(world, &namespace, usize::try_from(OBJECTS)?).await?;
+    let asked = |part, projection, strategy| Asked { part, projection, strategy };
+    let mut old = asked(ALL, "Full", "Streaming");
+    let profile = Profile::apply(world, &namespace, "p", &old.spec())?;
+    profile.await_condition("Ready", "True", None, PATIENCE)?;
+    for new in [
+        asked(HALF, "Full", "Streaming"),
+        asked(HALF, "MetadataOnly", "Streaming"),
+        asked(ALL, "MetadataOnly", "Paged"),
+        asked(ALL, "Full", "Paged"),
+    ] {
+        let edit = || {
+            let edited = Profile::apply(world, &namespace, "p", &new.spec());
+            edited.map(drop).map_err(|error| error.to_string())
+        };
+        let together = thread::scope(|scope| {
+            let edited = scope.spawn(edit);
+            let together = see_replaced(operator, &namespace, old, new);
+            edited.join().map_err(|_| "nobody edited")??;
+            together
+        })?;
+        assert!(together > 0, "{new:?} was complete at the first look");
+        old = new;
+    }
+    profile.await_condition("Ready", "True", None, PATIENCE)?;
+    Ok(())
+}
