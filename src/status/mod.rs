@@ -4,8 +4,8 @@
 //! look like everything synced.
 
 mod cell;
-mod change;
 mod conditions;
+mod difference;
 mod events;
 mod figures;
 mod limit;

@@ -1,6 +1,6 @@
 //! Decides which statuses are written when: pure, so that a storm can be simulated.
 
-use super::change::Change;
+use super::difference::Difference;
 use crate::{api::CacheProfileStatus, model::ProfileRef};
 use std::{
     cmp::Reverse,
@@ -71,7 +71,7 @@ struct Entry {
     /// What the API server has, as far as is known.
     known: Option<Arc<CacheProfileStatus>>,
     wanted: Arc<CacheProfileStatus>,
-    change: Change,
+    difference: Difference,
     /// Since when the wanted status differs from the known one.
     waiting_since: Instant,
     last_write: Option<Instant>,
@@ -98,7 +98,7 @@ impl Pacer {
             let known = in_cluster.cloned().map(Arc::new);
             let entry = Entry {
                 uid: Arc::clone(uid),
-                change: Change::between(known.as_deref(), &wanted),
+                difference: Difference::between(known.as_deref(), &wanted),
                 known,
                 wanted,
                 waiting_since: now,
@@ -191,7 +191,7 @@ impl Pacer {
                 entry.failures = 0;
                 entry.not_before = None;
                 entry.known = Some(written);
-                entry.change = Change::between(entry.known.as_deref(), &entry.wanted);
+                entry.difference = Difference::between(entry.known.as_deref(), &entry.wanted);
                 entry.waiting_since = now;
             }
             Outcome::Failed => {
@@ -219,17 +219,17 @@ impl Pacer {
 
 impl Entry {
     fn want(&mut self, wanted: Arc<CacheProfileStatus>, now: Instant) {
-        let change = Change::between(self.known.as_deref(), &wanted);
-        if self.change == Change::Quiet {
+        let difference = Difference::between(self.known.as_deref(), &wanted);
+        if self.difference == Difference::Quiet {
             self.waiting_since = now;
         }
-        self.change = change;
+        self.difference = difference;
         self.wanted = wanted;
     }
 
     /// Less is sooner: conditions that flipped, then whoever waits longest.
     fn urgency(&self) -> (Reverse<bool>, Instant) {
-        (Reverse(self.change == Change::Flip), self.waiting_since)
+        (Reverse(self.difference == Difference::Flip), self.waiting_since)
     }
 
     fn begin(&mut self, profile: &ProfileRef, now: Instant) -> Write {
@@ -243,11 +243,11 @@ impl Entry {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        let interval = match self.change {
-            Change::Quiet => return false,
-            Change::Objects => OBJECTS_INTERVAL,
-            Change::Detail => INTERVAL,
-            Change::Flip => FLIP_INTERVAL,
+        let interval = match self.difference {
+            Difference::Quiet => return false,
+            Difference::Objects => OBJECTS_INTERVAL,
+            Difference::Detail => INTERVAL,
+            Difference::Flip => FLIP_INTERVAL,
         };
         self.in_flight.is_none()
             && self.not_before.is_none_or(|at| at <= now)

@@ -9,7 +9,7 @@ use crate::{
     api::{ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     cluster::Completeness,
     model::{CellKey, Declared, Extent, Reason, Requirement, Verb},
-    status::change::Change,
+    status::difference::Difference,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -206,8 +206,8 @@ fn the_time_of_the_last_verification_is_not_worth_a_write() {
     let mut after = before.clone();
     after.access = world.compute(&profile, Some(&before)).access;
     assert_ne!(before.access, after.access);
-    assert_eq!(Change::between(Some(&before), &after), Change::Quiet);
+    assert_eq!(Difference::between(Some(&before), &after), Difference::Quiet);
     world.knows(&keys[0], refused(&world, Reason::Forbidden, BOTH));
     after.access = world.compute(&profile, Some(&before)).access;
-    assert_eq!(Change::between(Some(&before), &after), Change::Detail);
+    assert_eq!(Difference::between(Some(&before), &after), Difference::Detail);
 }

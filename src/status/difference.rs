@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// How soon a difference deserves a write. Ordered: a greater one more urgently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Change {
+pub(super) enum Difference {
     /// None, or only what never causes a write by itself: resource versions, memory, latencies,
     /// the time of the next retry, when a replica was last seen, when access was last verified.
     Quiet,
@@ -17,7 +17,7 @@ pub(super) enum Change {
     Flip,
 }
 
-impl Change {
+impl Difference {
     /// From `old`, if there is one, to `new`.
     pub(super) fn between(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus) -> Self {
         let Some(old) = old else { return Self::Flip };
