@@ -1,0 +1,152 @@
+//! Every metric, label and label value of the rules and the dashboard exists.
+
+use crate::{dashboard::Dashboard, promql, promql::Selector, read, rules::Rules};
+use kubewarm::metrics::{BuildInfo, Kind, Metrics, all};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What Prometheus and those who run it add to every series.
+const OF_TARGETS: &[&str] = &["job", "instance", "pod", "cluster"];
+/// What Prometheus says of alerts.
+const ALERTS: (&str, &[&str]) = ("ALERTS", &["alertname", "alertstate", "severity"]);
+
+/// The labels of every series there is, those of targets left out.
+fn series(rules: &Rules) -> BTreeMap<String, BTreeSet<String>> {
+    let owned = |labels: &[&str]| labels.iter().copied().map(str::to_owned).collect();
+    let mut known = BTreeMap::from([(ALERTS.0.to_owned(), owned(ALERTS.1))]);
+    for descriptor in all() {
+        let mut labels: BTreeSet<_> = owned(&descriptor.all_labels());
+        if matches!(descriptor.kind, Kind::Histogram(_)) {
+            for suffix in ["_sum", "_count"] {
+                known.insert(format!("{}{suffix}", descriptor.name), labels.clone());
+            }
+            labels.insert("le".to_owned());
+            known.insert(format!("{}_bucket", descriptor.name), labels);
+        } else {
+            known.insert(descriptor.name.to_owned(), labels);
+        }
+    }
+    known.extend(of_the_process().into_iter().map(|name| (name, BTreeSet::new())));
+    for (record, rule) in rules.recorded() {
+        let selectors = promql::names(&rule.expr).selectors;
+        let labels = selectors.iter().filter_map(|selector| known.get(&selector.metric));
+        let labels = labels.flatten().cloned().collect();
+        known.insert(record.to_owned(), labels);
+    }
+    known
+}
+
+/// The metrics that the prometheus crate names.
+fn of_the_process() -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let build = BuildInfo { version: "1.2.3", revision: "abc", rustc: "1.95" };
+    let metrics = Metrics::new(&build).expect("the descriptors are sound");
+    metrics.observe_process(runtime.handle().clone()).expect("once");
+    let text = metrics.render().expect("it renders");
+    let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    names.map(|(name, _)| name.to_owned()).filter(|name| name.starts_with("process_")).collect()
+}
+
+/// The closed sets of label values, by metric and label, from the page that is made of them.
+fn closed_sets() -> BTreeMap<(String, String), BTreeSet<String>> {
+    let page = read("docs/metrics.md");
+    let (_, table) = page.split_once("## Label values").expect("the section");
+    let rows = table.lines().take_while(|line| !line.starts_with("## Buckets"));
+    rows.filter_map(|row| {
+        let mut words = row.strip_prefix("| `")?.split('`').step_by(2).map(str::to_owned);
+        Some(((words.next()?, words.next()?), words.collect()))
+    })
+    .collect()
+}
+
+/// Why a value of a label can never be met, if so.
+fn impossible(selector: &Selector, label: &str, value: &str) -> Option<String> {
+    if value.contains(['$', '.', '+']) {
+        return None;
+    }
+    let possible = |word: &str| match label {
+        // Each is named in what the API reference says about conditions.
+        "condition" => read("docs/api.md").contains(&format!("`{word}`")),
+        _ => closed_sets()
+            .get(&(selector.metric.clone(), label.to_owned()))
+            .is_none_or(|set| set.contains(word)),
+    };
+    let bad = value.split('|').find(|word| !possible(word));
+    bad.map(|word| format!("{} never has {label}={word:?}", selector.metric))
+}
+
+fn faults(expression: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let is_of_target = |label: &str| OF_TARGETS.contains(&label);
+    let names = promql::names(expression);
+    let (mut faults, mut labels) = (Vec::new(), BTreeSet::new());
+    for selector in &names.selectors {
+        let Some(own) = known.get(&selector.metric) else {
+            faults.push(format!("there is no {}", selector.metric));
+            continue;
+        };
+        labels.extend(own);
+        for (label, value) in &selector.matchers {
+            if !own.contains(label) && !is_of_target(label) {
+                faults.push(format!("{} has no label {label}", selector.metric));
+            }
+            faults.extend(impossible(selector, label, value));
+        }
+    }
+    let strange = |label: &&String| !labels.contains(label) && !is_of_target(label);
+    faults.extend(names.labels.iter().filter(strange).map(|label| format!("no label {label}")));
+    if names.selectors.is_empty() {
+        faults.push("no metric in it".to_owned());
+    }
+    faults
+}
+
+#[test]
+fn everything_that_rules_and_dashboard_name_exists() {
+    let (rules, dashboard) = (Rules::read(), Dashboard::read());
+    let known = series(&rules);
+    let expressions = rules.all().map(|rule| rule.expr.clone()).chain(dashboard.expressions());
+    let all: Vec<_> = expressions
+        .flat_map(|expression| {
+            let faults = faults(&expression, &known);
+            faults.into_iter().map(move |fault| format!("{fault}: {expression}"))
+        })
+        .collect();
+    assert!(all.is_empty(), "{}", all.join("\n"));
+}
+
+#[test]
+fn every_metric_is_used() {
+    let (rules, dashboard) = (Rules::read(), Dashboard::read());
+    let expressions = rules.all().map(|rule| rule.expr.clone()).chain(dashboard.expressions());
+    let used: BTreeSet<_> = expressions
+        .flat_map(|expression| promql::names(&expression).selectors)
+        .map(|selector| selector.metric)
+        .collect();
+    let forms = |name: &str| ["", "_bucket", "_count"].map(|suffix| format!("{name}{suffix}"));
+    let is_used = |name: &str| forms(name).iter().any(|form| used.contains(form));
+    let unused: Vec<_> = all().iter().map(|it| it.name).filter(|name| !is_used(name)).collect();
+    assert!(unused.is_empty(), "nobody sees {unused:?}");
+    let recorded = rules.recorded().map(|(name, _)| name);
+    let unused: Vec<_> = recorded.filter(|name| !used.contains(*name)).collect();
+    assert!(unused.is_empty(), "recorded for nobody: {unused:?}");
+}
+
+#[test]
+fn what_does_not_exist_is_found() {
+    let known = series(&Rules::read());
+    for (expression, fault) in [
+        ("kubewarm_object", "there is no kubewarm_object"),
+        (r#"kubewarm_objects{kind="x"}"#, "kubewarm_objects has no label kind"),
+        ("sum by (kind) (kubewarm_objects)", "no label kind"),
+        (
+            r#"kubewarm_profile_targets{state=~"synced|lost"}"#,
+            r#"kubewarm_profile_targets never has state="lost""#,
+        ),
+        (
+            r#"kubewarm_profile_condition{condition="Redy"}"#,
+            r#"kubewarm_profile_condition never has condition="Redy""#,
+        ),
+        ("vector(0)", "no metric in it"),
+    ] {
+        assert_eq!(faults(expression, &known), [fault], "{expression}");
+    }
+}

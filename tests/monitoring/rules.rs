@@ -1,0 +1,173 @@
+//! `rules.yaml`: what promtool says, what each alert has, and the runbook.
+
+use crate::{promql, promtool, read};
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+pub(crate) const FILE: &str = "charts/kubewarm/files/rules.yaml";
+const TESTS: &str = "tests/rules";
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Rules {
+    pub(crate) groups: Vec<Group>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Group {
+    pub(crate) rules: Vec<Rule>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Rule {
+    pub(crate) record: Option<String>,
+    pub(crate) alert: Option<String>,
+    pub(crate) expr: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// A file of promtool's tests, as far as it is looked at.
+#[derive(Deserialize)]
+struct Tests {
+    tests: Vec<Test>,
+}
+
+#[derive(Deserialize)]
+struct Test {
+    #[serde(default)]
+    alert_rule_test: Vec<AlertTest>,
+    #[serde(default)]
+    promql_expr_test: Vec<ExpressionTest>,
+}
+
+#[derive(Deserialize)]
+struct AlertTest {
+    alertname: String,
+    exp_alerts: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct ExpressionTest {
+    expr: String,
+}
+
+impl Rules {
+    pub(crate) fn read() -> Self {
+        serde_saphyr::from_str(&read(FILE)).expect("rules")
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Rule> {
+        self.groups.iter().flat_map(|group| &group.rules)
+    }
+
+    fn alerts(&self) -> impl Iterator<Item = (&str, &Rule)> {
+        self.all().filter_map(|rule| Some((rule.alert.as_deref()?, rule)))
+    }
+
+    pub(crate) fn recorded(&self) -> impl Iterator<Item = (&str, &Rule)> {
+        self.all().filter_map(|rule| Some((rule.record.as_deref()?, rule)))
+    }
+}
+
+/// The files with promtool's tests.
+fn test_files() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(TESTS);
+    let entries = fs::read_dir(folder).expect("the folder is there");
+    let names = entries.map(|entry| entry.expect("readable").file_name());
+    names.map(|name| format!("{TESTS}/{}", name.to_string_lossy())).collect()
+}
+
+#[test]
+fn promtool_finds_the_rules_sound() {
+    promtool(&["check", "rules", "--lint=all", "--lint-fatal", FILE]);
+}
+
+#[test]
+fn promtool_sees_each_alert_as_its_tests_do() {
+    let files = test_files();
+    let mut args = vec!["test", "rules"];
+    args.extend(files.iter().map(String::as_str));
+    promtool(&args);
+}
+
+#[test]
+fn each_alert_fires_in_a_test_and_keeps_still_in_one_and_each_record_has_a_value() {
+    let (mut firing, mut still, mut valued) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for file in test_files() {
+        let tests: Tests = serde_saphyr::from_str(&read(&file)).expect("tests");
+        for test in tests.tests {
+            for alert in test.alert_rule_test {
+                let set = if alert.exp_alerts.is_empty() { &mut still } else { &mut firing };
+                set.insert(alert.alertname);
+            }
+            valued.extend(test.promql_expr_test.into_iter().map(|test| test.expr));
+        }
+    }
+    let rules = Rules::read();
+    let alerts: BTreeSet<_> = rules.alerts().map(|(name, _)| name.to_owned()).collect();
+    let records: BTreeSet<_> = rules.recorded().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!((&firing, &still, &valued), (&alerts, &alerts, &records));
+}
+
+#[test]
+fn each_alert_has_a_severity_a_next_command_and_its_paragraph() {
+    let rules = Rules::read();
+    for (name, rule) in rules.alerts() {
+        let severity = rule.labels.get("severity").map(String::as_str);
+        assert!(matches!(severity, Some("warning" | "critical")), "{name}: {severity:?}");
+        let said = |key: &str| rule.annotations.get(key).map_or("", String::as_str);
+        assert!(!said("summary").is_empty() && !said("summary").contains("{{"), "{name}");
+        assert!(said("description").contains(": kubectl "), "{name}: no next command");
+        let paragraph = format!("docs/runbook.md#{}", name.to_lowercase());
+        assert_eq!(said("runbook_url"), paragraph, "{name}");
+    }
+}
+
+#[test]
+fn each_alert_has_a_paragraph_in_the_runbook_and_each_paragraph_an_alert() {
+    let runbook = read("docs/runbook.md");
+    let paragraphs: Vec<_> = runbook.split("\n## ").skip(1).collect();
+    let mut titles = BTreeSet::new();
+    for paragraph in paragraphs {
+        let (title, text) = paragraph.split_once('\n').expect("a title and a text");
+        for part in ["\n**Means:** ", "\n**Users notice:** ", "\n**Look:** ", "\n**Mend:** "] {
+            assert_eq!(text.matches(part).count(), 1, "{title}: {part}");
+        }
+        assert!(titles.insert(title), "{title} twice");
+    }
+    let rules = Rules::read();
+    assert_eq!(titles, rules.alerts().map(|(name, _)| name).collect());
+}
+
+#[test]
+fn each_recorded_series_is_explained_and_nothing_else() {
+    let page = read("docs/monitoring.md");
+    let explained: BTreeSet<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `kubewarm:")?.split_once('`'))
+        .map(|(name, _)| format!("kubewarm:{name}"))
+        .collect();
+    let rules = Rules::read();
+    assert_eq!(explained, rules.recorded().map(|(name, _)| name.to_owned()).collect());
+}
+
+/// Groups are evaluated at times of their own, the rules of one in their order.
+#[test]
+fn what_a_rule_builds_on_stands_before_it_in_its_group() {
+    for group in Rules::read().groups {
+        let mut before = BTreeSet::new();
+        for rule in group.rules {
+            for selector in promql::names(&rule.expr).selectors {
+                let metric = selector.metric;
+                assert!(!metric.contains(':') || before.contains(&metric), "{metric}");
+            }
+            before.extend(rule.record);
+        }
+    }
+}
