@@ -39,6 +39,6 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 
 # Before the lints take their minutes.
 has-all:
-	@tests/prerequisites.sh cargo gcc go promtool
+	@tests/prerequisites.sh cargo gcc go prometheus promtool
 
 .PHONY: help demo test lint fmt generate soak bench has-all

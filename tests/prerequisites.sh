@@ -5,6 +5,7 @@ declare -A source=(
     [cargo]='Rust 1.95.0, https://rustup.rs'
     [gcc]='Debian packages gcc and libc6-dev'
     [go]='Go 1.26 or newer, https://go.dev/dl'
+    [prometheus]='Debian package prometheus'
     [promtool]='Debian package prometheus'
 )
 status=0

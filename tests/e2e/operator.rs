@@ -90,7 +90,13 @@ impl Operator {
         Self::run(world, "kubewarm", world.cluster.kubeconfig(), &[])
     }
 
-    fn run(world: &World, pod: &str, kubeconfig: &Path, more: &[&str]) -> Result<Self, Failure> {
+    /// Starts one that reaches the API server by this.
+    pub(crate) fn run(
+        world: &World,
+        pod: &str,
+        kubeconfig: &Path,
+        more: &[&str],
+    ) -> Result<Self, Failure> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
         command
             .env("HOSTNAME", pod)

@@ -1,0 +1,205 @@
+//! The shipped dashboard and alerts on a real Prometheus that scrapes a real kubewarm: every query has
+//! an answer, and faults are met by their alerts.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cutter;
+use crate::operator::Operator;
+use crate::profile::Profile;
+use crate::prometheus::Prometheus;
+use crate::world::{Failure, Outcome, World, eventually, file};
+
+const DASHBOARD: &str = "charts/kubewarm/files/dashboard.json";
+const SOON: Duration = Duration::from_mins(1);
+/// From an alert's threshold, 3 minutes, and what was known when the server froze.
+const STALE: Duration = Duration::from_mins(5);
+const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
+/// Of a panel that has nothing to show here: how its query begins, and why.
+const NOTHING_TO_SHOW: &[(&str, &str)] =
+    &[("max by (group, resource) (kubewarm:throttled:ratio", "nobody was told to wait")];
+/// Every query of the dashboard's panels, with the panel's title.
+fn queries() -> Result<Vec<(String, String)>, Failure> {
+    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(file(DASHBOARD))?)?;
+    let panels = dashboard["panels"].as_array().ok_or("no panels")?;
+    let of_panel = |panel: &Value| {
+        let title = panel["title"].as_str().unwrap_or_default().to_owned();
+        let targets = panel["targets"].as_array().cloned().unwrap_or_default();
+        let queries = targets.into_iter().filter_map(|it| it["expr"].as_str().map(str::to_owned));
+        queries.map(move |query| (title.clone(), query)).collect::<Vec<_>>()
+    };
+    Ok(panels.iter().flat_map(of_panel).collect())
+}
+
+/// A query as Grafana would send it with everything chosen.
+fn chosen(query: &str) -> String {
+    let all = query.replace("$__rate_interval", "2m");
+    ["$job", "$instance", "$namespace", "$profile", "$resource"]
+        .iter()
+        .fold(all, |query, variable| query.replace(&format!("\"{variable}\""), "\".*\""))
+}
+
+/// Applies a profile and grants what it needs.
+fn granted<'a>(
+    world: &'a World,
+    namespace: &'a str,
+    name: &'a str,
+    spec: &str,
+) -> Result<Profile<'a>, Failure> {
+    let profile = Profile::apply(world, namespace, name, spec)?;
+    profile.await_manifests()?;
+    profile.grant()?;
+    Ok(profile)
+}
+
+/// Waits until an alert of this name is pending or firing whose labels contain these.
+fn await_alert(
+    prometheus: &Prometheus,
+    name: &str,
+    labels: &[(&str, &str)],
+    limit: Duration,
+) -> Outcome {
+    let is_it = |alert: &Value| {
+        let of = &alert["labels"];
+        of["alertname"] == name && labels.iter().all(|(label, value)| of[*label] == **value)
+    };
+    let alert = eventually(limit, || {
+        let alerts = prometheus.alerts()?;
+        let found = alerts.iter().find(|alert| is_it(alert)).cloned();
+        let names: Vec<_> = alerts.iter().map(|alert| &alert["labels"]).collect();
+        found.ok_or_else(|| format!("no {name} with {labels:?} among {names:#?}").into())
+    })?;
+    let told = alert["annotations"]["description"].as_str().unwrap_or_default();
+    assert!(!told.is_empty() && !told.contains("<no value>"), "{alert:#}");
+    Ok(())
+}
+
+#[test]
+fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
+    let world = World::alone()?;
+    let prometheus = Prometheus::start(&world)?;
+    let operator = Operator::start(&world)?;
+    prometheus.scrape(&[("kubewarm", &operator)])?;
+    let team = world.namespace("team")?;
+    let profile = granted(&world, &team, "granted", &format!("{{{SETTINGS}}}"))?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    let refused = "{targets: [{name: services, resource: {resource: services}}]}";
+    Profile::apply(&world, &team, "refused", refused)?;
+    // Watches end, and begin anew.
+    world.cluster.apiserver().restart()?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+
+    let mut silent = BTreeSet::new();
+    let mut number = 0;
+    eventually(2 * SOON, || {
+        number += 1;
+        world.cluster.run(["create", "configmap", &format!("c{number}"), "-n", &team])?;
+        silent.clear();
+        for (title, query) in queries()? {
+            let samples = prometheus.query(&chosen(&query))?;
+            if samples.iter().all(|sample| sample.value.is_nan()) {
+                silent.insert((title, query));
+            }
+        }
+        let is_expected =
+            |query: &str| NOTHING_TO_SHOW.iter().any(|(begin, _why)| query.starts_with(begin));
+        let missing: Vec<_> = silent.iter().filter(|(_, query)| !is_expected(query)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:#?}").into()) }
+    })?;
+    for (begin, why) in NOTHING_TO_SHOW {
+        let is_silent = silent.iter().any(|(_, query)| query.starts_with(begin));
+        assert!(is_silent, "{begin} has an answer, so this is not so: {why}");
+    }
+    let (failing, rules) = prometheus.failing_rules()?;
+    assert!(failing.is_empty() && rules > 20, "{rules} rules: {failing:#?}");
+    let held = prometheus.query("sum by (resource) (kubewarm_objects{namespace=\"\"})")?;
+    let settings = held.iter().find(|sample| sample.labels["resource"] == "configmaps");
+    assert!(settings.is_some_and(|sample| sample.value >= 1.0), "{held:?}");
+    Ok(())
+}
+
+#[test]
+fn faults_are_met_by_their_alerts() -> Outcome {
+    let world = World::alone()?;
+    let prometheus = Prometheus::start(&world)?;
+    await_alert(&prometheus, "KubewarmAbsent", &[], SOON)?;
+    let operator = Operator::start(&world)?;
+    prometheus.scrape(&[("kubewarm", &operator)])?;
+    let team = world.namespace("team")?;
+    let team = team.as_str();
+    let spec = format!("{{{SETTINGS}}}");
+    let fenced = granted(&world, team, "fenced", &spec)?;
+    fenced.await_condition("Authorized", "True", Some("Verified"), SOON)?;
+    fenced.await_condition("Ready", "True", None, SOON)?;
+    let other = world.namespace("other")?;
+    let steady = granted(&world, &other, "steady", &spec)?;
+    steady.await_condition("Ready", "True", None, SOON)?;
+    // What was pending while all this began is not any more.
+    eventually(SOON, || {
+        let alerts = prometheus.alerts()?;
+        if alerts.is_empty() { Ok(()) } else { Err(format!("{alerts:#?}").into()) }
+    })?;
+
+    // A second replica, behind something that cuts connections.
+    let cut = Operator::run(&world, "kubewarm-cut", &cutter::kubeconfig(&world)?, &[])?;
+    prometheus.scrape(&[("kubewarm", &operator), ("kubewarm-cut", &cut)])?;
+
+    for (name, spec) in [
+        ("cold", "{targets: [{name: t, resource: {group: example.com, resource: parts}}]}"),
+        ("refused", "{targets: [{name: t, resource: {resource: services}}]}"),
+        ("stalled", "{targets: [{name: t, resource: {resource: nodes}}]}"),
+    ] {
+        Profile::apply(&world, team, name, spec)?;
+    }
+    // Elsewhere: what is granted for it would be granted to the other one too.
+    let crowded = world.namespace("crowded")?;
+    world.cluster.run(["create", "configmap", "second", "-n", &crowded])?;
+    let limits = format!("{{limits: {{maxObjects: 1}}, {SETTINGS}}}");
+    granted(&world, &crowded, "limited", &limits)?;
+    let binding = format!("rolebinding/kubewarm:{team}:fenced");
+    world.cluster.run(["delete", &binding, "-n", team])?;
+    for (alert, namespace, profile) in [
+        ("CacheProfileNotSynced", team, "cold"),
+        ("CacheProfileRBACMissing", team, "refused"),
+        ("CacheProfileStalled", team, "stalled"),
+        ("CacheProfileLimited", &crowded, "limited"),
+        ("CacheProfileAccessLost", team, "fenced"),
+    ] {
+        let labels = [("namespace", namespace), ("profile", profile)];
+        await_alert(&prometheus, alert, &labels, 2 * SOON)?;
+    }
+    let of = |pod, resource| [("pod", pod), ("resource", resource)];
+    let flapping = of("kubewarm-cut", "cacheprofiles");
+    await_alert(&prometheus, "CacheProfileWatchFlapping", &flapping, 5 * SOON)?;
+    let others = prometheus.alerts()?.into_iter();
+    let others: Vec<_> = others.filter(|alert| alert["labels"]["pod"] == "kubewarm").collect();
+    assert!(others.is_empty(), "{others:#?}");
+
+    let snapshot = world.cluster.folder().join("snapshot");
+    world.cluster.snapshot(&snapshot)?;
+    // More than a restarting control plane writes by itself.
+    let undone = (0..200).map(|n| {
+        format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: u{n}, namespace: {other}}}}}")
+    });
+    let undone = undone.collect::<Vec<_>>().join(", ");
+    world.cluster.apply(&format!("{{apiVersion: v1, kind: List, items: [{undone}]}}"))?;
+    let held = r#"sum(kubewarm_objects{pod="kubewarm",resource="configmaps"})"#;
+    eventually(SOON, || match prometheus.query(held)?.as_slice() {
+        [sample] if sample.value > 200.0 => Ok(()),
+        samples => Err(format!("{samples:?}").into()),
+    })?;
+    world.cluster.restore(&snapshot)?;
+    let rolled_back = of("kubewarm", "configmaps");
+    let alert = "CacheProfileResourceVersionRollback";
+    await_alert(&prometheus, alert, &rolled_back, 2 * SOON)?;
+    steady.await_condition("Ready", "True", None, 2 * SOON)?;
+
+    world.cluster.apiserver().freeze()?;
+    await_alert(&prometheus, "KubewarmNoLeader", &[], SOON)?;
+    await_alert(&prometheus, "CacheProfileStale", &of("kubewarm", "configmaps"), STALE)?;
+    operator.process.kill()?;
+    cut.process.kill()?;
+    await_alert(&prometheus, "KubewarmAbsent", &[], SOON)
+}

@@ -1,0 +1,119 @@
+//! A real Prometheus that scrapes kubewarm every second and evaluates the rules that are shipped.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use testbed::Process;
+
+use crate::operator::{Operator, admin_address, ask};
+use crate::world::{Failure, World, file};
+
+const RULES: &str = "charts/kubewarm/files/rules.yaml";
+
+pub(crate) struct Prometheus {
+    process: Process,
+    targets: PathBuf,
+}
+
+/// One series and its value now.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) value: f64,
+}
+
+impl Prometheus {
+    /// Starts one that scrapes nothing yet, and ends with the control plane at the latest.
+    pub(crate) fn start(world: &World) -> Result<Self, Failure> {
+        let folder = world.cluster.folder();
+        let targets = folder.join("targets.json");
+        std::fs::write(&targets, "[]")?;
+        let config = json!({
+            "global": {
+                "scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s",
+            },
+            "rule_files": [file(RULES)],
+            "scrape_configs": [{
+                "job_name": "kubewarm",
+                "honor_labels": true,
+                "file_sd_configs": [{"files": [&targets]}],
+            }],
+        });
+        let path = folder.join("prometheus.yml");
+        std::fs::write(&path, config.to_string())?;
+        let flag = |name: &str, value: PathBuf| format!("--{name}={}", value.display());
+        let mut command = Command::new("prometheus");
+        command
+            .arg(flag("config.file", path))
+            .arg(flag("storage.tsdb.path", folder.join("prometheus")))
+            .arg("--web.listen-address=127.0.0.1:0");
+        let process = world.cluster.process("prometheus", &command, |log| {
+            log.contains("Server is ready to receive web requests")
+        });
+        process
+            .start()
+            .map_err(|error| format!("{error}\n(Debian's package prometheus has it)"))?;
+        Ok(Self { process, targets })
+    }
+
+    /// Scrapes these from now on, each by the name of its pod.
+    pub(crate) fn scrape(&self, operators: &[(&str, &Operator)]) -> Result<(), Failure> {
+        let mut targets = Vec::new();
+        for (pod, operator) in operators {
+            let log = operator.process.log();
+            let address = admin_address(&log).ok_or("no address in the log")?;
+            targets.push(json!({"targets": [address], "labels": {"pod": pod}}));
+        }
+        // Prometheus reads it as soon as it is there.
+        let written = self.targets.with_extension("new");
+        std::fs::write(&written, Value::from(targets).to_string())?;
+        std::fs::rename(written, &self.targets)?;
+        Ok(())
+    }
+
+    /// What an expression comes to now. An error if it is none.
+    pub(crate) fn query(&self, expression: &str) -> Result<Vec<Sample>, Failure> {
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("query", expression)
+            .finish();
+        let data = self.get(&format!("/api/v1/query?{query}"))?;
+        let series = data["result"].as_array().ok_or("no series")?;
+        series.iter().map(sample).collect()
+    }
+
+    /// Alerts that are pending or firing, as the API has them.
+    pub(crate) fn alerts(&self) -> Result<Vec<Value>, Failure> {
+        Ok(self.get("/api/v1/alerts")?["alerts"].as_array().ok_or("no alerts")?.clone())
+    }
+
+    /// The rules that it could not evaluate, with why, and how many it has in all.
+    pub(crate) fn failing_rules(&self) -> Result<(Vec<Value>, usize), Failure> {
+        let data = self.get("/api/v1/rules")?;
+        let groups = data["groups"].as_array().ok_or("no groups")?;
+        let rules: Vec<_> =
+            groups.iter().filter_map(|group| group["rules"].as_array()).flatten().collect();
+        let failing = rules.iter().filter(|rule| rule["health"] != "ok");
+        Ok((failing.map(|rule| (*rule).clone()).collect(), rules.len()))
+    }
+
+    fn get(&self, path: &str) -> Result<Value, Failure> {
+        let log = self.process.log();
+        let line = log.lines().rev().find(|line| line.contains("\"Listening on\""));
+        let (_, address) = line.and_then(|line| line.split_once("address=")).ok_or("no address")?;
+        let (_, text) = ask(address.trim(), path)?;
+        let answer: Value = serde_json::from_str(&text)?;
+        if answer["status"] != "success" {
+            return Err(format!("{path}: {answer}").into());
+        }
+        Ok(answer["data"].clone())
+    }
+}
+
+fn sample(series: &Value) -> Result<Sample, Failure> {
+    let labels = BTreeMap::deserialize(&series["metric"])?;
+    let value = series["value"][1].as_str().ok_or("no value")?.parse()?;
+    Ok(Sample { labels, value })
+}
