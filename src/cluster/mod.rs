@@ -22,7 +22,7 @@ pub use self::{
     clients::{Clients, OperatorOnly},
     discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
-    namespace::{Existence, existence},
+    namespace::{Existence, existence, is_leaving},
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
     review::{Completeness, ReviewedRules, is_allowed, may, rules_of},
     subject::whoami,

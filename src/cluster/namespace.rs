@@ -38,6 +38,13 @@ struct Metadata {
     deletion_timestamp: Option<IgnoredAny>,
 }
 
+/// Whether the namespace of this body is being deleted.
+#[must_use]
+pub fn is_leaving(body: &[u8]) -> bool {
+    let found: Namespace = serde_json::from_slice(body).unwrap_or_default();
+    found.metadata.deletion_timestamp.is_some()
+}
+
 /// Looks the namespace `name` up, as the identity of `client`.
 ///
 /// # Cost
@@ -58,8 +65,7 @@ pub async fn existence(client: &Client, name: &str) -> Existence {
     let Ok(answer) = ask(client, request, BOUNDS).await else { return Existence::Unknown };
     match answer.status {
         StatusCode::OK => {
-            let found: Namespace = answer.json().unwrap_or_default();
-            if found.metadata.deletion_timestamp.is_some() {
+            if is_leaving(&answer.body) {
                 Existence::Leaving
             } else {
                 Existence::Present

@@ -23,8 +23,8 @@ pub(super) struct Wishes(BTreeMap<CellKey, Vec<Wish>>);
 struct Wish {
     spec: CellSpec,
     mode: Mode,
-    /// The target, if it declares the cell; `None` for a cell that answers for it until what it
-    /// declares is synced.
+    /// The target, if the indexes are those that it declares; `None` for a cell that answers for it
+    /// until what it declares is synced, and for one of namespaces.
     target: Option<Arc<str>>,
 }
 

@@ -3,13 +3,16 @@
 use crate::{
     informer::CellReport,
     model::{
-        AuthorCheck, CellKey, CellSpec, Extent, FieldSelector, Gauge, GroupResource, Home, IndexBy,
-        LabelSelector, Leaves, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
-        RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData, Target, TargetScope,
-        Tuning, ValidatedProfile,
+        AuthorCheck, CellKey, CellSpec, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
+        Home, IndexBy, LabelSelector, Leaves, ManagedFields, MemberOf, NamespaceCheck, Projection,
+        Refusal, RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData, Target,
+        TargetScope, Tuning, ValidatedProfile,
     },
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
+
+/// Set once a namespace is being deleted. Its roles go first, and it takes no object any more.
+const LEAVING: &str = ".metadata.deletionTimestamp";
 
 /// What reconciling asks of the cluster. A port: tests answer from tables of their own.
 pub(super) trait Cluster {
@@ -25,8 +28,8 @@ pub(super) trait Cluster {
     fn authors(&self) -> AuthorCheck;
     /// What a cell holds, also of one that does not exist (yet).
     fn gauge(&self, key: &CellKey) -> Arc<Gauge>;
-    /// The names that a cell of namespaces holds, or held when it could last be read; `None` before
-    /// it is synced.
+    /// The names that a cell of namespaces holds, or held when it could last be read, without those
+    /// that are being deleted; `None` before it is synced.
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>>;
 }
 
@@ -216,6 +219,12 @@ fn namespaces_cell(profile: &ValidatedProfile, labels: &LabelSelector) -> Option
             identity: profile.identity(),
         },
         tuning: tuning(profile, 1_000, NamespaceCheck::Known),
-        indexes: BTreeSet::new(),
+        indexes: leaving().into_iter().collect(),
     })
+}
+
+/// The field by which namespaces that are being deleted are told from the others. `None` never
+/// happens: it is a constant.
+pub(super) fn leaving() -> Option<FieldPath> {
+    FieldPath::parse(LEAVING).ok()
 }

@@ -7,7 +7,7 @@ use super::{
     intake::{Found, Intake, own_cells},
     listing::Listing,
     reconcile::{Outcome, Reconciler},
-    resolve::Cluster,
+    resolve::{Cluster, leaving},
 };
 use crate::{
     cluster::{Discovery, Pace, Served},
@@ -251,7 +251,7 @@ impl Cluster for Live<'_> {
                 // freed.
                 return report.lost.and_then(|_| self.selected.borrow().get(key).cloned());
             }
-            let names = self.sources.catalog.reader(key)?.keys(None, usize::MAX);
+            let names = self.sources.catalog.reader(key)?.keys_without(&leaving()?);
             let names: Vec<Arc<str>> = names.into_iter().map(|key| key.name.into()).collect();
             self.selected.borrow_mut().insert(key.clone(), names.clone());
             Some(names)

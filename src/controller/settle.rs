@@ -151,9 +151,11 @@ pub(super) fn settle(
         }
     }
     let wanted = if is_stopped { &[] } else { &*cells };
-    for spec in wanted.iter().chain(&namespaces) {
+    for spec in wanted {
         wishes.add(spec, valid.mode, Some(&name));
     }
+    // Its index is not the author's, and no loss where it has no room.
+    namespaces.iter().for_each(|spec| wishes.add(spec, valid.mode, None));
     let (outcome, cells) = match (outcome, old) {
         (Some(Ok(kind)), Some(old)) if stands_in(old, &kind, &cells, valid.generation, cluster) => {
             (Some(Ok(old.kind.clone())), old.cells.clone())

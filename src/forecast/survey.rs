@@ -5,7 +5,7 @@ use super::{
     figures::{Certainty, Finding, Forecast, Speed, forecast},
 };
 use crate::{
-    cluster::Clients,
+    cluster::{Clients, is_leaving},
     informer::{Answer, Depth, Looked, Trial, Ways, look, try_cell},
     model::{CellKey, CellSpec, Extent, Fault, Identity, Item, Projection, Reason, Verb},
     store::{Alike, Sample},
@@ -68,7 +68,7 @@ impl Surveyor {
         Self { clients, ways: Ways::default(), rest, trials }
     }
 
-    /// The names of the namespaces that a selector finds.
+    /// The names of the namespaces that a selector finds, without those that are being deleted.
     ///
     /// # Errors
     ///
@@ -88,7 +88,11 @@ impl Surveyor {
             }
             sleep(self.rest).await;
             let what = (Depth::Metadata, COUNTED, token.as_str());
-            let name = |item: &Item<'_>| names.push(Arc::from(&*item.name));
+            let name = |item: &Item<'_>| {
+                if !is_leaving(item.body) {
+                    names.push(Arc::from(&*item.name));
+                }
+            };
             token = look(&client, selector, what, name).await?.token;
             if token.is_empty() {
                 return Ok(names);
@@ -306,17 +310,18 @@ mod tests {
     use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
     use tower::service_fn;
 
-    /// An API server that holds nothing, and counts what it is asked.
-    struct Empty(Arc<AtomicU32>);
+    /// An API server that holds these items, and counts what it is asked.
+    struct Holding(&'static str, Arc<AtomicU32>);
 
-    impl Clients for Empty {
+    impl Clients for Holding {
         fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
-            let asked = Arc::clone(&self.0);
+            let (items, asked) = (self.0, Arc::clone(&self.1));
             let service = service_fn(move |_: Request<Body>| {
                 asked.fetch_add(1, Ordering::Relaxed);
-                let list = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+                let frame = r#""kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"}"#;
+                let list = format!(r#"{{{frame},"items":[{items}]}}"#);
                 std::future::ready(Ok::<_, Infallible>(Response::new(Body::from(
-                    list.as_bytes().to_vec(),
+                    list.into_bytes(),
                 ))))
             });
             Arc::new(kube::Client::new(service, "default"))
@@ -325,7 +330,8 @@ mod tests {
 
     async fn survey(cells: usize, rest: Duration) -> (Forecast, u32) {
         let asked = Arc::new(AtomicU32::new(0));
-        let surveyor = Surveyor::new(Arc::new(Empty(Arc::clone(&asked))), rest, Trials::Made);
+        let clients = Arc::new(Holding("", Arc::clone(&asked)));
+        let surveyor = Surveyor::new(clients, rest, Trials::Made);
         let cells = (0..cells).map(|at| spec("pods", &format!("n{at}"))).collect();
         let order = Order {
             profile: ProfileRef { namespace: "a".into(), name: "p".into() },
@@ -336,6 +342,17 @@ mod tests {
         };
         let forecast = surveyor.survey(&order).await;
         (forecast, asked.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn a_selector_finds_no_namespace_that_is_being_deleted() {
+        let items = r#"{"metadata":{"name":"a"}},
+            {"metadata":{"name":"b","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
+        let clients = Arc::new(Holding(items, Arc::default()));
+        let surveyor = Surveyor::new(clients, Duration::ZERO, Trials::Made);
+        let key = CellKey { extent: Extent::Cluster, ..spec("namespaces", "").key };
+        let names = surveyor.names(&key, &mut Round::new()).await.unwrap();
+        assert_eq!(names, ["a".into()]);
     }
 
     #[tokio::test(start_paused = true)]

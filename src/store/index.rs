@@ -215,7 +215,7 @@ impl Values {
     }
 
     /// The rows that have any value. Cost: one step a value.
-    fn any(&self) -> RoaringBitmap {
+    pub(super) fn any(&self) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         for rows in self.rows.values() {
             rows.add_to(&mut all);

@@ -147,10 +147,28 @@ impl Reader {
     #[must_use]
     pub fn keys(&self, after: Option<&ObjectKey>, limit: usize) -> Vec<ObjectKey> {
         let contents = self.table.contents.read();
-        let rows = contents.order.from(contents.behind(after)).take(limit);
-        rows.filter_map(|number| contents.slab.get(number))
-            .map(|row| key(contents.namespaces.name(row.namespace), row.record.name()))
-            .collect()
+        contents.keys(contents.order.from(contents.behind(after)).take(limit))
+    }
+
+    /// The keys of the objects that have no value at `path`, in key order, all from the same moment.
+    ///
+    /// # Cost
+    ///
+    /// As [`Reader::keys`] of everything where that index is declared and complete; as
+    /// [`Reader::page`] of everything otherwise.
+    #[must_use]
+    pub fn keys_without(&self, path: &FieldPath) -> Vec<ObjectKey> {
+        let contents = self.table.contents.read();
+        let index = contents.declared.iter().find(|index| index.path == *path);
+        if let Some(index) = index.filter(|index| index.state.is_complete()) {
+            let having = index.values.any();
+            let all = contents.order.from(Place::default());
+            return contents.keys(all.filter(|&number| !having.contains(number)));
+        }
+        drop(contents);
+        let (encoding, all) = (self.table.encoding, self.page(None, usize::MAX).objects);
+        let without = all.into_iter().filter(|it| encoding.values(&it.body, path).is_empty());
+        without.map(|object| object.key).collect()
     }
 
     /// Keys and versions of up to `limit` objects behind `after`, in key order; no body is touched.
@@ -289,6 +307,14 @@ impl Copies {
 }
 
 impl Contents {
+    /// The keys of these rows.
+    fn keys(&self, numbers: impl Iterator<Item = u32>) -> Vec<ObjectKey> {
+        numbers
+            .filter_map(|number| self.slab.get(number))
+            .map(|row| key(self.namespaces.name(row.namespace), row.record.name()))
+            .collect()
+    }
+
     /// Where the first key behind `after` is.
     fn behind(&self, after: Option<&ObjectKey>) -> Place {
         let Some(after) = after else { return Place::default() };
@@ -316,6 +342,28 @@ mod tests {
         },
     };
     use std::collections::BTreeSet;
+
+    #[test]
+    fn objects_without_a_field_are_the_same_with_and_without_its_index() {
+        let path = FieldPath::parse(".metadata.deletionTimestamp").unwrap();
+        let leaving = r#"{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
+        let there = body("{}", "");
+        for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
+            let catalog = Catalog::new();
+            let mut writer = catalog.open(&cell("namespaces"), &declared);
+            let reader = catalog.reader(&cell("namespaces")).unwrap();
+            let names = || reader.keys_without(&path).into_iter().map(|key| key.name.into_string());
+            for key in ["/a", "/b", "/c"] {
+                writer.apply(upsert(key, 1, "5", &there));
+            }
+            assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
+            writer.apply(upsert("/b", 1, "6", leaving));
+            assert_eq!(names().collect::<Vec<_>>(), ["a", "c"]);
+            // Another namespace of that name.
+            writer.apply(upsert("/b", 2, "7", &there));
+            assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
+        }
+    }
 
     #[test]
     fn a_record_that_does_not_decode_is_absent_and_counted() {

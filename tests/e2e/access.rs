@@ -1,15 +1,18 @@
 //! Rights that are missing and granted, and namespaces that go.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::operator::{NAMESPACE, Operator};
-use crate::profile::{Profile, problems};
-use crate::world::{Outcome, World};
+use crate::profile::{Profile, message, problems};
+use crate::world::{Outcome, World, eventually};
 
 /// What the issue promises: recovery without a restart.
 const RECOVERY: Duration = Duration::from_mins(1);
+
+/// A review every 20 s, and the real request: what is lost is noticed within.
+const NOTICED: Duration = Duration::from_secs(30);
 
 fn list_only(namespace: &str) -> String {
     format!(
@@ -80,5 +83,55 @@ fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_name
     // Its roles went first; that is no lack of permissions.
     profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;
     assert_eq!(profile.read()?["status"]["access"].get("missing"), None);
+    Ok(())
+}
+
+#[test]
+fn a_selected_namespace_that_terminates_is_left_out_before_its_roles_go() -> Outcome {
+    let world = World::alone()?;
+    let (kept, doomed) = (world.namespace("team")?, world.namespace("team")?);
+    for name in [&kept, &doomed] {
+        world.cluster.run(["label", "namespace", name, "cached=yes"])?;
+    }
+    let _operator = Operator::start(&world)?;
+    let spec = "{targets: [{name: settings, resource: {resource: configmaps},
+        scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {cached: 'yes'}}}}]}";
+    let profile = Profile::apply(&world, NAMESPACE, "settings", spec)?;
+    profile.await_manifests()?;
+    // The roles in the namespaces are known once these may be looked at.
+    eventually(RECOVERY, || {
+        profile.grant()?;
+        let found = profile.read()?;
+        if cells(&found) == (2, 0) { Ok(()) } else { Err(format!("{found:#}").into()) }
+    })?;
+    profile.await_condition("Ready", "True", None, RECOVERY)?;
+
+    world.cluster.apply(&format!(
+        "{{apiVersion: v1, kind: ConfigMap,
+           metadata: {{name: held, namespace: {doomed}, finalizers: [example.com/held]}}}}"
+    ))?;
+    world.cluster.run(["delete", "namespace", &doomed, "--wait=false"])?;
+    profile.await_that(RECOVERY, |found| (cells(found) == (1, 0)).then_some(()))?;
+    eventually(RECOVERY, || {
+        let left = world.cluster.run(["get", "rolebindings", "-n", &doomed, "--output=name"])?;
+        if left.is_empty() { Ok(()) } else { Err(left.into()) }
+    })?;
+    let until = Instant::now() + NOTICED;
+    while Instant::now() < until {
+        let found = profile.read()?;
+        let said = (cells(&found), message(&found, "Authorized"), message(&found, "Ready"));
+        assert_eq!(said.0, (1, 0), "{found:#}");
+        assert!(!said.1.contains(&doomed) && !said.2.contains(&doomed), "{found:#}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;
+    let phase = world.get("", "namespace", &doomed)?;
+    assert_eq!(phase["status"]["phase"], "Terminating", "it has been there all the time");
+    let manifests = profile.read()?["status"]["access"].to_string();
+    assert!(manifests.contains(&kept) && !manifests.contains(&doomed), "{manifests}");
+
+    let release = r#"{"metadata": {"finalizers": []}}"#;
+    let held = ["patch", "configmap", "held", "-n", &doomed, "--type=merge", "--patch", release];
+    world.cluster.run(held)?;
     Ok(())
 }

@@ -25,7 +25,8 @@ pub(super) struct Live {
     pub(super) unseen: Vec<String>,
 }
 
-/// The namespaces that each selector of `profile` finds now.
+/// The namespaces that each selector of `profile` finds now, without those that are being deleted: no
+/// role can be made there.
 pub(in crate::client) async fn namespaces(
     client: &Client,
     profile: &ValidatedProfile,
@@ -39,8 +40,9 @@ pub(in crate::client) async fn namespaces(
         let query = ListParams::default().labels(&selector.to_string());
         let mut names = BTreeSet::new();
         let all = Api::<Namespace>::all(client.clone());
-        pages(&all, query, |namespace: Namespace| {
-            names.extend(namespace.metadata.name.map(Arc::from));
+        pages(&all, query, |Namespace { metadata, .. }| {
+            let name = metadata.name.filter(|_| metadata.deletion_timestamp.is_none());
+            names.extend(name.map(Arc::from));
         })
         .await
         .map_err(|error| failed("namespaces", error))?;
