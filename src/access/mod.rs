@@ -6,6 +6,7 @@
 mod book;
 mod evidence;
 mod excess;
+mod identities;
 mod pace;
 mod reports;
 mod roles;

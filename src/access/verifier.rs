@@ -3,6 +3,7 @@
 use super::{
     book::{Book, Found, Job, Wanted},
     evidence::Word,
+    identities::Identities,
     reports::{AccessReports, Check, CheckOutcome},
     roles,
     rules::attributes,
@@ -63,6 +64,7 @@ pub struct Surroundings {
 pub struct Verifier {
     around: Surroundings,
     reports: AccessReports,
+    identities: Identities,
     jobs: JoinSet<(Job, Instant, Found)>,
     /// How long the last look took.
     cost: Duration,
@@ -73,7 +75,8 @@ impl Verifier {
     #[must_use]
     pub fn new(around: Surroundings) -> Self {
         let reports = AccessReports::new(Book::new(fastrand::f64));
-        Self { around, reports, jobs: JoinSet::new(), cost: Duration::ZERO }
+        let identities = Identities::new(Arc::clone(&around.clients));
+        Self { around, reports, identities, jobs: JoinSet::new(), cost: Duration::ZERO }
     }
 
     /// A view that outlives the verifier.
@@ -117,6 +120,9 @@ impl Verifier {
     fn look(&mut self) {
         let began = Instant::now();
         let declared = (self.around.declared)();
+        if let Some(Declared { wanted, .. }) = &declared {
+            self.identities.want(wanted.iter().map(|cell| &cell.key.identity));
+        }
         let mut book = self.reports.book.write();
         if let Some(Declared { wanted, mut unchecked }) = declared {
             unchecked.extend(roles::kinds());

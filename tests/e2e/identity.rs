@@ -162,6 +162,42 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     Ok(())
 }
 
+/// From the audit log: the tokens of `account` that were granted, and the reviews that it has asked
+/// for.
+fn tokens_and_reviews(world: &World, account: &str) -> Result<(usize, usize), Failure> {
+    let log = std::fs::read_to_string(world.cluster.audit_log())?;
+    let (mut tokens, mut reviews) = (0, 0);
+    for line in log.lines() {
+        let request: Value = serde_json::from_str(line)?;
+        let text = |at: &str| request.pointer(at).and_then(Value::as_str).unwrap_or_default();
+        let uri = text("/requestURI");
+        if uri.ends_with("/token") && request.pointer("/responseStatus/code") == Some(&201.into()) {
+            tokens += 1;
+        }
+        reviews += usize::from(text("/user/username") == account && uri.contains("/selfsubject"));
+    }
+    Ok((tokens, reviews))
+}
+
+#[test]
+fn a_planned_profile_is_checked_again_and_again_with_one_token() -> Outcome {
+    let world = World::alone()?;
+    let _operator = Operator::start(&world)?;
+    let home = world.namespace("home")?;
+    create_account(&world, &home, "reader")?;
+    let spec = read_by("reader", &[&home]).replacen('{', "{mode: Plan, ", 1);
+    let profile = Profile::apply(&world, &home, "settings", &spec)?;
+    apply(&profile, "manifests")?;
+    profile.await_condition("Authorized", "True", Some("Verified"), SOON)?;
+    let who = format!("system:serviceaccount:{home}:reader");
+    let tokens = eventually(SOON * 2, || match tokens_and_reviews(&world, &who)? {
+        (tokens, reviews) if reviews >= 3 => Ok(tokens),
+        found => Err(format!("{found:?} tokens and reviews").into()),
+    })?;
+    assert_eq!(tokens, 1);
+    Ok(())
+}
+
 #[test]
 fn an_account_made_anew_has_a_token_and_rights_of_its_own() -> Outcome {
     let world = World::alone()?;
