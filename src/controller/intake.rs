@@ -3,7 +3,7 @@
 use crate::{
     api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, InvalidName,
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, Invalid, InvalidName,
         LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, OnAccessLost,
         ProfileRef, Projection, Refusal, RefusalReason, Resource, ResourceVersion, SensitiveData,
         Tuning, ValidatedProfile, Watched,
@@ -31,18 +31,28 @@ pub(super) struct Found {
     /// By the server's clock, in seconds.
     pub(super) created: Option<Timestamp>,
     pub(super) generation: i64,
-    /// The spec, or why it cannot be run.
-    pub(super) parsed: Result<Arc<ValidatedProfile>, Refusal>,
+    pub(super) parsed: Parsed,
     pub(super) status: Option<Arc<CacheProfileStatus>>,
+}
+
+/// A spec, or why it cannot be run.
+pub(super) type Parsed = Result<Arc<ValidatedProfile>, Unrunnable>;
+
+/// A spec that cannot be run.
+#[derive(Clone, Debug)]
+pub(super) struct Unrunnable {
+    pub(super) refusal: Refusal,
+    /// Whom it names to read, which counts even so; `None` where not even that can be told.
+    pub(super) identity: Option<Identity>,
 }
 
 /// Remembers what was parsed. Bounded by the profiles that exist.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
-    parsed: Parsed,
+    known: Known,
 }
 
-type Parsed = BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>;
+type Known = BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>;
 
 /// A profile without the parts that a table does not keep.
 #[derive(Deserialize)]
@@ -57,6 +67,18 @@ struct Stored<'a> {
 #[derive(Deserialize)]
 struct Unread {
     metadata: ObjectMeta,
+}
+
+/// The same of its spec.
+#[derive(Deserialize)]
+struct UnreadSpec {
+    spec: ReadBy,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadBy {
+    service_account_name: Option<String>,
 }
 
 /// The cells that list and watch the profiles themselves: one for all namespaces, or one for each
@@ -115,13 +137,13 @@ impl Intake {
         for table in tables {
             self.read_table(table, &mut found);
         }
-        let remembered = std::mem::take(&mut self.parsed);
+        let remembered = std::mem::take(&mut self.known);
         found.extend(remembered.into_iter().filter(|(of, _)| kept.contains(&of.namespace)));
-        self.parsed = found;
-        self.parsed.values().map(|(_, found)| found.clone()).collect()
+        self.known = found;
+        self.known.values().map(|(_, found)| found.clone()).collect()
     }
 
-    fn read_table(&mut self, table: &Reader, found: &mut Parsed) {
+    fn read_table(&mut self, table: &Reader, found: &mut Known) {
         let mut page = table.versions(None, PAGE);
         while let Some((last, _)) = page.last() {
             let next = table.versions(Some(last), PAGE);
@@ -130,7 +152,7 @@ impl Intake {
                     namespace: key.namespace.as_ref().into(),
                     name: key.name.as_ref().into(),
                 };
-                let known = self.parsed.remove(&profile);
+                let known = self.known.remove(&profile);
                 if let Some(known) = known.filter(|known| version.is_some() && known.0 == version) {
                     found.insert(profile, known);
                 } else if let Some(object) = table.get(&key) {
@@ -150,19 +172,33 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
     };
     let Stored { metadata, spec, status } = stored;
     let resource = CacheProfile { metadata, spec, status: None };
-    let parsed = ValidatedProfile::parse(&resource)
-        .map(Arc::new)
-        .map_err(|invalid| Refusal::new(RefusalReason::InvalidSpec, invalid.to_string()));
     Found {
-        profile,
         uid: object.uid.to_string().into(),
         created: created(&resource.metadata),
         generation: resource.metadata.generation.unwrap_or(0),
-        parsed,
+        parsed: validate(&profile, &resource),
+        profile,
         // A status that another version of kubewarm wrote says nothing against the spec; it is
         // written anew.
         status: status.and_then(|text| serde_json::from_str(text.get()).ok()).map(Arc::new),
     }
+}
+
+/// Checks the spec of `profile`.
+pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> Parsed {
+    let unrunnable = |invalid: Invalid| Unrunnable {
+        refusal: Refusal::new(RefusalReason::InvalidSpec, invalid.to_string()),
+        identity: Some(identity(profile, resource.spec.service_account_name.as_deref())),
+    };
+    ValidatedProfile::parse(resource).map(Arc::new).map_err(unrunnable)
+}
+
+/// Whom a profile names; by a name that is none, an account that is no other's.
+fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
+    account.map_or(Identity::Operator, |name| Identity::ServiceAccount {
+        namespace: Arc::clone(&profile.namespace),
+        name: name.into(),
+    })
 }
 
 fn created(metadata: &ObjectMeta) -> Option<Timestamp> {
@@ -178,12 +214,18 @@ fn unreadable(profile: ProfileRef, object: &Object, error: &serde_json::Error) -
         "the spec is not one that this version of kubewarm understands ({error}); apply the \
          CustomResourceDefinition that `kubewarm crd` prints, then the profile again"
     );
+    let unread = serde_json::from_slice::<UnreadSpec>(&object.body).ok();
+    let named = unread.map(|unread| unread.spec.service_account_name);
+    let unrunnable = Unrunnable {
+        refusal: Refusal::new(RefusalReason::InvalidSpec, message),
+        identity: named.map(|account| identity(&profile, account.as_deref())),
+    };
     Found {
         profile,
         uid: object.uid.to_string().into(),
         created: created(&metadata),
         generation: metadata.generation.unwrap_or(0),
-        parsed: Err(Refusal::new(RefusalReason::InvalidSpec, message)),
+        parsed: Err(unrunnable),
         status: None,
     }
 }
@@ -228,6 +270,27 @@ mod tests {
             let found = found(&status);
             assert_eq!(found.parsed.unwrap().generation, 3, "{status}");
             assert!(found.status.is_none(), "{status}");
+        }
+    }
+
+    #[test]
+    fn whom_a_profile_names_is_read_even_where_the_rest_is_not() {
+        let account =
+            |name: &str| Identity::ServiceAccount { namespace: "a".into(), name: name.into() };
+        for (spec, expected) in [
+            (json!({"targets": []}), Some(Identity::Operator)),
+            (json!({"targets": [], "serviceAccountName": "x"}), Some(account("x"))),
+            (json!({"targets": [], "serviceAccountName": "No Name"}), Some(account("No Name"))),
+            (json!({"targets": "none"}), Some(Identity::Operator)),
+            (json!({"mode": "New", "serviceAccountName": "x"}), Some(account("x"))),
+            (json!({"targets": [], "serviceAccountName": {"name": "x"}}), None),
+            (json!([]), None),
+        ] {
+            let body = json!({"metadata": {"namespace": "a", "name": "p"}, "spec": spec});
+            let object = Object { body: body.to_string().into(), ..object(&json!({})) };
+            let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
+            let unrunnable = parse(profile, &object).parsed.unwrap_err();
+            assert_eq!(unrunnable.identity, expected, "{spec}");
         }
     }
 

@@ -5,7 +5,7 @@ use super::{
     budget::{Budget, Budgets},
     desired::{LeftOut, Wishes},
     fit::MemoryBounds,
-    intake::Found,
+    intake::{Found, Unrunnable},
     kinds::Kinds,
     limiter::Limiter,
     outlook::ordered,
@@ -62,7 +62,8 @@ pub(super) struct Outcome {
 #[derive(Debug)]
 struct Known {
     uid: Arc<str>,
-    /// The newest valid generation, which is the one that runs.
+    /// The newest valid generation, which is the one that runs; forgotten once a newer one, valid or
+    /// not, names somebody else to read.
     valid: Arc<ValidatedProfile>,
     accepted_at: Duration,
     targets: Targets,
@@ -180,10 +181,9 @@ impl Reconciler {
         mut budget: Budget<'_>,
     ) -> (Declared, Option<Order>) {
         let known = self.known.remove(&found.profile).filter(|known| known.uid == found.uid);
-        let (valid, refused) = match (&found.parsed, &known) {
-            (Ok(valid), _) => (Some(Arc::clone(valid)), None),
-            (Err(refusal), Some(known)) => (Some(Arc::clone(&known.valid)), Some(refusal.clone())),
-            (Err(refusal), None) => (None, Some(refusal.clone())),
+        let (valid, refused) = match &found.parsed {
+            Ok(valid) => (Some(Arc::clone(valid)), None),
+            Err(unrunnable) => instead(unrunnable, known.as_ref().map(|known| &known.valid)),
         };
         let Some(valid) = valid else {
             return (unrunnable(found, refused, now), None);
@@ -279,6 +279,24 @@ impl Reconciler {
     }
 }
 
+/// What runs instead of a spec that cannot be run: the last valid one, unless that is read as somebody
+/// else. Nobody has been asked whether the author of the new one may see what that identity reads.
+fn instead(
+    Unrunnable { refusal, identity }: &Unrunnable,
+    last: Option<&Arc<ValidatedProfile>>,
+) -> (Option<Arc<ValidatedProfile>>, Option<Refusal>) {
+    let Some(last) = last else { return (None, Some(refusal.clone())) };
+    let reader = last.identity();
+    if identity.as_ref() == Some(&reader) {
+        return (Some(Arc::clone(last)), Some(refusal.clone()));
+    }
+    let message = format!(
+        "{}; the last valid generation was read as {reader}, whom the profile names no longer",
+        refusal.message
+    );
+    (None, Some(Refusal { message, ..refusal.clone() }))
+}
+
 /// Profiles of the operator's namespace first, then by who declared first: what a tenant cannot
 /// choose, as it can a name.
 fn by_precedence<'a>(profiles: &'a [Found], operator_namespace: &str) -> Vec<&'a Found> {
@@ -309,7 +327,7 @@ fn same_cells(a: &[DeclaredTarget], b: &[DeclaredTarget]) -> bool {
             .all(|(a, b)| a.name == b.name && a.cells == b.cells && a.namespaces == b.namespaces)
 }
 
-/// A profile that was never valid: it declares nothing and says why.
+/// A profile without a valid generation that may run: it declares nothing and says why.
 fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declared {
     Declared {
         profile: found.profile.clone(),

@@ -279,8 +279,9 @@ mod tests {
     use crate::{
         api::CacheProfile,
         cluster::Discovery,
+        controller::intake::Unrunnable,
         metrics::{BuildInfo, Metrics},
-        model::{Mode, ProfileRef, RefusalReason, ValidatedProfile, Watched},
+        model::{Identity, Mode, ProfileRef, RefusalReason, ValidatedProfile, Watched},
     };
     use serde_json::json;
 
@@ -363,7 +364,8 @@ mod tests {
         controller.reconcile();
         assert!(Arc::ptr_eq(&controller.declarations.get().unwrap(), &declared));
         found.generation = 2;
-        found.parsed = Err(Refusal::new(RefusalReason::InvalidSpec, "no"));
+        let refusal = Refusal::new(RefusalReason::InvalidSpec, "no");
+        found.parsed = Err(Unrunnable { refusal, identity: Some(Identity::Operator) });
         assert_eq!(seen(&mut controller, &found), 1, "generation 1 runs on");
     }
 

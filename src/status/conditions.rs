@@ -71,13 +71,17 @@ impl Conditions {
 /// Sums up one condition of the required targets: false if any is false, with the reason that
 /// comes first in `gravity`; else unknown if any is unknown; else true.
 ///
-/// Optional targets never change the outcome; what is wrong with them is said in the message.
+/// Optional targets never change the outcome; what is wrong with them is said in the message. Without
+/// any target nothing runs, and it is unknown, for the reason `unknown`.
 fn sum(
     targets: &[Target<'_>],
     of: for<'t> fn(&'t Target<'_>) -> &'t Verdict,
     gravity: &[&str],
-    healthy: (&'static str, String),
+    (healthy, unknown): ((&'static str, String), &'static str),
 ) -> Verdict {
+    if targets.is_empty() {
+        return Verdict::new(None, unknown, "nothing runs; see Accepted");
+    }
     let rank = |verdict: &Verdict| {
         let place = gravity.iter().position(|reason| *reason == verdict.reason);
         (verdict.status.is_none(), place.unwrap_or(gravity.len()))
@@ -121,7 +125,11 @@ fn lacks_manifests(declared: &Declared, access: &AccessStatus) -> bool {
 
 fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessStatus>) -> Verdict {
     if let Some(refusal) = &declared.refused {
-        let text = format!("{}; the last valid generation keeps serving", refusal.message);
+        let runs = match targets {
+            [] => "nothing is watched or served until that is corrected",
+            _ => "the last valid generation keeps serving",
+        };
+        let text = format!("{}; {runs}", refusal.message);
         return Verdict::new(Some(false), refusal.reason.as_str(), text);
     }
     let gravity = [
@@ -144,7 +152,7 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
     if let Some(account) = &declared.service_account {
         healthy.push_str(&unguarded(account, declared.authors));
     }
-    sum(targets, |target| &target.accepted, &gravity, ("Resolved", healthy))
+    sum(targets, |target| &target.accepted, &gravity, (("Resolved", healthy), "Discovering"))
 }
 
 fn authorized(targets: &[Target<'_>]) -> Verdict {
@@ -154,7 +162,7 @@ fn authorized(targets: &[Target<'_>]) -> Verdict {
         told.extend(permissions::asides(&target.all_cells().collect::<Vec<_>>()));
     }
     let healthy = ("Verified", sentence::few(&told, "remarks"));
-    sum(targets, |target| &target.authorized, &gravity, healthy)
+    sum(targets, |target| &target.authorized, &gravity, (healthy, "Verifying"))
 }
 
 /// What to say where nobody asks whether the author of a profile may act as its account.
@@ -191,7 +199,7 @@ fn warm(targets: &[Target<'_>]) -> Verdict {
     let mut told: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
     told.insert(0, format!("{} synced", required(targets)));
     let healthy = sentence::few(&told, "targets without namespaces");
-    sum(targets, |target| &target.warm, &gravity, ("Synced", healthy))
+    sum(targets, |target| &target.warm, &gravity, (("Synced", healthy), "Pending"))
 }
 
 fn fresh(targets: &[Target<'_>]) -> Verdict {
@@ -204,13 +212,13 @@ fn fresh(targets: &[Target<'_>]) -> Verdict {
         "NotWarm",
     ];
     let healthy = format!("{} known to be current", required(targets));
-    sum(targets, |target| &target.fresh, &gravity, ("WatchesCurrent", healthy))
+    sum(targets, |target| &target.fresh, &gravity, (("WatchesCurrent", healthy), "NotWarm"))
 }
 
 fn within_limits(targets: &[Target<'_>]) -> Verdict {
     let gravity = ["MemoryExceeded", "ObjectsExceeded", "Measuring"];
     let healthy = format!("{} within the limits", required(targets));
-    sum(targets, |target| &target.within_limits, &gravity, ("BelowLimits", healthy))
+    sum(targets, |target| &target.within_limits, &gravity, (("BelowLimits", healthy), "Measuring"))
 }
 
 fn ready(

@@ -219,8 +219,9 @@ fn serving_generation(target: &Target<'_>, declared: &Declared) -> Option<i64> {
     serving.map(|serving| serving.generation)
 }
 
-/// `None` until every required target is warm; zero if none is required.
+/// `None` until every required target is warm, and where nothing runs; zero if none is required.
 fn slowest_required(targets: &[Target<'_>], rendered: &[TargetStatus]) -> Option<i64> {
+    targets.first()?;
     let required = targets.iter().zip(rendered).filter(|(target, _)| target.is_required());
     required
         .map(|(target, status)| status.time_to_warm_milliseconds.filter(|_| target.is_warm()))

@@ -123,3 +123,41 @@ fn an_invalid_edit_keeps_the_last_valid_generation_running() {
     assert!(desired(&alone).is_empty(), "there was no valid generation");
     assert!(first(&alone).refused.is_some());
 }
+
+#[test]
+fn an_invalid_edit_that_names_somebody_else_to_read_keeps_nothing() {
+    let spec = |account: Option<&str>, is_valid: bool| {
+        let mut spec = targets(&["pods"]);
+        if let Some(account) = account {
+            spec["serviceAccountName"] = json!(account);
+        }
+        if !is_valid {
+            spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"not a key": "x"}});
+        }
+        spec
+    };
+    for (before, after) in
+        [(Some("x"), Some("y")), (Some("x"), None), (None, Some("y")), (Some("x"), Some("No Name"))]
+    {
+        let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+        let mut run = |generation, account, is_valid| {
+            let found = [profile("a", "p", generation, spec(account, is_valid))];
+            let outcome = run(&mut reconciler, &found, &cluster);
+            sync(&mut cluster, &outcome);
+            outcome
+        };
+        run(1, before, true);
+        assert_eq!(desired(&run(2, before, false)).len(), 1, "the same reader: {before:?}");
+        let outcome = run(3, after, false);
+        assert_eq!(desired(&outcome), [""; 0], "{before:?} to {after:?}");
+        assert_eq!(first(&outcome).targets, []);
+        let refused = first(&outcome).refused.as_ref().unwrap();
+        assert_eq!(refused.reason, RefusalReason::InvalidSpec);
+        let reader = before.map(|account| format!("ServiceAccount a/{account}"));
+        let reader = reader.unwrap_or_else(|| "the operator".to_owned());
+        assert!(refused.message.contains(&format!("was read as {reader}, ")), "{refused:?}");
+        // It is forgotten: that the old name returns does not make the new spec valid.
+        assert_eq!(desired(&run(4, before, false)), [""; 0]);
+        assert_eq!(desired(&run(5, before, true)).len(), 1);
+    }
+}

@@ -12,7 +12,7 @@ mod watched;
 
 use super::{
     fit::MemoryBounds,
-    intake::Found,
+    intake::{Found, validate},
     reconcile::{Outcome, Reconciler},
     resolve::Cluster,
 };
@@ -21,7 +21,7 @@ use crate::{
     informer::{CellFault, CellReport, Loss, Phase, Verb},
     model::{
         AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, Mode, ProfileRef, Reason,
-        Refusal, RefusalReason, ResolvedTarget, Resource, Total, ValidatedProfile, Watched,
+        Refusal, RefusalReason, ResolvedTarget, Resource, Total, Watched,
     },
 };
 use jiff::Timestamp;
@@ -117,13 +117,13 @@ fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
         },
     }))
     .unwrap();
-    let parsed = ValidatedProfile::parse(&resource).map(Arc::new);
+    let profile = ProfileRef { namespace: namespace.into(), name: name.into() };
     Found {
-        profile: ProfileRef { namespace: namespace.into(), name: name.into() },
         uid: "u".into(),
         created: None,
         generation,
-        parsed: parsed.map_err(|e| Refusal::new(RefusalReason::InvalidSpec, e.to_string())),
+        parsed: validate(&profile, &resource),
+        profile,
         status: None,
     }
 }

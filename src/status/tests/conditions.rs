@@ -153,6 +153,31 @@ fn a_refused_generation_says_so_while_the_last_valid_one_serves() {
 }
 
 #[test]
+fn what_does_not_run_looks_neither_warm_nor_allowed() {
+    let declared = Declared {
+        refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
+        objective: Some(Duration::from_hours(1)),
+        ..declared(Vec::new())
+    };
+    let status = World::new().compute(&declared, None);
+    assert_eq!(summary(&status), ["False/InvalidSpec", "Unknown/Pending", "Unknown/NotWarm"]);
+    for (type_, expected) in [
+        ("Authorized", "Unknown/Verifying"),
+        ("WithinLimits", "Unknown/Measuring"),
+        ("WarmupObjectiveMet", "Unknown/StillWarming"),
+        ("Stalled", "True/InvalidSpec"),
+    ] {
+        assert_eq!(said(&status.conditions, type_), expected);
+    }
+    let text = message(&status.conditions, "Accepted");
+    assert_eq!(
+        text,
+        "spec.targets[0] is odd; nothing is watched or served until that is corrected"
+    );
+    assert_eq!(status.time_to_warm_milliseconds, None);
+}
+
+#[test]
 fn paused_is_not_ready_and_keeps_what_it_has() {
     let mut world = World::new();
     let paused = CellReport { phase: Phase::Paused, ..world.watching() };
