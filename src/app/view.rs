@@ -109,7 +109,8 @@ impl View {
             .iter()
             .filter(|found| found.declared.mode != Mode::Plan)
             .flat_map(|found| &found.declared.targets)
-            .filter_map(|t| t.namespaces.as_ref());
+            .filter(|target| !target.is_stopped())
+            .filter_map(|target| target.namespaces.as_ref());
         let known =
             |key: &CellKey| self.reports.get(key).is_some_and(|r| r.is_warm() || r.fault.is_some());
         let complete = selectors.all(known);

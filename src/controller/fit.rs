@@ -98,14 +98,15 @@ fn victim(
     cap: &Cap,
     out: &BTreeMap<usize, Overrun>,
 ) -> Option<(usize, bool, Overrun)> {
-    let measure = cap.measure;
+    let Cap { bound, measure, .. } = *cap;
     let kept: Vec<_> = members
         .iter()
         .filter(|at| !out.contains_key(at))
         .filter_map(|&at| Some((at, shares.get(at)?)))
         .collect();
     let without = |victim: Option<usize>| {
-        let left = kept.iter().flat_map(|(at, share)| share.counted(measure, Some(*at) == victim));
+        let left =
+            kept.iter().flat_map(|(at, share)| share.counted(bound, measure, Some(*at) == victim));
         held(left, measure).saturating_add(cap.beside)
     };
     let all = without(None);
@@ -113,29 +114,31 @@ fn victim(
         return None;
     }
     let candidates = largest(
-        &largest(&kept, measure, |share| {
+        &largest(&kept, cap, |share| {
             // Tenants before the operator's own namespace: who may write there is trusted.
             (share.is_tenants, Arc::clone(&share.profile.namespace))
         }),
-        measure,
+        cap,
         |share| (share.is_tenants, Arc::clone(&share.profile.name)),
     );
-    let (at, share) = pick(&candidates, measure, |at| without(Some(at)) <= cap.limit)?;
+    let (at, share) = pick(&candidates, cap, |at| without(Some(at)) <= cap.limit)?;
     let old = held(&share.old, measure);
     let lets_go = old > 0 && !share.falls_back;
-    let (gauges, others) = if lets_go {
-        (&share.old, all.saturating_sub(old))
+    let (reached, others, gauges) = if lets_go {
+        (old, all.saturating_sub(old), &share.old)
     } else {
-        (&share.gauges, without(Some(at)))
+        (held(share.own(bound, measure), measure), without(Some(at)), &share.gauges)
     };
+    // What all its objects will take does not follow from bytes that are not only theirs.
+    let has_more = measure == Measure::Memory && share.namespaces.is_some();
     let overrun = Overrun {
-        bound: cap.bound,
+        bound,
         measure,
         limit: cap.limit,
-        reached: held(gauges, measure),
+        reached,
         others,
         objects: held(gauges, Measure::Objects),
-        expected: share.expected,
+        expected: share.expected.filter(|_| share.is_synced || !has_more),
     };
     Some((at, lets_go, overrun))
 }
@@ -144,7 +147,7 @@ fn victim(
 /// comes before all others that hold something.
 fn largest<'a>(
     kept: &[(usize, &'a Share)],
-    measure: Measure,
+    &Cap { bound, measure, .. }: &Cap,
     by: impl Fn(&Share) -> (bool, Arc<str>),
 ) -> Vec<(usize, &'a Share)> {
     let mut groups: BTreeMap<_, Vec<(usize, &Share)>> = BTreeMap::new();
@@ -152,7 +155,7 @@ fn largest<'a>(
         groups.entry(by(share)).or_default().push((at, share));
     }
     let weigh = |group: &Vec<(usize, &Share)>| {
-        held(group.iter().flat_map(|(_, share)| share.counted(measure, false)), measure)
+        held(group.iter().flat_map(|(_, share)| share.counted(bound, measure, false)), measure)
     };
     groups
         .into_iter()
@@ -165,10 +168,10 @@ fn largest<'a>(
 /// Which of a profile's targets gives way; `None` if none of them holds anything.
 fn pick<'a>(
     candidates: &[(usize, &'a Share)],
-    measure: Measure,
+    &Cap { bound, measure, .. }: &Cap,
     suffices: impl Fn(usize) -> bool,
 ) -> Option<(usize, &'a Share)> {
-    let size = |share: &Share| share.frees(measure);
+    let size = |share: &Share| share.frees(bound, measure);
     let holding = || candidates.iter().filter(|(_, share)| size(share) > 0);
     let enough = holding().filter(|(at, _)| suffices(*at)).min_by_key(|(at, share)| {
         (share.is_synced, share.priority, Reverse(size(share)), Reverse(*at))
@@ -209,6 +212,7 @@ mod tests {
             cells: [].into(),
             gauges: vec![gauge(objects, objects << 10)],
             old: Vec::new(),
+            namespaces: None,
             falls_back: false,
         }
     }

@@ -77,7 +77,7 @@ impl Limiter {
             share.look(cluster);
         }
         let memory = Measure::Memory;
-        let all = shares.iter().flat_map(|share| share.counted(memory, false));
+        let all = shares.iter().flat_map(|share| share.counted(Bound::Process, memory, false));
         let elsewhere = self.total.bytes().saturating_sub(held(all, memory));
         let Misfits { out, let_go } = fit(&mut shares, self.bounds, elsewhere);
         self.let_go.clear();
@@ -136,7 +136,7 @@ impl Limiter {
             let Overrun { bound, measure, limit, reached, .. } = limited.overrun;
             let of = |is: &dyn Fn(&Share) -> bool| {
                 let these = kept.iter().filter(|share| is(share));
-                held(these.flat_map(|share| share.counted(measure, false)), measure)
+                held(these.flat_map(|share| share.counted(bound, measure, false)), measure)
             };
             let taken = match bound {
                 Bound::Profile => of(&|share| share.profile == *profile),
@@ -185,18 +185,19 @@ impl Limiter {
     pub(super) fn leaves(&mut self) -> BTreeMap<ProfileRef, Leave> {
         let mut cells: BTreeMap<Whose, Vec<Arc<Gauge>>> = BTreeMap::new();
         for share in &self.shares {
-            let mut count = |whose: Whose, measure| {
-                let counted = share.counted(measure, false).cloned();
+            let mut count = |whose: Whose, bound, measure| {
+                let counted = share.counted(bound, measure, false).cloned();
                 cells.entry(whose).or_default().extend(counted);
             };
             if share.limits.max_objects.is_some() {
-                count(Whose::Objects(share.profile.clone()), Measure::Objects);
+                count(Whose::Objects(share.profile.clone()), Bound::Profile, Measure::Objects);
             }
             if share.limits.max_bytes.is_some() {
-                count(Whose::Memory(share.profile.clone()), Measure::Memory);
+                count(Whose::Memory(share.profile.clone()), Bound::Profile, Measure::Memory);
             }
             if self.bounds.namespace.is_some() && share.is_tenants {
-                count(Whose::Namespace(Arc::clone(&share.profile.namespace)), Measure::Memory);
+                let whose = Whose::Namespace(Arc::clone(&share.profile.namespace));
+                count(whose, Bound::Namespace, Measure::Memory);
             }
         }
         let mut before = std::mem::take(&mut self.allowances);

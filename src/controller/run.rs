@@ -73,7 +73,8 @@ pub struct Controller<I> {
     selected: Selected,
 }
 
-/// The namespaces that each selector matched when last it could be asked. Bounded by the selectors.
+/// The namespaces that each selector matched when last it could be asked. Bounded by the selectors that
+/// are watched, and by those that a limit has stopped: of these by the cells that they declare.
 type Selected = RefCell<BTreeMap<CellKey, Vec<Arc<str>>>>;
 
 impl<I: Informers> Controller<I> {
@@ -180,7 +181,10 @@ impl<I: Informers> Controller<I> {
         for own in &self.own {
             keep(&mut desired, own);
         }
-        self.selected.get_mut().retain(|key, _| desired.contains_key(key));
+        let targets = observed.iter().flat_map(|found| &found.declared.targets);
+        let found = targets.filter(|target| !target.cells.is_empty());
+        let found: BTreeSet<_> = found.filter_map(|target| target.namespaces.as_ref()).collect();
+        self.selected.get_mut().retain(|key, _| desired.contains_key(key) || found.contains(key));
         apply(plan(&desired, &running), &mut self.informers);
         let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
         self.sources.discovery.set_pace(pace);
@@ -256,8 +260,11 @@ impl Cluster for Live<'_> {
             self.selected.borrow_mut().insert(key.clone(), names.clone());
             Some(names)
         };
-        // Profiles that are only planned watch no namespaces.
-        held().or_else(|| self.sources.forecasts.names(key))
+        // Profiles that are only planned watch no namespaces, nor do targets that a limit has stopped:
+        // these declare the cells that they had.
+        let stopped = || self.selected.borrow().get(key).cloned();
+        let stopped = || stopped().filter(|_| self.report(key).is_none());
+        held().or_else(|| self.sources.forecasts.names(key)).or_else(stopped)
     }
 }
 

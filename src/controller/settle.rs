@@ -36,6 +36,8 @@ pub(super) struct Holding {
     pub(super) cells: Arc<[CellKey]>,
     /// Others, that answer for it until these are synced.
     pub(super) old: Vec<CellKey>,
+    /// The one that finds its namespaces.
+    pub(super) namespaces: Option<CellKey>,
 }
 
 impl Targets {
@@ -108,12 +110,15 @@ fn may_answer(old: &Answering, target: &Target, identity: &Identity) -> bool {
 const PASSING_FAILURES: u32 = 3;
 
 /// Takes the target's cells out of the budget; of a target that does not fit, none is left but the
-/// one that notices when fewer namespaces match.
+/// one that notices when fewer namespaces match, if at least that one fits.
 pub(super) fn within(budget: &mut Budget<'_>, target: Resolved) -> Resolved {
     let cells = target.cells.len() + usize::from(target.namespaces.is_some());
     match budget.take(&target.name, cells) {
         Ok(()) => target,
-        Err(refusal) => Resolved { outcome: Some(Err(refusal)), cells: Vec::new(), ..target },
+        Err(refusal) => {
+            let namespaces = target.namespaces.filter(|_| budget.take(&target.name, 1).is_ok());
+            Resolved { outcome: Some(Err(refusal)), cells: Vec::new(), namespaces, ..target }
+        }
     }
 }
 
@@ -142,8 +147,11 @@ pub(super) fn settle(
         into.insert(Arc::clone(&name), now);
     }
     let old = targets.serving.get(&name);
-    let mut holding =
-        Holding { cells: cells.iter().map(|cell| cell.key.clone()).collect(), old: Vec::new() };
+    let mut holding = Holding {
+        cells: cells.iter().map(|cell| cell.key.clone()).collect(),
+        old: Vec::new(),
+        namespaces: namespaces.as_ref().map(|cell| cell.key.clone()),
+    };
     for spec in old.into_iter().flat_map(|old| &old.cells) {
         if !cells.iter().any(|cell| cell.key == spec.key) {
             wishes.add(spec, valid.mode, None);
@@ -155,7 +163,8 @@ pub(super) fn settle(
         wishes.add(spec, valid.mode, Some(&name));
     }
     // Its index is not the author's, and no loss where it has no room.
-    namespaces.iter().for_each(|spec| wishes.add(spec, valid.mode, None));
+    let watched = namespaces.iter().filter(|_| !is_stopped);
+    watched.for_each(|spec| wishes.add(spec, valid.mode, None));
     let (outcome, cells) = match (outcome, old) {
         (Some(Ok(kind)), Some(old)) if stands_in(old, &kind, &cells, valid.generation, cluster) => {
             (Some(Ok(old.kind.clone())), old.cells.clone())

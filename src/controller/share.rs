@@ -4,8 +4,8 @@ use super::{resolve::Cluster, settle::Holding};
 use crate::{
     informer::CellReport,
     model::{
-        Attempt, CellKey, Gauge, Limited, Limits, Measure, ProfileRef, Projection, Remedy, Target,
-        ValidatedProfile,
+        Attempt, Bound, CellKey, Gauge, Limited, Limits, Measure, ProfileRef, Projection, Remedy,
+        Target, ValidatedProfile,
     },
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -43,6 +43,8 @@ pub(super) struct Share {
     pub(super) gauges: Vec<Arc<Gauge>>,
     /// What other cells hold, that answer for it until these are synced.
     pub(super) old: Vec<Arc<Gauge>>,
+    /// The cell that finds its namespaces, and what that one holds.
+    pub(super) namespaces: Option<(CellKey, Arc<Gauge>)>,
     /// Whether those are the metadata that it was cut down to, while it is tried whole again: what
     /// it returns to if it does not fit, and no reason for that by its objects, which are the same.
     pub(super) falls_back: bool,
@@ -83,6 +85,10 @@ impl Share {
             expected: None,
             gauges: gauges(&holding.cells),
             old: gauges(&holding.old),
+            namespaces: holding.namespaces.map(|key| {
+                let gauge = cluster.gauge(&key);
+                (key, gauge)
+            }),
             falls_back: limited.is_some_and(is_on_trial),
             cells: holding.cells,
         }
@@ -97,30 +103,47 @@ impl Share {
         let expected = |(report, gauge): (&Option<CellReport>, &Arc<Gauge>)| {
             if is_synced(report) { Some(gauge.objects()) } else { report.as_ref()?.expected }
         };
-        self.is_synced = reports.iter().all(is_synced);
+        // Before its namespaces are known, its cells are not.
+        let selector = self.namespaces.as_ref().map(|(key, _)| cluster.report(key));
+        self.is_synced = reports.iter().chain(&selector).all(is_synced);
         self.expected = reports.iter().zip(&self.gauges).map(expected).sum();
+        if self.cells.is_empty() {
+            self.expected = None;
+        }
     }
 
-    /// What counts for a limit on `measure`; of a target that is out, what it falls back on.
+    /// What its cells hold that count for a limit of `bound` on `measure`.
+    ///
+    /// The namespaces of a selector are nothing that an author asked to hold, nor does the status or
+    /// a forecast count them; but tenants must not take room from others with them.
+    pub(super) fn own(&self, bound: Bound, measure: Measure) -> impl Iterator<Item = &Arc<Gauge>> {
+        let is_counted = bound != Bound::Profile && measure == Measure::Memory;
+        let namespaces = self.namespaces.iter().filter(move |_| is_counted);
+        self.gauges.iter().chain(namespaces.map(|(_, gauge)| gauge))
+    }
+
+    /// What counts for a limit of `bound` on `measure`; of a target that is out, what it falls back
+    /// on.
     pub(super) fn counted(
         &self,
+        bound: Bound,
         measure: Measure,
         is_out: bool,
     ) -> impl Iterator<Item = &Arc<Gauge>> {
         // Metadata in the place of what does not fit count as no objects.
         let by_objects = measure == Measure::Objects;
         let is_cut_down = by_objects && self.form == Form::CutDown;
-        let cells = if is_out || is_cut_down { &[] } else { &*self.gauges };
+        let cells = self.own(bound, measure).filter(move |_| !is_out && !is_cut_down);
         let is_gone = is_out && !self.falls_back;
         let is_fallback = by_objects && self.falls_back;
         let old = if is_gone || is_cut_down || is_fallback { &[] } else { &*self.old };
-        cells.iter().chain(old)
+        cells.chain(old)
     }
 
     /// What is free once the target is out.
-    pub(super) fn frees(&self, measure: Measure) -> u64 {
-        let all = held(self.counted(measure, false), measure);
-        all.saturating_sub(held(self.counted(measure, true), measure))
+    pub(super) fn frees(&self, bound: Bound, measure: Measure) -> u64 {
+        let all = held(self.counted(bound, measure, false), measure);
+        all.saturating_sub(held(self.counted(bound, measure, true), measure))
     }
 }
 

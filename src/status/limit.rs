@@ -91,6 +91,8 @@ fn enough(overrun: &Overrun) -> String {
     // What a target will hold in the end, as far as the server says how many objects there are.
     let whole = expected.map(|expected| expected.max(objects)).map(|expected| match measure {
         Measure::Objects => expected,
+        // All of it, with the namespaces of its selector, which grow with nothing that it lists.
+        Measure::Memory if expected == objects => reached,
         Measure::Memory => {
             let each = u128::from(reached) / u128::from(objects.max(1));
             u64::try_from(each.saturating_mul(expected.into())).unwrap_or(u64::MAX)

@@ -74,7 +74,7 @@ impl<'a> Target<'a> {
         let is_stopped = declared.is_stopped();
         let own = |key| if is_stopped { Cell::stopped(key, lookup(key)) } else { cell(key) };
         let cells: Vec<_> = declared.cells.iter().map(own).collect();
-        let selector = declared.namespaces.as_ref().map(cell);
+        let selector = declared.namespaces.as_ref().map(own);
         let voice = Voice { target: &declared.name, access: around.access };
         let accepted = accepted(declared, voice);
         let warm = warm(declared, &cells, selector.as_ref(), around.mode, voice);
@@ -233,7 +233,7 @@ fn warm(
         return Verdict::new(Some(false), "PlanOnly", voice.says(text));
     }
     let is_stopped = declared.limited.is_some_and(|it| it.remedy == Remedy::StopTarget);
-    if is_stopped && !cells.iter().all(Cell::is_warm) {
+    if is_stopped && !cells.iter().chain(selector).all(Cell::is_warm) {
         let text = "stopped by a limit; see WithinLimits for what would be enough";
         return Verdict::new(None, "Pending", voice.says(text));
     }

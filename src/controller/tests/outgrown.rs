@@ -181,6 +181,72 @@ fn a_trial_of_the_whole_costs_nobody_the_metadata() {
     }
 }
 
+/// `pods` of the namespaces that a selector finds, read as an account.
+fn selecting(namespace: &str, limits: &Value) -> Found {
+    let mut spec = targets(&["pods"]);
+    spec["targets"][0]["scope"] =
+        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
+    spec["serviceAccountName"] = json!("reader");
+    if !limits.is_null() {
+        spec["limits"] = limits.clone();
+    }
+    profile(namespace, "p", 1, spec)
+}
+
+#[test]
+fn the_namespaces_of_a_selector_take_room_from_their_tenant_alone() {
+    for bounds in [(None, Some(100 << 10)), (Some(150 << 10), None)] {
+        let mut cluster = Tables { names: vec!["x", "y"], ..Tables::default() };
+        let mut reconciler = of_bounds(&cluster, bounds.0, bounds.1);
+        let found = [selecting("a", &Value::Null), profile("b", "p", 1, targets(&["pods"]))];
+        for _ in 0..3 {
+            let outcome = run(&mut reconciler, &found, &cluster);
+            sync(&mut cluster, &outcome);
+        }
+        let outcome = run(&mut reconciler, &found, &cluster);
+        assert_eq!(outcome.desired.len(), 4, "{bounds:?}");
+        hold(&cluster, &outcome, "namespace b", 60);
+        hold(&cluster, &outcome, "namespaces.v1", 101);
+        assert!(is_held_back(&outcome, "namespaces.v1"), "{bounds:?}");
+        let outcome = run(&mut reconciler, &found, &cluster);
+        assert_eq!(desired(&outcome), ["pods.v1 in namespace b"], "{bounds:?}");
+        let stopped = pods(&outcome);
+        assert!(stopped.is_stopped());
+        let overrun = stopped.limited.unwrap().overrun;
+        assert_eq!((overrun.reached, overrun.expected), (101 << 10, Some(0)), "{bounds:?}");
+        assert_eq!(stopped.cells.len(), 2, "permissions still know its cells");
+    }
+}
+
+#[test]
+fn the_namespaces_of_a_selector_do_not_count_for_what_a_profile_may_hold() {
+    for limits in [json!({"maxObjects": 10}), json!({"maxMemory": "10Ki"})] {
+        let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+        let found = [selecting("a", &limits)];
+        let outcome = run(&mut reconciler, &found, &cluster);
+        hold(&cluster, &outcome, "namespaces.v1", 100);
+        sync(&mut cluster, &outcome);
+        let outcome = run(&mut reconciler, &found, &cluster);
+        assert!(outcome.exceeded.is_empty() && !is_held_back(&outcome, "namespaces.v1"));
+    }
+}
+
+#[test]
+fn a_target_of_too_many_cells_is_stopped_if_not_even_its_namespaces_fit() {
+    let names: Vec<_> = (0..3_000).map(|n| &*format!("n{n}").leak()).collect();
+    let mut cluster = Tables { names, ..Tables::default() };
+    let mut reconciler = of_bounds(&cluster, None, Some(100 << 10));
+    let found = [selecting("a", &Value::Null)];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    sync(&mut cluster, &outcome);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    hold(&cluster, &outcome, "namespaces.v1", 101);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    assert!(outcome.desired.is_empty() && pods(&outcome).is_stopped());
+    assert_eq!(pods(&outcome).limited.unwrap().overrun.expected, None, "nobody knows");
+}
+
 #[test]
 fn of_a_target_that_is_gone_nothing_is_remembered() {
     let mut reconciler = reconciler();

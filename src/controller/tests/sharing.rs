@@ -103,6 +103,32 @@ fn a_profile_that_outgrows_its_cells_is_refused_and_serves_on() {
 }
 
 #[test]
+fn what_finds_namespaces_is_a_cell_too_even_where_it_finds_too_many() {
+    let found: Vec<_> = (0..=PER_NAMESPACE / 32)
+        .map(|n| {
+            let mut spec = targets(&["pods"]);
+            spec["serviceAccountName"] = json!("reader");
+            spec["targets"] = (0..32)
+                .map(|target| {
+                    let labels = json!({"matchLabels": {"n": format!("{n}-{target}")}});
+                    let scope = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
+                    let (name, of) = (format!("t{target}"), json!({"resource": "pods"}));
+                    json!({"name": name, "resource": of, "scope": scope})
+                })
+                .collect();
+            profile("a", &format!("p{n:04}"), 1, spec)
+        })
+        .collect();
+    let cluster = Tables { names: names(PER_PROFILE), ..Tables::default() };
+    let outcome = run(&mut reconciler(), &found, &cluster);
+    assert_eq!(outcome.desired.len(), PER_NAMESPACE);
+    let cluster = Tables { synced: outcome.desired.keys().cloned().collect(), ..cluster };
+    let outcome = run(&mut reconciler(), &found, &cluster);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert_eq!(outcome.desired.len(), PER_NAMESPACE);
+}
+
+#[test]
 fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
     let mut spec = targets(&["pods"]);
     let each = 32;

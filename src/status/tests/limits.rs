@@ -55,6 +55,20 @@ fn a_stopped_target_holds_nothing_though_another_profile_keeps_its_cell_warm() {
 }
 
 #[test]
+fn a_stopped_selector_looks_for_no_namespaces_and_is_not_warm() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let by_selector =
+        |limited| DeclaredTarget { namespaces: Some(pods("a")), limited, ..target("chosen", &[]) };
+    let runs = compute(&world, vec![by_selector(None)]);
+    assert_eq!(summary(&runs), ["True/Ready", "True/Synced", "True/BelowLimits"]);
+    let stopped = by_selector(limited(Remedy::StopTarget).limited);
+    let status = compute(&world, vec![stopped]);
+    let expected = ["False/LimitExceeded", "Unknown/Pending", "False/ObjectsExceeded"];
+    assert_eq!(summary(&status), expected);
+}
+
+#[test]
 fn one_that_keeps_its_metadata_is_warm_and_not_ready() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
