@@ -1,7 +1,9 @@
 //! The operator's shipped role against all that the end-to-end tests made it ask for: nothing missing,
 //! nothing unused.
 //!
-//! The API servers of `tests/e2e` write that down. Cargo runs tests by name, so those come first.
+//! The API servers of `tests/e2e` write that down, and the profiles that were written there. What those
+//! name is theirs; whatever else is listed or watched is the operator's own affair. Cargo runs tests by
+//! name, so those come first.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -25,13 +27,16 @@ const REVIEWS: &[(&str, &str)] = &[
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
 ];
+/// What the operator watches where somebody lets it, which no shipped role does; it asks by review first.
+const HINTS: &[&str] = &["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
 /// What every authenticated user may read: `system:discovery`.
 const DISCOVERY: &[&str] = &["/api", "/apis", "/openapi", "/version"];
 
 /// One permission: a rule allows as many as it has combinations.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Permission {
-    at_home: bool,
+    /// Where; `None` is everywhere, empty is across the cluster or outside of namespaces.
+    namespace: Option<String>,
     verb: String,
     group: String,
     resource: String,
@@ -60,8 +65,8 @@ struct Object {
 
 impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at_home, verb, group, resource, name } = self;
-        let role = if *at_home { "the Role" } else { "the ClusterRole" };
+        let Self { namespace, verb, group, resource, name } = self;
+        let role = if namespace.is_some() { "the Role" } else { "the ClusterRole" };
         write!(f, "{role}: {verb} {resource}.{group}")?;
         name.as_ref().map_or(Ok(()), |name| write!(f, " {name}"))
     }
@@ -81,30 +86,69 @@ impl Permission {
         self.verb == verb
             && self.group == object.api_group
             && self.resource == object.resource()
-            && (!self.at_home || object.namespace == HOME)
+            && self.namespace.as_ref().is_none_or(|namespace| *namespace == object.namespace)
             && self.name.as_ref().is_none_or(|name| *name == object.name)
     }
 
     /// Of several that allow a request, the one with most of this is what it needs.
     fn narrowness(&self) -> (bool, bool) {
-        (self.name.is_some(), self.at_home)
+        (self.name.is_some(), self.namespace.is_some())
     }
 }
 
-/// Whether the roles of profiles are what this needs: kubewarm prints those, and holds none of them
-/// by itself. Profiles and its own leases are its own affair.
-fn is_of_profiles(verb: &str, object: &Object) -> bool {
-    let is_own = match (object.api_group.as_str(), object.resource.as_str()) {
-        ("kubewarm.io", _) => true,
-        ("coordination.k8s.io", "leases") => object.namespace == HOME,
-        _ => false,
+/// What the roles are for that a profile needs: kubewarm prints those, and holds none of them by itself.
+/// With an account, that one lists and watches.
+fn needs(profile: &Value) -> Vec<Permission> {
+    let home = text(profile, "/metadata/namespace");
+    let need = |verb: &str, group: &str, resource: &str, namespace: Option<&str>, name| {
+        let [verb, group, resource] = [verb, group, resource].map(str::to_owned);
+        Permission { namespace: namespace.map(str::to_owned), verb, group, resource, name }
     };
-    let of = (verb, object.api_group.as_str(), object.resource());
-    match (of.0, of.1, of.2.as_str()) {
-        ("list" | "watch", _, _) => !is_own && object.subresource.is_empty(),
-        ("get", "", "namespaces") | ("create", "", "serviceaccounts/token") => true,
-        _ => false,
+    if let Some(account) = profile.pointer("/spec/serviceAccountName").and_then(Value::as_str) {
+        let name = Some(account.to_owned());
+        return vec![need("create", "", "serviceaccounts/token", Some(home), name)];
     }
+    let mut all = Vec::new();
+    for target in profile.pointer("/spec/targets").and_then(Value::as_array).into_iter().flatten() {
+        let mut read = |group: &str, resource: &str, namespace: Option<&str>| {
+            let verbs = ["list", "watch"];
+            all.extend(verbs.map(|verb| need(verb, group, resource, namespace, None)));
+        };
+        let group = target.pointer("/resource/group").and_then(Value::as_str).unwrap_or_default();
+        let resource = text(target, "/resource/resource");
+        let places = match target.pointer("/scope/type").and_then(Value::as_str) {
+            None | Some("OwnNamespace") => vec![home],
+            Some("Namespaces") => {
+                let names = target.pointer("/scope/namespaces").and_then(Value::as_array);
+                names.into_iter().flatten().filter_map(Value::as_str).collect()
+            }
+            Some("AllNamespaces" | "Cluster") => vec![""],
+            Some(_selector) => {
+                read("", "namespaces", Some(""));
+                read(group, resource, None);
+                continue;
+            }
+        };
+        for place in &places {
+            read(group, resource, Some(place));
+        }
+        // Whether they exist.
+        let exist = |place: &&str| need("get", "", "namespaces", None, Some((*place).to_owned()));
+        all.extend(places.iter().filter(|place| !place.is_empty()).map(exist));
+    }
+    all
+}
+
+fn text<'a>(of: &'a Value, pointer: &str) -> &'a str {
+    of.pointer(pointer).and_then(Value::as_str).expect(pointer)
+}
+
+/// Whether it listens for hints to look again.
+fn is_hint(Request { verb, object, is_allowed, .. }: &Request) -> bool {
+    let is_hint = |object: &Object| {
+        object.api_group == "rbac.authorization.k8s.io" && HINTS.contains(&&*object.resource())
+    };
+    *is_allowed && ["list", "watch"].contains(&&**verb) && object.as_ref().is_some_and(is_hint)
 }
 
 /// Whether every authenticated user may ask for it.
@@ -136,16 +180,16 @@ fn shipped() -> BTreeSet<Permission> {
     let text = read("deploy/operator-rbac.yaml");
     let mut all = BTreeSet::new();
     for role in of_kind::<ClusterRole>(&text, "ClusterRole") {
-        role.rules.iter().flatten().for_each(|rule| all.extend(permissions(rule, false)));
+        role.rules.iter().flatten().for_each(|rule| all.extend(permissions(rule, None)));
     }
     for role in of_kind::<Role>(&text, "Role") {
         assert_eq!(role.metadata.namespace.as_deref(), Some(HOME));
-        role.rules.iter().flatten().for_each(|rule| all.extend(permissions(rule, true)));
+        role.rules.iter().flatten().for_each(|rule| all.extend(permissions(rule, Some(HOME))));
     }
     all
 }
 
-fn permissions(rule: &PolicyRule, at_home: bool) -> Vec<Permission> {
+fn permissions(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Permission> {
     assert!(rule.non_resource_urls.is_none(), "{rule:?}: nobody looks whether that is used");
     let names: Vec<_> = match &rule.resource_names {
         Some(names) => names.iter().cloned().map(Some).collect(),
@@ -156,7 +200,7 @@ fn permissions(rule: &PolicyRule, at_home: bool) -> Vec<Permission> {
         for resource in rule.resources.iter().flatten() {
             for verb in &rule.verbs {
                 all.extend(names.iter().map(|name| Permission {
-                    at_home,
+                    namespace: namespace.map(str::to_owned),
                     verb: verb.clone(),
                     group: group.clone(),
                     resource: resource.clone(),
@@ -168,8 +212,9 @@ fn permissions(rule: &PolicyRule, at_home: bool) -> Vec<Permission> {
     all
 }
 
-/// What the operator asked for in the last end-to-end run: each kind of request once.
-fn asked() -> BTreeSet<Request> {
+/// What the operator asked for in the last end-to-end run: each kind of request once, and whether a
+/// profile needs it.
+fn asked() -> BTreeSet<(Request, bool)> {
     const ADVICE: &str = "run `cargo test --test e2e` first, all of it";
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2e-requests");
     let entries = fs::read_dir(&folder).map(|all| all.filter_map(Result::ok)).map_err(|_| ADVICE);
@@ -185,12 +230,26 @@ fn modified(path: &Path) -> SystemTime {
     found.expect("the file is there and has a time")
 }
 
-fn requests(file: &PathBuf) -> BTreeSet<Request> {
+/// What the operator asked one API server for, and whether a profile that was written there needs it.
+fn requests(file: &PathBuf) -> Vec<(Request, bool)> {
     let text = fs::read_to_string(file).expect("an audit log is text");
     // A killed API server leaves half a line.
     let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mine = entries.filter(|entry| entry["user"]["username"] == OPERATOR);
-    mine.filter_map(|entry| request(&entry)).collect()
+    let (mine, others): (Vec<_>, Vec<_>) =
+        entries.partition(|entry| entry["user"]["username"] == OPERATOR);
+    let profiles = others.iter().filter_map(|entry| entry.get("responseObject"));
+    let profiles = profiles.filter(|written| written["kind"] == "CacheProfile");
+    let needed: BTreeSet<_> = profiles.flat_map(needs).collect();
+    let is_needed = |Request { verb, object, .. }: &Request| {
+        let allows = |object: &Object| needed.iter().any(|need| need.allows(verb, object));
+        object.as_ref().is_some_and(allows)
+    };
+    let asked: BTreeSet<_> = mine.iter().filter_map(request).collect();
+    let with_need = |request| {
+        let is_needed = is_needed(&request);
+        (request, is_needed)
+    };
+    asked.into_iter().map(with_need).collect()
 }
 
 fn request(entry: &Value) -> Option<Request> {
@@ -209,19 +268,18 @@ fn request(entry: &Value) -> Option<Request> {
 fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
     let (shipped, asked) = (shipped(), asked());
     let (mut unused, mut missing) = (shipped.clone(), BTreeMap::new());
-    for request in &asked {
+    for (request, is_of_profile) in &asked {
         let Request { verb, object, path, is_allowed } = request;
         let by = object.as_ref().and_then(|object| {
             let by = shipped.iter().filter(|permission| permission.allows(verb, object));
             by.max_by_key(|permission| permission.narrowness())
         });
-        let is_others = object.as_ref().is_some_and(|object| is_of_profiles(verb, object));
         match by {
             Some(permission) if *is_allowed => {
                 unused.remove(permission);
             }
             Some(_) => {}
-            None if is_others || is_for_everybody(request) => {}
+            None if *is_of_profile || is_hint(request) || is_for_everybody(request) => {}
             None => {
                 let of = object.as_ref().map(|of| (&of.api_group, of.resource()));
                 missing.entry((verb, of)).or_insert(path);
@@ -237,4 +295,34 @@ fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
         "deploy/operator-rbac.yaml, and what the end-to-end tests made the operator ask for:\n\
          not granted: {missing:#?}\nnever used, unless only some tests were run: {unused:#?}"
     );
+}
+
+#[test]
+fn what_no_profile_names_is_the_operators_own() {
+    let profile = |spec: &str| {
+        let text = format!("{{metadata: {{namespace: shop}}, spec: {spec}}}");
+        serde_saphyr::from_str::<Value>(&text).expect("it is YAML")
+    };
+    let asks = |spec: &str| {
+        let needed = needs(&profile(spec));
+        move |verb: &str, resource: &str, namespace: &str| {
+            let (resource, namespace) = (resource.to_owned(), namespace.to_owned());
+            let object = Object { resource, namespace, ..Object::default() };
+            needed.iter().any(|need| need.allows(verb, &object))
+        }
+    };
+    let own = asks("{targets: [{resource: {resource: pods}}]}");
+    assert!(own("list", "pods", "shop") && own("watch", "pods", "shop"));
+    assert!(
+        !own("watch", "pods", "") && !own("watch", "pods", "bank") && !own("get", "pods", "shop")
+    );
+    assert!(!own("watch", "nodes", "") && !own("watch", "namespaces", ""));
+    let everywhere =
+        asks("{targets: [{resource: {resource: pods}, scope: {type: AllNamespaces}}]}");
+    assert!(everywhere("watch", "pods", "") && !everywhere("watch", "pods", "shop"));
+    let selected =
+        asks("{targets: [{resource: {resource: pods}, scope: {type: NamespaceSelector}}]}");
+    assert!(selected("watch", "pods", "bank") && selected("watch", "namespaces", ""));
+    let account = asks("{serviceAccountName: x, targets: [{resource: {resource: pods}}]}");
+    assert!(!account("list", "pods", "shop"), "that is what its account asks for");
 }

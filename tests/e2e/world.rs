@@ -36,7 +36,8 @@ spec:
 /// The operator, and the accounts that read for it.
 const AUDITED: &str = "system:serviceaccounts";
 
-/// A control plane that knows `CacheProfiles`. What the operator asks of it is written down.
+/// A control plane that knows `CacheProfiles`. What the operator asks of it is written down, and for
+/// which profiles.
 pub(crate) struct World {
     pub(crate) cluster: ControlPlane,
     namespaces: AtomicU32,
@@ -93,7 +94,8 @@ impl World {
         let turn = Turn::wait();
         let mut builder = builder.with_controller_manager();
         if let Some(file) = record()? {
-            builder = builder.with_audit_log_of(AUDITED, file);
+            let profiles = ("kubewarm.io", "cacheprofiles");
+            builder = builder.with_audit_log_of(AUDITED, profiles, file);
         }
         let cluster = builder.start()?;
         let crd = file("crds/kubewarm.io_cacheprofiles.yaml");

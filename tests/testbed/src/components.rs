@@ -4,26 +4,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use crate::control_plane::{Audited, Builder, Ports};
+use crate::control_plane::{Builder, Ports};
 use crate::error::{Action, Result};
 use crate::layout::Layout;
-
-/// Everything answered, without bodies; requests that are still running are not of interest.
-fn audit_policy(audited: &Audited) -> Option<String> {
-    let groups = match audited {
-        Audited::Nobody => return None,
-        Audited::Everybody => String::new(),
-        Audited::Group { name, .. } => format!("  userGroups: ['{name}']\n"),
-    };
-    Some(format!(
-        "apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-{groups}"
-    ))
-}
 
 /// Plain HTTP on this machine: etcd is reachable for whoever may read our files anyway.
 pub(crate) fn url(port: u16) -> String {
@@ -72,7 +55,7 @@ pub(crate) fn apiserver(
         // Nobody makes the `default` ServiceAccount that it would insist on.
         args.push("--disable-admission-plugins=ServiceAccount".into());
     }
-    if let Some(policy) = audit_policy(&asked.audited) {
+    if let Some(policy) = asked.audited.policy() {
         let file = layout.root().join("audit-policy.yaml");
         fs::write(&file, policy).action(|| format!("write {}", file.display()))?;
         args.push(flag("--audit-policy-file", file));

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::audit::{Audited, Written};
 use crate::error::{Action, Result};
 use crate::guard::Guard;
 use crate::kubeconfig::{self, Credential};
@@ -23,28 +24,6 @@ pub struct Builder {
     folder: Option<PathBuf>,
 }
 
-/// Whose requests the API server writes down.
-#[derive(Debug, Default, Clone)]
-pub(crate) enum Audited {
-    #[default]
-    Nobody,
-    Everybody,
-    Group {
-        name: String,
-        file: PathBuf,
-    },
-}
-
-impl Audited {
-    /// Where they are written.
-    pub(crate) fn log(&self, layout: &Layout) -> PathBuf {
-        match self {
-            Self::Group { file, .. } => file.clone(),
-            Self::Nobody | Self::Everybody => layout.audit_log(),
-        }
-    }
-}
-
 impl Builder {
     /// With kube-controller-manager: service accounts appear in namespaces, namespaces can be
     /// deleted, owners collect what they own. Pods on nodes that do not exist are left alone.
@@ -61,11 +40,17 @@ impl Builder {
         self
     }
 
-    /// The same of what the users of this group asked for, and into `file`, which outlives the
-    /// control plane.
+    /// The same of what these users, a group, asked for, and into `file`, which outlives the control
+    /// plane. Beside that, the objects of a group and resource, as anybody's writes left them.
     #[must_use]
-    pub fn with_audit_log_of(mut self, group: &str, file: impl Into<PathBuf>) -> Self {
-        self.audited = Audited::Group { name: group.to_owned(), file: file.into() };
+    pub fn with_audit_log_of(
+        mut self,
+        users: &str,
+        (group, resource): (&str, &str),
+        file: impl Into<PathBuf>,
+    ) -> Self {
+        let written = Written { group: group.to_owned(), resource: resource.to_owned() };
+        self.audited = Audited::Group { name: users.to_owned(), written, file: file.into() };
         self
     }
 
@@ -346,7 +331,7 @@ impl ControlPlane {
     }
 
     /// Where the API server's requests are written ([`Builder::with_audit_log`],
-    /// [`Builder::with_audit_log_of`]): one JSON document a line, level Metadata.
+    /// [`Builder::with_audit_log_of`]): one JSON document a line.
     #[must_use]
     pub fn audit_log(&self) -> &Path {
         &self.audit_log

@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod audit;
 mod backup;
 mod components;
 mod control_plane;
