@@ -29,6 +29,10 @@ fmt: ## Format the code
 generate: ## Rewrite the generated files
 	BLESS=1 cargo test --locked --test generated --test generated_cli --test metrics
 
+picture: ## Draw the dashboard from what a real Prometheus has seen: docs/dashboard.svg
+	@tests/prerequisites.sh cargo gcc go prometheus
+	PICTURE=1 cargo test --locked --test e2e faults_are_met_by_their_alerts
+
 soak: ## Churn on an API server that restarts, freezes and is edited (SOAK_MINUTES=10)
 	@tests/prerequisites.sh cargo gcc go
 	cargo test --locked --test soak
@@ -41,4 +45,4 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool
 
-.PHONY: help demo test lint fmt generate soak bench has-all
+.PHONY: help demo test lint fmt generate picture soak bench has-all

@@ -24,6 +24,7 @@ mod namespaces;
 mod operator;
 mod oracle;
 mod outage;
+mod picture;
 mod planned;
 mod profile;
 mod prometheus;

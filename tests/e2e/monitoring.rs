@@ -1,12 +1,13 @@
 //! The shipped dashboard and alerts on a real Prometheus that scrapes a real kubewarm: every query has
 //! an answer, and faults are met by their alerts.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::cutter;
 use crate::operator::Operator;
+use crate::picture;
 use crate::profile::Profile;
 use crate::prometheus::Prometheus;
 use crate::world::{Failure, Outcome, World, eventually, file};
@@ -20,9 +21,13 @@ const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configma
 /// tells some to wait, or none.
 const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:throttled:ratio"];
 
+fn dashboard() -> Result<Value, Failure> {
+    Ok(serde_json::from_str(&std::fs::read_to_string(file(DASHBOARD))?)?)
+}
+
 /// Every query of the dashboard's panels, with the panel's title.
 fn queries() -> Result<Vec<(String, String)>, Failure> {
-    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(file(DASHBOARD))?)?;
+    let dashboard = dashboard()?;
     let panels = dashboard["panels"].as_array().ok_or("no panels")?;
     let of_panel = |panel: &Value| {
         let title = panel["title"].as_str().unwrap_or_default().to_owned();
@@ -117,6 +122,7 @@ fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
 fn faults_are_met_by_their_alerts() -> Outcome {
     let world = World::alone()?;
     let prometheus = Prometheus::start(&world)?;
+    let began = Instant::now();
     await_alert(&prometheus, "KubewarmAbsent", &[], SOON)?;
     let operator = Operator::start(&world)?;
     prometheus.scrape(&[("kubewarm", &operator)])?;
@@ -189,6 +195,9 @@ fn faults_are_met_by_their_alerts() -> Outcome {
     await_alert(&prometheus, alert, &rolled_back, 2 * SOON)?;
     steady.await_condition("Ready", "True", None, 2 * SOON)?;
 
+    if std::env::var_os("PICTURE").is_some() {
+        picture::save(&picture::draw(&prometheus, &dashboard()?, began.elapsed(), chosen)?)?;
+    }
     world.cluster.apiserver().freeze()?;
     await_alert(&prometheus, "KubewarmNoLeader", &[], SOON)?;
     await_alert(&prometheus, "CacheProfileStale", &of("kubewarm", "configmaps"), STALE)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -16,6 +17,13 @@ const RULES: &str = "charts/kubewarm/files/rules.yaml";
 pub(crate) struct Prometheus {
     process: Process,
     targets: PathBuf,
+}
+
+/// One series over a time: seconds of the epoch, and what it was then.
+#[derive(Debug)]
+pub(crate) struct Series {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// One series and its value now.
@@ -82,6 +90,30 @@ impl Prometheus {
         let data = self.get(&format!("/api/v1/query?{query}"))?;
         let series = data["result"].as_array().ok_or("no series")?;
         series.iter().map(sample).collect()
+    }
+
+    /// The same over the last `span`, at 120 points of it.
+    pub(crate) fn query_range(
+        &self,
+        expression: &str,
+        span: Duration,
+    ) -> Result<Vec<Series>, Failure> {
+        let end = UNIX_EPOCH.elapsed()?;
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("query", expression)
+            .append_pair("start", &(end.saturating_sub(span)).as_secs_f64().to_string())
+            .append_pair("end", &end.as_secs_f64().to_string())
+            .append_pair("step", &(span.as_secs_f64() / 120.0).to_string())
+            .finish();
+        let data = self.get(&format!("/api/v1/query_range?{query}"))?;
+        let all = data["result"].as_array().ok_or("no series")?;
+        let series = |one: &Value| {
+            let labels = BTreeMap::deserialize(&one["metric"])?;
+            let points = Vec::<(f64, String)>::deserialize(&one["values"])?;
+            let parsed = points.into_iter().map(|(time, value)| Ok((time, value.parse()?)));
+            Ok(Series { labels, points: parsed.collect::<Result<_, Failure>>()? })
+        };
+        all.iter().map(series).collect()
     }
 
     /// Alerts that are pending or firing, as the API has them.
