@@ -1,0 +1,89 @@
+//! Helm, in the major versions that people have.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::Result;
+use crate::module::Module;
+use crate::process::run;
+
+/// The Go module, by file name below `tests/helm`.
+const MODULE: [(&str, &str); 2] =
+    [("go.mod", include_str!("../../helm/go.mod")), ("go.sum", include_str!("../../helm/go.sum"))];
+
+/// Major versions, with the packages they are built from.
+const PROGRAMS: [(&str, &str); 2] =
+    [("helm-3", "helm.sh/helm/v3/cmd/helm"), ("helm-4", "helm.sh/helm/v4/cmd/helm")];
+
+/// Without these Helm 3 takes every cluster that it does not ask for Kubernetes 1.20. Helm 4 looks at
+/// the version of its client library.
+const FLAGS: &str = "-s -w \
+    -X helm.sh/helm/v3/internal/version.version=v3.21.4 \
+    -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
+    -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36 \
+    -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 \
+    -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36 \
+    -X helm.sh/helm/v4/internal/version.version=v4.2.4";
+
+/// One version of Helm.
+#[derive(Debug, Clone)]
+pub struct Helm {
+    program: PathBuf,
+    home: PathBuf,
+}
+
+impl Helm {
+    /// Helm 3 and Helm 4 from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), built
+    /// if they are not there. What they write about themselves goes below `home`.
+    ///
+    /// # Errors
+    /// When Go is missing, a module cannot be fetched, or the build fails.
+    ///
+    /// # Cost
+    /// Nothing if cached. Otherwise some 3 minutes on two cores, and 120 MB in the cache; less after
+    /// the control plane, whose modules are the same.
+    pub fn locate_or_build(home: &Path) -> Result<[Self; 2]> {
+        let module = Module {
+            name: "helm",
+            title: "Helm 3 and Helm 4",
+            files: &MODULE,
+            programs: &PROGRAMS,
+            flags: FLAGS,
+        };
+        let folder = module.locate_or_build()?;
+        Ok(PROGRAMS.map(|(name, _)| Self { program: folder.join(name), home: home.join(name) }))
+    }
+
+    /// Which it is: `helm-3` or `helm-4`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Runs it and answers what it printed. It knows no cluster unless an argument names a kubeconfig.
+    ///
+    /// # Errors
+    /// With the command line and what it printed, if it fails.
+    pub fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
+        run(self.command().args(args))
+    }
+
+    /// `helm`, for no cluster in particular; add arguments and run it.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        // Repositories, plugins and settings of whoever runs the tests must not change what they see.
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with("HELM_") {
+                command.env_remove(variable);
+            }
+        }
+        command
+            .env("KUBECONFIG", self.home.join("no-kubeconfig"))
+            .env("HELM_CACHE_HOME", self.home.join("cache"))
+            .env("HELM_CONFIG_HOME", self.home.join("config"))
+            .env("HELM_DATA_HOME", self.home.join("data"));
+        command
+    }
+}
