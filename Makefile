@@ -27,7 +27,9 @@ fmt: ## Format the code
 	cargo fmt --all
 
 generate: ## Rewrite the generated files
-	BLESS=1 cargo test --locked --test generated --test generated_cli --test metrics
+	@tests/prerequisites.sh cargo gcc go
+	BLESS=1 cargo test --locked --test generated --test generated_cli --test generated_chart --test metrics
+	BLESS=1 cargo test --locked --test chart plain_manifests
 
 picture: ## Draw the dashboard from what a real Prometheus has seen: docs/dashboard.svg
 	@tests/prerequisites.sh cargo gcc go prometheus

@@ -1,0 +1,42 @@
+{{/* What a schema cannot see: values that contradict each other, or the cluster. */}}
+
+{{- define "kubewarm.checks" -}}
+{{- $root := . -}}
+{{- $watched := .Values.watchNamespaces -}}
+
+{{- $seen := dict -}}
+{{- range $index, $profile := .Values.profiles -}}
+{{- $namespace := $profile.namespace | default $root.Release.Namespace -}}
+{{- $name := printf "%s/%s" $namespace $profile.name -}}
+{{- if hasKey $seen $name -}}
+{{- fail (printf "profiles[%d]: there is a %s already; give each profile of a namespace a name of its own" $index $name) -}}
+{{- end -}}
+{{- $_ := set $seen $name true -}}
+{{- if and $watched (not (has $namespace $watched)) -}}
+{{- fail (printf "profiles[%d].namespace: nobody would run a profile in %q, which is not among watchNamespaces; add it there, or take another namespace" $index $namespace) -}}
+{{- end -}}
+{{- end -}}
+
+{{- range $index, $entry := .Values.rbac.read -}}
+{{- if and (eq $entry.resource "secrets") (not $entry.group) (not $root.Values.rbac.allowSecrets) -}}
+{{- fail (printf "rbac.read[%d].resource: secrets are only granted with rbac.allowSecrets=true, because whoever may run pods as the ServiceAccount can then read them" $index) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.rbac.read (not .Values.rbac.create) -}}
+{{- fail "rbac.read: no role is created with rbac.create=false; leave it empty, or set rbac.create to true" -}}
+{{- end -}}
+
+{{- if and (eq .Values.metrics.monitor.kind "ServiceMonitor") (not .Values.metrics.service.enabled) -}}
+{{- fail "metrics.monitor.kind: a ServiceMonitor needs metrics.service.enabled=true; set that, or take a PodMonitor" -}}
+{{- end -}}
+
+{{- if .Values.crds.install -}}
+{{- $served := (.Files.Get "files/operator.yaml" | fromYaml).versions -}}
+{{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "cacheprofiles.kubewarm.io" -}}
+{{- range $version := dig "status" "storedVersions" (list) $crd -}}
+{{- if not (has $version $served) -}}
+{{- fail (printf "crds.install: profiles are stored as %s in this cluster, which this chart's CRD does not have; upgrade by way of a chart that has both, or set crds.install to false" $version) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

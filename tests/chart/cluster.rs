@@ -1,0 +1,105 @@
+//! Helm, and API servers to ask.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use testbed::{ControlPlane, Helm};
+
+/// Why a test cannot go on.
+pub(crate) type Failure = Box<dyn Error>;
+
+/// What a test ends with.
+pub(crate) type Outcome = Result<(), Failure>;
+
+/// Where the chart is installed.
+pub(crate) const NAMESPACE: &str = "kubewarm-system";
+
+/// What the objects of the chart refer to: namespaces, of which the release's admits only pods that the
+/// strictest standard allows; accounts for pods; and kinds of the Prometheus operator.
+const SURROUNDINGS: &str = "apiVersion: v1
+kind: Namespace
+metadata:
+  name: kubewarm-system
+  labels: {pod-security.kubernetes.io/enforce: restricted}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: orders}}
+---
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: ServiceAccount, metadata: {name: kubewarm, namespace: kubewarm-system}}
+- {apiVersion: v1, kind: ServiceAccount, metadata: {name: existing, namespace: kubewarm-system}}
+- {apiVersion: v1, kind: ServiceAccount, metadata: {name: warm, namespace: kubewarm-system}}
+- apiVersion: apiextensions.k8s.io/v1
+  kind: CustomResourceDefinition
+  metadata: {name: servicemonitors.monitoring.coreos.com}
+  spec:
+    group: monitoring.coreos.com
+    scope: Namespaced
+    names: {kind: ServiceMonitor, plural: servicemonitors, singular: servicemonitor}
+    versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+- apiVersion: apiextensions.k8s.io/v1
+  kind: CustomResourceDefinition
+  metadata: {name: podmonitors.monitoring.coreos.com}
+  spec:
+    group: monitoring.coreos.com
+    scope: Namespaced
+    names: {kind: PodMonitor, plural: podmonitors, singular: podmonitor}
+    versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+/// A file of the repository.
+pub(crate) fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The path of the chart.
+pub(crate) fn chart() -> String {
+    file("charts/kubewarm").to_string_lossy().into_owned()
+}
+
+/// Helm 3 and Helm 4.
+pub(crate) fn helms() -> Result<[Helm; 2], Failure> {
+    Ok(Helm::locate_or_build(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("helm"))?)
+}
+
+/// An API server with everything that the objects of the chart refer to, for questions only.
+pub(crate) fn surroundings() -> Result<&'static ControlPlane, Failure> {
+    static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+    let start = || {
+        let cluster = ControlPlane::builder().start()?;
+        let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
+        cluster.run(["create", "-f", &crd.to_string_lossy()])?;
+        cluster.apply(SURROUNDINGS)?;
+        for kind in ["cprof", "servicemonitors", "podmonitors"] {
+            eventually(|| Ok(cluster.run(["get", kind, "-A"])?))?;
+        }
+        Ok::<_, Failure>(cluster)
+    };
+    let shared = SHARED.get_or_init(|| start().map_err(|error| error.to_string()));
+    shared.as_ref().map_err(|error| error.as_str().into())
+}
+
+/// Waits up to 30 s until `look` succeeds; its last answer is the error when time runs out.
+pub(crate) fn eventually<T>(mut look: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match look() {
+            Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(200)),
+            answer => return answer,
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What is in every rendered release, and what values change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Failure, NAMESPACE, Outcome, chart, helms, surroundings};
+use crate::render::{Rendered, Values, all_values, render};
+
+/// Kinds that have no namespace.
+const OF_THE_CLUSTER: [&str; 7] = [
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "FlowSchema",
+    "PriorityLevelConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+];
+const LABELS: [&str; 5] = [
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/version",
+    "helm.sh/chart",
+];
+
+/// The kind, the namespace and the name.
+fn called(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &object["metadata"];
+    [&object["kind"], &metadata["namespace"], &metadata["name"]].map(text).join(" ")
+}
+
+/// What is wrong with these objects, whatever the values are.
+fn faults(Values { name, content, .. }: &Values, rendered: &Rendered) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut seen = BTreeSet::new();
+    for object in &rendered.objects {
+        let called = called(object);
+        let mut fault = |what: &str| faults.push(format!("{name}: {called} {what}"));
+        if !seen.insert(called.clone()) {
+            fault("is there twice");
+        }
+        let metadata = &object["metadata"];
+        let kind = object["kind"].as_str().unwrap_or_default();
+        // Only `extraObjects` holds some, and those are as they are.
+        let is_extra = kind == "ConfigMap";
+        let has_namespace = metadata["namespace"].is_string();
+        if !is_extra && OF_THE_CLUSTER.contains(&kind) == has_namespace {
+            fault("has no namespace, or should have none");
+        }
+        if !is_extra && LABELS.iter().any(|label| !metadata["labels"][label].is_string()) {
+            fault("lacks a label");
+        }
+        if metadata["name"].as_str().is_none_or(|name| name.len() > 63) {
+            fault("has a name that is too long");
+        }
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let text = rule.to_string();
+            let is_granted = content.pointer("/rbac/allowSecrets") == Some(&json!(true));
+            if text.contains('*') || (text.contains("\"secrets\"") && !is_granted) {
+                fault("grants too much");
+            }
+        }
+        let is_wide = ["ClusterRole", "ClusterRoleBinding"].contains(&kind);
+        if is_wide && content.get("watchNamespaces").is_some() {
+            fault("is there although namespaces are named");
+        }
+    }
+    faults.extend(pod_faults(rendered).into_iter().map(|fault| format!("{name}: {fault}")));
+    faults
+}
+
+/// What is wrong with the pods, and with what selects them.
+fn pod_faults(rendered: &Rendered) -> Vec<String> {
+    let Ok(deployment) = rendered.only("Deployment") else { return vec!["no Deployment".into()] };
+    let mut faults = Vec::new();
+    let template = &deployment["spec"]["template"];
+    let expected = [
+        ("/spec/automountServiceAccountToken", json!(false)),
+        ("/spec/securityContext/runAsNonRoot", json!(true)),
+        ("/spec/securityContext/seccompProfile/type", json!("RuntimeDefault")),
+        ("/spec/containers/0/securityContext/allowPrivilegeEscalation", json!(false)),
+        ("/spec/containers/0/securityContext/readOnlyRootFilesystem", json!(true)),
+        ("/spec/containers/0/securityContext/capabilities", json!({"drop": ["ALL"]})),
+        ("/spec/containers/0/startupProbe/httpGet/path", json!("/livez")),
+        ("/spec/containers/0/livenessProbe/httpGet/path", json!("/livez")),
+        ("/spec/containers/0/readinessProbe/httpGet/path", json!("/readyz")),
+        ("/spec/containers/0/ports", json!([{"name": "admin", "containerPort": 9090}])),
+    ];
+    for (pointer, value) in expected {
+        if template.pointer(pointer) != Some(&value) {
+            faults.push(format!("{pointer} of the pods is not {value}"));
+        }
+    }
+    if template.pointer("/spec/containers/0/resources/limits/memory").is_none() {
+        faults.push("the memory of the pods has no limit".to_owned());
+    }
+    let own = &deployment["spec"]["selector"]["matchLabels"];
+    let mut selectors = vec![own];
+    selectors.extend(rendered.of_kind("Service").map(|object| &object["spec"]["selector"]));
+    for kind in ["PodDisruptionBudget", "PodMonitor"] {
+        let objects = rendered.of_kind(kind);
+        selectors.extend(objects.map(|object| &object["spec"]["selector"]["matchLabels"]));
+    }
+    let policies = rendered.of_kind("NetworkPolicy");
+    selectors.extend(policies.map(|object| &object["spec"]["podSelector"]["matchLabels"]));
+    for selector in selectors {
+        let mut wanted = selector.as_object().into_iter().flatten();
+        let labels = &template["metadata"]["labels"];
+        if selector != own || wanted.any(|(key, value)| labels[key] != *value) {
+            faults.push(format!("{selector} does not select the pods"));
+        }
+    }
+    faults
+}
+
+/// A pod as the Deployment would make it, for the admission that Deployments do not go through.
+fn pod(rendered: &Rendered) -> Result<String, Failure> {
+    let template = &rendered.only("Deployment")?["spec"]["template"];
+    let labels = &template["metadata"]["labels"];
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod", "namespace": NAMESPACE, "labels": labels},
+        "spec": template["spec"],
+    });
+    Ok(format!("---\n{pod}\n"))
+}
+
+#[test]
+fn every_file_of_values_makes_objects_that_the_api_server_takes() -> Outcome {
+    let ([three, four], cluster) = (helms()?, surroundings()?);
+    let mut found = Vec::new();
+    for values in all_values()? {
+        let more = ["--values", &values.path];
+        let rendered = render(&four, &more)?;
+        if render(&three, &more)?.objects != rendered.objects {
+            found.push(format!("{}: Helm 3 and Helm 4 do not agree", values.name));
+        }
+        found.extend(faults(&values, &rendered));
+        let path = cluster.folder().join(&values.name);
+        std::fs::write(&path, format!("{}{}", rendered.text, pod(&rendered)?))?;
+        let args = ["apply", "--dry-run=server", "--validate=strict", "-f"];
+        if let Err(error) = cluster.run(args.iter().copied().chain([&*path.to_string_lossy()])) {
+            found.push(format!("{}: {error}", values.name));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn helm_lint_has_nothing_to_say() -> Outcome {
+    let files = all_values()?;
+    for helm in helms()? {
+        let mut command = helm.command();
+        command.args(["lint", "--strict", "--quiet", &chart()]);
+        // Of several files the last one wins; each is rendered alone in another test.
+        for values in files.iter().filter(|values| values.name.starts_with("default")) {
+            command.args(["--values", &values.path]);
+        }
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.trim().is_empty(), "{}: {said}", helm.name());
+    }
+    Ok(())
+}
+
+/// The file of values, the kind, the place in its only object, and the JSON that is there.
+const EXPECTED: &str = r#"
+default Deployment /spec/replicas 1
+default Deployment /spec/strategy/rollingUpdate/maxUnavailable 0
+default Deployment POD/terminationGracePeriodSeconds 30
+default Deployment POD/topologySpreadConstraints null
+default Deployment POD/containers/0/image "localhost/kubewarm:VERSION"
+default Deployment POD/volumes/0/projected/sources/0/serviceAccountToken {"path": "token", "expirationSeconds": 3600}
+default Service /spec/publishNotReadyAddresses true
+default CustomResourceDefinition /metadata/annotations/helm.sh~1resource-policy "keep"
+replicas Deployment POD/terminationGracePeriodSeconds 42
+replicas Deployment POD/topologySpreadConstraints/1/topologyKey "topology.kubernetes.io/zone"
+replicas Deployment POD/topologySpreadConstraints/1/whenUnsatisfiable "ScheduleAnyway"
+replicas Deployment POD/containers/0/env/1 {"name": "KUBEWARM_NAMESPACE_SHARE", "value": "50"}
+replicas Deployment POD/containers/0/env/3 {"name": "KUBEWARM_MEMORY_LIMIT", "value": "160Mi"}
+replicas Deployment POD/containers/0/env/4 {"name": "KUBEWARM_SHUTDOWN_DELAY", "value": "15s"}
+replicas PodDisruptionBudget /spec/maxUnavailable "50%"
+replicas PodDisruptionBudget /spec/unhealthyPodEvictionPolicy "AlwaysAllow"
+watch-namespaces Deployment POD/containers/0/env/1 {"name": "KUBEWARM_WATCH_NAMESPACES", "value": "shop,orders"}
+image Deployment POD/containers/0/image "mirror.example.com:5000/hub/team/kubewarm:1.2.3@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+image Deployment POD/containers/0/imagePullPolicy "Always"
+image Deployment POD/imagePullSecrets [{"name": "registry"}]
+scheduling Deployment POD/topologySpreadConstraints/1 null
+scheduling Deployment POD/hostUsers false
+openshift Deployment POD/securityContext/runAsUser null
+network-policy NetworkPolicy /spec/policyTypes ["Ingress", "Egress"]
+network-policy NetworkPolicy /spec/egress/0/ports [{"protocol": "TCP", "port": 16443}]
+network-policy NetworkPolicy /spec/egress/0/to/1/ipBlock/cidr "2001:db8::/32"
+network-policy NetworkPolicy /spec/egress/1/ports/0 {"protocol": "UDP", "port": 53}
+network-policy NetworkPolicy /spec/egress/2/ports/0/port 3128
+network-policy NetworkPolicy /spec/egress/3 null
+service-monitor ServiceMonitor /metadata/labels/release "prometheus"
+service-monitor ServiceMonitor /spec/endpoints/0/port "admin"
+service-monitor ServiceMonitor /spec/sampleLimit 2000000
+service-monitor ServiceMonitor /spec/selector/matchLabels/app.kubernetes.io~1component "metrics"
+pod-monitor PodMonitor /spec/podMetricsEndpoints/0/path "/metrics"
+pod-monitor PodMonitor /spec/sampleLimit null
+flow-schema FlowSchema /spec/rules/0/subjects/0/serviceAccount {"name": "kubewarm", "namespace": "kubewarm-system"}
+flow-schema PriorityLevelConfiguration /spec/limited/nominalConcurrencyShares 20
+names Deployment /metadata/name "team-a-warm"
+names Deployment POD/serviceAccountName "warm"
+names Deployment /spec/template/metadata/labels/example.com~1team "a"
+names ServiceAccount /automountServiceAccountToken false
+"#;
+
+#[test]
+fn values_reach_the_objects_they_are_for() -> Outcome {
+    let [_, helm] = helms()?;
+    let mut releases = BTreeMap::new();
+    for values in all_values()? {
+        let name = values.name.trim_end_matches("-values.yaml").to_owned();
+        releases.insert(name, render(&helm, &["--values", &values.path])?);
+    }
+    for line in EXPECTED.lines().filter(|line| !line.is_empty()) {
+        let words: Vec<_> = line.splitn(4, ' ').collect();
+        let [file, kind, pointer, value] = words[..] else { return Err(line.into()) };
+        let pointer = pointer.replacen("POD", "/spec/template/spec", 1);
+        let value = value.replacen("VERSION", env!("CARGO_PKG_VERSION"), 1);
+        let release = releases.get(file).ok_or(line)?;
+        let found = release.only(kind)?.pointer(&pointer).cloned().unwrap_or_default();
+        assert_eq!(found, serde_json::from_str::<Value>(&value)?, "{line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_not_asked_for_is_not_there() -> Outcome {
+    let [_, helm] = helms()?;
+    let rendered = render(&helm, &[])?;
+    let mut kinds: Vec<_> =
+        rendered.objects.iter().filter_map(|object| object["kind"].as_str()).collect();
+    kinds.dedup();
+    let expected = [
+        "ServiceAccount",
+        "CustomResourceDefinition",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "Deployment",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ];
+    assert_eq!(kinds, expected);
+    let minimal = format!("{}/ci/minimal-values.yaml", chart());
+    let rendered = render(&helm, &["--values", &minimal])?;
+    assert_eq!(rendered.objects.len(), 1, "{}", rendered.text);
+    Ok(())
+}

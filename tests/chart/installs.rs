@@ -1,0 +1,146 @@
+//! The life of a release: installed with its CRD and a profile, upgraded, rolled back, uninstalled.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use testbed::{ControlPlane, Helm};
+
+use crate::cluster::{Failure, NAMESPACE, Outcome, chart, eventually, helms};
+
+const CRD: &str = "cacheprofiles.kubewarm.io";
+/// All that a release may leave behind, by kind.
+const KINDS: &str = "deployments,services,serviceaccounts,roles,rolebindings,clusterroles,\
+    clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings";
+/// No node is there to run pods: what is waited for is that there are none.
+const VALUES: &str = "replicaCount: 0
+profiles:
+- name: sample
+  namespace: shop
+  spec:
+    targets:
+    - name: configmaps
+      resource: {resource: configmaps}
+";
+const MORE: &str = "    - name: services
+      resource: {resource: services}
+";
+const EDITORS: &str = "apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: jane, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane}]
+";
+
+/// A release on a cluster.
+struct Release<'a> {
+    helm: &'a Helm,
+    cluster: &'a ControlPlane,
+    values: PathBuf,
+}
+
+impl Release<'_> {
+    /// Runs Helm on the release with these values.
+    fn run(&self, words: &[&str], values: Option<&str>) -> Result<String, Failure> {
+        let kubeconfig = self.cluster.kubeconfig().to_string_lossy();
+        let mut args = words.to_vec();
+        args.extend(["--namespace", NAMESPACE, "--kubeconfig", &kubeconfig]);
+        let path = self.values.to_string_lossy();
+        if let Some(values) = values {
+            std::fs::write(&self.values, values)?;
+            args.extend(["--values", &path]);
+        }
+        Ok(self.helm.run(args)?)
+    }
+
+    fn profile(&self) -> Result<Value, Failure> {
+        let args = ["get", "cprof", "sample", "-n", "shop", "-o", "json"];
+        Ok(serde_json::from_str(&self.cluster.run(args)?)?)
+    }
+
+    /// What has the labels of the release, but for the CRD and its profiles.
+    fn left(&self) -> Result<String, Failure> {
+        let label = "--selector=app.kubernetes.io/instance=kubewarm";
+        Ok(self.cluster.run(["get", KINDS, "--all-namespaces", label, "-o", "name"])?)
+    }
+
+    /// Whether jane may do this in her namespace.
+    fn jane_may(&self, what: &[&str]) -> bool {
+        let who = ["auth", "can-i", "--as=jane", "--namespace=shop"];
+        self.cluster.run(who.iter().chain(what)).is_ok_and(|said| said.trim() == "yes")
+    }
+}
+
+#[test]
+fn profiles_outlive_upgrade_rollback_and_uninstall() -> Outcome {
+    let cluster = ControlPlane::builder().with_controller_manager().start()?;
+    for namespace in [NAMESPACE, "shop"] {
+        cluster.run(["create", "namespace", namespace])?;
+    }
+    cluster.apply(EDITORS)?;
+    for helm in helms()? {
+        let values = cluster.folder().join("values.yaml");
+        live(&Release { helm: &helm, cluster: &cluster, values })
+            .map_err(|error| format!("{}: {error}", helm.name()))?;
+        cluster.run(["delete", "crd", CRD])?;
+    }
+    Ok(())
+}
+
+fn live(release: &Release<'_>) -> Outcome {
+    let chart = chart();
+    let notes = release.run(&["install", "kubewarm", &chart, "--wait"], Some(VALUES))?;
+    for command in ["rollout status deployment/kubewarm", "get cprof sample -n shop"] {
+        assert!(notes.contains(command), "{notes}");
+    }
+    let installed = release.profile()?;
+    let uid = |profile: &Value| profile.pointer("/metadata/uid").cloned();
+    let targets = |profile: &Value| profile["spec"]["targets"].as_array().map(Vec::len);
+    assert_eq!(targets(&installed), Some(1));
+
+    // Who may edit in a namespace may edit profiles there, and no status.
+    let edit = ["update", "cacheprofiles.kubewarm.io"];
+    eventually(|| release.jane_may(&edit).then_some(()).ok_or_else(|| "jane may not".into()))?;
+    let status = ["patch", "cacheprofiles.kubewarm.io", "--subresource=status"];
+    assert!(!release.jane_may(&status), "a status is the operator's");
+
+    let upgrade = ["upgrade", "kubewarm", &chart, "--wait"];
+    release.run(&upgrade, Some(VALUES))?;
+    assert_eq!(uid(&release.profile()?), uid(&installed), "nothing of it was changed");
+    release.run(&upgrade, Some(&format!("{VALUES}{MORE}")))?;
+    let upgraded = release.profile()?;
+    assert_eq!(targets(&upgraded), Some(2));
+    // Helm 3 has no way to change what an install made as a hook.
+    assert!(uid(&upgraded) == uid(&installed) || release.helm.name() == "helm-3", "made anew");
+
+    // The first revision knows the profile as a hook: going back must not delete it.
+    release.run(&["rollback", "kubewarm", "1", "--wait"], None)?;
+    assert_eq!(uid(&release.profile()?), uid(&upgraded));
+    release.run(&["uninstall", "kubewarm", "--wait"], None)?;
+    assert_eq!(release.left()?, "");
+    assert_eq!(uid(&release.profile()?), uid(&upgraded));
+
+    // And again, over what was kept.
+    release.run(&["install", "kubewarm", &chart, "--wait"], Some(VALUES))?;
+    let again = release.profile()?;
+    assert_eq!(targets(&again), Some(1));
+    release.run(&upgrade, Some(VALUES))?;
+    assert_eq!(uid(&release.profile()?), uid(&again));
+    refuse_to_drop_what_is_stored(release, &upgrade)?;
+    release.run(&["uninstall", "kubewarm", "--wait"], None)?;
+    Ok(())
+}
+
+/// As a later chart would leave it: profiles are stored in a version that this chart does not have.
+fn refuse_to_drop_what_is_stored(release: &Release<'_>, upgrade: &[&str]) -> Outcome {
+    let added = r#"[{"op": "copy", "from": "/spec/versions/0", "path": "/spec/versions/1"},
+        {"op": "replace", "path": "/spec/versions/1/name", "value": "v1beta9"},
+        {"op": "replace", "path": "/spec/versions/1/storage", "value": true},
+        {"op": "replace", "path": "/spec/versions/0/storage", "value": false}]"#;
+    release.cluster.run(["patch", "crd", CRD, "--type=json", "-p", added])?;
+    let error = match release.run(upgrade, Some(VALUES)) {
+        Ok(said) => format!("accepted: {said}"),
+        Err(error) => error.to_string(),
+    };
+    assert!(error.contains("profiles are stored as v1beta9"), "{error}");
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! The chart, as Helm 3 and Helm 4 render and install it, on a real API server.
+
+mod cluster;
+mod contents;
+mod installs;
+mod manifests;
+mod refusals;
+mod render;

@@ -1,0 +1,90 @@
+//! Values that are refused, and with which words.
+
+use testbed::Helm;
+
+use crate::cluster::{Failure, Outcome, helms};
+use crate::render::render;
+
+/// Values, and what the message names: the field, and what is wrong with it.
+const REFUSED: &[(&str, &[&str])] = &[
+    // By the schema.
+    ("replicaCount: three", &["/replicaCount", "want integer"]),
+    ("replicas: 2", &["replicas", "not allowed"]),
+    ("image: {digest: sha256:abc}", &["/image/digest", "does not match"]),
+    ("image: {repository: 'kubewarm:1.0'}", &["/image/repository", "does not match"]),
+    ("image: {pullPolicy: Sometimes}", &["/image/pullPolicy", "IfNotPresent"]),
+    ("watchNamespaces: [Shop]", &["/watchNamespaces/0", "does not match"]),
+    ("watchNamespaces: shop", &["/watchNamespaces", "want array"]),
+    ("operator: {memoryLimit: 1.5Gi}", &["/operator/memoryLimit", "does not match"]),
+    ("operator: {namespaceShare: 101}", &["/operator/namespaceShare", "maximum"]),
+    ("operator: {log: {format: xml}}", &["/operator/log/format", "'json'"]),
+    ("rbac: {read: [{resource: '*'}]}", &["/rbac/read/0/resource", "does not match"]),
+    ("rbac: {read: [{group: '*', resource: pods}]}", &["/rbac/read/0/group", "does not match"]),
+    ("serviceAccount: {name: ''}", &["/serviceAccount/name", "minLength"]),
+    ("serviceAccount: {token: {expirationSeconds: 60}}", &["/expirationSeconds", "minimum"]),
+    ("metrics: {monitor: {kind: ScrapeConfig}}", &["/metrics/monitor/kind", "PodMonitor"]),
+    ("podDisruptionBudget: {maxUnavailable: half}", &["/maxUnavailable", "does not match"]),
+    ("resources: {limit: {memory: 1Gi}}", &["/resources", "'limit'"]),
+    ("profiles: [{name: a}]", &["/profiles/0", "'spec'"]),
+    ("profiles: [{name: a, spec: {targets: []}}]", &["/profiles/0/spec/targets", "minItems"]),
+    (
+        "profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}, scop: {}}]}}]",
+        &["/profiles/0/spec/targets/0", "'scop'"],
+    ),
+    // By the templates.
+    (
+        "{watchNamespaces: [shop], profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}}]}}]}",
+        &["profiles[0].namespace", "\"kubewarm-system\"", "watchNamespaces"],
+    ),
+    (
+        "profiles: [{name: a, spec: &s {targets: [{name: b, resource: {resource: pods}}]}}, {name: a, spec: *s}]",
+        &["profiles[1]", "kubewarm-system/a already"],
+    ),
+    ("rbac: {read: [{resource: secrets}]}", &["rbac.read[0].resource", "rbac.allowSecrets"]),
+    ("rbac: {create: false, read: [{resource: pods}]}", &["rbac.read", "rbac.create=false"]),
+    (
+        "metrics: {service: {enabled: false}, monitor: {kind: ServiceMonitor}}",
+        &["metrics.monitor.kind", "metrics.service.enabled=true"],
+    ),
+    (
+        "metrics: {renderMode: failIfMissing, monitor: {kind: PodMonitor}}",
+        &["metrics.renderMode", "no PodMonitor"],
+    ),
+];
+
+fn refusal(helm: &Helm, values: &str) -> Result<String, Failure> {
+    let file = tempfile::NamedTempFile::with_suffix(".yaml")?;
+    std::fs::write(file.path(), values)?;
+    match render(helm, &["--values", &file.path().to_string_lossy()]) {
+        Ok(_) => Ok("accepted".to_owned()),
+        Err(error) => Ok(error.to_string()),
+    }
+}
+
+#[test]
+fn wrong_values_are_refused_with_the_name_of_the_field() -> Outcome {
+    let mut surprises = Vec::new();
+    for helm in helms()? {
+        for (values, words) in REFUSED {
+            let said = refusal(&helm, values)?;
+            if words.iter().any(|word| !said.contains(word)) {
+                surprises.push(format!("{}: {values}: not {words:?}, but\n{said}", helm.name()));
+            }
+        }
+    }
+    assert!(surprises.is_empty(), "{}", surprises.join("\n\n"));
+    Ok(())
+}
+
+#[test]
+fn a_monitor_is_left_out_where_its_kind_is_not_known() -> Outcome {
+    let kind = ["--set", "metrics.monitor.kind=PodMonitor"];
+    for helm in helms()? {
+        let rendered = render(&helm, &kind)?;
+        assert_eq!(rendered.of_kind("PodMonitor").count(), 0, "{}", helm.name());
+        let known = ["--api-versions", "monitoring.coreos.com/v1/PodMonitor"];
+        let rendered = render(&helm, &[kind, known].concat())?;
+        assert_eq!(rendered.of_kind("PodMonitor").count(), 1, "{}", helm.name());
+    }
+    Ok(())
+}

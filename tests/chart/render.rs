@@ -1,0 +1,66 @@
+//! What the chart renders to.
+
+use serde_json::Value;
+use testbed::Helm;
+
+use crate::cluster::{Failure, NAMESPACE, chart, file};
+
+/// The text that Helm prints, and the objects in it.
+pub(crate) struct Rendered {
+    pub(crate) text: String,
+    pub(crate) objects: Vec<Value>,
+}
+
+impl Rendered {
+    /// The only object of this kind.
+    pub(crate) fn only(&self, kind: &str) -> Result<&Value, Failure> {
+        let mut found = self.of_kind(kind);
+        match (found.next(), found.next()) {
+            (Some(object), None) => Ok(object),
+            (None, _) => Err(format!("no {kind}").into()),
+            (Some(_), Some(_)) => Err(format!("several objects of kind {kind}").into()),
+        }
+    }
+
+    pub(crate) fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |object| object["kind"] == kind)
+    }
+}
+
+/// The objects of a text.
+pub(crate) fn objects(text: &str) -> Result<Vec<Value>, Failure> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    Ok(all.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+/// Renders the release `kubewarm` with more arguments.
+pub(crate) fn render(helm: &Helm, more: &[&str]) -> Result<Rendered, Failure> {
+    let chart = chart();
+    let args = ["template", "kubewarm", &chart, "--namespace", NAMESPACE];
+    let text = helm.run(args.iter().chain(more))?;
+    let objects = objects(&text)?;
+    Ok(Rendered { text, objects })
+}
+
+/// A file of values: its name, its path, and what is in it.
+pub(crate) struct Values {
+    pub(crate) name: String,
+    pub(crate) path: String,
+    pub(crate) content: Value,
+}
+
+/// The files of values that the chart is tested with.
+pub(crate) fn all_values() -> Result<Vec<Values>, Failure> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(file("charts/kubewarm/ci"))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let content = serde_saphyr::from_str(&std::fs::read_to_string(&path)?)?;
+        all.push(Values { name, path: path.to_string_lossy().into_owned(), content });
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    if all.len() < 10 {
+        return Err(format!("only {} files of values", all.len()).into());
+    }
+    Ok(all)
+}

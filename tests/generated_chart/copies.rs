@@ -1,0 +1,68 @@
+//! Files of the chart that are copies, with what Helm adds.
+
+use kube::CustomResourceExt as _;
+use kubewarm::{
+    api::CacheProfile,
+    manifests::{self, HEADER},
+};
+use serde_json::{Value, json};
+
+const POLICY: &str = include_str!("../../deploy/account-policy.yaml");
+const LABELS: &str = "  labels:
+    {{- include \"kubewarm.labels\" . | nindent 4 }}
+";
+const KEEP: &str = "  {{- if .Values.crds.keep }}
+  annotations:
+    helm.sh/resource-policy: keep
+  {{- end }}
+";
+
+/// The CRD as a template.
+pub(crate) fn crd() -> String {
+    let crd = manifests::crd_yaml().expect("the CRD serializes");
+    let crd = crd.strip_prefix(HEADER).expect("a generated file begins so");
+    let name = "  name: cacheprofiles.kubewarm.io\n";
+    template(".Values.crds.install", crd, name, &format!("{name}{LABELS}{KEEP}"))
+}
+
+/// `deploy/account-policy.yaml` as a template.
+pub(crate) fn account_policy() -> String {
+    let name = "  name: kubewarm-accounts\nspec:\n";
+    let with_labels = format!("  name: kubewarm-accounts\n{LABELS}spec:\n");
+    template(".Values.accountPolicy.enabled", POLICY, name, &with_labels)
+}
+
+/// A template that renders `text` if `condition` holds, with every `place` in it replaced.
+fn template(condition: &str, text: &str, place: &str, instead: &str) -> String {
+    assert!(!text.contains("{{"), "Helm would take a part of it for a template");
+    assert!(text.contains(place), "{place} is not there");
+    let header = HEADER.trim_start_matches("# ").trim_end();
+    let text = text.replace(place, instead);
+    format!("{{{{- /* {header} */}}}}\n{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n")
+}
+
+/// The rules that the operator needs, and the versions of the CRD.
+pub(crate) fn operator() -> String {
+    let rules = |watched: &[String], kind: &str, name: &str| {
+        let text = manifests::operator("kubewarm-system", watched).expect("it is YAML");
+        let all: Vec<Value> = serde_saphyr::from_multiple(&text).expect("it is YAML");
+        let of_kind = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
+        all.iter().find(of_kind).expect("there is one")["rules"].clone()
+    };
+    let some = ["some".to_owned()];
+    let home = rules(&[], "Role", "kubewarm");
+    assert_eq!(rules(&some, "Role", "kubewarm"), home, "with and without --watch-namespaces");
+    let versions = CacheProfile::crd().spec.versions;
+    let all = json!({
+        "cluster": rules(&[], "ClusterRole", "kubewarm"),
+        "watched": rules(&some, "Role", "kubewarm:operator"),
+        "home": home,
+        "versions": versions.iter().map(|version| &version.name).collect::<Vec<_>>(),
+    });
+    let text = serde_saphyr::to_string(&all).expect("it serializes");
+    let head = "\
+# What kubewarm needs for the profiles of all namespaces (`cluster`) or in each of watchNamespaces
+# (`watched`), and where it lives (`home`); and the versions that the CRD has.
+";
+    format!("{HEADER}{head}{text}")
+}

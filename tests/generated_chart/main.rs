@@ -1,0 +1,141 @@
+//! What the chart takes from elsewhere is what is there today. `BLESS=1` rewrites it.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
+mod copies;
+mod schema;
+mod values;
+
+use clap::CommandFactory as _;
+use kubewarm::{api::CacheProfile, cli::Cli, model::ValidatedProfile};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// More would be read by nobody.
+const MAX_VALUES: usize = 200;
+
+fn in_chart(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/kubewarm").join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(in_chart(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Compares `generated` with the committed file of the chart; `BLESS=1` rewrites the file instead.
+#[track_caller]
+fn assert_committed(path: &str, generated: &str) {
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(in_chart(path), generated).expect("the file can be written");
+    }
+    assert!(
+        fs::read_to_string(in_chart(path)).unwrap_or_default() == generated,
+        "charts/kubewarm/{path} is stale; run `make generate` and commit the result"
+    );
+}
+
+#[test]
+fn the_crd_of_the_chart_is_the_programs() {
+    assert_committed("templates/crd.yaml", &copies::crd());
+}
+
+#[test]
+fn the_account_policy_of_the_chart_is_the_shipped_one() {
+    assert_committed("templates/account-policy.yaml", &copies::account_policy());
+}
+
+#[test]
+fn the_rules_of_the_chart_are_those_that_the_program_prints() {
+    assert_committed("files/operator.yaml", &copies::operator());
+}
+
+// One test, because the page is made of what is written into the schema.
+#[test]
+fn the_schema_and_the_page_say_what_the_values_say() {
+    let (values, rows) = (yaml("values.yaml"), values::rows(&read("values.yaml")));
+    let schema = schema::complete(&read("values.schema.json"), &values, &rows);
+    assert_committed("values.schema.json", &schema);
+    let schema = serde_json::from_str(&schema).expect("it is JSON");
+    let page = values::page(&read("README.md"), &values, &rows, &schema);
+    assert_committed("README.md", &page);
+}
+
+#[test]
+fn every_value_is_described_and_checked() {
+    let (values, rows) = (yaml("values.yaml"), values::rows(&read("values.yaml")));
+    let paths: Vec<_> = rows.iter().map(|row| row.path.as_str()).collect();
+    let leaves = values::leaves(&values, &paths);
+    let undescribed: Vec<_> = leaves.iter().filter(|leaf| !paths.contains(&&***leaf)).collect();
+    assert!(undescribed.is_empty(), "no comment above {undescribed:?} in values.yaml");
+    assert!(leaves.len() <= MAX_VALUES, "{} values", leaves.len());
+    let schema = serde_json::from_str(&read("values.schema.json")).expect("it is JSON");
+    assert_eq!(schema::differences(&schema, &values, &paths), [] as [String; 0]);
+}
+
+/// The arguments of `kubewarm run`: the variable of each, and its default.
+fn flags() -> Vec<(String, Option<String>)> {
+    let cli = Cli::command();
+    let run = cli.find_subcommand("run").expect("there is one");
+    let flags = run.get_arguments().filter_map(|flag| {
+        let name = flag.get_env()?.to_str()?.to_owned();
+        let default = flag.get_default_values().first().and_then(|value| value.to_str());
+        Some((name, default.map(str::to_owned)))
+    });
+    flags.collect()
+}
+
+#[test]
+fn the_defaults_of_the_chart_are_those_of_the_program() {
+    let operator = &yaml("values.yaml")["operator"];
+    let whole = |name: &str| operator[name].as_u64().expect("a number").to_string();
+    let word = |name: &str| operator["log"][name].as_str().expect("a word").to_owned();
+    let expected = [
+        ("KUBEWARM_ADMIN_ADDR", format!("[::]:{}", whole("adminPort"))),
+        ("KUBEWARM_LOG", word("filter")),
+        ("KUBEWARM_LOG_FORMAT", word("format")),
+        ("KUBEWARM_MAX_CONCURRENT_LISTS", whole("maxConcurrentLists")),
+        ("KUBEWARM_NAMESPACE_SHARE", whole("namespaceShare")),
+        ("KUBEWARM_SHUTDOWN_DELAY", format!("{}s", whole("shutdownDelaySeconds"))),
+    ];
+    let mut flags: Vec<_> =
+        flags().into_iter().filter_map(|(name, default)| Some((name, default?))).collect();
+    flags.sort();
+    assert_eq!(flags, expected.map(|(name, default)| (name.to_owned(), default)));
+}
+
+#[test]
+fn every_flag_can_be_set_by_a_value() {
+    // In a pod these follow from its ServiceAccount.
+    let not_set = ["KUBEWARM_OPERATOR_NAMESPACE", "KUBEWARM_KUBECONFIG", "KUBEWARM_CONTEXT"];
+    let deployment = read("templates/deployment.yaml");
+    for (name, _) in flags() {
+        let is_set = deployment.contains(&format!("- name: {name}\n"));
+        assert!(is_set != not_set.contains(&name.as_str()), "{name}");
+    }
+}
+
+#[test]
+fn the_description_of_the_chart_is_of_this_version() {
+    let chart = yaml("Chart.yaml");
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!([&chart["version"], &chart["appVersion"]], [version, version]);
+    let annotation = |name: &str| -> Value {
+        let text = chart["annotations"][format!("artifacthub.io/{name}")].as_str();
+        serde_saphyr::from_str(text.expect("the annotation is there")).expect("it is YAML")
+    };
+    let repository = yaml("values.yaml")["image"]["repository"].clone();
+    let image = format!("{}:{version}", repository.as_str().expect("a text"));
+    assert_eq!(annotation("images")[0]["image"], image);
+    for example in annotation("crdsExamples").as_array().expect("a list") {
+        let profile: CacheProfile =
+            serde_json::from_value(example.clone()).expect("the kind's shape");
+        ValidatedProfile::parse(&profile).expect("it is valid");
+    }
+}

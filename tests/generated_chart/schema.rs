@@ -1,0 +1,149 @@
+//! `values.schema.json`: its descriptions from `values.yaml`, and what a profile may say from the CRD.
+
+use super::values::{Row, at};
+use kube::CustomResourceExt as _;
+use kubewarm::api::CacheProfile;
+use serde_json::{Map, Value, json};
+
+/// Keywords that mean the same in a CRD and in draft 7.
+const KEPT: [&str; 14] = [
+    "additionalProperties",
+    "enum",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "pattern",
+    "properties",
+    "required",
+];
+/// Keywords of a CRD that check nothing a schema of draft 7 could check.
+const LEFT_OUT: [&str; 4] = ["default", "description", "format", "title"];
+
+/// The schema in `text`, completed.
+pub(crate) fn complete(text: &str, values: &Value, rows: &[Row]) -> String {
+    let mut schema: Value = serde_json::from_str(text).expect("it is JSON");
+    for Row { path, text } in rows {
+        let field = path.split('.').fold(&mut schema, |at, key| &mut at["properties"][key]);
+        let field = field.as_object_mut().unwrap_or_else(|| panic!("{path} is not in the schema"));
+        field.insert("description".to_owned(), text.clone().into());
+        field.insert("default".to_owned(), at(values, path).clone());
+    }
+    let crd = serde_json::to_value(CacheProfile::crd()).expect("the CRD serializes");
+    let root = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["definitions"]["profileSpec"] = strict(&root["properties"]["spec"]);
+    let text = serde_json::to_string_pretty(&schema).expect("it serializes");
+    format!("{text}\n")
+}
+
+/// A CRD's schema in draft 7, which also refuses the fields that the API server would drop.
+fn strict(schema: &Value) -> Value {
+    let mut found = Map::new();
+    for (keyword, value) in schema.as_object().expect("a schema is an object") {
+        let value = match keyword.as_str() {
+            "properties" => value
+                .as_object()
+                .expect("fields")
+                .iter()
+                .map(|(name, schema)| (name.clone(), strict(schema)))
+                .collect(),
+            "items" | "additionalProperties" => strict(value),
+            "type" => value.clone(),
+            keyword if KEPT.contains(&keyword) => whole(value),
+            keyword if LEFT_OUT.contains(&keyword) || keyword.starts_with("x-kubernetes-") => {
+                continue;
+            }
+            "nullable" => continue,
+            keyword => panic!("{keyword}: say here what becomes of it"),
+        };
+        found.insert(keyword.clone(), value);
+    }
+    if found.contains_key("properties") {
+        found.insert("additionalProperties".to_owned(), false.into());
+    }
+    Value::Object(found)
+}
+
+/// Bounds are floats in the CRD's types.
+fn whole(value: &Value) -> Value {
+    let number = value.as_f64().filter(|number| number.fract() == 0.0);
+    let text = number.map(|number| format!("{number:.0}"));
+    text.and_then(|text| text.parse::<i64>().ok()).map_or_else(|| value.clone(), Into::into)
+}
+
+fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    let reference = schema["$ref"].as_str().and_then(|path| path.strip_prefix('#'));
+    reference.map_or(schema, |path| root.pointer(path).expect("the definition is there"))
+}
+
+/// What differs between the values that the schema knows and those that there are.
+pub(crate) fn differences(schema: &Value, values: &Value, described: &[&str]) -> Vec<String> {
+    fn walk(root: &Value, at: &str, value: &Value, described: &[&str], found: &mut Vec<String>) {
+        let schema = field(root, at);
+        let known = schema["properties"].as_object();
+        let (Some(known), false) = (known, described.contains(&at)) else { return };
+        if schema["additionalProperties"] != json!(false) {
+            found.push(format!("{at} takes anything"));
+        }
+        let inner = |key: &str| if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") };
+        for key in known.keys().filter(|key| value.get(key.as_str()).is_none()) {
+            found.push(format!("{} is in the schema alone", inner(key)));
+        }
+        for (key, value) in value.as_object().into_iter().flatten() {
+            if known.contains_key(key) {
+                walk(root, &inner(key), value, described, found);
+            } else {
+                found.push(format!("{} is not in the schema", inner(key)));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(schema, "", values, described, &mut found);
+    // Helm hands it to every chart below an umbrella.
+    found.retain(|difference| difference != "global is in the schema alone");
+    found
+}
+
+fn field<'a>(root: &'a Value, path: &str) -> &'a Value {
+    let keys = path.split('.').filter(|key| !key.is_empty());
+    keys.fold(root, |schema, key| resolve(root, &schema["properties"][key]))
+}
+
+/// What can be written at `path`, in words.
+pub(crate) fn takes(root: &Value, path: &str) -> String {
+    let schema = field(root, path);
+    if let Some(values) = schema["enum"].as_array() {
+        let words = values.iter().filter_map(Value::as_str).filter(|word| !word.is_empty());
+        return words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    }
+    let kinds: Vec<_> = match schema["type"].as_array() {
+        Some(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        None => schema["type"].as_str().into_iter().collect(),
+    };
+    let kind = kinds.join(" or ");
+    match (&schema["minimum"], &schema["maximum"]) {
+        (low, high) if low.is_number() && high.is_number() => format!("{kind}, {low} to {high}"),
+        (low, _) if low.is_number() => format!("{kind}, at least {low}"),
+        (_, _) => kind,
+    }
+}
+
+#[test]
+fn a_strict_schema_refuses_other_fields_and_keeps_the_bounds() {
+    let schema = json!({
+        "type": "object", "description": "D",
+        "properties": {"a": {"type": "integer", "minimum": 1.0, "format": "int32"},
+            "b": {"x-kubernetes-int-or-string": true, "pattern": "^x$"}},
+        "x-kubernetes-validations": [],
+    });
+    let expected = json!({
+        "type": "object", "additionalProperties": false,
+        "properties": {"a": {"type": "integer", "minimum": 1}, "b": {"pattern": "^x$"}},
+    });
+    assert_eq!(strict(&schema), expected);
+}
