@@ -116,7 +116,7 @@ fn every_example_is_valid() {
             count += 1;
         }
     }
-    assert!(count >= 2, "only {count} profiles");
+    assert!(count >= 5, "only {count} profiles");
 }
 
 #[test]

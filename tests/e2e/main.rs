@@ -9,6 +9,7 @@ mod contents;
 mod crowd;
 mod cutter;
 mod edited;
+mod examples;
 mod fencing;
 mod figures;
 mod filling;
