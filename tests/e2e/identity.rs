@@ -228,3 +228,36 @@ fn an_account_made_anew_has_a_token_and_rights_of_its_own() -> Outcome {
     assert!(!operator.process.log().contains("eyJ"));
     Ok(())
 }
+
+#[test]
+fn tokens_that_a_new_signing_key_voids_are_replaced_and_nothing_is_purged() -> Outcome {
+    let world = World::alone()?;
+    world.cluster.run(["create", "namespace", NAMESPACE])?;
+    // Its own credential is a certificate, which such a key does not concern.
+    let operator = Operator::start_as_administrator(&world)?;
+    let home = world.namespace("home")?;
+    create_account(&world, &home, "reader")?;
+    let profile = Profile::apply(&world, &home, "settings", &read_by("reader", &[&home]))?;
+    apply(&profile, "manifests")?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    let cell = || -> Result<Value, Failure> {
+        let here = |cell: &Value| cell["resource"] == "configmaps" && cell["namespace"] == *home;
+        cells(&operator)?.into_iter().find(here).ok_or_else(|| "no such cell".into())
+    };
+    let before = cell()?;
+
+    world.cluster.replace_token_key()?;
+    world.cluster.apiserver().restart()?;
+    world.cluster.run(["create", "configmap", "later", "-n", &home])?;
+    let after = eventually(SOON, || {
+        let cell = cell()?;
+        let is_back = cell["state"] == "Watching" && cell["objects"] != before["objects"];
+        if is_back { Ok(cell) } else { Err(format!("{cell:#}").into()) }
+    })?;
+    assert!(operator.process.log().contains("the token is not accepted any more"));
+    assert_eq!(after["warmed"], before["warmed"], "{after:#}");
+    assert!(after["accessLostTime"].is_null(), "{after:#}");
+    profile.await_condition("Ready", "True", None, SOON)?;
+    profile.await_condition("Authorized", "True", Some("Verified"), SOON)?;
+    Ok(())
+}

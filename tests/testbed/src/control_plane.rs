@@ -282,6 +282,15 @@ impl ControlPlane {
         self.write_kubeconfig(path, &credential)
     }
 
+    /// Makes another key that signs tokens of service accounts. Once the API server has been
+    /// restarted, it accepts none that it made before.
+    ///
+    /// # Errors
+    /// When the key cannot be written.
+    pub fn replace_token_key(&self) -> Result<()> {
+        self.authority.make_token_key()
+    }
+
     /// A kubeconfig with a token of this ServiceAccount, good for 24 hours.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ pub(crate) struct Pair {
 
 impl Authority {
     /// Makes the authority (`ca.crt`), the server's pair and the key that signs tokens of
-    /// service accounts (`sa.key`, `sa.pub`).
+    /// service accounts.
     pub(crate) fn create(layout: &Layout) -> Result<Self> {
         let mut ca = CertificateParams::default();
         ca.distinguished_name = name("testbed", None);
@@ -43,10 +43,17 @@ impl Authority {
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         authority.sign("server", server)?;
 
-        let tokens = KeyPair::generate()?;
-        authority.write("sa.key", &tokens.serialize_pem())?;
-        authority.write("sa.pub", &tokens.public_key_pem())?;
+        authority.make_token_key()?;
         Ok(authority)
+    }
+
+    /// Makes the key that signs tokens of service accounts (`sa.key`, `sa.pub`), in place of any
+    /// other.
+    pub(crate) fn make_token_key(&self) -> Result<()> {
+        let tokens = KeyPair::generate()?;
+        self.write("sa.key", &tokens.serialize_pem())?;
+        self.write("sa.pub", &tokens.public_key_pem())?;
+        Ok(())
     }
 
     /// The pair of a user, who is in `group` (Kubernetes reads CN and O).
