@@ -16,9 +16,12 @@ mod verifier;
 
 pub use self::{
     book::Wanted,
+    evidence::PATIENCE,
     excess::{Excess, ExcessRule},
     reports::{AccessReports, Check, CheckOutcome},
     rules::attributes,
-    standing::{CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing},
+    standing::{
+        CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing, Unverified,
+    },
     verifier::{Declared, Surroundings, Verifier},
 };

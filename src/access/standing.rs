@@ -1,6 +1,6 @@
 //! What is known of a cell's permissions, as everybody else sees it.
 
-use crate::model::{Reason, Verb};
+use crate::model::{Fault, Reason, Verb};
 use jiff::Timestamp;
 use std::sync::Arc;
 
@@ -26,8 +26,22 @@ pub enum Standing {
         /// What it rests on.
         method: Method,
     },
+    /// It was, and for too long nobody has confirmed that, though the API server answers others: as
+    /// good as refused until somebody does.
+    Unverified(Unverified),
     /// The API server refused the real request.
     Refused(Refused),
+}
+
+/// What is not verified any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unverified {
+    /// When it was last verified, by whatever means.
+    pub verified_at: Timestamp,
+    /// What it rested on.
+    pub method: Method,
+    /// Why the last check came to nothing when patience ended.
+    pub message: Arc<str>,
 }
 
 /// What was refused.
@@ -64,13 +78,15 @@ pub enum Opinion {
     Denied,
 }
 
-/// How punctual the checks of a cell are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How punctual the checks of a cell are: from how long ago the last one said anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Punctuality {
     /// As often as they should be.
     OnTime,
     /// The bound on requests of the whole process makes them wait.
     Late,
+    /// They are made, and have come to nothing since access was verified: the last one for this.
+    Unanswered(Fault),
 }
 
 /// What is known of a cell's permissions.

@@ -2,7 +2,7 @@
 //! take.
 
 use crate::{
-    access::{AccessReports, Declared, Standing, Surroundings, Verifier, Wanted},
+    access::{AccessReports, Declared, PATIENCE, Standing, Surroundings, Verifier, Wanted},
     cluster::Clients,
     controller::Declarations,
     informer::{Changes, Reports},
@@ -30,6 +30,7 @@ pub(super) fn verifier(
         reports: reports.clone(),
         changes,
         fences: Arc::new(reports.clone()),
+        patience: PATIENCE,
         count: Box::new(move |check, outcome| metrics.access_checked(check, outcome)),
     })
 }

@@ -273,6 +273,7 @@ fn refusal(target: &str, cell: &CellSpec, cluster: &dyn Cluster) -> Option<Refus
         | Reason::TooLarge
         | Reason::Lagging
         | Reason::ClosedAtOnce
+        | Reason::Unverified
         | Reason::Internal => None,
     }
 }

@@ -20,9 +20,10 @@ pub trait Fences: Send + Sync + 'static {
     /// sent, was readable; what arrived later is provisional until the next call.
     fn verified(&self, key: &CellKey, sent: Instant);
 
-    /// The API server refuses the cell, this verb at the least: it is to stop serving. Once for each
-    /// loss, again when the reason changes, and for a cell that began to exist since; also for a cell
-    /// that was never verified.
+    /// The API server refuses the cell, this verb at the least, or for too long nobody could verify
+    /// that it does not ([`Reason::Unverified`](crate::model::Reason::Unverified)): it is to stop
+    /// serving. Once for each loss, again when the reason changes, and for a cell that began to exist
+    /// since it was refused; also for a cell that was never verified.
     fn lost(&self, key: &CellKey, verb: Verb, fault: &Fault);
 
     /// The API server allows the cell again: it is to be retried now instead of after its wait.

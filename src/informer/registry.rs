@@ -33,7 +33,7 @@ use std::{
     sync::Arc,
     task::Poll,
 };
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Where the tables of cells come from and go to.
@@ -128,6 +128,13 @@ impl Reports {
     #[must_use]
     pub fn fault(&self, key: &CellKey) -> Option<CellFault> {
         self.face(key).and_then(|face| face.board.last_fault())
+    }
+
+    /// When access to a cell was last verified: when the request was sent that shows it, its own or a
+    /// check's. `None` while nothing has been answered.
+    #[must_use]
+    pub fn verified_at(&self, key: &CellKey) -> Option<Instant> {
+        self.face(key).and_then(|face| face.board.verified_at())
     }
 
     /// Whether a cell exists that does not know of any loss of access, without the cost of a report.

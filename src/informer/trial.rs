@@ -121,6 +121,15 @@ impl Trial {
 }
 
 impl Answer {
+    /// Why it says nothing, if it does not.
+    #[must_use]
+    pub fn undecided(&self) -> Option<&Fault> {
+        match self {
+            Self::Undecided(fault) => Some(fault),
+            Self::Allowed | Self::Refused(_) => None,
+        }
+    }
+
     fn of(fault: Fault) -> Self {
         if fault.reason().refuses_identity() {
             Self::Refused(fault)

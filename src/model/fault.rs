@@ -45,6 +45,9 @@ pub enum Reason {
     TokenRequestDenied,
     /// The ServiceAccount that a profile names does not exist.
     ServiceAccountNotFound,
+    /// For too long nobody has said whether there is still access, though the API server answers
+    /// others.
+    Unverified,
     /// The informer's own task panicked: a bug in kubewarm.
     Internal,
 }
@@ -134,7 +137,7 @@ impl Fault {
 
 impl Reason {
     /// Every value, for closed label sets.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Forbidden,
         Self::Unauthorized,
         Self::NotServed,
@@ -153,6 +156,7 @@ impl Reason {
         Self::ClosedAtOnce,
         Self::TokenRequestDenied,
         Self::ServiceAccountNotFound,
+        Self::Unverified,
         Self::Internal,
     ];
 
@@ -191,6 +195,7 @@ impl Reason {
             Self::ClosedAtOnce => "ClosedAtOnce",
             Self::TokenRequestDenied => "TokenRequestDenied",
             Self::ServiceAccountNotFound => "ServiceAccountNotFound",
+            Self::Unverified => "Unverified",
             Self::Internal => "InternalError",
         }
     }

@@ -228,6 +228,7 @@ fn standing(report: &CellReport, now: Timestamp) -> Standing {
         | Reason::TooLarge
         | Reason::Lagging
         | Reason::ClosedAtOnce
+        | Reason::Unverified
         | Reason::Internal => {}
     }
     if now.duration_since(fault.since) >= LONG { Standing::FailingLong } else { Standing::Pending }

@@ -167,7 +167,7 @@ fn state(report: &CellReport, serves: bool, staleness: Option<Staleness>) -> Cel
     match report.fault.as_ref().map(|fault| fault.reason) {
         Some(reason) if reason.refuses_identity() => CellState::Forbidden,
         Some(Reason::NotServed | Reason::NamespaceNotFound) => CellState::Missing,
-        _ if report.phase == Phase::Fenced => CellState::Forbidden,
+        None if report.phase == Phase::Fenced => CellState::Forbidden,
         fault => match (serves, staleness, fault) {
             (false, _, Some(_)) => CellState::Failing,
             (false, _, None) => CellState::Syncing,
@@ -219,6 +219,7 @@ fn failed(fault: &CellFault, otherwise: Staleness) -> Staleness {
         | Reason::Malformed
         | Reason::TooLarge
         | Reason::ClosedAtOnce
+        | Reason::Unverified
         | Reason::Internal => otherwise,
     }
 }

@@ -10,12 +10,12 @@ use super::{
 use crate::{
     access::{
         CellAccess, Disagreement, Excess, ExcessRule, Method, Opinion, Punctuality, Refused,
-        Standing,
+        Standing, Unverified,
     },
     api::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     cluster::Completeness,
     manifests::is_elevated,
-    model::{GroupResource, Reason, Verb},
+    model::{Fault, GroupResource, Reason, Verb},
 };
 use jiff::Timestamp;
 use std::{
@@ -40,6 +40,7 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
         return Verdict::new(None, "Verifying", text);
     }
     let mut refused = BTreeMap::<Alike<'_>, Vec<&Cell<'_>>>::new();
+    let mut lapsed = BTreeMap::<(&GroupResource, &str), Vec<&Cell<'_>>>::new();
     let (mut verified, mut absent) = (0, 0);
     for cell in cells {
         match cell.access().map(|access| (access, &access.standing)) {
@@ -53,10 +54,15 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
                 let alike = (access.revoked.is_none(), found.reason, &*found.verbs, of);
                 refused.entry(alike).or_default().push(cell);
             }
+            Some((_, Standing::Unverified(found))) => {
+                let of = cell.key.resource.group_resource();
+                lapsed.entry((of, &*found.message)).or_default().push(cell);
+            }
             Some((_, Standing::Verifying)) | None => {}
         }
     }
-    let asides = asides(cells);
+    let lapsed = lapsed.iter().map(|((_, message), cells)| unverified(message, cells, voice));
+    let asides: Vec<_> = lapsed.chain(asides(cells)).collect();
     if !refused.is_empty() {
         let denied = |alike: &Alike<'_>| alike.1 == Reason::TokenRequestDenied;
         let reason = if refused.keys().any(|alike| !alike.0 && !denied(alike)) {
@@ -113,6 +119,23 @@ fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice
     }
 }
 
+/// Of whom nobody can say for too long whether they may still read what, and why.
+fn unverified(message: &str, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
+    let verified_at = cells.iter().filter_map(|cell| match &cell.access()?.standing {
+        Standing::Unverified(Unverified { verified_at, .. }) => Some(*verified_at),
+        Standing::Verifying | Standing::Granted { .. } | Standing::Refused(_) => None,
+    });
+    let since = verified_at.min().unwrap_or_default();
+    format!(
+        "whether {} may list and watch {} {} has not been verified since {}, though the API server \
+         answers others: it counts as lost until a check is answered ({message})",
+        voice.subject(),
+        kinds(cells),
+        places(cells),
+        figures::seconds(since).0
+    )
+}
+
 /// What is to be known besides: reviews that say otherwise, and checks that come late.
 pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&CellAccess) -> bool| -> Vec<_> {
@@ -142,7 +165,33 @@ pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
                 .to_owned(),
         );
     }
+    asides.extend(unanswered(cells));
     asides
+}
+
+/// The checks that come to nothing, of cells of which nothing is taken away yet.
+fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
+    let failing: Vec<_> =
+        cells.iter().copied().filter_map(|cell| Some((cell, failing(cell)?))).collect();
+    let (_, fault) = failing.first()?;
+    let cells: Vec<_> = failing.iter().map(|(cell, _)| *cell).collect();
+    let verified_at = cells.iter().filter_map(|cell| verified(cell)).map(|(at, _)| at).min();
+    let since = verified_at.map(|at| format!(" since {}", figures::seconds(at).0));
+    Some(format!(
+        "checks of {} {} come to nothing{} ({fault})",
+        kinds(&cells),
+        places(&cells),
+        since.unwrap_or_default()
+    ))
+}
+
+/// Why the checks of a cell come to nothing, if that is all there is to say.
+fn failing<'c>(cell: &'c Cell<'_>) -> Option<&'c Fault> {
+    let CellAccess { standing, punctuality, .. } = cell.access()?;
+    match (standing, punctuality) {
+        (Standing::Unverified(_), _) | (_, Punctuality::OnTime | Punctuality::Late) => None,
+        (_, Punctuality::Unanswered(fault)) => Some(fault),
+    }
 }
 
 /// `status.access`: `base`, and what has been found out.
@@ -175,7 +224,10 @@ pub(super) fn access(
 /// When a cell's standing was last confirmed, and how.
 fn verified(cell: &Cell<'_>) -> Option<(Timestamp, Method)> {
     match &cell.access()?.standing {
-        Standing::Granted { verified_at, method } => Some((*verified_at, *method)),
+        Standing::Granted { verified_at, method }
+        | Standing::Unverified(Unverified { verified_at, method, .. }) => {
+            Some((*verified_at, *method))
+        }
         Standing::Refused(refused) => Some((refused.verified_at, Method::Probe)),
         Standing::Verifying => None,
     }
@@ -211,7 +263,7 @@ fn missing(cells: &[&Cell<'_>]) -> Vec<NamespaceRules> {
 fn refused<'c>(cell: &'c Cell<'_>) -> Option<&'c Refused> {
     match &cell.access()?.standing {
         Standing::Refused(refused) => Some(refused),
-        Standing::Verifying | Standing::Granted { .. } => None,
+        Standing::Verifying | Standing::Granted { .. } | Standing::Unverified(_) => None,
     }
 }
 

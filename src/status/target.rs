@@ -194,7 +194,9 @@ impl Cold {
             | Reason::ServiceAccountNotFound => Self::Forbidden,
             Reason::NotServed | Reason::NotListable => Self::ResourceNotFound,
             Reason::NamespaceNotFound => Self::NamespaceNotFound,
-            Reason::Unreachable | Reason::ServerError | Reason::Throttled => Self::Unreachable,
+            Reason::Unreachable | Reason::ServerError | Reason::Throttled | Reason::Unverified => {
+                Self::Unreachable
+            }
             Reason::TimedOut => Self::TimedOut,
             Reason::Gone
             | Reason::Unsupported

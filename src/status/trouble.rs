@@ -96,6 +96,10 @@ impl Voice<'_> {
                 "the {verb} of {kinds} {places} makes no sense since {since} ({words}); retrying; \
                  look for a proxy or an oversized object"
             ),
+            Reason::Unverified => format!(
+                "nobody can say whether {subject} may still list and watch {kinds} {places} ({words}); \
+                 it counts as lost until a check is answered"
+            ),
             Reason::TimedOut => format!(
                 "the {verb} of {kinds} {places} makes no progress since {since} ({words}); \
                  retrying; check the API server and the network"

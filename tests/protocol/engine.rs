@@ -40,7 +40,7 @@ pub(crate) struct Engine {
 }
 
 /// Clients whose token is the identity's name.
-struct ByName(SocketAddr);
+pub(crate) struct ByName(pub(crate) SocketAddr);
 
 impl Clients for ByName {
     fn client_for(&self, identity: &Identity) -> Arc<kube::Client> {

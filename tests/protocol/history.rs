@@ -106,7 +106,7 @@ impl World {
             };
         }
         match asked.kind {
-            Kind::Version | Kind::Namespace => quiet(asked),
+            Kind::Version | Kind::Namespace | Kind::Review => quiet(asked),
             Kind::Newest => Reply::json(list_with(past.now, "", &[])),
             Kind::List | Kind::First | Kind::Next => past.list(asked),
             Kind::Stream => {

@@ -21,5 +21,6 @@ mod reply;
 mod server;
 mod silence;
 mod undecodable;
+mod unverified;
 mod warmup;
 mod watches;

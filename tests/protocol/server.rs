@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     Probe,
     /// A watch that begins with a list.
     Stream,
+    /// What an identity may do.
+    Review,
 }
 
 /// One request, as it came.
@@ -123,6 +125,7 @@ impl Asked {
         let is = |key: &str, value: &str| query.get(key).is_some_and(|found| found == value);
         let kind = match () {
             () if path == "/version" => Kind::Version,
+            () if path.starts_with("/apis/authorization.k8s.io/") => Kind::Review,
             () if path.starts_with("/api/v1/namespaces/") && path.matches('/').count() == 4 => {
                 Kind::Namespace
             }
@@ -158,9 +161,15 @@ async fn serve(mut socket: TcpStream, script: Arc<Script>, log: Arc<Log>) {
             Err(_) => return,
         }
     }
+    let head = String::from_utf8(head).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    if socket.read_exact(&mut body).await.is_err() {
+        return;
+    }
     let asked = {
         let mut requests = log.requests.lock();
-        let asked = Asked::parse(std::str::from_utf8(&head).unwrap(), &requests);
+        let asked = Asked::parse(&head, &requests);
         requests.push(asked.clone());
         asked
     };

@@ -1,19 +1,23 @@
 //! Every cell's evidence, every place's rules, and which check is due when. Pure.
 
+mod answers;
 mod place;
 #[cfg(test)]
 mod tests;
 
-use self::place::{Place, is_permanent};
+use self::{
+    answers::Answers,
+    place::{Place, is_permanent},
+};
 use super::{
     evidence::{Evidence, Word, jittered},
     excess::Needed,
     pace::{Candidate, Pace},
     rules::place,
-    standing::{CellAccess, Punctuality},
+    standing::CellAccess,
 };
 use crate::{
-    cluster::ReviewedRules,
+    cluster::{Completeness, ReviewedRules},
     informer::Trial,
     model::{CellKey, Fault, Identity, NamespaceCheck, Verb},
 };
@@ -23,8 +27,11 @@ use tokio::time::Instant;
 
 /// Between two reviews of a place, or of a cell where those of its place are incomplete.
 const REVIEW: Duration = Duration::from_secs(20);
-/// A check that is due for longer is late.
+/// A check that is due, or a cell that should have been heard of, for longer is late.
 const LATE: Duration = Duration::from_secs(10);
+
+/// Whose turn a check takes that is for no namespace.
+const NOBODY: &str = "";
 
 /// Whose rules, and where; `None`: across the cluster.
 pub(super) type Spot = (Identity, Option<Arc<str>>);
@@ -49,6 +56,8 @@ pub(super) enum Job {
     Rules(Spot),
     /// A review of one verb.
     Review(CellKey, Verb),
+    /// The operator's own rules across the cluster: whether the API server answers at all.
+    Control,
 }
 
 /// What a check came to.
@@ -68,6 +77,7 @@ pub(super) struct Book {
     unchecked: Vec<CellKey>,
     needed: BTreeMap<Spot, Needed>,
     under_way: BTreeMap<Job, Arc<str>>,
+    answers: Answers,
     pace: Pace,
     /// A random number in `0.0..1.0`.
     spread: fn() -> f64,
@@ -92,6 +102,7 @@ impl Book {
             unchecked: Vec::new(),
             needed: BTreeMap::new(),
             under_way: BTreeMap::new(),
+            answers: Answers::default(),
             pace: Pace::default(),
             spread,
         }
@@ -154,6 +165,11 @@ impl Book {
                 add(&place.payer, at + LATE / 2, 1, Job::Rules(spot.clone()));
             }
         }
+        if self.cells.values().any(|cell| cell.evidence.is_failing())
+            && let Some(at) = self.answers.control_due(now)
+        {
+            add(&NOBODY.into(), at, 1, Job::Control);
+        }
         let admitted = self.pace.admit(due, now);
         for Candidate { payer, what, .. } in &admitted {
             self.under_way.insert(what.clone(), Arc::clone(payer));
@@ -173,6 +189,7 @@ impl Book {
                         cell.review = None;
                     }
                 }
+                Job::Control => self.answers.control_sent(now),
             }
         }
         admitted.into_iter().map(|candidate| candidate.what).collect()
@@ -205,6 +222,9 @@ impl Book {
             };
             self.pace.done(&payer, extra, now);
         }
+        if found.is_answer() {
+            self.answers.heard(now);
+        }
         let spread = (self.spread)();
         let mut told = Vec::new();
         match (job, found) {
@@ -225,15 +245,16 @@ impl Book {
                         told.extend(words.into_iter().map(|word| (key.clone(), word)));
                     }
                     Err(fault) if !is_permanent(fault.reason()) => {
-                        cell.evidence.doubt(fault.reason(), now);
+                        cell.evidence.doubt(&fault, sent, now);
                     }
-                    Err(_never_answered) => {}
+                    // The server has no such reviews, or not for this: nothing is lacking.
+                    Err(_never_answered) => cell.evidence.heard_of(sent),
                 }
             }
             (Job::Rules(spot), Found::Rules(answer)) => {
                 self.ruled(&spot, answer, (sent, now, wall), &mut told);
             }
-            (Job::Trial(..) | Job::Review(..) | Job::Rules(_), _) => {}
+            (Job::Trial(..) | Job::Review(..) | Job::Rules(_) | Job::Control, _) => {}
         }
         told
     }
@@ -267,12 +288,11 @@ impl Book {
     /// What is known of a cell.
     pub(super) fn access(&self, key: &CellKey, now: Instant) -> Option<CellAccess> {
         let cell = self.cells.get(key)?;
-        let place = self.spots.get(&cell.spot).and_then(|place| place.due);
-        let trial = cell.evidence.due.map(|due| due.at).filter(|_| cell.evidence.is_verifying());
-        let mut due = [trial, cell.review, place].into_iter().flatten();
-        let is_late = due.any(|at| now.saturating_duration_since(at) > LATE);
-        let punctuality = if is_late { Punctuality::Late } else { Punctuality::OnTime };
-        Some(cell.evidence.access(punctuality))
+        let rules = self.spots.get(&cell.spot).and_then(Place::completeness);
+        // Where each cell is reviewed by itself, the verbs take turns.
+        let turns = if rules == Some(Completeness::Incomplete) { 2 } else { 1 };
+        let period = jittered(REVIEW, 1.0) * turns + LATE;
+        Some(cell.evidence.access(cell.evidence.punctuality(period, now)))
     }
 
     /// The refusals of those cells that pass `only`.

@@ -92,7 +92,7 @@ impl Book {
             }
             Err(fault) => {
                 let here = self.cells.values_mut().filter(|cell| cell.spot == *spot);
-                here.for_each(|cell| cell.evidence.doubt(fault.reason(), now));
+                here.for_each(|cell| cell.evidence.doubt(&fault, sent, now));
                 // Without a token, no other review is answered either.
                 let is_over = had_failed && !lacks_token(fault.reason())
                     || fault.reason() == Reason::TooLarge;
@@ -141,6 +141,11 @@ impl Book {
 }
 
 impl Place {
+    /// Whether the rules are all there is; `None` before they are known.
+    pub(super) fn completeness(&self) -> Option<Completeness> {
+        self.rules.as_ref().map(|rules| rules.completeness)
+    }
+
     /// Computes what is too much here: what is needed across the cluster is needed here, too.
     fn compare(&mut self, (identity, here): &Spot, needed: &BTreeMap<Spot, Needed>) {
         let Some(rules) = &self.rules else { return };

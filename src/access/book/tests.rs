@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    cluster::Completeness,
+    access::{PATIENCE, Punctuality, Standing},
     informer::Answer,
     model::{
         Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Projection, Reason,
@@ -41,17 +41,33 @@ struct Cluster {
     completeness: Completeness,
     /// Why it does not answer reviews of rules.
     silent: Option<Reason>,
+    /// Whom it answers nothing but 429.
+    throttled: Vec<Identity>,
     asked: Vec<(Instant, Job)>,
 }
 
 impl Cluster {
     fn allowing(kinds: &[&str]) -> Self {
         let kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
-        Self { kinds, completeness: Completeness::Complete, silent: None, asked: Vec::new() }
+        Self {
+            kinds,
+            completeness: Completeness::Complete,
+            silent: None,
+            throttled: Vec::new(),
+            asked: Vec::new(),
+        }
     }
 
     fn answer(&self, job: &Job, now: Instant) -> Found {
         let allows = |key: &CellKey| self.kinds.iter().any(|kind| kind == key.resource.resource());
+        let by = match job {
+            Job::Trial(key, _) | Job::Review(key, _) => &key.identity,
+            Job::Rules((identity, _)) => identity,
+            Job::Control => &Identity::Operator,
+        };
+        if self.throttled.contains(by) {
+            return throttled(job, now);
+        }
         match job {
             Job::Trial(key, _) => {
                 let forbidden = || Fault::new(Reason::Forbidden, "no");
@@ -60,7 +76,7 @@ impl Cluster {
                 let (list, watch) = (answer.clone(), answer);
                 Found::Trial(Trial { sent: now, requests: 2, list, watch })
             }
-            Job::Rules(_) => {
+            Job::Rules(_) | Job::Control => {
                 if let Some(reason) = self.silent {
                     return Found::Rules(Err(Fault::new(reason, "no rules")));
                 }
@@ -87,6 +103,7 @@ impl Cluster {
                 self.asked.push((now, job.clone()));
                 told.extend(book.found(job, now, found, now, Timestamp::UNIX_EPOCH));
             }
+            told.extend(book.lapse(PATIENCE, now));
             let least = now + Duration::from_millis(25);
             let next = book.next(now).map_or(until, |at| at.max(least).min(until));
             tokio::time::advance(next - now).await;
@@ -106,6 +123,10 @@ impl Cluster {
         self.count(|job| matches!(job, Job::Rules(_)))
     }
 
+    fn controls(&self) -> usize {
+        self.count(|job| *job == Job::Control)
+    }
+
     fn reviews(&self) -> usize {
         self.count(|job| matches!(job, Job::Review(..)))
     }
@@ -119,6 +140,19 @@ impl Cluster {
             within.map(|(_, job)| cost(job)).sum()
         };
         self.asked.iter().map(|(at, _)| from(at)).max().unwrap_or(0)
+    }
+}
+
+/// Nothing that has to do with permissions.
+fn throttled(job: &Job, now: Instant) -> Found {
+    let fault = || Fault::new(Reason::Throttled, "too many requests");
+    match job {
+        Job::Trial(..) => {
+            let (list, watch) = (Answer::Undecided(fault()), Answer::Undecided(fault()));
+            Found::Trial(Trial { sent: now, requests: 1, list, watch })
+        }
+        Job::Rules(_) | Job::Control => Found::Rules(Err(fault())),
+        Job::Review(..) => Found::Review(Err(fault())),
     }
 }
 
@@ -282,4 +316,58 @@ async fn a_cell_that_is_not_wanted_any_more_is_forgotten() {
     }
     assert!(book.cells.is_empty() && book.spots.is_empty() && book.under_way.is_empty());
     assert_eq!(book.next(now), None);
+}
+
+/// What became of the cells of one identity each.
+fn lost(told: &[(CellKey, Word)]) -> Vec<&Identity> {
+    let is_lost =
+        |word: &Word| matches!(word, Word::Lost(_, fault) if fault.reason() == Reason::Unverified);
+    told.iter().filter(|(_, word)| is_lost(word)).map(|(key, _)| &key.identity).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_is_answered_no_more_is_lost_though_others_are() {
+    for others in [0, 3] {
+        let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+        let cells = (0..=others).map(|at| wanted(key(identity(at), "pods", "shop")));
+        book.want(cells.collect(), Vec::new(), Instant::now());
+        let told = cluster.run(&mut book, Duration::from_mins(30)).await;
+        assert_eq!((lost(&told).len(), cluster.controls()), (0, 0), "nobody has to ask");
+
+        cluster.throttled = vec![identity(0)];
+        let told = cluster.run(&mut book, Duration::from_mins(9)).await;
+        assert_eq!(lost(&told).len(), 0);
+        let mine = key(identity(0), "pods", "shop");
+        let access = |book: &Book| book.access(&mine, Instant::now()).unwrap();
+        assert!(matches!(access(&book).punctuality, Punctuality::Unanswered(_)));
+        let told = cluster.run(&mut book, Duration::from_mins(2)).await;
+        assert_eq!(lost(&told), [&identity(0)]);
+        assert!(matches!(access(&book).standing, Standing::Unverified(_)));
+        assert!((26..=34).contains(&cluster.controls()), "{}", cluster.controls());
+
+        cluster.throttled.clear();
+        let told = cluster.run(&mut book, Duration::from_secs(25)).await;
+        assert!(told.contains(&(mine.clone(), Word::Returned)), "{told:?}");
+        assert!(matches!(access(&book).standing, Standing::Granted { .. }));
+        cluster.asked.clear();
+        cluster.run(&mut book, Duration::from_mins(1)).await;
+        assert_eq!(cluster.controls(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_takes_nothing_away_neither_while_it_lasts_nor_afterwards() {
+    let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+    let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
+    book.want(cells.collect(), Vec::new(), Instant::now());
+    cluster.run(&mut book, Duration::from_mins(5)).await;
+    cluster.throttled = (0..4).map(identity).chain([Identity::Operator]).collect();
+    let told = cluster.run(&mut book, Duration::from_mins(30)).await;
+    assert!(cluster.controls() > 60, "{}", cluster.controls());
+    assert_eq!(lost(&told).len(), 0);
+    cluster.throttled = vec![identity(0)];
+    let told = cluster.run(&mut book, Duration::from_mins(9)).await;
+    assert_eq!(lost(&told).len(), 0, "what was late because of it has its time");
+    let told = cluster.run(&mut book, Duration::from_mins(2)).await;
+    assert_eq!(lost(&told), [&identity(0)]);
 }

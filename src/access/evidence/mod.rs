@@ -4,12 +4,22 @@
 //! change anything, the two disagree, which is shown, and the review is not listened to any more
 //! until it says something else.
 
+mod age;
+mod doubt;
 #[cfg(test)]
 mod tests;
 
+pub use self::age::PATIENCE;
+
+use self::{
+    age::{Failed, Verified},
+    doubt::{Doubt, Heard, Verdict},
+};
 use super::{
     rules::VERBS,
-    standing::{CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing},
+    standing::{
+        CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing, Unverified,
+    },
 };
 use crate::{
     informer::{Answer, Trial},
@@ -30,16 +40,12 @@ const RETRY: Duration = Duration::from_secs(20);
 /// just started refuses for a second or two whatever only RBAC allows, until it knows the roles.
 const CONFIRM: Duration = Duration::from_secs(3);
 
-/// Between a trial that comes to the contrary of a review and the one that may show that the review
-/// errs: of several API servers, one may lag by seconds behind the others.
-const SETTLED: Duration = Duration::from_secs(10);
-
 /// What whoever fences cells is to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// Checks that were sent then succeeded.
     Verified(Instant),
-    /// The cell is refused.
+    /// The cell is refused, or counts as such.
     Lost(Verb, Fault),
     /// It is not any more.
     Returned,
@@ -52,38 +58,16 @@ pub(super) struct Due {
     pub(super) urgent: bool,
 }
 
-/// What reviews said of one verb.
-#[derive(Clone, Copy, Debug)]
-struct Heard {
-    allowed: bool,
-    sent: Instant,
-    doubt: Doubt,
-}
-
-/// What real requests say of a review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doubt {
-    /// Nothing to the contrary that was sent after it.
-    None,
-    /// The contrary, first by one that was sent then.
-    Once(Instant),
-    /// The contrary, and once more [`SETTLED`] later.
-    Contradicted,
-}
-
-/// What the last trial that decided anything came to.
-#[derive(Clone, Copy, Debug)]
-struct Verdict {
-    /// `list` and `watch`; `None` where that one was not decided.
-    allowed: [Option<bool>; 2],
-    /// When the first of all trials in a row that came to the same was sent.
-    since: Instant,
-}
-
 /// What is known of one cell. Written by [`super::book::Book`] alone.
 #[derive(Debug)]
 pub(super) struct Evidence {
     standing: Standing,
+    /// When there was access last, as far as that has been shown, also by the informer's requests.
+    verified: Option<Verified>,
+    /// When the last check was sent that said anything; before the first, when checks began.
+    answered: Instant,
+    /// The last check, if it came to nothing after access was verified.
+    failed: Option<Failed>,
     /// The last time of a grant that was followed by a refusal.
     revoked: Option<Timestamp>,
     verdict: Option<Verdict>,
@@ -106,6 +90,9 @@ impl Evidence {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             standing: Standing::Verifying,
+            verified: None,
+            answered: now,
+            failed: None,
             revoked: None,
             verdict: None,
             reviews: [None, None],
@@ -157,9 +144,14 @@ impl Evidence {
         let refusal = trial.refusal();
         self.is_undecided = refusal.is_none() && allowed != [Some(true); 2];
         if self.is_undecided {
+            let undecided = [&trial.list, &trial.watch].into_iter().find_map(Answer::undecided);
+            if let Some(fault) = undecided {
+                self.fail(trial.sent, fault);
+            }
             self.plan(now + jittered(RETRY, spread));
             return self.weigh(wall);
         }
+        self.heard_of(trial.sent);
         if refusal.is_some() && self.is_granted() && self.suspected.is_none() {
             self.suspected = Some(now + CONFIRM);
             self.due = Some(Due { at: now + CONFIRM, urgent: true });
@@ -194,6 +186,9 @@ impl Evidence {
             let same = slot.filter(|old| old.allowed == allowed);
             *slot = Some(Heard { allowed, sent, doubt: same.map_or(Doubt::None, |old| old.doubt) });
         }
+        if let [Some(list), Some(watch)] = self.reviews {
+            self.heard_of(list.sent.min(watch.sent));
+        }
         if self.contradiction().is_some() || self.had_no_token() {
             self.hurry(now);
         }
@@ -218,13 +213,21 @@ impl Evidence {
         }
     }
 
-    /// A review was not answered, for this reason. If it is about the identity, has the trial made at
-    /// once, unless that was refused as well: no token for one reason is as good as for another, but
-    /// somebody has to be told the right one.
-    pub(super) fn doubt(&mut self, reason: Reason, now: Instant) {
+    /// A review that was sent then was not answered. If that is about the identity, has the trial made
+    /// at once, unless that was refused as well: no token for one reason is as good as for another,
+    /// but somebody has to be told the right one.
+    pub(super) fn doubt(&mut self, fault: &Fault, sent: Instant, now: Instant) {
+        let reason = fault.reason();
+        if reason.refuses_identity() {
+            self.heard_of(sent);
+        } else {
+            self.fail(sent, fault);
+        }
         let is_news = match &self.standing {
             Standing::Refused(refused) => lacks_token(reason) && refused.reason != reason,
-            Standing::Verifying | Standing::Granted { .. } => reason.refuses_identity(),
+            Standing::Verifying | Standing::Granted { .. } | Standing::Unverified(_) => {
+                reason.refuses_identity()
+            }
         };
         if is_news {
             self.hurry(now);
@@ -242,53 +245,6 @@ impl Evidence {
         self.due.get_or_insert(Due { at, urgent: false });
     }
 
-    /// Writes a decision down, and which reviews it contradicts.
-    fn judge(&mut self, allowed: [Option<bool>; 2], sent: Instant) {
-        let since = match self.verdict {
-            Some(old) if old.allowed == allowed => old.since,
-            Some(_) | None => {
-                self.reviews.iter_mut().flatten().for_each(|heard| heard.doubt = Doubt::None);
-                sent
-            }
-        };
-        self.verdict = Some(Verdict { allowed, since });
-        for (heard, decided) in self.reviews.iter_mut().zip(allowed) {
-            let Some(heard) = heard else { continue };
-            let differs = decided.is_some_and(|decided| decided != heard.allowed);
-            // Asked between two requests that came to the same: not merely late.
-            let is_tried = heard.sent > since && heard.sent <= sent;
-            heard.doubt = match (differs, heard.doubt) {
-                (false, _) => Doubt::None,
-                (true, Doubt::None) if is_tried => Doubt::Once(sent),
-                (true, Doubt::Once(first)) if sent >= first + SETTLED => Doubt::Contradicted,
-                (true, as_before @ (Doubt::None | Doubt::Once(_) | Doubt::Contradicted)) => {
-                    as_before
-                }
-            };
-        }
-    }
-
-    /// When a trial may settle which of a review and the last trial errs.
-    fn settling(&self) -> Option<Instant> {
-        let doubts = self.reviews.iter().flatten().filter_map(|heard| match heard.doubt {
-            Doubt::Once(first) => Some(first + SETTLED),
-            Doubt::None | Doubt::Contradicted => None,
-        });
-        doubts.min()
-    }
-
-    /// A verb of which a review, later than the decision, says what has not been tried yet.
-    fn contradiction(&self) -> Option<Verb> {
-        let verdict = self.verdict.as_ref()?;
-        let all = VERBS.into_iter().zip(&self.reviews).zip(verdict.allowed);
-        all.into_iter().find_map(|((verb, heard), decided)| {
-            let heard = heard.as_ref()?;
-            let differs = decided? != heard.allowed;
-            let is_untried = heard.doubt == Doubt::None && heard.sent > verdict.since;
-            (differs && is_untried).then_some(verb)
-        })
-    }
-
     /// What reviews add to what was decided: a grant is confirmed, or stands in for a decision.
     fn weigh(&mut self, wall: Timestamp) -> Vec<Word> {
         let [Some(list), Some(watch)] = self.reviews else { return Vec::new() };
@@ -297,32 +253,41 @@ impl Evidence {
         }
         let sent = list.sent.min(watch.sent);
         let is_allowed = list.allowed && watch.allowed;
+        // Whatever they confirmed once they confirm no second time.
+        let is_new = self.verified.is_none_or(|verified| sent > verified.at);
         match (&mut self.standing, is_allowed) {
-            (Standing::Granted { verified_at, .. }, true) => {
+            (Standing::Granted { verified_at, .. }, true) if is_new => {
                 *verified_at = wall;
+                self.verified(sent, wall);
                 vec![Word::Verified(sent)]
             }
             (Standing::Verifying, true) if self.is_undecided => {
                 self.grant(sent, Method::Review, wall)
             }
+            (Standing::Unverified(_), true) if is_new => self.grant(sent, Method::Review, wall),
             (Standing::Granted { method: Method::Review, .. }, false) => {
                 self.standing = Standing::Verifying;
                 Vec::new()
             }
-            (Standing::Granted { .. }, false) | (Standing::Verifying | Standing::Refused(_), _) => {
-                Vec::new()
-            }
+            (
+                Standing::Granted { .. }
+                | Standing::Verifying
+                | Standing::Unverified(_)
+                | Standing::Refused(_),
+                _,
+            ) => Vec::new(),
         }
     }
 
     fn grant(&mut self, sent: Instant, method: Method, wall: Timestamp) -> Vec<Word> {
-        let was_refused = matches!(self.standing, Standing::Refused(_));
+        let was_lost = matches!(self.standing, Standing::Refused(_) | Standing::Unverified(_));
         let is_in_trouble = self.informer.is_some() && self.nudged != self.informer;
         self.nudged = self.informer;
         self.revoked = None;
         self.standing = Standing::Granted { verified_at: wall, method };
+        self.verified(sent, wall);
         let mut words = Vec::new();
-        if was_refused || is_in_trouble {
+        if was_lost || is_in_trouble {
             words.push(Word::Returned);
         }
         words.push(Word::Verified(sent));
@@ -341,7 +306,8 @@ impl Evidence {
         let reason = fault.reason();
         let (since, is_new) = match &self.standing {
             Standing::Refused(old) => (old.since, old.reason != reason || old.verbs != verbs),
-            Standing::Granted { verified_at, .. } => {
+            Standing::Granted { verified_at, .. }
+            | Standing::Unverified(Unverified { verified_at, .. }) => {
                 self.revoked = (reason != Reason::NamespaceNotFound).then_some(*verified_at);
                 (wall, true)
             }

@@ -133,6 +133,7 @@ impl Account {
             | Reason::ClosedAtOnce
             | Reason::TokenRequestDenied
             | Reason::ServiceAccountNotFound
+            | Reason::Unverified
             | Reason::Internal => Reason::ServerError,
         };
         let message = format!("no token of {self}: {}", fault.message());

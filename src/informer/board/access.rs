@@ -34,6 +34,11 @@ impl Board {
         inner.verified_at = inner.verified_at.max(Some(at));
     }
 
+    /// When access was there last, as far as is known.
+    pub(in crate::informer) fn verified_at(&self) -> Option<Instant> {
+        self.inner.lock().verified_at
+    }
+
     /// A receiver that is woken when access goes or comes from now on.
     pub(in crate::informer) fn access(&self) -> watch::Receiver<AccessTurns> {
         self.access.subscribe()

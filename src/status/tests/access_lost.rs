@@ -58,6 +58,23 @@ fn each_profile_of_a_shared_cell_is_served_by_its_own_policy() {
 }
 
 #[test]
+fn access_that_nobody_can_verify_is_lost_without_any_permission_missing() {
+    let mut world = World::new();
+    let report = world.failing(lost(&world, 30), Reason::Unverified, Verb::List);
+    world.runs(pods("a"), CellReport { phase: Phase::Fenced, ..report });
+    let fenced = status(&world, OnAccessLost::default());
+    assert_eq!(said(&fenced.conditions, "Warm"), "False/ServerUnreachable");
+    assert_eq!(said(&fenced.conditions, "Ready"), "False/TargetsNotWarm");
+    let told = message(&fenced.conditions, "Ready");
+    assert!(told.contains("nobody can say whether") && told.contains("server's words"), "{told}");
+    assert_eq!(fenced.targets[0].cells.as_ref().unwrap().failing, 1);
+    let stale = status(&world, OnAccessLost::ServeStale);
+    let expected = ("True/Synced".to_owned(), "False/WatchSilent".to_owned(), Some(10));
+    assert_eq!(summary(&stale), expected);
+    assert_eq!(stale.targets[0].cells.as_ref().unwrap().stale, 1);
+}
+
+#[test]
 fn until_a_list_is_complete_returned_access_counts_as_lost() {
     let mut world = World::new();
     let report = CellReport { phase: Phase::Relisting, fault: None, ..lost(&world, 30) };

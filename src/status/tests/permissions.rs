@@ -4,11 +4,11 @@ use super::fixtures::{SUBJECT, World, declared, key, message, pods, said, target
 use crate::{
     access::{
         CellAccess, Disagreement, Excess, ExcessRule, Method, Opinion, Punctuality, Refused,
-        Standing,
+        Standing, Unverified,
     },
     api::{ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     cluster::Completeness,
-    model::{CellKey, Declared, Extent, Reason, Requirement, Verb},
+    model::{CellKey, Declared, Extent, Fault, Reason, Requirement, Verb},
     status::difference::Difference,
 };
 use std::{sync::Arc, time::Duration};
@@ -162,6 +162,40 @@ fn reviews_that_say_otherwise_and_late_checks_are_shown() {
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Ready");
     assert!(text.contains("watch of pods in namespace \"a\" would be allowed"), "{text}");
+}
+
+#[test]
+fn checks_that_come_to_nothing_are_shown_and_in_the_end_count_as_a_loss() {
+    let (mut world, profile, keys) = scene();
+    let punctuality = Punctuality::Unanswered(Fault::new(Reason::Throttled, "too many requests"));
+    let failing = CellAccess { punctuality, ..world.granted() };
+    world.knows(&keys[1], failing.clone());
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
+    let text = message(&status.conditions, "Authorized");
+    let words = "checks of pods in namespace \"b\" come to nothing since 1970-01-12T13:46:40Z (too \
+                 many requests)";
+    assert!(text.contains(words), "{text}");
+
+    let verified_at = world.clock.wall;
+    world.pass(Duration::from_mins(10));
+    for key in [&keys[0], &keys[2]] {
+        world.knows(key, world.granted());
+    }
+    let found =
+        Unverified { verified_at, method: Method::Probe, message: "too many requests".into() };
+    world.knows(&keys[1], CellAccess { standing: Standing::Unverified(found), ..failing });
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "Unknown/Verifying");
+    let expected = format!(
+        "target \"pods\": 1 of 2 cells verified. whether {SUBJECT} may list and watch pods in \
+         namespace \"b\" has not been verified since 1970-01-12T13:46:40Z, though the API server \
+         answers others: it counts as lost until a check is answered (too many requests)"
+    );
+    assert_eq!(message(&status.conditions, "Authorized"), expected);
+    let access = status.access.unwrap();
+    assert_eq!(access.last_verified_time.unwrap().0, verified_at);
+    assert!(access.missing.is_empty(), "nothing is known to be");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Checks, all the time, whether every declared cell may still be read, as its identity.
 
+#[cfg(test)]
+mod tests;
+
 use super::{
     book::{Book, Found, Job, Wanted},
     evidence::Word,
@@ -12,7 +15,7 @@ use super::{
 use crate::{
     cluster::{Clients, is_allowed, rules_of},
     informer::{Answer, Changes, Fences, Reports, Trial},
-    model::{CellKey, Fault, Reason},
+    model::{CellKey, Fault, Identity, Reason},
 };
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -56,6 +59,9 @@ pub struct Surroundings {
     pub changes: Changes,
     /// Whom to tell.
     pub fences: Arc<dyn Fences>,
+    /// How long access may go unverified while the API server answers others; [`super::PATIENCE`],
+    /// which tests shorten.
+    pub patience: Duration,
     /// Counts each check.
     pub count: Box<dyn Fn(Check, CheckOutcome) + Send>,
 }
@@ -132,13 +138,20 @@ impl Verifier {
             let fault = self.around.reports.fault(&key);
             let refused = fault.filter(|fault| fault.reason.refuses_identity());
             book.heard(&key, refused.map(|fault| fault.since), began);
+            if let Some(sent) = self.around.reports.verified_at(&key) {
+                book.informer_verified(&key, sent, began, Timestamp::now());
+            }
         }
+        let lapsed = book.lapse(self.around.patience, began);
         // A cell that was made after its refusal has not been told. Once told, it is open no more: the
         // change that this makes is the last.
         let untold = book.refusals(|key| self.around.reports.is_open(key));
         drop(book);
         for (key, verb, fault) in untold {
             self.around.fences.lost(&key, verb, &fault);
+        }
+        if !lapsed.is_empty() {
+            self.tell(lapsed);
         }
         self.cost = began.elapsed();
     }
@@ -166,7 +179,7 @@ impl Verifier {
         (self.around.count)(check, outcome);
         let cell = match &job {
             Job::Trial(key, _) | Job::Review(key, _) => Some(key.clone()),
-            Job::Rules(_) => None,
+            Job::Rules(_) | Job::Control => None,
         };
         let access = |cell: &Option<CellKey>| self.reports.get(cell.as_ref()?);
         let before = access(&cell);
@@ -177,6 +190,11 @@ impl Verifier {
         if let (Some(key), Some(before), Some(after)) = (&cell, before, access(&cell)) {
             log(key, &before, &after);
         }
+        self.tell(words);
+    }
+
+    /// Tells what follows from what was learned, and everybody that something was.
+    fn tell(&self, words: Vec<(CellKey, Word)>) {
         for (key, word) in words {
             match word {
                 Word::Verified(sent) => self.around.fences.verified(&key, sent),
@@ -202,6 +220,9 @@ async fn carry_out(job: &Job, clients: &dyn Clients) -> Found {
             let client = clients.client_for(&key.identity);
             Found::Review(is_allowed(&client, attributes(key, *verb)).await)
         }
+        Job::Control => {
+            Found::Rules(rules_of(&clients.client_for(&Identity::Operator), NOWHERE).await)
+        }
     }
 }
 
@@ -213,7 +234,7 @@ fn failed(job: &Job, fault: Fault) -> Found {
             let (list, watch) = (undecided(), undecided());
             Found::Trial(Trial { sent: Instant::now(), requests: 0, list, watch })
         }
-        Job::Rules(_) => Found::Rules(Err(fault)),
+        Job::Rules(_) | Job::Control => Found::Rules(Err(fault)),
         Job::Review(..) => Found::Review(Err(fault)),
     }
 }
@@ -237,10 +258,16 @@ fn counted(found: &Found) -> (Check, CheckOutcome) {
 /// Says once what has changed.
 fn log(key: &CellKey, before: &CellAccess, after: &CellAccess) {
     match (&before.standing, &after.standing) {
-        (Standing::Verifying | Standing::Refused(_), Standing::Granted { .. }) => {
+        (
+            Standing::Verifying | Standing::Unverified(_) | Standing::Refused(_),
+            Standing::Granted { .. },
+        ) => {
             tracing::info!(cell = %key, "access verified");
         }
-        (Standing::Verifying | Standing::Granted { .. }, Standing::Refused(refused)) => {
+        (
+            Standing::Verifying | Standing::Granted { .. } | Standing::Unverified(_),
+            Standing::Refused(refused),
+        ) => {
             let (verbs, message) = (&refused.verbs, &refused.message);
             tracing::warn!(cell = %key, ?verbs, reason = %refused.reason, %message, "access refused");
         }
@@ -262,125 +289,5 @@ impl fmt::Debug for Surroundings {
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier").field("under_way", &self.jobs.len()).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        cluster::OperatorOnly,
-        informer::{Bounds, Informers as _, Measured, Meter, Phase, Registry, Tables, Timing},
-        model::{
-            CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity,
-            LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, Outcome,
-            ProfileRef, Projection, Resource, ResourceVersion, SensitiveData, Tuning,
-        },
-    };
-    use std::{collections::BTreeSet, convert::Infallible, future::pending};
-
-    /// Tables that hold nothing, and measurements that nobody reads.
-    struct Nothing;
-
-    impl Tables for Nothing {
-        fn open(&self, _: &CellKey, _: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
-            Box::new(Self)
-        }
-        fn set_indexes(&self, _: &CellKey, _: &BTreeSet<FieldPath>) {}
-        fn close(&self, _: &CellKey) {}
-    }
-
-    impl DeltaSink for Nothing {
-        fn apply(&mut self, _: Delta<'_>) -> Outcome {
-            Outcome::Forgotten
-        }
-        fn holds(&self, _: &str, _: &str) -> bool {
-            false
-        }
-        fn objects(&self) -> u64 {
-            0
-        }
-        fn version(&self) -> Option<ResourceVersion> {
-            None
-        }
-    }
-
-    impl Meter for Nothing {
-        fn record(&self, _: &Resource, _: Measured) {}
-    }
-
-    fn cell() -> CellSpec {
-        CellSpec {
-            key: CellKey {
-                resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-                extent: Extent::Namespace("shop".into()),
-                labels: LabelSelector::default(),
-                fields: FieldSelector::default(),
-                projection: Projection::MetadataOnly(ManagedFields::Drop),
-                sensitive_data: SensitiveData::Deny,
-                identity: Identity::Operator,
-            },
-            tuning: Tuning {
-                member_of: MemberOf {
-                    profile: ProfileRef { namespace: "shop".into(), name: "p".into() },
-                    max_concurrent_lists: 4,
-                    priority: 100,
-                },
-                strategy: ListStrategy::Auto,
-                page_size: 500,
-                streaming_deadline: Duration::from_secs(20),
-                max_staleness: Duration::from_mins(2),
-                namespace_check: NamespaceCheck::Known,
-                keep_fenced: Duration::from_mins(10),
-                leaves: Leaves::default(),
-            },
-            indexes: BTreeSet::new(),
-        }
-    }
-
-    /// Where `list` is allowed and `watch` is not, the cell's own requests do not tell it for long.
-    #[tokio::test]
-    async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() {
-        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
-            pending::<Result<http::Response<kube::client::Body>, Infallible>>()
-        });
-        let clients: Arc<dyn Clients> =
-            Arc::new(OperatorOnly::new(kube::Client::new(silent, "default")));
-        let bounds = Bounds { lists: 1, namespace_share: 100 };
-        let (tables, meter) = (Arc::new(Nothing), Arc::new(Nothing));
-        let mut registry =
-            Registry::new(Arc::clone(&clients), tables, meter, bounds, Timing::default());
-        let (spec, reports) = (cell(), registry.reports());
-        let wanted = Wanted {
-            key: spec.key.clone(),
-            namespace_check: NamespaceCheck::Known,
-            payer: "shop".into(),
-        };
-        let declared = Declared { wanted: vec![wanted], unchecked: Vec::new() };
-        let mut verifier = Verifier::new(Surroundings {
-            clients,
-            declared: Box::new(move || Some(declared.clone())),
-            reports: reports.clone(),
-            changes: registry.changes(),
-            fences: Arc::new(reports.clone()),
-            count: Box::new(|_, _| {}),
-        });
-        verifier.look();
-        let watch = Answer::Refused(Fault::new(Reason::Forbidden, "no watch"));
-        let trial = Trial { sent: Instant::now(), requests: 2, list: Answer::Allowed, watch };
-        let job = Job::Trial(spec.key.clone(), NamespaceCheck::Known);
-        verifier.take(job, Instant::now(), Found::Trial(trial));
-
-        let phase = || reports.get(&spec.key).unwrap().phase;
-        for _ in 0..2 {
-            registry.start(&spec);
-            assert_eq!(phase(), Phase::Queued);
-            verifier.look();
-            assert_eq!(phase(), Phase::Fenced);
-            let changes = registry.changes().subscribe();
-            verifier.look();
-            assert!(!changes.has_changed().unwrap(), "it has been told");
-            registry.stop(&spec.key);
-        }
     }
 }

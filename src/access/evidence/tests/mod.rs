@@ -1,8 +1,11 @@
+mod age;
+
 use super::*;
 
 /// A cell's evidence, and a clock that both sides read.
 struct Scene {
     evidence: Evidence,
+    began: Instant,
     now: Instant,
     wall: Timestamp,
 }
@@ -13,7 +16,7 @@ const FORBIDDEN: Option<Reason> = Some(Reason::Forbidden);
 impl Scene {
     fn new() -> Self {
         let now = Instant::now();
-        Self { evidence: Evidence::new(now), now, wall: Timestamp::UNIX_EPOCH }
+        Self { evidence: Evidence::new(now), began: now, now, wall: Timestamp::UNIX_EPOCH }
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -50,6 +53,16 @@ impl Scene {
             .into_iter()
             .map(|verb| self.evidence.reviewed(verb, allowed, self.now, self.now, self.wall));
         verbs.last().unwrap()
+    }
+
+    /// A review that is sent and fails now.
+    fn doubt(&mut self, reason: Reason) {
+        self.evidence.doubt(&Fault::new(reason, "too many requests"), self.now, self.now);
+    }
+
+    /// Looks at the clock; the API server has always answered others.
+    fn lapse(&mut self) -> Option<Word> {
+        self.evidence.lapse(self.began, PATIENCE, self.now)
     }
 
     /// Seconds until the next trial, and whether it is urgent.
@@ -137,16 +150,16 @@ fn a_token_that_is_missing_for_another_reason_is_asked_for_anew() {
     let denied = Some(Reason::TokenRequestDenied);
     scene.trial(denied, denied);
     for reason in [Reason::TokenRequestDenied, Reason::Unauthorized, Reason::Unreachable] {
-        scene.evidence.doubt(reason, scene.now);
+        scene.doubt(reason);
         assert_eq!(scene.due(), (300, false), "{reason}");
     }
-    scene.evidence.doubt(Reason::ServiceAccountNotFound, scene.now);
+    scene.doubt(Reason::ServiceAccountNotFound);
     assert_eq!(scene.due(), (0, true));
     let mut scene = Scene::new();
     scene.trial(ALLOWED, ALLOWED);
-    scene.evidence.doubt(Reason::Unreachable, scene.now);
+    scene.doubt(Reason::Unreachable);
     assert_eq!(scene.due(), (300, false));
-    scene.evidence.doubt(Reason::Unauthorized, scene.now);
+    scene.doubt(Reason::Unauthorized);
     assert_eq!(scene.due(), (0, true));
 }
 

@@ -1,0 +1,123 @@
+//! How old the last verification is, and when that takes access away.
+
+use super::{Evidence, Word};
+use crate::{
+    access::standing::{Method, Punctuality, Standing, Unverified},
+    model::{Fault, Reason, Verb},
+};
+use jiff::Timestamp;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long access may go unverified while the API server answers others. By then every way to
+/// verify it has been tried: some twenty reviews, the real request at 5 minutes and every 20 s from
+/// then on, and the cell's own watch, which is opened anew after 10 minutes at the most.
+pub const PATIENCE: Duration = Duration::from_mins(10);
+
+/// There was access.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verified {
+    /// When the request was sent that shows it.
+    pub(super) at: Instant,
+    /// The same on the wall clock, or a moment later.
+    time: Timestamp,
+}
+
+/// A check that came to nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    sent: Instant,
+    fault: Fault,
+}
+
+impl Evidence {
+    /// A request that was sent then shows that there was access.
+    pub(super) fn verified(&mut self, sent: Instant, time: Timestamp) {
+        if self.verified.is_none_or(|known| known.at < sent) {
+            self.verified = Some(Verified { at: sent, time });
+            if self.failed.as_ref().is_some_and(|failed| failed.sent <= sent) {
+                self.failed = None;
+            }
+        }
+    }
+
+    /// The same of a request of the informer, as it is known `now`. Ends what only time took away:
+    /// a cell that was told of the loss sends none, so this one is another.
+    pub(in crate::access) fn informer_verified(
+        &mut self,
+        sent: Instant,
+        now: Instant,
+        wall: Timestamp,
+    ) {
+        if self.verified.is_some_and(|known| known.at >= sent) {
+            return;
+        }
+        let ago = now.saturating_duration_since(sent);
+        self.verified(sent, wall.checked_sub(ago).unwrap_or(wall));
+        if matches!(self.standing, Standing::Unverified(_)) {
+            self.standing = Standing::Verifying;
+        }
+    }
+
+    /// A check that was sent then was answered, whatever that says.
+    pub(in crate::access) fn heard_of(&mut self, sent: Instant) {
+        self.answered = self.answered.max(sent);
+    }
+
+    /// A check that was sent then came to nothing.
+    pub(super) fn fail(&mut self, sent: Instant, fault: &Fault) {
+        if self.verified.is_none_or(|known| known.at < sent) {
+            self.failed = Some(Failed { sent, fault: fault.clone() });
+        }
+    }
+
+    /// Whether the last check came to nothing.
+    pub(in crate::access) fn is_failing(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// How punctual the checks are, if something must be heard of the cell within `period`.
+    pub(in crate::access) fn punctuality(&self, period: Duration, now: Instant) -> Punctuality {
+        let is_old = |at: Instant| now.saturating_duration_since(at) > period;
+        match (&self.failed, self.verified) {
+            (Some(failed), Some(verified)) if is_old(verified.at) => {
+                Punctuality::Unanswered(failed.fault.clone())
+            }
+            (Some(failed), None) if is_old(self.answered) => {
+                Punctuality::Unanswered(failed.fault.clone())
+            }
+            (None, _) if is_old(self.answered) => Punctuality::Late,
+            (Some(_) | None, _) => Punctuality::OnTime,
+        }
+    }
+
+    /// Takes away what has not been verified for `patience`, while checks came to nothing although the
+    /// API server has been `answering` others since then.
+    pub(in crate::access) fn lapse(
+        &mut self,
+        answering: Instant,
+        patience: Duration,
+        now: Instant,
+    ) -> Option<Word> {
+        let (Verified { at, time }, failed) = (self.verified?, self.failed.as_ref()?);
+        let method = match &self.standing {
+            Standing::Granted { method, .. } => *method,
+            // By the informer's own requests.
+            Standing::Verifying => Method::Probe,
+            Standing::Unverified(_) | Standing::Refused(_) => return None,
+        };
+        if now.saturating_duration_since(at.max(answering)) < patience {
+            return None;
+        }
+        let since = Timestamp::from_second(time.as_second()).unwrap_or(time);
+        let message = format!("not verified since {since}: {}", failed.fault);
+        let fault = Fault::new(Reason::Unverified, message);
+        let found =
+            Unverified { verified_at: time, method, message: failed.fault.message().into() };
+        self.standing = Standing::Unverified(found);
+        // Whoever answers first now decides.
+        self.suspected = None;
+        self.hurry(now);
+        Some(Word::Lost(Verb::List, fault))
+    }
+}

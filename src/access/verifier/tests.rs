@@ -1,0 +1,118 @@
+use super::*;
+use crate::{
+    access::PATIENCE,
+    cluster::OperatorOnly,
+    informer::{Bounds, Informers as _, Measured, Meter, Phase, Registry, Tables, Timing},
+    model::{
+        CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity,
+        LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, Outcome,
+        ProfileRef, Projection, Resource, ResourceVersion, SensitiveData, Tuning,
+    },
+};
+use std::{collections::BTreeSet, convert::Infallible, future::pending};
+
+/// Tables that hold nothing, and measurements that nobody reads.
+struct Nothing;
+
+impl Tables for Nothing {
+    fn open(&self, _: &CellKey, _: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
+        Box::new(Self)
+    }
+    fn set_indexes(&self, _: &CellKey, _: &BTreeSet<FieldPath>) {}
+    fn close(&self, _: &CellKey) {}
+}
+
+impl DeltaSink for Nothing {
+    fn apply(&mut self, _: Delta<'_>) -> Outcome {
+        Outcome::Forgotten
+    }
+    fn holds(&self, _: &str, _: &str) -> bool {
+        false
+    }
+    fn objects(&self) -> u64 {
+        0
+    }
+    fn version(&self) -> Option<ResourceVersion> {
+        None
+    }
+}
+
+impl Meter for Nothing {
+    fn record(&self, _: &Resource, _: Measured) {}
+}
+
+fn cell() -> CellSpec {
+    CellSpec {
+        key: CellKey {
+            resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            extent: Extent::Namespace("shop".into()),
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection: Projection::MetadataOnly(ManagedFields::Drop),
+            sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
+        },
+        tuning: Tuning {
+            member_of: MemberOf {
+                profile: ProfileRef { namespace: "shop".into(), name: "p".into() },
+                max_concurrent_lists: 4,
+                priority: 100,
+            },
+            strategy: ListStrategy::Auto,
+            page_size: 500,
+            streaming_deadline: Duration::from_secs(20),
+            max_staleness: Duration::from_mins(2),
+            namespace_check: NamespaceCheck::Known,
+            keep_fenced: Duration::from_mins(10),
+            leaves: Leaves::default(),
+        },
+        indexes: BTreeSet::new(),
+    }
+}
+
+/// Where `list` is allowed and `watch` is not, the cell's own requests do not tell it for long.
+#[tokio::test]
+async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() {
+    let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+    });
+    let clients: Arc<dyn Clients> =
+        Arc::new(OperatorOnly::new(kube::Client::new(silent, "default")));
+    let bounds = Bounds { lists: 1, namespace_share: 100 };
+    let (tables, meter) = (Arc::new(Nothing), Arc::new(Nothing));
+    let mut registry =
+        Registry::new(Arc::clone(&clients), tables, meter, bounds, Timing::default());
+    let (spec, reports) = (cell(), registry.reports());
+    let wanted = Wanted {
+        key: spec.key.clone(),
+        namespace_check: NamespaceCheck::Known,
+        payer: "shop".into(),
+    };
+    let declared = Declared { wanted: vec![wanted], unchecked: Vec::new() };
+    let mut verifier = Verifier::new(Surroundings {
+        clients,
+        declared: Box::new(move || Some(declared.clone())),
+        reports: reports.clone(),
+        changes: registry.changes(),
+        fences: Arc::new(reports.clone()),
+        patience: PATIENCE,
+        count: Box::new(|_, _| {}),
+    });
+    verifier.look();
+    let watch = Answer::Refused(Fault::new(Reason::Forbidden, "no watch"));
+    let trial = Trial { sent: Instant::now(), requests: 2, list: Answer::Allowed, watch };
+    let job = Job::Trial(spec.key.clone(), NamespaceCheck::Known);
+    verifier.take(job, Instant::now(), Found::Trial(trial));
+
+    let phase = || reports.get(&spec.key).unwrap().phase;
+    for _ in 0..2 {
+        registry.start(&spec);
+        assert_eq!(phase(), Phase::Queued);
+        verifier.look();
+        assert_eq!(phase(), Phase::Fenced);
+        let changes = registry.changes().subscribe();
+        verifier.look();
+        assert!(!changes.has_changed().unwrap(), "it has been told");
+        registry.stop(&spec.key);
+    }
+}
