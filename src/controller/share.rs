@@ -106,7 +106,7 @@ impl Share {
         // Before its namespaces are known, its cells are not.
         let selector = self.namespaces.as_ref().map(|(key, _)| cluster.report(key));
         self.is_synced = reports.iter().chain(&selector).all(is_synced);
-        self.expected = reports.iter().zip(&self.gauges).map(expected).sum();
+        self.expected = together(reports.iter().zip(&self.gauges).map(expected));
         if self.cells.is_empty() {
             self.expected = None;
         }
@@ -147,6 +147,11 @@ impl Share {
     }
 }
 
+/// The sum of what is known of all. A server may say any number.
+fn together(mut counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)))
+}
+
 /// What these hold together: cells that come several times count once.
 pub(super) fn held<'a>(gauges: impl IntoIterator<Item = &'a Arc<Gauge>>, measure: Measure) -> u64 {
     let mut seen = BTreeSet::new();
@@ -156,4 +161,16 @@ pub(super) fn held<'a>(gauges: impl IntoIterator<Item = &'a Arc<Gauge>>, measure
         Measure::Memory => gauge.bytes(),
     };
     distinct.map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_lies_about_the_length_of_its_lists_overflows_nothing() {
+        assert_eq!(together([Some(u64::MAX), Some(1)].into_iter()), Some(u64::MAX));
+        assert_eq!(together([Some(u64::MAX), None].into_iter()), None);
+        assert_eq!(together([Some(2), Some(1)].into_iter()), Some(3));
+    }
 }

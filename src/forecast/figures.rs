@@ -168,7 +168,8 @@ impl Seen<'_> {
             let took = self.took(key, found.objects, requests);
             if cells.contains_key(*key) {
                 figures.objects = figures.objects.saturating_add(found.objects);
-                *kinds.entry(alike(key)).or_default() += found.objects;
+                let kind = kinds.entry(alike(key)).or_default();
+                *kind = kind.saturating_add(found.objects);
                 longest = longest.max(took);
                 sum = sum.saturating_add(took);
             } else {
@@ -256,6 +257,17 @@ mod tests {
         let (refused, trouble) = (BTreeSet::new(), None);
         let certainty = Certainty::Likely;
         Finding { objects, certainty, way, speed: Some(speed), refused, trouble }
+    }
+
+    #[test]
+    fn numbers_that_no_cluster_has_overflow_nothing() {
+        let cells = [spec("pods", "a"), spec("pods", "b")];
+        let found = cells.each_ref().map(|it| (it.key.clone(), found(u64::MAX, Strategy::Paged)));
+        let weight = Weight { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
+        let weights = [(alike(&cells[0].key), weight)].into();
+        let total = forecast(&order(&[("all", &cells)]), &found.into(), &weights).total;
+        assert_eq!((total.objects, total.bytes), (u64::MAX, u64::MAX));
+        assert_eq!(total.status().objects, i64::MAX);
     }
 
     #[test]

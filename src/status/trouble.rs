@@ -124,9 +124,10 @@ pub(super) fn progress(cells: &[Cell<'_>]) -> String {
         let reports = cells.iter().filter_map(Cell::report);
         reports.filter(|report| report.phase == Phase::Listing)
     };
-    let listed: u64 = listing().map(|report| report.listed).sum();
-    // Only the sum of what is known: with a selector the server does not say.
-    let expected: Option<u64> = listing().map(|report| report.expected).sum();
+    let listed = listing().fold(0_u64, |sum, report| sum.saturating_add(report.listed));
+    // Only the sum of what is known: with a selector the server does not say, and it may say anything.
+    let expected =
+        listing().try_fold(0_u64, |sum, report| Some(sum.saturating_add(report.expected?)));
     let far = match expected.filter(|expected| *expected > 0) {
         Some(expected) => format!("{listed} of {expected} objects listed"),
         None if listed > 0 => format!("{listed} objects listed"),

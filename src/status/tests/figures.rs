@@ -27,6 +27,18 @@ fn time_to_warm_is_set_once_for_each_generation() {
 }
 
 #[test]
+fn a_server_that_lies_about_the_length_of_its_lists_overflows_nothing() {
+    let mut world = World::new();
+    for namespace in ["a", "b"] {
+        let report = CellReport { listed: 1, expected: Some(u64::MAX), ..world.listing() };
+        world.runs(pods(namespace), report);
+    }
+    let status = world.compute(&declared(vec![target("pods", &[pods("a"), pods("b")])]), None);
+    let told = message(&status.conditions, "Warm");
+    assert!(told.contains(&format!("2 of {} objects listed", u64::MAX)), "{told}");
+}
+
+#[test]
 fn time_to_warm_is_that_of_the_slowest_required_target() {
     let mut world = World::new();
     let mut slow = world.watching();
