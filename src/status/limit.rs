@@ -7,11 +7,22 @@ use crate::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-/// The target's condition. `is_complete`: all of it has been listed.
+/// How much of a target has been listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coverage {
+    /// All of it.
+    Whole,
+    /// Not all of it, or not yet.
+    Part,
+    /// It was, and access was lost since.
+    Lost,
+}
+
+/// The target's condition. `listed`: how much of it has been.
 pub(super) fn within_limits(
     declared: &DeclaredTarget,
     limits: Limits,
-    is_complete: bool,
+    listed: Coverage,
     clock: Clock,
     voice: Voice<'_>,
 ) -> Verdict {
@@ -19,16 +30,22 @@ pub(super) fn within_limits(
         let reason = limited.overrun.measure.as_str();
         return Verdict::new(Some(false), reason, voice.says(&exceeded(limited, clock)));
     }
-    match (limits.are_set(), is_complete) {
-        (false, _) => {
-            let text = "spec.limits is not set; the process has enough memory";
-            Verdict::new(Some(true), "BelowLimits", voice.says(text))
+    let (status, text) = match (limits.are_set(), listed) {
+        (false, Coverage::Whole) => {
+            (Some(true), "spec.limits is not set; all of it fits into the operator's memory")
         }
-        (true, false) => Verdict::new(None, "Measuring", voice.says("not listed completely yet")),
-        (true, true) => {
-            Verdict::new(Some(true), "BelowLimits", voice.says("fits into spec.limits"))
+        (false, Coverage::Part | Coverage::Lost) => {
+            (Some(true), "spec.limits is not set; no limit of the operator has stopped it so far")
         }
-    }
+        (true, Coverage::Whole) => (Some(true), "fits into spec.limits"),
+        (true, Coverage::Part) => (None, "not listed completely yet"),
+        (true, Coverage::Lost) => (
+            None,
+            "access was lost; measured again once it is back and everything has been listed anew",
+        ),
+    };
+    let reason = if status.is_some() { "BelowLimits" } else { "Measuring" };
+    Verdict::new(status, reason, voice.says(text))
 }
 
 /// What is exceeded, whose limit that is, what would be enough, and when it is tried again.
@@ -80,9 +97,8 @@ fn allowed(overrun: &Overrun) -> String {
             "the profiles of one namespace may take {limit} together (--namespace-share of \
              --memory-limit), of which others here hold {beside}"
         ),
-        Bound::Process => format!(
-            "the operator may take {limit} (--memory-limit), of which everything else holds {beside}"
-        ),
+        // How much that is, and what others hold of it, is the administrator's business.
+        Bound::Process => "the operator is at its memory limit".to_owned(),
     }
 }
 
@@ -113,8 +129,9 @@ fn enough(overrun: &Overrun) -> String {
                 .to_owned()
         }
         Bound::Process => {
-            "raise the operator's memory limit, select fewer objects, or hold metadata only"
-                .to_owned()
+            return "select fewer objects, hold metadata only, or ask the operator's administrator \
+                    for more"
+                .to_owned();
         }
     };
     format!("{needed}: {next}")
@@ -167,10 +184,26 @@ mod tests {
             others: 1 << 20,
             objects: 1_000,
             expected: Some(4_000),
-            ..overrun(Bound::Process, Measure::Memory)
+            ..overrun(Bound::Namespace, Measure::Memory)
         };
         let told = told(overrun, Attempt::UnderWay);
-        assert!(told.contains("the operator may take 4Mi (--memory-limit)"), "{told}");
+        assert!(told.contains("may take 4Mi together"), "{told}");
         assert!(told.contains("; 21Mi would be enough: "), "{told}");
+    }
+
+    #[test]
+    fn of_the_operators_memory_a_tenant_learns_that_it_is_used_up_and_no_more() {
+        let overrun = Overrun {
+            limit: 4 << 20,
+            reached: 5 << 20,
+            others: 1 << 20,
+            expected: Some(4_000),
+            ..overrun(Bound::Process, Measure::Memory)
+        };
+        assert_eq!(
+            told(overrun, Attempt::UnderWay),
+            "stopped at 5Mi: the operator is at its memory limit; select fewer objects, hold \
+             metadata only, or ask the operator's administrator for more; being tried again"
+        );
     }
 }

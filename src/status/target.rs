@@ -3,7 +3,7 @@
 use super::{
     cell::{Cell, CellState, CellView, Clock, Staleness, Terms},
     figures,
-    limit::within_limits,
+    limit::{Coverage, within_limits},
     permissions, sentence,
     trouble::{Voice, kinds, places, progress},
 };
@@ -82,9 +82,8 @@ impl<'a> Target<'a> {
         let all: Vec<_> = selector.iter().chain(&cells).collect();
         let is_resolved = matches!(declared.resolved, Some(Ok(_)));
         let authorized = permissions::authorized(&all, is_resolved, voice);
-        let is_complete = warm.status == Some(true);
-        let within_limits =
-            within_limits(declared, around.limits, is_complete, around.clock, voice);
+        let listed = listed(&warm, &all);
+        let within_limits = within_limits(declared, around.limits, listed, around.clock, voice);
         Self { declared, cells, selector, accepted, authorized, warm, fresh, within_limits }
     }
 
@@ -120,6 +119,19 @@ impl<'a> Target<'a> {
             Duration::try_from(after.saturating_add(took)).ok()
         };
         Some(self.all_cells().filter_map(took).max().unwrap_or_default())
+    }
+}
+
+/// How much of the target is known to have been listed. What was lost was listed, though nobody is
+/// served it.
+fn listed(warm: &Verdict, cells: &[&Cell<'_>]) -> Coverage {
+    let is_lost = |cell: &&Cell<'_>| {
+        cell.report().is_some_and(|report| report.lost.is_some() && report.synced_at.is_some())
+    };
+    match warm.status {
+        Some(true) => Coverage::Whole,
+        Some(false) if cells.iter().any(is_lost) => Coverage::Lost,
+        Some(false) | None => Coverage::Part,
     }
 }
 

@@ -1,11 +1,12 @@
 //! Targets that a limit has stopped or cut down, and what is said of the others.
 
-use super::fixtures::{World, declared, pods, said, target};
+use super::fixtures::{World, declared, message, pods, said, target};
 use crate::{
     api::CacheProfileStatus,
+    informer::{CellReport, Loss, Phase, Verb},
     model::{
-        Attempt, Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Remedy,
-        Requirement,
+        Attempt, Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Reason,
+        Remedy, Requirement,
     },
     status::{Cause, Notices},
 };
@@ -88,6 +89,27 @@ fn what_is_still_listed_is_measured_unless_nothing_limits_it() {
     assert_eq!(summary(&compute(&world, targets()))[2], "Unknown/Measuring");
     let unlimited = world.compute(&declared(targets()), None);
     assert_eq!(summary(&unlimited)[2], "True/BelowLimits");
+}
+
+#[test]
+fn nothing_is_said_of_what_has_not_been_listed_or_may_not_be_read() {
+    let mut world = World::new();
+    let targets = || vec![target("big", &[pods("a")])];
+    let told = |world: &World| {
+        let unlimited = world.compute(&declared(targets()), None);
+        [&compute(world, targets()), &unlimited]
+            .map(|it| message(&it.targets[0].conditions, "WithinLimits"))
+    };
+    world.runs(pods("a"), world.listing());
+    let [limited, unlimited] = told(&world);
+    assert!(limited.contains("not listed completely yet"), "{limited}");
+    assert!(unlimited.contains("has stopped it so far"), "{unlimited}");
+    let loss = Loss { at: world.clock.mono, time: world.clock.wall };
+    let fault = world.failing(world.watching(), Reason::Forbidden, Verb::List);
+    world.runs(pods("a"), CellReport { lost: Some(loss), phase: Phase::Fenced, ..fault });
+    let [limited, unlimited] = told(&world);
+    assert!(limited.contains("access was lost"), "{limited}");
+    assert!(unlimited.contains("has stopped it so far"), "{unlimited}");
 }
 
 #[test]
