@@ -43,8 +43,10 @@ pub struct AccessStatus {
     pub missing: Vec<NamespaceRules>,
 
     /// What the subject may list and watch in the namespaces of this profile although no profile
-    /// with this subject needs it, and not everybody may. That of the operator itself is shown in
-    /// profiles of its own namespace only. At most 128 namespaces, with 32 rules each.
+    /// with this subject needs it. Left out is only `clustertrustbundles`, which the default roles
+    /// of Kubernetes let everybody read; what other roles grant to everybody is shown. That of the
+    /// operator itself is shown in profiles of its own namespace only. At most 128 namespaces, with
+    /// 32 rules each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
