@@ -13,7 +13,7 @@ pub use self::{
     access::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     condition::{ConditionUpdate, set_condition},
     limits::{Limits, OnExceeded, Quantity},
-    plan::{PlanStatus, mebibytes},
+    plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
         CacheProfile, CacheProfileSpec, Freshness, ListStrategy, Mode, OnAccessLost, Serving,
         Warmup,

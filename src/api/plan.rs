@@ -4,8 +4,8 @@ use super::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What warming a profile would cost. The condition `Ready` says where a number is only a lower
-/// bound, and why.
+/// What warming a profile would cost. `certainty` says whether the numbers are only lower bounds, and
+/// the condition `Ready` why.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
@@ -29,6 +29,20 @@ pub struct PlanStatus {
     /// Permissions that are missing: verbs refused, by kind and namespace.
     #[schemars(range(min = 0))]
     pub missing: i32,
+    /// How sure objects, memory, requests and seconds are. `Estimate`: counted, or extrapolated from a
+    /// sample. `LowerBound`: there is more, nobody knows how much.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certainty: Option<PlanCertainty>,
+}
+
+/// How sure the numbers of a plan are.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum PlanCertainty {
+    /// Counted, or extrapolated.
+    Estimate,
+    /// At least so much.
+    LowerBound,
 }
 
 /// `bytes` as a quantity, rounded up to whole MiB: `0` for nothing, `1Mi` for anything up to one.

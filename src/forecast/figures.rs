@@ -2,7 +2,7 @@
 
 use super::Order;
 use crate::{
-    api::{PlanStatus, mebibytes},
+    api::{PlanCertainty, PlanStatus, mebibytes},
     informer::Strategy,
     model::{CellKey, CellSpec, Verb},
     store::{Alike, Weight},
@@ -217,6 +217,10 @@ impl Figures {
             requests: small(self.requests),
             seconds: small(self.seconds()),
             missing: count(self.missing),
+            certainty: Some(match self.certainty {
+                Certainty::Likely => PlanCertainty::Estimate,
+                Certainty::AtLeast => PlanCertainty::LowerBound,
+            }),
         }
     }
 

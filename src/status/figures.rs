@@ -2,8 +2,11 @@
 
 use super::cell::{Cell, CellState};
 use crate::{
-    api::{CellCounts, LatencyStatus, ObserverCounts, PlanStatus, QuantilesStatus, RelistStatus},
-    forecast::{Certainty, Forecast},
+    api::{
+        CellCounts, LatencyStatus, ObserverCounts, PlanCertainty, PlanStatus, QuantilesStatus,
+        RelistStatus,
+    },
+    forecast::Forecast,
     informer::{CellReport, Quantiles, RelistReason},
 };
 use jiff::Timestamp;
@@ -32,13 +35,12 @@ pub(super) fn small(number: usize) -> i32 {
 }
 
 /// What a profile that is only planned would cost, in a sentence; `forecast` as long as this process
-/// has made one.
+/// has made one. What an older version left unsaid may be more.
 pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
-    let PlanStatus { cells, objects, memory, requests, seconds, missing } = plan;
-    let certainty = forecast.map_or(Certainty::Likely, |forecast| forecast.total.certainty);
+    let PlanStatus { cells, objects, memory, requests, seconds, missing, certainty } = plan;
     let about = match certainty {
-        Certainty::Likely => "about",
-        Certainty::AtLeast => "at least",
+        Some(PlanCertainty::Estimate) => "about",
+        Some(PlanCertainty::LowerBound) | None => "at least",
     };
     let mut text = format!(
         "planned only, nothing is watched; warming it would take {about} {cells} cells, {objects} \

@@ -5,7 +5,7 @@ use super::{
     Permissions,
     costs::{Amount, Costs, Outlook},
 };
-use crate::api::{CacheProfile, PlanStatus};
+use crate::api::{CacheProfile, PlanCertainty, PlanStatus};
 
 /// What its status says.
 ///
@@ -29,16 +29,23 @@ pub(super) fn outlook(profile: &CacheProfile) -> Result<Outlook, Error> {
 }
 
 fn costs(plan: &PlanStatus) -> Costs {
-    let PlanStatus { cells, objects, memory, requests, seconds, missing } = plan;
-    let count = |number: i64| u64::try_from(number).map_or(Amount::Unknown, Amount::Likely);
+    let PlanStatus { cells, objects, memory, requests, seconds, missing, certainty } = plan;
+    let sure = match certainty {
+        Some(PlanCertainty::Estimate) => Amount::Likely,
+        // An older version has not said.
+        Some(PlanCertainty::LowerBound) | None => Amount::AtLeast,
+    };
+    let count =
+        |number: i64, of: fn(u64) -> Amount| u64::try_from(number).map_or(Amount::Unknown, of);
     let mebibytes = memory.strip_suffix("Mi").unwrap_or(memory).parse::<u64>();
     Costs {
-        cells: count((*cells).into()),
-        objects: count(*objects),
-        bytes: mebibytes.map_or(Amount::Unknown, |mebibytes| Amount::Likely(mebibytes << 20)),
-        requests: count((*requests).into()),
-        millis: count(i64::from(*seconds) * 1_000),
-        missing: count((*missing).into()),
+        cells: count((*cells).into(), Amount::Likely),
+        objects: count(*objects, sure),
+        bytes: mebibytes
+            .map_or(Amount::Unknown, |mebibytes| sure(mebibytes.saturating_mul(1 << 20))),
+        requests: count((*requests).into(), sure),
+        millis: count(i64::from(*seconds) * 1_000, sure),
+        missing: count((*missing).into(), Amount::Likely),
     }
 }
 
@@ -47,5 +54,22 @@ impl Outlook {
     pub(super) fn permissions(&self) -> Permissions {
         let some = matches!(self.total.missing, Amount::Likely(1..) | Amount::AtLeast(1..));
         if some || !self.faults.is_empty() { Permissions::Missing } else { Permissions::Enough }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_only_a_lower_bound_is_marked_as_one() {
+        let plan =
+            PlanStatus { cells: 1, objects: 7, memory: "3Mi".to_owned(), ..PlanStatus::default() };
+        let of = |certainty| costs(&PlanStatus { certainty, ..plan.clone() });
+        let bound = of(Some(PlanCertainty::LowerBound));
+        assert_eq!((bound.objects, bound.bytes), (Amount::AtLeast(7), Amount::AtLeast(3 << 20)));
+        assert_eq!((bound.cells, bound.missing), (Amount::Likely(1), Amount::Likely(0)));
+        assert_eq!(of(Some(PlanCertainty::Estimate)).objects, Amount::Likely(7));
+        assert_eq!(of(None).objects, Amount::AtLeast(7), "an older version has not said");
     }
 }

@@ -55,6 +55,8 @@ fn the_forecast_is_said_in_numbers_and_words_until_the_next_one() {
     }
     let second = status(&world, None, Some(&first));
     assert_eq!(second.plan, first.plan, "of another process, or not made anew yet");
+    let text = message(&second.conditions, "Ready");
+    assert!(text.contains("at least 1 cells"), "it is no surer than before: {text}");
     let active = declared(vec![target("pods", &[pods("a")])]);
     assert_eq!(world.compute(&active, Some(&first)).plan, None);
 }
