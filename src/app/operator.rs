@@ -2,7 +2,7 @@
 
 use super::{
     Error, dumps, memory,
-    tables::CatalogTables,
+    tables::{CatalogTables, OperatorTables},
     verified::verifier,
     view::{Counted, View},
 };
@@ -13,7 +13,7 @@ use crate::{
         Announcer, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState, Replicas,
         author_check, whoami,
     },
-    controller::{Controller, Sources},
+    controller::{Controller, Sources, Waiting},
     forecast::{Forecaster, Forecasts},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
@@ -109,9 +109,16 @@ fn spawn_controller(
         namespace_share: args.namespace_share.into(),
     };
     let clients: Arc<dyn Clients> = Arc::new(connection.clients());
+    let Frame { namespace, identity, started, stop } = frame;
+    let waiting = Waiting::default();
+    let tables = OperatorTables {
+        tables: CatalogTables(catalog.clone()),
+        home: Arc::clone(namespace),
+        waiting: waiting.clone(),
+    };
     let registry = Registry::new(
         Arc::clone(&clients),
-        Arc::new(CatalogTables(catalog.clone())),
+        Arc::new(tables),
         metrics.engine(),
         bounds,
         Timing::default(),
@@ -130,8 +137,8 @@ fn spawn_controller(
         subject,
         authors,
         memory: memory::bounds(args),
+        waiting,
     };
-    let Frame { namespace, identity, started, stop } = frame;
     let home =
         Home { namespace: Arc::clone(namespace), watched: Watched::of(&args.watch_namespaces) };
     let controller =

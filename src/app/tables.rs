@@ -1,11 +1,12 @@
 //! The tables of the catalog, as informers open them: the one join of `informer` and `store`.
 
 use crate::{
+    controller::{Sift, Waiting},
     informer::Tables,
-    model::{CellKey, DeltaSink, FieldPath},
+    model::{CellKey, DeltaSink, FieldPath, Projection},
     store::Catalog,
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Opens, indexes and closes the tables of a catalog.
 #[derive(Clone, Debug)]
@@ -22,5 +23,33 @@ impl Tables for CatalogTables {
 
     fn close(&self, key: &CellKey) {
         self.0.close(key);
+    }
+}
+
+/// The same for the operator: of profiles, which it reads too, not more than it has room for.
+#[derive(Clone, Debug)]
+pub(super) struct OperatorTables {
+    pub(super) tables: CatalogTables,
+    /// The operator's own namespace.
+    pub(super) home: Arc<str>,
+    pub(super) waiting: Waiting,
+}
+
+impl Tables for OperatorTables {
+    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
+        if key.projection != Projection::Profile {
+            return self.tables.open(key, indexes);
+        }
+        let table = self.tables.0.open(key, indexes);
+        let (home, waiting) = (Arc::clone(&self.home), self.waiting.clone());
+        Box::new(Sift::new(table, key.clone(), home, waiting))
+    }
+
+    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
+        self.tables.set_indexes(key, indexes);
+    }
+
+    fn close(&self, key: &CellKey) {
+        self.tables.close(key);
     }
 }

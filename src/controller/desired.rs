@@ -77,17 +77,6 @@ impl Wishes {
     }
 }
 
-/// Adds the controller's own cell: watched in any case, and tuned by nobody else.
-pub(super) fn keep(desired: &mut Desired, own: &CellSpec) {
-    let mut spec = own.clone();
-    if let Some((declared, _)) = desired.remove(&own.key) {
-        spec.tuning.max_staleness = spec.tuning.max_staleness.min(declared.tuning.max_staleness);
-        spec.tuning.keep_fenced = spec.tuning.keep_fenced.max(declared.tuning.keep_fenced);
-        spec.indexes.extend(declared.indexes);
-    }
-    desired.insert(spec.key.clone(), (spec, Mode::Active));
-}
-
 fn govern<'a>(heard: impl Iterator<Item = &'a Tuning>, operator_namespace: &str) -> Option<Tuning> {
     let heard: Vec<_> = heard.collect();
     let rank = |tuning: &Tuning| {

@@ -1,18 +1,21 @@
 //! Reads the profiles out of the table that our own engine keeps of them.
 
+use super::{
+    quota::{Over, PER_NAMESPACE, ReadBy},
+    sift::{Meta, Stored},
+};
 use crate::{
     api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
     model::{
         CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, Invalid, InvalidName,
-        LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, OnAccessLost,
-        ProfileRef, Projection, Refusal, RefusalReason, Resource, ResourceVersion, SensitiveData,
-        Tuning, ValidatedProfile, Watched,
+        LabelSelector, Leaves, ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef,
+        Projection, Refusal, RefusalReason, Resource, ResourceVersion, SensitiveData, Tuning,
+        ValidatedProfile, Watched,
     },
     store::{Object, Reader},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,33 +57,6 @@ pub(super) struct Intake {
 
 type Known = BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>;
 
-/// A profile without the parts that a table does not keep.
-#[derive(Deserialize)]
-struct Stored<'a> {
-    metadata: ObjectMeta,
-    spec: CacheProfileSpec,
-    #[serde(borrow, default)]
-    status: Option<&'a RawValue>,
-}
-
-/// What remains readable of a profile whose spec does not parse.
-#[derive(Deserialize)]
-struct Unread {
-    metadata: ObjectMeta,
-}
-
-/// The same of its spec.
-#[derive(Deserialize)]
-struct UnreadSpec {
-    spec: ReadBy,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ReadBy {
-    service_account_name: Option<String>,
-}
-
 /// The cells that list and watch the profiles themselves: one for all namespaces, or one for each
 /// that is watched.
 ///
@@ -109,7 +85,7 @@ fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
             extent,
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFields::Drop),
+            projection: Projection::Profile,
             sensitive_data: SensitiveData::Deny,
             identity: Identity::Operator,
         },
@@ -166,22 +142,44 @@ impl Intake {
 }
 
 fn parse(profile: ProfileRef, object: &Object) -> Found {
-    let stored: Stored<'_> = match serde_json::from_slice(&object.body) {
-        Ok(stored) => stored,
-        Err(error) => return unreadable(profile, object, &error),
+    let uid: Arc<str> = object.uid.to_string().into();
+    let (metadata, parsed, status) = match serde_json::from_slice::<Stored<'_>>(&object.body) {
+        Ok(Stored { metadata, spec, status, left_out }) => {
+            let spec = spec.map_or("null", RawValue::get);
+            let parsed = match left_out {
+                Some(over) => Err(unrunnable(&profile, spec, too_many(&profile, over))),
+                None => parse_spec(&profile, &uid, &metadata, spec),
+            };
+            (metadata, parsed, status)
+        }
+        Err(error) => {
+            let refusal = unreadable(&error);
+            (Meta::default(), Err(Unrunnable { refusal, identity: None }), None)
+        }
     };
-    let Stored { metadata, spec, status } = stored;
-    let resource = CacheProfile { metadata, spec, status: None };
     Found {
-        uid: object.uid.to_string().into(),
-        created: created(&resource.metadata),
-        generation: resource.metadata.generation.unwrap_or(0),
-        parsed: validate(&profile, &resource),
         profile,
+        uid,
+        created: metadata.creation_timestamp.map(|time| time.0),
+        generation: metadata.generation.unwrap_or(0),
+        parsed,
         // A status that another version of kubewarm wrote says nothing against the spec; it is
         // written anew.
         status: status.and_then(|text| serde_json::from_str(text.get()).ok()).map(Arc::new),
     }
+}
+
+fn parse_spec(profile: &ProfileRef, uid: &Arc<str>, metadata: &Meta, spec: &str) -> Parsed {
+    let parsed: CacheProfileSpec = serde_json::from_str(spec)
+        .map_err(|error| unrunnable(profile, spec, unreadable(&error)))?;
+    let metadata = ObjectMeta {
+        namespace: Some(profile.namespace.to_string()),
+        name: Some(profile.name.to_string()),
+        uid: Some(uid.to_string()),
+        generation: metadata.generation,
+        ..ObjectMeta::default()
+    };
+    validate(profile, &CacheProfile { metadata, spec: parsed, status: None })
 }
 
 /// Checks the spec of `profile`.
@@ -201,33 +199,39 @@ fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
     })
 }
 
-fn created(metadata: &ObjectMeta) -> Option<Timestamp> {
-    metadata.creation_timestamp.as_ref().map(|time| time.0)
+/// A spec of which no more is read than whom it names.
+fn unrunnable(profile: &ProfileRef, spec: &str, refusal: Refusal) -> Unrunnable {
+    let named = ReadBy::of(spec);
+    let identity = named.map(|by| identity(profile, by.service_account_name.as_deref()));
+    Unrunnable { refusal, identity }
 }
 
 /// A spec of a field or a value that this version does not know, stored under another schema.
-fn unreadable(profile: ProfileRef, object: &Object, error: &serde_json::Error) -> Found {
-    let metadata = serde_json::from_slice::<Unread>(&object.body)
-        .map(|unread| unread.metadata)
-        .unwrap_or_default();
+fn unreadable(error: &serde_json::Error) -> Refusal {
     let message = format!(
         "the spec is not one that this version of kubewarm understands ({error}); apply the \
          CustomResourceDefinition that `kubewarm crd` prints, then the profile again"
     );
-    let unread = serde_json::from_slice::<UnreadSpec>(&object.body).ok();
-    let named = unread.map(|unread| unread.spec.service_account_name);
-    let unrunnable = Unrunnable {
-        refusal: Refusal::new(RefusalReason::InvalidSpec, message),
-        identity: named.map(|account| identity(&profile, account.as_deref())),
+    Refusal::new(RefusalReason::InvalidSpec, message)
+}
+
+/// A spec that was not kept, since there are too many.
+fn too_many(profile: &ProfileRef, over: Over) -> Refusal {
+    let message = match over {
+        Over::Namespace => format!(
+            "namespace {:?} has more profiles than are read of one, which is {} with {} MiB of specs \
+             together, the oldest first; delete profiles there, or unite their targets in fewer, and \
+             this one is read within some minutes",
+            profile.namespace,
+            PER_NAMESPACE.profiles,
+            PER_NAMESPACE.bytes >> 20,
+        ),
+        Over::Process => "kubewarm is at the limit of the profiles that it reads of all namespaces, \
+                          the oldest first; delete profiles that nobody needs, and this one is read \
+                          within some minutes, or ask its administrator"
+            .to_owned(),
     };
-    Found {
-        profile,
-        uid: object.uid.to_string().into(),
-        created: created(&metadata),
-        generation: metadata.generation.unwrap_or(0),
-        parsed: Err(unrunnable),
-        status: None,
-    }
+    Refusal::new(RefusalReason::InvalidSpec, message)
 }
 
 #[cfg(test)]
@@ -292,6 +296,28 @@ mod tests {
             let unrunnable = parse(profile, &object).parsed.unwrap_err();
             assert_eq!(unrunnable.identity, expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn a_profile_that_is_one_too_many_says_which_bound_and_what_to_do() {
+        let told = |over: &str| {
+            let body =
+                json!({"metadata": {"generation": 4}, "spec": {}, "leftOut": over}).to_string();
+            let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
+            let found = parse(profile, &Object { body: body.into(), ..object(&json!({})) });
+            assert_eq!((found.generation, &*found.uid), (4, "u"));
+            let Unrunnable { refusal, identity } = found.parsed.unwrap_err();
+            assert_eq!(identity, Some(Identity::Operator));
+            assert_eq!(refusal.reason, RefusalReason::InvalidSpec);
+            refusal.message
+        };
+        let namespace = told("Namespace");
+        for part in ["namespace \"a\"", "100 with 4 MiB of specs", "delete profiles there"] {
+            assert!(namespace.contains(part), "{namespace}");
+        }
+        let process = told("Process");
+        assert!(process.contains("administrator"), "{process}");
+        assert!(!process.contains(|c: char| c.is_ascii_digit()), "of others nothing: {process}");
     }
 
     #[test]

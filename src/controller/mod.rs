@@ -8,12 +8,15 @@ mod intake;
 mod kinds;
 mod limiter;
 mod listing;
+mod live;
 mod outlook;
+mod quota;
 mod reconcile;
 mod resolve;
 mod run;
 mod settle;
 mod share;
+mod sift;
 #[cfg(test)]
 mod tests;
 
@@ -22,4 +25,5 @@ pub use self::{
     fit::MemoryBounds,
     outlook::outlook,
     run::{Controller, Sources},
+    sift::{Sift, Waiting},
 };

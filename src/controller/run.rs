@@ -2,26 +2,22 @@
 
 use super::{
     declarations::Declarations,
-    desired::keep,
     fit::MemoryBounds,
     intake::{Found, Intake, own_cells},
     listing::Listing,
+    live::{Live, Selected},
     reconcile::{Outcome, Reconciler},
-    resolve::{Cluster, leaving},
+    sift::Waiting,
 };
 use crate::{
-    cluster::{Discovery, Pace, Served},
+    cluster::{Discovery, Pace},
     forecast::Forecasts,
-    informer::{CellReport, Changes, Informers, Reports, apply, plan},
+    informer::{Changes, Informers, RelistReason, Reports, apply, plan},
     metrics::{OperatorMetrics, Reconciled},
-    model::{
-        AuthorCheck, CellKey, CellSpec, Declared, Gauge, GroupResource, Home, InvalidName, Refusal,
-        ResolvedTarget, Subject,
-    },
+    model::{AuthorCheck, CellKey, CellSpec, Declared, Home, InvalidName, Mode, Subject},
     store::Catalog,
 };
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::Arc,
@@ -36,6 +32,9 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 const REST: u32 = 10;
 /// Without any sign: faults of cells that turn into refusals, and back.
 const RESYNC: Duration = Duration::from_secs(10);
+/// Between two lists of the profiles that only room for more is the reason of: whoever makes and
+/// deletes profiles may have them, and all profiles there are come with each.
+const READMIT: Duration = Duration::from_mins(2);
 
 /// What the controller reads.
 pub struct Sources {
@@ -55,6 +54,8 @@ pub struct Sources {
     pub authors: watch::Receiver<AuthorCheck>,
     /// What the tables may take.
     pub memory: MemoryBounds,
+    /// The cells of profiles that have room for more.
+    pub waiting: Waiting,
 }
 
 /// The controller of one process.
@@ -69,13 +70,11 @@ pub struct Controller<I> {
     own: Vec<CellSpec>,
     /// Those of them that have been listed. Bounded by `own`.
     listed: BTreeSet<CellKey>,
+    /// When each was last listed once more because there was room. Bounded by `own`.
+    readmitted: BTreeMap<CellKey, Instant>,
     intake: Intake,
     selected: Selected,
 }
-
-/// The namespaces that each selector matched when last it could be asked. Bounded by the selectors that
-/// are watched, and by those that a limit has stopped: of these by the cells that they declare.
-type Selected = RefCell<BTreeMap<CellKey, Vec<Arc<str>>>>;
 
 impl<I: Informers> Controller<I> {
     /// # Errors
@@ -94,6 +93,7 @@ impl<I: Informers> Controller<I> {
             declarations: Declarations::default(),
             own: own_cells(&home.watched)?,
             listed: BTreeSet::new(),
+            readmitted: BTreeMap::new(),
             reconciler: Reconciler::new(home, sources.memory, total),
             metrics,
             started,
@@ -148,6 +148,7 @@ impl<I: Informers> Controller<I> {
     pub fn reconcile(&mut self) {
         let timer = self.metrics.reconcile();
         self.informers.free_fenced();
+        self.readmit();
         let served = self.sources.discovery.served().borrow().clone();
         let running = self.informers.running();
         let profiles = self.profiles();
@@ -179,7 +180,7 @@ impl<I: Informers> Controller<I> {
             self.metrics.limit_exceeded(overrun.measure);
         }
         for own in &self.own {
-            keep(&mut desired, own);
+            desired.insert(own.key.clone(), (own.clone(), Mode::Active));
         }
         let targets = observed.iter().flat_map(|found| &found.declared.targets);
         let found = targets.filter(|target| !target.cells.is_empty());
@@ -195,6 +196,16 @@ impl<I: Informers> Controller<I> {
             *self.declarations.0.write() = Some(Arc::new(observed));
         }
         timer.finish(Reconciled::Ok);
+    }
+
+    /// Has profiles listed once more where there is room for some whose specs were left out.
+    fn readmit(&mut self) {
+        for key in self.sources.waiting.cells() {
+            if self.readmitted.get(&key).is_none_or(|at| at.elapsed() >= READMIT) {
+                self.informers.relist(&key, RelistReason::Readmitted);
+                self.readmitted.insert(key, Instant::now());
+            }
+        }
     }
 
     /// Every profile; `None` while they have never been listed, or none of them may be.
@@ -219,55 +230,6 @@ impl<I: Informers> Controller<I> {
     }
 }
 
-/// The cluster as the process sees it.
-struct Live<'a> {
-    sources: &'a Sources,
-    served: Option<&'a Served>,
-    selected: &'a Selected,
-}
-
-impl Cluster for Live<'_> {
-    fn resolve(
-        &self,
-        of: &GroupResource,
-        version: Option<&str>,
-    ) -> Option<Result<ResolvedTarget, Refusal>> {
-        self.served.map(|served| served.resolve(of, version))
-    }
-
-    fn report(&self, key: &CellKey) -> Option<CellReport> {
-        self.sources.reports.get(key)
-    }
-
-    fn authors(&self) -> AuthorCheck {
-        *self.sources.authors.borrow()
-    }
-
-    fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
-        self.sources.catalog.gauge(key)
-    }
-
-    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
-        let held = || {
-            let report = self.report(key)?;
-            if report.synced_at.is_none() {
-                // Cells that were found live by their own access, also once this one's memory is
-                // freed.
-                return report.lost.and_then(|_| self.selected.borrow().get(key).cloned());
-            }
-            let names = self.sources.catalog.reader(key)?.keys_without(&leaving()?);
-            let names: Vec<Arc<str>> = names.into_iter().map(|key| key.name.into()).collect();
-            self.selected.borrow_mut().insert(key.clone(), names.clone());
-            Some(names)
-        };
-        // Profiles that are only planned watch no namespaces, nor do targets that a limit has stopped:
-        // these declare the cells that they had.
-        let stopped = || self.selected.borrow().get(key).cloned();
-        let stopped = || stopped().filter(|_| self.report(key).is_none());
-        held().or_else(|| self.sources.forecasts.names(key)).or_else(stopped)
-    }
-}
-
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources").field("reports", &self.reports).finish_non_exhaustive()
@@ -288,13 +250,13 @@ mod tests {
         cluster::Discovery,
         controller::intake::Unrunnable,
         metrics::{BuildInfo, Metrics},
-        model::{Identity, Mode, ProfileRef, RefusalReason, ValidatedProfile, Watched},
+        model::{Identity, ProfileRef, Refusal, RefusalReason, ValidatedProfile, Watched},
     };
     use serde_json::json;
 
-    /// Cells that only know that they exist.
+    /// Cells that only know that they exist, and which were to list once more.
     #[derive(Default)]
-    struct Cells(BTreeMap<CellKey, Mode>);
+    struct Cells(BTreeMap<CellKey, Mode>, Vec<CellKey>);
 
     impl Informers for Cells {
         fn running(&self) -> BTreeMap<CellKey, Mode> {
@@ -310,6 +272,9 @@ mod tests {
             self.0.remove(key);
         }
         fn retune(&mut self, _: &CellSpec) {}
+        fn relist(&mut self, key: &CellKey, _: RelistReason) {
+            self.1.push(key.clone());
+        }
         fn free_fenced(&mut self) {}
     }
 
@@ -327,6 +292,7 @@ mod tests {
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Unknown).1,
             memory: MemoryBounds::default(),
+            waiting: Waiting::default(),
         };
         let metrics = Metrics::new(&BuildInfo::current()).unwrap().operator().clone();
         let home = Home { namespace: "kubewarm-system".into(), watched };
@@ -384,5 +350,22 @@ mod tests {
         let running: Vec<_> = controller.informers.0.keys().cloned().collect();
         assert_eq!(running[..], controller.own()[..]);
         assert_eq!(running.len(), 2);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn profiles_are_listed_once_more_for_those_that_wait_but_not_all_the_time() {
+        let mut controller = controller(Watched::Everywhere);
+        controller.reconcile();
+        assert!(controller.informers.1.is_empty());
+        let key = controller.own()[0].clone();
+        controller.sources.waiting.set(&key, true);
+        for (minutes, lists) in [(0, 1), (1, 1), (1, 2)] {
+            tokio::time::advance(Duration::from_mins(minutes)).await;
+            controller.reconcile();
+            assert_eq!(controller.informers.1.len(), lists);
+        }
+        controller.sources.waiting.set(&key, false);
+        tokio::time::advance(READMIT).await;
+        controller.reconcile();
+        assert_eq!(controller.informers.1, [key.clone(), key]);
     }
 }

@@ -3,6 +3,7 @@
 use super::{
     Stage,
     cut::{cut, last_applied, member},
+    declaration,
     peek::peek_name,
 };
 use crate::model::{CellKey, Item, ManagedFields, Projection, ResourceVersion, Scratch, Uid};
@@ -126,7 +127,8 @@ impl Decoder {
     /// annotation in which `kubectl apply` repeats the payload.
     ///
     /// Items of typed lists carry no `apiVersion` and `kind`, watch events do; without them both
-    /// read the same, and whoever serves them knows both.
+    /// read the same, and whoever serves them knows both. Of a profile that is read for the
+    /// controller little is copied: [`declaration::write`].
     ///
     /// # Errors
     ///
@@ -177,6 +179,8 @@ impl Decoder {
                 cut(&mut self.scratch, metadata, holes);
                 self.scratch.extend_from_slice(b"}");
             }
+            Projection::Profile => declaration::write(&mut self.scratch, text, top.metadata)
+                .map_err(|e| rejected(without_content(&e)))?,
         }
 
         Ok(Item {

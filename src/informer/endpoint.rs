@@ -88,7 +88,7 @@ impl Endpoint {
             ManagedFields::Keep => "",
         };
         let accept = |kind: &str| match key.projection {
-            Projection::Full(_) => format!("application/json{drop}"),
+            Projection::Full(_) | Projection::Profile => format!("application/json{drop}"),
             Projection::MetadataOnly(_) => {
                 format!("application/json;as={kind};g=meta.k8s.io;v=v1{drop}")
             }

@@ -4,6 +4,7 @@ mod backoff;
 mod board;
 mod canary;
 mod cut;
+mod declaration;
 mod decode;
 mod deliver;
 mod doubt;

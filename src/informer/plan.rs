@@ -1,5 +1,6 @@
 //! What to start, hold, stop and retune, decided before anything is touched.
 
+use super::RelistReason;
 use crate::model::{CellKey, CellSpec, Mode};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +33,8 @@ pub trait Informers {
     fn stop(&mut self, key: &CellKey);
     /// Changes how a cell runs, without interrupting it.
     fn retune(&mut self, spec: &CellSpec);
+    /// Has a synced cell that watches list once more, for this reason; what it holds is served on.
+    fn relist(&mut self, key: &CellKey, why: RelistReason);
     /// Empties the tables that have been without access for as long as they are to be kept.
     fn free_fenced(&mut self);
 }

@@ -1,7 +1,7 @@
 //! The running cells: one task each, started, held and stopped from here.
 
 use super::{
-    CellFault, CellReport, Changes, Informers, Meter, Slots, Timing, Verb,
+    CellFault, CellReport, Changes, Informers, Meter, RelistReason, Slots, Timing, Verb,
     backoff::Backoff,
     board::Board,
     canary::Canary,
@@ -13,7 +13,7 @@ use super::{
     room::Room,
     state::{Access, Signal},
     strategy::Strategies,
-    task::{Shared, SharedSink, Task},
+    task::{Shared, SharedSink, Task, is_followed},
 };
 use crate::{
     cluster::Clients,
@@ -291,6 +291,19 @@ impl Informers for Registry {
         cell.spec.clone_from(spec);
     }
 
+    fn relist(&mut self, key: &CellKey, why: RelistReason) {
+        let Some(cell) = self.cells.get_mut(key) else { return };
+        let board = Arc::clone(&cell.face.board);
+        // One that is owed already does as well, and may have a reason that asks for more.
+        if board.state().synced && board.owed().is_none() {
+            let Some(running) = cell.running.take() else { return };
+            running.end();
+            board.owe(why);
+            let spec = cell.spec.clone();
+            self.start(&spec);
+        }
+    }
+
     fn free_fenced(&mut self) {
         for (key, cell) in &self.cells {
             cell.face.free(key, cell.spec.tuning.keep_fenced);
@@ -370,13 +383,6 @@ async fn supervise(
         board.see(None);
         board.signal(&key, Signal::Purged);
     }
-}
-
-/// Whether the controller acts on every event of such a cell. Namespaces change rarely, and
-/// profiles should.
-fn is_followed(key: &CellKey) -> bool {
-    let of = key.resource.group_resource();
-    matches!((of.group(), of.resource()), ("", "namespaces") | ("kubewarm.io", "cacheprofiles"))
 }
 
 /// The version from which a resumed cell goes on, if it was ever synced.

@@ -91,6 +91,8 @@ pub enum RelistReason {
     Disordered,
     /// Access had been lost and returned.
     ForbiddenRecovered,
+    /// Of the profiles themselves: there is room for some whose specs had been left out.
+    Readmitted,
 }
 
 /// A loss of access, after which no complete list has been applied yet.

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     cluster::{Existence, existence},
     model::{
-        CellKey, Delta, DeltaSink, Extent, Fault, NamespaceCheck, Outcome, Reason, ResourceVersion,
-        Tuning,
+        CellKey, Delta, DeltaSink, Extent, Fault, NamespaceCheck, Outcome, Projection, Reason,
+        ResourceVersion, Tuning,
     },
 };
 use parking_lot::Mutex;
@@ -333,6 +333,12 @@ pub(super) fn apply(sink: &SharedSink, objects: &mut u64, delta: Delta<'_>) -> O
         | Outcome::Forgotten => {}
     }
     outcome
+}
+
+/// Whether the controller acts on every event of such a cell: namespaces and profiles change rarely.
+pub(super) fn is_followed(key: &CellKey) -> bool {
+    let of = key.resource.group_resource();
+    key.projection == Projection::Profile || (of.group(), of.resource()) == ("", "namespaces")
 }
 
 /// The fault of a cell whose namespace does not exist.

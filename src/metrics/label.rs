@@ -46,6 +46,7 @@ labels! {
         Recreated => "recreated",
         Disordered => "disordered",
         ForbiddenRecovered => "forbidden_recovered",
+        Readmitted => "readmitted",
     }
     WatchEnd {
         ServerTimeout => "server_timeout",

@@ -49,6 +49,9 @@ pub enum Projection {
     Full(ManagedFields),
     /// `metadata` only, and only that is asked of the server.
     MetadataOnly(ManagedFields),
+    /// Of profiles, for the controller itself: what it reads of them, and nothing else that their
+    /// authors may write. No profile declares such a cell.
+    Profile,
 }
 
 /// What makes two cells the same one. Equal keys share an informer and a table.
@@ -170,6 +173,7 @@ impl Projection {
     pub fn managed_fields(self) -> ManagedFields {
         match self {
             Self::Full(fields) | Self::MetadataOnly(fields) => fields,
+            Self::Profile => ManagedFields::Drop,
         }
     }
 }
@@ -182,7 +186,9 @@ impl CellKey {
             Projection::Full(_) if self.resource.group_resource().is_secrets() => {
                 Sensitivity::Secret
             }
-            Projection::Full(_) | Projection::MetadataOnly(_) => Sensitivity::Ordinary,
+            Projection::Full(_) | Projection::MetadataOnly(_) | Projection::Profile => {
+                Sensitivity::Ordinary
+            }
         }
     }
 

@@ -121,5 +121,6 @@ const fn relist_reason(reason: RelistReason) -> &'static str {
         RelistReason::Recreated => "Recreated",
         RelistReason::Disordered => "Disordered",
         RelistReason::ForbiddenRecovered => "ForbiddenRecovered",
+        RelistReason::Readmitted => "Readmitted",
     }
 }

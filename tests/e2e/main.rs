@@ -29,6 +29,7 @@ mod picture;
 mod planned;
 mod profile;
 mod prometheus;
+mod quota;
 mod rbac;
 mod redefined;
 mod replicas;

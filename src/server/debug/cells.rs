@@ -139,6 +139,7 @@ impl<'a> View<'a> {
             projection: match key.projection {
                 Projection::Full(_) => "Full",
                 Projection::MetadataOnly(_) => "MetadataOnly",
+                Projection::Profile => "Profile",
             },
             managed_fields: match key.projection.managed_fields() {
                 ManagedFields::Drop => "Drop",
@@ -239,6 +240,7 @@ const fn relist_reason(reason: RelistReason) -> &'static str {
         RelistReason::Recreated => "Recreated",
         RelistReason::Disordered => "Disordered",
         RelistReason::ForbiddenRecovered => "ForbiddenRecovered",
+        RelistReason::Readmitted => "Readmitted",
     }
 }
 

@@ -1,0 +1,65 @@
+//! The cluster as the process sees it, for the one who reconciles.
+
+use super::{
+    resolve::{Cluster, leaving},
+    run::Sources,
+};
+use crate::{
+    cluster::Served,
+    informer::CellReport,
+    model::{AuthorCheck, CellKey, Gauge, GroupResource, Refusal, ResolvedTarget},
+};
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+/// The namespaces that each selector matched when last it could be asked. Bounded by the selectors that
+/// are watched, and by those that a limit has stopped: of these by the cells that they declare.
+pub(super) type Selected = RefCell<BTreeMap<CellKey, Vec<Arc<str>>>>;
+
+/// What answers.
+pub(super) struct Live<'a> {
+    pub(super) sources: &'a Sources,
+    pub(super) served: Option<&'a Served>,
+    pub(super) selected: &'a Selected,
+}
+
+impl Cluster for Live<'_> {
+    fn resolve(
+        &self,
+        of: &GroupResource,
+        version: Option<&str>,
+    ) -> Option<Result<ResolvedTarget, Refusal>> {
+        self.served.map(|served| served.resolve(of, version))
+    }
+
+    fn report(&self, key: &CellKey) -> Option<CellReport> {
+        self.sources.reports.get(key)
+    }
+
+    fn authors(&self) -> AuthorCheck {
+        *self.sources.authors.borrow()
+    }
+
+    fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
+        self.sources.catalog.gauge(key)
+    }
+
+    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
+        let held = || {
+            let report = self.report(key)?;
+            if report.synced_at.is_none() {
+                // Cells that were found live by their own access, also once this one's memory is
+                // freed.
+                return report.lost.and_then(|_| self.selected.borrow().get(key).cloned());
+            }
+            let names = self.sources.catalog.reader(key)?.keys_without(&leaving()?);
+            let names: Vec<Arc<str>> = names.into_iter().map(|key| key.name.into()).collect();
+            self.selected.borrow_mut().insert(key.clone(), names.clone());
+            Some(names)
+        };
+        // Profiles that are only planned watch no namespaces, nor do targets that a limit has stopped:
+        // these declare the cells that they had.
+        let stopped = || self.selected.borrow().get(key).cloned();
+        let stopped = || stopped().filter(|_| self.report(key).is_none());
+        held().or_else(|| self.sources.forecasts.names(key)).or_else(stopped)
+    }
+}
