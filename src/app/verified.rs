@@ -8,7 +8,7 @@ use crate::{
     informer::{Changes, Reports},
     metrics::OperatorMetrics,
     model::{self, CellKey, Identity, NamespaceCheck, ProfileRef, Reason, Resource, Verb},
-    status::Excesses,
+    status::{Excesses, Observed},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -23,10 +23,10 @@ pub(super) fn verifier(
     changes: Changes,
     metrics: OperatorMetrics,
 ) -> Verifier {
-    let (declarations, own) = (declarations.clone(), Arc::clone(own));
+    let (declarations, own, mut seen) = (declarations.clone(), Arc::clone(own), None);
     Verifier::new(Surroundings {
         clients,
-        declared: Box::new(move || declared(&declarations, &own)),
+        declared: Box::new(move || declared(&declarations, &own, &mut seen)),
         reports: reports.clone(),
         changes,
         fences: Arc::new(reports.clone()),
@@ -36,10 +36,16 @@ pub(super) fn verifier(
 }
 
 /// Every cell that a profile declares or is answered from, once. `own`: what the operator itself
-/// reads; it has no profile.
-fn declared(declarations: &Declarations, own: &[CellKey]) -> Option<Declared> {
+/// reads; it has no profile. `None` where nothing is declared but what was `seen` last.
+fn declared(
+    declarations: &Declarations,
+    own: &[CellKey],
+    seen: &mut Option<Arc<Vec<Observed>>>,
+) -> Option<Declared> {
     let mut wanted = BTreeMap::<&CellKey, Wanted>::new();
-    let profiles = declarations.get()?;
+    let profiles =
+        declarations.get().filter(|new| !seen.as_ref().is_some_and(|old| Arc::ptr_eq(old, new)))?;
+    *seen = Some(Arc::clone(&profiles));
     for profile in profiles.iter().map(|observed| &observed.declared) {
         for target in &profile.targets {
             let serving = target.serving.iter().flat_map(|serving| &*serving.cells);

@@ -234,7 +234,7 @@ impl Task {
         let request = self.endpoint.list(self.at_least(), part);
         let sent = Instant::now();
         let mut chunks = upstream::open(&self.client, request, timing.list_headers).await?;
-        self.verified(sent);
+        self.allowed(Verb::List, sent);
         let mut splitter = ListSplitter::new(MAX_OBJECT, self.key.sensitivity());
         let mut checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);

@@ -36,7 +36,7 @@ mod watch;
 
 use self::decode::Rejected;
 pub use self::{
-    board::Changes,
+    board::{Changes, OwnAccess},
     fence::Fences,
     hearsay::hearsay,
     latency::LatencyWindow,

@@ -1,7 +1,7 @@
 //! The running cells: one task each, started, held and stopped from here.
 
 use super::{
-    CellFault, CellReport, Changes, Informers, Meter, RelistReason, Slots, Timing, Verb,
+    CellReport, Changes, Informers, Meter, OwnAccess, RelistReason, Slots, Timing, Verb,
     backoff::Backoff,
     board::Board,
     canary::Canary,
@@ -33,7 +33,7 @@ use std::{
     sync::Arc,
     task::Poll,
 };
-use tokio::{sync::watch, task::JoinSet, time::Instant};
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// Where the tables of cells come from and go to.
@@ -124,17 +124,10 @@ impl Reports {
         self.face(key).map(|face| face.board.report())
     }
 
-    /// Why a cell is not healthy, without the cost of a whole report.
+    /// What a cell's own requests say of its access, without the cost of a report.
     #[must_use]
-    pub fn fault(&self, key: &CellKey) -> Option<CellFault> {
-        self.face(key).and_then(|face| face.board.last_fault())
-    }
-
-    /// When access to a cell was last verified: when the request was sent that shows it, its own or a
-    /// check's. `None` while nothing has been answered.
-    #[must_use]
-    pub fn verified_at(&self, key: &CellKey) -> Option<Instant> {
-        self.face(key).and_then(|face| face.board.verified_at())
+    pub fn own_access(&self, key: &CellKey) -> Option<OwnAccess> {
+        self.face(key).map(|face| face.board.own_access())
     }
 
     /// Whether a cell exists that does not know of any loss of access, without the cost of a report.

@@ -1,7 +1,7 @@
 //! The first state of a cell as the beginning of its watch (`sendInitialEvents`).
 
 use super::{
-    EventKind, ListOutcome, Measured, Stage,
+    EventKind, ListOutcome, Measured, Stage, Verb,
     event::{Bookmark, Event},
     list::{Listed, oversized},
     peek::tombstone,
@@ -46,7 +46,7 @@ impl Task {
         let started = Instant::now();
         let request = self.endpoint.stream(self.at_least(), asked);
         let chunks = upstream::open(&self.client, request, timing.list_headers).await?;
-        self.verified(started);
+        self.allowed(Verb::Watch, started);
         let mut stream = Stream::new(chunks, asked, self.key.sensitivity());
         let late =
             || Fault::new(Reason::TimedOut, "the streaming list sent no end bookmark in time");

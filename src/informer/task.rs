@@ -270,8 +270,8 @@ impl Task {
     }
 
     /// Shows that there was access at `sent`: a request of then has been answered.
-    pub(super) fn verified(&mut self, sent: Instant) {
-        self.board.verified(sent);
+    pub(super) fn allowed(&mut self, verb: Verb, sent: Instant) {
+        self.board.allowed(verb, sent);
         self.apply(Delta::Verified(sent.into_std()));
     }
 

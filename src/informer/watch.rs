@@ -32,7 +32,7 @@ impl Task {
         let sent = Instant::now();
         match upstream::open(&self.client, request, timing.watch_headers).await {
             Ok(chunks) => {
-                self.verified(sent);
+                self.allowed(Verb::Watch, sent);
                 Ok(Next::Follow(Box::new(Stream::new(chunks, asked, self.key.sensitivity()))))
             }
             Err(fault) if fault.reason() == Reason::Gone => {

@@ -123,5 +123,5 @@ async fn a_server_that_answers_nobody_takes_nothing_away() {
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);
     assert_eq!(engine.reports.get(&pods.key).unwrap().phase, Phase::Watching);
     let standing = access.get(&pods.key).unwrap().standing;
-    assert_eq!(standing, Standing::Verifying);
+    assert!(matches!(standing, Standing::Granted { .. }), "{standing:?}");
 }

@@ -2,7 +2,6 @@
 
 use super::{Book, Found, REVIEW};
 use crate::{access::evidence::Word, informer::Answer, model::CellKey};
-use jiff::Timestamp;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -55,19 +54,6 @@ impl Found {
 }
 
 impl Book {
-    /// A request of a cell's informer that was sent then was answered, as is known `now`.
-    pub(in crate::access) fn informer_verified(
-        &mut self,
-        key: &CellKey,
-        sent: Instant,
-        now: Instant,
-        wall: Timestamp,
-    ) {
-        if let Some(cell) = self.cells.get_mut(key) {
-            cell.evidence.informer_verified(sent, now, wall);
-        }
-    }
-
     /// Takes away what nobody has verified for `patience`, unless the API server answers nobody: then
     /// watches bring nothing either, and how old everything is says enough. What is left of that time
     /// begins anew with the first answer after an outage.

@@ -18,11 +18,15 @@ use super::{
 };
 use crate::{
     cluster::{Completeness, ReviewedRules},
-    informer::Trial,
+    informer::{OwnAccess, Trial},
     model::{CellKey, Fault, Identity, NamespaceCheck, Verb},
 };
 use jiff::Timestamp;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::time::Instant;
 
 /// Between two reviews of a place, or of a cell where those of its place are incomplete.
@@ -58,6 +62,37 @@ pub(super) enum Job {
     Review(CellKey, Verb),
     /// The operator's own rules across the cluster: whether the API server answers at all.
     Control,
+}
+
+/// A check that may be due: looking for those that are must not copy the keys of all cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ready<'a> {
+    Trial(&'a CellKey, NamespaceCheck),
+    Rules(&'a Spot),
+    Review(&'a CellKey, Verb),
+    Control,
+}
+
+impl<'a> From<&'a Job> for Ready<'a> {
+    fn from(job: &'a Job) -> Self {
+        match job {
+            Job::Trial(key, check) => Self::Trial(key, *check),
+            Job::Rules(spot) => Self::Rules(spot),
+            Job::Review(key, verb) => Self::Review(key, *verb),
+            Job::Control => Self::Control,
+        }
+    }
+}
+
+impl From<Ready<'_>> for Job {
+    fn from(ready: Ready<'_>) -> Self {
+        match ready {
+            Ready::Trial(key, check) => Self::Trial(key.clone(), check),
+            Ready::Rules(spot) => Self::Rules(spot.clone()),
+            Ready::Review(key, verb) => Self::Review(key.clone(), verb),
+            Ready::Control => Self::Control,
+        }
+    }
 }
 
 /// What a check came to.
@@ -141,8 +176,9 @@ impl Book {
     /// Looks at every cell.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Job> {
         let mut due = Vec::new();
-        let mut add = |payer: &Arc<str>, urgency, cost, what: Job| {
-            if !self.under_way.contains_key(&what) {
+        let under_way: BTreeSet<_> = self.under_way.keys().map(Ready::from).collect();
+        let mut add = |payer: &Arc<str>, urgency, cost, what| {
+            if !under_way.contains(&what) {
                 due.push(Candidate { payer: Arc::clone(payer), urgency, cost, what });
             }
         };
@@ -154,26 +190,27 @@ impl Book {
                     (false, true) => LATE,
                     (false, false) => LATE * 3,
                 };
-                add(&cell.payer, next.at + waits, 2, Job::Trial(key.clone(), cell.check));
+                add(&cell.payer, next.at + waits, 2, Ready::Trial(key, cell.check));
             }
             if let Some(at) = cell.review.filter(|at| *at <= now) {
-                add(&cell.payer, at + LATE, 1, Job::Review(key.clone(), cell.verb));
+                add(&cell.payer, at + LATE, 1, Ready::Review(key, cell.verb));
             }
         }
         for (spot, place) in &self.spots {
             if let Some(at) = place.due.filter(|at| *at <= now) {
-                add(&place.payer, at + LATE / 2, 1, Job::Rules(spot.clone()));
+                add(&place.payer, at + LATE / 2, 1, Ready::Rules(spot));
             }
         }
         if self.cells.values().any(|cell| cell.evidence.is_failing())
             && let Some(at) = self.answers.control_due(now)
         {
-            add(&NOBODY.into(), at, 1, Job::Control);
+            add(&NOBODY.into(), at, 1, Ready::Control);
         }
-        let admitted = self.pace.admit(due, now);
-        for Candidate { payer, what, .. } in &admitted {
-            self.under_way.insert(what.clone(), Arc::clone(payer));
-            match what {
+        let admitted = self.pace.admit(due, now).into_iter();
+        let admitted: Vec<_> = admitted.map(|found| (Job::from(found.what), found.payer)).collect();
+        let mut jobs = Vec::with_capacity(admitted.len());
+        for (job, payer) in admitted {
+            match &job {
                 Job::Trial(key, _) => {
                     if let Some(cell) = self.cells.get_mut(key) {
                         cell.evidence.due = None;
@@ -191,8 +228,10 @@ impl Book {
                 }
                 Job::Control => self.answers.control_sent(now),
             }
+            self.under_way.insert(job.clone(), payer);
+            jobs.push(job);
         }
-        admitted.into_iter().map(|candidate| candidate.what).collect()
+        jobs
     }
 
     /// When [`Book::due`] may have something to begin; `None` if nothing is planned.
@@ -259,11 +298,21 @@ impl Book {
         told
     }
 
-    /// Takes note of whether the informer's own requests are refused, and since when.
-    pub(super) fn heard(&mut self, key: &CellKey, refused_since: Option<Timestamp>, now: Instant) {
-        if let Some(cell) = self.cells.get_mut(key) {
-            cell.evidence.heard(refused_since, now);
+    /// Takes in what the informers' own requests say.
+    pub(super) fn informed(
+        &mut self,
+        own: impl Fn(&CellKey) -> Option<OwnAccess>,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Vec<(CellKey, Word)> {
+        let mut told = Vec::new();
+        for (key, cell) in &mut self.cells {
+            if let Some(own) = own(key) {
+                let words = cell.evidence.informed(&own, now, wall, (self.spread)());
+                told.extend(words.into_iter().map(|word| (key.clone(), word)));
+            }
         }
+        told
     }
 
     /// Roles have changed, in a namespace or for the whole cluster: asks at once what that means.
@@ -302,9 +351,5 @@ impl Book {
             Some((key.clone(), verb, fault))
         };
         self.cells.iter().filter_map(refusal).collect()
-    }
-
-    pub(super) fn keys(&self) -> Vec<CellKey> {
-        self.cells.keys().cloned().collect()
     }
 }

@@ -22,7 +22,7 @@ use super::{
     },
 };
 use crate::{
-    informer::{Answer, Trial},
+    informer::{Answer, OwnAccess, Trial},
     model::{Fault, Reason, Verb},
 };
 use jiff::Timestamp;
@@ -35,6 +35,11 @@ const CALM: Duration = Duration::from_mins(5);
 const ABSENT: Duration = Duration::from_mins(1);
 /// After one that decided nothing.
 const RETRY: Duration = Duration::from_secs(20);
+
+/// The first requests of a cell's informer are its first trial. Where there is none, that is by then.
+const NO_INFORMER: Duration = Duration::from_secs(1);
+/// A list takes longer, or has to wait for its turn: the trial does not wait for it any more.
+const INFORMER: Duration = Duration::from_secs(10);
 
 /// Between the first refusal of what was granted and the trial that decides: an API server that has
 /// just started refuses for a second or two whatever only RBAC allows, until it knows the roles.
@@ -62,6 +67,8 @@ pub(super) struct Due {
 #[derive(Debug)]
 pub(super) struct Evidence {
     standing: Standing,
+    /// When checks began.
+    began: Instant,
     /// When there was access last, as far as that has been shown, also by the informer's requests.
     verified: Option<Verified>,
     /// When the last check was sent that said anything; before the first, when checks began.
@@ -86,10 +93,11 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Nothing known; the first trial is due `now`.
+    /// Nothing known; the first trial is due soon.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             standing: Standing::Verifying,
+            began: now,
             verified: None,
             answered: now,
             failed: None,
@@ -100,7 +108,7 @@ impl Evidence {
             suspected: None,
             informer: None,
             nudged: None,
-            due: Some(Due { at: now, urgent: false }),
+            due: Some(Due { at: now + NO_INFORMER, urgent: false }),
         }
     }
 
@@ -199,6 +207,39 @@ impl Evidence {
     /// there is one by now.
     fn had_no_token(&self) -> bool {
         matches!(&self.standing, Standing::Refused(refused) if lacks_token(refused.reason))
+    }
+
+    /// Takes in what the informer's own requests say. The first list and watch that were answered are
+    /// as good as a trial, and the first trial waits for them.
+    pub(super) fn informed(
+        &mut self,
+        own: &OwnAccess,
+        now: Instant,
+        wall: Timestamp,
+        spread: f64,
+    ) -> Vec<Word> {
+        self.heard(own.refused_since, now);
+        if let Some(sent) = own.verified_at {
+            self.informer_verified(sent, now, wall);
+        }
+        let is_untried = self.is_verifying() && self.verdict.is_none() && !self.is_undecided;
+        let Some(due) = self.due.filter(|due| is_untried && !due.urgent) else {
+            return Vec::new();
+        };
+        let Some(sent) = own.allowed_at.filter(|sent| *sent + CALM > now) else {
+            let at = if own.is_starting { self.began + INFORMER } else { due.at.min(now) };
+            self.due = Some(Due { at, urgent: false });
+            return Vec::new();
+        };
+        let (list, watch) = (Answer::Allowed, Answer::Allowed);
+        let trial = Trial { sent, requests: 0, list, watch };
+        self.due = None;
+        let words = self.tried(&trial, now, wall, spread);
+        if let Some(due) = self.due.as_mut().filter(|due| !due.urgent) {
+            // What is warm at the same time is not to be tried at the same time.
+            due.at = now + CALM.mul_f64(f64::midpoint(1.0, spread));
+        }
+        words
     }
 
     /// Takes note of whether the informer's own requests are refused, and since when.

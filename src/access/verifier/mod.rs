@@ -51,8 +51,8 @@ pub struct Declared {
 pub struct Surroundings {
     /// Clients that act as the cells' identities.
     pub clients: Arc<dyn Clients>,
-    /// What is declared now; `None` while nobody knows.
-    pub declared: Box<dyn Fn() -> Option<Declared> + Send>,
+    /// What is declared now; `None` while nobody knows, and where it is what it was when last asked.
+    pub declared: Box<dyn FnMut() -> Option<Declared> + Send>,
     /// What the cells' informers say.
     pub reports: Reports,
     /// When they say something new.
@@ -134,24 +134,18 @@ impl Verifier {
             unchecked.extend(roles::kinds());
             book.want(wanted, unchecked, began);
         }
-        for key in book.keys() {
-            let fault = self.around.reports.fault(&key);
-            let refused = fault.filter(|fault| fault.reason.refuses_identity());
-            book.heard(&key, refused.map(|fault| fault.since), began);
-            if let Some(sent) = self.around.reports.verified_at(&key) {
-                book.informer_verified(&key, sent, began, Timestamp::now());
-            }
-        }
-        let lapsed = book.lapse(self.around.patience, began);
+        let reports = &self.around.reports;
+        let mut told = book.informed(|key| reports.own_access(key), began, Timestamp::now());
+        told.extend(book.lapse(self.around.patience, began));
         // A cell that was made after its refusal has not been told. Once told, it is open no more: the
         // change that this makes is the last.
-        let untold = book.refusals(|key| self.around.reports.is_open(key));
+        let untold = book.refusals(|key| reports.is_open(key));
         drop(book);
         for (key, verb, fault) in untold {
             self.around.fences.lost(&key, verb, &fault);
         }
-        if !lapsed.is_empty() {
-            self.tell(lapsed);
+        if !told.is_empty() {
+            self.tell(told);
         }
         self.cost = began.elapsed();
     }

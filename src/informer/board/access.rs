@@ -11,6 +11,20 @@ use crate::{
 use jiff::Timestamp;
 use tokio::{sync::watch, time::Instant};
 
+/// What a cell's own requests say of its access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnAccess {
+    /// Since when they are refused, if they are.
+    pub refused_since: Option<Timestamp>,
+    /// When access was last verified, by them or by a check: when that request was sent. `None` while
+    /// nothing has been answered.
+    pub verified_at: Option<Instant>,
+    /// When the earlier of the last list and the last watch was sent, once both were answered.
+    pub allowed_at: Option<Instant>,
+    /// The first of them are under way, or wait for a turn, and nothing has gone wrong so far.
+    pub is_starting: bool,
+}
+
 /// How often access went and came: what a task goes by that may not have seen each turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::informer) struct AccessTurns {
@@ -34,9 +48,27 @@ impl Board {
         inner.verified_at = inner.verified_at.max(Some(at));
     }
 
-    /// When access was there last, as far as is known.
-    pub(in crate::informer) fn verified_at(&self) -> Option<Instant> {
-        self.inner.lock().verified_at
+    /// The cell's own request of this verb, which was sent `at`, has been answered.
+    pub(in crate::informer) fn allowed(&self, verb: Verb, at: Instant) {
+        self.verified(at);
+        let mut inner = self.inner.lock();
+        match verb {
+            Verb::List => inner.allowed_at.0 = Some(at),
+            Verb::Watch => inner.allowed_at.1 = Some(at),
+        }
+    }
+
+    /// What the cell's own requests say of access.
+    pub(in crate::informer) fn own_access(&self) -> OwnAccess {
+        let inner = self.inner.lock();
+        let (fault, (list, watch)) = (inner.report.fault.as_ref(), inner.allowed_at);
+        let refused = fault.filter(|fault| fault.reason.refuses_identity());
+        OwnAccess {
+            refused_since: refused.map(|fault| fault.since),
+            verified_at: inner.verified_at,
+            allowed_at: list.zip(watch).map(|(list, watch)| list.min(watch)),
+            is_starting: fault.is_none() && !(inner.state.synced && watch.is_some()),
+        }
     }
 
     /// A receiver that is woken when access goes or comes from now on.
@@ -49,6 +81,7 @@ impl Board {
     pub(in crate::informer) fn lose(&self, key: &CellKey, verb: Verb, fault: &Fault) -> IsNews {
         let mut inner = self.inner.lock();
         let is_news = inner.state.access != Access::Lost;
+        inner.allowed_at = (None, None);
         let now = Timestamp::now();
         let report = &mut inner.report;
         let since = report.fault.as_ref().filter(|old| old.reason == fault.reason());

@@ -2,6 +2,7 @@
 
 mod access;
 
+pub use self::access::OwnAccess;
 pub(super) use self::access::{AccessTurns, IsNews};
 
 use super::{
@@ -66,6 +67,8 @@ struct Inner {
     owed: Option<RelistReason>,
     /// When access was last verified.
     verified_at: Option<Instant>,
+    /// When the last list and the last watch that were answered were sent.
+    allowed_at: (Option<Instant>, Option<Instant>),
     /// The newest version of a list that has not been completed.
     seen: Option<ResourceVersion>,
     undecodable: Vec<Undecodable>,
@@ -83,6 +86,7 @@ impl Board {
                 report: CellReport::queued(now),
                 owed: None,
                 verified_at: None,
+                allowed_at: (None, None),
                 seen: None,
                 undecodable: Vec::new(),
                 lists: LatencyWindow::default(),
@@ -108,10 +112,6 @@ impl Board {
     /// The last proof of currency.
     pub(super) fn current_at(&self) -> Option<Instant> {
         self.inner.lock().report.current_at
-    }
-
-    pub(super) fn last_fault(&self) -> Option<CellFault> {
-        self.inner.lock().report.fault.clone()
     }
 
     pub(super) fn has_fault(&self) -> bool {

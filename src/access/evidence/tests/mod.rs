@@ -76,6 +76,65 @@ impl Scene {
     }
 }
 
+/// An informer that has asked nothing yet.
+const STARTING: OwnAccess =
+    OwnAccess { refused_since: None, verified_at: None, allowed_at: None, is_starting: true };
+
+#[test]
+fn the_first_list_and_watch_of_the_informer_are_the_first_trial() {
+    let mut scene = Scene::new();
+    let informed = |scene: &mut Scene, own: OwnAccess, spread| {
+        scene.evidence.informed(&own, scene.now, scene.wall, spread)
+    };
+    assert_eq!((informed(&mut scene, STARTING, 0.0), scene.due()), (Vec::new(), (10, false)));
+    let sent = scene.now;
+    scene.pass(4);
+    let allowed = OwnAccess {
+        verified_at: Some(sent),
+        allowed_at: Some(sent),
+        is_starting: false,
+        ..STARTING
+    };
+    assert_eq!(informed(&mut scene, allowed, 0.0), [Word::Verified(sent)]);
+    let granted = Standing::Granted { verified_at: scene.wall, method: Method::Probe };
+    assert_eq!((scene.access().standing, scene.due()), (granted, (150, false)));
+    // Later ones decide nothing, and put nothing off.
+    scene.pass(100);
+    assert_eq!((informed(&mut scene, allowed, 1.0), scene.due()), (Vec::new(), (50, false)));
+
+    let mut scene = Scene::new();
+    informed(&mut scene, allowed, 1.0);
+    assert_eq!(scene.due(), (300, false), "what began together is spread");
+}
+
+#[test]
+fn a_trial_is_made_where_the_informer_cannot_stand_in_for_it() {
+    // A cell without one: planned, or paused.
+    assert_eq!(Scene::new().due(), (1, false));
+    // A streaming list says nothing of the verb `list`.
+    let (mut scene, streamed) = (Scene::new(), OwnAccess { is_starting: false, ..STARTING });
+    scene.evidence.informed(&streamed, scene.now, scene.wall, 0.0);
+    assert_eq!(scene.due(), (0, false));
+    // A list that goes on for long.
+    let mut scene = Scene::new();
+    for _ in 0..20 {
+        scene.evidence.informed(&STARTING, scene.now, scene.wall, 0.0);
+        scene.pass(1);
+    }
+    assert_eq!(scene.due(), (0, false));
+    // What was answered long ago.
+    let mut scene = Scene::new();
+    let old = OwnAccess { allowed_at: Some(scene.now), is_starting: false, ..STARTING };
+    scene.pass(300);
+    assert!(scene.evidence.informed(&old, scene.now, scene.wall, 0.0).is_empty());
+    assert_eq!(scene.due(), (0, false));
+    // A refusal.
+    let mut scene = Scene::new();
+    let refused = OwnAccess { refused_since: Some(scene.wall), ..STARTING };
+    scene.evidence.informed(&refused, scene.now, scene.wall, 0.0);
+    assert_eq!(scene.due(), (0, true));
+}
+
 #[test]
 fn a_trial_grants_and_reviews_confirm_it() {
     let mut scene = Scene::new();
