@@ -1,6 +1,7 @@
 //! The bound on requests of the whole process, and whose turn it is. Pure.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Duration,
@@ -25,11 +26,25 @@ pub(super) struct Pace {
     number: u64,
 }
 
+/// What goes before what, of one namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Class {
+    /// Of what was readable, and may not be any more; and trials for which something has called.
+    Held,
+    /// Of what never was: a profile that is only planned has thousands of them for nothing.
+    Sought,
+}
+
+/// Every so many checks the one that waits longest begins, whatever its class.
+const FAIR: u64 = 4;
+
 /// A check that is due.
 #[derive(Debug)]
 pub(super) struct Candidate<T> {
     /// The namespace that it is for.
     pub(super) payer: Arc<str>,
+    /// Which of its namespace's checks it stands among.
+    pub(super) class: Class,
     /// Less is sooner.
     pub(super) urgency: Instant,
     /// Requests that it takes.
@@ -38,8 +53,8 @@ pub(super) struct Candidate<T> {
 }
 
 impl Pace {
-    /// Of `due`, those that may begin now: namespaces take turns, and within one the most urgent
-    /// comes first. Each must be answered by [`Pace::done`].
+    /// Of `due`, those that may begin now: namespaces take turns, and within one the most urgent of what
+    /// is held comes first, every fourth time of all. Each must be answered by [`Pace::done`].
     pub(super) fn admit<T>(&mut self, due: Vec<Candidate<T>>, now: Instant) -> Vec<Candidate<T>> {
         let second = Duration::from_secs(1);
         while self.recent.front().is_some_and(|at| now.saturating_duration_since(*at) >= second) {
@@ -52,7 +67,7 @@ impl Pace {
         let mut waiting: Vec<_> = queues.into_iter().collect();
         waiting.sort_by_key(|(payer, _)| self.turns.get(payer).copied());
         for (_, queue) in &mut waiting {
-            queue.sort_by_key(|candidate| std::cmp::Reverse(candidate.urgency));
+            queue.sort_by_key(|candidate| Reverse((candidate.class, candidate.urgency)));
         }
         let mut waiting = VecDeque::from(waiting);
         let mut admitted = Vec::new();
@@ -61,7 +76,7 @@ impl Pace {
             if own >= NAMESPACE_UNDER_WAY {
                 continue;
             }
-            let Some(next) = queue.pop() else { continue };
+            let Some(next) = self.next(&mut queue) else { continue };
             // What does not fit waits, instead of letting the cheaper ones pass for ever.
             let all: usize = self.under_way.values().sum();
             if self.recent.len() + next.cost > PER_SECOND || all >= UNDER_WAY {
@@ -75,6 +90,15 @@ impl Pace {
             waiting.push_back((payer, queue));
         }
         admitted
+    }
+
+    /// Takes the next of one namespace's, the first of which stands last.
+    fn next<T>(&self, queue: &mut Vec<Candidate<T>>) -> Option<Candidate<T>> {
+        if !self.number.is_multiple_of(FAIR) {
+            return queue.pop();
+        }
+        let first = queue.iter().enumerate().min_by_key(|(_, candidate)| candidate.urgency)?.0;
+        Some(queue.remove(first))
     }
 
     /// A check of `payer` has ended; it took `extra` requests more than it was admitted with.
@@ -107,6 +131,7 @@ mod tests {
     fn due(payer: &str, count: usize, now: Instant) -> Vec<Candidate<String>> {
         let one = |at: usize| Candidate {
             payer: payer.into(),
+            class: Class::Held,
             urgency: now + Duration::from_millis(at as u64),
             cost: 1,
             what: format!("{payer}{at}"),
@@ -126,6 +151,18 @@ mod tests {
         all.extend(due("b", 2, now));
         let admitted = pace.admit(all, now);
         assert_eq!(names(&admitted), ["a0", "b0", "a1", "b1", "a2"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_goes_before_a_backlog_of_what_is_not() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        let junk = due("a", 50, now).into_iter();
+        let junk = junk.map(|candidate| Candidate { class: Class::Sought, ..candidate });
+        let held = due("a", 4, now + Duration::from_mins(1));
+        let admitted = pace.admit(junk.chain(held).collect(), now);
+        let classes: Vec<_> = admitted.iter().map(|candidate| candidate.class).collect();
+        let (held, sought) = (Class::Held, Class::Sought);
+        assert_eq!(classes, [sought, held, held, held, sought, held, sought, sought]);
     }
 
     #[tokio::test(start_paused = true)]

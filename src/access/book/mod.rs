@@ -12,7 +12,7 @@ use self::{
 use super::{
     evidence::{Evidence, Word, jittered},
     excess::Needed,
-    pace::{Candidate, Pace},
+    pace::{Candidate, Class, Pace},
     rules::place,
     standing::CellAccess,
 };
@@ -177,9 +177,9 @@ impl Book {
     pub(super) fn due(&mut self, now: Instant) -> Vec<Job> {
         let mut due = Vec::new();
         let under_way: BTreeSet<_> = self.under_way.keys().map(Ready::from).collect();
-        let mut add = |payer: &Arc<str>, urgency, cost, what| {
+        let mut add = |payer: &Arc<str>, class, urgency, cost, what| {
             if !under_way.contains(&what) {
-                due.push(Candidate { payer: Arc::clone(payer), urgency, cost, what });
+                due.push(Candidate { payer: Arc::clone(payer), class, urgency, cost, what });
             }
         };
         for (key, cell) in &self.cells {
@@ -190,21 +190,28 @@ impl Book {
                     (false, true) => LATE,
                     (false, false) => LATE * 3,
                 };
-                add(&cell.payer, next.at + waits, 2, Ready::Trial(key, cell.check));
+                let class = if next.urgent { Class::Held } else { cell.evidence.class() };
+                add(&cell.payer, class, next.at + waits, 2, Ready::Trial(key, cell.check));
             }
             if let Some(at) = cell.review.filter(|at| *at <= now) {
-                add(&cell.payer, at + LATE, 1, Ready::Review(key, cell.verb));
+                add(
+                    &cell.payer,
+                    cell.evidence.class(),
+                    at + LATE,
+                    1,
+                    Ready::Review(key, cell.verb),
+                );
             }
         }
         for (spot, place) in &self.spots {
             if let Some(at) = place.due.filter(|at| *at <= now) {
-                add(&place.payer, at + LATE / 2, 1, Ready::Rules(spot));
+                add(&place.payer, place.class, at + LATE / 2, 1, Ready::Rules(spot));
             }
         }
         if self.cells.values().any(|cell| cell.evidence.is_failing())
             && let Some(at) = self.answers.control_due(now)
         {
-            add(&NOBODY.into(), at, 1, Ready::Control);
+            add(&NOBODY.into(), Class::Held, at, 1, Ready::Control);
         }
         let admitted = self.pace.admit(due, now).into_iter();
         let admitted: Vec<_> = admitted.map(|found| (Job::from(found.what), found.payer)).collect();
@@ -271,6 +278,9 @@ impl Book {
                 if let Some(cell) = self.cells.get_mut(&key) {
                     let words = cell.evidence.tried(&trial, now, wall, spread);
                     told.extend(words.into_iter().map(|word| (key.clone(), word)));
+                    if let Some(place) = self.spots.get_mut(&cell.spot) {
+                        place.class = place.class.min(cell.evidence.class());
+                    }
                 }
             }
             (Job::Review(key, verb), Found::Review(answer)) => {
@@ -309,6 +319,11 @@ impl Book {
         for (key, cell) in &mut self.cells {
             if let Some(own) = own(key) {
                 let words = cell.evidence.informed(&own, now, wall, (self.spread)());
+                if !words.is_empty()
+                    && let Some(place) = self.spots.get_mut(&cell.spot)
+                {
+                    place.class = place.class.min(cell.evidence.class());
+                }
                 told.extend(words.into_iter().map(|word| (key.clone(), word)));
             }
         }

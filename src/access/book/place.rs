@@ -5,6 +5,7 @@ use crate::{
     access::{
         evidence::{Word, jittered, lacks_token},
         excess::{Excess, Needed, excess},
+        pace::Class,
         rules::{Need, VERBS, opinion, place},
     },
     cluster::{Completeness, ReviewedRules},
@@ -30,6 +31,8 @@ pub(super) struct Place {
     pub(super) due: Option<Instant>,
     /// Roles have changed: what they mean may come late, so it is asked for twice.
     pub(super) echo: bool,
+    /// Of the cells here; before anything is known, as if they were held.
+    pub(super) class: Class,
     rules: Option<ReviewedRules>,
     /// Whether the last review came to nothing.
     has_failed: bool,
@@ -47,6 +50,7 @@ impl Book {
                     payer: Arc::clone(&cell.payer),
                     due: Some(now),
                     echo: false,
+                    class: Class::Held,
                     rules: None,
                     has_failed: false,
                     excess: None,
@@ -116,6 +120,7 @@ impl Book {
         };
         place.due.get_or_insert_with(|| now + jittered(period, spread));
         let is_new = place.rules.as_ref() != Some(&rules);
+        place.class = Class::Sought;
         for (key, cell) in self.cells.iter_mut().filter(|(_, cell)| cell.spot == *spot) {
             cell.review = match rules.completeness {
                 Completeness::Complete => None,
@@ -127,6 +132,7 @@ impl Book {
                     told.extend(words.into_iter().map(|word| (key.clone(), word)));
                 }
             }
+            place.class = place.class.min(cell.evidence.class());
         }
         place.rules = Some(rules);
         if is_new {

@@ -275,7 +275,8 @@ async fn word_of_a_changed_role_is_followed_at_once_and_once_more() {
     let returned = told.iter().filter(|(_, word)| *word == Word::Returned).count();
     assert_eq!((returned, cluster.rules()), (1, 2));
     book.changed(None, Instant::now());
-    let told = cluster.run(&mut book, Duration::from_secs(5)).await;
+    // 30 reviews, 29 trials of two requests each, and the second reviews of those that are back.
+    let told = cluster.run(&mut book, Duration::from_secs(7)).await;
     assert_eq!(told.iter().filter(|(_, word)| *word == Word::Returned).count(), 29);
 }
 

@@ -2,7 +2,10 @@
 
 use super::{Evidence, Word};
 use crate::{
-    access::standing::{Method, Punctuality, Standing, Unverified},
+    access::{
+        pace::Class,
+        standing::{Method, Punctuality, Standing, Unverified},
+    },
     model::{Fault, Reason, Verb},
 };
 use jiff::Timestamp;
@@ -41,8 +44,9 @@ impl Evidence {
         }
     }
 
-    /// The same of a request of the informer, as it is known `now`. Ends what only time took away:
-    /// a cell that was told of the loss sends none, so this one is another.
+    /// The same of a request of the informer, as it is known `now`. Ends what only time took away. It is
+    /// of another cell, or was answered before the cell was told of the loss: which of them, nobody
+    /// knows, so that access is said to be back with the next trial.
     pub(in crate::access) fn informer_verified(
         &mut self,
         sent: Instant,
@@ -68,6 +72,16 @@ impl Evidence {
     pub(super) fn fail(&mut self, sent: Instant, fault: &Fault) {
         if self.verified.is_none_or(|known| known.at < sent) {
             self.failed = Some(Failed { sent, fault: fault.clone() });
+        }
+    }
+
+    /// Whether there is anything to lose.
+    pub(in crate::access) fn class(&self) -> Class {
+        match (&self.standing, self.verified) {
+            (Standing::Refused(_), _) | (_, None) => Class::Sought,
+            (Standing::Verifying | Standing::Granted { .. } | Standing::Unverified(_), Some(_)) => {
+                Class::Held
+            }
         }
     }
 
@@ -115,6 +129,7 @@ impl Evidence {
         let found =
             Unverified { verified_at: time, method, message: failed.fault.message().into() };
         self.standing = Standing::Unverified(found);
+        self.is_told_lost = true;
         // Whoever answers first now decides.
         self.suspected = None;
         self.hurry(now);

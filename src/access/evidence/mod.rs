@@ -82,6 +82,8 @@ pub(super) struct Evidence {
     reviews: [Option<Heard>; 2],
     /// Whether a trial has come to nothing since the last that decided.
     is_undecided: bool,
+    /// Whether access was said to be lost, and not to be back since.
+    is_told_lost: bool,
     /// Refused once since it was granted: when the trial that decides may begin.
     suspected: Option<Instant>,
     /// Since when the informer's own requests are refused.
@@ -105,6 +107,7 @@ impl Evidence {
             verdict: None,
             reviews: [None, None],
             is_undecided: false,
+            is_told_lost: false,
             suspected: None,
             informer: None,
             nudged: None,
@@ -234,7 +237,8 @@ impl Evidence {
         let (list, watch) = (Answer::Allowed, Answer::Allowed);
         let trial = Trial { sent, requests: 0, list, watch };
         self.due = None;
-        let words = self.tried(&trial, now, wall, spread);
+        let time = wall.checked_sub(now.saturating_duration_since(sent)).unwrap_or(wall);
+        let words = self.tried(&trial, now, time, spread);
         if let Some(due) = self.due.as_mut().filter(|due| !due.urgent) {
             // What is warm at the same time is not to be tried at the same time.
             due.at = now + CALM.mul_f64(f64::midpoint(1.0, spread));
@@ -321,7 +325,7 @@ impl Evidence {
     }
 
     fn grant(&mut self, sent: Instant, method: Method, wall: Timestamp) -> Vec<Word> {
-        let was_lost = matches!(self.standing, Standing::Refused(_) | Standing::Unverified(_));
+        let was_lost = std::mem::take(&mut self.is_told_lost);
         let is_in_trouble = self.informer.is_some() && self.nudged != self.informer;
         self.nudged = self.informer;
         self.revoked = None;
@@ -357,6 +361,7 @@ impl Evidence {
         let message = fault.message().into();
         let refused = Refused { verbs, reason, message, since, verified_at: wall };
         self.standing = Standing::Refused(refused);
+        self.is_told_lost = true;
         if is_new { vec![Word::Lost(verb, fault.clone())] } else { Vec::new() }
     }
 }

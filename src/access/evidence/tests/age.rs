@@ -95,6 +95,20 @@ fn a_watch_that_is_opened_anew_is_a_verification() {
 }
 
 #[test]
+fn a_cell_that_was_told_of_the_loss_hears_of_its_end_whatever_it_asked_meanwhile() {
+    let mut scene = Scene::new();
+    scene.trial(ALLOWED, ALLOWED);
+    scene.pass(600);
+    scene.trial(Some(Reason::Throttled), Some(Reason::Throttled));
+    assert!(scene.lapse().is_some());
+    // Answered after the look at the clock, and before the cell was told.
+    scene.evidence.informer_verified(scene.now + Duration::from_secs(1), scene.now, scene.wall);
+    assert_eq!(scene.access().standing, Standing::Verifying);
+    scene.pass(20);
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Returned, Word::Verified(scene.now)]);
+}
+
+#[test]
 fn who_was_checked_by_nobody_is_late_and_not_lost() {
     let mut scene = Scene::new();
     scene.trial(ALLOWED, ALLOWED);

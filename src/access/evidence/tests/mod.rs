@@ -96,7 +96,8 @@ fn the_first_list_and_watch_of_the_informer_are_the_first_trial() {
         ..STARTING
     };
     assert_eq!(informed(&mut scene, allowed, 0.0), [Word::Verified(sent)]);
-    let granted = Standing::Granted { verified_at: scene.wall, method: Method::Probe };
+    let verified_at = scene.wall - Duration::from_secs(4);
+    let granted = Standing::Granted { verified_at, method: Method::Probe };
     assert_eq!((scene.access().standing, scene.due()), (granted, (150, false)));
     // Later ones decide nothing, and put nothing off.
     scene.pass(100);
