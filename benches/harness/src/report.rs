@@ -51,7 +51,8 @@ const NOTES: &str = "
 
 - *Drain*: the same request with the same headers through the same client library; every byte is
   received and thrown away. Time runs from the first request, TLS handshake included, as for all
-  subjects.
+  subjects. Drains and kubewarm come twice a round, each first once, and their means count: who comes
+  second finds a server that still tidies up after the first.
 - *Time to synced* and *list by one label* of kubewarm: its engine and store in a process of their own
   (`kubewarm-bench warm`), as its peers are. Memory, peaks, CPU and cells: `kubewarm run` itself, seen
   from outside through `/proc`; ready means `/readyz`.

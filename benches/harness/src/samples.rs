@@ -15,6 +15,14 @@ impl Samples {
         self.0.entry(name.to_owned()).or_default().push(value);
     }
 
+    /// Adds, as one round, the means of what was measured `several` times in it.
+    pub fn push_means(&mut self, several: &Self) {
+        for (name, values) in &several.0 {
+            #[expect(clippy::cast_precision_loss, reason = "a handful")]
+            self.push(name, values.iter().sum::<f64>() / values.len() as f64);
+        }
+    }
+
     /// The median over the rounds.
     #[must_use]
     pub fn median(&self, name: &str) -> Option<f64> {
@@ -53,6 +61,17 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_measured_several_times_in_a_round_counts_once() {
+        let (mut samples, mut twice) = (Samples::default(), Samples::default());
+        twice.push("own", 1.0);
+        twice.push("own", 2.0);
+        twice.push("peer", 4.0);
+        samples.push_means(&twice);
+        assert_eq!(samples.ratio("own", "peer"), Some(0.375));
+        assert_eq!(samples.iter().map(|(_, values)| values.len()).sum::<usize>(), 2);
+    }
 
     #[test]
     fn ratios_are_taken_round_by_round() {
