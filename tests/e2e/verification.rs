@@ -138,7 +138,7 @@ fn each_missing_rule_is_named_breaks_its_cell_alone_and_is_repaired_by_the_print
 }
 
 #[test]
-fn verifying_thirty_cells_takes_three_requests_each() -> Outcome {
+fn verifying_thirty_cells_takes_a_request_each_beside_their_own() -> Outcome {
     let world = World::alone()?;
     let names: Vec<_> = (0..10).map(|_| world.namespace("team")).collect::<Result<_, _>>()?;
     Operator::grant_reading(&world)?;
@@ -146,14 +146,13 @@ fn verifying_thirty_cells_takes_three_requests_each() -> Outcome {
     let operator = Operator::start(&world)?;
     let profile = Profile::apply(&world, NAMESPACE, "thirty", &spec(&kinds, &names))?;
     profile.await_condition("Authorized", "True", Some("Verified"), NOTICED)?;
-    let after = checks(&world)?;
-    assert!((60..=90).contains(&after), "{after} requests");
     std::thread::sleep(Duration::from_secs(30));
-    let later = checks(&world)? - after;
-    // Two reviews at most in each of the ten namespaces, and no real request.
-    assert!(later <= 20, "{later} requests");
+    let after = checks(&world)?;
+    // Reviews, at most three in each of the ten namespaces. The cells' own list and watch are the first
+    // trial: sixty requests more, were they not.
+    assert!((10..=40).contains(&after), "{after} requests");
     let (_, metrics) = operator.ask("/metrics")?;
-    let counted = "kubewarm_access_checks_total{check=\"trial\",outcome=\"allowed\"} 30";
+    let counted = "kubewarm_access_checks_total{check=\"rules_review\",outcome=\"allowed\"}";
     assert!(metrics.contains(counted), "{metrics}");
     Ok(())
 }
