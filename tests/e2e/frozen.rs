@@ -20,8 +20,8 @@ const NAMESPACES: usize = 20;
 const KINDS: [&str; 5] =
     ["configmaps", "services", "resourcequotas", "limitranges", "serviceaccounts"];
 const CELLS: usize = NAMESPACES * KINDS.len();
-/// The default of `--max-concurrent-lists`.
-const LISTS: usize = 8;
+/// The default of `warmup.maxConcurrentLists`: it is one profile.
+const LISTS: usize = 4;
 
 fn spec(namespaces: &[String]) -> String {
     let names = namespaces.join(", ");
