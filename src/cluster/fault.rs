@@ -88,15 +88,6 @@ pub fn of_transport(error: &(dyn Error + 'static)) -> Fault {
     Fault::new(Reason::Unreachable, message)
 }
 
-/// What a failed call through `kube`'s typed API means.
-#[must_use]
-pub fn of_kube(error: &kube::Error) -> Fault {
-    if let kube::Error::Api(status) = error {
-        return Fault::new(reason_of(status.code), status.message.clone()).with_code(status.code);
-    }
-    of_transport(error)
-}
-
 /// A body that calls itself a Status; any other JSON object is none.
 fn parse(body: &[u8]) -> Option<Status<'_>> {
     serde_json::from_slice(body).ok().filter(|status: &Status<'_>| status.kind == "Status")
