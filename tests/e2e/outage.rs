@@ -10,7 +10,9 @@ use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
-const SETTINGS: &str = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+/// Two cells.
+const SETTINGS: &str = "{targets: [{name: settings, resource: {resource: configmaps}},
+  {name: accounts, resource: {resource: serviceaccounts}}]}";
 
 /// What series of the metrics are about.
 const CONFIGMAPS: &str = r#"resource="configmaps""#;
@@ -82,7 +84,11 @@ fn what_was_missed_during_a_restart_costs_one_relist_and_is_told_by_uid() -> Out
     })?;
     assert_eq!(warm_since(&before), warm_since(&after), "{after:#}");
     profile.await_condition("Ready", "True", None, SOON)?;
-    assert!((count(&operator, "kubewarm_relists_total", CONFIGMAPS)? - 1.0).abs() < 0.1);
+    for counted in ["relists", "gap_deletes", "replaced_objects"] {
+        let metric = format!("kubewarm_{counted}_total");
+        assert!((count(&operator, &metric, CONFIGMAPS)? - 1.0).abs() < 0.1, "{counted}");
+    }
+    assert!(count(&operator, "kubewarm_relists_total", r#"resource="serviceaccounts""#)? <= 1.0);
     Ok(())
 }
 
@@ -110,5 +116,13 @@ fn an_etcd_that_was_restored_is_noticed_and_its_past_purged() -> Outcome {
     held(|objects| objects < 200.0)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     assert!(count(&operator, "kubewarm_rv_rollbacks_total", CONFIGMAPS)? >= 1.0);
-    Ok(())
+    profile.await_that(SOON, |profile| {
+        (target(profile, "settings")?.get("lastRelist")?["reason"] == "Rollback").then_some(())
+    })?;
+    eventually(SOON, || {
+        let events =
+            ["get", "events.events.k8s.io", "-n", &namespace, "-o", "jsonpath={.items[*].reason}"];
+        let said = world.cluster.run(events)?;
+        if said.contains("ResourceVersionRolledBack") { Ok(()) } else { Err(said.into()) }
+    })
 }
