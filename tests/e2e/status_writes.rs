@@ -181,7 +181,9 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     assert_eq!(sink.publish(&write).await, Written::Written);
     let first = subject.object()?;
     assert_eq!(first["status"], serde_json::to_value(&*write.status)?, "nothing was pruned");
-    let wait = ["wait", "--for=condition=Accepted", "cprof/sample", "--timeout=10s", "-n"];
+    // Nobody knows, before anything runs.
+    let unknown = "--for=condition=Accepted=Unknown";
+    let wait = ["wait", unknown, "cprof/sample", "--timeout=10s", "-n"];
     let namespace: &str = &subject.profile.namespace;
     subject.world.cluster.run(wait.into_iter().chain([namespace]))?;
 
