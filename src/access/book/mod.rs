@@ -182,7 +182,9 @@ impl Book {
                 due.push(Candidate { payer: Arc::clone(payer), class, urgency, cost, what });
             }
         };
+        let mut is_any_failing = false;
         for (key, cell) in &self.cells {
+            is_any_failing |= cell.evidence.is_failing();
             if let Some(next) = cell.evidence.due.filter(|next| next.at <= now) {
                 // Reviews go before what can wait, and after what cannot; but nothing waits for ever.
                 let waits = match (next.urgent, cell.evidence.is_verifying()) {
@@ -208,9 +210,7 @@ impl Book {
                 add(&place.payer, place.class, at + LATE / 2, 1, Ready::Rules(spot));
             }
         }
-        if self.cells.values().any(|cell| cell.evidence.is_failing())
-            && let Some(at) = self.answers.control_due(now)
-        {
+        if is_any_failing && let Some(at) = self.answers.control_due(now) {
             add(&NOBODY.into(), Class::Held, at, 1, Ready::Control);
         }
         let admitted = self.pace.admit(due, now).into_iter();
@@ -279,7 +279,7 @@ impl Book {
                     let words = cell.evidence.tried(&trial, now, wall, spread);
                     told.extend(words.into_iter().map(|word| (key.clone(), word)));
                     if let Some(place) = self.spots.get_mut(&cell.spot) {
-                        place.class = place.class.min(cell.evidence.class());
+                        place.join(&cell.evidence);
                     }
                 }
             }
@@ -322,7 +322,7 @@ impl Book {
                 if !words.is_empty()
                     && let Some(place) = self.spots.get_mut(&cell.spot)
                 {
-                    place.class = place.class.min(cell.evidence.class());
+                    place.join(&cell.evidence);
                 }
                 told.extend(words.into_iter().map(|word| (key.clone(), word)));
             }

@@ -3,7 +3,7 @@
 use super::{Book, REVIEW, Spot};
 use crate::{
     access::{
-        evidence::{Word, jittered, lacks_token},
+        evidence::{Evidence, Word, jittered, lacks_token},
         excess::{Excess, Needed, excess},
         pace::Class,
         rules::{Need, VERBS, opinion, place},
@@ -132,7 +132,7 @@ impl Book {
                     told.extend(words.into_iter().map(|word| (key.clone(), word)));
                 }
             }
-            place.class = place.class.min(cell.evidence.class());
+            place.join(&cell.evidence);
         }
         place.rules = Some(rules);
         if is_new {
@@ -147,6 +147,11 @@ impl Book {
 }
 
 impl Place {
+    /// Checks here go with those of the cell, if these go first.
+    pub(super) fn join(&mut self, cell: &Evidence) {
+        self.class = self.class.min(cell.class());
+    }
+
     /// Whether the rules are all there is; `None` before they are known.
     pub(super) fn completeness(&self) -> Option<Completeness> {
         self.rules.as_ref().map(|rules| rules.completeness)
