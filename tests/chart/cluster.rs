@@ -3,10 +3,9 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use testbed::{ControlPlane, Helm};
+use testbed::{ControlPlane, Helm, eventually};
 
 /// Why a test cannot go on.
 pub(crate) type Failure = Box<dyn Error>;
@@ -14,11 +13,14 @@ pub(crate) type Failure = Box<dyn Error>;
 /// What a test ends with.
 pub(crate) type Outcome = Result<(), Failure>;
 
+/// For what a cluster does in its own time.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
 /// Where the chart is installed.
 pub(crate) const NAMESPACE: &str = "kubewarm-system";
 
 /// What the objects of the chart refer to: namespaces, of which the release's admits only pods that the
-/// strictest standard allows; accounts for pods; and kinds of the Prometheus operator.
+/// strictest standard allows; accounts for pods.
 const SURROUNDINGS: &str = "apiVersion: v1
 kind: Namespace
 metadata:
@@ -35,31 +37,30 @@ items:
 - {apiVersion: v1, kind: ServiceAccount, metadata: {name: kubewarm, namespace: kubewarm-system}}
 - {apiVersion: v1, kind: ServiceAccount, metadata: {name: existing, namespace: kubewarm-system}}
 - {apiVersion: v1, kind: ServiceAccount, metadata: {name: warm, namespace: kubewarm-system}}
-- apiVersion: apiextensions.k8s.io/v1
-  kind: CustomResourceDefinition
-  metadata: {name: servicemonitors.monitoring.coreos.com}
-  spec:
-    group: monitoring.coreos.com
-    scope: Namespaced
-    names: {kind: ServiceMonitor, plural: servicemonitors, singular: servicemonitor}
-    versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-- apiVersion: apiextensions.k8s.io/v1
-  kind: CustomResourceDefinition
-  metadata: {name: podmonitors.monitoring.coreos.com}
-  spec:
-    group: monitoring.coreos.com
-    scope: Namespaced
-    names: {kind: PodMonitor, plural: podmonitors, singular: podmonitor}
-    versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
+
+/// Kinds of the Prometheus operator, as one stands in a manifest.
+const MONITORS: [&str; 2] = ["ServiceMonitor", "PodMonitor"];
+
+/// The definition of one of them, which takes any object.
+fn definition(kind: &str) -> String {
+    let singular = kind.to_lowercase();
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: {singular}s.monitoring.coreos.com}}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {{kind: {kind}, plural: {singular}s, singular: {singular}}}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+"
+    )
+}
 
 /// A file of the repository.
 pub(crate) fn file(path: &str) -> PathBuf {
@@ -84,22 +85,14 @@ pub(crate) fn surroundings() -> Result<&'static ControlPlane, Failure> {
         let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
         cluster.run(["create", "-f", &crd.to_string_lossy()])?;
         cluster.apply(SURROUNDINGS)?;
+        for kind in MONITORS {
+            cluster.apply(&definition(kind))?;
+        }
         for kind in ["cprof", "servicemonitors", "podmonitors"] {
-            eventually(|| Ok(cluster.run(["get", kind, "-A"])?))?;
+            eventually(SOON, || Ok(cluster.run(["get", kind, "-A"])?))?;
         }
         Ok::<_, Failure>(cluster)
     };
     let shared = SHARED.get_or_init(|| start().map_err(|error| error.to_string()));
     shared.as_ref().map_err(|error| error.as_str().into())
-}
-
-/// Waits up to 30 s until `look` succeeds; its last answer is the error when time runs out.
-pub(crate) fn eventually<T>(mut look: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        match look() {
-            Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(200)),
-            answer => return answer,
-        }
-    }
 }

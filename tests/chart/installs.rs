@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
-use testbed::{ControlPlane, Helm};
+use testbed::{ControlPlane, Helm, eventually};
 
-use crate::cluster::{Failure, NAMESPACE, Outcome, chart, eventually, helms};
+use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
 
 const CRD: &str = "cacheprofiles.kubewarm.io";
 /// All that a release may leave behind, by kind.
@@ -99,7 +99,9 @@ fn live(release: &Release<'_>) -> Outcome {
 
     // Who may edit in a namespace may edit profiles there, and no status.
     let edit = ["update", "cacheprofiles.kubewarm.io"];
-    eventually(|| release.jane_may(&edit).then_some(()).ok_or_else(|| "jane may not".into()))?;
+    eventually(SOON, || {
+        release.jane_may(&edit).then_some(()).ok_or_else(|| "jane may not".into())
+    })?;
     let status = ["patch", "cacheprofiles.kubewarm.io", "--subresource=status"];
     assert!(!release.jane_may(&status), "a status is the operator's");
 

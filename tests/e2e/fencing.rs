@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::figures::{Exposition, cells};
+use crate::figures::{Exposition, cell};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, World, eventually};
@@ -15,12 +15,7 @@ const FENCED: Duration = Duration::from_secs(30);
 const READY: Duration = Duration::from_mins(1);
 const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
 
-/// The one cell of config maps in this namespace, as `/debug/cells` has it.
-fn cell(operator: &Operator, namespace: &str) -> Result<Value, Failure> {
-    let here = |cell: &Value| cell["resource"] == "configmaps" && cell["namespace"] == namespace;
-    cells(operator)?.into_iter().find(here).ok_or_else(|| "no such cell".into())
-}
-
+/// Waits until the one cell of config maps in this namespace is as `holds` wants it.
 fn await_cell(
     operator: &Operator,
     namespace: &str,
@@ -28,7 +23,7 @@ fn await_cell(
     holds: impl Fn(&Value) -> bool,
 ) -> Result<Value, Failure> {
     eventually(limit, || {
-        let cell = cell(operator, namespace)?;
+        let cell = cell(operator, namespace, "configmaps")?;
         if holds(&cell) { Ok(cell) } else { Err(format!("{cell:#}").into()) }
     })
 }
@@ -107,7 +102,7 @@ fn a_binding_deleted_under_an_open_watch_fences_its_cell_within_thirty_seconds()
     world.cluster.run(["delete", "configmap", "before", "-n", team])?;
     create(&world, team, "meanwhile")?;
     std::thread::sleep(Duration::from_secs(3));
-    let still = cell(&operator, team)?;
+    let still = cell(&operator, team, "configmaps")?;
     assert_eq!((&still["objects"], &still["state"]), (&fenced["objects"], &fenced["state"]));
     assert_eq!(still["resourceVersion"], fenced["resourceVersion"]);
 
@@ -118,7 +113,7 @@ fn a_binding_deleted_under_an_open_watch_fences_its_cell_within_thirty_seconds()
     let back = await_cell(&operator, team, READY, |cell| cell["objects"] == 3)?;
     assert_eq!(back["lastRelist"]["reason"], "ForbiddenRecovered", "{back:#}");
     assert!(back["accessLostTime"].is_null(), "{back:#}");
-    assert_ne!(cell(&operator, other)?["state"], "Fenced");
+    assert_ne!(cell(&operator, other, "configmaps")?["state"], "Fenced");
     Ok(())
 }
 

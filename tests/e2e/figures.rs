@@ -54,6 +54,13 @@ pub(crate) fn cells(operator: &Operator) -> Result<Vec<Value>, Failure> {
     Ok(answer["cells"].as_array().ok_or("no cells")?.clone())
 }
 
+/// The cell of a kind in a namespace, as `/debug/cells` has it.
+pub(crate) fn cell(operator: &Operator, namespace: &str, resource: &str) -> Result<Value, Failure> {
+    let here = |cell: &Value| cell["resource"] == resource && cell["namespace"] == namespace;
+    let found = cells(operator)?.into_iter().find(here);
+    found.ok_or_else(|| format!("no cell of {resource} in {namespace}").into())
+}
+
 /// Files and sockets that a process has open, and its resident memory in KiB, now and at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {

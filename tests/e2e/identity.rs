@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::figures::cells;
+use crate::figures::{cell, cells};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, problems};
 use crate::world::{Failure, Outcome, World, eventually, file};
@@ -58,8 +58,7 @@ fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> 
 
 /// What changes of a cell that somebody disturbs.
 fn undisturbed(operator: &Operator, namespace: &str, resource: &str) -> Result<Value, Failure> {
-    let here = |cell: &Value| cell["resource"] == resource && cell["namespace"] == namespace;
-    let cell = cells(operator)?.into_iter().find(here).ok_or("no such cell")?;
+    let cell = cell(operator, namespace, resource)?;
     let fields = ["state", "syncedTime", "lastRelist", "warmed", "objects", "accessLostTime"];
     Ok(fields.iter().map(|field| cell[*field].clone()).collect())
 }
@@ -240,17 +239,13 @@ fn tokens_that_a_new_signing_key_voids_are_replaced_and_nothing_is_purged() -> O
     let profile = Profile::apply(&world, &home, "settings", &read_by("reader", &[&home]))?;
     apply(&profile, "manifests")?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    let cell = || -> Result<Value, Failure> {
-        let here = |cell: &Value| cell["resource"] == "configmaps" && cell["namespace"] == *home;
-        cells(&operator)?.into_iter().find(here).ok_or_else(|| "no such cell".into())
-    };
-    let before = cell()?;
+    let before = cell(&operator, &home, "configmaps")?;
 
     world.cluster.replace_token_key()?;
     world.cluster.apiserver().restart()?;
     world.cluster.run(["create", "configmap", "later", "-n", &home])?;
     let after = eventually(SOON, || {
-        let cell = cell()?;
+        let cell = cell(&operator, &home, "configmaps")?;
         let is_back = cell["state"] == "Watching" && cell["objects"] != before["objects"];
         if is_back { Ok(cell) } else { Err(format!("{cell:#}").into()) }
     })?;

@@ -4,11 +4,13 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 use testbed::{Builder, ControlPlane};
+
+pub(crate) use testbed::eventually;
 
 use crate::authorizer::Authorizer;
 
@@ -148,22 +150,6 @@ fn record() -> Result<Option<PathBuf>, Failure> {
 /// A file of the repository.
 pub(crate) fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-/// Waits until `look` succeeds; its last answer is the error when time runs out.
-pub(crate) fn eventually<T>(
-    limit: Duration,
-    mut look: impl FnMut() -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let deadline = Instant::now() + limit;
-    loop {
-        match look() {
-            Ok(found) => return Ok(found),
-            Err(error) if Instant::now() > deadline => {
-                return Err(format!("not within {limit:?}: {error}").into());
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(200)),
-        }
-    }
 }
 /// The YAML files of a folder of the repository, in order.
 pub(crate) fn yaml_files(folder: &str) -> Result<Vec<PathBuf>, Failure> {
