@@ -39,11 +39,25 @@ items:
 - {apiVersion: v1, kind: ServiceAccount, metadata: {name: warm, namespace: kubewarm-system}}
 ";
 
-/// Kinds of the Prometheus operator, as one stands in a manifest.
-const MONITORS: [&str; 2] = ["ServiceMonitor", "PodMonitor"];
+/// Kinds of the Prometheus operator, as one stands in a manifest, with the schema of its spec.
+const MONITORING: [(&str, &str); 3] =
+    [("ServiceMonitor", ANYTHING), ("PodMonitor", ANYTHING), ("PrometheusRule", RULES)];
 
-/// The definition of one of them, which takes any object.
-fn definition(kind: &str) -> String {
+const ANYTHING: &str = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
+
+/// Of the real one, what a rule may say.
+const RULES: &str = "{type: object, properties: {groups: {type: array, x-kubernetes-list-type: map,
+              x-kubernetes-list-map-keys: [name], items: {type: object, required: [name], properties: {
+                name: {type: string, minLength: 1}, interval: {type: string}, limit: {type: integer},
+                rules: {type: array, items: {type: object, required: [expr], properties: {
+                  record: {type: string}, alert: {type: string},
+                  expr: {x-kubernetes-int-or-string: true},
+                  for: {type: string, pattern: '^([0-9]+(ms|[smhdwy]))+$'},
+                  labels: {type: object, additionalProperties: {type: string}},
+                  annotations: {type: object, additionalProperties: {type: string}}}}}}}}}}";
+
+/// The definition of one of them.
+fn definition(kind: &str, spec: &str) -> String {
     let singular = kind.to_lowercase();
     format!(
         "apiVersion: apiextensions.k8s.io/v1
@@ -57,7 +71,11 @@ spec:
   - name: v1
     served: true
     storage: true
-    schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {spec}
 "
     )
 }
@@ -85,10 +103,10 @@ pub(crate) fn surroundings() -> Result<&'static ControlPlane, Failure> {
         let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
         cluster.run(["create", "-f", &crd.to_string_lossy()])?;
         cluster.apply(SURROUNDINGS)?;
-        for kind in MONITORS {
-            cluster.apply(&definition(kind))?;
+        for (kind, spec) in MONITORING {
+            cluster.apply(&definition(kind, spec))?;
         }
-        for kind in ["cprof", "servicemonitors", "podmonitors"] {
+        for kind in ["cprof", "servicemonitors", "podmonitors", "prometheusrules"] {
             eventually(SOON, || Ok(cluster.run(["get", kind, "-A"])?))?;
         }
         Ok::<_, Failure>(cluster)

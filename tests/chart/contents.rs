@@ -44,8 +44,8 @@ fn faults(Values { name, content, .. }: &Values, rendered: &Rendered) -> Vec<Str
         }
         let metadata = &object["metadata"];
         let kind = object["kind"].as_str().unwrap_or_default();
-        // Only `extraObjects` holds some, and those are as they are.
-        let is_extra = kind == "ConfigMap";
+        // Those of `extraObjects` are as they are.
+        let is_extra = kind == "ConfigMap" && !called.ends_with("-dashboard");
         let has_namespace = metadata["namespace"].is_string();
         if !is_extra && OF_THE_CLUSTER.contains(&kind) == has_namespace {
             fault("has no namespace, or should have none");
@@ -205,6 +205,9 @@ service-monitor ServiceMonitor /spec/sampleLimit 2000000
 service-monitor ServiceMonitor /spec/selector/matchLabels/app.kubernetes.io~1component "metrics"
 pod-monitor PodMonitor /spec/podMetricsEndpoints/0/path "/metrics"
 pod-monitor PodMonitor /spec/sampleLimit null
+rules-dashboard PrometheusRule /metadata/labels/release "prometheus"
+rules-dashboard ConfigMap /metadata/labels/grafana_dashboard "yes"
+rules-dashboard ConfigMap /metadata/annotations {"grafana_folder": "Platform"}
 flow-schema FlowSchema /spec/rules/0/subjects/0/serviceAccount {"name": "kubewarm", "namespace": "kubewarm-system"}
 flow-schema PriorityLevelConfiguration /spec/limited/nominalConcurrencyShares 20
 names Deployment /metadata/name "team-a-warm"

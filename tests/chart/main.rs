@@ -4,5 +4,6 @@ mod cluster;
 mod contents;
 mod installs;
 mod manifests;
+mod monitoring;
 mod refusals;
 mod render;

@@ -23,6 +23,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("serviceAccount: {name: ''}", &["/serviceAccount/name", "minLength"]),
     ("serviceAccount: {token: {expirationSeconds: 60}}", &["/expirationSeconds", "minimum"]),
     ("metrics: {monitor: {kind: ScrapeConfig}}", &["/metrics/monitor/kind", "PodMonitor"]),
+    ("metrics: {rules: {runbookUrl: 'wiki#page'}}", &["/metrics/rules/runbookUrl", "match"]),
     ("podDisruptionBudget: {maxUnavailable: half}", &["/maxUnavailable", "does not match"]),
     ("resources: {limit: {memory: 1Gi}}", &["/resources", "'limit'"]),
     ("profiles: [{name: a}]", &["/profiles/0", "'spec'"]),
@@ -49,6 +50,10 @@ const REFUSED: &[(&str, &[&str])] = &[
     (
         "metrics: {renderMode: failIfMissing, monitor: {kind: PodMonitor}}",
         &["metrics.renderMode", "no PodMonitor"],
+    ),
+    (
+        "metrics: {renderMode: failIfMissing, rules: {enabled: true}}",
+        &["metrics.renderMode", "no PrometheusRule"],
     ),
 ];
 
@@ -77,14 +82,19 @@ fn wrong_values_are_refused_with_the_name_of_the_field() -> Outcome {
 }
 
 #[test]
-fn a_monitor_is_left_out_where_its_kind_is_not_known() -> Outcome {
-    let kind = ["--set", "metrics.monitor.kind=PodMonitor"];
-    for helm in helms()? {
-        let rendered = render(&helm, &kind)?;
-        assert_eq!(rendered.of_kind("PodMonitor").count(), 0, "{}", helm.name());
-        let known = ["--api-versions", "monitoring.coreos.com/v1/PodMonitor"];
-        let rendered = render(&helm, &[kind, known].concat())?;
-        assert_eq!(rendered.of_kind("PodMonitor").count(), 1, "{}", helm.name());
+fn what_the_cluster_does_not_know_is_left_out() -> Outcome {
+    for (kind, set) in [
+        ("PodMonitor", "metrics.monitor.kind=PodMonitor"),
+        ("PrometheusRule", "metrics.rules.enabled=true"),
+    ] {
+        let set = ["--set", set];
+        let api = format!("monitoring.coreos.com/v1/{kind}");
+        for helm in helms()? {
+            let rendered = render(&helm, &set)?;
+            assert_eq!(rendered.of_kind(kind).count(), 0, "{kind}, {}", helm.name());
+            let rendered = render(&helm, &[&set[..], &["--api-versions", &api]].concat())?;
+            assert_eq!(rendered.of_kind(kind).count(), 1, "{kind}, {}", helm.name());
+        }
     }
     Ok(())
 }
