@@ -80,6 +80,16 @@ fn every_metric_is_described_and_every_description_is_of_a_metric() {
 }
 
 #[test]
+fn the_memory_limit_is_told_where_there_is_one() {
+    let metrics = Metrics::new(&BUILD).expect("the descriptors are sound");
+    let name = "kubewarm_memory_limit_bytes";
+    assert!(!metrics.render().expect("it renders").contains(name), "0 would look exceeded");
+    metrics.operator().set_memory_limit(1 << 20);
+    let text = metrics.render().expect("it renders");
+    assert!(text.lines().any(|line| line == format!("{name} 1048576")), "{text}");
+}
+
+#[test]
 fn the_number_of_series_is_within_its_budget() {
     let text = full(40, 20);
     assert_eq!(series(&text).count(), SERIES_OF_40_RESOURCES_AND_20_PROFILES);
@@ -165,6 +175,7 @@ fn full(kinds: usize, profiles: usize) -> String {
     for resource in &resources {
         measure_everything(&metrics, resource);
     }
+    metrics.operator().set_memory_limit(192 << 20);
     for outcome in [Reconciled::Ok, Reconciled::Error, Reconciled::Cancelled] {
         metrics.operator().reconcile().finish(outcome);
     }

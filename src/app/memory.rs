@@ -1,6 +1,6 @@
 //! How much memory the process may take: the flag, else the cgroup that it runs in.
 
-use crate::{cli::RunArgs, controller::MemoryBounds};
+use crate::{cli::RunArgs, controller::MemoryBounds, metrics::OperatorMetrics};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,8 +11,8 @@ const SHARE: u64 = 75;
 /// A v1 cgroup without a limit says the largest number of whole pages instead.
 const UNLIMITED: u64 = 1 << 60;
 
-/// What the tables may take: all together, and those of one namespace.
-pub(super) fn bounds(args: &RunArgs) -> MemoryBounds {
+/// What the tables may take: all together, which log and metrics are told, and those of one namespace.
+pub(super) fn bounds(args: &RunArgs, metrics: &OperatorMetrics) -> MemoryBounds {
     let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());
     let process = match args.memory_limit {
         Some(0) => None,
@@ -21,6 +21,7 @@ pub(super) fn bounds(args: &RunArgs) -> MemoryBounds {
     };
     if let Some(limit) = process {
         tracing::info!(bytes = limit, "memory limit of the tables");
+        metrics.set_memory_limit(limit);
     } else {
         tracing::info!("no memory limit of the tables; set --memory-limit");
     }

@@ -136,7 +136,7 @@ fn spawn_controller(
         forecasts: forecasts.clone(),
         subject,
         authors,
-        memory: memory::bounds(args),
+        memory: memory::bounds(args, metrics.operator()),
         waiting,
     };
     let home =

@@ -88,6 +88,8 @@ descriptors! {
         "Checks of permissions: the real list and watch of a cell, and reviews. A review of rules counts as allowed when it was answered.";
     LIMIT_REJECTIONS = "kubewarm_limit_rejections_total", Kind::Counter, Process, ["limit"],
         "Targets that were stopped or cut down to metadata because of a limit, tries included.";
+    MEMORY_LIMIT = "kubewarm_memory_limit_bytes", Kind::Gauge, Process, [],
+        "Bytes of memory that all tables may take together (--memory-limit); absent without a limit.";
     TOKIO_WORKERS = "tokio_workers", Kind::Gauge, Process, [],
         "Threads of the runtime.";
     TOKIO_ALIVE_TASKS = "tokio_alive_tasks", Kind::Gauge, Process, [],

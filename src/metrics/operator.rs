@@ -5,7 +5,7 @@ use crate::{
     access::{Check, CheckOutcome},
     model::Measure,
 };
-use prometheus::{HistogramVec, IntCounterVec, IntGauge, Registry};
+use prometheus::{HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 use tokio::time::Instant;
 
 /// The label of the lease, which is also its name.
@@ -48,6 +48,7 @@ pub struct OperatorMetrics {
     access_checks: IntCounterVec,
     limit_rejections: IntCounterVec,
     leader: IntGauge,
+    memory_limit: IntGaugeVec,
 }
 
 /// Times one run over all profiles, until it is dropped.
@@ -79,12 +80,14 @@ impl OperatorMetrics {
         for measure in Measure::ALL {
             let _started = limit_rejections.with_label_values(&[measure.as_label()]);
         }
+        let memory_limit = descriptor::MEMORY_LIMIT.int_gauges()?;
+        registry.register(Box::new(memory_limit.clone()))?;
         registry.register(Box::new(limit_rejections.clone()))?;
         registry.register(Box::new(reconcile.clone()))?;
         registry.register(Box::new(access_checks.clone()))?;
         registry.register(Box::new(status_writes.clone()))?;
         registry.register(Box::new(leaders))?;
-        Ok(Self { reconcile, status_writes, access_checks, limit_rejections, leader })
+        Ok(Self { reconcile, status_writes, access_checks, limit_rejections, leader, memory_limit })
     }
 
     /// Begins to time a run over all profiles.
@@ -109,6 +112,12 @@ impl OperatorMetrics {
     /// Counts a target that did not fit into a limit.
     pub fn limit_exceeded(&self, measure: Measure) {
         self.limit_rejections.with_label_values(&[measure.as_label()]).inc();
+    }
+
+    /// Says how many bytes all tables may take together. Without a limit there is no series.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        let none: [&str; 0] = [];
+        self.memory_limit.with_label_values(&none).set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Says whether this process holds the lease. It does not until told so.

@@ -85,7 +85,8 @@ fn await_alert(
 fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
     let world = World::alone()?;
     let prometheus = Prometheus::start(&world)?;
-    let operator = Operator::start(&world)?;
+    // Not every machine has a limit that one could follow from.
+    let operator = Operator::start_with(&world, &["--memory-limit", "512Mi"])?;
     prometheus.scrape(&[("kubewarm", &operator)])?;
     let team = world.namespace("team")?;
     let profile = granted(&world, &team, "granted", &format!("{{{SETTINGS}}}"))?;
