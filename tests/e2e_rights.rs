@@ -175,9 +175,10 @@ fn of_kind<T: DeserializeOwned>(text: &str, kind: &str) -> Vec<T> {
     those.map(|one| serde_json::from_value(one).expect("the kind's fields")).collect()
 }
 
-/// All that the shipped roles allow. A `*` is taken literally: no request has one.
+/// All that the shipped roles allow, those for `--metrics-auth` among them. A `*` is taken literally: no
+/// request has one.
 fn shipped() -> BTreeSet<Permission> {
-    let text = read("deploy/operator-rbac.yaml");
+    let text = ["deploy/operator-rbac.yaml", "deploy/metrics-auth.yaml"].map(read).join("---\n");
     let mut all = BTreeSet::new();
     for role in of_kind::<ClusterRole>(&text, "ClusterRole") {
         role.rules.iter().flatten().for_each(|rule| all.extend(permissions(rule, None)));
@@ -292,7 +293,8 @@ fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
     let unused: Vec<_> = unused.iter().map(ToString::to_string).collect();
     assert!(
         missing.is_empty() && unused.is_empty(),
-        "deploy/operator-rbac.yaml, and what the end-to-end tests made the operator ask for:\n\
+        "deploy/operator-rbac.yaml and metrics-auth.yaml, and what the end-to-end tests made the \
+         operator ask for:\n\
          not granted: {missing:#?}\nnever used, unless only some tests were run: {unused:#?}"
     );
 }

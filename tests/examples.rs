@@ -156,7 +156,11 @@ fn leads_further(rule: &PolicyRule) -> bool {
 // That it is no more than what is used, `e2e_rights` shows.
 #[test]
 fn nothing_that_the_operator_holds_leads_any_further() {
-    for path in ["deploy/operator-rbac.yaml", "deploy/operator-rbac-namespaces.yaml"] {
+    for path in [
+        "deploy/operator-rbac.yaml",
+        "deploy/operator-rbac-namespaces.yaml",
+        "deploy/metrics-auth.yaml",
+    ] {
         let text = read(path);
         let local = of_kind::<Role>(&text, "Role").into_iter().map(|role| role.rules);
         let wide = of_kind::<ClusterRole>(&text, "ClusterRole").into_iter().map(|role| role.rules);

@@ -1,6 +1,8 @@
 //! The composition root: the only folder that sees every layer.
 
+mod callers;
 mod dumps;
+mod learned;
 mod memory;
 mod operator;
 mod tables;
@@ -39,6 +41,18 @@ pub enum Error {
     /// The admin address cannot be served.
     #[error("cannot serve the admin address")]
     Serve(#[from] server::ServeError),
+
+    /// Reviews are of the cluster.
+    #[error(
+        "--metrics-auth does not go with --watch-namespaces: TokenReviews and SubjectAccessReviews are \
+         cluster-scoped, so that no Role can let kubewarm create them; leave out --metrics-auth, and let \
+         a NetworkPolicy say who reaches --admin-addr (networkPolicy.scrapers of the chart)"
+    )]
+    NoReviews,
+
+    /// Callers cannot be told apart.
+    #[error("cannot guard the metrics")]
+    Guard(#[from] server::NoRandomness),
 
     /// A metric is wrong: a bug.
     #[error("cannot make the metrics")]

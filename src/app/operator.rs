@@ -1,7 +1,9 @@
 //! `kubewarm run`: puts the operator together, runs it, and takes it down in order.
 
 use super::{
-    Error, dumps, memory,
+    Error, callers, dumps,
+    learned::{learn_subject, watch_authors},
+    memory,
     tables::{CatalogTables, OperatorTables},
     verified::verifier,
     view::{Counted, View},
@@ -11,14 +13,13 @@ use crate::{
     cli::RunArgs,
     cluster::{
         Announcer, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState, Replicas,
-        author_check, whoami,
     },
     controller::{Controller, Sources, Waiting},
     forecast::{Forecaster, Forecasts},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
-    model::{AuthorCheck, CellKey, Home, Subject, Watched},
-    server::{self, Admin, Gate},
+    model::{AuthorCheck, CellKey, Home, Watched},
+    server::{self, Admin, Gate, Guard},
     status::{self, ApiServer},
     store::Catalog,
     telemetry,
@@ -38,16 +39,13 @@ const DRAIN: Duration = Duration::from_secs(20);
 const NAMESPACE: &str = "kubewarm-system";
 /// The Lease that decides who writes statuses.
 const LEASE: &str = "kubewarm";
-/// Between two attempts to ask the API server who we are.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// Between two looks at the admission policy: two small requests.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 type Tasks = JoinSet<&'static str>;
 
 /// Runs the operator until a signal asks it to end.
 pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let started = Instant::now();
+    callers::check(&args)?;
     let filter = telemetry::start(&args.log.filter, args.log.format)?;
     dumps::forbid();
     let signal = terminated().map_err(Error::Signal)?;
@@ -72,7 +70,8 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let (view, forecaster) = spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
-    let admin = observe(&metrics, &view, &gate, filter)?;
+    let guard = callers::guard(&args, &connection)?;
+    let admin = observe(&metrics, &view, (&gate, guard), filter)?;
     let until = stop.clone();
     tasks.spawn(async move {
         if let Err(error) = listening.serve(admin, until).await {
@@ -227,7 +226,7 @@ fn spawn_status(
 fn observe(
     metrics: &Arc<Metrics>,
     view: &View,
-    gate: &Arc<Gate>,
+    (gate, guard): (&Arc<Gate>, Option<Guard>),
     filter: telemetry::LogFilter,
 ) -> Result<Arc<Admin>, Error> {
     let all = || view.clone();
@@ -244,6 +243,7 @@ fn observe(
         unlisted: Box::new(move || unlisted.unlisted()),
         replicas: Box::new(move || replicas.borrow().trouble.clone()),
         gate: Arc::clone(gate),
+        guard,
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
         now: Timestamp::now,
     }))
@@ -266,51 +266,6 @@ async fn follow_lease(
     };
     stop.run_until_cancelled(following).await.unwrap_or(());
     "lease follower"
-}
-
-/// Asks the API server who we are until it says so: the subject of the manifests.
-async fn learn_subject(
-    client: kube::Client,
-    tell: watch::Sender<Option<Subject>>,
-    stop: CancellationToken,
-) -> &'static str {
-    let learning = async {
-        loop {
-            match whoami(&client).await {
-                Ok(subject) => {
-                    tracing::info!(%subject, "reading as");
-                    tell.send_replace(Some(subject));
-                    break;
-                }
-                Err(fault) => {
-                    tracing::warn!(%fault, "the API server does not say who we are; no manifests yet");
-                    tokio::time::sleep(ASK_AGAIN).await;
-                }
-            }
-        }
-        std::future::pending::<()>().await;
-    };
-    stop.run_until_cancelled(learning).await.unwrap_or(());
-    "subject"
-}
-
-/// Asks every 30 s whether authors are held to the accounts that they may act as; what was known
-/// last counts while the API server does not say.
-async fn watch_authors(
-    client: kube::Client,
-    tell: watch::Sender<AuthorCheck>,
-    stop: CancellationToken,
-) -> &'static str {
-    let watching = async {
-        loop {
-            if let Ok(found) = author_check(&client).await {
-                tell.send_replace(found);
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-    };
-    stop.run_until_cancelled(watching).await.unwrap_or(());
-    "author check"
 }
 
 /// Unique to this process: the pod's name says which one, the rest that it is not its predecessor.

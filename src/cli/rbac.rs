@@ -27,6 +27,10 @@ pub struct RbacArgs {
     #[arg(long, conflicts_with_all = ["file", "diff", "generation", "subject", "namespace"])]
     pub operator: bool,
 
+    /// With --operator: what `kubewarm run --metrics-auth` needs, too.
+    #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
+    pub metrics_auth: bool,
+
     /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas.
     /// Where a Role can grant it, no ClusterRole is printed then.
     #[arg(
@@ -118,9 +122,12 @@ mod tests {
         assert_eq!((args.name.as_deref(), args.generation), (Some("checkout"), Some(7)));
         assert!(parse("kubewarm rbac -f - --diff").unwrap().diff);
         assert!(parse("kubewarm rbac --operator --watch-namespaces a,b").unwrap().operator);
+        assert!(parse("kubewarm rbac --operator --metrics-auth").unwrap().metrics_auth);
         for line in [
             "--operator --watch-namespaces A",
             "--operator -f a",
+            "checkout --metrics-auth",
+            "--operator --metrics-auth --watch-namespaces a",
             "",
             "checkout -f a.yaml",
             "-f a.yaml --generation=7",

@@ -28,6 +28,13 @@ pub struct RunArgs {
     #[arg(long, env = "KUBEWARM_ADMIN_ADDR", default_value = "[::]:9090", value_name = "ADDRESS")]
     pub admin_addr: SocketAddr,
 
+    /// Let only those read /metrics whose bearer token the API server knows, and who may `get` the
+    /// nonResourceURL /metrics; they may ask for /debug and the names of /readyz?verbose from elsewhere
+    /// too, by those paths. It takes more permissions (`kubewarm rbac --operator --metrics-auth`), which
+    /// are of the cluster: not with --watch-namespaces.
+    #[arg(long, env = "KUBEWARM_METRICS_AUTH")]
+    pub metrics_auth: bool,
+
     /// How many first lists and relists may be under way at once, over all profiles.
     #[arg(long, env = "KUBEWARM_MAX_CONCURRENT_LISTS", default_value = "16", value_name = "COUNT")]
     pub max_concurrent_lists: NonZeroUsize,

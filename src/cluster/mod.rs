@@ -3,6 +3,7 @@
 mod account;
 mod answer;
 mod authors;
+mod caller;
 mod client;
 mod clients;
 mod discovery;
@@ -18,6 +19,7 @@ mod transport;
 pub use self::{
     account::Accounts,
     authors::author_check,
+    caller::{Call, Decision, decide},
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},
     discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},

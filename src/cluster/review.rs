@@ -151,7 +151,7 @@ pub async fn may(
     answer.status.map(|s| s.allowed).ok_or_else(|| without_status("SubjectAccessReview"))
 }
 
-async fn post<T: Serialize>(
+pub(super) async fn post<T: Serialize>(
     client: &Client,
     path: &'static str,
     review: &T,
@@ -167,7 +167,7 @@ async fn post<T: Serialize>(
     ask(client, request, BOUNDS).await
 }
 
-fn without_status(kind: &str) -> Fault {
+pub(super) fn without_status(kind: &str) -> Fault {
     Fault::new(Reason::Malformed, format!("the {kind} has no status"))
 }
 

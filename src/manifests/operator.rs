@@ -5,24 +5,43 @@ use serde_json::{Value, json};
 
 /// For all namespaces: the one place where these permissions stand.
 const SHIPPED: &str = include_str!("../../deploy/operator-rbac.yaml");
+/// What it needs besides to tell callers apart.
+const REVIEWS: &str = include_str!("../../deploy/metrics-auth.yaml");
 /// The operator's namespace there.
 const NAMESPACE: &str = "kubewarm-system";
 /// The name of the roles in the namespaces that are watched. `kubewarm` is taken in the operator's
 /// own, and with a `:` it cannot be the one of a profile's.
 const NAME: &str = "kubewarm:operator";
 
+/// Whether the operator may ask the API server about those who call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reviews {
+    /// It need not.
+    Left,
+    /// It may: `kubewarm run --metrics-auth`. Only a ClusterRole grants that.
+    Granted,
+}
+
 /// The manifests of the operator in `namespace`. If `watched` names namespaces, the ClusterRole
 /// becomes a Role in each.
 ///
 /// # Errors
 ///
-/// None in practice: the shipped manifest is YAML.
-pub fn operator(namespace: &str, watched: &[String]) -> Result<String, Unwritable> {
+/// None in practice: the shipped manifests are YAML.
+pub fn operator(
+    namespace: &str,
+    watched: &[String],
+    reviews: Reviews,
+) -> Result<String, Unwritable> {
+    let shipped = match reviews {
+        Reviews::Left => SHIPPED.to_owned(),
+        Reviews::Granted => format!("{SHIPPED}---\n{REVIEWS}"),
+    };
     if watched.is_empty() && namespace == NAMESPACE {
-        return Ok(SHIPPED.to_owned());
+        return Ok(shipped);
     }
     let shipped: Vec<Value> =
-        serde_saphyr::from_multiple(SHIPPED).map_err(|error| Unwritable::Shipped(error.into()))?;
+        serde_saphyr::from_multiple(&shipped).map_err(|error| Unwritable::Shipped(error.into()))?;
     let mut text = String::new();
     for mut document in shipped {
         move_to(&mut document, namespace);
@@ -91,15 +110,28 @@ mod tests {
 
     #[test]
     fn for_all_namespaces_it_is_what_is_shipped() {
-        assert_eq!(operator(NAMESPACE, &[]).unwrap(), SHIPPED);
-        let moved = operator("ops", &[]).unwrap();
+        assert_eq!(operator(NAMESPACE, &[], Reviews::Left).unwrap(), SHIPPED);
+        let moved = operator("ops", &[], Reviews::Left).unwrap();
         assert!(!moved.contains(NAMESPACE));
         assert_eq!(parse(&moved).len(), parse(SHIPPED).len());
     }
 
     #[test]
+    fn reviews_are_granted_where_they_are_asked_for() {
+        let plain = operator("ops", &[], Reviews::Left).unwrap();
+        assert!(!plain.contains("tokenreviews"));
+        let all = parse(&operator("ops", &[], Reviews::Granted).unwrap());
+        let [role, binding] = &all[parse(&plain).len()..] else { panic!("{all:?}") };
+        assert_eq!(role["rules"][0]["resources"], json!(["tokenreviews"]));
+        assert_eq!(binding["subjects"][0]["namespace"], "ops");
+        let shipped = operator(NAMESPACE, &[], Reviews::Granted).unwrap();
+        assert_eq!(parse(&shipped).len(), all.len());
+    }
+
+    #[test]
     fn for_some_namespaces_every_permission_is_a_role() {
-        let text = operator("ops", &["a".to_owned(), "b".to_owned()]).unwrap();
+        let watched = ["a".to_owned(), "b".to_owned()];
+        let text = operator("ops", &watched, Reviews::Left).unwrap();
         let line = |document: &Value| {
             let meta = &document["metadata"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -2,6 +2,7 @@
 
 use super::{
     debug,
+    guard::Guard,
     hold::Hold,
     readiness::{DeclaredCells, Gate, Readiness},
     readyz::readyz,
@@ -11,7 +12,7 @@ use crate::{
     model::Fault,
 };
 use actix_web::{
-    HttpResponse,
+    HttpRequest, HttpResponse,
     http::{StatusCode, header::ContentType},
     web,
 };
@@ -41,6 +42,9 @@ pub struct Admin {
     pub replicas: Box<dyn Fn() -> Option<Fault> + Send + Sync>,
     /// Shared with whoever begins the shutdown.
     pub gate: Arc<Gate>,
+    /// Who may ask for metrics, and for what is otherwise for a loopback peer; without it anybody, and
+    /// nobody else.
+    pub guard: Option<Guard>,
     /// For `PUT /debug/log-level`.
     pub set_log_filter: SetLogFilter,
     /// The clock.
@@ -67,7 +71,17 @@ async fn livez() -> HttpResponse {
     text(StatusCode::OK, "ok\n")
 }
 
-async fn metrics(admin: web::Data<Admin>, held: web::Data<Held>) -> HttpResponse {
+async fn metrics(
+    request: HttpRequest,
+    admin: web::Data<Admin>,
+    held: web::Data<Held>,
+) -> HttpResponse {
+    // From this host too: who asks for it to be guarded means all.
+    if let Some(guard) = &admin.guard
+        && let Err(refusal) = guard.admit(&request, "/metrics").await
+    {
+        return refusal;
+    }
     let render = || {
         let rendered = admin.metrics.render();
         rendered
@@ -103,7 +117,7 @@ mod tests {
     };
 
     #[actix_web::test]
-    async fn liveness_and_metrics_answer_everybody() {
+    async fn liveness_and_unguarded_metrics_answer_everybody() {
         let admin = admin(None);
         for peer in LOCAL.iter().chain(&REMOTE) {
             assert_eq!(ask(&admin, peer, get("/livez")).await, (StatusCode::OK, "ok\n".into()));

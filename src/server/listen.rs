@@ -182,6 +182,7 @@ mod tests {
             unlisted: Box::new(Vec::new),
             replicas: Box::new(|| None),
             gate: Arc::default(),
+            guard: None,
             set_log_filter: Box::new(|_| Ok(())),
             now: || Timestamp::UNIX_EPOCH,
         })

@@ -2,9 +2,12 @@
 
 mod admin;
 mod debug;
+mod decisions;
+mod guard;
 mod hold;
 mod listen;
 mod local;
+mod places;
 mod readiness;
 mod readyz;
 #[cfg(test)]
@@ -12,6 +15,7 @@ mod sample;
 
 pub use self::{
     admin::{Admin, SetLogFilter},
+    guard::{Decide, Guard, NoRandomness},
     listen::{Listening, ServeError, bind},
     readiness::{DeclaredCells, Gate, PendingCell, Readiness},
 };

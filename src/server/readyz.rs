@@ -6,7 +6,11 @@ use super::{
     readiness::Readiness,
 };
 use crate::model::Fault;
-use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{StatusCode, header},
+    web,
+};
 use std::{fmt::Write as _, sync::Arc};
 use tokio::time::Instant;
 
@@ -28,8 +32,24 @@ pub(super) async fn readyz(
     if !is_verbose(request.query_string()) {
         return text(code, format!("{readiness}\n"));
     }
-    let names = if is_local(&request) { Names::Shown } else { Names::Hidden };
+    let names = names_for(&request, &admin).await;
     text(code, in_full(&readiness, &(admin.unlisted)(), (admin.replicas)().as_ref(), names))
+}
+
+/// A caller without a token is a probe, or somebody who is content with counts.
+async fn names_for(request: &HttpRequest, admin: &Admin) -> Names {
+    if is_local(request) {
+        return Names::Shown;
+    }
+    match &admin.guard {
+        Some(guard)
+            if request.headers().contains_key(header::AUTHORIZATION)
+                && guard.admit(request, "/readyz").await.is_ok() =>
+        {
+            Names::Shown
+        }
+        Some(_) | None => Names::Hidden,
+    }
 }
 
 /// Whether names of cells may be told.

@@ -92,6 +92,7 @@ pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
         unlisted: Box::new(Vec::new),
         replicas: Box::new(|| None),
         gate: Arc::default(),
+        guard: None,
         set_log_filter: Box::new(|filter| {
             if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
         }),

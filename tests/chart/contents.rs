@@ -205,6 +205,11 @@ service-monitor ServiceMonitor /spec/sampleLimit 2000000
 service-monitor ServiceMonitor /spec/selector/matchLabels/app.kubernetes.io~1component "metrics"
 pod-monitor PodMonitor /spec/podMetricsEndpoints/0/path "/metrics"
 pod-monitor PodMonitor /spec/sampleLimit null
+service-monitor ServiceMonitor /spec/endpoints/0/bearerTokenFile null
+metrics-auth ServiceMonitor /spec/endpoints/0/bearerTokenFile "/var/run/secrets/kubernetes.io/serviceaccount/token"
+metrics-auth Deployment POD/containers/0/env/4 {"name": "KUBEWARM_METRICS_AUTH", "value": "true"}
+metrics-token PodMonitor /spec/podMetricsEndpoints/0/authorization {"type": "Bearer", "credentials": {"name": "scraper", "key": "scraper.token"}}
+metrics-token PodMonitor /spec/podMetricsEndpoints/0/bearerTokenFile null
 rules-dashboard PrometheusRule /metadata/labels/release "prometheus"
 rules-dashboard ConfigMap /metadata/labels/grafana_dashboard "yes"
 rules-dashboard ConfigMap /metadata/annotations {"grafana_folder": "Platform"}

@@ -66,11 +66,13 @@ fn sorted(objects: &[Value]) -> Vec<String> {
     all
 }
 
-/// Roles and bindings, as they would be without labels; those for people are left out.
+/// Roles and bindings, as they would be without labels; those for others are left out: people, and
+/// whoever scrapes.
 fn rights(objects: Vec<Value>) -> Vec<String> {
     let is_about_rights = |object: &Value| {
         object["apiVersion"] == "rbac.authorization.k8s.io/v1"
             && object["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"].is_null()
+            && object["rules"][0]["nonResourceURLs"].is_null()
     };
     let mut all: Vec<_> = objects.into_iter().filter(is_about_rights).collect();
     for object in &mut all {
@@ -83,16 +85,41 @@ fn rights(objects: Vec<Value>) -> Vec<String> {
 
 #[test]
 fn the_rights_of_the_release_are_those_that_the_program_prints() -> Outcome {
-    for (set, path) in [
-        (&[][..], "deploy/operator-rbac.yaml"),
-        (&["--set", "watchNamespaces={shop}"], "deploy/operator-rbac-namespaces.yaml"),
+    let cluster = "deploy/operator-rbac.yaml";
+    for (set, paths) in [
+        (&[][..], &[cluster][..]),
+        (&["--set", "watchNamespaces={shop}"], &["deploy/operator-rbac-namespaces.yaml"]),
+        (&["--set", "metrics.auth.enabled=true"], &[cluster, "deploy/metrics-auth.yaml"]),
     ] {
-        let printed = rights(objects(&std::fs::read_to_string(file(path))?)?);
-        assert!(printed.len() >= 4, "{path}");
+        let texts = paths.iter().map(|path| std::fs::read_to_string(file(path)));
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
+        let printed = rights(objects(&texts.join("---\n"))?);
+        assert!(printed.len() >= 4, "{paths:?}");
         for helm in helms()? {
-            assert_eq!(rights(render(&helm, set)?.objects), printed, "{path}, {}", helm.name());
+            assert_eq!(rights(render(&helm, set)?.objects), printed, "{paths:?}, {}", helm.name());
         }
     }
+    Ok(())
+}
+
+#[test]
+fn the_accounts_named_may_read_the_metrics_and_nothing_else() -> Outcome {
+    let [_, helm] = helms()?;
+    let path = file("charts/kubewarm/ci/metrics-auth-values.yaml");
+    let rendered = render(&helm, &["--values", &path.to_string_lossy()])?;
+    let named = |kind| {
+        let mut all = rendered.of_kind(kind);
+        all.find(|object| object["metadata"]["name"] == "kubewarm:metrics-reader").cloned()
+    };
+    let role = named("ClusterRole").ok_or("no role")?;
+    assert_eq!(role["rules"], json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]));
+    let binding = named("ClusterRoleBinding").ok_or("no binding")?;
+    let prometheus =
+        json!([{"kind": "ServiceAccount", "name": "prometheus", "namespace": "monitoring"}]);
+    assert_eq!(
+        (&binding["roleRef"]["name"], &binding["subjects"]),
+        (&role["metadata"]["name"], &prometheus)
+    );
     Ok(())
 }
 

@@ -52,6 +52,23 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["metrics.renderMode", "no PodMonitor"],
     ),
     (
+        "{watchNamespaces: [shop], metrics: {auth: {enabled: true}}}",
+        &["metrics.auth.enabled", "TokenReviews", "cluster-scoped", "networkPolicy.scrapers"],
+    ),
+    (
+        "metrics: {auth: {enabled: true}, monitor: {kind: PodMonitor}}",
+        &["metrics.monitor.kind", "metrics.auth.tokenSecret"],
+    ),
+    (
+        "metrics: {auth: {readers: [{namespace: a, name: b}]}}",
+        &["metrics.auth.readers", "metrics.auth.enabled=false"],
+    ),
+    (
+        "{rbac: {create: false}, metrics: {auth: {enabled: true, readers: [{namespace: a, name: b}]}}}",
+        &["metrics.auth.readers", "rbac.create=false"],
+    ),
+    ("metrics: {auth: {readers: [{name: b}]}}", &["/metrics/auth/readers/0", "'namespace'"]),
+    (
         "metrics: {renderMode: failIfMissing, rules: {enabled: true}}",
         &["metrics.renderMode", "no PrometheusRule"],
     ),

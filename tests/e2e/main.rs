@@ -3,6 +3,7 @@
 mod access;
 mod authorizer;
 mod authors;
+mod callers;
 mod churn;
 mod command_line;
 mod contents;

@@ -119,16 +119,26 @@ impl Operator {
 
     /// Asks the admin server: the code and the body.
     pub(crate) fn ask(&self, path: &str) -> Result<(u16, String), Failure> {
+        self.ask_with(path, "")
+    }
+
+    /// The same, with these headers, each with the end of its line.
+    pub(crate) fn ask_with(&self, path: &str, headers: &str) -> Result<(u16, String), Failure> {
         let log = self.process.log();
-        ask(admin_address(&log).ok_or("no address in the log")?, path)
+        ask_with(admin_address(&log).ok_or("no address in the log")?, path, headers)
     }
 }
 
 /// Asks an admin server: the code and the body.
 pub(crate) fn ask(address: &str, path: &str) -> Result<(u16, String), Failure> {
+    ask_with(address, path, "")
+}
+
+fn ask_with(address: &str, path: &str, headers: &str) -> Result<(u16, String), Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    write!(stream, "{head}{headers}\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("no end of the headers")?;

@@ -3,7 +3,7 @@
 use kube::CustomResourceExt as _;
 use kubewarm::{
     api::CacheProfile,
-    manifests::{self, HEADER},
+    manifests::{self, HEADER, Reviews},
 };
 use serde_json::{Value, json};
 
@@ -44,7 +44,8 @@ fn template(condition: &str, text: &str, place: &str, instead: &str) -> String {
 /// The rules that the operator needs, and the versions of the CRD.
 pub(crate) fn operator() -> String {
     let rules = |watched: &[String], kind: &str, name: &str| {
-        let text = manifests::operator("kubewarm-system", watched).expect("it is YAML");
+        let reviews = if watched.is_empty() { Reviews::Granted } else { Reviews::Left };
+        let text = manifests::operator("kubewarm-system", watched, reviews).expect("it is YAML");
         let all: Vec<Value> = serde_saphyr::from_multiple(&text).expect("it is YAML");
         let of_kind = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
         all.iter().find(of_kind).expect("there is one")["rules"].clone()
@@ -57,12 +58,14 @@ pub(crate) fn operator() -> String {
         "cluster": rules(&[], "ClusterRole", "kubewarm"),
         "watched": rules(&some, "Role", "kubewarm:operator"),
         "home": home,
+        "metricsAuth": rules(&[], "ClusterRole", "kubewarm:metrics-auth"),
         "versions": versions.iter().map(|version| &version.name).collect::<Vec<_>>(),
     });
     let text = serde_saphyr::to_string(&all).expect("it serializes");
     let head = "\
 # What kubewarm needs for the profiles of all namespaces (`cluster`) or in each of watchNamespaces
-# (`watched`), and where it lives (`home`); and the versions that the CRD has.
+# (`watched`), where it lives (`home`), and to tell apart who reads metrics (`metricsAuth`); and the
+# versions that the CRD has.
 ";
     format!("{HEADER}{head}{text}")
 }

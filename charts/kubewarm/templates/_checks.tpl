@@ -30,6 +30,21 @@
 {{- fail "metrics.monitor.kind: a ServiceMonitor needs metrics.service.enabled=true; set that, or take a PodMonitor" -}}
 {{- end -}}
 
+{{- with .Values.metrics.auth -}}
+{{- if and .enabled $watched -}}
+{{- fail "metrics.auth.enabled: TokenReviews and SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; with watchNamespaces leave it false, and name those who may scrape in networkPolicy.scrapers" -}}
+{{- end -}}
+{{- if and .enabled (eq $root.Values.metrics.monitor.kind "PodMonitor") (not .tokenSecret.name) -}}
+{{- fail "metrics.monitor.kind: a PodMonitor cannot send the token of Prometheus; name a Secret with one in metrics.auth.tokenSecret, or take a ServiceMonitor" -}}
+{{- end -}}
+{{- if and .readers (not .enabled) -}}
+{{- fail "metrics.auth.readers: anybody reads the metrics with metrics.auth.enabled=false; leave it empty, or set metrics.auth.enabled to true" -}}
+{{- end -}}
+{{- if and .readers (not $root.Values.rbac.create) -}}
+{{- fail "metrics.auth.readers: no role is created with rbac.create=false; leave it empty, or set rbac.create to true" -}}
+{{- end -}}
+{{- end -}}
+
 {{- if .Values.crds.install -}}
 {{- $served := (.Files.Get "files/operator.yaml" | fromYaml).versions -}}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "cacheprofiles.kubewarm.io" -}}

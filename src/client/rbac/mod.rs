@@ -16,7 +16,7 @@ use crate::{
     cli::RbacArgs,
     cluster::Connection,
     manifests::{
-        Access, Change, Document, FoundNamespaces, Unreadable, compare, grants, operator,
+        Access, Change, Document, FoundNamespaces, Reviews, Unreadable, compare, grants, operator,
         token_minter,
     },
     model::{Home, ProfileRef, Subject, ValidatedProfile, Watched},
@@ -60,7 +60,8 @@ impl From<Agreement> for ExitCode {
 /// would refuse; it names the file, the document and the field, or the permission that is missing.
 pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
     if args.operator {
-        let text = operator(&args.operator_namespace, &args.watch_namespaces);
+        let reviews = if args.metrics_auth { Reviews::Granted } else { Reviews::Left };
+        let text = operator(&args.operator_namespace, &args.watch_namespaces, reviews);
         return Ok((text.map_err(Error::Operator)?, Agreement::Same));
     }
     let mut text = String::new();

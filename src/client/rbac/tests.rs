@@ -21,6 +21,7 @@ fn of_file(file: &Path) -> RbacArgs {
         name: None,
         file: Some(file.to_owned()),
         operator: false,
+        metrics_auth: false,
         watch_namespaces: Vec::new(),
         diff: false,
         generation: None,

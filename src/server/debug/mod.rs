@@ -1,4 +1,4 @@
-//! `/debug`: what only a loopback peer may see and change.
+//! `/debug`: what only a loopback peer, or whom the guard lets in, may see and change.
 
 mod cells;
 
@@ -28,9 +28,22 @@ pub(super) fn routes(app: &mut web::ServiceConfig) {
         .service(web::resource("/debug{rest:.*}").to(elsewhere));
 }
 
+/// Lets `request` for `path` pass, or says what to answer.
+async fn admit(
+    request: &HttpRequest,
+    admin: &Admin,
+    path: &'static str,
+) -> Result<(), HttpResponse> {
+    match &admin.guard {
+        _ if is_local(request) => Ok(()),
+        Some(guard) => guard.admit(request, path).await,
+        None => Err(forbidden()),
+    }
+}
+
 async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
-    if !is_local(&request) {
-        return forbidden();
+    if let Err(refusal) = admit(&request, &admin, "/debug/cells").await {
+        return refusal;
     }
     let pieces = cells::pieces((admin.cells)()).map(Ok::<_, Infallible>);
     let mut response = HttpResponse::Ok();
@@ -50,8 +63,8 @@ async fn log_level(
     admin: web::Data<Admin>,
     body: web::Payload,
 ) -> HttpResponse {
-    if !is_local(&request) {
-        return forbidden();
+    if let Err(refusal) = admit(&request, &admin, "/debug/log-level").await {
+        return refusal;
     }
     let body = match read(body).await {
         Ok(body) => body,

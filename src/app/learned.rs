@@ -1,0 +1,59 @@
+//! What the operator learns of itself from the API server: who it is, and who is held to what.
+
+use crate::{
+    cluster::{author_check, whoami},
+    model::{AuthorCheck, Subject},
+};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Between two attempts to ask the API server who we are.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// Between two looks at the admission policy: two small requests.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// Asks the API server who we are until it says so: the subject of the manifests.
+pub(super) async fn learn_subject(
+    client: kube::Client,
+    tell: watch::Sender<Option<Subject>>,
+    stop: CancellationToken,
+) -> &'static str {
+    let learning = async {
+        loop {
+            match whoami(&client).await {
+                Ok(subject) => {
+                    tracing::info!(%subject, "reading as");
+                    tell.send_replace(Some(subject));
+                    break;
+                }
+                Err(fault) => {
+                    tracing::warn!(%fault, "the API server does not say who we are; no manifests yet");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    stop.run_until_cancelled(learning).await.unwrap_or(());
+    "subject"
+}
+
+/// Asks every 30 s whether authors are held to the accounts that they may act as; what was known
+/// last counts while the API server does not say.
+pub(super) async fn watch_authors(
+    client: kube::Client,
+    tell: watch::Sender<AuthorCheck>,
+    stop: CancellationToken,
+) -> &'static str {
+    let watching = async {
+        loop {
+            if let Ok(found) = author_check(&client).await {
+                tell.send_replace(found);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    stop.run_until_cancelled(watching).await.unwrap_or(());
+    "author check"
+}
