@@ -7,12 +7,13 @@ use testbed::{ControlPlane, Helm, eventually};
 
 use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
 
-const CRD: &str = "cacheprofiles.kubewarm.io";
+pub(crate) const CRD: &str = "cacheprofiles.kubewarm.io";
 /// All that a release may leave behind, by kind.
-const KINDS: &str = "deployments,services,serviceaccounts,roles,rolebindings,clusterroles,\
-    clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings";
+const KINDS: &str = "deployments,pods,services,serviceaccounts,configmaps,secrets,roles,rolebindings,\
+    clusterroles,clusterrolebindings,networkpolicies,poddisruptionbudgets,flowschemas,\
+    prioritylevelconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings";
 /// No node is there to run pods: what is waited for is that there are none.
-const VALUES: &str = "replicaCount: 0
+pub(crate) const VALUES: &str = "replicaCount: 0
 profiles:
 - name: sample
   namespace: shop
@@ -32,15 +33,16 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane}]
 ";
 
 /// A release on a cluster.
-struct Release<'a> {
-    helm: &'a Helm,
-    cluster: &'a ControlPlane,
-    values: PathBuf,
+pub(crate) struct Release<'a> {
+    pub(crate) helm: &'a Helm,
+    pub(crate) cluster: &'a ControlPlane,
+    /// Where values are written for Helm to read.
+    pub(crate) values: PathBuf,
 }
 
 impl Release<'_> {
     /// Runs Helm on the release with these values.
-    fn run(&self, words: &[&str], values: Option<&str>) -> Result<String, Failure> {
+    pub(crate) fn run(&self, words: &[&str], values: Option<&str>) -> Result<String, Failure> {
         let kubeconfig = self.cluster.kubeconfig().to_string_lossy();
         let mut args = words.to_vec();
         args.extend(["--namespace", NAMESPACE, "--kubeconfig", &kubeconfig]);
@@ -52,13 +54,13 @@ impl Release<'_> {
         Ok(self.helm.run(args)?)
     }
 
-    fn profile(&self) -> Result<Value, Failure> {
+    pub(crate) fn profile(&self) -> Result<Value, Failure> {
         let args = ["get", "cprof", "sample", "-n", "shop", "-o", "json"];
         Ok(serde_json::from_str(&self.cluster.run(args)?)?)
     }
 
     /// What has the labels of the release, but for the CRD and its profiles.
-    fn left(&self) -> Result<String, Failure> {
+    pub(crate) fn left(&self) -> Result<String, Failure> {
         let label = "--selector=app.kubernetes.io/instance=kubewarm";
         Ok(self.cluster.run(["get", KINDS, "--all-namespaces", label, "-o", "name"])?)
     }

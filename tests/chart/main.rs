@@ -7,3 +7,4 @@ mod manifests;
 mod monitoring;
 mod refusals;
 mod render;
+mod upgrades;

@@ -1,0 +1,124 @@
+//! A later chart, whose CRD has a field more: upgraded to, rolled back from, uninstalled.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use testbed::{ControlPlane, eventually};
+
+use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
+use crate::installs::{CRD, Release, VALUES};
+
+/// The later chart's version.
+const LATER: &str = "99.0.0";
+/// Before which field of the spec the new one stands.
+const PLACE: &str = "\n              mode:\n";
+const FIELD: &str = "\n              note:\n                type: string";
+/// As much of the chart as there is without nodes and without the Prometheus operator.
+const MORE: &str = "networkPolicy: {enabled: true}
+flowSchema: {enabled: true}
+metrics:
+  auth: {enabled: true, readers: [{namespace: shop, name: prometheus}]}
+  dashboard: {enabled: true}
+rbac:
+  read: [{resource: configmaps, namespaces: [shop]}]
+";
+
+fn copy(from: &Path, to: &Path) -> Outcome {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let copied = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &copied)?;
+        } else {
+            std::fs::copy(entry.path(), copied)?;
+        }
+    }
+    Ok(())
+}
+
+/// The chart as a later version of it could be.
+fn later(folder: &Path) -> Result<String, Failure> {
+    let path = folder.join("later");
+    copy(Path::new(&chart()), &path)?;
+    for (file, from, to) in [
+        ("Chart.yaml", env!("CARGO_PKG_VERSION"), LATER.to_owned()),
+        ("templates/crd.yaml", PLACE, format!("{FIELD}{PLACE}")),
+    ] {
+        let text = std::fs::read_to_string(path.join(file))?;
+        let changed = text.replace(from, &to);
+        assert_ne!(changed, text, "{file}");
+        std::fs::write(path.join(file), changed)?;
+    }
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// Sets the new field and says what is stored of it: nothing, where the CRD does not have it.
+fn noted(release: &Release<'_>, note: &str) -> Result<Value, Failure> {
+    let patch = format!(r#"{{"spec": {{"note": "{note}"}}}}"#);
+    let patched = ["patch", "cprof", "sample", "-n", "shop", "--type=merge", "-p", &patch];
+    release.cluster.run(patched)?;
+    Ok(release.profile()?["spec"]["note"].clone())
+}
+
+fn await_note(release: &Release<'_>, note: &str, expected: &Value) -> Outcome {
+    eventually(SOON, || {
+        let found = noted(release, note)?;
+        if found == *expected { Ok(()) } else { Err(format!("{found}").into()) }
+    })
+}
+
+fn chart_of(release: &Release<'_>) -> Result<String, Failure> {
+    let label = r"jsonpath={.metadata.labels.helm\.sh/chart}";
+    let all = [("deployment", "kubewarm"), ("crd", CRD), ("clusterrole", "kubewarm")];
+    let each = all
+        .map(|(kind, name)| release.cluster.run(["get", kind, name, "-n", NAMESPACE, "-o", label]));
+    Ok(each.into_iter().collect::<Result<Vec<_>, _>>()?.join(" "))
+}
+
+fn live(release: &Release<'_>, later: &str) -> Outcome {
+    let values = format!("{VALUES}{MORE}");
+    release.run(&["install", "kubewarm", &chart(), "--wait"], Some(&values))?;
+    let installed = release.profile()?;
+    let uid = |profile: &Value| profile.pointer("/metadata/uid").cloned();
+    let is_the_same = |profile: &Value| {
+        uid(profile) == uid(&installed)
+            && profile["spec"]["targets"] == installed["spec"]["targets"]
+    };
+    assert_eq!(noted(release, "too early")?, Value::Null);
+
+    release.run(&["upgrade", "kubewarm", later, "--wait"], Some(&values))?;
+    let chart = format!("kubewarm-{LATER}");
+    assert_eq!(chart_of(release)?, [&*chart; 3].join(" "));
+    assert!(is_the_same(&release.profile()?), "{:#}", release.profile()?);
+    // The API server takes a moment to know the field.
+    await_note(release, "known", &json!("known"))?;
+
+    release.run(&["rollback", "kubewarm", "1", "--wait"], None)?;
+    let chart = format!("kubewarm-{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart_of(release)?, [&*chart; 3].join(" "));
+    await_note(release, "unknown", &Value::Null)?;
+    assert!(is_the_same(&release.profile()?), "{:#}", release.profile()?);
+
+    release.run(&["upgrade", "kubewarm", later, "--wait"], Some(&values))?;
+    release.run(&["uninstall", "kubewarm", "--wait"], None)?;
+    assert_eq!(release.left()?, "");
+    assert!(is_the_same(&release.profile()?), "{:#}", release.profile()?);
+    Ok(())
+}
+
+#[test]
+fn profiles_outlive_a_chart_whose_crd_has_grown() -> Outcome {
+    let cluster = ControlPlane::builder().with_controller_manager().start()?;
+    for namespace in [NAMESPACE, "shop"] {
+        cluster.run(["create", "namespace", namespace])?;
+    }
+    let later = later(cluster.folder())?;
+    for helm in helms()? {
+        let values = cluster.folder().join("values.yaml");
+        live(&Release { helm: &helm, cluster: &cluster, values }, &later)
+            .map_err(|error| format!("{}: {error}", helm.name()))?;
+        cluster.run(["delete", "crd", CRD])?;
+    }
+    Ok(())
+}
