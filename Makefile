@@ -28,7 +28,7 @@ fmt: ## Format the code
 
 generate: ## Rewrite the generated files
 	@tests/prerequisites.sh cargo gcc go
-	BLESS=1 cargo test --locked --test generated --test generated_cli --test generated_chart --test metrics
+	BLESS=1 cargo test --locked --test generated --test generated_cli --test generated_chart --test metrics --test samples
 	BLESS=1 cargo test --locked --test chart plain_manifests
 
 picture: ## Draw the dashboard from what a real Prometheus has seen: docs/dashboard.svg

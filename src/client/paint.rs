@@ -1,5 +1,7 @@
 //! A line of text in tones, cut to the width of a terminal.
 
+use super::text::wrapped;
+
 /// Whether colours are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
@@ -30,6 +32,18 @@ impl Line {
     /// A line of one piece.
     pub(super) fn of(tone: Tone, text: String) -> Self {
         Self { pieces: vec![(tone, text)] }
+    }
+
+    /// `text` behind `rail`, in as many lines as it takes; those after the first are indented.
+    pub(super) fn hanging(rail: &str, tone: Tone, text: &str, width: usize) -> Vec<Self> {
+        const INDENT: &str = "  ";
+        let room = width.saturating_sub(rail.chars().count() + INDENT.len());
+        let line = |(at, text): (usize, String)| {
+            let mut line = Self::of(Tone::Quiet, rail.to_owned());
+            line.push(tone, if at == 0 { text } else { INDENT.to_owned() + &text });
+            line
+        };
+        wrapped(text, room).into_iter().enumerate().map(line).collect()
     }
 
     /// Adds a piece, which must be escaped already.

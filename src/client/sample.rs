@@ -66,44 +66,10 @@ pub(super) fn ready() -> CacheProfile {
     )
 }
 
-/// One target is warm, one is on its way with a forbidden namespace, one kind is unknown.
+/// One target is warm, one is on its way with a namespace that is refused, one kind is unknown: as
+/// `tests/samples.rs` has it computed.
 pub(super) fn warming() -> CacheProfile {
-    profile(
-        "orders",
-        &json!({
-            "observedGeneration": 2,
-            "conditions": [
-                condition("Ready", "False", "TargetsNotWarm", "1 of 3 targets are warm"),
-                condition("Fresh", "Unknown", "NotWarm", ""),
-            ],
-            "warmTargets": "1/3", "objects": 50_345, "memory": "25Mi",
-            "targets": [
-                warm_pods(),
-                {
-                    "name": "deployments",
-                    "conditions": [
-                        condition("Accepted", "True", "Resolved", ""),
-                        condition("Warm", "False", "Syncing", "2 of 4 cells are synced"),
-                    ],
-                    "cells": { "total": 4, "synced": 1, "stale": 1, "forbidden": 1, "syncing": 1 },
-                    "objects": 345, "memory": "1Mi", "servingGeneration": 1,
-                    "problems": [{
-                        "namespace": "shop", "reason": "Forbidden",
-                        "message": "cannot watch deployments.apps in namespace shop",
-                        "nextRetryTime": "2026-03-01T12:00:12Z",
-                    }],
-                },
-                {
-                    "name": "widgets",
-                    "conditions": [condition(
-                        "Accepted", "False", "UnknownResource",
-                        "widgets.example.com is not served by this cluster",
-                    )],
-                    "cells": { "total": 0 },
-                },
-            ],
-        }),
-    )
+    serde_json::from_str(include_str!("warming.json")).unwrap()
 }
 
 /// Only an edit helps; the message tries to steer the terminal.

@@ -167,7 +167,7 @@ mod tests {
     fn only_what_changed_is_told_again() {
         let mut told = HashSet::new();
         let mut seen = Seen { profiles: vec![sample::warming()], trouble: None };
-        assert_eq!(news(&seen, "none", &mut told).len(), 5);
+        assert_eq!(news(&seen, "none", &mut told).len(), 7);
         assert_eq!(news(&seen, "none", &mut told), Vec::<String>::new());
 
         seen.trouble = Some("no \u{1b} answer".to_owned());
@@ -176,7 +176,7 @@ mod tests {
         seen = Seen::default();
         assert_eq!(news(&seen, "none", &mut told), ["none"]);
         seen.profiles.push(sample::warming());
-        assert_eq!(news(&seen, "none", &mut told).len(), 5);
+        assert_eq!(news(&seen, "none", &mut told).len(), 7);
     }
 
     #[test]

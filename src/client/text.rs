@@ -72,6 +72,26 @@ pub(super) fn span(from: Timestamp, to: Timestamp) -> Duration {
     to.duration_since(from).try_into().unwrap_or_default()
 }
 
+/// `text` in lines of at most `width` characters, broken at spaces where there are any. Below 20
+/// columns nothing can be read anyway: one line, as with a width of 0.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    if width < 20 {
+        return vec![text.to_owned()];
+    }
+    let mut lines = Vec::new();
+    let mut rest = text.trim();
+    while let Some((beyond, _)) = rest.char_indices().nth(width) {
+        // A space right behind the line ends it as well as one in it.
+        let upto = rest.get(..=beyond).or_else(|| rest.get(..beyond)).unwrap_or(rest);
+        let at = upto.rfind(' ').filter(|at| *at > 0).unwrap_or(beyond);
+        let (line, more) = rest.split_at(at);
+        lines.push(line.trim_end().to_owned());
+        rest = more.trim_start();
+    }
+    lines.push(rest.to_owned());
+    lines
+}
+
 /// One `key=value` of a line that programs read too; quoted where a space or a quote is in it.
 pub(super) fn field(line: &mut String, key: &str, value: &str) {
     if !line.is_empty() {
@@ -128,6 +148,30 @@ mod tests {
             (7_440_000, "2 h 4 min"),
         ] {
             assert_eq!(length(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_broken_at_spaces_and_nothing_of_it_is_lost() {
+        let text =
+            "not allowed to watch configmaps as system:serviceaccount:kubewarm-system:kubewarm";
+        assert_eq!(
+            wrapped(text, 24),
+            [
+                "not allowed to watch",
+                "configmaps as",
+                "system:serviceaccount:ku",
+                "bewarm-system:kubewarm"
+            ]
+        );
+        assert_eq!(wrapped("20 columns are just enough", 20), ["20 columns are just", "enough"]);
+        assert_eq!(wrapped("is exactly as wide as", 21), ["is exactly as wide as"]);
+        for width in [0, 19] {
+            assert_eq!(wrapped(text, width), [text]);
+        }
+        for width in 20..90 {
+            let lines = wrapped(&"日本語 ünï ".repeat(20), width);
+            assert!(lines.iter().all(|line| line.chars().count() <= width && !line.is_empty()));
         }
     }
 

@@ -4,7 +4,9 @@ use super::{
     paint::{Colour, Line, Tone},
     replicas::replica_lines,
     text::{escape, grouped, length, span},
-    verdict::{Verdict, condition, name, problem, sentence, unhealthy, verdict},
+    verdict::{
+        Verdict, condition, name, own_message, problem, sentence, unhealthy, untold, verdict,
+    },
 };
 use crate::api::{CacheProfile, CacheProfileStatus, CellCounts, TargetStatus};
 use jiff::Timestamp;
@@ -56,7 +58,7 @@ fn draw(profile: &CacheProfile, look: &Look, lines: &mut Vec<Line>) {
         let bad = if type_ == "Stalled" { "True" } else { "False" };
         if let Some(found) = condition(&status.conditions, type_).filter(|c| c.status == bad) {
             let tone = if type_ == "Stalled" { Tone::Bad } else { Tone::Warning };
-            lines.push(Line::of(tone, format!("  {}", sentence(found))));
+            lines.extend(Line::hanging("  ", tone, &sentence(found), look.width));
             break;
         }
     }
@@ -66,9 +68,7 @@ fn draw(profile: &CacheProfile, look: &Look, lines: &mut Vec<Line>) {
         lines.push(target_line(target, is_last, &columns, look));
         let rail = if is_last { "    " } else { "│   " };
         for (tone, note) in notes(target, status, look.now) {
-            let mut line = Line::of(Tone::Quiet, rail.to_owned());
-            line.push(tone, note);
-            lines.push(line);
+            lines.extend(Line::hanging(rail, tone, &note, look.width));
         }
     }
     if look.replicas {
@@ -184,8 +184,9 @@ fn notes(
     now: Timestamp,
 ) -> Vec<(Tone, String)> {
     let mut notes = Vec::new();
-    if let Some(found) = unhealthy(target).filter(|found| !found.message.is_empty()) {
-        notes.push((Tone::Warning, escape(&found.message).into_owned()));
+    if let Some(found) = untold(target) {
+        let said = own_message(target, found);
+        notes.extend((!said.is_empty()).then(|| (Tone::Warning, escape(said).into_owned())));
     }
     for found in &target.problems {
         let next = found.next_retry_time.as_ref().map_or_else(String::new, |next| {

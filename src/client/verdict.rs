@@ -66,8 +66,14 @@ pub(super) fn lacking(profile: &CacheProfile) -> Vec<String> {
     });
     lines.extend(own.map(sentence));
     for target in &status.targets {
-        let Some(condition) = unhealthy(target) else { continue };
-        lines.push(format!("{}: {}", escape(&target.name), sentence(condition)));
+        if unhealthy(target).is_none() {
+            continue;
+        }
+        if let Some(condition) = untold(target) {
+            let (reason, said) =
+                (escape(&condition.reason), escape(own_message(target, condition)));
+            lines.push(format!("{}: {reason}: {said}", escape(&target.name)));
+        }
         for problem in &target.problems {
             lines.push(format!("{}: {}", escape(&target.name), self::problem(problem)));
         }
@@ -80,6 +86,18 @@ pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
     ["Accepted", "Warm", "Fresh"].into_iter().find_map(|type_| {
         condition(&target.conditions, type_).filter(|condition| condition.status != "True")
     })
+}
+
+/// The same, unless a problem of the target has that reason: it says it again, with the server's words.
+pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
+    let is_told = |reason: &str| target.problems.iter().any(|problem| problem.reason == reason);
+    unhealthy(target).filter(|found| !is_told(&found.reason))
+}
+
+/// What `condition` says of `target`, whose name stands beside it already.
+pub(super) fn own_message<'a>(target: &TargetStatus, condition: &'a Condition) -> &'a str {
+    let message = condition.message.as_str();
+    message.strip_prefix(&format!("target {:?}: ", target.name)).unwrap_or(message)
 }
 
 /// `Reason: message`.
@@ -152,14 +170,7 @@ mod tests {
 
     #[test]
     fn what_is_lacking_names_target_namespace_and_cause() {
-        assert_eq!(
-            lacking(&sample::warming()),
-            [
-                "TargetsNotWarm: 1 of 3 targets are warm",
-                "deployments: Syncing: 2 of 4 cells are synced",
-                "deployments: shop: Forbidden: cannot watch deployments.apps in namespace shop",
-                "widgets: UnknownResource: widgets.example.com is not served by this cluster",
-            ]
-        );
+        let said = lacking(&sample::warming()).join("\n") + "\n";
+        assert_eq!(said, include_str!("lacking.golden"), "said:\n{said}");
     }
 }

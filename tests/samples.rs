@@ -1,0 +1,321 @@
+//! The samples of `kubewarm status`, in README.md and in the client's own tests, show what kubewarm
+//! says and nothing else: they are computed here. `BLESS=1 cargo test` rewrites both.
+
+#![expect(clippy::expect_used, reason = "a test may panic")]
+
+use jiff::{SignedDuration, Timestamp};
+use kubewarm::{
+    access::{CellAccess, Method, Punctuality, Refused, Standing},
+    api::{AccessStatus, CacheProfile, CacheProfileStatus},
+    client::{Colour, Look, tree},
+    cluster::Served,
+    informer::{CellFault, CellReport, Phase, Relist, RelistReason, Strategy, Warmed},
+    model::{
+        AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
+        Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
+        Reason, Requirement, ResolvedTarget, Resource, SensitiveData, Serving, Verb,
+    },
+    status::{CellView, Clock, Inputs, compute},
+};
+use serde_json::json;
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// What the client's tests draw.
+const CLIENT: &str = "src/client/warming.json";
+
+/// What runs, and who reads.
+struct World {
+    clock: Clock,
+    identity: Identity,
+    subject: &'static str,
+    cells: BTreeMap<CellKey, CellView>,
+}
+
+impl World {
+    /// At noon, 100 seconds after the start of the process.
+    fn new(identity: Identity, subject: &'static str) -> Self {
+        let process_start = Instant::now();
+        let clock = Clock {
+            wall: "2026-03-01T12:00:00Z".parse().expect("a time"),
+            mono: process_start + Duration::from_secs(100),
+            process_start,
+        };
+        Self { clock, identity, subject, cells: BTreeMap::new() }
+    }
+
+    fn ago(&self, seconds: i64) -> Timestamp {
+        self.clock.wall - SignedDuration::from_secs(seconds)
+    }
+
+    /// A cell that is synced and current.
+    fn watching(&self) -> CellReport {
+        CellReport {
+            phase: Phase::Watching,
+            warmed: Some(Warmed {
+                started: self.ago(10),
+                synced: self.ago(8),
+                took: Duration::from_millis(2_480),
+                strategy: Strategy::Whole,
+            }),
+            synced_at: Some(self.ago(8)),
+            current_at: Some(self.clock.mono),
+            ..CellReport::queued(self.ago(60))
+        }
+    }
+
+    /// A cell whose `verb` is refused: nothing is tried until access is there.
+    fn refused(&self, key: &CellKey, verb: Verb) -> CellReport {
+        let (resource, verb_word) = (key.resource.resource(), verb.as_str());
+        let kind = key.resource.group_resource();
+        let namespace = key.extent.namespace().unwrap_or_default();
+        let message = format!(
+            "{kind} is forbidden: User {:?} cannot {verb_word} resource {resource:?} in API group \
+             {:?} in the namespace {namespace:?}",
+            self.subject,
+            key.resource.group(),
+        );
+        let fault = CellFault {
+            reason: Reason::Forbidden,
+            verb,
+            message: message.into(),
+            at: self.ago(60),
+            since: self.ago(60),
+            attempts: 1,
+            next_retry: None,
+        };
+        CellReport { phase: Phase::Fenced, fault: Some(fault), ..CellReport::queued(self.ago(60)) }
+    }
+
+    /// A cell whose first list gets no answer.
+    fn failing(&self) -> CellReport {
+        let fault = CellFault {
+            reason: Reason::TimedOut,
+            verb: Verb::List,
+            message: "no answer within 10 s".into(),
+            at: self.ago(18),
+            since: self.ago(60),
+            attempts: 3,
+            next_retry: Some(self.clock.wall + SignedDuration::from_secs(12)),
+        };
+        CellReport { phase: Phase::Failing, fault: Some(fault), ..CellReport::queued(self.ago(60)) }
+    }
+
+    fn key(&self, group: &str, resource: &str, namespace: &str) -> CellKey {
+        let of = GroupResource::new(group, resource).expect("a name");
+        CellKey {
+            resource: Resource::new(of, "v1").expect("a version"),
+            extent: Extent::Namespace(namespace.into()),
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection: Projection::Full(ManagedFields::Drop),
+            sensitive_data: SensitiveData::Deny,
+            identity: self.identity.clone(),
+        }
+    }
+
+    /// What is known of a cell: it is allowed, or these verbs of it are not.
+    fn runs(
+        &mut self,
+        key: &CellKey,
+        report: CellReport,
+        verbs: &[Verb],
+        (objects, bytes): (u64, u64),
+    ) {
+        let verified_at = self.ago(8);
+        let standing = match verbs {
+            [] => Standing::Granted { verified_at, method: Method::Probe },
+            verbs => Standing::Refused(Refused {
+                verbs: verbs.to_vec(),
+                reason: Reason::Forbidden,
+                message: "".into(),
+                since: self.ago(60),
+                verified_at,
+            }),
+        };
+        let access = CellAccess {
+            standing,
+            revoked: None,
+            disagreement: None,
+            punctuality: Punctuality::OnTime,
+        };
+        let view =
+            CellView { report: Some(Arc::new(report)), access: Some(access), objects, bytes };
+        self.cells.insert(key.clone(), view);
+    }
+
+    fn compute(&self, declared: &Declared) -> CacheProfileStatus {
+        let access = AccessStatus {
+            subject: Some(self.subject.to_owned()),
+            manifests: Some("kind: Role\n".to_owned()),
+            ..AccessStatus::default()
+        };
+        let inputs = Inputs {
+            declared,
+            access: Some(&access),
+            excess: None,
+            plan: None,
+            previous: None,
+            clock: self.clock,
+        };
+        compute(&inputs, &|key| self.cells.get(key).cloned())
+    }
+}
+
+fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
+    let resource = cells.first().expect("a cell").resource.clone();
+    DeclaredTarget {
+        name: name.into(),
+        requirement: Requirement::Required,
+        declared_as: resource.group_resource().to_string().into(),
+        resolved: Some(Ok(ResolvedTarget {
+            resource,
+            kind: kind.into(),
+            namespaced: true,
+            verbs: Arc::new(["list".into(), "watch".into()]),
+        })),
+        cells: cells.into(),
+        namespaces: None,
+        serving: None,
+        left_out: [].into(),
+        limited: None,
+    }
+}
+
+/// Accepted 10 seconds ago.
+fn declared(name: &str, generation: i64, targets: Vec<DeclaredTarget>) -> Declared {
+    Declared {
+        profile: ProfileRef { namespace: "shop".into(), name: name.into() },
+        uid: "u-1".into(),
+        generation,
+        refused: None,
+        service_account: None,
+        authors: AuthorCheck::Enforced,
+        mode: Mode::Active,
+        targets,
+        objective: Some(Duration::from_secs(10)),
+        max_staleness: Duration::from_mins(2),
+        on_access_lost: OnAccessLost::default(),
+        limits: Limits::default(),
+        accepted_at: Duration::from_secs(90),
+    }
+}
+
+fn profile(declared: &Declared, status: &CacheProfileStatus) -> serde_json::Value {
+    json!({
+        "apiVersion": "kubewarm.io/v1alpha1",
+        "kind": "CacheProfile",
+        "metadata": {
+            "namespace": &*declared.profile.namespace,
+            "name": &*declared.profile.name,
+            "generation": declared.generation,
+            "uid": &*declared.uid,
+        },
+        "spec": {
+            "targets": [{ "name": "pods", "resource": { "resource": "pods" } }],
+            "warmup": { "targetSeconds": 10 },
+        },
+        "status": status,
+    })
+}
+
+/// One target is warm; one is on its way, with a namespace that is refused, one that has lost its watch
+/// and one that gets no answer; of one the kind is unknown.
+fn warming() -> serde_json::Value {
+    let account =
+        Identity::ServiceAccount { namespace: "shop".into(), name: "cache-reader".into() };
+    let mut world = World::new(account, "system:serviceaccount:shop:cache-reader");
+    let pods: Vec<_> = (1..=12).map(|n| world.key("", "pods", &format!("team-{n}"))).collect();
+    for (at, key) in pods.iter().enumerate() {
+        let last_relist = (at == 0).then(|| Relist {
+            at: world.ago(12),
+            reason: RelistReason::Gone,
+            replaced: 3,
+            deleted_in_gap: 2,
+        });
+        let report = CellReport { last_relist, ..world.watching() };
+        world.runs(key, report, &[], if at == 0 { (50_000, 24 << 20) } else { (0, 0) });
+    }
+    let [shop, orders, payments, stock] = ["shop", "orders", "payments", "stock"]
+        .map(|namespace| world.key("apps", "deployments", namespace));
+    world.runs(&orders, world.watching(), &[], (300, 1 << 19));
+    let broken = CellReport { phase: Phase::Reconnecting, ..world.watching() };
+    world.runs(&payments, broken, &[], (45, 1 << 18));
+    world.runs(&shop, world.refused(&shop, Verb::Watch), &[Verb::Watch], (0, 0));
+    world.runs(&stock, world.failing(), &[], (0, 0));
+
+    let edited = target("deployments", "Deployment", &[orders.clone(), payments, shop, stock]);
+    let serving = Some(Serving { generation: 1, cells: [orders].into() });
+    let widgets = GroupResource::new("example.com", "widgets").expect("a name");
+    let unknown = Served::default().resolve(&widgets, None).expect_err("nothing is served");
+    let targets = vec![
+        target("pods", "Pod", &pods),
+        DeclaredTarget { serving, ..edited.clone() },
+        DeclaredTarget {
+            name: "widgets".into(),
+            declared_as: widgets.to_string().into(),
+            resolved: Some(Err(unknown)),
+            cells: [].into(),
+            ..edited
+        },
+    ];
+    let declared =
+        Declared { service_account: Some("cache-reader".into()), ..declared("orders", 2, targets) };
+    profile(&declared, &world.compute(&declared))
+}
+
+/// The profile of README.md: somebody granted what deployments need, and forgot the rest.
+fn checkout() -> CacheProfile {
+    let mut world =
+        World::new(Identity::Operator, "system:serviceaccount:kubewarm-system:kubewarm");
+    let deployments = world.key("apps", "deployments", "shop");
+    let configmaps = world.key("", "configmaps", "shop");
+    world.runs(&deployments, world.watching(), &[], (12, 90_000));
+    let refused = world.refused(&configmaps, Verb::List);
+    world.runs(&configmaps, refused, &[Verb::List, Verb::Watch], (0, 0));
+    let targets = vec![
+        target("deployments", "Deployment", &[deployments]),
+        target("configmaps", "ConfigMap", &[configmaps]),
+    ];
+    let declared = declared("checkout", 7, targets);
+    serde_json::from_value(profile(&declared, &world.compute(&declared))).expect("its shape")
+}
+
+fn in_repository(path: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn is_blessed() -> bool {
+    std::env::var_os("BLESS").is_some()
+}
+
+#[test]
+fn the_tests_of_the_client_draw_what_kubewarm_says() {
+    let computed = serde_json::to_string_pretty(&warming()).expect("JSON") + "\n";
+    if is_blessed() {
+        fs::write(in_repository(CLIENT), &computed).expect("the file can be written");
+    }
+    let committed = fs::read_to_string(in_repository(CLIENT)).unwrap_or_default();
+    assert!(committed == computed, "{CLIENT} is stale; run `make generate` and commit the result");
+}
+
+#[test]
+fn the_readme_shows_what_status_draws() {
+    const BEFORE: &str = "```text\n$ kubewarm status -n shop\n";
+    let look = Look {
+        width: 100,
+        colour: Colour::Off,
+        replicas: false,
+        now: "2026-03-01T12:00:00Z".parse().expect("a time"),
+    };
+    let drawn = tree(&[checkout()], &look);
+    let readme = fs::read_to_string(in_repository("README.md")).expect("it is readable");
+    let (head, rest) = readme.split_once(BEFORE).expect("the sample is there");
+    let (shown, tail) = rest.split_once("```\n").expect("it ends");
+    if is_blessed() {
+        let text = [head, BEFORE, &drawn, "```\n", tail].concat();
+        fs::write(in_repository("README.md"), text).expect("the file can be written");
+        return;
+    }
+    assert_eq!(shown, drawn, "README.md is stale; run `make generate` and commit the result");
+}
