@@ -1,6 +1,10 @@
 //! Parse, execute, print the error chain, exit code.
 
-use kubewarm::{app, cli::Cli, client};
+use kubewarm::{
+    app,
+    cli::{Cli, as_called},
+    client,
+};
 use std::{error::Error, iter::successors, process::ExitCode};
 
 /// "Failed", for every command: 1 means "not ready".
@@ -16,8 +20,8 @@ async fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "the log subscriber may not be installed yet")]
 fn report(error: &dyn Error) {
-    eprintln!("error: {}", client::escape(&error.to_string()));
+    eprintln!("error: {}", client::escape(&as_called(&error.to_string())));
     for cause in successors(error.source(), |&cause| cause.source()) {
-        eprintln!("  caused by: {}", client::escape(&cause.to_string()));
+        eprintln!("  caused by: {}", client::escape(&as_called(&cause.to_string())));
     }
 }

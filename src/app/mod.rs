@@ -100,6 +100,13 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Command::Crd => say(&manifests::crd_yaml()?),
         Command::Status(args) => Ok(client::status(args, Timestamp::now).await?.into()),
         Command::Wait(args) => Ok(client::wait(args).await?.into()),
+        Command::Check(args) => {
+            let (text, health) = client::check(&args, Timestamp::now).await?;
+            client::print(&text)?;
+            Ok(health.into())
+        }
+        Command::Explain(args) => Ok(client::explain(&args, Timestamp::now).await?.into()),
+        Command::Top(args) => Ok(client::top(&args, Timestamp::now).await?.into()),
         Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completion { shell } => say(&cli::completion(shell)),
     }

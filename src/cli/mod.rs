@@ -1,23 +1,35 @@
 //! The command line: what can be typed, and nothing of what it does.
 
+mod check;
+mod explain;
 mod plan;
 mod rbac;
 mod run;
 mod status;
+mod top;
 mod value;
 mod wait;
 
 pub use self::{
+    check::CheckArgs,
+    explain::{ExplainArgs, Explained},
     plan::PlanArgs,
     rbac::RbacArgs,
     run::{LogArgs, LogFormat, RunArgs},
     status::{Output, StatusArgs},
+    top::{Sort, TopArgs, What},
     wait::{Until, WaitArgs},
 };
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+/// The name of the program as kubectl's plugin.
+const PLUGIN: &str = "kubectl-warm";
 
 /// Keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
 #[derive(Debug, Parser)]
@@ -60,6 +72,17 @@ pub enum Command {
     /// A profile that does not exist yet is waited for too.
     #[command(after_help = wait::CODES)]
     Wait(WaitArgs),
+    /// Say whether all is well with kubewarm and its profiles, and what to do where not.
+    ///
+    /// With --pre whether a cluster is fit for it. A line for each check.
+    #[command(after_help = check::CODES)]
+    Check(CheckArgs),
+    /// Say why a target is not warm: states, last errors, next tries, and the missing line of YAML.
+    #[command(after_help = explain::CODES)]
+    Explain(ExplainArgs),
+    /// Print the largest profiles, targets, cells or kinds, one a line.
+    #[command(after_help = top::CODES)]
+    Top(TopArgs),
     /// Print the version.
     Version,
     /// Print a completion script for a shell.
@@ -102,24 +125,40 @@ impl Cli {
 #[must_use]
 pub fn completion(shell: Shell) -> String {
     let called = std::env::args_os().next();
-    let name = if is_plugin(called.as_ref()) { "kubectl-warm" } else { "kubewarm" };
+    let name = if is_plugin(called.as_ref()) { PLUGIN } else { "kubewarm" };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), name, &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
+/// What whoever called this process types for it: `kubewarm`, or `kubectl warm`.
+#[must_use]
+pub fn program() -> &'static str {
+    let called = std::env::args_os().next();
+    if is_plugin(called.as_ref()) { "kubectl warm" } else { "kubewarm" }
+}
+
+/// `text`, where commands between backticks are written as whoever called this process types them.
+#[must_use]
+pub fn as_called(text: &str) -> String {
+    text.replace("`kubewarm ", &format!("`{} ", program()))
+}
+
 fn command_for(called: Option<&OsString>) -> clap::Command {
     let command = Cli::command();
     if is_plugin(called) {
-        return command.name("kubectl-warm").bin_name("kubectl warm");
+        return command.name(PLUGIN).bin_name("kubectl warm");
     }
     command
 }
 
 fn is_plugin(called: Option<&OsString>) -> bool {
-    called
-        .and_then(|path| std::path::Path::new(path).file_stem())
-        .is_some_and(|stem| stem == "kubectl-warm" || stem == "kubectl_warm")
+    file_stem(called).is_some_and(|stem| stem == PLUGIN || stem == "kubectl_warm")
+}
+
+/// The name of a program without folders and `.exe`.
+fn file_stem(called: Option<&OsString>) -> Option<&OsStr> {
+    called.and_then(|path| Path::new(path).file_stem())
 }
 
 #[cfg(test)]
@@ -144,6 +183,10 @@ mod tests {
             "rbac",
             "plan",
             "plan checkout -f a.yaml",
+            "check checkout --pre",
+            "explain",
+            "explain a/b/c",
+            "top nodes",
         ] {
             let error = parse(&format!("kubewarm {line}")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
@@ -156,6 +199,9 @@ mod tests {
             let mut command = command_for(Some(&called.into()));
             assert!(command.render_usage().to_string().contains("kubectl warm"), "{called}");
         }
+        let mut command = command_for(Some(&PLUGIN.into()));
+        let error = command.try_get_matches_from_mut([PLUGIN, "wait"]).unwrap_err().to_string();
+        assert!(error.contains("Usage: kubectl warm wait"), "{error}");
         let mut command = command_for(Some(&"/bin/kubewarm".into()));
         assert!(command.render_usage().to_string().contains("kubewarm"));
     }

@@ -3,7 +3,7 @@
 use super::text::escape;
 use crate::{
     api,
-    cluster::ConnectError,
+    cluster::{ConnectError, OperatorError},
     manifests::{self, AccessError},
     model::{Fault, Invalid},
 };
@@ -103,6 +103,49 @@ pub enum Error {
     /// What the operator needs cannot be written: a bug.
     #[error("cannot write the permissions of the operator")]
     Operator(#[source] manifests::Unwritable),
+
+    /// `--operator` is no address.
+    #[error(transparent)]
+    OperatorUrl(#[from] OperatorError),
+
+    /// A replica's admin address does not answer as one.
+    #[error(
+        "could not read {url}: {message}; is a port-forward open, as by \
+         `kubectl -n kubewarm-system port-forward deploy/kubewarm 9090`?"
+    )]
+    Replica {
+        /// As given.
+        url: String,
+        /// What happened, escaped.
+        message: String,
+    },
+
+    /// What was asked for only a replica knows.
+    #[error(
+        "{0}, which only the operator knows: open `kubectl -n kubewarm-system port-forward \
+         deploy/kubewarm 9090` and add --operator http://localhost:9090"
+    )]
+    WantsReplica(String),
+
+    /// `top --sort` names a column that the table has not.
+    #[error("--sort: {what} can be sorted by {has}")]
+    NoColumn {
+        /// What is compared.
+        what: &'static str,
+        /// What it can be sorted by.
+        has: String,
+    },
+
+    /// A profile has no such target.
+    #[error("CacheProfile {title} has no target {target}; it has {has}")]
+    NoTarget {
+        /// `namespace/name`.
+        title: String,
+        /// As asked for.
+        target: String,
+        /// Those that it has.
+        has: String,
+    },
 
     /// A profile in mode Plan has no forecast yet.
     #[error(

@@ -1,8 +1,11 @@
 //! The commands of people and scripts: they read profiles from a cluster or a file, and say what
 //! they found.
 
+mod cells;
+mod check;
 mod documents;
 mod error;
+mod explain;
 mod lines;
 mod paint;
 mod plan;
@@ -12,7 +15,9 @@ mod rbac;
 mod replicas;
 mod specs;
 mod status;
+mod table;
 mod text;
+mod top;
 mod tree;
 mod verdict;
 mod wait;
@@ -21,7 +26,9 @@ mod wait;
 mod sample;
 
 pub use self::{
+    check::{Health, check},
     error::{DocumentError, Error},
+    explain::explain,
     lines::lines,
     paint::Colour,
     plan::{Permissions, Resolve, plan},
@@ -29,6 +36,7 @@ pub use self::{
     rbac::{Agreement, rbac},
     status::status,
     text::escape,
+    top::top,
     tree::{Look, tree},
     verdict::{Verdict, verdict, worst},
     wait::wait,

@@ -53,6 +53,11 @@ impl Profiles {
     ) -> Result<Self, Error> {
         let cluster =
             Connection::load(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
+        Ok(Self::of(&cluster, place, name))
+    }
+
+    /// Those of a cluster that is found already.
+    pub(super) fn of(cluster: &Connection, place: &Place<'_>, name: Option<&str>) -> Self {
         let client = cluster.client();
         let (api, place) = match place {
             Place::Everywhere => (Api::all(client), "any namespace".to_owned()),
@@ -61,7 +66,7 @@ impl Profiles {
                 (Api::namespaced(client, namespace), namespace.to_owned())
             }
         };
-        Ok(Self { api, name: name.map(str::to_owned), place })
+        Self { api, name: name.map(str::to_owned), place }
     }
 
     /// `namespace/name`, or the place, for messages.

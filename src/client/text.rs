@@ -1,5 +1,6 @@
 //! Text of the cluster made safe for a terminal, and quantities made readable.
 
+use crate::model::is_dns_label;
 use jiff::Timestamp;
 use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
@@ -26,6 +27,12 @@ pub fn escape(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(safe)
+}
+
+/// A name of the API server for a command that is to be copied: anything that is none does not get into
+/// one.
+pub(super) fn plain(name: Option<&str>) -> &str {
+    name.filter(|name| name.split('.').all(is_dns_label)).unwrap_or("NAME")
 }
 
 /// Whether [`escape`] writes `c` in another form.

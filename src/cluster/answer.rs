@@ -24,10 +24,13 @@ pub(super) struct Bounds {
 
 /// An answer, of whatever status.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+pub struct Answer {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
 }
 
 /// Sends `request` and reads the answer to its end.
@@ -67,7 +70,7 @@ impl Answer {
     /// # Errors
     ///
     /// The fault of another status; [`Reason::Malformed`] without a word of the body.
-    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         if !self.status.is_success() {
             return Err(self.fault());
         }
@@ -80,7 +83,8 @@ impl Answer {
     }
 
     /// What a status that is not 2xx means.
-    pub(super) fn fault(&self) -> Fault {
+    #[must_use]
+    pub fn fault(&self) -> Fault {
         fault::of_response(self.status, &self.headers, &self.body, Timestamp::now())
     }
 }

@@ -11,6 +11,7 @@ pub mod fault;
 mod lease;
 mod namespace;
 mod proxy;
+mod question;
 mod replica;
 mod review;
 mod subject;
@@ -18,6 +19,7 @@ mod transport;
 
 pub use self::{
     account::Accounts,
+    answer::Answer,
     authors::author_check,
     caller::{Call, Decision, decide},
     client::{ConnectError, Connection},
@@ -25,6 +27,7 @@ pub use self::{
     discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
+    question::{OperatorError, dry_run, get, operator_client},
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
     review::{Completeness, ReviewedRules, is_allowed, may, rules_of},
     subject::whoami,

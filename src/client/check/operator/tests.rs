@@ -1,0 +1,118 @@
+use super::{super::finding::Mark, *};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde_json::json;
+
+fn now() -> Timestamp {
+    "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+fn lease(holder: &str, renewed: &str) -> Lease {
+    let renewed = MicroTime(renewed.parse().unwrap());
+    let mut lease = Lease::default();
+    let spec = lease.spec.get_or_insert_default();
+    (spec.holder_identity, spec.renew_time) = (Some(holder.to_owned()), Some(renewed));
+    spec.lease_duration_seconds = Some(15);
+    lease
+}
+
+#[test]
+fn a_lease_that_nobody_renews_is_nobodys() {
+    let mark = |lease: &Lease| of_lease(lease, now(), String::new()).mark;
+    assert_eq!(mark(&lease("a", "2026-03-01T11:59:50Z")), Mark::Good);
+    assert_eq!(mark(&lease("a", "2026-03-01T11:59:44Z")), Mark::Bad);
+    assert_eq!(mark(&lease("", "2026-03-01T11:59:59Z")), Mark::Bad);
+    assert_eq!(mark(&Lease::default()), Mark::Bad);
+    // Its clock is ahead of the API server's.
+    assert_eq!(mark(&lease("a", "2026-03-01T12:00:09Z")), Mark::Good);
+}
+
+#[test]
+fn the_clock_is_the_servers() {
+    let mut headers = http::HeaderMap::new();
+    headers.insert(DATE, "Sun, 01 Mar 2026 12:00:00 GMT".parse().unwrap());
+    let answer = Answer { status: http::StatusCode::OK, headers, body: bytes::Bytes::new() };
+    assert_eq!(server_time(&answer), Some(now()));
+}
+
+#[test]
+fn a_definition_of_another_version_is_told_by_where_it_differs() {
+    let definition = |type_: &str, established: &str| {
+        json!({
+            "spec": {"versions": [
+                {"name": "v1alpha0"},
+                {"name": VERSION, "schema": {"properties": {"spec": {"type": type_}}}},
+            ]},
+            "status": {"conditions": [{"type": "Established", "status": established}]},
+        })
+    };
+    let ours = definition("object", "True");
+    let found = |theirs: &Value| of_definition(&ours, theirs, "apply".to_owned());
+    assert_eq!(found(&ours).mark, Mark::Good);
+    let other = found(&definition("string", "True"));
+    assert_eq!(other.mark, Mark::Bad);
+    assert!(other.text.ends_with("it differs at schema properties spec type"), "{}", other.text);
+    assert_eq!(found(&definition("object", "False")).mark, Mark::Bad);
+    assert_eq!(found(&json!({"status": ours["status"]})).mark, Mark::Bad);
+}
+
+#[test]
+fn what_the_operator_needs_is_asked_for_one_by_one() {
+    let line = |one: &ResourceAttributes| {
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        format!(
+            "{} {}/{} {} in {}",
+            text(&one.verb),
+            text(&one.resource),
+            text(&one.subresource),
+            text(&one.name),
+            text(&one.namespace)
+        )
+    };
+    let of = |watched: &[String]| -> Vec<String> {
+        needed("ops", watched).unwrap().iter().map(line).collect()
+    };
+    let all = of(&[]);
+    assert!(all.contains(&"patch cacheprofiles/status  in ".to_owned()), "{all:?}");
+    assert!(all.contains(&"get leases/ kubewarm in ops".to_owned()), "{all:?}");
+    let some = of(&["shop".to_owned()]);
+    assert!(some.contains(&"list cacheprofiles/  in shop".to_owned()), "{some:?}");
+    assert!(!some.iter().any(|line| line.ends_with(" in ")), "{some:?}");
+}
+
+#[test]
+fn a_right_that_only_tells_more_may_be_missing() {
+    let subject = Subject::from_username("system:serviceaccount:ops:kubewarm");
+    let lack = |group: &str, resource: &str| {
+        let (group, resource) = (Some(group.to_owned()), Some(resource.to_owned()));
+        let verb = Some("get".to_owned());
+        let lacked = ResourceAttributes { group, resource, verb, ..ResourceAttributes::default() };
+        of_lack(&subject, &lacked, "kubewarm rbac --operator")
+    };
+    let found = lack("events.k8s.io", "events");
+    assert_eq!(
+        (found.mark, &*found.text),
+        (
+            Mark::Bad,
+            "system:serviceaccount:ops:kubewarm may not get events.events.k8s.io in the whole cluster"
+        )
+    );
+    assert_eq!(found.next, ["kubewarm rbac --operator | kubectl apply -f -"]);
+    assert_eq!(lack("admissionregistration.k8s.io", "x").mark, Mark::Note);
+}
+
+#[test]
+fn replicas_that_are_not_ready_are_looked_into() {
+    let deployment = |ready: i32, version: &str| {
+        serde_json::from_value::<Deployment>(json!({
+            "metadata": {"name": "kubewarm", "labels": {"app.kubernetes.io/version": version}},
+            "spec": {"replicas": 2, "selector": {}, "template": {}},
+            "status": {"readyReplicas": ready},
+        }))
+        .unwrap()
+    };
+    let current = env!("CARGO_PKG_VERSION");
+    let mark = |ready, version| of_deployment(&deployment(ready, version), "ops").mark;
+    assert_eq!(mark(2, current), Mark::Good);
+    assert_eq!(mark(2, "0.0.1"), Mark::Note);
+    assert_eq!(mark(1, current), Mark::Bad);
+}

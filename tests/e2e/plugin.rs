@@ -1,0 +1,260 @@
+//! What `check`, `explain`, `top` and completion say of a real API server and a running operator.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::operator::{NAMESPACE, Operator, admin_address};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, World};
+
+const SOON: Duration = Duration::from_mins(1);
+
+/// Exit code, what was printed, and what was told beside it.
+type Said = (Option<i32>, String, String);
+
+fn kubewarm(kubeconfig: &Path, args: &[&str]) -> Result<Said, Failure> {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
+        .args(args)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((output.status.code(), text(&output.stdout), text(&output.stderr)))
+}
+
+#[track_caller]
+fn assert_lines(said: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(said.lines().any(|said| said.starts_with(line)), "no line {line:?} in\n{said}");
+    }
+}
+
+#[test]
+fn before_an_installation_check_says_what_whoever_asks_may_create() -> Outcome {
+    let world = World::shared()?;
+    let install = ["check", "--pre", "--operator-namespace", "nowhere"];
+    let (code, said, told) = kubewarm(world.cluster.kubeconfig(), &install)?;
+    assert_eq!(code, Some(0), "{said}{told}");
+    let server = world.cluster.server_url();
+    assert_lines(
+        &said,
+        &[
+            &format!("✔ {server} answers, version v1.36"),
+            "✔ knows you as admin",
+            "✔ streams lists",
+            "✔ CustomResourceDefinition cacheprofiles.kubewarm.io is there already",
+            "✔ you may create Namespace nowhere",
+            "✔ you may create Role kubewarm in namespace nowhere",
+            "✔ you may create Deployments in namespace nowhere",
+            "nothing is wrong",
+        ],
+    );
+    assert!(world.cluster.run(["get", "namespace", "nowhere"]).is_err(), "it was only asked for");
+
+    let nobody = world.cluster.user_kubeconfig("nobody-in-particular", None)?;
+    let (code, said, told) = kubewarm(&nobody, &install)?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    assert_lines(
+        &said,
+        &[
+            "✗ you may not create CustomResourceDefinition cacheprofiles.kubewarm.io: ",
+            "    kubewarm crd | kubectl apply --server-side -f - # as an administrator",
+            "✗ you may not create ClusterRole kubewarm: ",
+            "    kubewarm check --pre --watch-namespaces NAMESPACE # without them",
+            "? whether it streams lists: ",
+        ],
+    );
+    let without = [&install[..], &["--watch-namespaces", "nowhere"]].concat();
+    let (_, said, _) = kubewarm(&nobody, &without)?;
+    assert!(!said.contains("ClusterRole"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn an_api_server_that_is_not_there_is_a_failed_check() -> Outcome {
+    let world = World::shared()?;
+    let text = std::fs::read_to_string(world.cluster.kubeconfig())?;
+    let elsewhere = tempfile::NamedTempFile::new()?;
+    std::fs::write(&elsewhere, text.replace(&world.cluster.server_url(), "https://127.0.0.1:9"))?;
+    let (code, said, told) = kubewarm(elsewhere.path(), &["check"])?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    assert_lines(
+        &said,
+        &[
+            "✗ https://127.0.0.1:9 does not answer",
+            "    kubectl cluster-info",
+            "1 of 1 checks failed",
+        ],
+    );
+    Ok(())
+}
+
+#[test]
+fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome {
+    let world = World::alone()?;
+    let admin = world.cluster.kubeconfig();
+    let (code, said, told) = kubewarm(admin, &["check"])?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    assert_lines(
+        &said,
+        &[
+            "✔ cacheprofiles.kubewarm.io/v1alpha1 is served as this kubewarm knows it",
+            "✗ no replica has led yet",
+        ],
+    );
+
+    let operator = Operator::start(&world)?;
+    let namespace = world.namespace("checked")?;
+    let profile = Profile::apply(
+        &world,
+        &namespace,
+        "web",
+        "{targets: [{name: settings, resource: {resource: configmaps}}]}",
+    )?;
+    profile.await_condition("Ready", "False", Some("PermissionsMissing"), SOON)?;
+    let (code, said, told) = kubewarm(admin, &["check"])?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    let rbac = format!("    kubewarm rbac web -n {namespace} --diff --generation=1 &&");
+    assert_lines(
+        &said,
+        &[
+            "✔ kubewarm leads, and said so ",
+            "✔ system:serviceaccount:kubewarm-system:kubewarm may do the ",
+            "! nothing holds authors",
+            &format!(
+                "✗ {namespace}/web: PermissionsMissing: target \"settings\": not allowed to list and \
+                      watch configmaps"
+            ),
+            &rbac,
+        ],
+    );
+
+    explained(&world, &operator, &profile)?;
+
+    let (code, diff, told) =
+        kubewarm(admin, &["rbac", "web", "-n", &namespace, "--diff", "--generation=1"])?;
+    assert_eq!(code, Some(0), "{diff}{told}");
+    let (_, manifests, _) = kubewarm(admin, &["rbac", "web", "-n", &namespace, "--generation=1"])?;
+    world.cluster.apply(&manifests)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    let (code, said, told) = kubewarm(admin, &["check", "web", "-n", &namespace])?;
+    assert_eq!(code, Some(0), "{said}{told}");
+    assert_lines(&said, &[&format!("✔ {namespace}/web is ready, 1/1 targets are warm")]);
+    let (code, said, _) = kubewarm(admin, &["explain", "web/settings", "-n", &namespace])?;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with(&format!("{namespace}/web/settings  warm\n")), "{said}");
+    compared(&world, &operator, &namespace)?;
+
+    // Less than the operator needs, an older definition, and nobody who leads.
+    world.cluster.run(["delete", "rolebinding", "kubewarm", "-n", NAMESPACE])?;
+    let older = r#"[{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]"#;
+    world.cluster.run(["patch", "crd/cacheprofiles.kubewarm.io", "--type=json", "-p", older])?;
+    operator.process.kill()?;
+    std::thread::sleep(Duration::from_secs(16));
+    let (code, said, told) = kubewarm(admin, &["check"])?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    assert_lines(
+        &said,
+        &[
+            "✗ the CustomResourceDefinition is of another version than this kubewarm: it differs at \
+             additionalPrinterColumns",
+            "    kubewarm crd | kubectl apply --server-side -f -",
+            "✗ system:serviceaccount:kubewarm-system:kubewarm may not list leases.coordination.k8s.io in \
+             namespace kubewarm-system",
+            "    kubewarm rbac --operator | kubectl apply -f -",
+            "✗ no replica leads: kubewarm did last, ",
+        ],
+    );
+    Ok(())
+}
+
+/// `explain`, of a profile that may not read what it names.
+fn explained(world: &World, operator: &Operator, profile: &Profile<'_>) -> Outcome {
+    let (admin, namespace) = (world.cluster.kubeconfig(), profile.namespace);
+    let subject = "system:serviceaccount:kubewarm-system:kubewarm";
+    let (code, said, told) = kubewarm(admin, &["explain", "web/settings", "-n", namespace])?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    assert!(said.starts_with(&format!("{namespace}/web/settings  not warm\n")), "{said}");
+    assert_lines(
+        &said,
+        &[
+            "  cells         0 of 1 synced: 1 forbidden; 0 objects",
+            "  Warm          False, Forbidden, for ",
+            &format!("  problem       {namespace}: Forbidden: not allowed to list configmaps"),
+            &format!(
+                "  missing       list, watch on configmaps in namespace {namespace}, for {subject}"
+            ),
+            &format!(
+                "  granted by    Role kubewarm:{namespace}:web in namespace {namespace}, of \
+                 status.access.manifests"
+            ),
+            "    - apiGroups: ['']",
+            "      resources: [configmaps]",
+            "      verbs: [list, watch]",
+            &format!("    kubewarm rbac web -n {namespace} --diff --generation=1 &&"),
+            "  attempts      how often each has been tried only a replica of kubewarm knows",
+        ],
+    );
+    let log = operator.process.log();
+    let url = format!("http://{}", admin_address(&log).ok_or("no address in the log")?);
+    let args = ["explain", "web", "-n", namespace, "--operator", &url];
+    let (code, said, told) = kubewarm(admin, &args)?;
+    assert_eq!(code, Some(1), "{said}{told}");
+    assert_lines(&said, &[&format!("  cell          {namespace}: Fenced for ")]);
+    assert!(
+        said.contains("; list failed once in ") && said.contains("; last with Forbidden: "),
+        "{said}"
+    );
+    assert!(!said.contains("  attempts  "), "{said}");
+
+    let (code, _, told) = kubewarm(admin, &["explain", "web/nothing", "-n", namespace])?;
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("has no target nothing; it has settings"), "{told}");
+    let (code, _, told) =
+        kubewarm(admin, &["explain", "web", "-n", namespace, "--operator", "http://127.0.0.1:9"])?;
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("is a port-forward open"), "{told}");
+    Ok(())
+}
+
+/// `top` and completion, of a profile that is warm.
+fn compared(world: &World, operator: &Operator, namespace: &str) -> Outcome {
+    let admin = world.cluster.kubeconfig();
+    for what in ["targets", "profiles"] {
+        let (code, said, told) = kubewarm(admin, &["top", what, "-A", "--sort", "objects"])?;
+        assert_eq!(code, Some(0), "{told}");
+        assert_lines(&said, &["NAME ", &format!("{namespace}/web")]);
+    }
+    let log = operator.process.log();
+    let url = format!("http://{}", admin_address(&log).ok_or("no address in the log")?);
+    let (code, said, told) = kubewarm(admin, &["top", "cells", "--operator", &url])?;
+    assert_eq!(code, Some(0), "{told}");
+    assert_lines(&said, &[&format!("configmaps:{namespace} ")]);
+    let (code, said, told) =
+        kubewarm(admin, &["top", "kinds", "--operator", &url, "--sort", "requests"])?;
+    assert_eq!(code, Some(0), "{told}");
+    let row = said.lines().find(|line| line.starts_with("configmaps ")).ok_or("no configmaps")?;
+    let cells: Vec<_> = row.split_whitespace().collect();
+    // A watch that is open, by one list and one watch at the least.
+    assert_eq!(cells.get(3), Some(&"1"), "{said}");
+    assert!(cells.get(4).is_some_and(|requests| *requests != "-" && *requests != "1"), "{said}");
+    let (code, _, told) = kubewarm(admin, &["top", "cells"])?;
+    assert_eq!((code, told.contains("port-forward")), (Some(2), true), "{told}");
+
+    let kubeconfig = admin.to_string_lossy();
+    let completed = |words: &[&str]| -> Result<String, Failure> {
+        let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
+            .env("KUBEWARM_COMPLETE", "bash")
+            .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string())
+            .arg("--")
+            .args(words)
+            .output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let place = ["--kubeconfig", &kubeconfig, "-n", namespace];
+    let after = |command| [&["kubewarm", command][..], &place[..], &["w"]].concat();
+    assert_eq!(completed(&after("status"))?, "web");
+    assert_eq!(completed(&after("explain"))?, "web/settings");
+    Ok(())
+}
