@@ -31,6 +31,14 @@ generate: ## Rewrite the generated files
 	BLESS=1 cargo test --locked --test generated --test generated_cli --test generated_chart --test metrics --test samples
 	BLESS=1 cargo test --locked --test chart plain_manifests
 
+# The binary is that of the image; the archive is the same for the same binary.
+krew: ## Pack the kubectl plugin for krew into target/krew (KREW_URL: where it will be downloaded)
+	@tests/prerequisites.sh cargo gcc
+	@test -n "$(KREW_URL)" || { echo 'say KREW_URL=https://…, the folder of the download' >&2; exit 2; }
+	cargo build --locked --release
+	deploy/krew/package.sh target/release/kubewarm "$$(sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)" \
+	    "$(KREW_URL)" target/krew
+
 picture: ## Draw the dashboard from what a real Prometheus has seen: docs/dashboard.svg
 	@tests/prerequisites.sh cargo gcc go prometheus
 	PICTURE=1 cargo test --locked --test e2e faults_are_met_by_their_alerts
@@ -47,4 +55,4 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool
 
-.PHONY: help demo test lint fmt generate picture soak bench has-all
+.PHONY: help demo test lint fmt generate krew picture soak bench has-all

@@ -2,7 +2,7 @@
 
 use kubewarm::{
     app,
-    cli::{Cli, as_called},
+    cli::{Cli, Completion, as_called},
     client,
 };
 use std::{error::Error, iter::successors, process::ExitCode};
@@ -12,7 +12,11 @@ const FAILED: u8 = 2;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    app::execute(Cli::from_env()).await.unwrap_or_else(|error| {
+    let done = match Completion::from_env() {
+        Some(completion) => app::complete(completion).await,
+        None => app::execute(Cli::from_env()).await,
+    };
+    done.unwrap_or_else(|error| {
         report(&error);
         ExitCode::from(FAILED)
     })

@@ -12,7 +12,7 @@ mod view;
 pub use self::tables::CatalogTables;
 
 use crate::{
-    cli::{self, Cli, Command},
+    cli::{self, Cli, Command, Completion},
     client::{self, Verdict},
     cluster, controller, manifests, metrics, model, server, telemetry,
 };
@@ -108,8 +108,23 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Command::Explain(args) => Ok(client::explain(&args, Timestamp::now).await?.into()),
         Command::Top(args) => Ok(client::top(&args, Timestamp::now).await?.into()),
         Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
-        Command::Completion { shell } => say(&cli::completion(shell)),
+        Command::Completion { shell } => say(&cli::script(shell)),
     }
+}
+
+/// Tells a shell how what somebody has typed could go on. A cluster that does not answer at once offers no
+/// names.
+///
+/// # Errors
+///
+/// [`Error`] if the answer cannot be written.
+pub async fn complete(completion: Completion) -> Result<ExitCode, Error> {
+    let names = match completion.sought() {
+        Some(sought) => client::names(&sought).await,
+        None => Vec::new(),
+    };
+    // What is said would stand in the middle of the line that somebody types.
+    completion.answer(names).map_or(Ok(ExitCode::FAILURE), |text| say(&text))
 }
 
 fn say(text: &str) -> Result<ExitCode, Error> {

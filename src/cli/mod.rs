@@ -1,6 +1,7 @@
 //! The command line: what can be typed, and nothing of what it does.
 
 mod check;
+mod completion;
 mod explain;
 mod plan;
 mod rbac;
@@ -12,6 +13,7 @@ mod wait;
 
 pub use self::{
     check::CheckArgs,
+    completion::{Completion, Shell, Sought, script},
     explain::{ExplainArgs, Explained},
     plan::PlanArgs,
     rbac::RbacArgs,
@@ -22,7 +24,6 @@ pub use self::{
 };
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use clap_complete::Shell;
 use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
@@ -85,7 +86,10 @@ pub enum Command {
     Top(TopArgs),
     /// Print the version.
     Version,
-    /// Print a completion script for a shell.
+    /// Print a script by which a shell completes commands, flags and the names of profiles.
+    ///
+    /// For `kubectl warm` kubectl asks kubectl_complete-warm: a link to this program by that name on
+    /// the PATH is all that it takes.
     Completion {
         /// The shell.
         shell: Shell,
@@ -119,16 +123,6 @@ impl Cli {
             .and_then(|mut matches| Self::from_arg_matches_mut(&mut matches))
             .unwrap_or_else(|error| error.format(&mut command).exit())
     }
-}
-
-/// The completion script of `shell`, for the name that this process was called by.
-#[must_use]
-pub fn completion(shell: Shell) -> String {
-    let called = std::env::args_os().next();
-    let name = if is_plugin(called.as_ref()) { PLUGIN } else { "kubewarm" };
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), name, &mut script);
-    String::from_utf8_lossy(&script).into_owned()
 }
 
 /// What whoever called this process types for it: `kubewarm`, or `kubectl warm`.

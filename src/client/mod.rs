@@ -7,6 +7,7 @@ mod documents;
 mod error;
 mod explain;
 mod lines;
+mod names;
 mod paint;
 mod plan;
 mod print;
@@ -30,6 +31,7 @@ pub use self::{
     error::{DocumentError, Error},
     explain::explain,
     lines::lines,
+    names::names,
     paint::Colour,
     plan::{Permissions, Resolve, plan},
     print::print,

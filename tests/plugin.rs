@@ -1,0 +1,173 @@
+//! What is shipped around the kubectl plugin: k9s' views and keys, krew's archive and manifest.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
+use clap::Parser as _;
+use kube::CustomResourceExt as _;
+use kubewarm::{api::CacheProfile, cli::Cli};
+use serde_json::Value;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn yaml(path: &Path) -> Value {
+    let text = fs::read_to_string(path).expect("the file can be read");
+    serde_saphyr::from_str(&text).expect("it is YAML")
+}
+
+fn words(list: &Value) -> Vec<&str> {
+    let list = list.as_array().unwrap_or_else(|| panic!("{list} is no list"));
+    list.iter().map(|word| word.as_str().expect("a text")).collect()
+}
+
+#[test]
+fn the_columns_of_k9s_are_those_of_the_resource() {
+    let crd = serde_json::to_value(CacheProfile::crd()).expect("JSON");
+    let printed =
+        crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().expect("a list");
+    let mut known: BTreeSet<_> = printed
+        .iter()
+        .map(|column| column["name"].as_str().expect("a name").to_uppercase())
+        .collect();
+    known.extend(["NAMESPACE".to_owned(), "NAME".to_owned()]);
+
+    let file = yaml(&in_repository("deploy/k9s/views.yaml"));
+    let views = file["views"].as_object().expect("views");
+    let names: Vec<_> = views.keys().collect();
+    assert_eq!(names, ["kubewarm.io/v1alpha1/cacheprofiles"]);
+    for view in views.values() {
+        let columns = words(&view["columns"]);
+        for column in &columns {
+            assert!(known.contains(*column), "no column {column} in {known:?}");
+        }
+        let (sorted, direction) =
+            view["sortColumn"].as_str().and_then(|text| text.split_once(':')).expect("NAME:asc");
+        assert!(columns.contains(&sorted) && ["asc", "desc"].contains(&direction));
+    }
+}
+
+#[test]
+fn the_keys_of_k9s_run_commands_that_there_are() {
+    let file = yaml(&in_repository("deploy/k9s/plugins.yaml"));
+    let plugins = file["plugins"].as_object().expect("plugins");
+    assert!(plugins.len() >= 4, "only {} plugins", plugins.len());
+    let mut keys = BTreeSet::new();
+    for (name, plugin) in plugins {
+        assert_eq!(words(&plugin["scopes"]), ["cacheprofiles"], "{name}");
+        let key = plugin["shortCut"].as_str().expect("a key");
+        assert!(keys.insert(key), "{key} is taken twice");
+        assert!(plugin["description"].as_str().is_some_and(|text| text.len() <= 20), "{name}");
+        let arguments = words(&plugin["args"]);
+        let typed = match plugin["command"].as_str() {
+            Some("kubectl") => arguments.join(" "),
+            Some("sh") => {
+                let (command, pager) = arguments[1].split_once(" | ").expect("a pager");
+                assert_eq!((arguments[0], pager), ("-c", "less"), "{name}");
+                command.strip_prefix("kubectl ").expect("kubectl").to_owned()
+            }
+            command => panic!("{name} runs {command:?}"),
+        };
+        // All that k9s fills in are names.
+        let filled = typed.replace("$NAMESPACE", "shop").replace("$NAME", "checkout");
+        let filled = filled.replace("$CONTEXT", "prod");
+        assert!(!filled.contains('$'), "{name}: {filled}");
+        let parsed = Cli::try_parse_from(filled.split_whitespace());
+        parsed.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(filled.starts_with("warm "), "{name}: {filled}");
+    }
+}
+
+#[test]
+fn a_krew_archive_is_what_its_manifest_says_and_the_same_each_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // In place of the binary, which with its symbols would take a minute to compress.
+    let binary = folder.path().join("kubewarm");
+    let kubewarm = env!("CARGO_BIN_EXE_kubewarm");
+    let script = format!("#!/usr/bin/env bash\nexec -a \"$0\" '{kubewarm}' \"$@\"\n");
+    fs::write(&binary, script).expect("the file can be written");
+    let pack = |name: &str| {
+        let into = folder.path().join(name);
+        let output = Command::new(in_repository("deploy/krew/package.sh"))
+            .arg(&binary)
+            .args([env!("CARGO_PKG_VERSION"), "https://example.com/v1/"])
+            .arg(&into)
+            .output()
+            .expect("bash and tar are there");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        into
+    };
+    let into = pack("one");
+    let manifest = yaml(&into.join("warm.yaml"));
+    assert_eq!(manifest["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
+    assert_eq!(manifest["metadata"]["name"], "warm");
+    assert_eq!(manifest["spec"]["version"], concat!("v", env!("CARGO_PKG_VERSION")));
+    // What krew's index asks for.
+    let short = manifest["spec"]["shortDescription"].as_str().expect("a text");
+    assert!(short.len() <= 50 && !short.ends_with('.'), "{short}");
+
+    let platform = &manifest["spec"]["platforms"][0];
+    let uri = platform["uri"].as_str().expect("a URL");
+    let archive = uri.strip_prefix("https://example.com/v1/").expect("below the URL");
+    let sum = |folder: &Path| {
+        let output = Command::new("sha256sum").arg(folder.join(archive)).output();
+        let output = output.expect("sha256sum is there").stdout;
+        String::from_utf8_lossy(&output).split_whitespace().next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(platform["sha256"], sum(&into));
+    assert_eq!(sum(&into), sum(&pack("two")), "another archive of the same binary");
+
+    // As krew does it: unpack, and link the binary.
+    let unpacked = folder.path().join("unpacked");
+    fs::create_dir(&unpacked).expect("a folder");
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(into.join(archive)).arg("-C").arg(&unpacked);
+    assert!(tar.status().expect("tar is there").success());
+    assert!(unpacked.join("LICENSE").exists());
+    let run = |name: &str, arguments: &[&str]| {
+        let output = Command::new(unpacked.join(name)).args(arguments).output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let bin = platform["bin"].as_str().expect("a name");
+    assert!(run(bin, &["status", "--help"]).contains("Usage: kubectl warm status"));
+    assert!(run("kubectl_complete-warm", &["stat"]).starts_with("status\t"));
+}
+
+/// What bash offers after this line has been typed.
+fn offered(line: &[&str]) -> Vec<String> {
+    let binary = Path::new(env!("CARGO_BIN_EXE_kubewarm"));
+    let script = "source <(kubewarm completion bash)
+        COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
+        _clap_complete_kubewarm kubewarm \"${COMP_WORDS[COMP_CWORD]}\"
+        printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let path = format!(
+        "{}:{}",
+        binary.parent().expect("a folder").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let output = Command::new("bash")
+        .args(["-c", script, "bash"])
+        .args(line)
+        .env("PATH", path)
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent")
+        .output()
+        .expect("bash is there");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_what_is_typed() {
+    assert_eq!(offered(&["kubewarm", "expl"]), ["explain"]);
+    assert_eq!(offered(&["kubewarm", "status", "--all"]), ["--all-namespaces"]);
+    // No cluster, no names: and no error on the terminal of whoever types.
+    assert_eq!(offered(&["kubewarm", "status", "che"]), [""]);
+}
