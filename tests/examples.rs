@@ -2,10 +2,12 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
+use clap::Parser as _;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::CustomResourceExt as _;
 use kubewarm::{
     api::CacheProfile,
+    cli::{Cli, Command},
     manifests::{Access, Lookup},
     model::{Subject, ValidatedProfile},
 };
@@ -116,7 +118,41 @@ fn every_example_is_valid() {
             count += 1;
         }
     }
-    assert!(count >= 5, "only {count} profiles");
+    assert!(count >= 6, "only {count} profiles");
+}
+
+#[test]
+fn the_init_container_runs_the_operators_image_and_waits_for_the_profile_beside_it() {
+    let text = read("deploy/examples/warm-before-start.yaml");
+    let [profile] = <[CacheProfile; 1]>::try_from(profiles(&text)).expect("one profile");
+    let [waiting] = <[Value; 1]>::try_from(of_kind(&text, "Deployment")).expect("one Deployment");
+    let operator: Vec<Value> = of_kind(&read("deploy/operator.yaml"), "Deployment");
+    let image = &operator[0]["spec"]["template"]["spec"]["containers"][0]["image"];
+    let pod = &waiting["spec"]["template"]["spec"];
+    let init = &pod["initContainers"][0];
+    assert_eq!(&init["image"], image);
+    let arguments: Vec<_> =
+        init["args"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    let cli = Cli::try_parse_from([&["kubewarm"], &*arguments].concat()).expect("it is a command");
+    let Command::Wait(wait) = cli.command else { panic!("{arguments:?} does not wait") };
+    assert_eq!(Some(&wait.name), profile.metadata.name.as_ref());
+    assert_eq!(
+        waiting["metadata"]["namespace"],
+        *profile.metadata.namespace.as_ref().expect("one")
+    );
+
+    let [waits] = <[Role; 1]>::try_from(of_kind(&text, "Role")).expect("one Role");
+    let rules = waits.rules.expect("rules");
+    let [rule] = rules.as_slice() else { panic!("{rules:?}") };
+    assert_eq!(rule.resources.as_deref(), Some(&["cacheprofiles".to_owned()][..]));
+    assert_eq!(rule.resource_names.as_deref(), Some(&[wait.name][..]));
+    let page = read("docs/warm-before-start.md");
+    let shown = format!(
+        "image: {}\n     args: [{}]\n",
+        image.as_str().expect("a name"),
+        arguments.join(", ")
+    );
+    assert!(page.contains(&shown), "docs/warm-before-start.md does not show\n{shown}");
 }
 
 #[test]

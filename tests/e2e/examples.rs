@@ -1,16 +1,19 @@
 //! The shipped examples, with the roles that are shipped beside them.
 
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::operator::Operator;
 use crate::profile::Profile;
-use crate::world::{Outcome, World, yaml_files};
+use crate::world::{Failure, Outcome, World, file, yaml_files};
 
 const SOON: Duration = Duration::from_mins(2);
 /// Where the examples live and look; two of the namespaces carry the label that one of them asks for.
 const CLUSTER: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: autoscaler}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: billing}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
 ---
@@ -34,7 +37,7 @@ fn every_example_becomes_ready_with_the_roles_beside_it() -> Outcome {
     let all: Value =
         serde_json::from_str(&world.cluster.run(["get", "cprof", "-A", "-o", "json"])?)?;
     let profiles = all["items"].as_array().ok_or("no list")?;
-    assert_eq!(profiles.len(), 5, "{all:#}");
+    assert_eq!(profiles.len(), 6, "{all:#}");
     for found in profiles {
         let text = |name: &str| found["metadata"][name].as_str().unwrap_or_default();
         let profile = Profile { world: &world, namespace: text("namespace"), name: text("name") };
@@ -45,5 +48,67 @@ fn every_example_becomes_ready_with_the_roles_beside_it() -> Outcome {
         }
         profile.await_condition("Ready", "True", None, SOON)?;
     }
+    Ok(())
+}
+
+/// What the init container of the example runs, as the pod's account.
+/// With `timeout` in place of its own.
+fn init_container(world: &World, timeout: Option<&str>) -> Result<Command, Failure> {
+    let deployment = world.get("billing", "deployment", "billing-controller")?;
+    let pod = &deployment["spec"]["template"]["spec"];
+    let account = pod["serviceAccountName"].as_str().ok_or("no account")?;
+    let arguments = pod["initContainers"][0]["args"].as_array().ok_or("no arguments")?;
+    let arguments = arguments.iter().filter_map(Value::as_str).map(|argument| match timeout {
+        Some(timeout) if argument.starts_with("--timeout=") => timeout,
+        Some(_) | None => argument,
+    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+    command
+        .args(arguments)
+        // What the pod's files say.
+        .args(["-n", "billing", "--kubeconfig"])
+        .arg(world.cluster.service_account_kubeconfig("billing", account)?)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Ok(command)
+}
+
+#[test]
+fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before() -> Outcome {
+    let world = World::alone()?;
+    let _operator = Operator::start(&world)?;
+    let example = file("deploy/examples/warm-before-start.yaml");
+    world.cluster.run(["apply", "-f", &example.to_string_lossy()])?;
+    let profile = Profile { world: &world, namespace: "billing", name: "billing-controller" };
+    profile.await_condition("Ready", "False", Some("PermissionsMissing"), SOON)?;
+
+    let late = init_container(&world, Some("--timeout=2s"))?.output()?;
+    let told = String::from_utf8_lossy(&late.stderr);
+    assert_eq!(late.status.code(), Some(3), "{told}");
+    let lacking = "not allowed to list and watch configmaps of the core API group in namespace \
+                   \"billing\" as system:serviceaccount:kubewarm-system:kubewarm; apply \
+                   status.access.manifests";
+    assert!(told.contains(lacking), "{told}");
+
+    let waiting = init_container(&world, None)?.spawn()?;
+    let roles = file("deploy/rbac/warm-before-start.yaml");
+    world.cluster.run(["apply", "-f", &roles.to_string_lossy()])?;
+    let granted = Instant::now();
+    let ended = waiting.wait_with_output()?;
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{told}");
+    assert!(granted.elapsed() < SOON, "it took {:?}", granted.elapsed());
+    // By the watch that it was given, not by asking again and again.
+    assert!(!told.contains("HTTP 403"), "{told}");
+
+    // It sees that one profile and nothing else.
+    let kubeconfig = world.cluster.service_account_kubeconfig("billing", "billing-controller")?;
+    let all = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
+        .args(["status", "-n", "billing", "--kubeconfig"])
+        .arg(kubeconfig)
+        .output()?;
+    let told = String::from_utf8_lossy(&all.stderr);
+    assert_eq!(all.status.code(), Some(2), "{told}");
+    assert!(told.contains("HTTP 403"), "{told}");
     Ok(())
 }
