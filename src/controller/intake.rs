@@ -34,6 +34,8 @@ pub(super) struct Found {
     /// By the server's clock, in seconds.
     pub(super) created: Option<Timestamp>,
     pub(super) generation: i64,
+    /// Bytes of what there is of its spec, as JSON.
+    pub(super) spec_bytes: usize,
     pub(super) parsed: Parsed,
     pub(super) status: Option<Arc<CacheProfileStatus>>,
 }
@@ -143,25 +145,32 @@ impl Intake {
 
 fn parse(profile: ProfileRef, object: &Object) -> Found {
     let uid: Arc<str> = object.uid.to_string().into();
-    let (metadata, parsed, status) = match serde_json::from_slice::<Stored<'_>>(&object.body) {
-        Ok(Stored { metadata, spec, status, left_out }) => {
-            let spec = spec.map_or("null", RawValue::get);
-            let parsed = match left_out {
-                Some(over) => Err(unrunnable(&profile, spec, too_many(&profile, over))),
-                None => parse_spec(&profile, &uid, &metadata, spec),
-            };
-            (metadata, parsed, status)
-        }
-        Err(error) => {
-            let refusal = unreadable(&error);
-            (Meta::default(), Err(Unrunnable { refusal, identity: None }), None)
-        }
-    };
+    let (metadata, spec_bytes, parsed, status) =
+        match serde_json::from_slice::<Stored<'_>>(&object.body) {
+            Ok(Stored { metadata, spec, status, left_out }) => {
+                let spec = spec.map_or("null", RawValue::get);
+                let parsed = match left_out {
+                    Some(over) => Err(unrunnable(&profile, spec, too_many(&profile, over))),
+                    None => parse_spec(&profile, &uid, &metadata, spec),
+                };
+                (metadata, spec.len(), parsed, status)
+            }
+            Err(error) => {
+                let refusal = unreadable(&error);
+                (
+                    Meta::default(),
+                    object.body.len(),
+                    Err(Unrunnable { refusal, identity: None }),
+                    None,
+                )
+            }
+        };
     Found {
         profile,
         uid,
         created: metadata.creation_timestamp.map(|time| time.0),
         generation: metadata.generation.unwrap_or(0),
+        spec_bytes,
         parsed,
         // A status that another version of kubewarm wrote says nothing against the spec; it is
         // written anew.

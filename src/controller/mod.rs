@@ -5,6 +5,7 @@ mod declarations;
 mod desired;
 mod fit;
 mod intake;
+mod kept;
 mod kinds;
 mod limiter;
 mod listing;

@@ -5,7 +5,8 @@ use super::{
     budget::{Budget, Budgets},
     desired::{LeftOut, Wishes},
     fit::MemoryBounds,
-    intake::{Found, Unrunnable},
+    intake::Found,
+    kept::{Room, Valid, instead, with_note},
     kinds::Kinds,
     limiter::Limiter,
     outlook::ordered,
@@ -36,9 +37,18 @@ use std::{
 pub(super) struct Reconciler {
     home: Home,
     known: BTreeMap<ProfileRef, Known>,
+    /// Profiles whose last valid generation is not kept, and why.
+    dropped: BTreeMap<ProfileRef, Dropped>,
     kinds: Kinds,
     left_out: LeftOut,
     limiter: Limiter,
+}
+
+/// A profile without a valid generation that may run, and had one.
+#[derive(Debug)]
+struct Dropped {
+    uid: Arc<str>,
+    note: String,
 }
 
 /// What a run comes to.
@@ -63,8 +73,8 @@ pub(super) struct Outcome {
 struct Known {
     uid: Arc<str>,
     /// The newest valid generation, which is the one that runs; forgotten once a newer one, valid or
-    /// not, names somebody else to read.
-    valid: Arc<ValidatedProfile>,
+    /// not, names somebody else to read, and when there is no room for it beside those that are read.
+    valid: Valid,
     accepted_at: Duration,
     targets: Targets,
     /// The roles, as long as the declared cells and the subject stay the same.
@@ -77,6 +87,7 @@ impl Reconciler {
         Self {
             home,
             known: BTreeMap::new(),
+            dropped: BTreeMap::new(),
             kinds: Kinds::default(),
             left_out: LeftOut::new(),
             limiter: Limiter::new(bounds, total),
@@ -97,6 +108,8 @@ impl Reconciler {
     ) -> Outcome {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
+        self.dropped.retain(|profile, _| exist.contains(profile));
+        let mut room = Room::beside(&self.home.namespace, profiles);
         let exceeded = self.limiter.review(cluster, now);
         let mut outcome = Outcome { exceeded, ..Outcome::default() };
         let (mut wishes, mut budgets) = (Wishes::default(), Budgets::default());
@@ -105,14 +118,17 @@ impl Reconciler {
             .map(|found| {
                 let home = Arc::clone(&self.home.namespace);
                 let budget = budgets.of(&found.profile.namespace, &home);
-                let (declared, order) = self.declare(found, cluster, now, &mut wishes, budget);
+                let (declared, order) =
+                    self.declare(found, cluster, now, &mut room, &mut wishes, budget);
                 outcome.orders.extend(order);
                 (found, declared)
             })
             .collect();
         self.limiter.retain(|profile, target| {
             let known = self.known.get(profile);
-            known.is_some_and(|known| known.valid.targets.iter().any(|it| *it.name == *target))
+            known.is_some_and(|known| {
+                known.valid.profile.targets.iter().any(|it| *it.name == *target)
+            })
         });
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
         let (desired, left_out) = wishes.settle(&self.home.namespace, &self.limiter.leaves());
@@ -172,23 +188,53 @@ impl Reconciler {
         resolved
     }
 
+    /// The generation of a profile that is to run, and why that is not the newest.
+    fn choose(
+        &mut self,
+        found: &Found,
+        last: Option<&Valid>,
+        room: &mut Room,
+    ) -> (Option<Valid>, Option<Refusal>) {
+        let unrunnable = match &found.parsed {
+            Ok(valid) => {
+                self.dropped.remove(&found.profile);
+                let profile = Arc::clone(valid);
+                return (Some(Valid { profile, bytes: found.spec_bytes }), None);
+            }
+            Err(unrunnable) => unrunnable,
+        };
+        let refusal = &unrunnable.refusal;
+        if let Some(last) = last {
+            match instead(unrunnable, last, &found.profile.namespace, room) {
+                Ok(()) => return (Some(last.clone()), Some(refusal.clone())),
+                Err(note) => {
+                    let (profile, uid) = (&found.profile, Arc::clone(&found.uid));
+                    tracing::warn!(%profile, %note, "an edited profile runs no longer");
+                    self.dropped.insert(profile.clone(), Dropped { uid, note });
+                }
+            }
+        }
+        let dropped = self.dropped.get(&found.profile).filter(|it| it.uid == found.uid);
+        (None, Some(with_note(refusal, dropped.map(|dropped| &*dropped.note))))
+    }
+
     fn declare(
         &mut self,
         found: &Found,
         cluster: &dyn Cluster,
         now: Duration,
+        room: &mut Room,
         wishes: &mut Wishes,
         mut budget: Budget<'_>,
     ) -> (Declared, Option<Order>) {
         let known = self.known.remove(&found.profile).filter(|known| known.uid == found.uid);
-        let (valid, refused) = match &found.parsed {
-            Ok(valid) => (Some(Arc::clone(valid)), None),
-            Err(unrunnable) => instead(unrunnable, known.as_ref().map(|known| &known.valid)),
-        };
-        let Some(valid) = valid else {
+        let (runs, refused) = self.choose(found, known.as_ref().map(|known| &known.valid), room);
+        let Some(runs) = runs else {
             return (unrunnable(found, refused, now), None);
         };
-        let same = known.as_ref().is_some_and(|known| known.valid.generation == valid.generation);
+        let valid = &*runs.profile;
+        let same =
+            known.as_ref().is_some_and(|known| known.valid.profile.generation == valid.generation);
         let (accepted_at, mut remembered, access) = known.map_or_else(
             || (now, Targets::default(), None),
             |known| (if same { known.accepted_at } else { now }, known.targets, known.access),
@@ -199,10 +245,10 @@ impl Reconciler {
             remembered = Targets::default();
         }
         remembered.let_go(|target| self.limiter.lets_go(&found.profile, target));
-        remembered.renew(&valid, cluster);
+        remembered.renew(valid, cluster);
         let mut orders = Vec::new();
         let targets = valid.targets.iter().map(|target| {
-            let resolved = within(&mut budget, self.resolve(&valid, target, cluster, now));
+            let resolved = within(&mut budget, self.resolve(valid, target, cluster, now));
             let fits = |cells| budget.take(&target.name, cells).is_ok();
             remembered.retain(&resolved, fits);
             if valid.mode == Mode::Plan {
@@ -216,10 +262,10 @@ impl Reconciler {
                 None => resolved,
             };
             let (declared, holding) =
-                settle(resolved, &valid, cluster, &mut remembered, wishes, limited);
+                settle(resolved, valid, cluster, &mut remembered, wishes, limited);
             if !declared.is_stopped() {
                 let is_tenants = *found.profile.namespace != *self.home.namespace;
-                let share = Share::of(&valid, target, is_tenants, limited, holding, cluster);
+                let share = Share::of(valid, target, is_tenants, limited, holding, cluster);
                 self.limiter.admit(share);
             }
             declared
@@ -248,7 +294,7 @@ impl Reconciler {
             accepted_at,
         };
         let uid = Arc::clone(&found.uid);
-        let known = Known { uid, valid, accepted_at, targets: remembered, access };
+        let known = Known { uid, valid: runs, accepted_at, targets: remembered, access };
         self.known.insert(found.profile.clone(), known);
         (declared, order)
     }
@@ -277,24 +323,6 @@ impl Reconciler {
         known.access = Some((declared.targets.clone(), subject.clone(), access.clone()));
         access
     }
-}
-
-/// What runs instead of a spec that cannot be run: the last valid one, unless that is read as somebody
-/// else. Nobody has been asked whether the author of the new one may see what that identity reads.
-fn instead(
-    Unrunnable { refusal, identity }: &Unrunnable,
-    last: Option<&Arc<ValidatedProfile>>,
-) -> (Option<Arc<ValidatedProfile>>, Option<Refusal>) {
-    let Some(last) = last else { return (None, Some(refusal.clone())) };
-    let reader = last.identity();
-    if identity.as_ref() == Some(&reader) {
-        return (Some(Arc::clone(last)), Some(refusal.clone()));
-    }
-    let message = format!(
-        "{}; the last valid generation was read as {reader}, whom the profile names no longer",
-        refusal.message
-    );
-    (None, Some(Refusal { message, ..refusal.clone() }))
 }
 
 /// Profiles of the operator's namespace first, then by who declared first: what a tenant cannot

@@ -311,6 +311,7 @@ mod tests {
             uid: "u".into(),
             created: None,
             generation: 1,
+            spec_bytes: 100,
             parsed: Ok(Arc::new(ValidatedProfile::parse(&resource).unwrap())),
             status: None,
         }

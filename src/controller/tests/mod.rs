@@ -3,6 +3,7 @@
 mod access_lost;
 mod accounts;
 mod edits;
+mod kept;
 mod kinds;
 mod limits;
 mod outgrown;
@@ -110,6 +111,7 @@ impl Cluster for Tables {
 
 #[expect(clippy::needless_pass_by_value, reason = "specs are written where they are used")]
 fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
+    let spec_bytes = spec.to_string().len();
     let resource: CacheProfile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile", "spec": spec,
         "metadata": {
@@ -122,6 +124,7 @@ fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
         uid: "u".into(),
         created: None,
         generation,
+        spec_bytes,
         parsed: validate(&profile, &resource),
         profile,
         status: None,
