@@ -14,7 +14,7 @@ use crate::{
     cluster::{
         Announcer, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState, Replicas,
     },
-    controller::{Controller, Sources, Waiting},
+    controller::{Controller, Sieve, Sources, Waiting},
     forecast::{Forecaster, Forecasts},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
@@ -112,8 +112,7 @@ fn spawn_controller(
     let waiting = Waiting::default();
     let tables = OperatorTables {
         tables: CatalogTables(catalog.clone()),
-        home: Arc::clone(namespace),
-        waiting: waiting.clone(),
+        profiles: Sieve::new(Arc::clone(namespace), waiting.clone()),
     };
     let registry = Registry::new(
         Arc::clone(&clients),

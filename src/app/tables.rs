@@ -1,12 +1,12 @@
 //! The tables of the catalog, as informers open them: the one join of `informer` and `store`.
 
 use crate::{
-    controller::{Sift, Waiting},
+    controller::Sieve,
     informer::Tables,
     model::{CellKey, DeltaSink, FieldPath, Projection},
-    store::Catalog,
+    store::{Catalog, Writer},
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 /// Opens, indexes and closes the tables of a catalog.
 #[derive(Clone, Debug)]
@@ -30,9 +30,7 @@ impl Tables for CatalogTables {
 #[derive(Clone, Debug)]
 pub(super) struct OperatorTables {
     pub(super) tables: CatalogTables,
-    /// The operator's own namespace.
-    pub(super) home: Arc<str>,
-    pub(super) waiting: Waiting,
+    pub(super) profiles: Sieve<Writer>,
 }
 
 impl Tables for OperatorTables {
@@ -41,8 +39,7 @@ impl Tables for OperatorTables {
             return self.tables.open(key, indexes);
         }
         let table = self.tables.0.open(key, indexes);
-        let (home, waiting) = (Arc::clone(&self.home), self.waiting.clone());
-        Box::new(Sift::new(table, key.clone(), home, waiting))
+        Box::new(self.profiles.open(table, key.clone()))
     }
 
     fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {

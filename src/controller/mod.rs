@@ -26,5 +26,5 @@ pub use self::{
     fit::MemoryBounds,
     outlook::outlook,
     run::{Controller, Sources},
-    sift::{Sift, Waiting},
+    sift::{Sieve, Sift, Waiting},
 };

@@ -75,6 +75,9 @@ pub(super) struct Shed {
 }
 
 /// Every profile that is known, but those of the operator's own namespace, which nobody counts.
+///
+/// A list changes it like as many events: until it is complete, those that it has not named count as
+/// before. So one that comes early in it takes no room of an older one that comes later.
 #[derive(Debug, Default)]
 pub(super) struct Quota {
     all: BTreeMap<Rank, Entry>,
@@ -83,8 +86,15 @@ pub(super) struct Quota {
     taken: Amount,
     /// Whether they do not all fit into what the process may have.
     is_over: bool,
-    /// Whether one may be read whose spec is not at hand.
-    is_waiting: bool,
+    /// Namespaces of which one may be read whose spec is not at hand.
+    waiting: BTreeSet<Arc<str>>,
+}
+
+/// Whose profiles a list names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Within<'a> {
+    All,
+    Namespace(&'a str),
 }
 
 /// Less is older.
@@ -102,6 +112,8 @@ struct Entry {
     fits: bool,
     /// Whether its spec is at hand.
     is_whole: bool,
+    /// Whether the list under way has named it, if there is one.
+    is_named: bool,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +122,15 @@ struct Members {
     by_name: BTreeMap<Arc<str>, Rank>,
     /// Whether there are, or were, more than are known.
     has_unknown: bool,
+}
+
+impl Within<'_> {
+    pub(super) fn has(self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(name) => name == namespace,
+        }
+    }
 }
 
 impl Amount {
@@ -148,7 +169,8 @@ impl Quota {
         let members = self.namespaces.entry(Arc::clone(&namespace)).or_default();
         members.ranks.insert(rank.clone());
         members.by_name.insert(name, rank.clone());
-        self.all.insert(rank.clone(), Entry { outline, fits: false, is_whole: true });
+        self.all
+            .insert(rank.clone(), Entry { outline, fits: false, is_whole: true, is_named: true });
         let mut shed = self.settle(&namespace);
         let is_whole = self.all.get(&rank).is_some_and(|entry| entry.is_whole);
         if self.all.len() > ALL_KNOWN && !is_whole {
@@ -166,14 +188,61 @@ impl Quota {
         self.settle(namespace)
     }
 
-    /// Forgets all: a list is about to name them anew.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// A list begins to name these profiles.
+    pub(super) fn begin(&mut self, within: Within<'_>) {
+        for (_, entry) in self.all.iter_mut().filter(|(rank, _)| within.has(&rank.namespace)) {
+            entry.is_named = false;
+        }
+        for (_, members) in self.namespaces.iter_mut().filter(|(name, _)| within.has(name)) {
+            members.has_unknown = false;
+        }
     }
 
-    /// Whether there is room for a profile whose spec is not at hand: a list would bring it.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.is_waiting
+    /// The list has named all that there are. Those that it has not named are gone; of these are
+    /// returned, with what else is to go, the ones without a spec, which may have been written since it
+    /// began.
+    pub(super) fn end(&mut self, within: Within<'_>) -> Vec<Shed> {
+        let is_gone =
+            |(rank, entry): &(&Rank, &Entry)| within.has(&rank.namespace) && !entry.is_named;
+        let gone: Vec<_> = self.all.iter().filter(is_gone).map(|(rank, _)| rank.clone()).collect();
+        let mut shed = Vec::new();
+        for rank in gone {
+            let is_whole = self.all.get(&rank).is_some_and(|entry| entry.is_whole);
+            let Some(outline) = self.forget(&rank.namespace, &rank.name) else { continue };
+            if !is_whole {
+                let Rank { namespace, name, .. } = rank;
+                shed.push(Shed { namespace, name, outline, over: None });
+            }
+        }
+        self.waiting.retain(|namespace| !within.has(namespace));
+        let here: Vec<_> =
+            self.namespaces.keys().filter(|name| within.has(name)).cloned().collect();
+        for namespace in here {
+            shed.extend(self.settle(&namespace));
+        }
+        shed
+    }
+
+    /// Forgets these profiles: nobody reads them before a list has named them anew.
+    pub(super) fn clear(&mut self, within: Within<'_>) {
+        self.all.retain(|rank, entry| {
+            let stays = !within.has(&rank.namespace);
+            if !stays && entry.fits {
+                self.taken = self.taken.without(entry.outline.bytes);
+            }
+            stays
+        });
+        self.namespaces.retain(|namespace, _| !within.has(namespace));
+        self.waiting.retain(|namespace| !within.has(namespace));
+        if self.is_over {
+            // Nothing is shed where something has gone: there may be room elsewhere.
+            self.settle_process(&mut Vec::new());
+        }
+    }
+
+    /// Whether there is room for one of these profiles whose spec is not at hand: a list would bring it.
+    pub(super) fn is_waiting(&self, within: Within<'_>) -> bool {
+        self.waiting.iter().any(|namespace| within.has(namespace))
     }
 
     fn forget(&mut self, namespace: &str, name: &str) -> Option<Outline> {
@@ -214,7 +283,9 @@ impl Quota {
             }
         }
         let has_room = !is_full && taken.and(1).fits(PER_NAMESPACE);
-        self.is_waiting |= members.has_unknown && has_room;
+        if members.has_unknown && has_room {
+            self.waiting.insert(namespace.into());
+        }
         let beyond: Vec<_> = members.ranks.iter().skip(KNOWN).cloned().collect();
         let of_namespace: Vec<_> = members.ranks.iter().take(KNOWN).cloned().collect();
         if members.ranks.is_empty() && !members.has_unknown {
@@ -227,7 +298,9 @@ impl Quota {
             for rank in of_namespace {
                 if let Some(entry) = self.all.get_mut(&rank) {
                     let may_stay = entry.fits;
-                    self.is_waiting |= decide(&rank, entry, may_stay, &mut shed);
+                    if decide(&rank, entry, may_stay, &mut shed) {
+                        self.waiting.insert(rank.namespace);
+                    }
                 }
             }
         }
@@ -243,7 +316,9 @@ impl Quota {
                 taken = taken.and(entry.outline.bytes);
             }
             let may_stay = entry.fits && !is_full;
-            self.is_waiting |= decide(rank, entry, may_stay, shed);
+            if decide(rank, entry, may_stay, shed) {
+                self.waiting.insert(Arc::clone(&rank.namespace));
+            }
         }
         self.is_over = is_full;
     }
@@ -316,13 +391,59 @@ mod tests {
         put(&mut quota, "a/x", 200, 1);
         quota.remove("b", "x");
         quota.remove("a", "unknown");
-        assert!(!quota.is_waiting());
+        assert!(!quota.is_waiting(Within::All));
         quota.remove("a", "p7");
-        assert!(quota.is_waiting());
-        quota.clear();
-        fill(&mut quota, "a", 1..100, 1);
+        assert!(quota.is_waiting(Within::All));
+        quota.begin(Within::All);
         assert_eq!(put(&mut quota, "a/x", 200, 1), []);
-        assert!(!quota.is_waiting());
+        fill(&mut quota, "a", 0..7, 1);
+        fill(&mut quota, "a", 8..100, 1);
+        assert_eq!(quota.end(Within::All), []);
+        assert!(!quota.is_waiting(Within::All));
+    }
+
+    #[test]
+    fn what_a_list_names_first_takes_no_room_of_what_it_has_not_named() {
+        let mut quota = Quota::default();
+        fill(&mut quota, "a", 0..100, 1);
+        let over = Some(Over::Namespace);
+        assert_eq!(put(&mut quota, "a/left-out", 200, 1), [("a/left-out".to_owned(), over)]);
+        quota.begin(Within::All);
+        for name in ["a/left-out", "a/new"] {
+            assert_eq!(put(&mut quota, name, 200, 1), [(name.to_owned(), over)]);
+        }
+        // One that is older takes the room of the youngest, which it has not named either.
+        assert_eq!(put(&mut quota, "a/older", 50, 1), [("a/p99".to_owned(), over)]);
+        assert!(!quota.is_waiting(Within::All));
+        fill(&mut quota, "a", 0..98, 1);
+        // Two are gone, p99 with the row that was written of it, and left the others their room.
+        let gone = quota.end(Within::All);
+        let gone: Vec<_> = gone.iter().map(|it| (&*it.name, it.over)).collect();
+        assert_eq!(gone, [("p99", None)]);
+        assert_eq!(quota.all.len(), 101);
+        assert!(quota.is_waiting(Within::All), "for one of the two");
+    }
+
+    #[test]
+    fn each_namespace_may_be_listed_by_itself() {
+        let mut quota = Quota::default();
+        for namespace in 0..100 {
+            fill(&mut quota, &format!("n{namespace:03}"), 0..100, 1);
+        }
+        let over = Some(Over::Process);
+        assert_eq!(put(&mut quota, "x/new", 500, 1), [("x/new".to_owned(), over)]);
+        let (here, there) = (Within::Namespace("n007"), Within::Namespace("x"));
+        quota.begin(here);
+        fill(&mut quota, "n007", 1..100, 1);
+        assert!(!quota.is_waiting(there));
+        assert_eq!(quota.end(here), []);
+        assert!(quota.is_waiting(there) && !quota.is_waiting(here), "one of another namespace");
+        quota.clear(there);
+        assert!(!quota.is_waiting(Within::All));
+        assert_eq!(put(&mut quota, "x/new", 500, 1), []);
+        assert_eq!(put(&mut quota, "y/new", 501, 1), [("y/new".to_owned(), over)]);
+        quota.clear(Within::Namespace("n001"));
+        assert!(quota.is_waiting(Within::Namespace("y")), "what is closed leaves its room");
     }
 
     #[test]
@@ -337,9 +458,9 @@ mod tests {
         for second in 100..200 {
             quota.remove("a", &format!("p{second}"));
         }
-        assert!(!quota.is_waiting());
+        assert!(!quota.is_waiting(Within::All));
         quota.remove("a", "p3");
-        assert!(quota.is_waiting());
+        assert!(quota.is_waiting(Within::All));
     }
 
     #[test]
@@ -355,8 +476,8 @@ mod tests {
         assert_eq!(told, [("x/new".to_owned(), Some(Over::Process))]);
         let told = put(&mut quota, "x/old", 98, 1);
         assert_eq!(told, [("n099/p99".to_owned(), Some(Over::Process))]);
-        assert!(!quota.is_waiting());
+        assert!(!quota.is_waiting(Within::All));
         quota.remove("n000", "p0");
-        assert!(quota.is_waiting(), "one of another namespace");
+        assert!(quota.is_waiting(Within::All), "one of another namespace");
     }
 }
