@@ -31,13 +31,23 @@ generate: ## Rewrite the generated files
 	BLESS=1 cargo test --locked --test generated --test generated_cli --test generated_chart --test metrics --test samples
 	BLESS=1 cargo test --locked --test chart plain_manifests
 
-# The binary is that of the image; the archive is the same for the same binary.
+VERSION = $(shell sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
+
+# Two names for one image: the one that the chart takes, and one that stays the same.
+IMAGE ?= localhost/kubewarm:$(VERSION) localhost/kubewarm:dev
+# No daemon and no registry is needed. The same source and tools give the same files, bit for bit.
+image: ## Build the image, target/kubewarm-image.tar, and its SBOM (IMAGE: other names)
+	@tests/prerequisites.sh cargo gcc
+	deploy/image/image.sh $(IMAGE)
+
+# On people's machines names resolve as the machine says, which takes its shared libraries. The binary of
+# the image, for machines without glibc: KREW_BINARY=$$(deploy/image/build.sh).
+KREW_BINARY ?= target/release/kubewarm
 krew: ## Pack the kubectl plugin for krew into target/krew (KREW_URL: where it will be downloaded)
 	@tests/prerequisites.sh cargo gcc
 	@test -n "$(KREW_URL)" || { echo 'say KREW_URL=https://…, the folder of the download' >&2; exit 2; }
-	cargo build --locked --release
-	deploy/krew/package.sh target/release/kubewarm "$$(sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)" \
-	    "$(KREW_URL)" target/krew
+	@test "$(origin KREW_BINARY)" != file || cargo build --locked --release
+	deploy/krew/package.sh "$(KREW_BINARY)" $(VERSION) "$(KREW_URL)" target/krew
 
 picture: ## Draw the dashboard from what a real Prometheus has seen: docs/dashboard.svg
 	@tests/prerequisites.sh cargo gcc go prometheus
@@ -55,4 +65,4 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool
 
-.PHONY: help demo test lint fmt generate krew picture soak bench has-all
+.PHONY: help demo test lint fmt generate image krew picture soak bench has-all

@@ -237,6 +237,12 @@ impl ControlPlane {
         format!("https://127.0.0.1:{}", self.ports.api)
     }
 
+    /// The certificate of the authority that vouches for the API server, as pods have it mounted.
+    #[must_use]
+    pub fn authority(&self) -> PathBuf {
+        self.layout.pki("ca.crt")
+    }
+
     /// A kubeconfig that may do everything.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {

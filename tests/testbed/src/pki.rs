@@ -36,7 +36,9 @@ impl Authority {
         let authority = Self { issuer, layout: layout.clone() };
         authority.write("ca.crt", &authority.issuer.pem())?;
 
-        let mut server = CertificateParams::new(["localhost".to_owned()])?;
+        // The second as pods would call it.
+        let names = ["localhost", "kubernetes.default.svc"].map(str::to_owned);
+        let mut server = CertificateParams::new(names)?;
         server.distinguished_name = name("kube-apiserver", None);
         let localhost = SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST));
         server.subject_alt_names.push(localhost);
