@@ -63,6 +63,9 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 
 # Before the lints take their minutes.
 has-all:
-	@tests/prerequisites.sh cargo gcc go prometheus promtool
+	@tests/prerequisites.sh cargo gcc go prometheus promtool $(POD_TOOLS)
+
+# What a node with pods takes. Only root can have one.
+POD_TOOLS := $(if $(filter 0,$(shell id -u)),containerd runc /usr/lib/cni/bridge iptables ip)
 
 .PHONY: help demo test lint fmt generate image krew picture soak bench has-all

@@ -2,11 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use crate::control_plane::{Builder, Ports};
 use crate::error::{Action, Result};
 use crate::layout::Layout;
+
+/// The API server's, as pods reach it: the first address of the range for Services.
+pub(crate) const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
 /// Plain HTTP on this machine: etcd is reachable for whoever may read our files anyway.
 pub(crate) fn url(port: u16) -> String {
@@ -47,7 +51,7 @@ pub(crate) fn apiserver(
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         flag("--service-account-key-file", layout.pki("sa.pub")),
         flag("--service-account-signing-key-file", layout.pki("sa.key")),
-        "--service-cluster-ip-range=10.0.0.0/24".into(),
+        flag("--service-cluster-ip-range", format!("{SERVICE_ADDRESS}/24")),
         "--allow-privileged".into(),
         "--endpoint-reconciler-type=none".into(),
     ];
@@ -81,7 +85,7 @@ pub(crate) fn controller_manager(layout: &Layout, kubeconfig: &Path) -> Vec<OsSt
     ]
 }
 
-fn flag(name: &str, value: impl Into<OsString>) -> OsString {
+pub(crate) fn flag(name: &str, value: impl Into<OsString>) -> OsString {
     let mut flag = OsString::from(name);
     flag.push("=");
     flag.push(value.into());

@@ -10,6 +10,7 @@ use crate::error::{Action, Result};
 use crate::guard::Guard;
 use crate::kubeconfig::{self, Credential};
 use crate::layout::Layout;
+use crate::node::{self, Entrance};
 use crate::pki::Authority;
 use crate::process::{Probe, Process, Recipe, run};
 use crate::tools::Tools;
@@ -79,7 +80,12 @@ impl Builder {
     /// # Cost
     /// About 4 s and 400 MB of memory, plus the first build: [`Tools::locate_or_build`].
     pub fn start(self) -> Result<ControlPlane> {
-        let tools = Tools::locate_or_build()?;
+        let home = self.home()?;
+        self.start_in(home, None)
+    }
+
+    /// The folder, and who removes it.
+    pub(crate) fn home(&self) -> Result<Home> {
         let folder = match &self.folder {
             Some(folder) => {
                 std::path::absolute(folder).action(|| format!("find {}", folder.display()))?
@@ -93,7 +99,17 @@ impl Builder {
         };
         let layout = Layout::create(&folder)?;
         let guard = if self.folder.is_none() { Some(Guard::start(&folder)?) } else { None };
-        let authority = Authority::create(&layout)?;
+        Ok(Home { layout, guard })
+    }
+
+    /// Starts it in this folder, and in the namespaces of a node if there is one.
+    pub(crate) fn start_in(
+        self,
+        Home { layout, guard }: Home,
+        entrance: Option<&Entrance>,
+    ) -> Result<ControlPlane> {
+        let tools = Tools::locate_or_build()?;
+        let authority = Authority::create(&layout, &[node::ADDRESS, components::SERVICE_ADDRESS])?;
         let ports = Ports { client: port::free()?, peer: port::free()?, api: port::free()? };
 
         let admin = authority.user("admin", "admin", Some("system:masters"))?;
@@ -103,24 +119,31 @@ impl Builder {
         let kubeconfig = layout.kubeconfig("admin");
         kubeconfig::write(&kubeconfig, &server, &layout.pki("ca.crt"), &credential)?;
 
-        let kubectl =
-            Kubectl { program: tools.program("kubectl"), kubeconfig, layout: layout.clone() };
-        let recipe = |name: &str, args: Vec<OsString>| Recipe {
-            name: name.to_owned(),
-            program: tools.program("kubecp"),
-            args: [OsString::from(name)].into_iter().chain(args).collect(),
-            environment: Vec::new(),
-            log: layout.log(name),
-            pid: layout.pid(name),
+        let kubectl = Kubectl {
+            program: tools.program("kubectl"),
+            kubeconfig,
+            layout: layout.clone(),
+            entrance: entrance.cloned(),
         };
+        let recipe = |name: &str, args: Vec<OsString>| {
+            let program = tools.program("kubecp");
+            let command = entrance.map(|entrance| entrance.command(&program));
+            let mut command = command.unwrap_or_else(|| Command::new(&program));
+            Recipe::new(name, command.arg(name).args(args), &layout)
+        };
+        let connect = move || TcpStream::connect((Ipv4Addr::LOCALHOST, ports.client)).is_ok();
+        let at = entrance.cloned();
         let etcd = Process::new(
             recipe("etcd", components::etcd(&layout, ports)),
-            Box::new(move || TcpStream::connect((Ipv4Addr::LOCALHOST, ports.client)).is_ok()),
+            Box::new(move || match &at {
+                Some(entrance) => entrance.on_network(connect).unwrap_or_default(),
+                None => connect(),
+            }),
         );
         let admission = self.controller_manager;
         let apiserver = Process::new(
             recipe("kube-apiserver", components::apiserver(&layout, ports, &self, admission)?),
-            kubectl.probe(&["get", "--raw", "/readyz"]),
+            kubectl.probe(["get", "--raw", "/readyz"]),
         );
         let controller_manager = self.controller_manager.then(|| {
             Process::new(
@@ -128,7 +151,7 @@ impl Builder {
                     "kube-controller-manager",
                     components::controller_manager(&layout, &kubectl.kubeconfig),
                 ),
-                kubectl.probe(&["get", "serviceaccount", "default", "--namespace=default"]),
+                kubectl.probe(["get", "serviceaccount", "default", "--namespace=default"]),
             )
         });
         let control_plane = ControlPlane {
@@ -154,6 +177,13 @@ pub(crate) struct Ports {
     pub(crate) client: u16,
     pub(crate) peer: u16,
     pub(crate) api: u16,
+}
+
+/// Where the files of a control plane are.
+pub(crate) struct Home {
+    pub(crate) layout: Layout,
+    /// Absent where the folder outlives the control plane.
+    guard: Option<Guard>,
 }
 
 /// A control plane that runs. It ends with this value.
@@ -330,17 +360,7 @@ impl ControlPlane {
         ready: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Process {
         let log = self.layout.log(name);
-        let recipe = Recipe {
-            name: name.to_owned(),
-            program: command.get_program().into(),
-            args: command.get_args().map(Into::into).collect(),
-            environment: command
-                .get_envs()
-                .map(|(key, value)| (key.into(), value.map(Into::into)))
-                .collect(),
-            log: log.clone(),
-            pid: self.layout.pid(name),
-        };
+        let recipe = Recipe::new(name, command, &self.layout);
         let probe = move || std::fs::read_to_string(&log).is_ok_and(|text| ready(&text));
         Process::new(recipe, Box::new(probe))
     }
@@ -350,6 +370,13 @@ impl ControlPlane {
     #[must_use]
     pub fn audit_log(&self) -> &Path {
         &self.audit_log
+    }
+
+    pub(crate) fn probe<const N: usize, A>(&self, args: [A; N]) -> Probe
+    where
+        A: AsRef<OsStr> + Send + Sync + 'static,
+    {
+        self.kubectl.probe(args)
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -371,11 +398,13 @@ struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
     layout: Layout,
+    entrance: Option<Entrance>,
 }
 
 impl Kubectl {
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
+        let command = self.entrance.as_ref().map(|at| at.network_command(&self.program));
+        let mut command = command.unwrap_or_else(|| Command::new(&self.program));
         command
             .env("KUBECONFIG", &self.kubeconfig)
             .env("KUBECACHEDIR", self.layout.root().join("kubectl-cache"))
@@ -385,8 +414,11 @@ impl Kubectl {
     }
 
     /// Succeeds when this command does.
-    fn probe(&self, args: &'static [&'static str]) -> Probe {
+    fn probe<const N: usize, A>(&self, args: [A; N]) -> Probe
+    where
+        A: AsRef<OsStr> + Send + Sync + 'static,
+    {
         let kubectl = self.clone();
-        Box::new(move || run(kubectl.command().args(args).arg("--request-timeout=2s")).is_ok())
+        Box::new(move || run(kubectl.command().args(&args).arg("--request-timeout=2s")).is_ok())
     }
 }

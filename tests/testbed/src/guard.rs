@@ -8,12 +8,19 @@ use crate::error::{Action, Result};
 use crate::layout::pid_folder;
 
 /// Waits for its standard input to end, which happens however the owner ends, then kills what is
-/// written down and removes the folder. The second `rm` is for files that a dying process still
+/// written down and removes the cgroups of a node and the folder. A cgroup goes when the last process
+/// in it has died, which takes a moment. The second `rm` is for files that a dying process still
 /// wrote during the first. Debian's `sh` takes a group only with `-s`.
 const SCRIPT: &str = r#"
 cat >/dev/null
 for file in "$1"/*; do
     [ -f "$file" ] && kill -s KILL -- "-$(cat "$file")" 2>/dev/null
+done
+for cgroup in "/sys/fs/cgroup/${2##*/}" /sys/fs/cgroup/*/"${2##*/}"; do
+    tries=0
+    while [ -d "$cgroup" ] && [ "$((tries += 1))" -le 100 ]; do
+        find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || sleep 0.1
+    done
 done
 [ -n "$KUBEWARM_TESTBED_KEEP" ] || rm -rf "$2" || { sleep 1; rm -rf "$2"; }
 "#;

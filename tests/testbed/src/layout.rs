@@ -1,5 +1,6 @@
 //! Where the files of one control plane lie inside its folder.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -51,6 +52,11 @@ impl Layout {
     /// What the API server was asked, one JSON document a line.
     pub(crate) fn audit_log(&self) -> PathBuf {
         self.root.join("log/audit.jsonl")
+    }
+
+    /// The name of the cgroup, in each hierarchy, with those of the pods in it. The guard takes it away.
+    pub(crate) fn cgroup(&self) -> &OsStr {
+        self.root.file_name().unwrap_or_default()
     }
 
     /// etcd's data.

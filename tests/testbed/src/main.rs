@@ -1,4 +1,5 @@
 //! `testbed up --dir FOLDER` starts a control plane that stays; `testbed down --dir FOLDER` ends it.
+//! `testbed node` starts one with a node, for as long as its input is open.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -8,7 +9,8 @@ use std::process::ExitCode;
 
 use testbed::ControlPlane;
 
-const USAGE: &str = "usage: testbed up --dir FOLDER [--audit] | testbed down --dir FOLDER";
+const USAGE: &str =
+    "usage: testbed up --dir FOLDER [--audit] | testbed down --dir FOLDER | testbed node";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -19,6 +21,7 @@ fn main() -> ExitCode {
             up(ControlPlane::builder().with_audit_log(), Path::new(folder))
         }
         ["down", "--dir", folder] => testbed::take_down(Path::new(folder)).map_err(Into::into),
+        ["node"] => node(),
         _ => Err(USAGE.into()),
     };
     match result {
@@ -37,5 +40,16 @@ fn up(builder: testbed::Builder, folder: &Path) -> Result<(), Box<dyn Error>> {
     symlink(control_plane.tools().program("kubectl"), folder.join("bin/kubectl"))?;
     symlink(control_plane.kubeconfig(), folder.join("admin.kubeconfig"))?;
     control_plane.detach();
+    Ok(())
+}
+
+/// Prints its folder, with `admin.kubeconfig` in it, which is good inside its network:
+/// `nsenter --net --target $(pgrep -P $(cat FOLDER/run/namespaces))`.
+fn node() -> Result<(), Box<dyn Error>> {
+    let node = testbed::Node::start()?;
+    let folder = node.cluster().folder();
+    symlink(node.cluster().kubeconfig(), folder.join("admin.kubeconfig"))?;
+    writeln!(std::io::stdout(), "{}", folder.display())?;
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())
 }

@@ -25,9 +25,9 @@ pub(crate) struct Pair {
 }
 
 impl Authority {
-    /// Makes the authority (`ca.crt`), the server's pair and the key that signs tokens of
-    /// service accounts.
-    pub(crate) fn create(layout: &Layout) -> Result<Self> {
+    /// Makes the authority (`ca.crt`), the server's pair, which is good for these addresses too, and
+    /// the key that signs tokens of service accounts.
+    pub(crate) fn create(layout: &Layout, addresses: &[Ipv4Addr]) -> Result<Self> {
         let mut ca = CertificateParams::default();
         ca.distinguished_name = name("testbed", None);
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -40,8 +40,9 @@ impl Authority {
         let names = ["localhost", "kubernetes.default.svc"].map(str::to_owned);
         let mut server = CertificateParams::new(names)?;
         server.distinguished_name = name("kube-apiserver", None);
-        let localhost = SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        server.subject_alt_names.push(localhost);
+        for address in [Ipv4Addr::LOCALHOST].iter().chain(addresses) {
+            server.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(*address)));
+        }
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         authority.sign("server", server)?;
 

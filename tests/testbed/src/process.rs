@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::error::{Action, Error, Result};
+use crate::layout::Layout;
 
 /// A cold kube-apiserver takes 3 s on two idle cores; tests share them with compilers.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
@@ -47,6 +48,23 @@ pub(crate) struct Recipe {
     pub(crate) environment: Vec<(OsString, Option<OsString>)>,
     pub(crate) log: PathBuf,
     pub(crate) pid: PathBuf,
+}
+
+impl Recipe {
+    /// Of what this command would run.
+    pub(crate) fn new(name: &str, command: &Command, layout: &Layout) -> Self {
+        Self {
+            name: name.to_owned(),
+            program: command.get_program().into(),
+            args: command.get_args().map(Into::into).collect(),
+            environment: command
+                .get_envs()
+                .map(|(key, value)| (key.into(), value.map(Into::into)))
+                .collect(),
+            log: layout.log(name),
+            pid: layout.pid(name),
+        }
+    }
 }
 
 /// A process of the testbed, in a process group of its own. All methods may be called from any

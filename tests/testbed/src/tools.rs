@@ -59,7 +59,7 @@ impl Tools {
 }
 
 /// Without the versions, clients and `kubectl` take the server for 0.0.0.
-fn linker_flags() -> String {
+pub(crate) fn linker_flags() -> String {
     let v = KUBERNETES_VERSION;
     let component = "-X k8s.io/component-base/version";
     format!(

@@ -1,0 +1,219 @@
+//! A node with real pods, beside the control plane that it belongs to.
+
+mod namespaces;
+mod pause;
+mod settings;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::Command;
+
+use crate::components::{self, flag};
+use crate::control_plane::ControlPlane;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::module::Module;
+use crate::process::{Probe, Process, Recipe, run};
+use crate::tools::{KUBERNETES_VERSION, linker_flags};
+
+pub(crate) use namespaces::Entrance;
+pub(crate) use settings::ADDRESS;
+
+use namespaces::Namespaces;
+use settings::{Files, NAME};
+
+/// The Go module, by file name below `tests/kubenode`.
+const MODULE: [(&str, &str); 4] = [
+    ("go.mod", include_str!("../../../kubenode/go.mod")),
+    ("go.sum", include_str!("../../../kubenode/go.sum")),
+    ("cmd/kubenode/main.go", include_str!("../../../kubenode/cmd/kubenode/main.go")),
+    ("cmd/pause/main.go", include_str!("../../../kubenode/cmd/pause/main.go")),
+];
+
+/// The programs, with the packages they are built from.
+const PROGRAMS: [(&str, &str); 2] = [("kubenode", "./cmd/kubenode"), ("pause", "./cmd/pause")];
+
+/// What is not built, with where Debian has it.
+const INSTALLED: [(&str, &str); 5] = [
+    ("containerd", "install Debian's package containerd"),
+    ("/usr/lib/cni/bridge", "install Debian's package containernetworking-plugins"),
+    ("runc", "install Debian's package runc"),
+    ("iptables", "install Debian's package iptables"),
+    ("ip", "install Debian's package iproute2"),
+];
+
+/// A control plane with one node: containerd, kubelet, kube-proxy and kube-scheduler, all in namespaces
+/// of their own, so that their ports, mounts and processes are not the host's. It ends with this
+/// value.
+// Fields are dropped in this order: with the namespaces everything in them ends, with the control plane
+// the folder and the cgroups.
+pub struct Node {
+    _namespaces: Namespaces,
+    _processes: Vec<Process>,
+    entrance: Entrance,
+    cluster: ControlPlane,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("cluster", &self.cluster).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Starts one and waits until it is Ready and Services answer. Only root can.
+    ///
+    /// # Errors
+    /// When a program is missing, cannot be built or does not start.
+    ///
+    /// # Cost
+    /// About 10 s and 600 MB of memory, plus the first build: 3 minutes on two cores after that of
+    /// the control plane, whose modules are the same, and 120 MB in the cache.
+    pub fn start() -> Result<Self> {
+        check_installed()?;
+        let programs = Module {
+            name: "kubenode",
+            title: &format!("the kubelet {KUBERNETES_VERSION}"),
+            files: &MODULE,
+            programs: &PROGRAMS,
+            flags: &linker_flags(),
+        }
+        .locate_or_build()?;
+
+        let builder = ControlPlane::builder().with_controller_manager();
+        let home = builder.home()?;
+        let layout = home.layout.clone();
+        let namespaces = Namespaces::start(&layout, ADDRESS, &programs.join("pause"))?;
+        let entrance = namespaces.entrance()?;
+        let builder = builder.with_apiserver_args(apiserver(&layout));
+        let cluster = builder.start_in(home, Some(&entrance))?;
+        let processes = start(&programs, &layout, &entrance, &cluster)?;
+        Ok(Self { _namespaces: namespaces, _processes: processes, entrance, cluster })
+    }
+
+    /// The control plane. Its `kubectl` works on the node's network.
+    #[must_use]
+    pub fn cluster(&self) -> &ControlPlane {
+        &self.cluster
+    }
+
+    /// Lets pods use the images of an archive.
+    ///
+    /// # Errors
+    /// When containerd refuses it.
+    pub fn import(&self, archive: &Path) -> Result<()> {
+        ctr(&self.entrance, &["images", "import"], archive).map(drop)
+    }
+
+    /// The same command, for the node's network; for instance Helm.
+    #[must_use]
+    pub fn command(&self, command: &Command) -> Command {
+        let mut entering = self.entrance.network_command(command.get_program());
+        entering.args(command.get_args());
+        for (key, value) in command.get_envs() {
+            match value {
+                Some(value) => entering.env(key, value),
+                None => entering.env_remove(key),
+            };
+        }
+        entering
+    }
+
+    /// Does `work` on the node's network: connections that it opens reach pods and Services.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn on_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        self.entrance.on_network(work)
+    }
+
+    /// Ends the first process of a container at once (SIGKILL), from outside.
+    ///
+    /// # Errors
+    /// When there is no such container, or it does not run.
+    pub fn kill_container(&self, id: &str) -> Result<()> {
+        ctr(&self.entrance, &["tasks", "kill", "--signal", "SIGKILL"], id).map(drop)
+    }
+}
+
+/// Starts what a node runs, in this order.
+fn start(
+    programs: &Path,
+    layout: &Layout,
+    entrance: &Entrance,
+    cluster: &ControlPlane,
+) -> Result<Vec<Process>> {
+    let files = Files::write(layout, cluster.kubeconfig())?;
+    let start = |name: &str, command: &Command, ready: Probe| {
+        let process = Process::new(Recipe::new(name, command, layout), ready);
+        process.start().map(|()| process)
+    };
+    let component = |name: &str, args: Vec<OsString>, ready| {
+        let mut command = entrance.command(programs.join("kubenode"));
+        start(name, command.arg(name).args(args), ready)
+    };
+
+    let at = entrance.clone();
+    let containerd = start(
+        "containerd",
+        entrance.command("containerd").arg("--config").arg(files.containerd),
+        Box::new(move || ctr(&at, &["version"], "").is_ok()),
+    )?;
+    // Before the kubelet, whose first act is to look for it.
+    let pause = pause::pack(&programs.join("pause"), &layout.root().join("node"))?;
+    ctr(entrance, &["images", "import"], &pause)?;
+
+    let scheduler = vec![
+        flag("--kubeconfig", cluster.kubeconfig()),
+        "--leader-elect=false".into(),
+        // Nobody asks it anything.
+        "--secure-port=0".into(),
+    ];
+    let scheduler = component("kube-scheduler", scheduler, Box::new(|| true))?;
+    let user = cluster.user_kubeconfig(&format!("system:node:{NAME}"), Some("system:nodes"))?;
+    let kubelet = vec![
+        flag("--config", files.kubelet),
+        flag("--kubeconfig", user),
+        flag("--hostname-override", NAME),
+        flag("--node-ip", ADDRESS.to_string()),
+    ];
+    let is_ready = ["wait", "--for=condition=Ready", "--timeout=1s", "node", NAME];
+    let kubelet = component("kubelet", kubelet, cluster.probe(is_ready))?;
+    let by_service = format!("--server=https://{}", components::SERVICE_ADDRESS);
+    let answers = [by_service, "get".to_owned(), "--raw=/readyz".to_owned()];
+    let proxy = vec![flag("--config", files.proxy)];
+    let proxy = component("kube-proxy", proxy, cluster.probe(answers))?;
+    Ok(vec![proxy, kubelet, scheduler, containerd])
+}
+
+/// Has containerd do something with images or containers of pods.
+fn ctr(entrance: &Entrance, action: &[&str], object: impl AsRef<OsStr>) -> Result<String> {
+    let object = Some(object).filter(|object| !object.as_ref().is_empty());
+    run(entrance.command("ctr").args(["--namespace", "k8s.io"]).args(action).args(object))
+}
+
+/// What an API server needs beside the usual to have nodes, and for pods to reach it.
+fn apiserver(layout: &Layout) -> Vec<OsString> {
+    vec![
+        "--bind-address=0.0.0.0".into(),
+        flag("--advertise-address", ADDRESS.to_string()),
+        "--endpoint-reconciler-type=lease".into(),
+        "--authorization-mode=Node".into(),
+        "--enable-admission-plugins=NodeRestriction".into(),
+        // For logs and ports of pods.
+        flag("--kubelet-client-certificate", layout.pki("admin.crt")),
+        flag("--kubelet-client-key", layout.pki("admin.key")),
+        "--kubelet-preferred-address-types=InternalIP".into(),
+    ]
+}
+
+fn check_installed() -> Result<()> {
+    for (program, remedy) in INSTALLED {
+        // A program that is there may still refuse its argument.
+        Command::new(program)
+            .arg("--version")
+            .output()
+            .map_err(|_| Error::Missing { program, remedy })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! The image whose process holds the namespaces of a pod.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::Result;
+use crate::process::run;
+
+/// Its name.
+pub(crate) const PAUSE_IMAGE: &str = "localhost/pause:node";
+
+/// $1: the program; $2: a folder to work in; $3: the name; $4: the architecture. Leaves `$2/pause.tar`, as
+/// `docker save` writes one.
+const SCRIPT: &str = r#"
+set -eu
+mkdir -p "$2"
+cd "$2"
+tar -C "$(dirname "$1")" -cf layer.tar pause
+layer=$(sha256sum layer.tar | cut -d ' ' -f 1)
+echo '{"architecture": "'"$4"'", "os": "linux", "config": {"Entrypoint": ["/pause"]},
+    "rootfs": {"type": "layers", "diff_ids": ["sha256:'"$layer"'"]}}' >config.json
+echo '[{"Config": "config.json", "RepoTags": ["'"$3"'"], "Layers": ["layer.tar"]}]' >manifest.json
+tar -cf pause.tar manifest.json config.json layer.tar
+"#;
+
+/// Packs the image in this folder.
+pub(crate) fn pack(pause: &Path, folder: &Path) -> Result<PathBuf> {
+    run(Command::new("sh")
+        .args(["-c", SCRIPT, "testbed-pause"])
+        .args([pause, folder])
+        .args([PAUSE_IMAGE, architecture()]))?;
+    Ok(folder.join("pause.tar"))
+}
+
+/// As images call it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
