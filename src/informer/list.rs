@@ -110,7 +110,7 @@ impl Task {
         if let Outcome::Swept { removed } = self.apply(Delta::ListDone(version.clone())) {
             self.gap.removed = removed;
         }
-        if self.objects == 0 && self.namespace_is_absent().await {
+        if self.objects == 0 && self.namespace_is_absent(asked_at).await {
             return Err(failed(absent(&self.key)));
         }
         // A list that only had to be as new as what was known proves nothing of now.

@@ -15,6 +15,7 @@ mod hearsay;
 mod latency;
 mod lines;
 mod list;
+mod namespaces;
 mod peek;
 mod plan;
 mod probe;

@@ -10,6 +10,7 @@ use super::{
     endpoint::Endpoint,
     fence::{Face, Faces},
     list::Gap,
+    namespaces::Namespaces,
     room::Room,
     state::{Access, Signal},
     strategy::Strategies,
@@ -18,8 +19,8 @@ use super::{
 use crate::{
     cluster::Clients,
     model::{
-        CellKey, CellSpec, DeltaSink, Fault, FieldPath, Identity, Mode, Reason, ResourceVersion,
-        Tuning,
+        CellKey, CellSpec, DeltaSink, Extent, Fault, FieldPath, Identity, Mode, Reason,
+        ResourceVersion, Tuning,
     },
 };
 use futures::FutureExt as _;
@@ -162,6 +163,7 @@ impl Registry {
             probes: Slots::new(PROBES, bounds.namespace_share),
             strategies: Strategies::default(),
             canary: Canary::default(),
+            namespaces: Namespaces::default(),
             changes: Changes::default(),
             timing,
         };
@@ -270,6 +272,13 @@ impl Informers for Registry {
         self.shared.canary.retain(|(identity, resource)| {
             cells.keys().any(|key| key.identity == *identity && key.resource == *resource)
         });
+        if let Extent::Namespace(name) = &key.extent
+            && !cells
+                .keys()
+                .any(|left| (&left.identity, &left.extent) == (&key.identity, &key.extent))
+        {
+            self.shared.namespaces.forget(&key.identity, name);
+        }
         self.shared.changes.notify();
     }
 

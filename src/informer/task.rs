@@ -9,13 +9,14 @@ use super::{
     doubt::Doubts,
     endpoint::Endpoint,
     list::Gap,
+    namespaces::Namespaces,
     room::Room,
     state::Signal,
     strategy::Strategies,
     stream::Stream,
 };
 use crate::{
-    cluster::{Existence, existence},
+    cluster::Existence,
     model::{
         CellKey, Delta, DeltaSink, Extent, Fault, NamespaceCheck, Outcome, Projection, Reason,
         ResourceVersion, Tuning,
@@ -36,6 +37,7 @@ pub(super) struct Shared {
     pub(super) probes: Slots,
     pub(super) strategies: Strategies,
     pub(super) canary: Canary,
+    pub(super) namespaces: Namespaces,
     pub(super) changes: Changes,
     pub(super) timing: Timing,
 }
@@ -150,9 +152,10 @@ impl Task {
     /// Writes a failure down, waits, and says what follows.
     async fn wait(&mut self, failure: Failure) -> Next {
         let Failure { mut fault, verb, mut then } = failure;
+        let failed_at = Instant::now();
         self.record(Measured::Failed { code: fault.code() });
         if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed) {
-            match self.namespace().await {
+            match self.namespace(failed_at).await {
                 Some(Existence::Absent) => fault = absent(&self.key),
                 // Its roles go first: they are not missing.
                 Some(Existence::Leaving) => fault = leaving(&self.key),
@@ -288,18 +291,19 @@ impl Task {
         self.board.undecodable(rejected);
     }
 
-    /// Whether the API server says that the cell's namespace does not exist. `false` where nobody
-    /// asks, or where it may not be asked.
-    pub(super) async fn namespace_is_absent(&self) -> bool {
-        self.namespace().await == Some(Existence::Absent)
+    /// Whether the API server says that the cell's namespace does not exist, asked no earlier than
+    /// `since`. `false` where nobody asks, or where it may not be asked.
+    pub(super) async fn namespace_is_absent(&self, since: Instant) -> bool {
+        self.namespace(since).await == Some(Existence::Absent)
     }
 
     /// What the API server says of the cell's namespace; `None` where nobody asks.
-    async fn namespace(&self) -> Option<Existence> {
+    async fn namespace(&self, since: Instant) -> Option<Existence> {
         let check = self.tuning.borrow().namespace_check;
         match (&self.key.extent, check) {
             (Extent::Namespace(name), NamespaceCheck::Ask) => {
-                Some(existence(&self.client, name).await)
+                let (identity, namespaces) = (&self.key.identity, &self.shared.namespaces);
+                Some(namespaces.existence(&self.client, identity, name, since).await)
             }
             (Extent::Namespace(_), NamespaceCheck::Known)
             | (Extent::AllNamespaces | Extent::Cluster, _) => None,

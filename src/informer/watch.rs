@@ -174,7 +174,7 @@ impl Task {
     /// Reads until the watch is over.
     async fn read(&mut self, stream: &mut Stream) -> End {
         let mut probe = Probe::idle();
-        let mut namespace_at = None;
+        let mut empty_since = None;
         let mut had_fault = self.board.has_fault();
         loop {
             while !stream.rest.is_empty() {
@@ -185,11 +185,9 @@ impl Task {
             self.tell_of_excess();
             let timing = &self.shared.timing;
             let dead_at = stream.heard + timing.watch_dead;
-            if self.objects > 0 {
-                namespace_at = None;
-            } else if namespace_at.is_none() {
-                namespace_at = Some(Instant::now() + timing.namespace_check);
-            }
+            empty_since =
+                empty_since.or_else(|| Some(Instant::now())).filter(|_| self.objects == 0);
+            let namespace_at = empty_since.map(|since| since + timing.namespace_check);
             let (silent_at, probe_at) = self.staleness(&probe);
             let is_silent = self.board.state().phase == Phase::Silent;
             let well_at = stream.opened + timing.at_once * 2;
@@ -227,10 +225,12 @@ impl Task {
                 () = sleep_until(silent_at), if !is_silent => self.signal(Signal::WentSilent),
                 () = sleep_until(dead_at) => return End::Dead("not even a bookmark came"),
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
-                    if self.namespace_is_absent().await {
+                    // What another cell of the namespace has been told meanwhile will do.
+                    if let Some(since) = empty_since.take()
+                        && self.namespace_is_absent(since).await
+                    {
                         return End::NamespaceGone;
                     }
-                    namespace_at = None;
                 }
                 // A new bound: look at the clock again.
                 Ok(()) = self.tuning.changed() => {}

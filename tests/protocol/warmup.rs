@@ -8,7 +8,10 @@ use crate::{
 use kubewarm::{
     app::CatalogTables,
     informer::{Bounds, Informers as _, Phase, Tables, Timing},
-    model::{CellKey, Delta, DeltaSink, FieldPath, ListStrategy, Outcome, Reason, ResourceVersion},
+    model::{
+        CellKey, Delta, DeltaSink, FieldPath, ListStrategy, NamespaceCheck, Outcome, Reason,
+        ResourceVersion,
+    },
     store::Catalog,
 };
 use std::{
@@ -164,4 +167,28 @@ async fn a_task_that_panics_is_reported_and_started_anew() {
     armed.store(false, Ordering::Relaxed);
     engine.until_shown(&pods.key, &["a@3"]).await;
     engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
+}
+
+#[tokio::test]
+async fn cells_of_one_namespace_share_a_look_at_it() {
+    let pause = Duration::from_millis(500);
+    let timing = Timing { namespace_check: pause, ..quick() };
+    let mut cells: Vec<_> = (0..20).map(|n| cell(&format!("kind{n}"))).collect();
+    for cell in &mut cells {
+        cell.tuning.namespace_check = NamespaceCheck::Ask;
+    }
+    let (server, engine) = run(timing, &cells.iter().collect::<Vec<_>>(), quiet).await;
+    for cell in &cells {
+        engine.until_watching(&cell.key).await;
+    }
+    let before = server.count(Kind::Namespace);
+    assert!(before > 0, "an empty list proves no namespace");
+    while server.count(Kind::Namespace) < before + 4 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let looks: Vec<_> = server.of(Kind::Namespace).iter().map(|asked| asked.at).collect();
+    for two in looks[before..].windows(2) {
+        // Looks are a pause apart when they are sent; when they arrive is up to the machine.
+        assert!(two[1].duration_since(two[0]) > pause / 4, "{looks:?}");
+    }
 }
