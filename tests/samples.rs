@@ -13,7 +13,7 @@ use kubewarm::{
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
         Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
-        Reason, Requirement, ResolvedTarget, Resource, SensitiveData, Serving, Verb,
+        Reason, Refusal, Requirement, ResolvedTarget, Resource, SensitiveData, Serving, Verb,
     },
     status::{CellView, Clock, Inputs, compute},
 };
@@ -248,6 +248,8 @@ fn warming() -> serde_json::Value {
     let serving = Some(Serving { generation: 1, cells: [orders].into() });
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
     let unknown = Served::default().resolve(&widgets, None).expect_err("nothing is served");
+    // As the controller names the field.
+    let unknown = Refusal { message: format!("targets[widgets].{}", unknown.message), ..unknown };
     let targets = vec![
         target("pods", "Pod", &pods),
         DeclaredTarget { serving, ..edited.clone() },

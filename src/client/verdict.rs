@@ -97,7 +97,9 @@ pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
 /// What `condition` says of `target`, whose name stands beside it already.
 pub(super) fn own_message<'a>(target: &TargetStatus, condition: &'a Condition) -> &'a str {
     let message = condition.message.as_str();
-    message.strip_prefix(&format!("target {:?}: ", target.name)).unwrap_or(message)
+    // Of what is wrong, and of a field.
+    let prefixes = [format!("target {:?}: ", target.name), format!("targets[{}].", target.name)];
+    prefixes.iter().find_map(|prefix| message.strip_prefix(prefix)).unwrap_or(message)
 }
 
 /// `Reason: message`.

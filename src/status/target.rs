@@ -152,8 +152,9 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
                 left_out(&declared.left_out)
             )),
         ),
+        // It names the field, and by that the target.
         Some(Err(refusal)) => {
-            Verdict::new(Some(false), refusal.reason.as_str(), voice.says(&refusal.message))
+            Verdict::new(Some(false), refusal.reason.as_str(), refusal.message.as_str())
         }
     }
 }
@@ -235,10 +236,10 @@ fn warm(
     match &declared.resolved {
         None => return Verdict::new(None, "Pending", voice.says("waiting for discovery")),
         Some(Err(refusal)) if refusal.reason == RefusalReason::UnknownResource => {
-            return Verdict::new(Some(false), "ResourceNotFound", voice.says(&refusal.message));
+            return Verdict::new(Some(false), "ResourceNotFound", refusal.message.as_str());
         }
         Some(Err(refusal)) => {
-            return Verdict::new(None, "Pending", voice.says(&refusal.message));
+            return Verdict::new(None, "Pending", refusal.message.as_str());
         }
         Some(Ok(_)) => {}
     }

@@ -34,6 +34,7 @@ mod prometheus;
 mod quota;
 mod rbac;
 mod redefined;
+mod refused;
 mod replicas;
 mod rules;
 mod schema;

@@ -135,7 +135,7 @@ fn refusals_stall_only_if_the_author_must_edit() {
         assert_eq!(said(&status.conditions, "Stalled"), stalled, "{reason}");
         assert_eq!(said(&status.targets[0].conditions, "Warm"), "True/Synced", "the other lives");
         let text = message(&status.conditions, "Accepted");
-        assert_eq!(text, "target \"pods\": the message of the refusal");
+        assert_eq!(text, "the message of the refusal", "it names the target by its field");
     }
 }
 

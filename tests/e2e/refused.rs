@@ -1,0 +1,167 @@
+//! What discovery and the bounds refuse, in the words that a user sees, and how many lists run at once.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::filling::fill;
+use crate::operator::{NAMESPACE, Operator, Running};
+use crate::profile::{Profile, message};
+use crate::world::{Failure, Outcome, World, eventually};
+
+const SOON: Duration = Duration::from_mins(2);
+/// Most cells of one profile, and of all of one namespace.
+const MOST: usize = 2_048;
+const TOGETHER: usize = 8_192;
+/// Cells that each list the same objects.
+const LISTS: usize = 8;
+/// How many of them may list at once.
+const AT_ONCE: usize = 2;
+
+/// What `Accepted` says of a profile that has one target.
+fn refused(spec: &str, name: &str, reason: &str) -> Result<String, Failure> {
+    let Running { world, .. } = Running::shared()?;
+    let profile = Profile::apply(world, NAMESPACE, name, spec)?;
+    let target = ("Accepted", "False", reason);
+    profile.await_target("t", target, SOON)?;
+    let told = profile.await_condition("Ready", "False", Some("InvalidSpec"), SOON)?;
+    world.cluster.run(["delete", "cprof", name, "-n", NAMESPACE])?;
+    Ok(message(&told, "Accepted").to_owned())
+}
+
+#[test]
+fn a_kind_that_cannot_be_listed_is_refused_with_the_verbs_that_it_has() -> Outcome {
+    let spec = "{targets: [{name: t, resource: {group: authentication.k8s.io, \
+                resource: tokenreviews}, scope: {type: Cluster}}]}";
+    let told = refused(spec, "unlistable", "NotListable")?;
+    let expected = "targets[t].resource.resource: tokenreviews.authentication.k8s.io cannot be kept \
+                    warm, it has no verb list (its verbs: create); remove the target";
+    assert_eq!(told, expected);
+    Ok(())
+}
+
+#[test]
+fn a_scope_that_does_not_fit_the_kind_is_refused_with_the_one_that_does() -> Outcome {
+    for (name, resource, scope, expected) in [
+        (
+            "homeless",
+            "nodes",
+            "OwnNamespace",
+            "targets[t].scope.type: nodes is cluster-scoped; use type Cluster",
+        ),
+        (
+            "housed",
+            "configmaps",
+            "Cluster",
+            "targets[t].scope.type: configmaps lives in namespaces; use another type than Cluster",
+        ),
+    ] {
+        let spec = format!(
+            "{{targets: [{{name: t, resource: {{resource: {resource}}}, scope: {{type: {scope}}}}}]}}"
+        );
+        assert_eq!(refused(&spec, name, "ScopeMismatch")?, expected);
+    }
+    Ok(())
+}
+
+/// A paused profile of 32 targets, each of which names 64 namespaces: as many cells as one may have.
+fn crowd(account: &str) -> String {
+    let names: Vec<_> = (0..64).map(|n| format!("n{n}")).collect();
+    let mut targets = String::new();
+    for n in 0..MOST / names.len() {
+        let _ = write!(
+            targets,
+            "{{name: t{n}, resource: {{resource: configmaps}}, labelSelector: {{matchLabels: {{k: v{n}}}}}, \
+             scope: {{type: Namespaces, namespaces: [{}]}}}}, ",
+            names.join(", ")
+        );
+    }
+    format!("{{mode: Paused, serviceAccountName: {account}, targets: [{targets}]}}")
+}
+
+#[test]
+fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
+    let world = World::alone()?;
+    let tenant = world.namespace("tenant")?;
+    let _operator = Operator::start(&world)?;
+    // An account that is not there costs no request a cell.
+    let crowd = crowd("nobody");
+    for n in 0..TOGETHER / MOST {
+        Profile::apply(&world, &tenant, &format!("a{n}"), &crowd)?;
+    }
+    // Of the same second the first by name is the older one.
+    let one = "{targets: [{name: t, resource: {resource: configmaps}}]}";
+    let late = Profile::apply(&world, &tenant, "b", one)?;
+    late.await_target("t", ("Accepted", "False", "TooManyCells"), SOON)?;
+    let told = late.await_condition("Accepted", "False", Some("TooManyCells"), SOON)?;
+    let expected = format!(
+        "targets[t]: the profiles of namespace {tenant:?} have {TOGETHER} cells, and may have \
+         {TOGETHER} together; remove targets or profiles there"
+    );
+    assert_eq!(message(&told, "Accepted"), expected);
+
+    world.cluster.run(["delete", "cprof", "a0", "-n", &tenant])?;
+    late.await_target("t", ("Accepted", "True", "Resolved"), SOON)?;
+    Ok(())
+}
+
+/// When each list of `ConfigMaps` that the operator sent to learn all of them began and ended.
+fn lists(world: &World) -> Result<Vec<(Timestamp, Timestamp)>, Failure> {
+    let mut found = Vec::new();
+    for line in std::fs::read_to_string(world.cluster.audit_log())?.lines() {
+        let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
+        let text = |field: &str| entry[field].as_str().unwrap_or_default();
+        let is_list = text("verb") == "list" && entry["objectRef"]["resource"] == "configmaps";
+        // Access is tried with one object.
+        if is_list
+            && !text("requestURI").contains("limit=1&")
+            && entry["stage"] == "ResponseComplete"
+        {
+            found
+                .push((text("requestReceivedTimestamp").parse()?, text("stageTimestamp").parse()?));
+        }
+    }
+    Ok(found)
+}
+
+/// The most of them that ran at the same time.
+fn most_at_once(lists: &[(Timestamp, Timestamp)]) -> usize {
+    let running = |at| lists.iter().filter(|(begin, end)| *begin <= at && at < *end).count();
+    lists.iter().map(|(begin, _)| running(*begin)).max().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
+    let world = World::alone()?;
+    let full = world.namespace("full")?;
+    fill(&world, &full, 4_000).await?;
+    Operator::grant_reading(&world)?;
+    let bound = AT_ONCE.to_string();
+    let flags = ["--max-concurrent-lists", &bound, "--namespace-share", "100"];
+    let _operator = Operator::start_with(&world, &flags)?;
+    let targets: Vec<_> = (0..LISTS)
+        .map(|n| {
+            format!(
+                "{{name: t{n}, resource: {{resource: configmaps}}, scope: {{type: Namespaces, \
+                 namespaces: [{full}]}}, labelSelector: {{matchExpressions: [{{key: half, operator: \
+                 NotIn, values: [z{n}]}}]}}}}"
+            )
+        })
+        .collect();
+    let spec = format!(
+        "{{warmup: {{listStrategy: Whole, maxConcurrentLists: 64}}, targets: [{}]}}",
+        targets.join(", ")
+    );
+    let profile = Profile::apply(&world, NAMESPACE, "many", &spec)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    // The log is written behind the answers.
+    let lists = eventually(SOON, || {
+        let lists = lists(&world)?;
+        if lists.len() >= LISTS { Ok(lists) } else { Err(format!("{lists:?}").into()) }
+    })?;
+    let most = most_at_once(&lists);
+    assert!((1..=AT_ONCE).contains(&most), "{most} at once: {lists:?}");
+    Ok(())
+}
