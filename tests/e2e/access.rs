@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, message, problems};
-use crate::world::{Outcome, World, eventually};
+use crate::world::{Failure, Outcome, World, eventually};
 
 /// What the issue promises: recovery without a restart.
 const RECOVERY: Duration = Duration::from_mins(1);
@@ -71,7 +71,10 @@ fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_name
     profile.grant()?;
     profile.await_condition("Ready", "True", None, RECOVERY)?;
 
-    world.cluster.run(["delete", "namespace", doomed])?;
+    world.cluster.apply(&held(doomed))?;
+    let history = History::of(&profile)?;
+    world.cluster.run(["delete", "namespace", doomed, "--wait=false"])?;
+    await_no_bindings(&world, doomed)?;
     let said =
         profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), RECOVERY)?;
     let found = problems(&said, "settings");
@@ -80,10 +83,98 @@ fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_name
         "{found:#?}"
     );
     assert_eq!(cells(&said), (2, 1), "{said:#}");
+    // Reviews are asked and requests made while its roles have gone, and it has not.
+    std::thread::sleep(NOTICED);
+    let phase = world.get("", "namespace", doomed)?;
+    assert_eq!(phase["status"]["phase"], "Terminating", "it has been there all the time");
+    release(&world, doomed)?;
+    eventually(RECOVERY, || {
+        let left = world.cluster.run(["get", "namespaces", "--output=name"])?;
+        if left.contains(doomed) { Err(left.into()) } else { Ok(()) }
+    })?;
     // Its roles went first; that is no lack of permissions.
     profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;
-    assert_eq!(profile.read()?["status"]["access"].get("missing"), None);
+    profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), RECOVERY)?;
+    let statuses = history.end()?;
+    assert!(statuses.len() > 1, "what was said before it went, and after");
+    for said in &statuses {
+        let text = said["status"].to_string();
+        assert!(!text.contains("Forbidden") && !text.contains("PermissionsMissing"), "{said:#}");
+        assert_eq!(said["status"]["access"].get("missing"), None, "{said:#}");
+    }
     Ok(())
+}
+
+/// Something that keeps a namespace from going altogether.
+fn held(namespace: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: ConfigMap,
+           metadata: {{name: held, namespace: {namespace}, finalizers: [example.com/held]}}}}"
+    )
+}
+
+fn release(world: &World, namespace: &str) -> Outcome {
+    let free = r#"{"metadata": {"finalizers": []}}"#;
+    let held = ["patch", "configmap", "held", "-n", namespace, "--type=merge", "--patch", free];
+    world.cluster.run(held)?;
+    Ok(())
+}
+
+fn await_no_bindings(world: &World, namespace: &str) -> Outcome {
+    eventually(RECOVERY, || {
+        let left = world.cluster.run(["get", "rolebindings", "-n", namespace, "--output=name"])?;
+        if left.is_empty() { Ok(()) } else { Err(left.into()) }
+    })
+}
+
+/// Every state of a profile from now on: what stands there for a moment is seen, too.
+struct History {
+    watch: std::process::Child,
+    written: tempfile::NamedTempFile,
+}
+
+impl History {
+    fn of(profile: &Profile<'_>) -> Result<Self, Failure> {
+        let written = tempfile::NamedTempFile::new()?;
+        let mut watch = profile.world.cluster.kubectl();
+        watch.args([
+            "get",
+            "cprof",
+            profile.name,
+            "-n",
+            profile.namespace,
+            "--watch",
+            "-o",
+            "json",
+        ]);
+        let history = Self { watch: watch.stdout(written.reopen()?).spawn()?, written };
+        eventually(RECOVERY, || {
+            if history.read()?.is_empty() { Err("no state yet".into()) } else { Ok(()) }
+        })?;
+        Ok(history)
+    }
+
+    /// What has been written whole.
+    fn read(&self) -> Result<Vec<Value>, Failure> {
+        let text = std::fs::read_to_string(self.written.path())?;
+        let states = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+        Ok(states.map_while(Result::ok).collect())
+    }
+
+    /// All states until now.
+    fn end(mut self) -> Result<Vec<Value>, Failure> {
+        self.watch.kill()?;
+        self.watch.wait()?;
+        self.read()
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        // It has ended already, unless the test fails.
+        let _ = self.watch.kill();
+        let _ = self.watch.wait();
+    }
 }
 
 #[test]
@@ -106,16 +197,10 @@ fn a_selected_namespace_that_terminates_is_left_out_before_its_roles_go() -> Out
     })?;
     profile.await_condition("Ready", "True", None, RECOVERY)?;
 
-    world.cluster.apply(&format!(
-        "{{apiVersion: v1, kind: ConfigMap,
-           metadata: {{name: held, namespace: {doomed}, finalizers: [example.com/held]}}}}"
-    ))?;
+    world.cluster.apply(&held(&doomed))?;
     world.cluster.run(["delete", "namespace", &doomed, "--wait=false"])?;
     profile.await_that(RECOVERY, |found| (cells(found) == (1, 0)).then_some(()))?;
-    eventually(RECOVERY, || {
-        let left = world.cluster.run(["get", "rolebindings", "-n", &doomed, "--output=name"])?;
-        if left.is_empty() { Ok(()) } else { Err(left.into()) }
-    })?;
+    await_no_bindings(&world, &doomed)?;
     let until = Instant::now() + NOTICED;
     while Instant::now() < until {
         let found = profile.read()?;
@@ -130,8 +215,5 @@ fn a_selected_namespace_that_terminates_is_left_out_before_its_roles_go() -> Out
     let manifests = profile.read()?["status"]["access"].to_string();
     assert!(manifests.contains(&kept) && !manifests.contains(&doomed), "{manifests}");
 
-    let release = r#"{"metadata": {"finalizers": []}}"#;
-    let held = ["patch", "configmap", "held", "-n", &doomed, "--type=merge", "--patch", release];
-    world.cluster.run(held)?;
-    Ok(())
+    release(&world, &doomed)
 }
