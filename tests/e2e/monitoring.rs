@@ -119,45 +119,76 @@ fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
     Ok(())
 }
 
+/// A Prometheus, an operator that it scrapes, and a profile that nothing happens to; no alert waits.
+struct Scene {
+    world: World,
+    prometheus: Prometheus,
+    operator: Operator,
+    began: Instant,
+}
+
+impl Scene {
+    /// The namespace of the profile `steady`.
+    const OTHER: &str = "other-0";
+
+    fn start() -> Result<Self, Failure> {
+        let world = World::alone()?;
+        let prometheus = Prometheus::start(&world)?;
+        let began = Instant::now();
+        await_alert(&prometheus, "KubewarmAbsent", &[], SOON)?;
+        let operator = Operator::start(&world)?;
+        prometheus.scrape(&[("kubewarm", &operator)])?;
+        assert_eq!(world.namespace("other")?, Self::OTHER);
+        let scene = Self { world, prometheus, operator, began };
+        scene.steady()?.await_condition("Ready", "True", None, SOON)?;
+        Ok(scene)
+    }
+
+    fn steady(&self) -> Result<Profile<'_>, Failure> {
+        granted(&self.world, Self::OTHER, "steady", &format!("{{{SETTINGS}}}"))
+    }
+
+    /// What was pending while all this began is not any more.
+    fn settle(&self) -> Outcome {
+        eventually(SOON, || {
+            let alerts = self.prometheus.alerts()?;
+            if alerts.is_empty() { Ok(()) } else { Err(format!("{alerts:#?}").into()) }
+        })
+    }
+
+    fn end(&self) -> Outcome {
+        self.operator.process.kill()?;
+        await_alert(&self.prometheus, "KubewarmAbsent", &[], SOON)
+    }
+}
+
 #[test]
-fn faults_are_met_by_their_alerts() -> Outcome {
-    let world = World::alone()?;
-    let prometheus = Prometheus::start(&world)?;
-    let began = Instant::now();
-    await_alert(&prometheus, "KubewarmAbsent", &[], SOON)?;
-    let operator = Operator::start(&world)?;
-    prometheus.scrape(&[("kubewarm", &operator)])?;
+fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
+    let scene = Scene::start()?;
+    let Scene { world, prometheus, operator, .. } = &scene;
     let team = world.namespace("team")?;
     let team = team.as_str();
-    let spec = format!("{{{SETTINGS}}}");
-    let fenced = granted(&world, team, "fenced", &spec)?;
+    let fenced = granted(world, team, "fenced", &format!("{{{SETTINGS}}}"))?;
     fenced.await_condition("Authorized", "True", Some("Verified"), SOON)?;
     fenced.await_condition("Ready", "True", None, SOON)?;
-    let other = world.namespace("other")?;
-    let steady = granted(&world, &other, "steady", &spec)?;
-    steady.await_condition("Ready", "True", None, SOON)?;
-    // What was pending while all this began is not any more.
-    eventually(SOON, || {
-        let alerts = prometheus.alerts()?;
-        if alerts.is_empty() { Ok(()) } else { Err(format!("{alerts:#?}").into()) }
-    })?;
+    scene.settle()?;
 
     // A second replica, behind something that cuts connections.
-    let cut = Operator::run(&world, "kubewarm-cut", &cutter::kubeconfig(&world)?, &[])?;
-    prometheus.scrape(&[("kubewarm", &operator), ("kubewarm-cut", &cut)])?;
+    let cut = Operator::run(world, "kubewarm-cut", &cutter::kubeconfig(world)?, &[])?;
+    prometheus.scrape(&[("kubewarm", operator), ("kubewarm-cut", &cut)])?;
 
     for (name, spec) in [
         ("cold", "{targets: [{name: t, resource: {group: example.com, resource: parts}}]}"),
         ("refused", "{targets: [{name: t, resource: {resource: services}}]}"),
         ("stalled", "{targets: [{name: t, resource: {resource: nodes}}]}"),
     ] {
-        Profile::apply(&world, team, name, spec)?;
+        Profile::apply(world, team, name, spec)?;
     }
     // Elsewhere: what is granted for it would be granted to the other one too.
     let crowded = world.namespace("crowded")?;
     world.cluster.run(["create", "configmap", "second", "-n", &crowded])?;
     let limits = format!("{{limits: {{maxObjects: 1}}, {SETTINGS}}}");
-    granted(&world, &crowded, "limited", &limits)?;
+    granted(world, &crowded, "limited", &limits)?;
     let binding = format!("rolebinding/kubewarm:{team}:fenced");
     world.cluster.run(["delete", &binding, "-n", team])?;
     for (alert, namespace, profile) in [
@@ -168,20 +199,35 @@ fn faults_are_met_by_their_alerts() -> Outcome {
         ("CacheProfileAccessLost", team, "fenced"),
     ] {
         let labels = [("namespace", namespace), ("profile", profile)];
-        await_alert(&prometheus, alert, &labels, 2 * SOON)?;
+        await_alert(prometheus, alert, &labels, 2 * SOON)?;
     }
-    let of = |pod, resource| [("pod", pod), ("resource", resource)];
     let flapping = of("kubewarm-cut", "cacheprofiles");
-    await_alert(&prometheus, "CacheProfileWatchFlapping", &flapping, 5 * SOON)?;
+    await_alert(prometheus, "CacheProfileWatchFlapping", &flapping, 5 * SOON)?;
     let others = prometheus.alerts()?.into_iter();
     let others: Vec<_> = others.filter(|alert| alert["labels"]["pod"] == "kubewarm").collect();
     assert!(others.is_empty(), "{others:#?}");
+    if std::env::var_os("PICTURE").is_some() {
+        let began = scene.began.elapsed();
+        picture::save(&picture::draw(prometheus, &dashboard()?, began, chosen)?)?;
+    }
+    cut.process.kill()?;
+    scene.end()
+}
 
+#[test]
+fn what_is_wrong_with_the_api_server_is_met_by_its_alerts() -> Outcome {
+    let scene = Scene::start()?;
+    let Scene { world, prometheus, .. } = &scene;
+    let steady = scene.steady()?;
+    scene.settle()?;
     let snapshot = world.cluster.folder().join("snapshot");
     world.cluster.snapshot(&snapshot)?;
     // More than a restarting control plane writes by itself.
+    let namespace = Scene::OTHER;
     let undone = (0..200).map(|n| {
-        format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: u{n}, namespace: {other}}}}}")
+        format!(
+            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: u{n}, namespace: {namespace}}}}}"
+        )
     });
     let undone = undone.collect::<Vec<_>>().join(", ");
     world.cluster.apply(&format!("{{apiVersion: v1, kind: List, items: [{undone}]}}"))?;
@@ -193,16 +239,15 @@ fn faults_are_met_by_their_alerts() -> Outcome {
     world.cluster.restore(&snapshot)?;
     let rolled_back = of("kubewarm", "configmaps");
     let alert = "CacheProfileResourceVersionRollback";
-    await_alert(&prometheus, alert, &rolled_back, 2 * SOON)?;
+    await_alert(prometheus, alert, &rolled_back, 2 * SOON)?;
     steady.await_condition("Ready", "True", None, 2 * SOON)?;
 
-    if std::env::var_os("PICTURE").is_some() {
-        picture::save(&picture::draw(&prometheus, &dashboard()?, began.elapsed(), chosen)?)?;
-    }
     world.cluster.apiserver().freeze()?;
-    await_alert(&prometheus, "KubewarmNoLeader", &[], SOON)?;
-    await_alert(&prometheus, "CacheProfileStale", &of("kubewarm", "configmaps"), STALE)?;
-    operator.process.kill()?;
-    cut.process.kill()?;
-    await_alert(&prometheus, "KubewarmAbsent", &[], SOON)
+    await_alert(prometheus, "KubewarmNoLeader", &[], SOON)?;
+    await_alert(prometheus, "CacheProfileStale", &of("kubewarm", "configmaps"), STALE)?;
+    scene.end()
+}
+
+fn of<'a>(pod: &'a str, resource: &'a str) -> [(&'static str, &'a str); 2] {
+    [("pod", pod), ("resource", resource)]
 }
