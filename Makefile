@@ -16,12 +16,13 @@ demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do no
 test: has-all lint ## Everything that must pass: lints, unit and end-to-end tests
 	RUST_TEST_THREADS=4 cargo test --workspace --locked
 
-lint: ## Format, clippy and rustdoc, without warnings
+lint: ## Format, clippy and rustdoc, without warnings; licences and sources of all crates
 	@tests/prerequisites.sh cargo gcc
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy --test soak --locked -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
+	tests/deny.sh
 
 fmt: ## Format the code
 	cargo fmt --all

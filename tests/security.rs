@@ -1,6 +1,7 @@
 //! The rules of docs/security.md: each names its tests, and they exist.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -49,6 +50,71 @@ fn each_rule_has_a_test_that_exists() {
         }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// The names of the rules of docs/security.md, such as `Fencing 1`.
+fn rules(page: &str) -> Vec<&str> {
+    let named = page.lines().filter_map(|line| line.strip_prefix("| **")?.split_once(".**"));
+    named.map(|(name, _)| name).collect()
+}
+
+#[test]
+fn each_threat_is_answered_by_rules_and_each_rule_answers_one() {
+    let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
+    let model = fs::read_to_string(root().join("THREAT_MODEL.md")).expect("it is readable");
+    let rules = rules(&page);
+    let known: BTreeSet<_> = rules.iter().copied().collect();
+    assert_eq!(known.len(), rules.len(), "two rules have one name: {rules:?}");
+    let threats = model.split_once("\n## Threats\n").expect("it has threats").1;
+    let table = threats.split("\n## ").next().unwrap_or_default();
+    let mut answered = BTreeSet::new();
+    for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let controls = row.trim_end_matches(" |").rsplit_once(" | ").expect("it has two columns").1;
+        for control in controls.split(", ") {
+            assert!(known.contains(control), "{control:?} is no rule: {row}");
+            answered.insert(control);
+        }
+    }
+    assert_eq!(answered, known, "left: rules that threats name; right: all rules");
+}
+
+/// Sections of a TOML file whose lines begin `[…]` and entries `name = …`; enough for what is asked here.
+fn section<'a>(text: &'a str, header: &str) -> &'a str {
+    let from = text.split_once(&format!("\n{header}\n")).map_or("", |(_, rest)| rest);
+    from.split("\n[").next().unwrap_or_default()
+}
+
+#[test]
+fn nothing_is_built_that_was_not_looked_at() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect("it is readable");
+    let rules = read("deny.toml");
+    assert!(section(&rules, "[sources]").contains("unknown-registry = \"deny\""));
+    assert!(section(&rules, "[sources]").contains("unknown-git = \"deny\""));
+    assert!(section(&rules, "[bans]").contains("\"openssl-sys\""));
+    assert!(rules.contains("[licenses]"));
+    let lint = read("Makefile");
+    let lint = lint.split_once("\nlint:").expect("there is a target").1;
+    let lint = lint.split("\n\n").next().unwrap_or_default();
+    assert!(lint.contains("tests/deny.sh"), "nothing holds deny.toml: {lint}");
+    for command in
+        lint.lines().filter(|line| line.contains("cargo clippy") || line.contains("cargo doc"))
+    {
+        assert!(command.contains("--locked"), "{command}");
+    }
+    assert!(
+        section(&read("Cargo.toml"), "[workspace.lints.rust]").contains("unsafe_code = \"forbid\"")
+    );
+    for manifest in ["Cargo.toml", "tests/testbed/Cargo.toml", "benches/harness/Cargo.toml"] {
+        assert!(section(&read(manifest), "[lints]").contains("workspace = true"), "{manifest}");
+    }
+    for package in read("Cargo.lock").split("[[package]]").skip(1) {
+        let Some(source) = package.lines().find_map(|line| line.strip_prefix("source = ")) else {
+            continue;
+        };
+        let from = source.trim_matches('"');
+        assert_eq!(from, "registry+https://github.com/rust-lang/crates.io-index", "{package}");
+        assert!(package.contains("\nchecksum = "), "{package}");
+    }
 }
 
 #[test]
