@@ -272,6 +272,9 @@ impl Task {
     /// What a finished probe says about this watch.
     fn judge(&mut self, heard: Result<Heard, Fault>, probe: &mut Probe) -> Option<End> {
         let pause = self.shared.timing.probe_pause;
+        if heard.is_ok() {
+            self.board.refused_no_more(Verb::Watch);
+        }
         match heard {
             Ok(Heard::Nothing { asked_at, from, version }) => {
                 if version.is_older_than(&from) {

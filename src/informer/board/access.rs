@@ -56,15 +56,35 @@ impl Board {
             Verb::List => inner.allowed_at.0 = Some(at),
             Verb::Watch => inner.allowed_at.1 = Some(at),
         }
+        drop(inner);
+        self.refused_no_more(verb);
+    }
+
+    /// The cell's own request of this verb has been refused.
+    pub(super) fn refused(&self, verb: Verb, now: Timestamp) {
+        let mut inner = self.inner.lock();
+        match verb {
+            Verb::List => inner.refused_since.0.get_or_insert(now),
+            Verb::Watch => inner.refused_since.1.get_or_insert(now),
+        };
+    }
+
+    /// One of this verb has been answered.
+    pub(in crate::informer) fn refused_no_more(&self, verb: Verb) {
+        let mut inner = self.inner.lock();
+        match verb {
+            Verb::List => inner.refused_since.0 = None,
+            Verb::Watch => inner.refused_since.1 = None,
+        }
     }
 
     /// What the cell's own requests say of access.
     pub(in crate::informer) fn own_access(&self) -> OwnAccess {
         let inner = self.inner.lock();
         let (fault, (list, watch)) = (inner.report.fault.as_ref(), inner.allowed_at);
-        let refused = fault.filter(|fault| fault.reason.refuses_identity());
+        let (list_refused, watch_refused) = inner.refused_since;
         OwnAccess {
-            refused_since: refused.map(|fault| fault.since),
+            refused_since: list_refused.into_iter().chain(watch_refused).min(),
             verified_at: inner.verified_at,
             allowed_at: list.zip(watch).map(|(list, watch)| list.min(watch)),
             is_starting: fault.is_none() && !(inner.state.synced && watch.is_some()),
@@ -135,6 +155,7 @@ impl Board {
     pub(in crate::informer) fn regain(&self, key: &CellKey) {
         if self.state().access == Access::Lost {
             self.note(|report| report.fault = None);
+            self.inner.lock().refused_since = (None, None);
             self.signal(key, Signal::Unfenced);
         }
         self.access.send_modify(|turns| turns.returns += 1);
@@ -143,5 +164,35 @@ impl Board {
     /// When access was lost, if no list has made up for that.
     pub(in crate::informer) fn lost_at(&self) -> Option<Instant> {
         self.inner.lock().report.lost.map(|loss| loss.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{informer::Changes, model::Reason};
+    use std::time::Duration;
+
+    #[test]
+    fn a_refusal_counts_until_that_verb_is_allowed_whatever_else_is_wrong_meanwhile() {
+        let board = Board::new(Changes::default());
+        let since = || board.own_access().refused_since;
+        let fail = |verb, reason| {
+            board.fault(verb, &Fault::new(reason, "no"), 1, Duration::ZERO);
+        };
+        fail(Verb::Watch, Reason::Throttled);
+        assert_eq!(since(), None);
+        fail(Verb::Watch, Reason::Forbidden);
+        let refused = since();
+        assert!(refused.is_some());
+        fail(Verb::Watch, Reason::Throttled);
+        // An event of the watch that is still open shows nothing.
+        board.note(|report| report.fault = None);
+        board.allowed(Verb::List, Instant::now());
+        board.verified(Instant::now());
+        fail(Verb::Watch, Reason::Unauthorized);
+        assert_eq!(since(), refused);
+        board.allowed(Verb::Watch, Instant::now());
+        assert_eq!(since(), None);
     }
 }

@@ -69,6 +69,9 @@ struct Inner {
     verified_at: Option<Instant>,
     /// When the last list and the last watch that were answered were sent.
     allowed_at: (Option<Instant>, Option<Instant>),
+    /// Since when list and watch are refused: until that very verb is allowed, whatever else is wrong
+    /// meanwhile.
+    refused_since: (Option<Timestamp>, Option<Timestamp>),
     /// The newest version of a list that has not been completed.
     seen: Option<ResourceVersion>,
     undecodable: Vec<Undecodable>,
@@ -87,6 +90,7 @@ impl Board {
                 owed: None,
                 verified_at: None,
                 allowed_at: (None, None),
+                refused_since: (None, None),
                 seen: None,
                 undecodable: Vec::new(),
                 lists: LatencyWindow::default(),
@@ -268,6 +272,9 @@ impl Board {
     /// Records a fault that does not move the phase, such as that of a probe.
     pub(super) fn fault(&self, verb: Verb, fault: &Fault, attempts: u32, delay: Duration) {
         let now = Timestamp::now();
+        if fault.reason().refuses_identity() {
+            self.refused(verb, now);
+        }
         self.note(|report| {
             let since = report.fault.as_ref().map_or(now, |old| old.since);
             report.fault = Some(CellFault {
