@@ -1,33 +1,29 @@
 //! Whether the API server answers anybody: what tells the trouble of one cell from an outage. Pure.
 
-use super::{Book, Found, REVIEW};
-use crate::{access::evidence::Word, informer::Answer, model::CellKey};
-use std::time::Duration;
+use super::{Book, Found, Job, REVIEW};
+use crate::{
+    access::{
+        clock::{Clock, Company},
+        evidence::Word,
+    },
+    informer::Answer,
+    model::{CellKey, Identity},
+};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// After so long without any answer nobody knows whether there still are some: several rounds of
-/// checks, since one may have to wait for a turn.
-const BREAK: Duration = Duration::from_mins(2);
-
-/// When checks were answered, whoever asked.
+/// When checks were answered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Answers {
-    /// The first without a break, and the last.
-    run: Option<(Instant, Instant)>,
+    clock: Clock,
     /// When the operator itself last asked.
     control: Option<Instant>,
 }
 
 impl Answers {
-    /// One has come.
-    pub(super) fn heard(&mut self, now: Instant) {
-        self.run = Some((self.since(now).unwrap_or(now), now));
-    }
-
-    /// Since when they have come without a break; `None` if they do not come any more.
-    fn since(&self, now: Instant) -> Option<Instant> {
-        let (first, last) = self.run?;
-        (now.saturating_duration_since(last) <= BREAK).then_some(first)
+    /// One to this identity has come.
+    pub(super) fn heard(&mut self, identity: &Identity, now: Instant) {
+        self.clock.heard(identity, now);
     }
 
     /// Since when the operator should have asked, if it should.
@@ -42,30 +38,54 @@ impl Answers {
     }
 }
 
+impl Job {
+    /// Who asks.
+    pub(super) fn identity(&self) -> &Identity {
+        match self {
+            Self::Trial(key, _) | Self::Review(key, _) => &key.identity,
+            Self::Rules((identity, _)) => identity,
+            Self::Control => &Identity::Operator,
+        }
+    }
+}
+
 impl Found {
-    /// Whether the API server carried a request out.
-    pub(super) fn is_answer(&self) -> bool {
+    /// Whether the API server carried the request out. To ask whether it answers at all a refusal will
+    /// do, where the operator may not even ask for its own rules.
+    pub(super) fn is_answer(&self, job: &Job) -> bool {
         match self {
             Self::Trial(trial) => [&trial.list, &trial.watch].contains(&&Answer::Allowed),
-            Self::Rules(answer) => answer.is_ok(),
+            Self::Rules(Err(fault)) => *job == Job::Control && fault.reason().refuses_identity(),
+            Self::Rules(Ok(_)) => true,
             Self::Review(answer) => answer.is_ok(),
         }
     }
 }
 
 impl Book {
-    /// Takes away what nobody has verified for `patience`, unless the API server answers nobody: then
-    /// watches bring nothing either, and how old everything is says enough. What is left of that time
-    /// begins anew with the first answer after an outage.
+    /// Takes away what nobody has verified for `patience`, counted while the API server answers: where
+    /// it answers nobody, watches bring nothing either, and how old everything is says enough.
     pub(in crate::access) fn lapse(
         &mut self,
         patience: Duration,
         now: Instant,
     ) -> Vec<(CellKey, Word)> {
-        let Some(answering) = self.answers.since(now) else { return Vec::new() };
+        let reading = self.answers.clock.reading(now);
+        let homes: BTreeSet<Arc<str>> =
+            self.cells.keys().filter_map(|key| home(&key.identity)).cloned().collect();
         let lapse = |(key, cell): (&CellKey, &mut super::Cell)| {
-            Some((key.clone(), cell.evidence.lapse(answering, patience, now)?))
+            let has_others = homes.iter().any(|other| Some(other) != home(&key.identity));
+            let company = if has_others { Company::Others } else { Company::Nobody };
+            Some((key.clone(), cell.evidence.lapse((reading, company), patience, now)?))
         };
         self.cells.iter_mut().filter_map(lapse).collect()
+    }
+}
+
+/// The namespace of an account.
+fn home(identity: &Identity) -> Option<&Arc<str>> {
+    match identity {
+        Identity::ServiceAccount { namespace, .. } => Some(namespace),
+        Identity::Operator => None,
     }
 }

@@ -268,8 +268,8 @@ impl Book {
             };
             self.pace.done(&payer, extra, now);
         }
-        if found.is_answer() {
-            self.answers.heard(now);
+        if found.is_answer(&job) {
+            self.answers.heard(job.identity(), now);
         }
         let spread = (self.spread)();
         let mut told = Vec::new();

@@ -372,3 +372,43 @@ async fn an_outage_takes_nothing_away_neither_while_it_lasts_nor_afterwards() {
     let told = cluster.run(&mut book, Duration::from_mins(2)).await;
     assert_eq!(lost(&told), [&identity(0)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn short_outages_buy_no_time() {
+    let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+    let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
+    book.want(cells.collect(), Vec::new(), Instant::now());
+    cluster.run(&mut book, Duration::from_mins(5)).await;
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        cluster.throttled = vec![identity(0)];
+        told.extend(cluster.run(&mut book, Duration::from_mins(7)).await);
+        cluster.throttled = (0..4).map(identity).chain([Identity::Operator]).collect();
+        told.extend(cluster.run(&mut book, Duration::from_mins(3)).await);
+    }
+    assert_eq!(lost(&told), [&identity(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_every_account_fails_the_operators_own_answers_say_less() {
+    let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+    let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
+    book.want(cells.collect(), Vec::new(), Instant::now());
+    cluster.run(&mut book, Duration::from_mins(5)).await;
+    cluster.throttled = (0..4).map(identity).collect();
+    let told = cluster.run(&mut book, Duration::from_mins(24)).await;
+    assert_eq!(lost(&told).len(), 0, "a load that the operator alone is protected from");
+    let told = cluster.run(&mut book, Duration::from_mins(8)).await;
+    assert_eq!(lost(&told).len(), 4, "but not for ever");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_the_operators_own_review_is_an_answer() {
+    let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+    book.want(vec![wanted(key(identity(0), "pods", "shop"))], Vec::new(), Instant::now());
+    cluster.run(&mut book, Duration::from_mins(5)).await;
+    cluster.throttled = vec![identity(0)];
+    cluster.silent = Some(Reason::Forbidden);
+    let told = cluster.run(&mut book, Duration::from_mins(11)).await;
+    assert_eq!(lost(&told), [&identity(0)]);
+}

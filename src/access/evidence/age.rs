@@ -3,6 +3,7 @@
 use super::{Evidence, Word};
 use crate::{
     access::{
+        clock::{Company, Reading},
         pace::Class,
         standing::{Method, Punctuality, Standing, Unverified},
     },
@@ -16,6 +17,9 @@ use tokio::time::Instant;
 /// verify it has been tried: some twenty reviews, the real request at 5 minutes and every 20 s from
 /// then on, and the cell's own watch, which is opened anew after 10 minutes at the most.
 pub const PATIENCE: Duration = Duration::from_mins(10);
+/// The same from when something has said that access is gone: the request that decides has been made at
+/// once by then, and once more.
+const SUSPICIOUS: Duration = Duration::from_secs(30);
 
 /// There was access.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +45,14 @@ impl Evidence {
             if self.failed.as_ref().is_some_and(|failed| failed.sent <= sent) {
                 self.failed = None;
             }
+            self.accused = self.accused.filter(|at| *at > sent);
+        }
+    }
+
+    /// Something that was sent then says that there is no access, and does not decide.
+    pub(super) fn accuse(&mut self, sent: Instant) {
+        if self.verified.is_none_or(|known| known.at < sent) {
+            self.accused = Some(self.accused.map_or(sent, |first| first.min(sent)));
         }
     }
 
@@ -105,22 +117,26 @@ impl Evidence {
         }
     }
 
-    /// Takes away what has not been verified for `patience`, while checks came to nothing although the
-    /// API server has been `answering` others since then.
+    /// Takes away what has not been verified for `patience`, while checks came to nothing: by a clock
+    /// that runs as the API server answers.
     pub(in crate::access) fn lapse(
         &mut self,
-        answering: Instant,
+        (reading, company): (Reading, Company),
         patience: Duration,
         now: Instant,
     ) -> Option<Word> {
-        let (Verified { at, time }, failed) = (self.verified?, self.failed.as_ref()?);
+        let Verified { at, time } = self.verified?;
+        let unverified = reading.since(at, &mut self.marks[0], company, now);
+        let accused = self.accused.map(|at| reading.since(at, &mut self.marks[1], company, now));
+        let failed = self.failed.as_ref()?;
         let method = match &self.standing {
             Standing::Granted { method, .. } => *method,
             // By the informer's own requests.
             Standing::Verifying => Method::Probe,
             Standing::Unverified(_) | Standing::Refused(_) => return None,
         };
-        if now.saturating_duration_since(at.max(answering)) < patience {
+        let is_suspicious = accused.is_some_and(|passed| passed >= SUSPICIOUS.min(patience));
+        if unverified < patience && !is_suspicious {
             return None;
         }
         let since = Timestamp::from_second(time.as_second()).unwrap_or(time);
@@ -132,6 +148,7 @@ impl Evidence {
         self.is_told_lost = true;
         // Whoever answers first now decides.
         self.suspected = None;
+        self.accused = None;
         self.hurry(now);
         Some(Word::Lost(Verb::List, fault))
     }

@@ -16,6 +16,7 @@ use self::{
     doubt::{Doubt, Heard, Verdict},
 };
 use super::{
+    clock::Mark,
     rules::VERBS,
     standing::{
         CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing, Unverified,
@@ -75,6 +76,10 @@ pub(super) struct Evidence {
     answered: Instant,
     /// The last check, if it came to nothing after access was verified.
     failed: Option<Failed>,
+    /// When something first said that access is gone, since it was verified.
+    accused: Option<Instant>,
+    /// What the clock showed then: when it was verified, and when something said that it is gone.
+    marks: [Option<Mark>; 2],
     /// The last time of a grant that was followed by a refusal.
     revoked: Option<Timestamp>,
     verdict: Option<Verdict>,
@@ -103,6 +108,8 @@ impl Evidence {
             verified: None,
             answered: now,
             failed: None,
+            accused: None,
+            marks: [None, None],
             revoked: None,
             verdict: None,
             reviews: [None, None],
@@ -165,6 +172,7 @@ impl Evidence {
         self.heard_of(trial.sent);
         if refusal.is_some() && self.is_granted() && self.suspected.is_none() {
             self.suspected = Some(now + CONFIRM);
+            self.accuse(trial.sent);
             self.due = Some(Due { at: now + CONFIRM, urgent: true });
             return Vec::new();
         }
@@ -195,7 +203,11 @@ impl Evidence {
     ) -> Vec<Word> {
         if let Some(slot) = self.reviews.get_mut(index(verb)) {
             let same = slot.filter(|old| old.allowed == allowed);
-            *slot = Some(Heard { allowed, sent, doubt: same.map_or(Doubt::None, |old| old.doubt) });
+            let doubt = same.map_or(Doubt::None, |old| old.doubt);
+            *slot = Some(Heard { allowed, sent, doubt });
+            if !allowed && doubt != Doubt::Contradicted {
+                self.accuse(sent);
+            }
         }
         if let [Some(list), Some(watch)] = self.reviews {
             self.heard_of(list.sent.min(watch.sent));
@@ -252,6 +264,9 @@ impl Evidence {
             return;
         }
         self.informer = refused_since;
+        if refused_since.is_some() {
+            self.accuse(now);
+        }
         let is_refused = matches!(self.standing, Standing::Refused(_));
         if is_refused != refused_since.is_some() {
             self.hurry(now);
@@ -265,6 +280,7 @@ impl Evidence {
         let reason = fault.reason();
         if reason.refuses_identity() {
             self.heard_of(sent);
+            self.accuse(sent);
         } else {
             self.fail(sent, fault);
         }

@@ -127,11 +127,75 @@ fn who_was_checked_by_nobody_is_late_and_not_lost() {
 fn minutes_in_which_the_api_server_answered_nobody_do_not_count() {
     let mut scene = Scene::new();
     scene.trial(ALLOWED, ALLOWED);
-    scene.pass(6_000);
+    assert_eq!(scene.lapse_at(50), None);
+    scene.pass(400);
     scene.trial(Some(Reason::Throttled), Some(Reason::Throttled));
-    let answering = scene.now;
-    scene.pass(599);
-    assert_eq!(scene.evidence.lapse(answering, PATIENCE, scene.now), None);
+    assert_eq!(scene.lapse_at(450), None);
+    scene.pass(6_000);
+    assert_eq!(scene.lapse_at(450), None);
+    scene.pass(199);
+    assert_eq!(scene.lapse_at(649), None);
     scene.pass(1);
-    assert!(scene.evidence.lapse(answering, PATIENCE, scene.now).is_some());
+    assert!(scene.lapse_at(650).is_some(), "what passed before them does");
+}
+
+/// Has something speak against access.
+type Accusation = fn(&mut Scene);
+
+#[test]
+fn what_speaks_against_access_leaves_less_time_to_verify_it() {
+    let accusations: [(&str, Accusation); 4] = [
+        ("a review that denies", |scene| assert!(scene.review(false).is_empty())),
+        ("a refusal", |scene| assert!(scene.trial(FORBIDDEN, ALLOWED).is_empty())),
+        ("a review that is refused", |scene| scene.doubt(Reason::Unauthorized)),
+        ("the informer's refusal", |scene| scene.evidence.heard(Some(scene.wall), scene.now)),
+    ];
+    let throttled = |scene: &mut Scene| {
+        assert!(scene.trial(Some(Reason::Throttled), Some(Reason::Throttled)).is_empty());
+    };
+    for (what, accuse) in accusations {
+        let mut scene = Scene::new();
+        scene.trial(ALLOWED, ALLOWED);
+        scene.pass(20);
+        accuse(&mut scene);
+        scene.pass(3);
+        throttled(&mut scene);
+        scene.pass(26);
+        assert_eq!(scene.lapse(), None, "{what}");
+        scene.pass(1);
+        assert!(matches!(scene.lapse(), Some(Word::Lost(..))), "{what}");
+
+        // What is allowed later clears it.
+        let mut scene = Scene::new();
+        scene.trial(ALLOWED, ALLOWED);
+        scene.pass(20);
+        accuse(&mut scene);
+        scene.pass(3);
+        throttled(&mut scene);
+        scene.trial(ALLOWED, ALLOWED);
+        scene.pass(20);
+        throttled(&mut scene);
+        scene.pass(579);
+        assert_eq!(scene.lapse(), None, "{what}");
+        scene.pass(1);
+        assert!(scene.lapse().is_some(), "{what}");
+    }
+}
+
+#[test]
+fn a_review_that_is_known_to_err_leaves_all_the_time_there_is() {
+    let mut scene = Scene::new();
+    scene.trial(ALLOWED, ALLOWED);
+    for _ in 0..3 {
+        scene.pass(10);
+        scene.review(false);
+        scene.pass(10);
+        scene.trial(ALLOWED, ALLOWED);
+    }
+    assert!(scene.access().disagreement.is_some());
+    scene.pass(10);
+    scene.review(false);
+    scene.trial(Some(Reason::Throttled), Some(Reason::Throttled));
+    scene.pass(300);
+    assert_eq!(scene.lapse(), None);
 }

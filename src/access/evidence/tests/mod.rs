@@ -1,6 +1,7 @@
 mod age;
 
 use super::*;
+use crate::access::clock::{Company, Reading};
 
 /// A cell's evidence, and a clock that both sides read.
 struct Scene {
@@ -62,7 +63,13 @@ impl Scene {
 
     /// Looks at the clock; the API server has always answered others.
     fn lapse(&mut self) -> Option<Word> {
-        self.evidence.lapse(self.began, PATIENCE, self.now)
+        self.lapse_at(self.now.saturating_duration_since(self.began).as_secs())
+    }
+
+    /// The same while it has answered for so long.
+    fn lapse_at(&mut self, seconds: u64) -> Option<Word> {
+        let reading = Reading::of(Duration::from_secs(seconds));
+        self.evidence.lapse((reading, Company::Others), PATIENCE, self.now)
     }
 
     /// Seconds until the next trial, and whether it is urgent.
