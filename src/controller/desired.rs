@@ -1,5 +1,6 @@
 //! All profiles' wishes for one cell become one spec. Pure.
 
+use super::resolve::leaving;
 use crate::{
     informer::Desired,
     model::{CellKey, CellSpec, FieldPath, Leave, Leaves, Mode, ProfileRef, Tuning},
@@ -24,7 +25,7 @@ struct Wish {
     spec: CellSpec,
     mode: Mode,
     /// The target, if the indexes are those that it declares; `None` for a cell that answers for it
-    /// until what it declares is synced, and for one of namespaces.
+    /// until what it declares is synced, and for one that finds namespaces.
     target: Option<Arc<str>>,
 }
 
@@ -101,9 +102,13 @@ fn unite_leaves(wishes: &[Wish], leaves: &BTreeMap<ProfileRef, Leave>) -> Leaves
     Leaves::of_each(profiles.into_iter().map(leave))
 }
 
-/// The indexes of a table; those beyond what it takes go, not the cell.
+/// The indexes of a table; those beyond what it takes go, not the cell. That by which namespaces are
+/// found has its place before any that a target declares: without it, every look would read all bodies.
 fn unite(wishes: &[Wish], left_out: &mut LeftOut) -> BTreeSet<FieldPath> {
-    let mut united = BTreeSet::new();
+    let finds = |path: &FieldPath| {
+        wishes.iter().any(|wish| wish.target.is_none() && wish.spec.indexes.contains(path))
+    };
+    let mut united: BTreeSet<_> = leaving().filter(finds).into_iter().collect();
     for Wish { spec, target, .. } in wishes {
         for path in &spec.indexes {
             if united.contains(path) {

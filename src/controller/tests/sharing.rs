@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::controller::budget::{PER_NAMESPACE, PER_PROFILE};
+use crate::model::FieldPath;
 
 fn indexing(from: usize) -> Value {
     let indexes: Vec<_> = (from..from + 16)
@@ -36,6 +37,39 @@ fn united_indexes_are_bounded_and_the_latest_tenant_is_told() {
     found.push(profile("kubewarm-system", "latest", 1, indexing(48)));
     let outcome = run(&mut reconciler, &found, &Tables::default());
     assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16), ("a/second".to_owned(), 16)]);
+}
+
+#[test]
+fn no_declared_indexes_take_the_place_of_the_one_that_finds_namespaces() {
+    let labels = json!({"matchLabels": {"x": "y"}});
+    let of_namespaces = |from: usize| {
+        let mut target = indexing(from)["targets"][0].take();
+        for index in target["indexes"].as_array_mut().unwrap() {
+            let path = index["fieldPath"].as_str().unwrap().replace(".spec.", ".metadata.");
+            index["fieldPath"] = json!(path);
+        }
+        target["name"] = json!(format!("namespaces-{from}"));
+        target["resource"] = json!({"resource": "namespaces"});
+        target["scope"] = json!({"type": "Cluster"});
+        target["labelSelector"] = labels.clone();
+        target["projection"] = json!({"type": "MetadataOnly"});
+        target
+    };
+    let mut pods = target("pods");
+    pods["scope"] = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
+    let spec = json!({"targets": [of_namespaces(0), of_namespaces(16), pods]});
+    let mut cluster = Tables::default();
+    cluster.kinds.insert("namespaces", ("v1", false));
+    let found = [profile("kubewarm-system", "p", 1, spec)];
+    let outcome = run(&mut reconciler(), &found, &cluster);
+    let [(cell, _)] = outcome.desired.values().collect::<Vec<_>>()[..] else {
+        panic!("one cell for all: {:?}", desired(&outcome));
+    };
+    assert_eq!(cell.indexes.len(), 32);
+    let finds = |path: &FieldPath| path.to_string() == ".metadata.deletionTimestamp";
+    assert!(cell.indexes.iter().any(finds), "{:?}", cell.indexes);
+    let left_out = first(&outcome).targets.iter().map(|target| target.left_out.len());
+    assert_eq!(left_out.collect::<Vec<_>>(), [0, 1, 0]);
 }
 
 fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -> Found {
