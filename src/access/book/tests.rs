@@ -174,6 +174,44 @@ async fn thirty_cells_take_three_requests_each_and_little_from_then_on() {
     assert_eq!((cluster.reviews(), cluster.most() <= 20), (0, true));
 }
 
+/// The least time between one of these and the one that is `apart` later.
+fn tightest(times: &[Instant], apart: usize) -> Duration {
+    let gaps = times.iter().zip(&times[apart..]).map(|(first, last)| *last - *first);
+    gaps.min().unwrap_or(Duration::MAX)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_takes_an_operation_a_cell_in_five_minutes_and_three_reviews_a_minute_of_a_place() {
+    let hour = Duration::from_hours(1);
+    for spread in [(|| 0.0) as fn() -> f64, || 0.5, || 0.99] {
+        let (mut book, mut cluster) = (Book::new(spread), Cluster::allowing(&["pods", "secrets"]));
+        let places = (0..5).flat_map(|at| [(at, "shop"), (at, "bank")]);
+        let kinds = ["configmaps", "pods", "secrets"];
+        let cells = places.flat_map(|(at, namespace)| {
+            kinds.map(|kind| wanted(key(identity(at), kind, namespace)))
+        });
+        book.want(cells.collect(), Vec::new(), Instant::now());
+        cluster.run(&mut book, hour).await;
+        let (mut trials, mut rules) = (BTreeMap::new(), BTreeMap::new());
+        for (at, job) in &cluster.asked {
+            match job {
+                Job::Trial(key, _) => trials.entry(key).or_insert_with(Vec::new).push(*at),
+                Job::Rules(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
+                Job::Review(..) | Job::Control => panic!("{job:?}"),
+            }
+        }
+        assert_eq!((trials.len(), rules.len()), (30, 10), "of what is refused, too");
+        for (key, trials) in trials {
+            assert!(tightest(&trials, 1) >= Duration::from_mins(5), "{key}");
+            assert!((11..=12).contains(&trials.len()), "{key}: {} in an hour", trials.len());
+        }
+        for (spot, rules) in rules {
+            assert!(tightest(&rules, 3) >= Duration::from_mins(1), "{spot:?}");
+            assert!((160..=180).contains(&rules.len()), "{spot:?}: {}", rules.len());
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_rules_are_incomplete_each_cell_is_reviewed_by_itself() {
     let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&["pods"]));
