@@ -13,6 +13,15 @@ pub struct MemoryBounds {
     pub namespace: Option<u64>,
 }
 
+/// What is held by what is no target, in bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Beside {
+    /// By all of that.
+    pub(super) process: u64,
+    /// By the statuses of the profiles of each namespace, other than the operator's own.
+    pub(super) statuses: BTreeMap<Arc<str>, u64>,
+}
+
 /// A limit, and what it is for.
 struct Cap {
     bound: Bound,
@@ -34,7 +43,7 @@ pub(super) struct Misfits {
 /// The targets that do not fit. What they let go is taken out of `shares`.
 ///
 /// Every profile is held to its own limits first, then every namespace to its part, then all of them
-/// to what the process may hold, where `elsewhere` bytes are held by what is no target.
+/// to what the process may hold. `beside` them there is what is held by what is no target.
 ///
 /// Of a profile's targets, one that is still being listed gives way before those that are complete,
 /// then that of the lowest priority, then the largest; of those, where there are any, without which
@@ -44,7 +53,7 @@ pub(super) struct Misfits {
 ///
 /// A target that was edited first lets go of the tables that answer meanwhile, since old and new need
 /// not fit together; not so what it falls back on.
-pub(super) fn fit(shares: &mut [Share], bounds: MemoryBounds, elsewhere: u64) -> Misfits {
+pub(super) fn fit(shares: &mut [Share], bounds: MemoryBounds, beside: &Beside) -> Misfits {
     let mut out = Misfits::default();
     let mut profiles: BTreeMap<ProfileRef, Vec<usize>> = BTreeMap::new();
     let mut namespaces: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
@@ -66,14 +75,16 @@ pub(super) fn fit(shares: &mut [Share], bounds: MemoryBounds, elsewhere: u64) ->
         }
     }
     if let Some(limit) = bounds.namespace {
-        let cap = Cap { bound: Bound::Namespace, measure: Measure::Memory, limit, beside: 0 };
-        for members in namespaces.values() {
+        for (namespace, members) in &namespaces {
+            let beside = beside.statuses.get(namespace).copied().unwrap_or(0);
+            let cap = Cap { bound: Bound::Namespace, measure: Measure::Memory, limit, beside };
             squeeze(shares, members, &cap, &mut out);
         }
     }
     if let Some(limit) = bounds.process {
         let all: Vec<_> = (0..shares.len()).collect();
-        let cap = Cap { bound: Bound::Process, measure: Measure::Memory, limit, beside: elsewhere };
+        let cap =
+            Cap { bound: Bound::Process, measure: Measure::Memory, limit, beside: beside.process };
         squeeze(shares, &all, &cap, &mut out);
     }
     out
@@ -224,7 +235,7 @@ mod tests {
     }
 
     fn names(shares: &[Share], bounds: MemoryBounds) -> Vec<String> {
-        let out = fit(&mut shares.to_vec(), bounds, 0).out;
+        let out = fit(&mut shares.to_vec(), bounds, &Beside::default()).out;
         out.keys().map(|&at| format!("{}/{}", shares[at].profile, shares[at].target)).collect()
     }
 
@@ -270,7 +281,7 @@ mod tests {
         let limits = Limits { max_objects: Some(10), max_bytes: Some(MIB), ..Limits::default() };
         let fallen = |objects| Share { limits, form: Form::CutDown, ..share("a/p", "x", objects) };
         assert!(names(&[fallen(1_000)], MemoryBounds::default()).is_empty());
-        let out = fit(&mut [fallen(2_000)], MemoryBounds::default(), 0).out;
+        let out = fit(&mut [fallen(2_000)], MemoryBounds::default(), &Beside::default()).out;
         assert_eq!(out.values().map(|it| it.measure).collect::<Vec<_>>(), [Measure::Memory]);
     }
 
@@ -284,6 +295,16 @@ mod tests {
             share("kubewarm-system/p", "all", 90_000),
         ];
         assert_eq!(names(&shares, bounds), ["a/p/x"]);
+    }
+
+    #[test]
+    fn the_statuses_of_a_namespace_take_their_part_of_what_it_has() {
+        let bounds = MemoryBounds { process: None, namespace: Some(4 * MIB) };
+        let mut shares = [share("a/p", "x", 3_000), share("b/p", "y", 3_000)];
+        let beside = Beside { process: 0, statuses: [("a".into(), 2 * MIB)].into() };
+        let out = fit(&mut shares, bounds, &beside).out;
+        assert_eq!(out.keys().collect::<Vec<_>>(), [&0]);
+        assert_eq!((out[&0].reached, out[&0].others), (3_000 << 10, 2 * MIB));
     }
 
     #[test]
@@ -303,7 +324,7 @@ mod tests {
         let limits = Limits { max_objects: Some(10), ..Limits::default() };
         let x = Share { limits, expected: Some(50), ..share("a/p", "x", 11) };
         let mut shares = [x, Share { limits, ..share("a/p", "y", 3) }];
-        let overrun = fit(&mut shares, MemoryBounds::default(), 0).out[&0];
+        let overrun = fit(&mut shares, MemoryBounds::default(), &Beside::default()).out[&0];
         assert_eq!((overrun.reached, overrun.others, overrun.limit), (11, 3, 10));
         assert_eq!((overrun.expected, overrun.bound), (Some(50), Bound::Profile));
     }

@@ -38,6 +38,8 @@ pub(super) struct Found {
     pub(super) spec_bytes: usize,
     pub(super) parsed: Parsed,
     pub(super) status: Option<Arc<CacheProfileStatus>>,
+    /// Bytes of that, as JSON.
+    pub(super) status_bytes: usize,
 }
 
 /// A spec, or why it cannot be run.
@@ -172,6 +174,7 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
         generation: metadata.generation.unwrap_or(0),
         spec_bytes,
         parsed,
+        status_bytes: status.map_or(0, |text| text.get().len()),
         // A status that another version of kubewarm wrote says nothing against the spec; it is
         // written anew.
         status: status.and_then(|text| serde_json::from_str(text.get()).ok()).map(Arc::new),

@@ -1,7 +1,7 @@
 //! Which targets a limit has stopped or cut down to metadata, and when they are tried again.
 
 use super::{
-    fit::{MemoryBounds, Misfits, fit},
+    fit::{Beside, MemoryBounds, Misfits, fit},
     resolve::Cluster,
     share::{Form, Share, held},
 };
@@ -23,6 +23,10 @@ const AGAIN: Duration = Duration::from_mins(10);
 /// again at once: a tenth.
 const MARGIN: u64 = 10;
 
+/// In steps of which the statuses of a namespace count: else what is left to its cells would be another
+/// amount after each write of a status, and every cell told so.
+const STEP: u64 = 64 << 10;
+
 /// A target, by its profile.
 type Name = (ProfileRef, Arc<str>);
 
@@ -31,6 +35,8 @@ type Name = (ProfileRef, Arc<str>);
 pub(super) struct Limiter {
     bounds: MemoryBounds,
     total: Arc<Total>,
+    /// What the statuses of each namespace's profiles take. Bounded by the profiles that are known.
+    statuses: BTreeMap<Arc<str>, u64>,
     /// What the last run has let run.
     shares: Vec<Share>,
     limited: BTreeMap<Name, State>,
@@ -61,10 +67,24 @@ impl Limiter {
         Self {
             bounds,
             total,
+            statuses: BTreeMap::new(),
             shares: Vec::new(),
             limited: BTreeMap::new(),
             let_go: BTreeSet::new(),
             allowances: BTreeMap::new(),
+        }
+    }
+
+    /// Takes note of the bytes of all statuses, by namespace, but those of the operator's own: whoever
+    /// has large ones written must take that from his own part, not from everybody's.
+    pub(super) fn count_statuses<'a>(&mut self, all: impl Iterator<Item = (&'a Arc<str>, usize)>) {
+        self.statuses.clear();
+        for (namespace, bytes) in all {
+            let taken = self.statuses.entry(Arc::clone(namespace)).or_default();
+            *taken = taken.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        }
+        for taken in self.statuses.values_mut() {
+            *taken = taken.div_ceil(STEP).saturating_mul(STEP);
         }
     }
 
@@ -78,8 +98,9 @@ impl Limiter {
         }
         let memory = Measure::Memory;
         let all = shares.iter().flat_map(|share| share.counted(Bound::Process, memory, false));
-        let elsewhere = self.total.bytes().saturating_sub(held(all, memory));
-        let Misfits { out, let_go } = fit(&mut shares, self.bounds, elsewhere);
+        let process = self.total.bytes().saturating_sub(held(all, memory));
+        let beside = Beside { process, statuses: self.statuses.clone() };
+        let Misfits { out, let_go } = fit(&mut shares, self.bounds, &beside);
         self.let_go.clear();
         for (at, overrun) in let_go {
             let Some(Share { profile, target, .. }) = shares.get(at) else { continue };
@@ -140,7 +161,11 @@ impl Limiter {
             };
             let taken = match bound {
                 Bound::Profile => of(&|share| share.profile == *profile),
-                Bound::Namespace => of(&|share| share.profile.namespace == profile.namespace),
+                Bound::Namespace => {
+                    let statuses = self.statuses.get(&profile.namespace).copied().unwrap_or(0);
+                    of(&|share| share.profile.namespace == profile.namespace)
+                        .saturating_add(statuses)
+                }
                 Bound::Process => total,
             };
             let needed = taken.saturating_add(reached).saturating_add(limit / MARGIN);
@@ -217,7 +242,10 @@ impl Limiter {
                     (limits.get(profile).and_then(|it| it.max_objects), None)
                 }
                 Whose::Memory(profile) => (None, limits.get(profile).and_then(|it| it.max_bytes)),
-                Whose::Namespace(_) => (None, self.bounds.namespace),
+                Whose::Namespace(namespace) => {
+                    let statuses = self.statuses.get(namespace).copied().unwrap_or(0);
+                    (None, self.bounds.namespace.map(|all| all.saturating_sub(statuses)))
+                }
                 Whose::Process => (None, self.bounds.process),
             };
             allow(whose, objects, bytes, Held::Cells(held));

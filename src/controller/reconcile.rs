@@ -110,6 +110,10 @@ impl Reconciler {
         self.known.retain(|profile, _| exist.contains(profile));
         self.dropped.retain(|profile, _| exist.contains(profile));
         let mut room = Room::beside(&self.home.namespace, profiles);
+        let tenants =
+            profiles.iter().filter(|found| found.profile.namespace != self.home.namespace);
+        let statuses = tenants.map(|found| (&found.profile.namespace, found.status_bytes));
+        self.limiter.count_statuses(statuses);
         let exceeded = self.limiter.review(cluster, now);
         let mut outcome = Outcome { exceeded, ..Outcome::default() };
         let (mut wishes, mut budgets) = (Wishes::default(), Budgets::default());

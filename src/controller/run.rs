@@ -314,6 +314,7 @@ mod tests {
             spec_bytes: 100,
             parsed: Ok(Arc::new(ValidatedProfile::parse(&resource).unwrap())),
             status: None,
+            status_bytes: 0,
         }
     }
 

@@ -128,6 +128,7 @@ fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
         parsed: validate(&profile, &resource),
         profile,
         status: None,
+        status_bytes: 0,
     }
 }
 

@@ -112,6 +112,40 @@ fn old_tables_count_for_their_namespace() {
 }
 
 #[test]
+fn statuses_take_their_part_of_what_a_namespace_has() {
+    let cluster = Tables::default();
+    let mut reconciler = of_bounds(&cluster, None, Some(300 << 10));
+    let with = |name: &str, status_bytes| Found {
+        status_bytes,
+        ..profile(name, "p", 1, targets(&["pods"]))
+    };
+    let small = ["a", "b", "kubewarm-system"].map(|namespace| with(namespace, 60 << 10));
+    let outcome = run(&mut reconciler, &small, &cluster);
+    hold(&cluster, &outcome, "pods", 200);
+    let outcome = run(&mut reconciler, &small, &cluster);
+    assert!(outcome.exceeded.is_empty() && !is_held_back(&outcome, "namespace a"));
+
+    let large = [with("a", 150 << 10), small[1].clone(), with("kubewarm-system", 9 << 20)];
+    // A list is held back as soon as the status is seen, and the target stopped by the next look.
+    let outcome = run(&mut reconciler, &large, &cluster);
+    let stopped = |outcome: &Outcome| -> Vec<_> {
+        let all = outcome.observed.iter().map(|observed| &observed.declared);
+        let stopped = all.filter(|declared| declared.targets[0].is_stopped());
+        stopped.map(|declared| declared.profile.to_string()).collect()
+    };
+    assert_eq!(stopped(&outcome), ["a/p"], "and nobody else");
+    let overrun = first(&outcome).targets[0].limited.unwrap().overrun;
+    assert_eq!((overrun.limit, overrun.others), (300 << 10, 192 << 10), "in steps of 64 KiB");
+
+    // There is room as soon as the status is smaller.
+    hold(&cluster, &run(&mut self::reconciler(), &small[..1], &cluster), "pods", 0);
+    let outcome = run(&mut reconciler, &large, &cluster);
+    assert_eq!(stopped(&outcome), ["a/p"], "200 objects more would not fit");
+    let outcome = run(&mut reconciler, &small, &cluster);
+    assert_eq!(stopped(&outcome), [""; 0]);
+}
+
+#[test]
 fn old_tables_of_one_tenant_evict_no_other_from_the_process() {
     let mut cluster = Tables::default();
     let mut reconciler = of_bounds(&cluster, Some(100 << 10), None);
