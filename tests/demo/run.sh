@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From nothing to a warm profile on a real API server: `make demo`. With DEMO_EXIT=1 it ends after
-# the summary, otherwise it stays until Ctrl-C.
+# the summary, otherwise it stays until Ctrl-C. With DEMO_BIN=FOLDER it runs what is built there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,9 +19,11 @@ await_kind() {
     kubectl wait --for=condition=Established "crd/$1" >/dev/null
 }
 
-step 'Building kubewarm (release)'
-cargo build --locked --release -p kubewarm -p testbed
-readonly bin=${CARGO_TARGET_DIR:-target}/release
+if [[ -z ${DEMO_BIN:-} ]]; then
+    step 'Building kubewarm (release)'
+    cargo build --locked --release -p kubewarm -p testbed
+fi
+readonly bin=${DEMO_BIN:-${CARGO_TARGET_DIR:-target}/release}
 
 work=$(mktemp -d)
 readonly work
