@@ -136,9 +136,12 @@ impl<T: DeltaSink> Inner<T> {
             Delta::Remove(gone) => return self.remove(key, gone),
             Delta::ListDone(_) => {
                 let gone = self.quota.end(within(key));
-                self.write(&gone);
+                let gone = self.write(&gone);
                 self.set_listing(key, false);
                 self.settle();
+                let outcome = self.pass(key, delta);
+                let Outcome::Swept { removed } = outcome else { return outcome };
+                return Outcome::Swept { removed: removed + gone };
             }
             Delta::ListStarted(_) => {
                 self.set_listing(key, true);
@@ -164,7 +167,7 @@ impl<T: DeltaSink> Inner<T> {
         let shed = self.quota.put(&item.namespace, &item.name, outline(&item));
         let is_own = |it: &Shed| *it.namespace == *item.namespace && *it.name == *item.name;
         let (own, others): (Vec<_>, Vec<_>) = shed.into_iter().partition(is_own);
-        let makes_room = self.write(&others);
+        let makes_room = self.write(&others) > 0;
         let version = item.version.clone();
         let outcome = match own.first() {
             None => self.pass(key, Delta::Upsert(item)),
@@ -185,13 +188,13 @@ impl<T: DeltaSink> Inner<T> {
         outcome
     }
 
-    /// Takes specs out of the tables; whether rows have gone with them.
-    fn write(&mut self, shed: &[Shed]) -> bool {
-        let mut has_removed = false;
+    /// Takes specs out of the tables; how many rows have gone with them.
+    fn write(&mut self, shed: &[Shed]) -> u64 {
+        let mut removed = 0;
         for one in shed {
-            has_removed |= self.write_one(one) == Outcome::Removed;
+            removed += u64::from(self.write_one(one) == Outcome::Removed);
         }
-        has_removed
+        removed
     }
 
     fn write_one(&mut self, Shed { namespace, name, outline, over }: &Shed) -> Outcome {
@@ -486,7 +489,8 @@ mod tests {
             scene.put("a", at);
         }
         assert_eq!(scene.bare("a"), ["p100"]);
-        scene.sift.apply(Delta::ListDone(ResourceVersion::from(11)));
+        let outcome = scene.sift.apply(Delta::ListDone(ResourceVersion::from(11)));
+        assert_eq!(outcome, Outcome::Swept { removed: 1 });
         assert_eq!((scene.sift.objects(), scene.bare("a").len()), (100, 0));
     }
 
