@@ -1,5 +1,5 @@
-//! The operator's shipped role against all that the end-to-end tests made it ask for: nothing missing,
-//! nothing unused.
+//! The operator's shipped roles against all that the end-to-end tests made it ask for: nothing missing,
+//! nothing unused. Those for the whole cluster, and those for some namespaces.
 //!
 //! The API servers of `tests/e2e` write that down, and the profiles that were written there. What those
 //! name is theirs; whatever else is listed or watched is the operator's own affair. Cargo runs tests by
@@ -12,6 +12,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fmt, fs,
     path::{Path, PathBuf},
     time::SystemTime,
@@ -21,6 +22,11 @@ use std::{
 const OPERATOR: &str = "system:serviceaccount:kubewarm-system:kubewarm";
 /// The operator's namespace.
 const HOME: &str = "kubewarm-system";
+/// The namespace that stands for all that are watched in `deploy/operator-rbac-namespaces.yaml`.
+const WATCHED: &str = "shop";
+/// What no Role can allow, and the operator asks for and does without: whether authors are held to their
+/// accounts. An administrator may let it know.
+const DISPENSABLE: &[&str] = &["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
 /// What every authenticated user may create: `system:basic-user`.
 const REVIEWS: &[(&str, &str)] = &[
     ("authentication.k8s.io", "selfsubjectreviews"),
@@ -175,6 +181,20 @@ fn of_kind<T: DeserializeOwned>(text: &str, kind: &str) -> Vec<T> {
     those.map(|one| serde_json::from_value(one).expect("the kind's fields")).collect()
 }
 
+/// All that the Roles for some namespaces allow.
+fn shipped_roles() -> BTreeSet<Permission> {
+    let text = read("deploy/operator-rbac-namespaces.yaml");
+    let cluster_roles = of_kind::<ClusterRole>(&text, "ClusterRole");
+    assert!(cluster_roles.is_empty(), "{cluster_roles:?}");
+    let mut all = BTreeSet::new();
+    for role in of_kind::<Role>(&text, "Role") {
+        let namespace = role.metadata.namespace.as_deref();
+        assert!([Some(HOME), Some(WATCHED)].contains(&namespace), "{namespace:?}");
+        role.rules.iter().flatten().for_each(|rule| all.extend(permissions(rule, namespace)));
+    }
+    all
+}
+
 /// All that the shipped roles allow, those for `--metrics-auth` among them. A `*` is taken literally: no
 /// request has one.
 fn shipped() -> BTreeSet<Permission> {
@@ -213,9 +233,9 @@ fn permissions(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Permission> {
     all
 }
 
-/// What the operator asked for in the last end-to-end run: each kind of request once, and whether a
-/// profile needs it.
-fn asked() -> BTreeSet<(Request, bool)> {
+/// What the operator asked for in the last end-to-end run, where it had these rights: each kind of request
+/// once, and whether a profile needs it.
+fn asked(rights: Rights) -> BTreeSet<(Request, bool)> {
     const ADVICE: &str = "run `cargo test --test e2e` first, all of it";
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2e-requests");
     let entries = fs::read_dir(&folder).map(|all| all.filter_map(Result::ok)).map_err(|_| ADVICE);
@@ -223,7 +243,18 @@ fn asked() -> BTreeSet<(Request, bool)> {
     let of_binary = modified(Path::new(env!("CARGO_BIN_EXE_kubewarm")));
     let newest = files.iter().map(|file| modified(file)).max();
     assert!(newest >= Some(of_binary), "kubewarm has been built anew: {ADVICE}");
-    files.iter().flat_map(requests).collect()
+    let is_of = |file: &&PathBuf| {
+        let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        name.starts_with("roles-") == (rights == Rights::Roles)
+    };
+    files.iter().filter(is_of).flat_map(requests).collect()
+}
+
+/// As `tests/e2e/world.rs` tells them apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rights {
+    ClusterWide,
+    Roles,
 }
 
 fn modified(path: &Path) -> SystemTime {
@@ -265,11 +296,14 @@ fn request(entry: &Value) -> Option<Request> {
     })
 }
 
-#[test]
-fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
-    let (shipped, asked) = (shipped(), asked());
+/// What was asked for and is not granted, and what is granted and was not asked for.
+fn compare(
+    shipped: &BTreeSet<Permission>,
+    asked: &BTreeSet<(Request, bool)>,
+    is_dispensable: impl Fn(&Request) -> bool,
+) -> (Vec<String>, Vec<String>) {
     let (mut unused, mut missing) = (shipped.clone(), BTreeMap::new());
-    for (request, is_of_profile) in &asked {
+    for (request, is_of_profile) in asked {
         let Request { verb, object, path, is_allowed } = request;
         let by = object.as_ref().and_then(|object| {
             let by = shipped.iter().filter(|permission| permission.allows(verb, object));
@@ -281,6 +315,7 @@ fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
             }
             Some(_) => {}
             None if *is_of_profile || is_hint(request) || is_for_everybody(request) => {}
+            None if is_dispensable(request) => {}
             None => {
                 let of = object.as_ref().map(|of| (&of.api_group, of.resource()));
                 missing.entry((verb, of)).or_insert(path);
@@ -288,14 +323,52 @@ fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
         }
     }
     // One of each kind: a thousand profiles make a thousand paths.
-    let missing: Vec<_> =
-        missing.iter().map(|((verb, _), path)| format!("{verb} {path}")).collect();
-    let unused: Vec<_> = unused.iter().map(ToString::to_string).collect();
+    let missing = missing.iter().map(|((verb, _), path)| format!("{verb} {path}")).collect();
+    let unused = unused.iter().map(ToString::to_string).collect();
+    (missing, unused)
+}
+
+#[test]
+fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
+    let (missing, unused) = compare(&shipped(), &asked(Rights::ClusterWide), |_| false);
     assert!(
         missing.is_empty() && unused.is_empty(),
         "deploy/operator-rbac.yaml and metrics-auth.yaml, and what the end-to-end tests made the \
          operator ask for:\n\
          not granted: {missing:#?}\nnever used, unless only some tests were run: {unused:#?}"
+    );
+}
+
+#[test]
+fn for_some_namespaces_it_is_granted_what_it_asks_for_and_nothing_else_too() {
+    let asked = asked(Rights::Roles);
+    let lists_profiles = |(request, _): &(Request, bool)| {
+        let of = request.object.as_ref().filter(|of| of.resource == "cacheprofiles")?;
+        (request.verb == "list").then(|| of.namespace.clone())
+    };
+    let watched: BTreeSet<_> = asked.iter().filter_map(lists_profiles).collect();
+    assert!(watched.len() > 2 && !watched.contains(""), "{watched:?}");
+    // Which of them it is makes no difference; and the operator's own may be one of them.
+    let as_watched = |(mut request, is_of_profile): (Request, bool)| {
+        if let Some(object) = &mut request.object
+            && watched.contains(&object.namespace)
+            && !(object.namespace == HOME && object.resource == "leases")
+        {
+            object.namespace = WATCHED.to_owned();
+        }
+        (request, is_of_profile)
+    };
+    let asked = asked.into_iter().map(as_watched).collect();
+    let is_dispensable = |request: &Request| {
+        let of = request.object.as_ref().map(|object| object.resource.as_str());
+        !request.is_allowed && of.is_some_and(|of| DISPENSABLE.contains(&of))
+    };
+    let (missing, unused) = compare(&shipped_roles(), &asked, is_dispensable);
+    assert!(
+        missing.is_empty() && unused.is_empty(),
+        "deploy/operator-rbac-namespaces.yaml, and what `tests/e2e/namespaces.rs` made the operator \
+         ask for:\n\
+         not granted: {missing:#?}\nnever used: {unused:#?}"
     );
 }
 

@@ -51,7 +51,7 @@ fn has_replicas(profile: &Value, count: usize) -> Option<()> {
 
 #[test]
 fn without_any_cluster_role_profiles_of_the_named_namespaces_become_ready() -> Outcome {
-    let world = World::alone()?;
+    let world = World::with_roles()?;
     let (shop, other) = (world.namespace("shop")?, world.namespace("other")?);
     grant_roles(&world, &format!("{NAMESPACE},{shop}"))?;
 
@@ -116,12 +116,15 @@ fn without_any_cluster_role_profiles_of_the_named_namespaces_become_ready() -> O
     grant_roles(&world, &shop)?;
     profile.await_condition("Authorized", "False", None, LIMIT)?;
     assert_eq!(cluster_roles(&world)?, Vec::<String>::new());
+    // Its own lease goes with it, by a Role as well.
+    assert!(second.process.term()?.success());
+    profile.await_that(TOLD, |profile| has_replicas(profile, 1))?;
     Ok(())
 }
 
 #[test]
 fn what_nobody_may_list_any_more_keeps_its_profiles_and_holds_up_no_other() -> Outcome {
-    let world = World::alone()?;
+    let world = World::with_roles()?;
     let (shop, other) = (world.namespace("shop")?, world.namespace("other")?);
     let watched = format!("{shop},{other}");
     grant_roles(&world, &watched)?;

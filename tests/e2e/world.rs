@@ -47,6 +47,14 @@ pub(crate) struct World {
     _turn: Turn,
 }
 
+/// Which of the shipped rights the operator has: what it asks for is compared with these.
+#[derive(Clone, Copy)]
+enum Rights {
+    ClusterWide,
+    /// Those of `--watch-namespaces`.
+    Roles,
+}
+
 /// The right to have a control plane. At most [`CONTROL_PLANES`] exist at a time.
 struct Turn;
 
@@ -84,18 +92,24 @@ impl World {
 
     /// A control plane for one test.
     pub(crate) fn alone() -> Result<Self, Failure> {
-        Self::start(ControlPlane::builder())
+        Self::start(ControlPlane::builder(), Rights::ClusterWide)
+    }
+
+    /// One whose operator has no more than Roles.
+    pub(crate) fn with_roles() -> Result<Self, Failure> {
+        Self::start(ControlPlane::builder(), Rights::Roles)
     }
 
     /// One whose API server asks this webhook, too.
     pub(crate) fn with_authorizer(authorizer: &Authorizer) -> Result<Self, Failure> {
-        Self::start(ControlPlane::builder().with_apiserver_args(authorizer.apiserver_args()))
+        let builder = ControlPlane::builder().with_apiserver_args(authorizer.apiserver_args());
+        Self::start(builder, Rights::ClusterWide)
     }
 
-    fn start(builder: Builder) -> Result<Self, Failure> {
+    fn start(builder: Builder, rights: Rights) -> Result<Self, Failure> {
         let turn = Turn::wait();
         let mut builder = builder.with_controller_manager();
-        if let Some(file) = record()? {
+        if let Some(file) = record(rights)? {
             let profiles = ("kubewarm.io", "cacheprofiles");
             builder = builder.with_audit_log_of(AUDITED, profiles, file);
         }
@@ -128,7 +142,7 @@ impl World {
 
 /// Where the next API server writes down what the operator asks for. When all have ended,
 /// `tests/e2e_rights.rs` compares it with the shipped rights. Nobody does so after a soak.
-fn record() -> Result<Option<PathBuf>, Failure> {
+fn record(rights: Rights) -> Result<Option<PathBuf>, Failure> {
     static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static FILES: AtomicU32 = AtomicU32::new(0);
     if env!("CARGO_CRATE_NAME") != "e2e" {
@@ -144,7 +158,11 @@ fn record() -> Result<Option<PathBuf>, Failure> {
     };
     let folder = FOLDER.get_or_init(|| begin().map_err(|error| error.to_string()));
     let number = FILES.fetch_add(1, Ordering::Relaxed);
-    Ok(Some(folder.as_ref().map_err(String::as_str)?.join(format!("{number}.jsonl"))))
+    let name = match rights {
+        Rights::ClusterWide => format!("{number}.jsonl"),
+        Rights::Roles => format!("roles-{number}.jsonl"),
+    };
+    Ok(Some(folder.as_ref().map_err(String::as_str)?.join(name)))
 }
 
 /// A file of the repository.
