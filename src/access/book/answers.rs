@@ -5,6 +5,7 @@ use crate::{
     access::{
         clock::{Clock, Company},
         evidence::Word,
+        pace::Class,
     },
     informer::Answer,
     model::{CellKey, Identity},
@@ -71,8 +72,10 @@ impl Book {
         now: Instant,
     ) -> Vec<(CellKey, Word)> {
         let reading = self.answers.clock.reading(now);
+        // One that has never been answered, or is refused, says nothing of how the server is.
+        let known = self.cells.iter().filter(|(_, cell)| cell.evidence.class() == Class::Held);
         let homes: BTreeSet<Arc<str>> =
-            self.cells.keys().filter_map(|key| home(&key.identity)).cloned().collect();
+            known.filter_map(|(key, _)| home(&key.identity)).cloned().collect();
         let lapse = |(key, cell): (&CellKey, &mut super::Cell)| {
             let has_others = homes.iter().any(|other| Some(other) != home(&key.identity));
             let company = if has_others { Company::Others } else { Company::Nobody };

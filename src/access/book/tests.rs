@@ -450,3 +450,15 @@ async fn a_refusal_of_the_operators_own_review_is_an_answer() {
     let told = cluster.run(&mut book, Duration::from_mins(11)).await;
     assert_eq!(lost(&told), [&identity(0)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_was_never_answered_is_no_company() {
+    let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+    let cells = (0..2).map(|at| wanted(key(identity(at), "pods", "shop")));
+    book.want(cells.collect(), Vec::new(), Instant::now());
+    cluster.throttled = vec![identity(1)];
+    cluster.run(&mut book, Duration::from_mins(5)).await;
+    cluster.throttled.push(identity(0));
+    let told = cluster.run(&mut book, Duration::from_mins(11)).await;
+    assert_eq!(lost(&told), [&identity(0)], "as if it were alone");
+}
