@@ -66,13 +66,16 @@ blob() {
     descriptor="\"digest\":\"$digest\",\"size\":$size"
 }
 
-# Not compressed: the digest would depend on the version of gzip, and a registry's client compresses anyway.
 install -m 755 "$binary" "$work/root/kubewarm"
 cp "$repository/LICENSE" "$work/root/LICENSE"
 chmod -x "$work/root/LICENSE"
-pack "$work/root" >"$work/layer"
+pack "$work/root" >"$work/tar"
+layer=sha256:$(sha256sum "$work/tar" | cut -d ' ' -f 1)
+unpacked=$(stat --format=%s "$work/tar")
+# Without a name and a time in it.
+gzip --no-name --best <"$work/tar" >"$work/layer"
 blob "$work/layer"
-layer=$digest layers=$descriptor
+layers=$descriptor
 
 label() {
     [[ -z $2 ]] || printf ',"org.opencontainers.image.%s":"%s"' "$1" "$2"
@@ -91,7 +94,7 @@ type=application/vnd.oci.image
 cat >"$work/manifest" <<MANIFEST
 {"schemaVersion":2,"mediaType":"$type.manifest.v1+json",\
 "config":{"mediaType":"$type.config.v1+json",$descriptor},\
-"layers":[{"mediaType":"$type.layer.v1.tar",$layers}]}
+"layers":[{"mediaType":"$type.layer.v1.tar+gzip",$layers}]}
 MANIFEST
 blob "$work/manifest"
 
@@ -109,8 +112,8 @@ echo '{"imageLayoutVersion":"1.0.0"}' >"$work/layout/oci-layout"
 pack "$work/layout" >"$work/archive"
 bytes=$(stat --format=%s "$work/archive")
 limit=${KUBEWARM_IMAGE_LIMIT_MIB:-20}
-awk -v bytes="$bytes" -v name="$archive" -v digest="$digest" -v limit="$limit" 'BEGIN {
-    printf "%s: %.1f of %d MiB, %s\n", name, bytes / 1048576, limit, digest
+awk -v bytes="$bytes" -v unpacked="$unpacked" -v name="$archive" -v digest="$digest" -v limit="$limit" 'BEGIN {
+    printf "%s: %.1f of %d MiB (unpacked %.1f), %s\n", name, bytes / 1048576, limit, unpacked / 1048576, digest
 }'
 if ((bytes > limit << 20)); then
     echo "the image is larger than $limit MiB" >&2
