@@ -12,7 +12,7 @@ use kubewarm::{
     metrics::{
         BuildInfo, CellSnapshot, ConditionSnapshot, ConditionStatus, Descriptor, Kind, Leadership,
         Metrics, ProfileSnapshot, Reconciled, SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite,
-        TargetState, all, markdown,
+        TargetState, all, lint, markdown,
     },
     model::{
         CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
@@ -95,6 +95,18 @@ fn the_number_of_series_is_within_its_budget() {
     assert_eq!(series(&text).count(), SERIES_OF_40_RESOURCES_AND_20_PROFILES);
     let distinct: BTreeSet<_> = series(&text).collect();
     assert_eq!(distinct.len(), SERIES_OF_40_RESOURCES_AND_20_PROFILES, "a series occurs twice");
+}
+
+#[test]
+fn what_kubewarm_writes_is_as_it_is_documented() {
+    for (kinds, profiles) in [(0, 0), (1, 0), (0, 1), (40, 20), (201, 101)] {
+        let text = full(kinds, profiles);
+        let found = lint(&text);
+        assert_eq!(found.faults, [""; 0], "{kinds} kinds, {profiles} profiles");
+        assert_eq!(found.series, series(&text).count());
+        // One more of either is the one that stands for all that have no room.
+        assert_eq!(found.most_series, found.series, "{kinds} kinds, {profiles} profiles");
+    }
 }
 
 #[test]

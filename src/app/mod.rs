@@ -105,6 +105,11 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
             client::print(&text)?;
             Ok(health.into())
         }
+        Command::SelfTest(args) => {
+            let (text, health) = client::self_test(&args, exposition).await?;
+            client::print(&text)?;
+            Ok(health.into())
+        }
         Command::Explain(args) => Ok(client::explain(&args, Timestamp::now).await?.into()),
         Command::Top(args) => Ok(client::top(&args, Timestamp::now).await?.into()),
         Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
@@ -125,6 +130,12 @@ pub async fn complete(completion: Completion) -> Result<ExitCode, Error> {
     };
     // What is said would stand in the middle of the line that somebody types.
     completion.answer(names).map_or(Ok(ExitCode::FAILURE), |text| say(&text))
+}
+
+/// What the client is told of metrics, which it does not know.
+fn exposition(text: &str) -> client::Exposition {
+    let metrics::Linted { metrics, series, most_series, faults } = metrics::lint(text);
+    client::Exposition { metrics, series, most_series, faults }
 }
 
 fn say(text: &str) -> Result<ExitCode, Error> {

@@ -6,6 +6,7 @@ mod explain;
 mod plan;
 mod rbac;
 mod run;
+mod self_test;
 mod status;
 mod top;
 mod value;
@@ -18,6 +19,7 @@ pub use self::{
     plan::PlanArgs,
     rbac::RbacArgs,
     run::{LogArgs, LogFormat, RunArgs},
+    self_test::SelfTestArgs,
     status::{Output, StatusArgs},
     top::{Sort, TopArgs, What},
     wait::{Until, WaitArgs},
@@ -78,6 +80,12 @@ pub enum Command {
     /// With --pre whether a cluster is fit for it. A line for each check.
     #[command(after_help = check::CODES)]
     Check(CheckArgs),
+    /// Say whether an installation does what it is for, from within: what `helm test` runs.
+    ///
+    /// A profile becomes ready, the metrics are as they are documented, rights are those that were
+    /// claimed: what is asked for is looked at. A line for each check.
+    #[command(after_help = self_test::CODES)]
+    SelfTest(SelfTestArgs),
     /// Say why a target is not warm: states, last errors, next tries, and the missing line of YAML.
     #[command(after_help = explain::CODES)]
     Explain(ExplainArgs),

@@ -162,7 +162,7 @@ pub enum Error {
     #[error("cannot read the manifests back")]
     Manifests(#[source] manifests::Unreadable),
 
-    /// A file of profiles cannot be read.
+    /// A file cannot be read.
     #[error("cannot read {}", shown(.file))]
     Read {
         /// As given.
@@ -179,7 +179,7 @@ pub enum Error {
         file: PathBuf,
     },
 
-    /// A document of a file of profiles is not what it should be.
+    /// A document of a file is not what it should be.
     #[error("cannot use {at} of {}", shown(.file))]
     Document {
         /// As given.

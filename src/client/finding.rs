@@ -1,8 +1,8 @@
-//! What a check came to, and how that is written.
+//! What a check came to, and how that is written: a line, and what to do.
 
-use super::super::{
+use super::{
     paint::{Colour, Line, Tone},
-    text::escape,
+    text::{escape, wrapped},
 };
 use crate::model::Fault;
 use std::process::ExitCode;
@@ -119,7 +119,7 @@ pub(super) fn written(sections: &[Section], width: usize, colour: Colour) -> Str
 fn lines(finding: &Finding, width: usize) -> Vec<Line> {
     let (tone, sign) = finding.mark.sign();
     let said = escape(&finding.text);
-    let wrapped = super::super::text::wrapped(&said, width.saturating_sub(2));
+    let wrapped = wrapped(&said, width.saturating_sub(2));
     let mut lines = Vec::new();
     for (at, text) in wrapped.into_iter().enumerate() {
         let mut line = Line::of(tone, if at == 0 { sign } else { "  " }.to_owned());

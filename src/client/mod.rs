@@ -6,6 +6,7 @@ mod check;
 mod documents;
 mod error;
 mod explain;
+mod finding;
 mod lines;
 mod names;
 mod paint;
@@ -14,6 +15,7 @@ mod print;
 mod profiles;
 mod rbac;
 mod replicas;
+mod self_test;
 mod specs;
 mod status;
 mod table;
@@ -27,15 +29,17 @@ mod wait;
 mod sample;
 
 pub use self::{
-    check::{Health, check},
+    check::check,
     error::{DocumentError, Error},
     explain::explain,
+    finding::Health,
     lines::lines,
     names::names,
     paint::Colour,
     plan::{Permissions, Resolve, plan},
     print::print,
     rbac::{Agreement, rbac},
+    self_test::{Exposition, Lint, self_test},
     status::status,
     text::escape,
     top::top,

@@ -28,25 +28,39 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
     let Until::Ready = args.until;
     let place = Place::Namespace(args.namespace.as_deref());
     let source = Profiles::connect(&args.connection, &place, Some(&args.name))?;
-    if args.timeout.is_zero() {
+    let (seen, waited) = until_ready(&source, args.timeout).await?;
+    conclude(&source, &seen, waited)
+}
+
+/// Waits until the profile is ready or needs an edit, telling about progress on the way: what was seen last,
+/// and for how long it waited if the time is over.
+///
+/// # Errors
+///
+/// As for [`wait`].
+pub(super) async fn until_ready(
+    source: &Profiles,
+    limit: Duration,
+) -> Result<(Seen, Option<Duration>), Error> {
+    if limit.is_zero() {
         let profiles = source.fetch().await?;
-        return conclude(&source, &Seen { profiles, trouble: None }, None);
+        return Ok((Seen { profiles, trouble: None }, None));
     }
-    let deadline = Instant::now() + args.timeout;
+    let deadline = Instant::now() + limit;
     let Ok(first) = timeout_at(deadline, source.fetch()).await else {
         let trouble = Some("the API server does not answer".to_owned());
-        return conclude(&source, &Seen { profiles: Vec::new(), trouble }, Some(args.timeout));
+        return Ok((Seen { profiles: Vec::new(), trouble }, Some(limit)));
     };
     let (sender, receiver) = watch::channel(Seen { profiles: first?, trouble: None });
     let decided = async {
         tokio::select! {
             () = source.follow(&sender) => {}
-            () = until_decided(&source, receiver) => {}
+            () = until_decided(source, receiver) => {}
         }
     };
     let waited = timeout_at(deadline, decided).await;
     let seen = sender.borrow().clone();
-    conclude(&source, &seen, waited.err().map(|_| args.timeout))
+    Ok((seen, waited.err().map(|_| limit)))
 }
 
 /// Returns when there is nothing left to wait for; tells about progress on the way.
@@ -93,7 +107,7 @@ fn conclude(source: &Profiles, seen: &Seen, waited: Option<Duration>) -> Result<
     })
 }
 
-fn report(source: &Profiles, seen: &Seen) -> Vec<String> {
+pub(super) fn report(source: &Profiles, seen: &Seen) -> Vec<String> {
     let mut lines = match seen.profiles.first() {
         Some(profile) => lacking(profile),
         None => vec![format!("there is no CacheProfile {}", source.title())],
@@ -102,7 +116,7 @@ fn report(source: &Profiles, seen: &Seen) -> Vec<String> {
     lines
 }
 
-fn summary(seen: &Seen) -> String {
+pub(super) fn summary(seen: &Seen) -> String {
     let status = seen.profiles.first().and_then(|profile: &CacheProfile| profile.status.as_ref());
     let warm = status.and_then(|status| status.warm_targets.as_deref());
     let objects = status.and_then(|status| status.objects);

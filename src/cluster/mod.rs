@@ -27,8 +27,8 @@ pub use self::{
     discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
-    question::{OperatorError, dry_run, get, operator_client},
+    question::{OperatorError, dry_run, get, get_as, operator_client},
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
-    review::{Completeness, ReviewedRules, is_allowed, may, rules_of},
+    review::{Completeness, ReviewedRules, is_allowed, may, rules_of, whole_rules_of},
     subject::whoami,
 };

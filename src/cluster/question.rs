@@ -34,7 +34,23 @@ pub enum OperatorError {
 ///
 /// One request of at most 15 s and 64 MiB.
 pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
-    send(client, Method::GET, path, Body::empty()).await
+    send(client, Method::GET, path, None, Body::empty()).await
+}
+
+/// The same with a bearer token.
+///
+/// # Errors
+///
+/// As for [`get`], and [`Reason::Internal`] for what is no token.
+///
+/// # Cost
+///
+/// As for [`get`].
+pub async fn get_as(client: &Client, path: &str, token: &str) -> Result<Answer, Fault> {
+    let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| Fault::new(Reason::Internal, "this is no bearer token"))?;
+    bearer.set_sensitive(true);
+    send(client, Method::GET, path, Some(bearer), Body::empty()).await
 }
 
 /// Has everything checked that is checked when `object` is created at `path`, and creates nothing.
@@ -48,7 +64,7 @@ pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
 /// As for [`get`].
 pub async fn dry_run(client: &Client, path: &str, object: &Value) -> Result<Answer, Fault> {
     let body = Body::from(object.to_string().into_bytes());
-    send(client, Method::POST, &format!("{path}?dryRun=All"), body).await
+    send(client, Method::POST, &format!("{path}?dryRun=All"), None, body).await
 }
 
 /// A client for the admin address of an operator, such as the end of a port-forward. It knows no
@@ -67,8 +83,17 @@ pub fn operator_client(url: &str) -> Result<Client, OperatorError> {
         .map_err(|source| OperatorError::Client(Box::new(source)))
 }
 
-async fn send(client: &Client, method: Method, path: &str, body: Body) -> Result<Answer, Fault> {
+async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    bearer: Option<HeaderValue>,
+    body: Body,
+) -> Result<Answer, Fault> {
     let mut request = Request::new(body);
+    if let Some(bearer) = bearer {
+        request.headers_mut().insert(header::AUTHORIZATION, bearer);
+    }
     *request.method_mut() = method;
     *request.uri_mut() =
         path.parse().map_err(|_| Fault::new(Reason::Internal, format!("{path:?} is no path")))?;

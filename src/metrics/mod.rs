@@ -5,6 +5,7 @@ mod cells;
 mod descriptor;
 mod engine;
 mod label;
+mod lint;
 mod markdown;
 mod operator;
 mod process;
@@ -16,6 +17,7 @@ pub use self::{
     build::BuildInfo,
     descriptor::{Descriptor, Keyed, Kind, all},
     engine::EngineMetrics,
+    lint::{Linted, lint},
     markdown::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, markdown},
     operator::{Leadership, OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
     snapshot::{CellSnapshot, ConditionSnapshot, ConditionStatus, ProfileSnapshot, TargetState},

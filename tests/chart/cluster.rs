@@ -39,9 +39,13 @@ items:
 - {apiVersion: v1, kind: ServiceAccount, metadata: {name: warm, namespace: kubewarm-system}}
 ";
 
-/// Kinds of the Prometheus operator, as one stands in a manifest, with the schema of its spec.
-const MONITORING: [(&str, &str); 3] =
-    [("ServiceMonitor", ANYTHING), ("PodMonitor", ANYTHING), ("PrometheusRule", RULES)];
+/// Kinds that others bring, as one stands in a manifest: the group, and the schema of the spec.
+const OTHERS: [(&str, &str, &str); 4] = [
+    ("ServiceMonitor", "monitoring.coreos.com", ANYTHING),
+    ("PodMonitor", "monitoring.coreos.com", ANYTHING),
+    ("PrometheusRule", "monitoring.coreos.com", RULES),
+    ("VerticalPodAutoscaler", "autoscaling.k8s.io", AUTOSCALED),
+];
 
 const ANYTHING: &str = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
 
@@ -56,15 +60,31 @@ const RULES: &str = "{type: object, properties: {groups: {type: array, x-kuberne
                   labels: {type: object, additionalProperties: {type: string}},
                   annotations: {type: object, additionalProperties: {type: string}}}}}}}}}}";
 
+/// Of the real one, which modes there are, and what a policy names.
+const AUTOSCALED: &str = "{type: object, required: [targetRef], properties: {
+              targetRef: {type: object, properties: {
+                apiVersion: {type: string}, kind: {type: string}, name: {type: string}}},
+              updatePolicy: {type: object, properties: {updateMode: {type: string,
+                enum: ['Off', Initial, Recreate, InPlaceOrRecreate, Auto]}}},
+              resourcePolicy: {type: object, properties: {containerPolicies: {type: array,
+                items: {type: object, properties: {containerName: {type: string},
+                  controlledValues: {type: string, enum: [RequestsAndLimits, RequestsOnly]},
+                  minAllowed: {type: object, additionalProperties: {x-kubernetes-int-or-string: true}},
+                  maxAllowed: {type: object, additionalProperties:
+                    {x-kubernetes-int-or-string: true}}}}}}}}}";
+
 /// The definition of one of them.
-fn definition(kind: &str, spec: &str) -> String {
+fn definition(kind: &str, group: &str, spec: &str) -> String {
     let singular = kind.to_lowercase();
     format!(
         "apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {{name: {singular}s.monitoring.coreos.com}}
+metadata:
+  name: {singular}s.{group}
+  # Whoever defines kinds of Kubernetes' own groups says so.
+  annotations: {{api-approved.kubernetes.io: unapproved}}
 spec:
-  group: monitoring.coreos.com
+  group: {group}
   scope: Namespaced
   names: {{kind: {kind}, plural: {singular}s, singular: {singular}}}
   versions:
@@ -103,10 +123,12 @@ pub(crate) fn surroundings() -> Result<&'static ControlPlane, Failure> {
         let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
         cluster.run(["create", "-f", &crd.to_string_lossy()])?;
         cluster.apply(SURROUNDINGS)?;
-        for (kind, spec) in MONITORING {
-            cluster.apply(&definition(kind, spec))?;
+        for (kind, group, spec) in OTHERS {
+            cluster.apply(&definition(kind, group, spec))?;
         }
-        for kind in ["cprof", "servicemonitors", "podmonitors", "prometheusrules"] {
+        let others =
+            ["servicemonitors", "podmonitors", "prometheusrules", "verticalpodautoscalers"];
+        for kind in ["cprof"].iter().chain(&others) {
             eventually(SOON, || Ok(cluster.run(["get", kind, "-A"])?))?;
         }
         Ok::<_, Failure>(cluster)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::cluster::{Failure, NAMESPACE, Outcome, chart, helms, surroundings};
-use crate::render::{Rendered, Values, all_values, render};
+use crate::render::{Rendered, Values, all_values, render, render_all};
 
 /// Kinds that have no namespace.
 const OF_THE_CLUSTER: [&str; 7] = [
@@ -45,7 +45,8 @@ fn faults(Values { name, content, .. }: &Values, rendered: &Rendered) -> Vec<Str
         let metadata = &object["metadata"];
         let kind = object["kind"].as_str().unwrap_or_default();
         // Those of `extraObjects` are as they are.
-        let is_extra = kind == "ConfigMap" && !called.ends_with("-dashboard");
+        let is_extra = kind == "ConfigMap"
+            && !["-dashboard", "-rights"].iter().any(|end| called.ends_with(end));
         let has_namespace = metadata["namespace"].is_string();
         if !is_extra && OF_THE_CLUSTER.contains(&kind) == has_namespace {
             fault("has no namespace, or should have none");
@@ -135,8 +136,8 @@ fn every_file_of_values_makes_objects_that_the_api_server_takes() -> Outcome {
     let mut found = Vec::new();
     for values in all_values()? {
         let more = ["--values", &values.path];
-        let rendered = render(&four, &more)?;
-        if render(&three, &more)?.objects != rendered.objects {
+        let rendered = render_all(&four, &more)?;
+        if render_all(&three, &more)?.objects != rendered.objects {
             found.push(format!("{}: Helm 3 and Helm 4 do not agree", values.name));
         }
         found.extend(faults(&values, &rendered));
@@ -215,6 +216,12 @@ rules-dashboard ConfigMap /metadata/labels/grafana_dashboard "yes"
 rules-dashboard ConfigMap /metadata/annotations {"grafana_folder": "Platform"}
 flow-schema FlowSchema /spec/rules/0/subjects/0/serviceAccount {"name": "kubewarm", "namespace": "kubewarm-system"}
 flow-schema PriorityLevelConfiguration /spec/limited/nominalConcurrencyShares 20
+autoscaled VerticalPodAutoscaler /spec/targetRef {"apiVersion": "apps/v1", "kind": "Deployment", "name": "kubewarm"}
+autoscaled VerticalPodAutoscaler /spec/updatePolicy/updateMode "Off"
+autoscaled VerticalPodAutoscaler /spec/resourcePolicy/containerPolicies/0/maxAllowed {"cpu": 2, "memory": "1Gi"}
+autoscaled Deployment POD/dnsPolicy "None"
+autoscaled Deployment POD/dnsConfig/nameservers ["192.0.2.53"]
+autoscaled Deployment /metadata/annotations {"reloader.stakater.com/auto": "true"}
 names Deployment /metadata/name "team-a-warm"
 names Deployment POD/serviceAccountName "warm"
 names Deployment /spec/template/metadata/labels/example.com~1team "a"

@@ -7,4 +7,5 @@ mod manifests;
 mod monitoring;
 mod refusals;
 mod render;
+mod self_test;
 mod upgrades;

@@ -33,8 +33,13 @@ pub(crate) fn objects(text: &str) -> Result<Vec<Value>, Failure> {
     Ok(all.into_iter().filter(|document| !document.is_null()).collect())
 }
 
-/// Renders the release `kubewarm` with more arguments.
+/// Renders the release `kubewarm` with more arguments, without what only `helm test` creates.
 pub(crate) fn render(helm: &Helm, more: &[&str]) -> Result<Rendered, Failure> {
+    render_all(helm, &[&["--skip-tests"], more].concat())
+}
+
+/// The same with what `helm test` creates.
+pub(crate) fn render_all(helm: &Helm, more: &[&str]) -> Result<Rendered, Failure> {
     let chart = chart();
     let args = ["template", "kubewarm", &chart, "--namespace", NAMESPACE];
     let text = helm.run(args.iter().chain(more))?;

@@ -45,6 +45,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
 
+{{/* What an entry of `rbac.read` grants. */}}
+{{- define "kubewarm.readRule" -}}
+apiGroups: [{{ .group | default "" | quote }}]
+resources: [{{ .resource }}]
+verbs: [list, watch]
+{{- end -}}
+
 {{/*
 Not empty if an object of `kind` of the Prometheus operator is to be rendered, by `metrics.renderMode`.
 Called with a dict of `root` and `kind`.

@@ -1,6 +1,6 @@
 //! Before installing: whether whoever asks may create what an installation consists of.
 
-use super::finding::Finding;
+use super::super::finding::Finding;
 use crate::{
     cluster::{Answer, dry_run, is_allowed},
     manifests,
@@ -157,7 +157,7 @@ fn of_object(object: &Object, answer: Result<Answer, Fault>, program: &str) -> F
 
 #[cfg(test)]
 mod tests {
-    use super::{super::finding::Mark, *};
+    use super::{super::super::finding::Mark, *};
     use serde_json::json;
 
     fn answer(code: u16, body: &Value) -> Answer {

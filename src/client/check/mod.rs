@@ -1,17 +1,14 @@
 //! `check`: whether a cluster is fit for kubewarm, or kubewarm and its profiles are well, with the next
 //! step where not.
 
-mod finding;
 mod install;
 mod operator;
 mod profiles;
 mod server;
 
-pub use self::finding::Health;
-
-use self::finding::{Finding, Section};
 use super::{
     Error,
+    finding::{Finding, Health, Section, health, written},
     paint::Colour,
     print::terminal,
     profiles::{Place, Profiles},
@@ -38,7 +35,7 @@ pub async fn check(args: &CheckArgs, clock: fn() -> Timestamp) -> Result<(String
     let connection = Connection::load(from.kubeconfig.as_deref(), from.context.as_deref())?;
     let sections = sections(&connection, args, clock()).await?;
     let (width, colour) = terminal().map_or((0, Colour::Off), |found| (found.width, found.colour));
-    Ok((finding::written(&sections, width, colour), finding::health(&sections)))
+    Ok((written(&sections, width, colour), health(&sections)))
 }
 
 async fn sections(

@@ -1,11 +1,9 @@
 //! The profiles: whether each is ready, and what helps where one is not.
 
-use super::{
-    super::{
-        text::plain,
-        verdict::{Verdict, condition, name, sentence, unhealthy, verdict},
-    },
+use super::super::{
     finding::Finding,
+    text::plain,
+    verdict::{Verdict, condition, name, sentence, unhealthy, verdict},
 };
 use crate::{api::CacheProfile, model::is_dns_label};
 
@@ -67,8 +65,8 @@ fn of_profile(profile: &CacheProfile, program: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::{
+        super::super::finding::{Health, Mark, Section, health},
         super::super::sample,
-        super::finding::{Health, Mark, Section, health},
         *,
     };
 

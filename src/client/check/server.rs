@@ -1,6 +1,6 @@
 //! The API server: whether it answers, how old it is, and what it can do that kubewarm uses.
 
-use super::finding::Finding;
+use super::super::finding::Finding;
 use crate::{
     cluster::{Answer, get, whoami},
     model::{Fault, Reason},
@@ -103,7 +103,7 @@ fn of_stream(streamed: Result<Answer, Fault>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::finding::Mark, *};
+    use super::{super::super::finding::Mark, *};
 
     #[test]
     fn versions_are_held_against_what_kubewarm_is_made_for() {

@@ -1,6 +1,6 @@
 //! The installation: the resource, the operator's replicas, its lease, and what it may do.
 
-use super::finding::Finding;
+use super::super::finding::Finding;
 use crate::{
     api::{GROUP, VERSION},
     cluster::{Answer, author_check, get, may},

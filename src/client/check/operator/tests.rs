@@ -1,4 +1,4 @@
-use super::{super::finding::Mark, *};
+use super::{super::super::finding::Mark, *};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::json;
 
