@@ -75,6 +75,7 @@ async fn measure(
     }
     drop(cluster);
     if shape == Shape::Plain {
+        start(plan.rounds, programs, samples).await?;
         full_cells(plan.rounds, programs, samples).await?;
         idle_cells(programs, samples).await?;
     }
@@ -94,6 +95,23 @@ pub async fn loaded(corpus: Corpus, programs: &Programs) -> Result<Cluster> {
     let (pods, shape) = (corpus.count, corpus.shape);
     tracing::info!(pods, ?shape, seconds = started.elapsed().as_secs(), "loaded");
     Ok(cluster)
+}
+
+/// The figures of an operator that has next to nothing to do, on a control plane of their own.
+///
+/// # Errors
+///
+/// If a step fails.
+pub async fn start(rounds: u32, programs: &Programs, samples: &mut Samples) -> Result<()> {
+    fs::create_dir_all(&programs.logs)?;
+    let cluster = Cluster::start().await?;
+    operator::install(cluster.client(), &programs.kubewarm).await?;
+    cells::create_few(cluster.client()).await?;
+    for _ in 0..rounds {
+        cells::measure_start(&cluster, programs, samples).await?;
+    }
+    tracing::info!("measured the start");
+    Ok(())
 }
 
 /// The figures of 200 cells, on a control plane of their own: they are about many small things.

@@ -30,6 +30,42 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// At least one bookmark a watch falls into it.
 const IDLE_FOR: Duration = Duration::from_mins(1);
 
+/// Creates the kinds, and one namespace with objects: 20 cells.
+///
+/// # Errors
+///
+/// The first request that failed.
+pub async fn create_few(client: &Client) -> Result<()> {
+    kinds(client).await?;
+    load::namespace(client, &full(0)).await?;
+    let objects = (0..KINDS).flat_map(|kind| (0..OBJECTS).map(move |at| object(kind, 0, at)));
+    load::objects(client, objects).await
+}
+
+/// Starts the operator without a profile; and with one, which it looks at when it has come to rest.
+///
+/// # Errors
+///
+/// If it does not get ready.
+pub async fn measure_start(
+    cluster: &Cluster,
+    programs: &Programs,
+    samples: &mut Samples,
+) -> Result<()> {
+    let mut empty = Operator::start(programs, cluster.kubeconfig(), "start")?;
+    samples.push("start.seconds", empty.ready().await?.as_secs_f64());
+    empty.end().await?;
+
+    let client = cluster.client();
+    operator::declare(client, "few", &targets(&[full(0)])).await?;
+    let mut operator = Operator::start(programs, cluster.kubeconfig(), "start")?;
+    operator.ready().await?;
+    sleep(SETTLE).await;
+    samples.push("start.rss_mib", operator.usage()?.rss_kib / 1024.0);
+    operator.end().await?;
+    operator::withdraw(client, "few").await
+}
+
 /// Creates the kinds, and namespaces with objects: 200 cells.
 ///
 /// # Errors

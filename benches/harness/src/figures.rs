@@ -35,7 +35,7 @@ pub struct Figure {
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 21] = [
+pub const FIGURES: [Figure; 23] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -141,6 +141,22 @@ pub const FIGURES: [Figure; 21] = [
         2.0,
         ("forecast.seconds", "operator.seconds"),
     ),
+    Figure {
+        name: "start to ready, no profile",
+        target: 1.0,
+        target_with_status: None,
+        unit: " s",
+        source: Source::Median("start.seconds", 1.0),
+        command: "start",
+    },
+    Figure {
+        name: "one small profile, at rest, resident",
+        target: 25.0,
+        target_with_status: None,
+        unit: " MiB",
+        source: Source::Median("start.rss_mib", 1.0),
+        command: "start",
+    },
     Figure {
         name: "200 cells warm, small objects",
         target: 3.0,

@@ -86,6 +86,15 @@ enum Command {
         #[command(flatten)]
         pods: Pods,
     },
+    /// The operator without a profile, and with a small one, on a control plane of its own.
+    Start {
+        /// Another build of kubewarm.
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
+        /// Rounds that medians are taken of.
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+    },
     /// The operator with 200 cells, on a control plane of its own.
     Cells,
     /// The operator with 2,000 idle cells, on a control plane of its own.
@@ -150,6 +159,13 @@ async fn main() -> Result<()> {
             let cluster = all::loaded(corpus, &programs).await?;
             let rounds = Rounds { cluster: &cluster, corpus, programs: &programs };
             rounds.operator(&mut samples).await?;
+            subject::reply(&samples).await
+        }
+        Command::Start { program, rounds } => {
+            let mut samples = Samples::default();
+            let kubewarm = program.unwrap_or_else(|| programs.kubewarm.clone());
+            let programs = Programs { kubewarm, ..programs };
+            all::start(rounds, &programs, &mut samples).await?;
             subject::reply(&samples).await
         }
         Command::Cells => {

@@ -68,6 +68,9 @@ const NOTES: &str = "
 - *Lag*: a process of its own patches pods; each patch carries the time at which it was sent. kubewarm
   and both informers of client-go follow the same updates at the same time; an event counts when its
   store's readers can see it.
+- *Start*, and *one small profile*, of 400 objects of 20 kinds in one namespace: without anything of the
+  bench's pods. The program of the image is the same but for the C library in it:
+  `start --program $(deploy/image/build.sh)`.
 - *Requests a cell*: what the API server counted for the cells' group, open watches included.
 - Plain pods carry two containers, labels, owner and managedFields. Pods with status have a shorter
   spec, and conditions, IPs, image and container digests and timestamps that are all different, so
@@ -88,6 +91,7 @@ target/bench/peer dynamic $K                  # or typed, controller-runtime
 $B write --rate 500 --seconds 10 --pods 50000 --shape plain --kubeconfig $K
 # with a control plane of their own:
 $B operator --pods 50000 --shape plain
+$B start                                      # --program FILE: another build of kubewarm
 $B cells
 $B idle
 ```
