@@ -261,7 +261,7 @@ impl Task {
                 if let Some(piece) = piece {
                     self.take_item(&piece)?;
                     *items += 1;
-                    if self.wait_for_room().await? == Held::Back {
+                    if self.wait_for_room(piece.len()).await? == Held::Back {
                         window = (Instant::now() + timing.list_window, 0);
                     }
                 }

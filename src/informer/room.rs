@@ -8,6 +8,8 @@ use tokio::time::{Instant, sleep};
 /// Objects of a list between two looks: few, since several lists of a profile may be under way, and
 /// all of them together must not come far beyond the limit.
 const LOOK_EVERY: u64 = 64;
+/// Bytes of them, whichever comes first: 64 objects of a megabyte would be as much as a small pod has.
+const LOOK_EVERY_BYTES: usize = 1 << 20;
 /// Between two looks while held back; a decision takes some 100 ms.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Nobody decides for so long only if something is wrong; the list's slot is needed by others.
@@ -24,6 +26,8 @@ const MAX_COUNT: usize = 2 << 20;
 pub(super) struct Room {
     /// Objects of lists, over all pages, since the last look.
     unlooked: u64,
+    /// Their bytes, as received.
+    unlooked_bytes: usize,
     /// Whether the controller has been told of the limit that is exceeded now.
     is_told: bool,
 }
@@ -36,19 +40,21 @@ pub(super) enum Held {
 }
 
 impl Task {
-    /// After each object of a list: looks now and then whether it may go on, and waits until it may.
+    /// After each object of a list, of so many bytes: looks now and then whether it may go on, and waits until it may.
     /// A cell that does not fit is stopped meanwhile; if another one is, there is room again. Before
     /// the controller is told, the server is asked how many objects there are.
     ///
     /// # Errors
     ///
     /// [`Reason::Throttled`] after a minute.
-    pub(super) async fn wait_for_room(&mut self) -> Result<Held, Fault> {
-        self.room.unlooked += 1;
-        if self.room.unlooked < LOOK_EVERY {
+    pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<Held, Fault> {
+        let room = &mut self.room;
+        room.unlooked += 1;
+        room.unlooked_bytes = room.unlooked_bytes.saturating_add(bytes);
+        if room.unlooked < LOOK_EVERY && room.unlooked_bytes < LOOK_EVERY_BYTES {
             return Ok(Held::No);
         }
-        self.room.unlooked = 0;
+        (room.unlooked, room.unlooked_bytes) = (0, 0);
         if !self.room.is_told && self.tuning.borrow().leaves.are_partly_used_up() {
             self.learn_length().await;
         }

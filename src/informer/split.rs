@@ -25,6 +25,15 @@ pub(super) enum Piece<'a> {
     Oversized(&'a [u8]),
 }
 
+impl Piece<'_> {
+    /// Bytes of it that are here.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Whole(bytes) | Self::Oversized(bytes) => bytes.len(),
+        }
+    }
+}
+
 /// Cuts the items out of a Kubernetes list.
 ///
 /// ```text

@@ -70,7 +70,7 @@ impl Task {
                 if let Some(version) = self.take_initial(&piece, items)? {
                     return Ok(Listed { version, stream: Some(stream) });
                 }
-                if self.wait_for_room().await? == Held::Back {
+                if self.wait_for_room(piece.len()).await? == Held::Back {
                     stream.heard = Instant::now();
                 }
             }

@@ -96,6 +96,50 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
     }
 }
 
+/// Of a whole megabyte, which no compression makes much smaller.
+fn large(n: u32) -> String {
+    let mut random = fastrand::Rng::with_seed(n.into());
+    let text: String = (0..1 << 20).map(|_| random.alphanumeric()).collect();
+    object(&format!("x{n:08}"), n + 1, 3)
+        .replace(r#""data":{"#, &format!(r#""data":{{"text":"{text}","#))
+}
+
+#[tokio::test]
+async fn a_list_of_large_objects_is_held_back_before_there_are_many() {
+    const BYTES: u64 = 8 << 20;
+    for strategy in [ListStrategy::Whole, ListStrategy::Streaming] {
+        let server = Server::start(|asked| match asked.kind {
+            Kind::List => {
+                let head = list(7, &[]).trim_end_matches("]}").to_owned();
+                let items = stream::iter(0_u32..).map(|n| {
+                    Step::Bytes(format!("{}{}", if n == 0 { "" } else { "," }, large(n)).into())
+                });
+                Reply::steps(stream::iter([Step::Bytes(head.into())]).chain(items))
+            }
+            Kind::Stream => Reply::steps(
+                stream::iter(0_u32..)
+                    .map(|n| Step::Bytes((event("ADDED", large(n)) + "\n").into())),
+            ),
+            _ => quiet(asked),
+        })
+        .await;
+        let mut engine = Engine::new(&server, quick());
+        let mut pods = cell("pods");
+        let gauge = engine.catalog.gauge(&pods.key);
+        pods.tuning.strategy = strategy;
+        let held = Held::Cells(vec![Arc::clone(&gauge)]);
+        let leave = vec![Arc::new(Allowance::new(None, Some(BYTES), held))];
+        pods.tuning.leaves = Leaves::of_each([leave]);
+        engine.start(&pods);
+        until(|| gauge.bytes() > BYTES).await;
+        sleep(Duration::from_millis(300)).await;
+        // One comes between two looks.
+        assert!(gauge.bytes() < BYTES + (2 << 20), "{strategy:?}: {}", gauge.bytes());
+        engine.stop(&pods.key);
+        engine.shut_down().await;
+    }
+}
+
 #[tokio::test]
 async fn pages_that_are_smaller_than_a_stride_count_together() {
     let more = r#","continue":"token","remainingItemCount":1000000"#;
