@@ -12,8 +12,13 @@ demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do no
 	@tests/prerequisites.sh cargo gcc go
 	@tests/demo/run.sh
 
+# What pods on a node take, which only root can have, and what runs in them.
+ROOT := $(filter 0,$(shell id -u))
+POD_TOOLS := $(if $(ROOT),containerd runc /usr/lib/cni/bridge iptables ip)
+POD_IMAGE := $(if $(ROOT),image)
+
 # The end-to-end tests wait more than they work: as many at once as there are cores would take twice as long.
-test: has-all lint ## Everything that must pass: lints, unit and end-to-end tests
+test: has-all lint $(POD_IMAGE) ## Everything that must pass: lints, unit and end-to-end tests
 	RUST_TEST_THREADS=4 cargo test --workspace --locked
 
 lint: ## Format, clippy and rustdoc, without warnings; licences and sources of all crates
@@ -65,8 +70,5 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 # Before the lints take their minutes.
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool $(POD_TOOLS)
-
-# What a node with pods takes. Only root can have one.
-POD_TOOLS := $(if $(filter 0,$(shell id -u)),containerd runc /usr/lib/cni/bridge iptables ip)
 
 .PHONY: help demo test lint fmt generate image krew picture soak bench has-all

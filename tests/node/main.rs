@@ -1,0 +1,14 @@
+//! kubewarm in pods of a real node: kubelet, containerd and kube-proxy in namespaces of their own. That
+//! takes root; without, each test says that it did nothing, and fails in CI.
+
+mod drain;
+mod install;
+mod leader;
+mod object;
+mod outage;
+mod prometheus;
+mod release;
+mod rollout;
+mod warm_before_start;
+mod watch_namespaces;
+mod world;

@@ -1,0 +1,71 @@
+//! Objects of the cluster, as `kubectl get -o json` shows them.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use testbed::eventually;
+
+use crate::world::{Failure, World};
+
+impl World {
+    /// An object.
+    pub(crate) fn get(&self, what: &str) -> Result<Value, Failure> {
+        Ok(serde_json::from_str(&self.run(&format!("get {what} --output=json"))?)?)
+    }
+
+    /// The items of a list.
+    pub(crate) fn list(&self, what: &str) -> Result<Vec<Value>, Failure> {
+        Ok(self.get(what)?["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Waits until an object is as `holds` wants it.
+    pub(crate) fn await_that(
+        &self,
+        what: &str,
+        limit: Duration,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Result<Value, Failure> {
+        eventually(limit, || {
+            let object = self.get(what)?;
+            if holds(&object) { Ok(object) } else { Err(format!("{object:#}").into()) }
+        })
+    }
+}
+
+/// What matters of a pod with one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pod {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    /// The container that runs, as containerd knows it.
+    pub(crate) container: String,
+    pub(crate) restarts: u64,
+    pub(crate) is_ready: bool,
+}
+
+impl Pod {
+    /// Reads it from the object.
+    pub(crate) fn of(pod: &Value) -> Self {
+        let status = &pod["status"]["containerStatuses"][0];
+        let id = status["containerID"].as_str().unwrap_or_default();
+        Self {
+            name: text(pod, "/metadata/name").to_owned(),
+            address: text(pod, "/status/podIP").to_owned(),
+            container: id.trim_start_matches("containerd://").to_owned(),
+            restarts: status["restartCount"].as_u64().unwrap_or_default(),
+            is_ready: status["ready"] == true,
+        }
+    }
+}
+
+/// The text at this place; empty if there is none.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The status of a condition; empty if there is none.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == kind);
+    found.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
+}

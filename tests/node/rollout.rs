@@ -1,0 +1,50 @@
+//! A rolling update: somebody is warm at every moment.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::release::{NAMESPACE, PAIR, Release};
+use crate::world::{Failure, Outcome, World, tell};
+
+#[test]
+fn a_rolling_update_leaves_a_warm_replica_at_every_moment() -> Outcome {
+    let test = "a_rolling_update_leaves_a_warm_replica_at_every_moment";
+    let Some(world) = World::enter(test)? else { return Ok(()) };
+    let release = Release::with(&world, PAIR)?;
+    let before = release.pods()?;
+    let ended = AtomicBool::new(false);
+    let looks = AtomicUsize::new(0);
+    let cold = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                let at = Instant::now();
+                // Those that are on their way out serve nobody.
+                let pods = release.pods().map_err(|error| error.to_string())?;
+                // Seen a moment ago, a pod may be gone now, but not all of them.
+                if !pods.iter().any(|pod| release.is_warm(pod)) {
+                    return Err(format!("{:?} ago none was warm of {pods:?}", at.elapsed()));
+                }
+                looks.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let rolled = roll(&world);
+        ended.store(true, Ordering::Relaxed);
+        let looked = looking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        rolled.and_then(|()| looked.map_err(Failure::from))
+    });
+    cold?;
+    let looks = looks.into_inner();
+    tell(&format!("{looks} looks at who is warm"))?;
+    assert!(looks > 10, "{looks} looks");
+    let after = release.pods()?;
+    assert!(after.iter().all(|pod| before.iter().all(|old| old.name != pod.name)), "{after:?}");
+    release.await_ready()
+}
+
+fn roll(world: &World) -> Outcome {
+    let of = format!("deployment/kubewarm --namespace={NAMESPACE}");
+    world.run(&format!("rollout restart {of}"))?;
+    world.run(&format!("rollout status {of} --timeout=2m"))?;
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! What docs/warm-before-start.md says, with a real init container.
+
+use testbed::eventually;
+
+use crate::object::{condition, text};
+use crate::release::{PAIR, Release};
+use crate::world::{Failure, Outcome, SOON, World, file};
+
+/// As the page has it.
+const LOGS: &str = "logs -n billing deploy/billing-controller -c wait-until-warm";
+const TOLD: &str = "waiting: PermissionsMissing: target \"";
+
+#[test]
+fn a_controller_starts_when_what_it_reads_is_warm() -> Outcome {
+    let Some(world) = World::enter("a_controller_starts_when_what_it_reads_is_warm")? else {
+        return Ok(());
+    };
+    Release::with(&world, PAIR)?;
+    let apply = |path| world.run(&format!("apply -f {}", file(path).display()));
+    apply("deploy/examples/warm-before-start.yaml")?;
+    eventually(SOON, || {
+        let log = world.run(LOGS)?;
+        if log.contains(TOLD) { Ok(()) } else { Err(Failure::from(log)) }
+    })?;
+    let pods = world.run("get pods -n billing --output=wide")?;
+    assert!(pods.contains("Init:0/1"), "{pods}");
+
+    apply("deploy/rbac/warm-before-start.yaml")?;
+    world.run("rollout status deploy/billing-controller -n billing --timeout=60s")?;
+    let profile = world.get("cprof billing-controller -n billing")?;
+    assert_eq!(condition(&profile, "Ready"), "True", "{profile:#}");
+    eventually(SOON, || {
+        let log = world.run("logs -n billing deploy/billing-controller")?;
+        let is_told = log.contains("billing-controller") && log.contains("ready");
+        if is_told { Ok(()) } else { Err(Failure::from(log)) }
+    })?;
+    let pods = world.list("pods -n billing")?;
+    let [pod] = pods.as_slice() else { return Err(format!("{pods:#?}").into()) };
+    let init = "/status/initContainerStatuses/0";
+    assert_eq!(text(pod, &format!("{init}/state/terminated/reason")), "Completed", "{pod:#}");
+    assert_eq!(pod.pointer(&format!("{init}/restartCount")), Some(&0.into()), "{pod:#}");
+    world.run("delete namespace billing --wait=false")?;
+    Ok(())
+}
