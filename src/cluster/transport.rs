@@ -6,7 +6,10 @@
 use super::proxy::{InvalidProxy, ProxyVariables};
 use http::Request;
 use hyper_util::{
-    client::legacy::{Client as Http, connect::HttpConnector},
+    client::legacy::{
+        Client as Http,
+        connect::{Connect, HttpConnector},
+    },
     rt::{TokioExecutor, TokioTimer},
 };
 use kube::{
@@ -83,12 +86,22 @@ fn direct(config: &Config) -> kube::Result<Client> {
     tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
     #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-    let tls = config.rustls_https_connector_with_connector(tcp)?;
+    // Without TLS no certificates are needed, and in the image there are none.
+    if config.cluster_url.scheme_str() == Some("http") {
+        return over(tcp, config);
+    }
+    over(config.rustls_https_connector_with_connector(tcp)?, config)
+}
+
+fn over<C>(connector: C, config: &Config) -> kube::Result<Client>
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
     let http: Http<_, Body> = Http::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE)
         .http1_max_buf_size(RECEIVE_BUFFER)
-        .build(tls);
+        .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)

@@ -73,6 +73,9 @@ fn container(
     let account = text(pod, "/spec/serviceAccountName")?;
     command
         .env("KUBECONFIG", cluster.service_account_kubeconfig(NAMESPACE, account)?)
+        // As in the image, where no certificates are.
+        .env("SSL_CERT_FILE", "/nowhere")
+        .env("SSL_CERT_DIR", "/nowhere")
         // In a pod that follows from its token volume.
         .env("KUBEWARM_OPERATOR_NAMESPACE", NAMESPACE);
     let container = &pod["spec"]["containers"][0];
