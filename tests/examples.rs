@@ -14,6 +14,7 @@ use kubewarm::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -67,9 +68,7 @@ fn cases() -> Vec<Case> {
 
 #[test]
 fn every_invalid_profile_is_refused_in_the_words_expected() {
-    let cases = cases();
-    assert!(cases.len() >= 44, "only {} cases", cases.len());
-    for Case { file, offline, text, .. } in &cases {
+    for Case { file, offline, text, .. } in &cases() {
         let profiles = profiles(text);
         let (last, before) = profiles.split_last().expect("a profile");
         for profile in before {
@@ -104,6 +103,64 @@ fn every_rule_of_the_schema_has_a_case() {
     for message in found {
         assert!(cases.iter().any(|case| case.server.contains(&message)), "no case: {message}");
     }
+}
+
+/// The fields of a schema that hold less than their type, as `spec.targets[].name`.
+fn bounded(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
+    let bounds = [
+        "minimum",
+        "maximum",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+    ];
+    if bounds.iter().any(|bound| !schema[*bound].is_null()) {
+        found.insert(at.to_owned());
+    }
+    for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+        bounded(member, &format!("{at}.{name}"), found);
+    }
+    for of_each in ["items", "additionalProperties"] {
+        if schema[of_each].is_object() {
+            bounded(&schema[of_each], &format!("{at}[]"), found);
+        }
+    }
+}
+
+/// A path without the positions and keys in it.
+fn general(message: &str) -> String {
+    let mut parts = message.split('[');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |path, part| path + "[]" + part.split_once(']').map_or("", |(_, rest)| rest))
+}
+
+#[test]
+fn every_bound_of_the_schema_has_a_case() {
+    let crd = serde_json::to_value(CacheProfile::crd()).expect("JSON");
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let mut fields = BTreeSet::new();
+    bounded(spec, "spec", &mut fields);
+    let cases = cases();
+    let said = cases.iter().flat_map(|case| [&case.server, &case.offline]);
+    let said: Vec<_> = said.map(|message| general(message)).collect();
+    let is_said = |field: &str| {
+        // One type, wherever it stands.
+        let field = field.replace("scope.namespaceSelector", "labelSelector");
+        // The values of a map are named by their keys.
+        let field = field
+            .strip_suffix("matchLabels[]")
+            .map_or(field.clone(), |at| format!("{at}matchLabels.app"));
+        let is_of = |message: &String| {
+            message.strip_prefix(&*field).is_some_and(|rest| rest.starts_with([' ', ':']))
+        };
+        said.iter().any(is_of)
+    };
+    let missing: Vec<_> = fields.iter().filter(|field| !is_said(field)).collect();
+    assert!(missing.is_empty(), "no case: {missing:#?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 /// before memory is gone.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(inline, transform = schema::for_crd, extend("minProperties" = 1))]
+#[schemars(inline, transform = schema::for_crd)]
 pub struct Limits {
     /// Objects that all targets may hold together, at least 1. Unset: no limit. A target that keeps
     /// metadata only, because of `onExceeded`, does not count.

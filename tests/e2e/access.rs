@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::figures::undisturbed;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, message, problems};
 use crate::world::{Failure, Outcome, World, eventually};
 
-/// What the issue promises: recovery without a restart.
+/// Recovery without a restart takes less.
 const RECOVERY: Duration = Duration::from_mins(1);
 
 /// A review every 20 s, and the real request: what is lost is noticed within.
@@ -43,8 +44,8 @@ fn cells(profile: &Value) -> (u64, u64) {
 fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_named() -> Outcome {
     let world = World::alone()?;
     let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
-    let [_, refused, doomed] = &names;
-    let _operator = Operator::start(&world)?;
+    let [steady, refused, doomed] = &names;
+    let operator = Operator::start(&world)?;
     let spec = format!(
         "{{targets: [{{name: settings, resource: {{resource: configmaps}},
            scope: {{type: Namespaces, namespaces: [{}]}}}}]}}",
@@ -68,6 +69,7 @@ fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_name
         }
     })?;
 
+    let before = undisturbed(&operator, steady, "configmaps")?;
     profile.grant()?;
     profile.await_condition("Ready", "True", None, RECOVERY)?;
 
@@ -95,6 +97,7 @@ fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_name
     // Its roles went first; that is no lack of permissions.
     profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;
     profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), RECOVERY)?;
+    assert_eq!(undisturbed(&operator, steady, "configmaps")?, before, "it was not concerned");
     let statuses = history.end()?;
     assert!(statuses.len() > 1, "what was said before it went, and after");
     for said in &statuses {

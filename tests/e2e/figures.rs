@@ -61,6 +61,17 @@ pub(crate) fn cell(operator: &Operator, namespace: &str, resource: &str) -> Resu
     found.ok_or_else(|| format!("no cell of {resource} in {namespace}").into())
 }
 
+/// What changes of a cell that somebody disturbs.
+pub(crate) fn undisturbed(
+    operator: &Operator,
+    namespace: &str,
+    resource: &str,
+) -> Result<Value, Failure> {
+    let cell = cell(operator, namespace, resource)?;
+    let fields = ["state", "syncedTime", "lastRelist", "warmed", "objects", "accessLostTime"];
+    Ok(fields.iter().map(|field| cell[*field].clone()).collect())
+}
+
 /// Files and sockets that a process has open, and its resident memory in KiB, now and at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::figures::{cell, cells};
+use crate::figures::{cell, cells, undisturbed};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, problems};
 use crate::world::{Failure, Outcome, World, eventually, file};
@@ -54,13 +54,6 @@ fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> 
     let here = |cell: &Value| cell["resource"] == "configmaps" && cell["namespace"] == namespace;
     let here = cells(operator)?.into_iter().filter(here);
     Ok(here.map(|cell| cell["serviceAccount"].clone()).collect())
-}
-
-/// What changes of a cell that somebody disturbs.
-fn undisturbed(operator: &Operator, namespace: &str, resource: &str) -> Result<Value, Failure> {
-    let cell = cell(operator, namespace, resource)?;
-    let fields = ["state", "syncedTime", "lastRelist", "warmed", "objects", "accessLostTime"];
-    Ok(fields.iter().map(|field| cell[*field].clone()).collect())
 }
 
 #[test]
@@ -158,6 +151,33 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     // Whoever else lives there has noticed nothing.
     assert_eq!(undisturbed(&operator, away, "services")?, before);
     tenant.await_condition("Ready", "True", None, SOON)?;
+    Ok(())
+}
+
+#[test]
+fn without_leave_to_mint_its_tokens_nothing_is_read_as_an_account() -> Outcome {
+    let world = World::alone()?;
+    let team = world.namespace("team")?;
+    let operator = Operator::start(&world)?;
+    create_account(&world, &team, "reader")?;
+    let profile = Profile::apply(&world, &team, "settings", &read_by("reader", &[&team]))?;
+    apply(&profile, "manifests")?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+
+    let roles = world.cluster.run(["get", "roles", "-n", &team, "--output=json"])?;
+    let roles: Value = serde_json::from_str(&roles)?;
+    let mints = |role: &&Value| role["rules"].to_string().contains("serviceaccounts/token");
+    let mut minting = roles["items"].as_array().into_iter().flatten().filter(mints);
+    let (Some(role), None) = (minting.next(), minting.next()) else {
+        return Err(format!("not one role that lets tokens be minted: {roles:#}").into());
+    };
+    let name = role["metadata"]["name"].as_str().ok_or("a role without a name")?;
+    world.cluster.run(["delete", "role", name, "-n", &team])?;
+    // The token that there is lasts for an hour.
+    operator.process.restart()?;
+    await_problem(&profile, &["TokenRequestDenied", "serviceaccounts/token"])?;
+    apply(&profile, "manifests")?;
+    profile.await_condition("Ready", "True", None, SOON)?;
     Ok(())
 }
 

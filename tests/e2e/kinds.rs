@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::figures::undisturbed;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Outcome, PARTS, World};
@@ -12,7 +13,7 @@ const SOON: Duration = Duration::from_mins(1);
 fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_notice() -> Outcome {
     let world = World::alone()?;
     let namespace = world.namespace("team")?;
-    let _operator = Operator::start(&world)?;
+    let operator = Operator::start(&world)?;
     let profile = Profile::apply(
         &world,
         NAMESPACE,
@@ -32,6 +33,8 @@ fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_not
     let half = profile.await_target("settings", ("Warm", "True", "Synced"), SOON)?;
     assert_eq!(half.pointer("/status/warmTargets").and_then(|w| w.as_str()), Some("1/2"));
 
+    let settings = || undisturbed(&operator, &namespace, "configmaps");
+    let before = settings()?;
     for round in ["created", "re-created"] {
         world.cluster.apply(PARTS)?;
         // Only now is it known that parts are namespaced, and so what to grant.
@@ -50,6 +53,7 @@ fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_not
             .await_target("parts", ("Accepted", "False", "UnknownResource"), SOON)
             .map_err(|error| format!("{round} and deleted: {error}"))?;
         profile.await_target("settings", ("Warm", "True", "Synced"), SOON)?;
+        assert_eq!(settings()?, before, "{round} and deleted");
     }
     Ok(())
 }

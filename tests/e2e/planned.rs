@@ -92,11 +92,18 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     assert_eq!((number(plan, "cells")?, number(plan, "objects")?), (2, objects), "{plan:#}");
     assert_eq!((number(plan, "requests")?, number(plan, "missing")?), (2, 0), "{plan:#}");
 
+    let listed = |operator: &Operator| -> Result<f64, Failure> {
+        let figures = figures::Exposition::read(operator)?;
+        Ok(figures.sum("kubewarm_list_pages_total", &["resource=\"configmaps\""]))
+    };
+    let before = listed(operator)?;
     Profile::apply(world, NAMESPACE, "planned", &spec("Active", &namespace))?;
     let warm = profile.await_condition("Ready", "True", None, SOON)?;
     assert!(warm.pointer("/status/plan").is_none(), "{warm:#}");
     let millis = warm["status"]["timeToWarmMilliseconds"].as_u64().ok_or("no time")?;
     assert_eq!(warm["status"]["objects"].as_u64(), Some(objects));
+    let requests = f64::from(u32::try_from(number(plan, "requests")?)?);
+    assert!((listed(operator)? - before - requests).abs() < 0.5, "{plan:#}");
     // Only loosely, on a machine that others use.
     let seconds = number(plan, "seconds")?;
     assert!(seconds <= 2 + millis / 100, "{seconds} s forecast, {millis} ms");

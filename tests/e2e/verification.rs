@@ -13,7 +13,7 @@ use crate::world::{Outcome, World};
 
 /// From the change of a rule to the status: a review every 20 s, the real request, and the write.
 const NOTICED: Duration = Duration::from_secs(30);
-/// What the issue promises where roles may not be watched.
+/// From a grant, where roles may not be watched.
 const READY: Duration = Duration::from_mins(1);
 const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm";
 

@@ -2,12 +2,12 @@
 
 use crate::{
     engine::{cell, quick, run},
-    reply::{Reply, list, object, quiet, status},
+    reply::{Reply, end_bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
 use kubewarm::{
     informer::{Phase, RelistReason, Strategy, Timing, Verb},
-    model::Reason,
+    model::{ListStrategy, Reason},
 };
 use std::time::{Duration, SystemTime};
 
@@ -15,6 +15,50 @@ fn one(asked: &Asked) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_told_to_wait_waits_and_goes_the_same_way() {
+    let ways = [
+        ("pods", ListStrategy::Whole, Kind::List),
+        ("services", ListStrategy::Paged, Kind::First),
+        ("endpoints", ListStrategy::Streaming, Kind::Stream),
+    ];
+    let cells = ways.map(|(resource, strategy, _)| {
+        let mut cell = cell(resource);
+        cell.tuning.strategy = strategy;
+        cell
+    });
+    let all: Vec<_> = cells.iter().collect();
+    let (server, engine) = run(quick(), &all, |asked| match (asked.kind, asked.nth) {
+        (Kind::List | Kind::First | Kind::Stream, 0) => {
+            Reply::status(429, "retry-after: 2\r\n", status(429, "TooManyRequests"))
+        }
+        (Kind::Stream, _) => {
+            let all = [event("ADDED", object("a", 1, 3)), end_bookmark(7)];
+            Reply::held(all.join("\n") + "\n")
+        }
+        (Kind::First, _) => Reply::json(list(7, &[object("a", 1, 3)])),
+        _ => one(asked),
+    })
+    .await;
+    for cell in &cells {
+        let failing = engine.until(&cell.key, |report| report.fault.is_some()).await;
+        let fault = failing.fault.unwrap();
+        assert_eq!((fault.reason, fault.verb), (Reason::Throttled, Verb::List));
+        let wait = fault.next_retry.unwrap().duration_since(fault.at).as_secs();
+        assert!((2..=3).contains(&wait), "{}: {wait} s", cell.key);
+    }
+    for (cell, (resource, strategy, kind)) in cells.iter().zip(ways) {
+        engine.until_watching(&cell.key).await;
+        assert_eq!(engine.shown(&cell.key), ["a@3"]);
+        let lists = server.asked().into_iter().filter(|asked| {
+            let is_list = matches!(asked.kind, Kind::List | Kind::First | Kind::Stream);
+            is_list && asked.path.ends_with(resource)
+        });
+        let lists: Vec<_> = lists.map(|asked| asked.kind).collect();
+        assert_eq!(lists, [kind, kind], "{strategy:?}");
     }
 }
 

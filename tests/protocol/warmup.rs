@@ -2,12 +2,12 @@
 
 use crate::{
     engine::{Engine, cell, cell_in, quick, run},
-    reply::{Reply, list, object, quiet},
+    reply::{Reply, end_bookmark, event, list, object, quiet},
     server::{Kind, Server},
 };
 use kubewarm::{
     app::CatalogTables,
-    informer::{Bounds, Informers as _, Phase, Tables, Timing},
+    informer::{Bounds, Informers as _, ListOutcome, Measured, Phase, Tables, Timing},
     model::{
         CellKey, Delta, DeltaSink, FieldPath, ListStrategy, NamespaceCheck, Outcome, Reason,
         ResourceVersion,
@@ -73,6 +73,31 @@ async fn a_list_that_trickles_holds_up_nobody_and_is_given_up() {
 }
 
 #[tokio::test]
+async fn a_list_that_falls_silent_is_given_up_and_tried_again() {
+    let pods = cell("pods");
+    let timing = Timing { list_window: Duration::from_millis(600), ..quick() };
+    let (_server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
+        (Kind::List, 0) => {
+            let whole = list(7, &[object("a", 1, 3), object("b", 2, 4)]);
+            Reply::held(&whole[..whole.len() * 3 / 4])
+        }
+        // Another way is tried, too.
+        (Kind::Stream, _) => {
+            let all = [event("ADDED", object("b", 2, 4)), end_bookmark(8)];
+            Reply::held(all.join("\n") + "\n")
+        }
+        (Kind::List | Kind::First, _) => Reply::json(list(8, &[object("b", 2, 4)])),
+        _ => quiet(asked),
+    })
+    .await;
+    engine.until_watching(&pods.key).await;
+    assert_eq!(engine.shown(&pods.key), ["b@4"], "what had come is swept");
+    let failed =
+        |what: &Measured| matches!(what, Measured::List { outcome: ListOutcome::Failure, .. });
+    assert_eq!(engine.tape.count(failed), 1);
+}
+
+#[tokio::test]
 async fn a_streaming_list_without_an_end_falls_back_and_that_is_remembered() {
     for refused in [false, true] {
         let (mut one, mut two) = (cell_in("pods", "one"), cell_in("pods", "two"));
@@ -83,7 +108,7 @@ async fn a_streaming_list_without_an_end_falls_back_and_that_is_remembered() {
         let (server, mut engine) = run(quick(), &[&one], move |asked| match asked.kind {
             Kind::Stream if refused => Reply::refused(422, "Invalid"),
             Kind::Stream => {
-                let unfinished = crate::reply::event("ADDED", object("ghost", 1, 3));
+                let unfinished = event("ADDED", object("ghost", 1, 3));
                 Reply::held(unfinished + "\n")
             }
             Kind::First => Reply::json(list(7, &[object("a", 1, 3)])),
@@ -95,15 +120,9 @@ async fn a_streaming_list_without_an_end_falls_back_and_that_is_remembered() {
         engine.start(&two);
         engine.until_watching(&two.key).await;
         assert_eq!((server.count(Kind::Stream), server.count(Kind::First)), (1, 2));
-        let failed = engine.tape.count(|what| {
-            matches!(
-                what,
-                kubewarm::informer::Measured::List {
-                    outcome: kubewarm::informer::ListOutcome::Failure,
-                    ..
-                }
-            )
-        });
+        let failed = engine
+            .tape
+            .count(|what| matches!(what, Measured::List { outcome: ListOutcome::Failure, .. }));
         assert_eq!(failed, 1, "a failed list is counted whatever the way");
     }
 }

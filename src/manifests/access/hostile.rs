@@ -43,6 +43,7 @@ fn every_string() -> Value {
         },
         "spec": {
             "serviceAccountName": "reader",
+            "limits": {"maxMemory": "200Mi"},
             "targets": [
                 {
                     "name": "named",
@@ -241,7 +242,8 @@ fn names_that_yaml_takes_for_something_else_stay_names() {
 
 /// The strings of a schema that are of no closed set, as `targets[].name`; keys end with `{}`.
 fn of_schema(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
-    if schema["type"] == "string" && schema["enum"].is_null() {
+    let is_quantity = schema["x-kubernetes-int-or-string"] == true;
+    if is_quantity || schema["type"] == "string" && schema["enum"].is_null() {
         found.insert(at.to_owned());
     }
     for (name, member) in schema["properties"].as_object().into_iter().flatten() {
