@@ -153,7 +153,7 @@ fn every_bound_of_the_schema_has_a_case() {
         // The values of a map are named by their keys.
         let field = field
             .strip_suffix("matchLabels[]")
-            .map_or(field.clone(), |at| format!("{at}matchLabels.app"));
+            .map_or_else(|| field.clone(), |at| format!("{at}matchLabels.app"));
         let is_of = |message: &String| {
             message.strip_prefix(&*field).is_some_and(|rest| rest.starts_with([' ', ':']))
         };

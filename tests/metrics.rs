@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, clippy::print_stderr, reason = "a test may panic and say why")]
 
 use jiff::Timestamp;
+use kubewarm::status::CONDITIONS;
 use kubewarm::{
     informer::{
         CellFault, CellReport, EventKind, ListOutcome, Measured, Meter as _, Phase, RelistReason,
@@ -180,7 +181,9 @@ fn full(kinds: usize, profiles: usize) -> String {
         })
         .collect();
     metrics.observe_cells(move || cells.clone()).expect("once");
-    metrics.observe_profiles(move || (0..profiles).map(profile).collect()).expect("once");
+    metrics
+        .observe_profiles(move || (0..profiles).map(profile_without_rights).collect())
+        .expect("once");
     metrics.observe_process(runtime.handle().clone()).expect("once");
     // As a scrape does, so that it is the first by the order of the cells that have room.
     metrics.render().expect("it renders");
@@ -285,13 +288,10 @@ fn fault() -> CellFault {
 }
 
 fn profile(number: usize) -> ProfileSnapshot {
-    let conditions =
-        ["Ready", "Accepted", "Authorized", "Warm", "Fresh", "WarmupObjectiveMet", "Stalled"].map(
-            |condition| ConditionSnapshot {
-                condition: condition.into(),
-                status: ConditionStatus::Unknown,
-            },
-        );
+    let conditions = CONDITIONS.map(|condition| ConditionSnapshot {
+        condition: condition.into(),
+        status: ConditionStatus::Unknown,
+    });
     ProfileSnapshot {
         profile: ProfileRef { namespace: "shop".into(), name: format!("p{number:03}").into() },
         mode: Mode::Active,
@@ -299,6 +299,15 @@ fn profile(number: usize) -> ProfileSnapshot {
         missing: BTreeMap::from([((resource("", "pods"), Verb::Watch), 1)]),
         targets: BTreeMap::from([(TargetState::Synced, 1), (TargetState::Forbidden, 1)]),
     }
+}
+
+/// The same, of 32 kinds that are neither listed nor watched, and neither are the namespaces of their
+/// selectors.
+fn profile_without_rights(number: usize) -> ProfileSnapshot {
+    let kinds = (0..33).map(|kind| resource("", &format!("kind{kind}")));
+    let missing =
+        kinds.flat_map(|kind| [Verb::List, Verb::Watch].map(|verb| ((kind.clone(), verb), 1)));
+    ProfileSnapshot { missing: missing.collect(), ..profile(number) }
 }
 
 /// Compares `generated` with the committed file; `BLESS=1 cargo test` rewrites the file instead.

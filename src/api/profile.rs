@@ -126,9 +126,9 @@ pub struct CacheProfileSpec {
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub serving: Serving,
-    /// How much may be held. Unset (the default): as much as the process has memory for. What an
-    /// edited target answers with until its new state is complete counts too; where old and new do
-    /// not fit together, the old goes first.
+    /// How much may be held. Unset (the default): as much as there is memory for in the process, and
+    /// in the share of it that the namespace has. What an edited target answers with until its new
+    /// state is complete counts too; where old and new do not fit together, the old goes first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }

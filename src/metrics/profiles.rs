@@ -12,8 +12,8 @@ use prometheus::{
 };
 use std::fmt;
 
-/// How many profiles have series of their own, about 26 each: the first by namespace and name. The
-/// rest are added up under `_other`.
+/// How many profiles have series of their own, 31 each and one for each permission that it lacks: the
+/// first by namespace and name. The rest are added up under `_other`.
 const MAX_PROFILES: usize = 100;
 
 /// How many conditions of a profile are exported; the API has 8.

@@ -24,6 +24,18 @@ pub(super) struct Conditions {
     pub(super) stalled: Verdict,
 }
 
+/// The types of a profile's conditions, in the order of the status.
+pub const CONDITIONS: [&str; 8] = [
+    "Ready",
+    "Accepted",
+    "Authorized",
+    "Warm",
+    "Fresh",
+    "WithinLimits",
+    "WarmupObjectiveMet",
+    "Stalled",
+];
+
 impl Conditions {
     pub(super) fn new(
         declared: &Declared,
@@ -55,15 +67,17 @@ impl Conditions {
     }
 
     pub(super) fn into_list(self) -> [(&'static str, Verdict); 8] {
+        let [ready, accepted, authorized, warm, fresh, within_limits, objective, stalled] =
+            CONDITIONS;
         [
-            ("Ready", self.ready),
-            ("Accepted", self.accepted),
-            ("Authorized", self.authorized),
-            ("Warm", self.warm),
-            ("Fresh", self.fresh),
-            ("WithinLimits", self.within_limits),
-            ("WarmupObjectiveMet", self.objective),
-            ("Stalled", self.stalled),
+            (ready, self.ready),
+            (accepted, self.accepted),
+            (authorized, self.authorized),
+            (warm, self.warm),
+            (fresh, self.fresh),
+            (within_limits, self.within_limits),
+            (objective, self.objective),
+            (stalled, self.stalled),
         ]
     }
 }

@@ -24,6 +24,7 @@ mod trouble;
 
 pub use self::{
     cell::{CellView, Clock},
+    conditions::CONDITIONS,
     events::{Cause, Notice, Notices},
     pacer::{Outcome, Pacer, Write},
     permissions::Excesses,
