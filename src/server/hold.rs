@@ -16,6 +16,16 @@ impl<T: Clone> Hold<T> {
     ///
     /// Others who ask wait until it is made, so that it is made once.
     pub(super) fn get(&self, now: Instant, make: impl FnOnce() -> T) -> T {
+        self.get_if(now, |_| true, make)
+    }
+
+    /// The same, where an answer that is not `kept` is made anew for whoever asks next.
+    pub(super) fn get_if(
+        &self,
+        now: Instant,
+        kept: impl FnOnce(&T) -> bool,
+        make: impl FnOnce() -> T,
+    ) -> T {
         let mut held = self.0.lock();
         if let Some((made, answer)) = &*held
             && now.saturating_duration_since(*made) < AGE
@@ -23,7 +33,9 @@ impl<T: Clone> Hold<T> {
             return answer.clone();
         }
         let answer = make();
-        *held = Some((now, answer.clone()));
+        if kept(&answer) {
+            *held = Some((now, answer.clone()));
+        }
         answer
     }
 }
@@ -46,5 +58,12 @@ mod tests {
         assert_eq!(at(999, 'b'), 'a');
         assert_eq!(at(1_000, 'c'), 'c');
         assert_eq!(at(1_001, 'd'), 'c');
+    }
+
+    #[test]
+    fn an_answer_that_is_not_kept_is_made_for_each_who_asks() {
+        let (hold, now) = (Hold::default(), Instant::now());
+        let of = |answer| hold.get_if(now, |answer| *answer != 'a', || answer);
+        assert_eq!([of('a'), of('b'), of('c')], ['a', 'b', 'b']);
     }
 }

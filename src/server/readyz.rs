@@ -23,7 +23,8 @@ pub(super) async fn readyz(
         let declared = (admin.declared)();
         Arc::new(admin.gate.look(declared.as_ref(), &(admin.cells)(), (admin.now)()))
     };
-    let mut readiness = held.readiness.get(Instant::now(), look);
+    // Before the profiles are listed there is next to nothing to look at, and everybody waits for it.
+    let mut readiness = held.readiness.get_if(Instant::now(), |found| found.listed, look);
     // News that cannot wait a second.
     if admin.gate.is_stopping() {
         readiness = Arc::new(Readiness { ready: false, stopping: true, ..(*readiness).clone() });
@@ -121,8 +122,9 @@ mod tests {
     use super::*;
     use crate::{
         model::Reason,
-        server::sample::{admin, ask, get, key},
+        server::sample::{admin, all, ask, ask_again, get, key},
     };
+    use parking_lot::Mutex;
 
     #[actix_web::test]
     async fn readiness_names_the_missing_cells_to_a_loopback_peer_only() {
@@ -140,6 +142,19 @@ mod tests {
         let (code, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose=1")).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
         assert!(body.contains("1 pending") && !body.contains("namespace b"), "{body}");
+    }
+
+    #[actix_web::test]
+    async fn that_the_profiles_are_listed_is_told_at_once() {
+        let declared = Arc::new(Mutex::new(None));
+        let shared = Arc::clone(&declared);
+        let before = Arc::into_inner(admin(None)).unwrap();
+        let admin = Arc::new(Admin { declared: Box::new(move || shared.lock().clone()), ..before });
+        let held = Arc::default();
+        let asked = async || ask_again(&admin, &held, "10.0.0.7:9", get("/readyz")).await.0;
+        assert_eq!(asked().await, StatusCode::SERVICE_UNAVAILABLE);
+        *declared.lock() = Some(all(Vec::new()));
+        assert_eq!(asked().await, StatusCode::OK);
     }
 
     #[actix_web::test]
