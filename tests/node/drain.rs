@@ -9,7 +9,7 @@ use crate::world::{Outcome, SOON, World};
 
 /// What is evicted has that long to end, and then the drain gives up on the other.
 const DRAIN: &str = "drain node --ignore-daemonsets --timeout=15s \
-                     --pod-selector=app.kubernetes.io/instance=kubewarm";
+                     --pod-selector=app.kubernetes.io/instance=kubewarm,pod-template-hash";
 
 /// A node that takes no pods, until this goes.
 struct Cordoned(&'static ControlPlane);

@@ -4,6 +4,7 @@
 mod drain;
 mod install;
 mod leader;
+mod memory;
 mod object;
 mod outage;
 mod prometheus;

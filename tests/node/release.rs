@@ -101,8 +101,19 @@ impl<'a> Release<'a> {
         self.helm(command)
     }
 
+    /// Runs `helm test`. Without `--logs`: Helm would look for pods of the names of all hooks.
+    pub(crate) fn test_from_within(&self) -> Outcome {
+        let mut command = self.world.helm.command();
+        command.args(["test", NAME, "--timeout=2m"]);
+        let said = self.helm(command)?;
+        let phases = said.lines().filter(|line| line.starts_with("Phase:"));
+        let phases: Vec<_> = phases.map(|line| line.trim_start_matches("Phase:").trim()).collect();
+        let is_passed = phases.len() > 1 && phases.iter().all(|phase| *phase == "Succeeded");
+        if is_passed { Ok(()) } else { Err(said.into()) }
+    }
+
     /// Runs Helm on the release.
-    pub(crate) fn helm(&self, mut command: Command) -> Result<String, Failure> {
+    fn helm(&self, mut command: Command) -> Result<String, Failure> {
         let kubeconfig = self.world.cluster().kubeconfig();
         command.args(["--namespace", NAMESPACE, "--kubeconfig"]).arg(kubeconfig);
         let output = self.world.node.command(&command).output()?;
@@ -117,7 +128,8 @@ impl<'a> Release<'a> {
 
     /// Its pods that are not on their way out, by name.
     pub(crate) fn pods(&self) -> Result<Vec<Pod>, Failure> {
-        let selector = format!("--selector=app.kubernetes.io/instance={NAME}");
+        // Those of tests from within are none of its Deployment's.
+        let selector = format!("--selector=app.kubernetes.io/instance={NAME},pod-template-hash");
         let found = self.world.list(&format!("pods --namespace={NAMESPACE} {selector}"))?;
         let stays = found.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         let mut pods: Vec<_> = stays.map(Pod::of).collect();

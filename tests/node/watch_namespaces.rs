@@ -24,6 +24,7 @@ fn a_release_for_some_namespaces_works_without_a_cluster_role() -> Outcome {
         assert!(!log.contains(" WARN ") && !log.contains(" ERROR "), "{log}");
     }
 
+    release.test_from_within()?;
     let kinds = ["get", "clusterroles,clusterrolebindings", "--output=json"];
     let roles: Value = serde_json::from_str(&cluster.run(kinds)?)?;
     let roles = roles["items"].as_array().ok_or("no roles at all")?;
