@@ -73,13 +73,16 @@ fn an_account_may_be_named_by_whoever_may_act_as_it() -> Outcome {
     };
     let (reader, other) = ("serviceAccountName: reader", "serviceAccountName: other");
 
-    // The policy takes hold a moment after it is made.
-    let refused =
-        eventually(Duration::from_secs(30), || match apply(&nobody, "probe", reader, 500) {
+    // The policy takes hold a moment after it is made, and looks at changes: each try is another spec.
+    let mut tries = 0;
+    let refused = eventually(Duration::from_secs(30), || {
+        tries += 1;
+        match apply(&nobody, "probe", reader, tries) {
             Ok(_) => Err("not in force yet".into()),
             Err(error) if error.to_string().contains("kubewarm-accounts") => Ok(error.to_string()),
             Err(error) => Err(error),
-        })?;
+        }
+    })?;
     for word in ["nobody", "ServiceAccount reader", &home, "\"use\"", "serviceaccounts/token"] {
         assert!(refused.contains(word), "{word:?} is not in {refused}");
     }
