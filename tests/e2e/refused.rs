@@ -86,12 +86,17 @@ fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
     let world = World::alone()?;
     let tenant = world.namespace("tenant")?;
     let _operator = Operator::start(&world)?;
-    // An account that is not there costs no request a cell.
-    let crowd = crowd("nobody");
+    // An account whose tokens kubewarm may not mint costs no request a cell. Of one that is not there the
+    // profiles would be refused, and take no room.
+    world.cluster.run(["create", "serviceaccount", "reader", "-n", &tenant])?;
+    let crowd = crowd("reader");
     for n in 0..TOGETHER / MOST {
         Profile::apply(&world, &tenant, &format!("a{n}"), &crowd)?;
     }
-    // Of the same second the first by name is the older one.
+    for n in 0..TOGETHER / MOST {
+        let early = Profile { world: &world, namespace: &tenant, name: &format!("a{n}") };
+        early.await_target("t31", ("Accepted", "True", "Resolved"), SOON)?;
+    }
     let one = "{targets: [{name: t, resource: {resource: configmaps}}]}";
     let late = Profile::apply(&world, &tenant, "b", one)?;
     late.await_target("t", ("Accepted", "False", "TooManyCells"), SOON)?;
