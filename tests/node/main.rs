@@ -3,7 +3,6 @@
 
 mod drain;
 mod install;
-mod leader;
 mod memory;
 mod object;
 mod outage;
