@@ -5,11 +5,10 @@
 //! stays silent until it has; what happened in between would be lost. So no watch is resumed after
 //! a broken connection before a consistent read has shown that the version is still of the past.
 
-use super::{endpoint::Endpoint, upstream};
+use super::{endpoint::Endpoint, lanes::Lanes, upstream};
 use crate::model::{CellKey, Fault, Identity, Reason, Resource, ResourceVersion};
-use parking_lot::Mutex;
 use serde::Deserialize;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// A `limit=1` list of metadata is smaller.
@@ -21,18 +20,7 @@ type Asked = (Identity, Resource);
 /// Remembers the last consistent read of each resource, by identity. Bounded by what is watched.
 #[derive(Debug, Default)]
 pub(super) struct Canary {
-    lanes: Mutex<HashMap<Asked, Arc<Lane>>>,
-}
-
-/// One reader at a time; the others wait for its answer.
-type Lane = tokio::sync::Mutex<Option<Sighting>>;
-
-#[derive(Clone, Debug)]
-struct Sighting {
-    asked_at: Instant,
-    answered_at: Instant,
-    /// A failure is shared as well: those who wait for the same answer do not each wait anew.
-    seen: Result<ResourceVersion, Fault>,
+    lanes: Lanes<Asked, Result<ResourceVersion, Fault>>,
 }
 
 #[derive(Deserialize)]
@@ -65,25 +53,13 @@ impl Canary {
         since: Instant,
         within: Duration,
     ) -> Result<ResourceVersion, Fault> {
-        let waiting_since = Instant::now();
         let asked = (cell.identity.clone(), cell.resource.clone());
-        let lane = Arc::clone(self.lanes.lock().entry(asked).or_default());
-        let mut last = lane.lock().await;
-        if let Some(sighting) = last.as_ref().filter(|sighting| sighting.asked_at > since) {
-            // Whoever comes later than a failure asks again: it is of no use to a retry.
-            if sighting.seen.is_ok() || sighting.answered_at >= waiting_since {
-                return sighting.seen.clone();
-            }
-        }
-        let asked_at = Instant::now();
-        let seen = ask(client, endpoint, within).await;
-        *last = Some(Sighting { asked_at, answered_at: Instant::now(), seen: seen.clone() });
-        seen
+        self.lanes.ask(asked, since, Result::is_ok, ask(client, endpoint, within)).await
     }
 
     /// Forgets what no cell watches any more.
     pub(super) fn retain(&self, watched: impl Fn(&Asked) -> bool) {
-        self.lanes.lock().retain(|asked, _| watched(asked));
+        self.lanes.retain(watched);
     }
 }
 

@@ -12,6 +12,7 @@ mod endpoint;
 mod event;
 mod fence;
 mod hearsay;
+mod lanes;
 mod latency;
 mod lines;
 mod list;

@@ -291,8 +291,8 @@ impl Task {
         self.board.undecodable(rejected);
     }
 
-    /// Whether the API server says that the cell's namespace does not exist, asked no earlier than
-    /// `since`. `false` where nobody asks, or where it may not be asked.
+    /// Whether the API server says that the cell's namespace does not exist, asked after `since`.
+    /// `false` where nobody asks, or where it may not be asked.
     pub(super) async fn namespace_is_absent(&self, since: Instant) -> bool {
         self.namespace(since).await == Some(Existence::Absent)
     }
