@@ -40,9 +40,9 @@ pub(super) enum Held {
 }
 
 impl Task {
-    /// After each object of a list, of so many bytes: looks now and then whether it may go on, and waits until it may.
-    /// A cell that does not fit is stopped meanwhile; if another one is, there is room again. Before
-    /// the controller is told, the server is asked how many objects there are.
+    /// After each object of a list, of so many bytes: looks now and then whether it may go on, and
+    /// waits until it may. A cell that does not fit is stopped meanwhile; if another one is, there is
+    /// room again. Before the controller is told, the server is asked how many objects there are.
     ///
     /// # Errors
     ///

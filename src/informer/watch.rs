@@ -185,8 +185,7 @@ impl Task {
             self.tell_of_excess();
             let timing = &self.shared.timing;
             let dead_at = stream.heard + timing.watch_dead;
-            empty_since =
-                empty_since.or_else(|| Some(Instant::now())).filter(|_| self.objects == 0);
+            empty_since = (self.objects == 0).then(|| empty_since.unwrap_or_else(Instant::now));
             let namespace_at = empty_since.map(|since| since + timing.namespace_check);
             let (silent_at, probe_at) = self.staleness(&probe);
             let is_silent = self.board.state().phase == Phase::Silent;

@@ -1,6 +1,6 @@
 //! What a cell's board says of access: verified, lost, and back.
 
-use super::Board;
+use super::{Board, Inner};
 use crate::{
     informer::{
         CellFault, Loss, RelistReason,
@@ -41,6 +41,16 @@ pub(in crate::informer) enum IsNews {
     No,
 }
 
+impl Inner {
+    /// Since when this verb is refused.
+    fn refused_since(&mut self, verb: Verb) -> &mut Option<Timestamp> {
+        match verb {
+            Verb::List => &mut self.refused_since.0,
+            Verb::Watch => &mut self.refused_since.1,
+        }
+    }
+}
+
 impl Board {
     /// Access was there at `at`.
     pub(in crate::informer) fn verified(&self, at: Instant) {
@@ -56,26 +66,17 @@ impl Board {
             Verb::List => inner.allowed_at.0 = Some(at),
             Verb::Watch => inner.allowed_at.1 = Some(at),
         }
-        drop(inner);
-        self.refused_no_more(verb);
+        *inner.refused_since(verb) = None;
     }
 
     /// The cell's own request of this verb has been refused.
     pub(super) fn refused(&self, verb: Verb, now: Timestamp) {
-        let mut inner = self.inner.lock();
-        match verb {
-            Verb::List => inner.refused_since.0.get_or_insert(now),
-            Verb::Watch => inner.refused_since.1.get_or_insert(now),
-        };
+        self.inner.lock().refused_since(verb).get_or_insert(now);
     }
 
     /// One of this verb has been answered.
     pub(in crate::informer) fn refused_no_more(&self, verb: Verb) {
-        let mut inner = self.inner.lock();
-        match verb {
-            Verb::List => inner.refused_since.0 = None,
-            Verb::Watch => inner.refused_since.1 = None,
-        }
+        *self.inner.lock().refused_since(verb) = None;
     }
 
     /// What the cell's own requests say of access.
