@@ -1,14 +1,12 @@
 //! An API server that stops answering, and one that begins anew: nothing is listed for it that the
 //! server does not ask for, and nobody storms it.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-
-use serde_json::Value;
 
 use crate::figures::{Exposition, cells};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
+use crate::requests::{overlap, requests};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
@@ -58,59 +56,6 @@ fn says(operator: &Operator, condition: &str, status: &str) -> Result<bool, Fail
 /// Lists of cells that were synced before; the controller's own cells included.
 fn relists(operator: &Operator) -> Result<f64, Failure> {
     Ok(Exposition::read(operator)?.sum("kubewarm_relists_total", &[]))
-}
-
-/// A request of the operator's that the API server answered.
-struct Request {
-    verb: String,
-    /// Reads everything of a cell: not the single object that shows the newest version, and not the
-    /// leases by which replicas know each other.
-    is_whole_list: bool,
-    received: jiff::Timestamp,
-    answered: jiff::Timestamp,
-}
-
-/// What the operator asked for, from a part of the audit log.
-fn requests(log: &str) -> Vec<Request> {
-    let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    // Verification and probes go on by their own clocks, whatever happens.
-    let is_check = |uri: &str| {
-        let is_list = uri.contains("limit=1&") || uri.ends_with("limit=1");
-        let is_short = uri.rsplit_once("timeoutSeconds=").is_some_and(|(_, time)| time.len() == 1);
-        is_list || is_short || uri.contains("/selfsubject")
-    };
-    let mine = entries.filter(|entry| {
-        let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        text("/user/username") == format!("system:serviceaccount:{NAMESPACE}:kubewarm")
-            && !is_check(text("/requestURI"))
-    });
-    let mut requests = BTreeMap::new();
-    for entry in mine {
-        let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let time = |pointer| text(pointer).parse::<jiff::Timestamp>().ok();
-        let (Some(received), Some(answered)) =
-            (time("/requestReceivedTimestamp"), time("/stageTimestamp"))
-        else {
-            continue;
-        };
-        let request = Request {
-            verb: text("/verb").to_owned(),
-            is_whole_list: text("/verb") == "list" && text("/objectRef/resource") != "leases",
-            received,
-            answered,
-        };
-        // A watch is logged when it begins and when it ends: the first is what was asked.
-        requests.entry(text("/auditID").to_owned()).or_insert(request);
-    }
-    requests.into_values().collect()
-}
-
-/// Most of `requests` that were under way at once.
-fn overlap(requests: &[&Request]) -> usize {
-    let at = |one: &&Request| {
-        requests.iter().filter(|r| r.received <= one.received && one.received < r.answered).count()
-    };
-    requests.iter().map(at).max().unwrap_or_default()
 }
 
 #[test]
@@ -166,7 +111,7 @@ fn a_silent_server_costs_no_list_and_one_that_begins_anew_is_not_stormed() -> Ou
     let gone = figures.sum("kubewarm_watch_ends_total", &[r#"reason="gone""#]);
     let relists = relists(&operator)?;
     let watches = requests.iter().filter(|it| it.verb == "watch").count();
-    let lists: Vec<_> = requests.iter().filter(|it| it.is_whole_list).collect();
+    let lists: Vec<_> = requests.iter().filter(|it| it.is_whole_list()).collect();
     let told = format!(
         "{} requests, {watches} watches, {} whole lists, {relists} relists, {gone} times 410",
         requests.len(),

@@ -36,6 +36,7 @@ mod rbac;
 mod redefined;
 mod refused;
 mod replicas;
+mod requests;
 mod rules;
 mod schema;
 mod secrets;

@@ -3,12 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde_json::Value;
-
 use crate::filling::fill;
 use crate::operator::{NAMESPACE, Operator, Running};
 use crate::profile::{Profile, message};
+use crate::requests::{Request, overlap, requests};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(2);
@@ -112,31 +110,6 @@ fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
     Ok(())
 }
 
-/// When each list of `ConfigMaps` that the operator sent to learn all of them began and ended.
-fn lists(world: &World) -> Result<Vec<(Timestamp, Timestamp)>, Failure> {
-    let mut found = Vec::new();
-    for line in std::fs::read_to_string(world.cluster.audit_log())?.lines() {
-        let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
-        let text = |field: &str| entry[field].as_str().unwrap_or_default();
-        let is_list = text("verb") == "list" && entry["objectRef"]["resource"] == "configmaps";
-        // Access is tried with one object.
-        if is_list
-            && !text("requestURI").contains("limit=1&")
-            && entry["stage"] == "ResponseComplete"
-        {
-            found
-                .push((text("requestReceivedTimestamp").parse()?, text("stageTimestamp").parse()?));
-        }
-    }
-    Ok(found)
-}
-
-/// The most of them that ran at the same time.
-fn most_at_once(lists: &[(Timestamp, Timestamp)]) -> usize {
-    let running = |at| lists.iter().filter(|(begin, end)| *begin <= at && at < *end).count();
-    lists.iter().map(|(begin, _)| running(*begin)).max().unwrap_or_default()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
     let world = World::alone()?;
@@ -162,11 +135,16 @@ async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
     let profile = Profile::apply(&world, NAMESPACE, "many", &spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     // The log is written behind the answers.
-    let lists = eventually(SOON, || {
-        let lists = lists(&world)?;
-        if lists.len() >= LISTS { Ok(lists) } else { Err(format!("{lists:?}").into()) }
+    eventually(SOON, || {
+        let requests = requests(&std::fs::read_to_string(world.cluster.audit_log())?);
+        let is_one = |it: &&Request| it.is_whole_list() && it.resource == "configmaps";
+        let lists: Vec<_> = requests.iter().filter(is_one).collect();
+        if lists.len() < LISTS {
+            return Err(format!("{} lists", lists.len()).into());
+        }
+        let most = overlap(&lists);
+        assert!((1..=AT_ONCE).contains(&most), "{most} at once");
+        Ok(())
     })?;
-    let most = most_at_once(&lists);
-    assert!((1..=AT_ONCE).contains(&most), "{most} at once: {lists:?}");
     Ok(())
 }
