@@ -46,7 +46,7 @@ impl Specs<'_> {
     pub(super) async fn read(&self) -> Result<Vec<Wanted>, Error> {
         let Some(file) = self.file else { return self.named().await.map(|one| vec![one]) };
         let file = file.to_owned();
-        let text = text(&file).map_err(|source| Error::Read { file: file.clone(), source })?;
+        let text = self::file(&file)?;
         let of = file.clone();
         let failed = move |at, source| Error::Document { file: of.clone(), at, source };
         let found = profiles(&text).map_err(|(at, source)| failed(at, source))?;
