@@ -49,7 +49,7 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/root" "$work/layout/blobs/sha256"
+mkdir -p "$work/tree" "$work/layout/blobs/sha256"
 
 # Sorted, of nobody, of no time, whatever the umask.
 pack() {
@@ -66,10 +66,10 @@ blob() {
     descriptor="\"digest\":\"$digest\",\"size\":$size"
 }
 
-install -m 755 "$binary" "$work/root/kubewarm"
-cp "$repository/LICENSE" "$work/root/LICENSE"
-chmod -x "$work/root/LICENSE"
-pack "$work/root" >"$work/tar"
+install -m 755 "$binary" "$work/tree/kubewarm"
+cp "$repository/LICENSE" "$work/tree/LICENSE"
+chmod -x "$work/tree/LICENSE"
+pack "$work/tree" >"$work/tar"
 layer=sha256:$(sha256sum "$work/tar" | cut -d ' ' -f 1)
 unpacked=$(stat --format=%s "$work/tar")
 # Without a name and a time in it.

@@ -12,7 +12,7 @@ use crate::release::{NAMESPACE, PAIR, Release};
 use crate::world::{Failure, Outcome, SOON, World, file, tell};
 
 const ADDRESS: &str = "127.0.0.1:9091";
-/// For `40 resources and 20 profiles` docs/metrics.md allows 7276.
+/// For 40 resources and 20 profiles docs/metrics.md allows more.
 const SERIES: f64 = 7276.0;
 
 /// What an expression comes to now, by the pod.
