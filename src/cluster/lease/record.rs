@@ -38,6 +38,11 @@ impl Observed {
         }
     }
 
+    /// How long the lease still lasts unless it is renewed.
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        (self.at + duration_of(&self.spec)).saturating_duration_since(now)
+    }
+
     /// Decides for `identity`. `clock` is the wall clock, for the people who read the lease.
     pub(super) fn decide(
         &self,
@@ -49,7 +54,7 @@ impl Observed {
     ) -> Decision {
         let holder = self.spec.holder_identity.as_deref().unwrap_or_default();
         let is_ours = holder == identity;
-        if !is_ours && !holder.is_empty() && now < self.at + duration_of(&self.spec) {
+        if !is_ours && !holder.is_empty() && !self.left(now).is_zero() {
             return Decision::Leave(holder.into());
         }
         let transitions = self.spec.lease_transitions.unwrap_or(0);

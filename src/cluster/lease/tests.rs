@@ -188,6 +188,47 @@ async fn a_released_lease_is_taken_at_the_next_look() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_follows_a_killed_leader_does_so_within_20_s_and_not_before_its_lead_ends() {
+    let mut followed_by = [0, 0];
+    for seed in 0..300 {
+        fastrand::seed(seed);
+        let fake = Fake::default();
+        let first = fake.start("pod-a_1");
+        sleep(SECOND).await;
+        let other = fake.start("pod-b_2");
+        sleep(SECOND * 5 + Duration::from_millis(fastrand::u64(..4_000))).await;
+        assert!(first.leads());
+        first.running.abort();
+        let killed = Instant::now();
+        // A kubelet starts the container anew, or it does not.
+        sleep(SECOND).await;
+        let successor = (seed % 2 == 0).then(|| fake.start("pod-a_3"));
+        let leads = || [other.leads(), successor.as_ref().is_some_and(Candidate::leads)];
+        while leads() == [false; 2] {
+            sleep(Duration::from_millis(50)).await;
+            assert!(killed.elapsed() < SECOND * 20, "seed {seed}");
+        }
+        // It might have been frozen and not killed.
+        assert!(!first.leads(), "seed {seed}");
+        let by = leads();
+        for _ in 0..30 {
+            sleep(SECOND).await;
+            assert_eq!(leads(), by, "seed {seed}");
+        }
+        other.running.abort();
+        if let Some(successor) = successor {
+            successor.running.abort();
+        }
+        for (count, led) in followed_by.iter_mut().zip(by) {
+            *count += u32::from(led);
+        }
+    }
+    let [other, successor] = followed_by;
+    assert!(other > 150 && successor > 0, "both may win: {followed_by:?}");
+    assert_eq!(other + successor, 300);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_ours_is_not_released() {
     let fake = Fake::default();
     let first = fake.start("a");
