@@ -53,17 +53,19 @@ pub trait StatusSink: Send + Sync + 'static {
 }
 
 /// Computes, writes and tells until `stop`; nothing is sent unless `leads` says that this replica
-/// holds the lease.
+/// holds the lease, which is asked before each request: the process may have been stopped for a
+/// while at any point.
 ///
 /// What is under way when leadership is found lost is aborted; the new leader writes what differs.
 /// Cancel safe.
 pub async fn run<P: Profiles, S: StatusSink>(
     profiles: P,
     sink: Arc<S>,
-    leads: impl Fn() -> bool + Send,
+    leads: impl Fn() -> bool + Send + Sync + 'static,
     process_start: Instant,
     stop: CancellationToken,
 ) {
+    let leads = Arc::new(leads);
     let mut reporter = Reporter::default();
     let mut writes: JoinSet<(Write, Outcome)> = JoinSet::new();
     let mut notices: JoinSet<()> = JoinSet::new();
@@ -96,17 +98,22 @@ pub async fn run<P: Profiles, S: StatusSink>(
         };
         profiles.computed(observed.iter().filter_map(status_of).collect());
         for write in round.writes {
-            let sink = Arc::clone(&sink);
+            let (sink, leads) = (Arc::clone(&sink), Arc::clone(&leads));
             writes.spawn(async move {
+                if !leads() {
+                    return (write, Outcome::Failed);
+                }
                 let outcome = timeout(REQUEST, sink.publish(&write)).await;
                 (write, outcome.unwrap_or(Outcome::Failed))
             });
         }
         for notice in round.notices {
             if notices.len() < NOTICES_IN_FLIGHT {
-                let sink = Arc::clone(&sink);
+                let (sink, leads) = (Arc::clone(&sink), Arc::clone(&leads));
                 notices.spawn(async move {
-                    let _late = timeout(REQUEST, sink.tell(&notice, clock.wall)).await;
+                    if leads() {
+                        let _late = timeout(REQUEST, sink.tell(&notice, clock.wall)).await;
+                    }
                 });
             }
         }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -286,6 +286,20 @@ async fn a_write_that_hangs_is_given_up_and_repeated_and_only_a_leader_writes() 
     assert_eq!(seconds.len(), 2, "{seconds:?}");
     assert!(seconds[1] - seconds[0] >= 10, "{seconds:?}");
     assert_eq!(*sink.told.lock(), [Cause::Ready]);
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_stopped_between_a_look_and_its_writes_sends_nothing_of_it() {
+    let (sink, asked) = (Arc::new(Hanging::default()), AtomicUsize::new(0));
+    // The lease runs out after the first look.
+    let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
+    let (world, stop) = (OneProfile(warm()), CancellationToken::new());
+    let task = tokio::spawn(run(world, Arc::clone(&sink), is_leader, Instant::now(), stop.clone()));
+    sleep(Duration::from_secs(30)).await;
+    assert!(sink.begun.lock().is_empty());
+    assert!(sink.told.lock().is_empty());
     stop.cancel();
     task.await.unwrap();
 }
