@@ -1,6 +1,6 @@
 //! What can be typed after `check`.
 
-use super::{ConnectionArgs, value};
+use super::{ConnectionArgs, HomeArgs, value};
 use clap::Args;
 
 pub(super) const CODES: &str = "\
@@ -32,15 +32,9 @@ pub struct CheckArgs {
     #[arg(short, long, conflicts_with = "pre")]
     pub namespace: Option<String>,
 
-    /// The namespace of the operator.
-    #[arg(
-        long,
-        env = "KUBEWARM_OPERATOR_NAMESPACE",
-        default_value = "kubewarm-system",
-        value_name = "NAMESPACE",
-        value_parser = value::namespace
-    )]
-    pub operator_namespace: String,
+    /// Where the operator is.
+    #[command(flatten)]
+    pub home: HomeArgs,
 
     /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas.
     /// Without any ClusterRole, no right beyond them is looked for.

@@ -118,6 +118,20 @@ pub struct ConnectionArgs {
     pub context: Option<String>,
 }
 
+/// Where the operator is, for commands that cannot know it.
+#[derive(Clone, Debug, Args)]
+pub struct HomeArgs {
+    /// The namespace of the operator: profiles there may name other namespaces than their own.
+    #[arg(
+        long,
+        env = "KUBEWARM_OPERATOR_NAMESPACE",
+        default_value = "kubewarm-system",
+        value_name = "NAMESPACE",
+        value_parser = value::namespace
+    )]
+    pub operator_namespace: String,
+}
+
 impl Cli {
     /// Parses the arguments of this process; prints help and errors, and ends it, by itself.
     ///
@@ -192,6 +206,16 @@ mod tests {
         ] {
             let error = parse(&format!("kubewarm {line}")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_refuses_what_cannot_be_the_operators_namespace() {
+        for line in ["run", "plan a", "rbac a", "check", "self-test --replicas a=b"] {
+            let line = |name| format!("kubewarm {line} --operator-namespace {name}");
+            assert!(parse(&line("ops")).is_ok(), "{}", line("ops"));
+            let error = parse(&line("Ops")).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{}", line("Ops"));
         }
     }
 

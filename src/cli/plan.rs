@@ -1,6 +1,6 @@
 //! What can be typed after `plan`.
 
-use super::{ConnectionArgs, Output};
+use super::{ConnectionArgs, HomeArgs, Output};
 use crate::model::Subject;
 use clap::Args;
 use std::path::PathBuf;
@@ -34,14 +34,9 @@ pub struct PlanArgs {
     #[arg(long, value_parser = super::rbac::subject)]
     pub subject: Option<Subject>,
 
-    /// The namespace of the operator: profiles there may name other namespaces than their own.
-    #[arg(
-        long,
-        env = "KUBEWARM_OPERATOR_NAMESPACE",
-        default_value = "kubewarm-system",
-        value_name = "NAMESPACE"
-    )]
-    pub operator_namespace: String,
+    /// Where the operator is.
+    #[command(flatten)]
+    pub home: HomeArgs,
 
     /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas.
     #[arg(

@@ -1,6 +1,6 @@
 //! What can be typed after `rbac`.
 
-use super::ConnectionArgs;
+use super::{ConnectionArgs, HomeArgs};
 use crate::model::Subject;
 use clap::Args;
 use std::path::PathBuf;
@@ -57,14 +57,9 @@ pub struct RbacArgs {
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 
-    /// The namespace of the operator: profiles there may name other namespaces than their own.
-    #[arg(
-        long,
-        env = "KUBEWARM_OPERATOR_NAMESPACE",
-        default_value = "kubewarm-system",
-        value_name = "NAMESPACE"
-    )]
-    pub operator_namespace: String,
+    /// Where the operator is.
+    #[command(flatten)]
+    pub home: HomeArgs,
 
     /// Where the profile is [default: the namespace of the context]; of profiles in a file that
     /// name none [default: default].

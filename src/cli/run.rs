@@ -9,7 +9,12 @@ use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 pub struct RunArgs {
     /// Where the lease lives, and whose profiles may name other namespaces than their own
     /// [default: the namespace of the ServiceAccount, else kubewarm-system].
-    #[arg(long, env = "KUBEWARM_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(
+        long,
+        env = "KUBEWARM_OPERATOR_NAMESPACE",
+        value_name = "NAMESPACE",
+        value_parser = value::namespace
+    )]
     pub operator_namespace: Option<String>,
 
     /// The namespaces whose profiles are run, separated by commas: with them kubewarm needs no

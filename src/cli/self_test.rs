@@ -1,6 +1,6 @@
 //! What can be typed after `self-test`.
 
-use super::{ConnectionArgs, value};
+use super::{ConnectionArgs, HomeArgs, value};
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 
@@ -50,15 +50,9 @@ pub struct SelfTestArgs {
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = value::duration)]
     pub timeout: Duration,
 
-    /// The namespace of the operator.
-    #[arg(
-        long,
-        env = "KUBEWARM_OPERATOR_NAMESPACE",
-        default_value = "kubewarm-system",
-        value_name = "NAMESPACE",
-        value_parser = value::namespace
-    )]
-    pub operator_namespace: String,
+    /// Where the operator is.
+    #[command(flatten)]
+    pub home: HomeArgs,
 
     /// Which cluster.
     #[command(flatten)]

@@ -55,7 +55,8 @@ async fn sections(
         return Ok(sections);
     }
     let program = program();
-    let (namespace, watched) = (args.operator_namespace.as_str(), args.watch_namespaces.as_slice());
+    let (namespace, watched) =
+        (args.home.operator_namespace.as_str(), args.watch_namespaces.as_slice());
     if args.pre {
         let findings = install::permitted(client, program, (namespace, watched)).await;
         sections

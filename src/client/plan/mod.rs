@@ -61,7 +61,7 @@ pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<(String, Permissi
         file: args.file.as_deref(),
         namespace: args.namespace.as_deref(),
         home: Home {
-            namespace: args.operator_namespace.as_str().into(),
+            namespace: args.home.operator_namespace.as_str().into(),
             watched: Watched::of(&args.watch_namespaces),
         },
         connection: &args.connection,

@@ -61,7 +61,7 @@ impl From<Agreement> for ExitCode {
 pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
     if args.operator {
         let reviews = if args.metrics_auth { Reviews::Granted } else { Reviews::Left };
-        let text = operator(&args.operator_namespace, &args.watch_namespaces, reviews);
+        let text = operator(&args.home.operator_namespace, &args.watch_namespaces, reviews);
         return Ok((text.map_err(Error::Operator)?, Agreement::Same));
     }
     let mut text = String::new();
@@ -72,7 +72,7 @@ pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
         file: args.file.as_deref(),
         namespace: args.namespace.as_deref(),
         home: Home {
-            namespace: args.operator_namespace.as_str().into(),
+            namespace: args.home.operator_namespace.as_str().into(),
             watched: Watched::of(&args.watch_namespaces),
         },
         connection: &args.connection,

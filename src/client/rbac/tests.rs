@@ -1,7 +1,10 @@
 //! What is printed for files.
 
 use super::*;
-use crate::{cli::ConnectionArgs, manifests::hostile};
+use crate::{
+    cli::{ConnectionArgs, HomeArgs},
+    manifests::hostile,
+};
 use futures::FutureExt as _;
 use proptest::prelude::*;
 use std::{io::Write as _, path::Path};
@@ -26,7 +29,7 @@ fn of_file(file: &Path) -> RbacArgs {
         diff: false,
         generation: None,
         subject: None,
-        operator_namespace: "ops".to_owned(),
+        home: HomeArgs { operator_namespace: "ops".to_owned() },
         namespace: None,
         connection: ConnectionArgs::default(),
     }

@@ -50,9 +50,10 @@ pub(super) async fn of_replicas(
     let token = token.as_deref().map(str::trim);
     let (mut findings, mut replicas) = (Vec::new(), Vec::new());
     if let Some(selector) = &args.replicas {
-        let found = pods(&connection.client(), &args.operator_namespace, selector, deadline).await;
+        let found =
+            pods(&connection.client(), &args.home.operator_namespace, selector, deadline).await;
         (findings, replicas) = match found {
-            Ok(pods) => of_pods(&pods, &args.operator_namespace, selector),
+            Ok(pods) => of_pods(&pods, &args.home.operator_namespace, selector),
             Err(fault) => (vec![Finding::bad(format!("the operator's pods: {fault}"))], Vec::new()),
         };
     }

@@ -42,7 +42,7 @@ pub async fn self_test(args: &SelfTestArgs, lint: Lint) -> Result<(String, Healt
         sections.push(Section { title: "metrics", findings });
     }
     if let Some(file) = &args.rights {
-        let findings = rights::of_ours(&connection, file, &args.operator_namespace).await?;
+        let findings = rights::of_ours(&connection, file, &args.home.operator_namespace).await?;
         sections.push(Section { title: "rights", findings });
     }
     let (width, colour) = terminal().map_or((0, Colour::Off), |found| (found.width, found.colour));
