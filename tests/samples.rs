@@ -139,8 +139,8 @@ impl World {
             disagreement: None,
             punctuality: Punctuality::OnTime,
         };
-        let view =
-            CellView { report: Some(Arc::new(report)), access: Some(access), objects, bytes };
+        let (report, access) = (Some(Arc::new(report)), Some(access));
+        let view = CellView { report, access, objects, bytes, indexes: Vec::new() };
         self.cells.insert(key.clone(), view);
     }
 
@@ -177,7 +177,9 @@ fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
         cells: cells.into(),
         namespaces: None,
         serving: None,
+        indexes: [].into(),
         left_out: [].into(),
+        too_large: [].into(),
         limited: None,
     }
 }
@@ -245,7 +247,7 @@ fn warming() -> serde_json::Value {
     world.runs(&stock, world.failing(), &[], (0, 0));
 
     let edited = target("deployments", "Deployment", &[orders.clone(), payments, shop, stock]);
-    let serving = Some(Serving { generation: 1, cells: [orders].into() });
+    let serving = Some(Serving { generation: 1, cells: [orders].into(), indexes: [].into() });
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
     let unknown = Served::default().resolve(&widgets, None).expect_err("nothing is served");
     // As the controller names the field.

@@ -151,11 +151,13 @@ impl status::Profiles for View {
     }
 
     fn cell(&self, key: &CellKey) -> Option<CellView> {
-        let usage = self.catalog.reader(key).map(|table| table.usage()).unwrap_or_default();
+        let table = self.catalog.reader(key);
+        let usage = table.as_ref().map(Reader::usage).unwrap_or_default();
+        let indexes = table.as_ref().map(Reader::index_usage).unwrap_or_default();
         let access = self.access.get(key);
         // What is only planned or kept from running may be verified all the same.
         let report = self.reports.get(key).map(Arc::new);
-        Some(CellView { report, access, objects: usage.objects, bytes: usage.bytes })
+        Some(CellView { report, access, objects: usage.objects, bytes: usage.bytes, indexes })
     }
 
     fn replicas(&self) -> Replicas {

@@ -3,7 +3,7 @@
 use super::{
     fit::{Beside, MemoryBounds, Misfits, fit},
     resolve::Cluster,
-    share::{Form, Share, held},
+    share::{Form, Share, Without, held},
 };
 use crate::model::{
     Allowance, Attempt, Bound, Gauge, Held, Leave, Limited, Measure, Overrun, ProfileRef, Remedy,
@@ -40,6 +40,8 @@ pub(super) struct Limiter {
     /// What the last run has let run.
     shares: Vec<Share>,
     limited: BTreeMap<Name, State>,
+    /// Whose declared indexes did not fit, and until when they are left out.
+    bare: BTreeMap<Name, Bare>,
     /// Who loses what answers until the target is synced, by the last review.
     let_go: BTreeSet<Name>,
     /// What the last run has allowed: used again where it is the same.
@@ -51,6 +53,13 @@ struct State {
     uid: Arc<str>,
     generation: i64,
     limited: Limited,
+}
+
+#[derive(Debug)]
+struct Bare {
+    uid: Arc<str>,
+    generation: i64,
+    until: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +79,7 @@ impl Limiter {
             statuses: BTreeMap::new(),
             shares: Vec::new(),
             limited: BTreeMap::new(),
+            bare: BTreeMap::new(),
             let_go: BTreeSet::new(),
             allowances: BTreeMap::new(),
         }
@@ -97,10 +107,11 @@ impl Limiter {
             share.look(cluster);
         }
         let memory = Measure::Memory;
-        let all = shares.iter().flat_map(|share| share.counted(Bound::Process, memory, false));
+        let all =
+            shares.iter().flat_map(|share| share.counted(Bound::Process, memory, Without::Nothing));
         let process = self.total.bytes().saturating_sub(held(all, memory));
         let beside = Beside { process, statuses: self.statuses.clone() };
-        let Misfits { out, let_go } = fit(&mut shares, self.bounds, &beside);
+        let Misfits { out, let_go, bare } = fit(&mut shares, self.bounds, &beside);
         self.let_go.clear();
         for (at, overrun) in let_go {
             let Some(Share { profile, target, .. }) = shares.get(at) else { continue };
@@ -110,6 +121,15 @@ impl Limiter {
                  nothing answers until the new are synced"
             );
             self.let_go.insert((profile.clone(), Arc::clone(target)));
+        }
+        for (at, overrun) in bare {
+            let Some(Share { profile, uid, generation, target, .. }) = shares.get(at) else {
+                continue;
+            };
+            tracing::warn!(%profile, %target, %overrun, "declared indexes do not fit into a limit");
+            let name = (profile.clone(), Arc::clone(target));
+            let until = now + AGAIN + spread(&name);
+            self.bare.insert(name, Bare { uid: Arc::clone(uid), generation: *generation, until });
         }
         let mut kept = Vec::new();
         for (at, share) in shares.iter().enumerate() {
@@ -157,7 +177,10 @@ impl Limiter {
             let Overrun { bound, measure, limit, reached, .. } = limited.overrun;
             let of = |is: &dyn Fn(&Share) -> bool| {
                 let these = kept.iter().filter(|share| is(share));
-                held(these.flat_map(|share| share.counted(bound, measure, false)), measure)
+                held(
+                    these.flat_map(|share| share.counted(bound, measure, Without::Nothing)),
+                    measure,
+                )
             };
             let taken = match bound {
                 Bound::Profile => of(&|share| share.profile == *profile),
@@ -191,6 +214,24 @@ impl Limiter {
         Some(state.limited)
     }
 
+    /// Whether a target of this generation of a profile is to declare no indexes, because they did not
+    /// fit. An edit is a new chance, and so is time.
+    pub(super) fn is_bare(
+        &mut self,
+        profile: &ProfileRef,
+        (uid, generation): (&str, i64),
+        target: &Arc<str>,
+        now: Duration,
+    ) -> bool {
+        let name = (profile.clone(), Arc::clone(target));
+        let Some(bare) = self.bare.get(&name) else { return false };
+        let holds = *bare.uid == *uid && bare.generation == generation && now < bare.until;
+        if !holds {
+            self.bare.remove(&name);
+        }
+        holds
+    }
+
     /// Whether the target is to lose what answers for it until it is synced.
     pub(super) fn lets_go(&self, profile: &ProfileRef, target: &Arc<str>) -> bool {
         !self.let_go.is_empty() && self.let_go.contains(&(profile.clone(), Arc::clone(target)))
@@ -199,6 +240,7 @@ impl Limiter {
     /// Forgets the targets that do not exist any more; at the end of a run, when it is known which do.
     pub(super) fn retain(&mut self, exists: impl Fn(&ProfileRef, &str) -> bool) {
         self.limited.retain(|(profile, target), _| exists(profile, target));
+        self.bare.retain(|(profile, target), _| exists(profile, target));
     }
 
     /// Notes a target that runs; in the order of precedence.
@@ -211,7 +253,7 @@ impl Limiter {
         let mut cells: BTreeMap<Whose, Vec<Arc<Gauge>>> = BTreeMap::new();
         for share in &self.shares {
             let mut count = |whose: Whose, bound, measure| {
-                let counted = share.counted(bound, measure, false).cloned();
+                let counted = share.counted(bound, measure, Without::Nothing).cloned();
                 cells.entry(whose).or_default().extend(counted);
             };
             if share.limits.max_objects.is_some() {
@@ -234,7 +276,7 @@ impl Limiter {
         let limits: BTreeMap<_, _> =
             self.shares.iter().map(|share| (&share.profile, share.limits)).collect();
         for (whose, mut held) in cells {
-            // Cells that several targets share count once.
+            // Cells and indexes that several targets share count once.
             held.sort_by_key(Arc::as_ptr);
             held.dedup_by(|a, b| Arc::ptr_eq(a, b));
             let (objects, bytes) = match &whose {

@@ -261,12 +261,15 @@ impl Reconciler {
             }
             let running = (&*found.uid, valid.generation);
             let limited = self.limiter.of(&found.profile, running, &target.name);
-            let resolved = match limited {
+            let mut resolved = match limited {
                 Some(limited) => remembered.cut_down(resolved, limited),
                 None => resolved,
             };
-            let (declared, holding) =
+            let is_bare = self.limiter.is_bare(&found.profile, running, &target.name, now);
+            let too_large = if is_bare { resolved.take_indexes() } else { [].into() };
+            let (mut declared, holding) =
                 settle(resolved, valid, cluster, &mut remembered, wishes, limited);
+            declared.too_large = too_large;
             if !declared.is_stopped() {
                 let is_tenants = *found.profile.namespace != *self.home.namespace;
                 let share = Share::of(valid, target, is_tenants, limited, holding, cluster);

@@ -9,7 +9,7 @@ use crate::{
         TargetScope, Tuning, ValidatedProfile,
     },
 };
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Set once a namespace is being deleted. Its roles go first, and it takes no object any more.
 const LEAVING: &str = ".metadata.deletionTimestamp";
@@ -43,6 +43,17 @@ pub(super) struct Resolved {
     pub(super) cells: Vec<CellSpec>,
     /// The cell that watches namespaces for a selector.
     pub(super) namespaces: Option<CellSpec>,
+}
+
+impl Resolved {
+    /// Declares no indexes any more; answers those that it declared.
+    pub(super) fn take_indexes(&mut self) -> Arc<[FieldPath]> {
+        let mut taken = BTreeSet::new();
+        for cell in &mut self.cells {
+            taken.append(&mut cell.indexes);
+        }
+        taken.into_iter().collect()
+    }
 }
 
 /// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in

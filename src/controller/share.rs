@@ -1,11 +1,14 @@
 //! What a target holds, and what of it counts for a limit. Pure.
 
-use super::{resolve::Cluster, settle::Holding};
+use super::{
+    resolve::{Cluster, leaving},
+    settle::Holding,
+};
 use crate::{
     informer::CellReport,
     model::{
-        Attempt, Bound, CellKey, Gauge, Limited, Limits, Measure, ProfileRef, Projection, Remedy,
-        Target, ValidatedProfile,
+        Attempt, Bound, CellKey, FieldPath, Gauge, Limited, Limits, Measure, ProfileRef,
+        Projection, Remedy, Target, ValidatedProfile,
     },
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -19,6 +22,16 @@ pub(super) enum Form {
     Metadata,
     /// Metadata, because more did not fit.
     CutDown,
+}
+
+/// What of a target is not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Without {
+    Nothing,
+    /// The indexes that it declares.
+    Indexes,
+    /// Its cells, with everything that they hold.
+    Cells,
 }
 
 /// A target, and what it holds.
@@ -39,12 +52,16 @@ pub(super) struct Share {
     /// How many objects it will have, where the server says so.
     pub(super) expected: Option<u64>,
     pub(super) cells: Arc<[CellKey]>,
-    /// What they hold; a cell of several targets is the same gauge in each.
+    /// What they hold without declared indexes, in the same order; a cell of several targets is the
+    /// same gauge in each.
     pub(super) gauges: Vec<Arc<Gauge>>,
-    /// What other cells hold, that answer for it until these are synced.
+    /// What those of their indexes hold that the target declares, and no others: they are the same
+    /// gauges, too, in each target that declares them.
+    pub(super) indexes: Vec<Arc<Gauge>>,
+    /// What other cells hold, that answer for it until these are synced, and their indexes likewise.
     pub(super) old: Vec<Arc<Gauge>>,
-    /// The cell that finds its namespaces, and what that one holds.
-    pub(super) namespaces: Option<(CellKey, Arc<Gauge>)>,
+    /// The cell that finds its namespaces, and what that one holds with the index for this.
+    pub(super) namespaces: Option<(CellKey, Vec<Arc<Gauge>>)>,
     /// Whether those are the metadata that it was cut down to, while it is tried whole again: what
     /// it returns to if it does not fit, and no reason for that by its objects, which are the same.
     pub(super) falls_back: bool,
@@ -71,7 +88,12 @@ impl Share {
         let is_on_trial = |limited: Limited| {
             limited.attempt == Attempt::UnderWay && limited.remedy == Remedy::MetadataOnly
         };
-        let gauges = |cells: &[CellKey]| cells.iter().map(|key| cluster.gauge(key)).collect();
+        let gauges: Vec<_> = holding.cells.iter().map(|key| cluster.gauge(key)).collect();
+        let indexes = gauges
+            .iter()
+            .flat_map(|gauge| holding.indexes.iter().map(move |path| gauge.index(path)))
+            .collect();
+        let old = holding.old.iter().flat_map(|(key, indexes)| with(cluster.gauge(key), indexes));
         Self {
             profile: valid.profile.clone(),
             uid: Arc::clone(&valid.uid),
@@ -83,11 +105,12 @@ impl Share {
             is_synced: false,
             form,
             expected: None,
-            gauges: gauges(&holding.cells),
-            old: gauges(&holding.old),
+            gauges,
+            indexes,
+            old: old.collect(),
             namespaces: holding.namespaces.map(|key| {
-                let gauge = cluster.gauge(&key);
-                (key, gauge)
+                let gauges = with(cluster.gauge(&key), leaving().as_slice());
+                (key, gauges)
             }),
             falls_back: limited.is_some_and(is_on_trial),
             cells: holding.cells,
@@ -116,24 +139,37 @@ impl Share {
     ///
     /// The namespaces of a selector are nothing that an author asked to hold, nor does the status or
     /// a forecast count them; but tenants must not take room from others with them.
-    pub(super) fn own(&self, bound: Bound, measure: Measure) -> impl Iterator<Item = &Arc<Gauge>> {
-        let is_counted = bound != Bound::Profile && measure == Measure::Memory;
-        let namespaces = self.namespaces.iter().filter(move |_| is_counted);
-        self.gauges.iter().chain(namespaces.map(|(_, gauge)| gauge))
+    pub(super) fn own(
+        &self,
+        bound: Bound,
+        measure: Measure,
+        without: Without,
+    ) -> impl Iterator<Item = &Arc<Gauge>> {
+        let is_memory = measure == Measure::Memory;
+        let namespaces =
+            self.namespaces.iter().filter(move |_| is_memory && bound != Bound::Profile);
+        let indexes = match without {
+            Without::Nothing if is_memory => &*self.indexes,
+            Without::Nothing | Without::Indexes | Without::Cells => &[],
+        };
+        let cells = if without == Without::Cells { &[] } else { &*self.gauges };
+        let namespaces = namespaces.filter(move |_| without != Without::Cells);
+        cells.iter().chain(indexes).chain(namespaces.flat_map(|(_, gauges)| gauges))
     }
 
-    /// What counts for a limit of `bound` on `measure`; of a target that is out, what it falls back
-    /// on.
+    /// What counts for a limit of `bound` on `measure`; of a target without its cells, what it falls
+    /// back on.
     pub(super) fn counted(
         &self,
         bound: Bound,
         measure: Measure,
-        is_out: bool,
+        without: Without,
     ) -> impl Iterator<Item = &Arc<Gauge>> {
         // Metadata in the place of what does not fit count as no objects.
         let by_objects = measure == Measure::Objects;
         let is_cut_down = by_objects && self.form == Form::CutDown;
-        let cells = self.own(bound, measure).filter(move |_| !is_out && !is_cut_down);
+        let is_out = without == Without::Cells;
+        let cells = self.own(bound, measure, without).filter(move |_| !is_cut_down);
         let is_gone = is_out && !self.falls_back;
         let is_fallback = by_objects && self.falls_back;
         let old = if is_gone || is_cut_down || is_fallback { &[] } else { &*self.old };
@@ -142,9 +178,23 @@ impl Share {
 
     /// What is free once the target is out.
     pub(super) fn frees(&self, bound: Bound, measure: Measure) -> u64 {
-        let all = held(self.counted(bound, measure, false), measure);
-        all.saturating_sub(held(self.counted(bound, measure, true), measure))
+        let counted = |without| held(self.counted(bound, measure, without), measure);
+        counted(Without::Nothing).saturating_sub(counted(Without::Cells))
     }
+
+    /// Whether it has old tables that go before anything else of it does.
+    pub(super) fn lets_go(&self, measure: Measure) -> bool {
+        !self.falls_back && held(&self.old, measure) > 0
+    }
+}
+
+/// A table, and these of its declared indexes.
+fn with<'a>(
+    table: Arc<Gauge>,
+    indexes: impl IntoIterator<Item = &'a FieldPath>,
+) -> Vec<Arc<Gauge>> {
+    let indexes: Vec<_> = indexes.into_iter().map(|path| table.index(path)).collect();
+    std::iter::once(table).chain(indexes).collect()
 }
 
 /// The sum of what is known of all. A server may say any number.

@@ -93,6 +93,8 @@ pub struct Serving {
     pub generation: i64,
     /// The declared cells once all are synced; until then those of the last generation that was.
     pub cells: Arc<[CellKey]>,
+    /// The indexes that the target declared of them.
+    pub indexes: Arc<[FieldPath]>,
 }
 
 /// One target of a profile, resolved.
@@ -114,8 +116,13 @@ pub struct DeclaredTarget {
     pub namespaces: Option<CellKey>,
     /// Which cells answer; `None` before the first sync.
     pub serving: Option<Serving>,
+    /// The indexes that it has its cells' tables keep, in order: it is charged for these and for no
+    /// others.
+    pub indexes: Arc<[FieldPath]>,
     /// Declared indexes that a table of its cells has no room for, in order; reads by them scan.
     pub left_out: Arc<[FieldPath]>,
+    /// Declared indexes that do not fit into a limit on memory, in order; reads by them scan.
+    pub too_large: Arc<[FieldPath]>,
     /// Which limit it does not fit into, and what has become of it. Where that is a stop, `cells`
     /// are those that it would have.
     pub limited: Option<Limited>,

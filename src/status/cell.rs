@@ -3,7 +3,7 @@
 use crate::{
     access::CellAccess,
     informer::{CellFault, CellReport, Phase, Verb},
-    model::{CellKey, OnAccessLost, Reason},
+    model::{CellKey, FieldPath, OnAccessLost, Reason},
 };
 use jiff::{SignedDuration, Timestamp};
 use std::{sync::Arc, time::Duration};
@@ -22,11 +22,23 @@ pub struct CellView {
     pub access: Option<CellAccess>,
     /// Objects in its table.
     pub objects: u64,
-    /// What they take in memory.
+    /// What its table takes in memory.
     pub bytes: u64,
+    /// How much of that each declared index takes, whoever declares it.
+    pub indexes: Vec<(FieldPath, u64)>,
 }
 
 impl CellView {
+    /// What is known of a cell that only others run: nothing but its permissions.
+    pub(super) fn of_others(self) -> Self {
+        Self { report: None, objects: 0, bytes: 0, indexes: Vec::new(), ..self }
+    }
+
+    /// What everybody is charged for who declares the cell: all but its declared indexes.
+    pub(super) fn common_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.indexes.iter().map(|(_, bytes)| bytes).sum())
+    }
+
     /// The objects that count for a profile on these terms: none that it is not served any more.
     pub(super) fn objects_on(&self, terms: Terms, clock: Clock) -> u64 {
         let withheld = |report: &CellReport| report.lost.is_some() && !serves(report, terms, clock);
@@ -119,7 +131,7 @@ impl<'a> Cell<'a> {
     /// One that a limit keeps from running for this profile: another may run it, and whether it is
     /// allowed is verified all the same.
     pub(super) fn stopped(key: &'a CellKey, view: Option<CellView>) -> Self {
-        let view = view.map(|view| CellView { report: None, objects: 0, bytes: 0, ..view });
+        let view = view.map(CellView::of_others);
         Self { key, view, state: CellState::Limited, staleness: None, serves: false }
     }
 

@@ -45,7 +45,7 @@ use crate::{
         TargetStatus, mebibytes, set_condition,
     },
     forecast::Forecast,
-    model::{CellKey, Declared, Mode},
+    model::{CellKey, Declared, FieldPath, Mode},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::{collections::BTreeMap, time::Duration};
@@ -90,9 +90,7 @@ pub fn compute(
 ) -> CacheProfileStatus {
     let Inputs { declared, access, excess, plan, previous, clock } = *inputs;
     // What others hold is none of what is only planned; what may be read is verified all the same.
-    let planned = |key: &CellKey| {
-        cells(key).map(|view| CellView { report: None, objects: 0, bytes: 0, ..view })
-    };
+    let planned = |key: &CellKey| cells(key).map(CellView::of_others);
     let cells = if declared.mode == Mode::Plan { &planned } else { cells };
     let terms =
         Terms { max_staleness: declared.max_staleness, on_access_lost: declared.on_access_lost };
@@ -103,12 +101,11 @@ pub fn compute(
     let same_generation =
         previous.filter(|previous| previous.observed_generation == Some(declared.generation));
 
-    let mut sizes: BTreeMap<&CellKey, Size> = BTreeMap::new();
+    let mut all = Holding::default();
     let rendered: Vec<_> = targets
         .iter()
         .map(|target| {
             let of_target = held(target, cells, (terms, clock));
-            sizes.extend(&of_target);
             let find = |status: Option<&'_ CacheProfileStatus>| {
                 let mut all = status.map_or(&[][..], |status| &status.targets).iter();
                 all.find(|old| old.name == *target.declared.name).cloned()
@@ -122,7 +119,9 @@ pub fn compute(
                 clock,
             };
             let voice = Voice { target: &target.declared.name, access: around.access };
-            let size = of_target.values().copied().sum();
+            let size = of_target.size();
+            all.cells.extend(of_target.cells);
+            all.indexes.extend(of_target.indexes);
             let serving_generation = serving_generation(target, declared);
             TargetStatus { serving_generation, ..render(target, voice, size, took, merge) }
         })
@@ -144,7 +143,7 @@ pub fn compute(
         generation: declared.generation,
         clock,
     };
-    let total: Size = sizes.into_values().sum();
+    let total = all.size();
     CacheProfileStatus {
         conditions: merge.conditions(conditions.into_list()),
         observed_generation: Some(declared.generation),
@@ -181,9 +180,20 @@ struct Size {
     bytes: u64,
 }
 
-impl std::iter::Sum for Size {
-    fn sum<I: Iterator<Item = Self>>(sizes: I) -> Self {
-        sizes.fold(Self::default(), |sum, size| Self {
+/// What targets hold: what limits count of it, whoever else holds the same.
+#[derive(Debug, Default)]
+struct Holding<'a> {
+    /// Without declared indexes.
+    cells: BTreeMap<&'a CellKey, Size>,
+    /// Bytes of the indexes that the targets declare.
+    indexes: BTreeMap<(&'a CellKey, FieldPath), u64>,
+}
+
+impl Holding<'_> {
+    fn size(&self) -> Size {
+        let cells = self.cells.values().copied();
+        let indexes = self.indexes.values().map(|&bytes| Size { objects: 0, bytes });
+        cells.chain(indexes).fold(Size::default(), |sum, size| Size {
             objects: sum.objects.saturating_add(size.objects),
             bytes: sum.bytes.saturating_add(size.bytes),
         })
@@ -195,18 +205,31 @@ fn held<'a>(
     target: &Target<'a>,
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
     (terms, clock): (Terms, Clock),
-) -> BTreeMap<&'a CellKey, Size> {
-    let size = |view: &CellView| Size { objects: view.objects_on(terms, clock), bytes: view.bytes };
+) -> Holding<'a> {
+    let mut holding = Holding::default();
+    let mut hold = |key: &'a CellKey, view: &CellView, declared: &[FieldPath]| {
+        let (objects, bytes) = (view.objects_on(terms, clock), view.common_bytes());
+        holding.cells.insert(key, Size { objects, bytes });
+        let own = view.indexes.iter().filter(|(path, _)| declared.contains(path));
+        holding.indexes.extend(own.map(|(path, bytes)| ((key, path.clone()), *bytes)));
+    };
     match &target.declared.serving {
         Some(serving) if serving.cells != target.declared.cells && !target.is_warm() => {
-            let known = |key| Some((key, size(&cells(key)?)));
-            serving.cells.iter().filter_map(known).collect()
+            for key in serving.cells.iter() {
+                if let Some(view) = cells(key) {
+                    hold(key, &view, &serving.indexes);
+                }
+            }
         }
         Some(_) | None => {
-            let known = |cell: &cell::Cell<'a>| Some((cell.key, size(cell.view.as_ref()?)));
-            target.cells.iter().filter_map(known).collect()
+            for cell in &target.cells {
+                if let Some(view) = &cell.view {
+                    hold(cell.key, view, &target.declared.indexes);
+                }
+            }
         }
     }
+    holding
 }
 
 /// The generation that answers. Cells that were synced a moment ago answer from the next run of the

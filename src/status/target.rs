@@ -136,6 +136,8 @@ fn listed(warm: &Verdict, cells: &[&Cell<'_>]) -> Coverage {
 }
 
 fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
+    let full = format!("profiles that come first fill the table's {INDEXES_PER_TABLE} indexes");
+    let large = "with them the target would not fit into its limit on memory";
     match &declared.resolved {
         None => Verdict::new(
             None,
@@ -146,10 +148,11 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
             Some(true),
             "Resolved",
             voice.says(&format!(
-                "{} is {}{}",
+                "{} is {}{}{}",
                 declared.declared_as,
                 resolved.resource,
-                left_out(&declared.left_out)
+                not_indexed(&declared.left_out, &full),
+                not_indexed(&declared.too_large, large),
             )),
         ),
         // It names the field, and by that the target.
@@ -159,8 +162,8 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
     }
 }
 
-/// What to add about indexes that went.
-fn left_out(paths: &[FieldPath]) -> String {
+/// What to add about indexes that went, and `why`.
+fn not_indexed(paths: &[FieldPath], why: &str) -> String {
     if paths.is_empty() {
         return String::new();
     }
@@ -169,11 +172,7 @@ fn left_out(paths: &[FieldPath]) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!(
-        "; not indexed, because profiles that come first fill the table's {INDEXES_PER_TABLE} \
-         indexes: {}{more}",
-        named.join(", ")
-    )
+    format!("; not indexed, because {why}: {}{more}", named.join(", "))
 }
 
 /// Reasons of `Warm=False` of a single cell, the gravest first.

@@ -10,7 +10,7 @@ use super::{
     slab::{Identified, Row, Slab},
     undo::{Gone, Undo},
 };
-use crate::model::{FieldPath, ResourceVersion, Uid};
+use crate::model::{FieldPath, Gauge, ResourceVersion, Uid};
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -62,6 +62,11 @@ impl Contents {
     /// Bytes held: what was asked of the allocator for records, rows, order, names and indexes.
     pub(super) fn bytes(&self) -> usize {
         let declared: usize = self.declared.iter().map(|index| index.values.bytes()).sum();
+        self.common_bytes() + declared
+    }
+
+    /// Those of them that are not a declared index's.
+    pub(super) fn common_bytes(&self) -> usize {
         self.record_bytes
             + self.odd_bytes
             + self.slab.bytes()
@@ -70,7 +75,6 @@ impl Contents {
             + self.labels.bytes()
             + self.dictionaries.bytes()
             + self.undo.bytes()
-            + declared
     }
 
     /// Where the object is in key order, or where it belongs.
@@ -284,8 +288,8 @@ impl Contents {
     }
 
     /// Drops the declared indexes that are not wanted, to be freed outside the lock, and begins
-    /// those that are missing; they are complete if there is no row yet.
-    pub(super) fn declare(&mut self, wanted: &[FieldPath]) -> Vec<DeclaredIndex> {
+    /// those that are missing; they are complete if there is no row yet. `gauge` is the table's.
+    pub(super) fn declare(&mut self, wanted: &[FieldPath], gauge: &Gauge) -> Vec<DeclaredIndex> {
         let (kept, gone) = std::mem::take(&mut self.declared)
             .into_iter()
             .partition(|index| wanted.contains(&index.path));
@@ -296,8 +300,8 @@ impl Contents {
         };
         for path in wanted {
             if !self.declared.iter().any(|index| index.path == *path) {
-                let values = Values::default();
-                self.declared.push(DeclaredIndex { path: path.clone(), values, state });
+                let (values, gauge) = (Values::default(), gauge.index(path));
+                self.declared.push(DeclaredIndex { path: path.clone(), values, state, gauge });
             }
         }
         self.paths = self.declared.iter().map(|index| index.path.clone()).collect();
@@ -340,10 +344,11 @@ impl Contents {
     /// outside the lock.
     pub(super) fn purge(&mut self) -> Self {
         let mut empty = Self { paths: Arc::clone(&self.paths), ..Self::default() };
-        empty.declared.extend(self.paths.iter().map(|path| DeclaredIndex {
-            path: path.clone(),
+        empty.declared.extend(self.declared.iter().map(|index| DeclaredIndex {
+            path: index.path.clone(),
             values: Values::default(),
             state: Building::Complete,
+            gauge: Arc::clone(&index.gauge),
         }));
         std::mem::replace(self, empty)
     }

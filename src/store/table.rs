@@ -3,6 +3,7 @@
 use super::{
     codec::{Codec, Context},
     contents::{Contents, Packed},
+    index::DeclaredIndex,
     kind::Kind,
     query::Usage,
     record::{Encoding, Packing, Record, Undecodable},
@@ -30,7 +31,7 @@ pub(super) struct Table {
     pub(super) kind: Arc<Kind>,
     /// Records that did not decode: each is a fault of ours.
     pub(super) undecodable: AtomicU64,
-    /// What it holds, for whoever bounds it.
+    /// What it holds without its declared indexes, for whoever bounds it.
     gauge: Arc<Gauge>,
     /// Changed under the lock of the contents.
     is_closed: AtomicBool,
@@ -91,7 +92,13 @@ impl Table {
     /// Declares which indexes there are, and has those completed that are new.
     pub(super) fn declare(self: &Arc<Self>, wanted: &[FieldPath], upkeep: &Upkeep) {
         let mut contents = self.contents.write();
-        let gone = contents.declare(wanted);
+        let gone = contents.declare(wanted, &self.gauge);
+        if !self.is_closed.load(atomic::Ordering::Relaxed) {
+            // Nobody measures them any more.
+            for index in &gone {
+                index.gauge.set(0, 0);
+            }
+        }
         let underway = contents.declared.iter().any(|index| !index.state.is_complete());
         drop(contents);
         drop(gone);
@@ -113,14 +120,24 @@ impl Table {
         Usage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
     }
 
-    /// Sets the gauge to what is held now.
+    /// What each declared index holds, in bytes.
+    pub(super) fn index_usage(&self) -> Vec<(FieldPath, u64)> {
+        let contents = self.contents.read();
+        let of = |index: &DeclaredIndex| (index.path.clone(), index.values.bytes() as u64);
+        contents.declared.iter().map(of).collect()
+    }
+
+    /// Sets the gauges to what is held now.
     ///
     /// Under the lock: who measures at the same moment sees the same, and nothing is measured once
-    /// the table is closed, since its successor has the same gauge.
+    /// the table is closed, since its successor has the same gauges.
     pub(super) fn measure(&self) {
         let contents = self.contents.read();
         if !self.is_closed.load(atomic::Ordering::Relaxed) {
-            self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);
+            self.gauge.set(contents.order.len() as u64, contents.common_bytes() as u64);
+            for index in &contents.declared {
+                index.gauge.set(0, index.values.bytes() as u64);
+            }
         }
         drop(contents);
     }
@@ -130,6 +147,9 @@ impl Table {
         let contents = self.contents.write();
         self.is_closed.store(true, atomic::Ordering::Relaxed);
         self.gauge.set(0, 0);
+        for index in &contents.declared {
+            index.gauge.set(0, 0);
+        }
         drop(contents);
     }
 

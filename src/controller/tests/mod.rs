@@ -3,6 +3,7 @@
 mod access_lost;
 mod accounts;
 mod edits;
+mod indexes;
 mod kept;
 mod kinds;
 mod limits;

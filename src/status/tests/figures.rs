@@ -4,7 +4,7 @@ use super::fixtures::{World, declared, message, one, pods, said, target};
 use crate::{
     api::CellCounts,
     informer::{CellReport, Loss, Phase, Quantiles, Relist, RelistReason, Undecodable, Verb},
-    model::{Reason, Requirement},
+    model::{Declared, DeclaredTarget, FieldPath, Reason, Requirement, Serving},
 };
 use proptest::prelude::*;
 use std::{sync::Arc, time::Duration};
@@ -36,6 +36,35 @@ fn a_server_that_lies_about_the_length_of_its_lists_overflows_nothing() {
     let status = world.compute(&declared(vec![target("pods", &[pods("a"), pods("b")])]), None);
     let told = message(&status.conditions, "Warm");
     assert!(told.contains(&format!("2 of {} objects listed", u64::MAX)), "{told}");
+}
+
+#[test]
+fn memory_is_that_of_the_cells_and_of_the_indexes_that_the_profile_declares() {
+    const MIB: u64 = 1 << 20;
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    let [own, others, both] =
+        [".spec.own", ".spec.others", ".spec.both"].map(|path| FieldPath::parse(path).unwrap());
+    let view = world.cells.get_mut(&pods("a")).unwrap();
+    view.bytes = 100 * MIB;
+    view.indexes = vec![(own.clone(), 8 * MIB), (others, 40 * MIB), (both.clone(), 2 * MIB)];
+    let declares = |name: &str, indexes: &[FieldPath]| DeclaredTarget {
+        indexes: indexes.into(),
+        ..target(name, &[pods("a")])
+    };
+    let targets =
+        vec![declares("x", &[own.clone(), both.clone()]), declares("y", &[both]), target("z", &[])];
+    let mut profile = declared(targets);
+    let memory = |profile: &Declared| {
+        let status = world.compute(profile, None);
+        let targets = status.targets.into_iter().filter_map(|target| target.memory);
+        (status.memory.unwrap(), targets.collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(memory(&profile), ("60Mi".to_owned(), "60Mi 52Mi 0".to_owned()));
+    // What answers meanwhile has the indexes that were declared of it.
+    let serving = Serving { generation: 2, cells: [pods("a")].into(), indexes: [own].into() };
+    profile.targets = vec![DeclaredTarget { serving: Some(serving), ..target("x", &[pods("b")]) }];
+    assert_eq!(memory(&profile).0, "58Mi");
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl World {
     pub(super) fn runs(&mut self, key: CellKey, report: CellReport) {
         let report = Some(Arc::new(report));
         let access = Some(self.granted());
-        let view = CellView { report, access, objects: 10, bytes: 3 << 20 };
+        let view = CellView { report, access, objects: 10, bytes: 3 << 20, indexes: Vec::new() };
         self.cells.insert(key, view);
     }
 
@@ -155,7 +155,9 @@ pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
         cells: cells.into(),
         namespaces: None,
         serving: None,
+        indexes: [].into(),
         left_out: [].into(),
+        too_large: [].into(),
         limited: None,
     }
 }
@@ -165,7 +167,8 @@ pub(super) fn serving(
     generation: i64,
     cells: &[CellKey],
 ) -> DeclaredTarget {
-    DeclaredTarget { serving: Some(Serving { generation, cells: cells.into() }), ..target }
+    let serving = Serving { generation, cells: cells.into(), indexes: [].into() };
+    DeclaredTarget { serving: Some(serving), ..target }
 }
 
 /// Accepted at second 90 of the process, as generation 3.
