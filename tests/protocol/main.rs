@@ -8,6 +8,7 @@ mod accounting;
 mod alone;
 mod engine;
 mod fences;
+mod forecast;
 mod history;
 mod identities;
 mod lagging;

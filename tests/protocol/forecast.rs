@@ -1,0 +1,180 @@
+//! How many seconds a forecast says, and how many the engine then takes, where every delay of the API
+//! server is known and no other clock runs.
+
+use crate::{
+    engine::{Tape, cell_in},
+    reply::{end_bookmark, event, object},
+};
+use bytes::Bytes;
+use futures::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use kube::client::Body;
+use kubewarm::{
+    app::CatalogTables,
+    cluster::Clients,
+    forecast::{Order, OrderTarget, Surveyor, Trials},
+    informer::{Bounds, Informers as _, Registry, Timing},
+    model::{CellSpec, Identity, LabelRequirement, LabelSelector, ListStrategy, Operator},
+    store::Catalog,
+};
+use std::{collections::BTreeMap, convert::Infallible, ops::Range, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep};
+
+/// Objects that are sent at once.
+const CHUNK: usize = 50;
+
+/// An API server that takes so long before each answer, and for each object of a list; for the
+/// metadata of one a quarter of that. A namespace `n-7-x` has 7 objects.
+#[derive(Clone, Copy, Debug)]
+struct Slow {
+    answer: Duration,
+    object: Duration,
+}
+
+impl Clients for Slow {
+    fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
+        let server = *self;
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            sleep(server.answer).await;
+            let steps = server.body(&request).then(|(pause, text)| async move {
+                sleep(pause).await;
+                Full::new(Bytes::from(text)).frame().await.unwrap()
+            });
+            Ok::<_, Infallible>(Response::new(StreamBody::new(steps.boxed())))
+        });
+        Arc::new(kube::Client::new(service, "default"))
+    }
+}
+
+impl Slow {
+    /// What is sent, and how long each piece takes.
+    fn body(self, request: &Request<Body>) -> BoxStream<'static, (Duration, String)> {
+        let path = request.uri().path();
+        let query = request.uri().query().unwrap_or_default();
+        let query: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).collect();
+        let at_once = |text: String| stream::iter([(Duration::ZERO, text)]);
+        if path == "/version" {
+            return at_once(r#"{"major":"1","minor":"36"}"#.to_owned()).boxed();
+        }
+        let namespace = path.split('/').nth(4).unwrap();
+        let all: usize = namespace.split('-').nth(1).unwrap().parse().unwrap();
+        let accept = request.headers().get(http::header::ACCEPT).unwrap();
+        let is_metadata = accept.to_str().unwrap().contains("PartialObjectMetadata");
+        let each = if is_metadata { self.object / 4 } else { self.object };
+        if query.contains_key("sendInitialEvents") {
+            let line = |at| event("ADDED", item(at)) + "\n";
+            let end = at_once(end_bookmark(7) + "\n").chain(stream::pending());
+            return pieces(0..all, each, line).chain(end).boxed();
+        }
+        if query.contains_key("watch") {
+            return stream::pending().boxed();
+        }
+        let from: usize = query.get("continue").map_or(0, |token| token.parse().unwrap());
+        let limit: usize = query.get("limit").map_or(all, |limit| limit.parse().unwrap());
+        let to = all.min(from + limit);
+        let left = match all - to {
+            // Of what a selector selects no server says how much is left.
+            left if query.contains_key("labelSelector") || left == 0 => String::new(),
+            left => format!(r#","remainingItemCount":{left}"#),
+        };
+        let more = if to < all { format!(r#","continue":"{to}"{left}"#) } else { String::new() };
+        let head = format!(
+            r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"7"{more}}},"items":["#
+        );
+        let line = move |at| if at == from { item(at) } else { format!(",{}", item(at)) };
+        let items = pieces(from..to, each, line);
+        at_once(head).chain(items).chain(at_once("]}".to_owned())).boxed()
+    }
+}
+
+fn item(at: usize) -> String {
+    object(&format!("o{at:06}"), u32::try_from(at).unwrap(), 7)
+}
+
+/// Some objects at a time.
+fn pieces(
+    numbers: Range<usize>,
+    each: Duration,
+    text: impl Fn(usize) -> String + Send + 'static,
+) -> impl futures::Stream<Item = (Duration, String)> + Send {
+    let numbers: Vec<_> = numbers.collect();
+    let piece = move |some: &[usize]| {
+        let pause = each * u32::try_from(some.len()).unwrap();
+        (pause, some.iter().map(|&at| text(at)).collect())
+    };
+    stream::iter(numbers.chunks(CHUNK).map(piece).collect::<Vec<_>>())
+}
+
+/// The seconds that are said, and those that the engine takes.
+async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
+    let clients: Arc<dyn Clients> = Arc::new(server);
+    let member = &cells[0].tuning.member_of;
+    let order = Order {
+        profile: member.profile.clone(),
+        uid: "u".into(),
+        generation: 1,
+        max_concurrent_lists: lists,
+        targets: vec![OrderTarget { name: "pods".into(), cells: cells.to_vec(), namespaces: None }],
+    };
+    let surveyor = Surveyor::new(Arc::clone(&clients), Duration::ZERO, Trials::Made);
+    let said = surveyor.survey(&order).await.total.seconds();
+
+    let (catalog, tape) = (Catalog::new(), Arc::new(Tape::default()));
+    let tables = Arc::new(CatalogTables(catalog));
+    let bounds = Bounds { lists: 100, namespace_share: 100 };
+    let mut engine = Registry::new(clients, tables, tape, bounds, Timing::default());
+    let (reports, began) = (engine.reports(), Instant::now());
+    for cell in cells {
+        let mut cell = cell.clone();
+        cell.tuning.member_of.max_concurrent_lists = lists;
+        engine.start(&cell);
+    }
+    let is_warm = |cell: &CellSpec| reports.get(&cell.key).is_some_and(|it| it.warmed.is_some());
+    while !cells.iter().all(is_warm) {
+        sleep(Duration::from_millis(5)).await;
+        assert!(began.elapsed() < Duration::from_mins(5), "{server:?}");
+    }
+    let took = began.elapsed().as_secs_f64();
+    engine.shut_down().await;
+    (f64::from(u32::try_from(said).unwrap()), took)
+}
+
+fn pods(objects: usize, name: &str) -> CellSpec {
+    cell_in("pods", &format!("n-{objects}-{name}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_seconds_that_are_said_are_those_that_warming_takes() {
+    let millis = Duration::from_millis;
+    let near = Slow { answer: millis(50), object: Duration::from_micros(500) };
+    let busy = Slow { answer: millis(20), object: millis(1) };
+    let far = Slow { answer: millis(400), object: Duration::from_micros(100) };
+    let one = |strategy| {
+        let mut cell = pods(12_000, "a");
+        cell.tuning.strategy = strategy;
+        vec![cell]
+    };
+    let mut selected = pods(8_000, "a");
+    let labels = LabelRequirement::new("a", Operator::In, ["b"]).unwrap();
+    selected.key.labels = LabelSelector::new([labels]);
+    let many = (0..40).map(|n| pods(100 + 37 * n, &n.to_string())).collect();
+    let small = (0..80).map(|n| pods(5, &n.to_string())).collect();
+    let all: [(&str, Slow, Vec<CellSpec>, usize); 6] = [
+        ("one whole list", near, one(ListStrategy::Auto), 4),
+        ("one in pages", near, one(ListStrategy::Paged), 4),
+        ("one as a stream", near, one(ListStrategy::Streaming), 4),
+        ("many, four at a time", busy, many, 4),
+        ("many small ones far away", far, small, 4),
+        ("what a selector selects", near, vec![selected], 1),
+    ];
+    for (what, server, cells, lists) in all {
+        let (said, took) = seconds(server, &cells, lists).await;
+        assert!(took > 3.0, "{what}: too short to tell, {took} s");
+        let ratio = said / took;
+        assert!((0.5..=2.0).contains(&ratio), "{what}: {said} s said, {took} s taken");
+    }
+}
