@@ -204,7 +204,15 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, order: &Order) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::samples::spec;
+    use crate::{
+        forecast::{OrderTarget, samples::spec},
+        model::{FieldRequirement, FieldSelector, Identity},
+    };
+    use http::{Request, Response};
+    use kube::client::Body;
+    use std::{convert::Infallible, future::ready};
+    use tokio::time::timeout;
+    use tower::service_fn;
 
     fn order(generation: i64) -> Order {
         Order {
@@ -239,6 +247,70 @@ mod tests {
         forecasts.order(vec![order(2)]);
         assert_eq!(forecasts.due(&nothing, now).len(), 1);
         assert!(get(&forecasts, 2).is_none(), "what was found for another generation");
+    }
+
+    /// An API server that holds nothing, and notes when it is asked and about which namespace.
+    #[derive(Default)]
+    struct Noting(Arc<Mutex<Vec<(Instant, String)>>>);
+
+    impl Clients for Noting {
+        fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
+            let noted = Arc::clone(&self.0);
+            let service = service_fn(move |request: Request<Body>| {
+                let path = request.uri().path();
+                let namespace = path.split('/').nth(4).unwrap_or_default().to_owned();
+                noted.lock().push((Instant::now(), namespace));
+                let body = match path {
+                    "/version" => r#"{"major":"1","minor":"36"}"#,
+                    _ => r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":[]}"#,
+                };
+                ready(Ok::<_, Infallible>(Response::new(Body::from(body.as_bytes().to_vec()))))
+            });
+            Arc::new(kube::Client::new(service, "default"))
+        }
+    }
+
+    /// The most of these that came within a second.
+    fn in_a_second(times: &[Instant]) -> usize {
+        let second = Duration::from_secs(1);
+        let within = |at: &Instant| {
+            times.iter().filter(|other| (*at..*at + second).contains(*other)).count()
+        };
+        times.iter().map(within).max().unwrap_or(0)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_is_asked_for_five_times_a_second_and_all_of_them_twenty_times() {
+        let server = Noting::default();
+        let noted = Arc::clone(&server.0);
+        let forecasts = Forecasts::default();
+        let orders = (0..18).map(|n| {
+            let (namespace, name) = (format!("n{}", n % 6), format!("p{n}"));
+            let cells = (0..12).map(|cell| {
+                let mut spec = spec("pods", &namespace);
+                let value = format!("x{n}-{cell}");
+                let field = FieldRequirement::new("spec.nodeName", true, &value).unwrap();
+                spec.key.fields = FieldSelector::new([field]);
+                spec
+            });
+            let cells = cells.collect();
+            let target = OrderTarget { name: "pods".into(), cells, namespaces: None };
+            let profile = ProfileRef { namespace: namespace.as_str().into(), name: name.into() };
+            Order { profile, targets: vec![target], ..order(1) }
+        });
+        forecasts.order(orders.collect());
+        let forecaster = Forecaster::new(forecasts, Arc::new(server));
+        let running = forecaster.run(|| true, nothing, CancellationToken::new());
+        let _elapsed = timeout(Duration::from_mins(1), running).await;
+        let noted = noted.lock();
+        let all: Vec<_> = noted.iter().map(|(at, _)| *at).collect();
+        assert!((16..=20).contains(&in_a_second(&all)), "{} of all", in_a_second(&all));
+        for n in 0..6 {
+            let name = format!("n{n}");
+            let own = noted.iter().filter(|(_, of)| *of == name).map(|(at, _)| *at);
+            let most = in_a_second(&own.collect::<Vec<_>>());
+            assert!((4..=5).contains(&most), "{most} of {name}");
+        }
     }
 
     #[test]
