@@ -3,6 +3,7 @@
 
 mod drain;
 mod install;
+mod leader;
 mod memory;
 mod object;
 mod outage;

@@ -44,6 +44,19 @@ profiles:
 /// The values of the release that is installed, by the test that has its turn.
 static INSTALLED: Mutex<Option<String>> = Mutex::new(None);
 
+/// Who leads, and since when.
+pub(crate) struct Lead {
+    /// Another one after each start of a process.
+    pub(crate) holder: String,
+    pub(crate) since: jiff::Timestamp,
+}
+
+impl Lead {
+    pub(crate) fn pod(&self) -> &str {
+        self.holder.split('_').next().unwrap_or_default()
+    }
+}
+
 /// The release.
 pub(crate) struct Release<'a> {
     world: &'a World,
@@ -147,17 +160,19 @@ impl<'a> Release<'a> {
         Ok(())
     }
 
-    /// The name of the pod that writes the statuses, by its lease.
-    pub(crate) fn leader(&self) -> Result<String, Failure> {
+    /// Who writes the statuses, by the lease.
+    pub(crate) fn lead(&self) -> Result<Lead, Failure> {
         let lease = self.world.get(&format!("lease kubewarm --namespace={NAMESPACE}"))?;
-        let holder = text(&lease, "/spec/holderIdentity");
-        // What follows makes it another after each start.
-        holder
-            .split('_')
-            .next()
-            .filter(|pod| !pod.is_empty())
-            .map(str::to_owned)
-            .ok_or_else(|| format!("nobody leads: {lease:#}").into())
+        let holder = text(&lease, "/spec/holderIdentity").to_owned();
+        if holder.is_empty() {
+            return Err(format!("nobody leads: {lease:#}").into());
+        }
+        Ok(Lead { holder, since: text(&lease, "/spec/acquireTime").parse()? })
+    }
+
+    /// The name of the pod that writes the statuses.
+    pub(crate) fn leader(&self) -> Result<String, Failure> {
+        Ok(self.lead()?.pod().to_owned())
     }
 
     /// A page of a pod.

@@ -80,7 +80,8 @@ impl Node {
         }
         .locate_or_build()?;
 
-        let builder = ControlPlane::builder().with_controller_manager();
+        // Which pod asked for something is written down nowhere else.
+        let builder = ControlPlane::builder().with_controller_manager().with_audit_log();
         let home = builder.home()?;
         let layout = home.layout.clone();
         let namespaces = Namespaces::start(&layout, ADDRESS, &programs.join("pause"))?;
@@ -132,7 +133,28 @@ impl Node {
     /// # Errors
     /// When there is no such container, or it does not run.
     pub fn kill_container(&self, id: &str) -> Result<()> {
-        ctr(&self.entrance, &["tasks", "kill", "--signal", "SIGKILL"], id).map(drop)
+        self.signal_container("SIGKILL", id)
+    }
+
+    /// Stops the first process of a container where it stands (SIGSTOP): its connections stay open and
+    /// silent.
+    ///
+    /// # Errors
+    /// As [`Self::kill_container`].
+    pub fn freeze_container(&self, id: &str) -> Result<()> {
+        self.signal_container("SIGSTOP", id)
+    }
+
+    /// Lets the first process of a frozen container go on.
+    ///
+    /// # Errors
+    /// As [`Self::kill_container`].
+    pub fn thaw_container(&self, id: &str) -> Result<()> {
+        self.signal_container("SIGCONT", id)
+    }
+
+    fn signal_container(&self, signal: &str, id: &str) -> Result<()> {
+        ctr(&self.entrance, &["tasks", "kill", "--signal", signal], id).map(drop)
     }
 }
 
