@@ -27,10 +27,14 @@ impl Rendered {
     }
 }
 
-/// The objects of a text.
+/// The objects of a text, those in lists among them.
 pub(crate) fn objects(text: &str) -> Result<Vec<Value>, Failure> {
     let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
-    Ok(all.into_iter().filter(|document| !document.is_null()).collect())
+    let each = all.into_iter().flat_map(|mut document| match document.get_mut("items") {
+        Some(Value::Array(items)) => std::mem::take(items),
+        Some(_) | None => vec![document],
+    });
+    Ok(each.filter(|object| !object.is_null()).collect())
 }
 
 /// Renders the release `kubewarm` with more arguments, without what only `helm test` creates.

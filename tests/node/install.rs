@@ -37,7 +37,6 @@ fn a_release_of_two_makes_its_profile_ready_and_reads_well() -> Outcome {
         let log = world.run(&format!("logs {} --namespace={NAMESPACE}", pod.name))?;
         assert_tells(&log, pod.name == leader);
     }
-    release.test_from_within()?;
     assert_event(&world)?;
     refuses_what_is_not_restricted(&world)
 }

@@ -10,6 +10,7 @@ mod outage;
 mod prometheus;
 mod release;
 mod rollout;
+mod self_test;
 mod warm_before_start;
 mod watch_namespaces;
 mod world;

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use parking_lot::Mutex;
+use testbed::Helm;
 
 use crate::object::{Pod, condition, text};
 use crate::world::{Failure, Outcome, SOON, World, file};
@@ -60,15 +61,31 @@ impl Lead {
 /// The release.
 pub(crate) struct Release<'a> {
     world: &'a World,
+    helm: &'a Helm,
 }
 
 impl<'a> Release<'a> {
+    /// By Helm 4.
+    fn of(world: &'a World) -> Self {
+        let [_, helm] = &world.helms;
+        Self { world, helm }
+    }
+
     /// Installs it with these values where nothing of it is, and waits as `helm install --wait` does. With
     /// it comes what Helm said.
     pub(crate) fn anew(world: &'a World, values: &str) -> Result<(Self, String), Failure> {
-        let release = Self { world };
+        Self::anew_by(Self::of(world).helm, world, values)
+    }
+
+    /// The same by another Helm.
+    pub(crate) fn anew_by(
+        helm: &'a Helm,
+        world: &'a World,
+        values: &str,
+    ) -> Result<(Self, String), Failure> {
+        let release = Self { world, helm };
         if INSTALLED.lock().is_some() {
-            release.uninstall()?;
+            Self::of(world).uninstall()?;
         }
         world.cluster().apply(SURROUNDINGS)?;
         *INSTALLED.lock() = Some(values.to_owned());
@@ -83,7 +100,7 @@ impl<'a> Release<'a> {
         let release = match installed.as_deref() {
             None => Self::anew(world, values)?.0,
             Some(installed) => {
-                let release = Self { world };
+                let release = Self::of(world);
                 if installed != values {
                     *INSTALLED.lock() = Some(values.to_owned());
                     release.run(&["upgrade", NAME], Some(values))?;
@@ -95,7 +112,8 @@ impl<'a> Release<'a> {
         Ok(release)
     }
 
-    fn uninstall(&self) -> Outcome {
+    /// Removes it, and the CRD that it leaves.
+    pub(crate) fn uninstall(&self) -> Outcome {
         self.run(&["uninstall", NAME], None)?;
         *INSTALLED.lock() = None;
         self.world.run("delete crd cacheprofiles.kubewarm.io")?;
@@ -104,29 +122,29 @@ impl<'a> Release<'a> {
 
     /// Runs Helm and waits for what it does.
     fn run(&self, words: &[&str], values: Option<&str>) -> Result<String, Failure> {
-        let mut command = self.world.helm.command();
+        let mut command = self.helm.command();
         command.args(words).args(["--wait", "--timeout=3m"]);
         if let Some(values) = values {
             let path = self.world.cluster().folder().join("values.yaml");
             std::fs::write(&path, values)?;
             command.arg(file("charts/kubewarm")).arg("--values").arg(path);
         }
-        self.helm(command)
+        self.finish(command)
     }
 
-    /// Runs `helm test`. Without `--logs`: Helm would look for pods of the names of all hooks.
-    pub(crate) fn test_from_within(&self) -> Outcome {
-        let mut command = self.world.helm.command();
-        command.args(["test", NAME, "--timeout=2m"]);
-        let said = self.helm(command)?;
-        let phases = said.lines().filter(|line| line.starts_with("Phase:"));
-        let phases: Vec<_> = phases.map(|line| line.trim_start_matches("Phase:").trim()).collect();
+    /// Runs `helm test --logs`, and answers what it said: everything has passed.
+    pub(crate) fn test_from_within(&self) -> Result<String, Failure> {
+        let mut command = self.helm.command();
+        command.args(["test", NAME, "--logs", "--timeout=2m"]);
+        let said = self.finish(command)?;
+        let phases = said.lines().filter_map(|line| line.strip_prefix("Phase:"));
+        let phases: Vec<_> = phases.map(str::trim).collect();
         let is_passed = phases.len() > 1 && phases.iter().all(|phase| *phase == "Succeeded");
-        if is_passed { Ok(()) } else { Err(said.into()) }
+        if is_passed { Ok(said) } else { Err(said.into()) }
     }
 
     /// Runs Helm on the release.
-    fn helm(&self, mut command: Command) -> Result<String, Failure> {
+    fn finish(&self, mut command: Command) -> Result<String, Failure> {
         let kubeconfig = self.world.cluster().kubeconfig();
         command.args(["--namespace", NAMESPACE, "--kubeconfig"]).arg(kubeconfig);
         let output = self.world.node.command(&command).output()?;

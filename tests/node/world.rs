@@ -28,7 +28,8 @@ static TURN: Mutex<()> = Mutex::new(());
 /// The node, as long as it is one test's turn.
 pub(crate) struct World {
     pub(crate) node: &'static Node,
-    pub(crate) helm: Helm,
+    /// Helm 3 and Helm 4.
+    pub(crate) helms: [Helm; 2],
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -48,8 +49,8 @@ impl World {
         let shared = SHARED.get_or_init(|| start().map_err(|error| error.to_string()));
         let node = shared.as_ref().map_err(String::as_str)?;
         let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("node-helm");
-        let [_, helm] = Helm::locate_or_build(&home)?;
-        Ok(Some(Self { node, helm, _turn: turn }))
+        let helms = Helm::locate_or_build(&home)?;
+        Ok(Some(Self { node, helms, _turn: turn }))
     }
 
     pub(crate) fn cluster(&self) -> &'static ControlPlane {

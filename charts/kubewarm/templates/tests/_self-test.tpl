@@ -5,21 +5,26 @@ account, and compares what that may do with what the chart grants. Everything go
 that failed stays, until the next test.
 */}}
 
+{{/* Called with a dict of `weight`, and of `keeps`, where what passed stays. */}}
+{{- define "kubewarm.selfTest.hook" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ .weight | quote }}
+helm.sh/hook-delete-policy: before-hook-creation{{ if not .keeps }},hook-succeeded{{ end }}
+{{- end -}}
+
+{{/* Of what the pods need. Called with a dict of `root`, perhaps `namespace`, and `suffix`, which is `test` if it is left out. */}}
 {{- define "kubewarm.selfTest.metadata" -}}
 namespace: {{ .namespace | default .root.Release.Namespace }}
 {{ include "kubewarm.selfTest.clusterMetadata" . }}
 {{- end -}}
 
-{{/* Called with a dict of `root`, `weight`, perhaps `namespace`, and `suffix`, which is `test` if it is left out. */}}
 {{- define "kubewarm.selfTest.clusterMetadata" -}}
 name: {{ include "kubewarm.fullname" .root }}-{{ .suffix | default "test" }}
 labels:
   {{- include "kubewarm.labels" .root | nindent 2 }}
   app.kubernetes.io/component: self-test
 annotations:
-  helm.sh/hook: test
-  helm.sh/hook-weight: {{ .weight | quote }}
-  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+  {{- include "kubewarm.selfTest.hook" (dict "weight" "0") | nindent 2 }}
 {{- end -}}
 
 {{/*
@@ -37,9 +42,7 @@ metadata:
     {{- toYaml $labels | nindent 4 }}
     app.kubernetes.io/component: self-test
   annotations:
-    helm.sh/hook: test
-    helm.sh/hook-weight: {{ .weight | quote }}
-    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+    {{- include "kubewarm.selfTest.hook" (dict "weight" .weight "keeps" .root.Values.selfTest.keepPods) | nindent 4 }}
     # `helm test` prints what the pod printed.
     helm.sh/hook-output-log-policy: hook-succeeded,hook-failed
 spec:
