@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use testbed::Process;
+use testbed::Sample;
 
-use crate::operator::{Operator, admin_address, ask};
+use crate::operator::{Operator, admin_address};
 use crate::world::{Failure, World, file};
 
 const RULES: &str = "charts/kubewarm/files/rules.yaml";
 
 pub(crate) struct Prometheus {
-    process: Process,
+    server: testbed::Prometheus,
     targets: PathBuf,
 }
 
@@ -26,18 +25,10 @@ pub(crate) struct Series {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// One series and its value now.
-#[derive(Debug)]
-pub(crate) struct Sample {
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) value: f64,
-}
-
 impl Prometheus {
     /// Starts one that scrapes nothing yet, and ends with the control plane at the latest.
     pub(crate) fn start(world: &World) -> Result<Self, Failure> {
-        let folder = world.cluster.folder();
-        let targets = folder.join("targets.json");
+        let targets = world.cluster.folder().join("targets.json");
         std::fs::write(&targets, "[]")?;
         let config = json!({
             "global": {
@@ -50,21 +41,7 @@ impl Prometheus {
                 "file_sd_configs": [{"files": [&targets]}],
             }],
         });
-        let path = folder.join("prometheus.yml");
-        std::fs::write(&path, config.to_string())?;
-        let flag = |name: &str, value: PathBuf| format!("--{name}={}", value.display());
-        let mut command = Command::new("prometheus");
-        command
-            .arg(flag("config.file", path))
-            .arg(flag("storage.tsdb.path", folder.join("prometheus")))
-            .arg("--web.listen-address=127.0.0.1:0");
-        let process = world.cluster.process("prometheus", &command, |log| {
-            log.contains("Server is ready to receive web requests")
-        });
-        process
-            .start()
-            .map_err(|error| format!("{error}\n(Debian's package prometheus has it)"))?;
-        Ok(Self { process, targets })
+        Ok(Self { server: world.cluster.prometheus(&config)?, targets })
     }
 
     /// Scrapes these from now on, each by the name of its pod.
@@ -84,12 +61,7 @@ impl Prometheus {
 
     /// What an expression comes to now. An error if it is none.
     pub(crate) fn query(&self, expression: &str) -> Result<Vec<Sample>, Failure> {
-        let query = form_urlencoded::Serializer::new(String::new())
-            .append_pair("query", expression)
-            .finish();
-        let data = self.get(&format!("/api/v1/query?{query}"))?;
-        let series = data["result"].as_array().ok_or("no series")?;
-        series.iter().map(sample).collect()
+        Ok(self.server.query(expression)?)
     }
 
     /// The same over the last `span`, at 120 points of it.
@@ -105,7 +77,7 @@ impl Prometheus {
             .append_pair("end", &end.as_secs_f64().to_string())
             .append_pair("step", &(span.as_secs_f64() / 120.0).to_string())
             .finish();
-        let data = self.get(&format!("/api/v1/query_range?{query}"))?;
+        let data = self.server.get(&format!("/api/v1/query_range?{query}"))?;
         let all = data["result"].as_array().ok_or("no series")?;
         let series = |one: &Value| {
             let labels = BTreeMap::deserialize(&one["metric"])?;
@@ -118,34 +90,16 @@ impl Prometheus {
 
     /// Alerts that are pending or firing, as the API has them.
     pub(crate) fn alerts(&self) -> Result<Vec<Value>, Failure> {
-        Ok(self.get("/api/v1/alerts")?["alerts"].as_array().ok_or("no alerts")?.clone())
+        Ok(self.server.get("/api/v1/alerts")?["alerts"].as_array().ok_or("no alerts")?.clone())
     }
 
     /// The rules that it could not evaluate, with why, and how many it has in all.
     pub(crate) fn failing_rules(&self) -> Result<(Vec<Value>, usize), Failure> {
-        let data = self.get("/api/v1/rules")?;
+        let data = self.server.get("/api/v1/rules")?;
         let groups = data["groups"].as_array().ok_or("no groups")?;
         let rules: Vec<_> =
             groups.iter().filter_map(|group| group["rules"].as_array()).flatten().collect();
         let failing = rules.iter().filter(|rule| rule["health"] != "ok");
         Ok((failing.map(|rule| (*rule).clone()).collect(), rules.len()))
     }
-
-    fn get(&self, path: &str) -> Result<Value, Failure> {
-        let log = self.process.log();
-        let line = log.lines().rev().find(|line| line.contains("\"Listening on\""));
-        let (_, address) = line.and_then(|line| line.split_once("address=")).ok_or("no address")?;
-        let (_, text) = ask(address.trim(), path)?;
-        let answer: Value = serde_json::from_str(&text)?;
-        if answer["status"] != "success" {
-            return Err(format!("{path}: {answer}").into());
-        }
-        Ok(answer["data"].clone())
-    }
-}
-
-fn sample(series: &Value) -> Result<Sample, Failure> {
-    let labels = BTreeMap::deserialize(&series["metric"])?;
-    let value = series["value"][1].as_str().ok_or("no value")?.parse()?;
-    Ok(Sample { labels, value })
 }

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::audit::{Audited, Written};
 use crate::error::{Action, Result};
 use crate::guard::Guard;
@@ -13,6 +15,7 @@ use crate::layout::Layout;
 use crate::node::{self, Entrance};
 use crate::pki::Authority;
 use crate::process::{Probe, Process, Recipe, run};
+use crate::prometheus::Prometheus;
 use crate::tools::Tools;
 use crate::{components, port};
 
@@ -363,6 +366,14 @@ impl ControlPlane {
         let recipe = Recipe::new(name, command, &self.layout);
         let probe = move || std::fs::read_to_string(&log).is_ok_and(|text| ready(&text));
         Process::new(recipe, Box::new(probe))
+    }
+
+    /// Starts a Prometheus with this configuration and waits until it answers.
+    ///
+    /// # Errors
+    /// When Debian's package prometheus is not installed, or it does not start.
+    pub fn prometheus(&self, config: &Value) -> Result<Prometheus> {
+        Prometheus::start(self, None, config)
     }
 
     /// Where the API server's requests are written ([`Builder::with_audit_log`],

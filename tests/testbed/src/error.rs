@@ -48,6 +48,14 @@ pub enum Error {
         /// The last lines of the log.
         tail: String,
     },
+    /// A server answered what it should not.
+    #[error("asked {asked}: {answer}")]
+    Answer {
+        /// Who, and for what.
+        asked: String,
+        /// The answer.
+        answer: String,
+    },
     /// A certificate or key could not be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),

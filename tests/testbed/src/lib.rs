@@ -32,6 +32,7 @@ mod node;
 mod pki;
 mod port;
 mod process;
+mod prometheus;
 mod tools;
 
 pub use control_plane::{Builder, ControlPlane};
@@ -42,4 +43,5 @@ pub use helm::Helm;
 pub use image::static_program;
 pub use node::Node;
 pub use process::Process;
+pub use prometheus::{Prometheus, Sample};
 pub use tools::{KUBERNETES_VERSION, Tools};

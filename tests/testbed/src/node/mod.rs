@@ -8,12 +8,15 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::components::{self, flag};
 use crate::control_plane::ControlPlane;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::module::Module;
 use crate::process::{Probe, Process, Recipe, run};
+use crate::prometheus::Prometheus;
 use crate::tools::{KUBERNETES_VERSION, linker_flags};
 
 pub(crate) use namespaces::Entrance;
@@ -126,6 +129,14 @@ impl Node {
     /// When the system refuses.
     pub fn on_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         self.entrance.on_network(work)
+    }
+
+    /// Starts a Prometheus with this configuration, on the node's network.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::prometheus`].
+    pub fn prometheus(&self, config: &Value) -> Result<Prometheus> {
+        Prometheus::start(&self.cluster, Some(&self.entrance), config)
     }
 
     /// Ends the first process of a container at once (SIGKILL), from outside.
