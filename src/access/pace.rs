@@ -1,5 +1,6 @@
 //! The bound on requests of the whole process, and whose turn it is. Pure.
 
+use crate::cluster::Buckets;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, VecDeque},
@@ -18,6 +19,8 @@ const NAMESPACE_UNDER_WAY: usize = UNDER_WAY / 4;
 /// Lets checks begin. Bounded by the namespaces that have cells.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
+    /// Which bound the requests of one namespace, these among others.
+    buckets: Buckets,
     /// When the requests of the last second were sent.
     recent: VecDeque<Instant>,
     under_way: BTreeMap<Arc<str>, usize>,
@@ -53,6 +56,11 @@ pub(super) struct Candidate<T> {
 }
 
 impl Pace {
+    /// Draws on these buckets.
+    pub(super) fn new(buckets: Buckets) -> Self {
+        Self { buckets, ..Self::default() }
+    }
+
     /// Of `due`, those that may begin now: namespaces take turns, and within one the most urgent of what
     /// is held comes first, every fourth time of all. Each must be answered by [`Pace::done`].
     pub(super) fn admit<T>(&mut self, due: Vec<Candidate<T>>, now: Instant) -> Vec<Candidate<T>> {
@@ -82,6 +90,9 @@ impl Pace {
             if self.recent.len() + next.cost > PER_SECOND || all >= UNDER_WAY {
                 break;
             }
+            if self.buckets.draw(&payer, next.cost, now).is_err() {
+                continue;
+            }
             self.number += 1;
             self.turns.insert(Arc::clone(&payer), self.number);
             *self.under_way.entry(Arc::clone(&payer)).or_default() += 1;
@@ -104,6 +115,7 @@ impl Pace {
     /// A check of `payer` has ended; it took `extra` requests more than it was admitted with.
     pub(super) fn done(&mut self, payer: &Arc<str>, extra: usize, now: Instant) {
         self.recent.extend(std::iter::repeat_n(now, extra));
+        self.buckets.charge(payer, extra, now);
         if let Some(count) = self.under_way.get_mut(payer) {
             *count -= 1;
             if *count == 0 {
@@ -182,6 +194,21 @@ mod tests {
         };
         assert_eq!(sent.iter().map(within).max(), Some(PER_SECOND));
         assert!(sent.len() >= 7 * PER_SECOND, "{}", sent.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_bucket_is_empty_waits_and_holds_up_nobody_else() {
+        let (buckets, now) = (Buckets::default(), Instant::now());
+        buckets.charge(&"a".into(), 38, now);
+        let mut pace = Pace::new(buckets.clone());
+        let mut all = due("a", 4, now);
+        all.extend(due("b", 2, now));
+        assert_eq!(names(&pace.admit(all, now)), ["a0", "b0", "a1", "b1"]);
+        assert!(buckets.draw(&"b".into(), 39, now).is_err(), "what begins is drawn");
+        // One that took more than it began with is charged for it.
+        pace.done(&"b".into(), 10, now);
+        assert!(buckets.draw(&"b".into(), 29, now).is_err());
+        assert!(buckets.draw(&"b".into(), 28, now).is_ok());
     }
 
     #[tokio::test(start_paused = true)]

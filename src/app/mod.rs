@@ -1,5 +1,7 @@
 //! The composition root: the only folder that sees every layer.
 
+#[cfg(test)]
+mod bucket;
 mod callers;
 mod dumps;
 mod learned;

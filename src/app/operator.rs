@@ -12,7 +12,8 @@ use crate::{
     access::Standing,
     cli::RunArgs,
     cluster::{
-        Announcer, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState, Replicas,
+        Announcer, Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState,
+        Replicas,
     },
     controller::{Controller, Sieve, Sources, Waiting},
     forecast::{Forecaster, Forecasts},
@@ -63,7 +64,8 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     );
 
     let stop = CancellationToken::new();
-    let frame = Frame { namespace, identity: identity().into(), started, stop: stop.clone() };
+    let (identity, buckets) = (identity().into(), Buckets::default());
+    let frame = Frame { namespace, identity, started, stop: stop.clone(), buckets };
     let mut tasks = Tasks::new();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
@@ -92,6 +94,8 @@ struct Frame {
     started: Instant,
     /// When to stop.
     stop: CancellationToken,
+    /// What the requests for each namespace are drawn from.
+    buckets: Buckets,
 }
 
 /// Discovery, the subject, and the controller with its cells.
@@ -107,8 +111,8 @@ fn spawn_controller(
         lists: args.max_concurrent_lists.get(),
         namespace_share: args.namespace_share.into(),
     };
-    let clients: Arc<dyn Clients> = Arc::new(connection.clients());
-    let Frame { namespace, identity, started, stop } = frame;
+    let Frame { namespace, identity, started, stop, buckets } = frame;
+    let clients: Arc<dyn Clients> = Arc::new(connection.clients(buckets.clone()));
     let waiting = Waiting::default();
     let tables = OperatorTables {
         tables: CatalogTables(catalog.clone()),
@@ -142,9 +146,10 @@ fn spawn_controller(
     let controller =
         Controller::new(sources, registry, home, metrics.operator().clone(), *started)?;
     let (declarations, own) = (controller.declarations(), controller.own());
-    let forecaster = Forecaster::new(forecasts, Arc::clone(&clients));
+    let forecaster = Forecaster::new(forecasts, Arc::clone(&clients), buckets.clone());
+    let asking = (clients, buckets.clone());
     let verifier =
-        verifier(clients, (&declarations, &own), &reports, changes, metrics.operator().clone());
+        verifier(asking, (&declarations, &own), &reports, changes, metrics.operator().clone());
     let access = verifier.reports();
     let until = stop.clone();
     tasks.spawn(async move {
@@ -177,7 +182,7 @@ fn spawn_status(
     connection: &Connection,
     view: &View,
     (metrics, forecaster): (OperatorMetrics, Forecaster),
-    Frame { namespace, identity, started, stop }: Frame,
+    Frame { namespace, identity, started, stop, buckets }: Frame,
 ) {
     let config = LeaseConfig::new(&namespace, LEASE, &identity);
     let elector = Elector::new(connection.client(), config);
@@ -212,7 +217,8 @@ fn spawn_status(
         elector.run(until).await;
         "leader election"
     });
-    let sink = Counted { sink: ApiServer::new(connection.client(), &identity), metrics };
+    let sink = ApiServer::new(connection.client(), &identity);
+    let sink = Counted { sink, buckets, metrics };
     let view = view.clone();
     tasks.spawn(async move {
         status::run(view, Arc::new(sink), move || leadership.is_leader(), started, stop).await;

@@ -3,7 +3,7 @@
 
 use crate::{
     access::{AccessReports, Declared, PATIENCE, Standing, Surroundings, Verifier, Wanted},
-    cluster::Clients,
+    cluster::{Buckets, Clients},
     controller::Declarations,
     informer::{Changes, Reports},
     metrics::OperatorMetrics,
@@ -17,7 +17,7 @@ use std::{
 
 /// Verifies what `declarations` declare, and tells the cells. `own`: what the operator itself reads.
 pub(super) fn verifier(
-    clients: Arc<dyn Clients>,
+    (clients, buckets): (Arc<dyn Clients>, Buckets),
     (declarations, own): (&Declarations, &Arc<[CellKey]>),
     reports: &Reports,
     changes: Changes,
@@ -25,6 +25,7 @@ pub(super) fn verifier(
 ) -> Verifier {
     let (declarations, own, mut seen) = (declarations.clone(), Arc::clone(own), None);
     Verifier::new(Surroundings {
+        buckets,
         clients,
         declared: Box::new(move || declared(&declarations, &own, &mut seen)),
         reports: reports.clone(),

@@ -4,7 +4,7 @@ use super::verified::{excess, missing};
 use crate::{
     access::AccessReports,
     api::{CacheProfileStatus, TargetStatus},
-    cluster::{Replicas, WarmTargets},
+    cluster::{Buckets, Replicas, WarmTargets},
     controller::Declarations,
     informer::Reports,
     metrics::{
@@ -22,7 +22,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 /// Statuses as last computed, in the order of the profiles.
 type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;
@@ -173,6 +173,8 @@ impl status::Profiles for View {
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) sink: ApiServer,
+    /// What Events are charged to.
+    pub(super) buckets: Buckets,
     pub(super) metrics: OperatorMetrics,
 }
 
@@ -189,6 +191,7 @@ impl StatusSink for Counted {
     }
 
     async fn tell(&self, notice: &Notice, at: Timestamp) {
+        self.buckets.charge(&notice.profile.namespace, 1, Instant::now());
         self.sink.tell(notice, at).await;
     }
 }

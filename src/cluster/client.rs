@@ -1,6 +1,7 @@
 //! Which cluster, and as whom: clients from flags, environment, pod files or the home directory.
 
 use super::{
+    Buckets,
     account::{Accounts, Anonymous},
     transport::{self, TransportError},
 };
@@ -159,10 +160,11 @@ impl Connection {
     }
 
     /// The clients of all identities, for list and watch: the operator's is
-    /// [`Connection::informer_client`], those of `ServiceAccounts` share nothing with it.
+    /// [`Connection::informer_client`], those of `ServiceAccounts` share nothing with it. Requests for
+    /// tokens are charged to `buckets`.
     #[must_use]
-    pub fn clients(&self) -> Accounts {
-        Accounts::new(self.informer_client(), self.anonymous.clone())
+    pub fn clients(&self, buckets: Buckets) -> Accounts {
+        Accounts::new(self.informer_client(), self.anonymous.clone(), buckets)
     }
 
     /// The namespace of the context, else `default`; in a pod, the pod's.

@@ -3,6 +3,7 @@
 mod account;
 mod answer;
 mod authors;
+mod bucket;
 mod caller;
 mod client;
 mod clients;
@@ -17,10 +18,13 @@ mod review;
 mod subject;
 mod transport;
 
+#[cfg(test)]
+pub(crate) use self::account::unreachable_accounts;
 pub use self::{
     account::Accounts,
     answer::Answer,
     authors::author_check,
+    bucket::Buckets,
     caller::{Call, Decision, decide},
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},

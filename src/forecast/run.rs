@@ -3,7 +3,7 @@
 
 use super::{Forecast, Order, Surveyor, Trials, survey::Round};
 use crate::{
-    cluster::Clients,
+    cluster::{Buckets, Clients},
     informer::Slots,
     model::{CellKey, ProfileRef},
 };
@@ -144,10 +144,11 @@ pub struct Forecaster {
 }
 
 impl Forecaster {
-    /// Asks through `clients`, as the identity of each cell.
+    /// Asks through `clients`, as the identity of each cell, which is charged to the bucket of the
+    /// profile's namespace.
     #[must_use]
-    pub fn new(forecasts: Forecasts, clients: Arc<dyn Clients>) -> Self {
-        let surveyor = Arc::new(Surveyor::new(clients, REST, Trials::Made));
+    pub fn new(forecasts: Forecasts, clients: Arc<dyn Clients>, buckets: Buckets) -> Self {
+        let surveyor = Arc::new(Surveyor::new(clients, REST, buckets, Trials::Made));
         Self { forecasts, surveyor, slots: Slots::new(AT_ONCE, SHARE_PERCENT) }
     }
 
@@ -189,7 +190,7 @@ impl Forecaster {
 /// `None` if the order is of other namespaces than its selectors find.
 async fn look(forecasts: &Forecasts, surveyor: &Surveyor, order: &Order) -> Option<Forecast> {
     let mut is_current = true;
-    let mut round = Round::new();
+    let mut round = Round::of(order);
     for target in &order.targets {
         let Some(selector) = &target.namespaces else { continue };
         // What went wrong is met again by the survey, which says so.
@@ -299,7 +300,7 @@ mod tests {
             Order { profile, targets: vec![target], ..order(1) }
         });
         forecasts.order(orders.collect());
-        let forecaster = Forecaster::new(forecasts, Arc::new(server));
+        let forecaster = Forecaster::new(forecasts, Arc::new(server), Buckets::default());
         let running = forecaster.run(|| true, nothing, CancellationToken::new());
         let _elapsed = timeout(Duration::from_mins(1), running).await;
         let noted = noted.lock();

@@ -5,7 +5,7 @@ use super::{
     figures::{Certainty, Finding, Forecast, Speed, forecast},
 };
 use crate::{
-    cluster::{Clients, is_leaving},
+    cluster::{Buckets, Clients, is_leaving},
     informer::{Answer, Depth, Looked, Trial, Ways, look, try_cell},
     model::{CellKey, CellSpec, Extent, Fault, Identity, Item, Projection, Reason, Verb},
     store::{Alike, Sample},
@@ -49,11 +49,14 @@ pub struct Surveyor {
     clients: Arc<dyn Clients>,
     ways: Ways,
     rest: Duration,
+    buckets: Buckets,
     trials: Trials,
 }
 
 /// What one profile may still ask, and what it has seen.
 pub(super) struct Round {
+    /// The namespace whose requests they are.
+    payer: Arc<str>,
     requests: u32,
     until: Instant,
     sample: Sample,
@@ -62,10 +65,23 @@ pub(super) struct Round {
 }
 
 impl Surveyor {
-    /// Asks as each cell's identity, and rests for so long before each request.
+    /// Asks as each cell's identity, and rests for so long before each request. They are charged to
+    /// the bucket of the profile's namespace.
     #[must_use]
-    pub fn new(clients: Arc<dyn Clients>, rest: Duration, trials: Trials) -> Self {
-        Self { clients, ways: Ways::default(), rest, trials }
+    pub fn new(
+        clients: Arc<dyn Clients>,
+        rest: Duration,
+        buckets: Buckets,
+        trials: Trials,
+    ) -> Self {
+        Self { clients, ways: Ways::default(), rest, buckets, trials }
+    }
+
+    /// Rests before so many requests, and has them charged.
+    async fn turn(&self, requests: u32, round: &Round) {
+        sleep(self.rest * requests).await;
+        let count = usize::try_from(requests).unwrap_or(usize::MAX);
+        self.buckets.charge(&round.payer, count, Instant::now());
     }
 
     /// The names of the namespaces that a selector finds, without those that are being deleted.
@@ -86,7 +102,7 @@ impl Surveyor {
             if !round.take(1) {
                 return Err(enough());
             }
-            sleep(self.rest).await;
+            self.turn(1, round).await;
             let what = (Depth::Metadata, COUNTED, token.as_str());
             let name = |item: &Item<'_>| {
                 if !is_leaving(item.body) {
@@ -108,7 +124,7 @@ impl Surveyor {
     /// Three to five requests for each cell, with selectors up to 40 more; at most 512 requests, the
     /// last of them sent within 3 minutes. Up to 1,000 objects of each kind are held meanwhile, packed.
     pub async fn survey(&self, order: &Order) -> Forecast {
-        self.survey_in(order, Round::new()).await
+        self.survey_in(order, Round::of(order)).await
     }
 
     /// The same, with what is left of a round.
@@ -147,7 +163,7 @@ impl Surveyor {
             found.at_least(text.to_owned());
         }
         if self.trials == Trials::Made && round.take(TRIAL) {
-            sleep(self.rest * TRIAL).await;
+            self.turn(TRIAL, round).await;
             let client = self.clients.client_for(&spec.key.identity);
             let Trial { list, watch, .. } = try_cell(&client, spec).await;
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
@@ -206,7 +222,7 @@ impl Surveyor {
         if !round.take(1) {
             return Err(enough());
         }
-        sleep(self.rest).await;
+        self.turn(1, round).await;
         let client = self.clients.client_for(&spec.key.identity);
         let keep = |item: &Item<'_>| {
             if depth == Depth::AsDeclared {
@@ -226,8 +242,9 @@ fn enough() -> Fault {
 }
 
 impl Round {
-    pub(super) fn new() -> Self {
+    pub(super) fn of(order: &Order) -> Self {
         Self {
+            payer: Arc::clone(&order.profile.namespace),
             requests: REQUESTS,
             until: Instant::now() + TIME,
             sample: Sample::default(),
@@ -331,17 +348,20 @@ mod tests {
     async fn survey(cells: usize, rest: Duration) -> (Forecast, u32) {
         let asked = Arc::new(AtomicU32::new(0));
         let clients = Arc::new(Holding("", Arc::clone(&asked)));
-        let surveyor = Surveyor::new(clients, rest, Trials::Made);
+        let surveyor = Surveyor::new(clients, rest, Buckets::default(), Trials::Made);
         let cells = (0..cells).map(|at| spec("pods", &format!("n{at}"))).collect();
-        let order = Order {
+        let forecast = surveyor.survey(&order(cells)).await;
+        (forecast, asked.load(Ordering::Relaxed))
+    }
+
+    fn order(cells: Vec<CellSpec>) -> Order {
+        Order {
             profile: ProfileRef { namespace: "a".into(), name: "p".into() },
             uid: "u".into(),
             generation: 1,
             max_concurrent_lists: 4,
             targets: vec![OrderTarget { name: "pods".into(), cells, namespaces: None }],
-        };
-        let forecast = surveyor.survey(&order).await;
-        (forecast, asked.load(Ordering::Relaxed))
+        }
     }
 
     #[tokio::test]
@@ -349,9 +369,10 @@ mod tests {
         let items = r#"{"metadata":{"name":"a"}},
             {"metadata":{"name":"b","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         let clients = Arc::new(Holding(items, Arc::default()));
-        let surveyor = Surveyor::new(clients, Duration::ZERO, Trials::Made);
+        let surveyor = Surveyor::new(clients, Duration::ZERO, Buckets::default(), Trials::Made);
         let key = CellKey { extent: Extent::Cluster, ..spec("namespaces", "").key };
-        let names = surveyor.names(&key, &mut Round::new()).await.unwrap();
+        let mut round = Round::of(&order(Vec::new()));
+        let names = surveyor.names(&key, &mut round).await.unwrap();
         assert_eq!(names, ["a".into()]);
     }
 

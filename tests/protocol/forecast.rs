@@ -15,7 +15,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
 use kubewarm::{
     app::CatalogTables,
-    cluster::Clients,
+    cluster::{Buckets, Clients},
     forecast::{Order, OrderTarget, Surveyor, Trials},
     informer::{Bounds, Informers as _, Registry, Timing},
     model::{CellSpec, Identity, LabelRequirement, LabelSelector, ListStrategy, Operator},
@@ -120,7 +120,8 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
         max_concurrent_lists: lists,
         targets: vec![OrderTarget { name: "pods".into(), cells: cells.to_vec(), namespaces: None }],
     };
-    let surveyor = Surveyor::new(Arc::clone(&clients), Duration::ZERO, Trials::Made);
+    let surveyor =
+        Surveyor::new(Arc::clone(&clients), Duration::ZERO, Buckets::default(), Trials::Made);
     let said = surveyor.survey(&order).await.total.seconds();
 
     let (catalog, tape) = (Catalog::new(), Arc::new(Tape::default()));

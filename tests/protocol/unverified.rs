@@ -7,6 +7,7 @@ use crate::{
 };
 use kubewarm::{
     access::{AccessReports, Declared, Standing, Surroundings, Verifier, Wanted},
+    cluster::Buckets,
     informer::{CellReport, Phase, RelistReason},
     model::{CellKey, CellSpec, Identity, NamespaceCheck, OnAccessLost, Reason},
 };
@@ -71,6 +72,7 @@ async fn scene(answers_others: bool) -> Scene {
     let wanted = Wanted { key, namespace_check: NamespaceCheck::Known, payer: "ns".into() };
     let declared = Declared { wanted: vec![wanted], unchecked: Vec::new() };
     let verifier = Verifier::new(Surroundings {
+        buckets: Buckets::default(),
         clients: Arc::new(ByName(server.address)),
         declared: Box::new(move || Some(declared.clone())),
         fences: Arc::new(reports.clone()),

@@ -17,7 +17,7 @@ use super::{
     standing::CellAccess,
 };
 use crate::{
-    cluster::{Completeness, ReviewedRules},
+    cluster::{Buckets, Completeness, ReviewedRules},
     informer::{OwnAccess, Trial},
     model::{CellKey, Fault, Identity, NamespaceCheck, Verb},
 };
@@ -141,6 +141,11 @@ impl Book {
             pace: Pace::default(),
             spread,
         }
+    }
+
+    /// The same, with checks that draw on these buckets.
+    pub(super) fn drawing_on(buckets: Buckets, spread: fn() -> f64) -> Self {
+        Self { pace: Pace::new(buckets), ..Self::new(spread) }
     }
 
     /// Checks these cells from now on, and no others. `unchecked` are needed, too.

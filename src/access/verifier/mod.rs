@@ -13,7 +13,7 @@ use super::{
     standing::{CellAccess, Disagreement, Standing},
 };
 use crate::{
-    cluster::{Clients, is_allowed, rules_of},
+    cluster::{Buckets, Clients, is_allowed, rules_of},
     informer::{Answer, Changes, Fences, Reports, Trial},
     model::{CellKey, Fault, Identity, Reason},
 };
@@ -49,6 +49,8 @@ pub struct Declared {
 
 /// Everything that verification reads, writes and asks.
 pub struct Surroundings {
+    /// What bounds the requests for one namespace, checks among others.
+    pub buckets: Buckets,
     /// Clients that act as the cells' identities.
     pub clients: Arc<dyn Clients>,
     /// What is declared now; `None` while nobody knows, and where it is what it was when last asked.
@@ -80,7 +82,8 @@ impl Verifier {
     /// Nothing is known, and nothing is sent before [`Verifier::run`].
     #[must_use]
     pub fn new(around: Surroundings) -> Self {
-        let reports = AccessReports::new(Book::new(fastrand::f64));
+        let book = Book::drawing_on(around.buckets.clone(), fastrand::f64);
+        let reports = AccessReports::new(book);
         let identities = Identities::new(Arc::clone(&around.clients));
         Self { around, reports, identities, jobs: JoinSet::new(), cost: Duration::ZERO }
     }

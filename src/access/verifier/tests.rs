@@ -90,6 +90,7 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
     };
     let declared = Declared { wanted: vec![wanted], unchecked: Vec::new() };
     let mut verifier = Verifier::new(Surroundings {
+        buckets: Buckets::default(),
         clients,
         declared: Box::new(move || Some(declared.clone())),
         reports: reports.clone(),

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     access::attributes,
     cli::ConnectionArgs,
-    cluster::{Clients, Connection, Discovery, Served, may},
+    cluster::{Buckets, Clients, Connection, Discovery, Served, may},
     forecast::{Order, Surveyor, Trials},
     manifests::FoundNamespaces,
     model::{
@@ -61,7 +61,7 @@ impl Cluster {
         let client = connection.client();
         let served = served(client.clone()).await.map_err(Error::Discovery)?;
         let caller = Arc::new(Caller(Arc::new(connection.informer_client())));
-        let surveyor = Surveyor::new(caller, REST, Trials::LeftOut);
+        let surveyor = Surveyor::new(caller, REST, Buckets::default(), Trials::LeftOut);
         Ok(Self { client, served, surveyor, resolve })
     }
 

@@ -12,7 +12,7 @@ mod tests;
 mod token;
 
 use self::{keeper::Keeper, mint::Account, pace::Pace};
-use super::{Clients, clients::refusing, transport};
+use super::{Buckets, Clients, clients::refusing, transport};
 use crate::model::{Fault, Identity, Reason};
 use http::{Request, Response, StatusCode, Uri, header::AUTHORIZATION};
 use kube::{Client, Config, client::Body};
@@ -61,12 +61,12 @@ impl Anonymous {
 }
 
 impl Accounts {
-    /// `operator` asks for the tokens.
-    pub(super) fn new(operator: Client, server: Anonymous) -> Self {
+    /// `operator` asks for the tokens, which is charged to `buckets`.
+    pub(super) fn new(operator: Client, server: Anonymous, buckets: Buckets) -> Self {
         Self {
             operator: Arc::new(operator),
             server,
-            pace: Arc::new(Pace::new()),
+            pace: Arc::new(Pace::new(buckets)),
             handed_out: Mutex::default(),
         }
     }
@@ -84,6 +84,13 @@ impl Accounts {
             )),
         }
     }
+}
+
+/// For tests of other layers: accounts whose requests reach nobody, and whose tokens `operator` asks for.
+#[cfg(test)]
+pub(crate) fn unreachable_accounts(operator: Client, buckets: Buckets) -> Accounts {
+    let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
+    Accounts::new(operator, Anonymous::of(&nowhere, None), buckets)
 }
 
 impl Clients for Accounts {

@@ -1,5 +1,6 @@
 //! How often tokens are asked for: bounded over the process, and fair between namespaces.
 
+use crate::cluster::Buckets;
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -31,12 +32,14 @@ struct Turnstile {
 #[derive(Debug)]
 pub(super) struct Pace {
     process: Turnstile,
+    buckets: Buckets,
     namespaces: Mutex<BTreeMap<Arc<str>, Weak<Turnstile>>>,
 }
 
 /// The bound of one namespace's accounts, and through it of the process.
 #[derive(Debug)]
 pub(super) struct Lane {
+    namespace: Arc<str>,
     own: Arc<Turnstile>,
     all: Arc<Pace>,
 }
@@ -61,8 +64,8 @@ impl Turnstile {
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
-        Self { process: Turnstile::new(PROCESS), namespaces: Mutex::default() }
+    pub(super) fn new(buckets: Buckets) -> Self {
+        Self { process: Turnstile::new(PROCESS), buckets, namespaces: Mutex::default() }
     }
 
     /// The lane of a namespace. Lanes that nobody holds are forgotten.
@@ -74,7 +77,7 @@ impl Pace {
             lanes.insert(Arc::clone(namespace), Arc::downgrade(&lane));
             lane
         });
-        Lane { own, all: Arc::clone(self) }
+        Lane { namespace: Arc::clone(namespace), own, all: Arc::clone(self) }
     }
 }
 
@@ -87,6 +90,7 @@ impl Lane {
         self.all.process.open(*all).await;
         self.own.pass(&mut own);
         self.all.process.pass(&mut all);
+        self.all.buckets.charge(&self.namespace, 1, Instant::now());
     }
 }
 
@@ -104,7 +108,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_process_and_each_namespace_have_their_bounds() {
-        let pace = Arc::new(Pace::new());
+        let pace = Arc::new(Pace::new(Buckets::default()));
         let lanes = |names: &[&str]| -> Vec<_> {
             names.iter().map(|name| pace.lane(&Arc::from(*name))).collect()
         };
@@ -125,8 +129,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn tokens_are_charged_to_the_bucket_of_their_namespace_and_wait_for_none() {
+        let buckets = Buckets::default();
+        let (a, b) = (Arc::from("a"), Arc::from("b"));
+        buckets.charge(&a, 1_000, Instant::now());
+        let pace = Arc::new(Pace::new(buckets.clone()));
+        assert!(passed(&[pace.lane(&a), pace.lane(&b)], 5).await < Duration::from_millis(2));
+        let now = Instant::now();
+        assert!(buckets.draw(&b, 36, now).is_err() && buckets.draw(&b, 35, now).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn whoever_goes_away_has_taken_nothing_and_holds_up_nobody_elsewhere() {
-        let pace = Arc::new(Pace::new());
+        let pace = Arc::new(Pace::new(Buckets::default()));
         let (greedy, modest) = (pace.lane(&"a".into()), pace.lane(&"b".into()));
         passed(std::slice::from_ref(&greedy), 10).await;
         for _ in 0..20 {

@@ -74,7 +74,7 @@ fn reader() -> (Arc<Server>, Client) {
     let account = Account { namespace: "shop".into(), name: "reader".into() };
     let (mints, reads) = (Arc::clone(&server), Arc::clone(&server));
     let operator = Arc::new(client(move |request| mints.mint(request)));
-    let lane = Arc::new(Pace::new()).lane(&account.namespace);
+    let lane = Arc::new(Pace::new(Buckets::default())).lane(&account.namespace);
     let keeper = Keeper::new(account, operator, lane);
     (server, acting_as(keeper, client(move |request| reads.read(request))))
 }
@@ -217,8 +217,8 @@ fn nothing_of_the_operators_credentials_is_taken_over() {
 #[tokio::test]
 async fn an_account_has_one_client_for_as_long_as_anyone_uses_it() {
     let config = Config::new("http://127.0.0.1:1".parse().unwrap());
-    let clients =
-        Accounts::new(client(|_| answer(200, String::new())), Anonymous::of(&config, None));
+    let (operator, server) = (client(|_| answer(200, String::new())), Anonymous::of(&config, None));
+    let clients = Accounts::new(operator, server, Buckets::default());
     let account =
         |name: &str| Identity::ServiceAccount { namespace: "shop".into(), name: name.into() };
     let (one, same) = (clients.client_for(&account("a")), clients.client_for(&account("a")));

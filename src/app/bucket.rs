@@ -1,0 +1,198 @@
+//! Checks, tokens, forecasts and Events of one namespace together.
+
+use super::view::Counted;
+use crate::{
+    access::{Declared, PATIENCE, Surroundings, Verifier, Wanted},
+    api::CacheProfileStatus,
+    cluster::{Buckets, Clients, unreachable_accounts},
+    forecast::{Forecaster, Forecasts, Order, OrderTarget},
+    informer::{Changes, Reports},
+    metrics::{BuildInfo, Metrics},
+    model::{
+        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, Leaves,
+        ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource,
+        SensitiveData, Tuning,
+    },
+    status::{ApiServer, Notices, StatusSink as _},
+};
+use futures::future::join_all;
+use http::{Request, Response};
+use jiff::Timestamp;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::json;
+use std::{collections::BTreeSet, convert::Infallible, future::ready, sync::Arc, time::Duration};
+use tokio::time::{Instant, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// What was asked for, and when. Of roles and of the server itself nothing.
+type Noted = Arc<Mutex<Vec<(Instant, String)>>>;
+
+/// An API server that answers at once, allows everything, and knows no account.
+fn server(noted: &Noted) -> kube::Client {
+    let noted = Arc::clone(noted);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let (code, body) = match &*path {
+            "/version" => (200, json!({"major": "1", "minor": "36"})),
+            path if path.starts_with("/apis/rbac.") => (403, json!({})),
+            path if path.ends_with("/token") => (404, json!({})),
+            path if path.contains("reviews") => {
+                let rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+                let status = json!({"resourceRules": [rule], "nonResourceRules": []});
+                (201, json!({"status": status}))
+            }
+            _ => (200, json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []})),
+        };
+        if path != "/version" && !path.starts_with("/apis/rbac.") {
+            noted.lock().push((Instant::now(), path));
+        }
+        let answer =
+            Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+        ready(Ok::<_, Infallible>(answer.unwrap()))
+    });
+    kube::Client::new(service, "default")
+}
+
+fn member() -> MemberOf {
+    let profile = ProfileRef { namespace: "noisy".into(), name: "p".into() };
+    MemberOf { profile, max_concurrent_lists: 4, priority: 500 }
+}
+
+/// A cell that the operator reads for `noisy`.
+fn cell(name: &str) -> CellSpec {
+    CellSpec {
+        key: CellKey {
+            resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            extent: Extent::Namespace(name.into()),
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection: Projection::MetadataOnly(ManagedFields::Drop),
+            sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
+        },
+        tuning: Tuning {
+            member_of: member(),
+            strategy: ListStrategy::Auto,
+            page_size: 500,
+            streaming_deadline: Duration::from_secs(30),
+            max_staleness: Duration::from_mins(2),
+            namespace_check: NamespaceCheck::Known,
+            keep_fenced: Duration::from_mins(10),
+            leaves: Leaves::default(),
+        },
+        indexes: BTreeSet::new(),
+    }
+}
+
+fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
+    let wanted = (0..700).map(|n| Wanted {
+        key: cell(&format!("checked-{n}")).key,
+        namespace_check: NamespaceCheck::Known,
+        payer: "noisy".into(),
+    });
+    let mut declared = Some(Declared { wanted: wanted.collect(), unchecked: Vec::new() });
+    let reports = Reports::default();
+    Verifier::new(Surroundings {
+        buckets,
+        clients,
+        declared: Box::new(move || declared.take()),
+        fences: Arc::new(reports.clone()),
+        reports,
+        changes: Changes::default(),
+        patience: PATIENCE,
+        count: Box::new(|_, _| {}),
+    })
+}
+
+fn forecaster(clients: Arc<dyn Clients>, buckets: Buckets) -> Forecaster {
+    let forecasts = Forecasts::default();
+    let cells = (0..150).map(|n| cell(&format!("planned-{n}"))).collect();
+    forecasts.order(vec![Order {
+        profile: member().profile,
+        uid: "u".into(),
+        generation: 1,
+        max_concurrent_lists: 4,
+        targets: vec![OrderTarget { name: "pods".into(), cells, namespaces: None }],
+    }]);
+    Forecaster::new(forecasts, clients, buckets)
+}
+
+/// Has a token asked for.
+async fn ask_for_a_token(clients: &dyn Clients, namespace: &str, name: &str) {
+    let account = Identity::ServiceAccount { namespace: namespace.into(), name: name.into() };
+    let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+    let _no_such_account = clients.client_for(&account).send(request).await;
+}
+
+/// Profiles of `noisy` become Ready, one after another.
+async fn tell(sink: Counted) {
+    let ready: CacheProfileStatus = serde_json::from_value(json!({"conditions": [{
+        "type": "Ready", "status": "True", "reason": "Ready", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}))
+    .unwrap();
+    let (mut notices, mut ticks) = (Notices::default(), interval(Duration::from_millis(50)));
+    for n in 0_u64.. {
+        let at = ticks.tick().await;
+        let profile = ProfileRef { name: format!("p{n}").into(), ..member().profile };
+        for notice in notices.plan(&profile, &"u".into(), None, &ready, at) {
+            sink.tell(&notice, Timestamp::UNIX_EPOCH).await;
+        }
+    }
+}
+
+/// The most that came in so many seconds.
+fn most_in(seconds: u64, times: &[Instant]) -> usize {
+    let until = |at: &Instant| *at + Duration::from_secs(seconds);
+    let count = |at: &Instant| times.iter().filter(|it| (*at..until(at)).contains(*it)).count();
+    times.iter().map(count).max().unwrap_or(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_keeps_to_one_bound_whatever_it_has_asked_for_and_delays_no_token_of_another() {
+    let (noted, buckets) = (Noted::default(), Buckets::default());
+    let client = server(&noted);
+    let accounts = unreachable_accounts(client.clone(), buckets.clone());
+    let clients: Arc<dyn Clients> = Arc::new(accounts);
+    let metrics = Metrics::new(&BuildInfo::current()).unwrap().operator().clone();
+    let sink = ApiServer::new(client, "me");
+    let sink = Counted { sink, buckets: buckets.clone(), metrics };
+    let tokens = async {
+        let names: Vec<_> = (0..600).map(|n| format!("reader-{n}")).collect();
+        join_all(names.iter().map(|name| ask_for_a_token(&*clients, "noisy", name))).await;
+    };
+    let quiet = async {
+        for n in 0..10 {
+            sleep(Duration::from_secs(5)).await;
+            let asked = Instant::now();
+            ask_for_a_token(&*clients, "quiet", &format!("reader-{n}")).await;
+            assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
+        }
+    };
+    let stop = CancellationToken::new();
+    let all = async {
+        tokio::join!(
+            verifier(Arc::clone(&clients), buckets.clone()).run(stop.clone()),
+            forecaster(Arc::clone(&clients), buckets.clone()).run(|| true, |_| false, stop.clone()),
+            tell(sink),
+            tokens,
+            quiet,
+        )
+    };
+    let _elapsed = timeout(Duration::from_mins(1), all).await;
+
+    let noted = noted.lock();
+    let of = |part: &str| -> Vec<_> {
+        let is_noisy = |path: &String| path.contains(part) && !path.contains("/quiet/");
+        noted.iter().filter(|(_, path)| is_noisy(path)).map(|(at, _)| *at).collect()
+    };
+    let counts = ["reviews", "/planned-", "/token", "/events"].map(|part| of(part).len());
+    assert!(counts.iter().all(|count| *count > 50), "each kind has its part: {counts:?}");
+    // 20 a second after 40 at once, and beyond that what the others may have at once.
+    let (most, all) = (most_in(10, &of("")), of("").len());
+    let at_once = 40 + 10 + 12 + 3;
+    assert!(most <= 10 * 20 + at_once, "{most} in ten seconds");
+    assert!((1_100..=60 * 20 + at_once).contains(&all), "{all} in a minute: {counts:?}");
+    assert_eq!(noted.iter().filter(|(_, path)| path.contains("/quiet/")).count(), 10);
+}

@@ -1,0 +1,104 @@
+//! One bound on the requests that are made for the profiles of a namespace, whatever they are for.
+
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// For one namespace 20 a second, as many as checks of the whole process, so that a namespace that is
+/// alone is checked no later than without this bound.
+const EVERY: Duration = Duration::from_millis(50);
+/// After so many at once: what checks, tokens and a forecast may have to begin with.
+const BURST: u32 = 40;
+
+/// A bucket for each namespace. Clones share them.
+///
+/// Tokens, Events and forecasts have bounds of their own for a namespace, which come to 12 a second. They
+/// are charged, and wait for nothing here; checks, which have none, take what is left. So none of them
+/// keeps another from getting on.
+#[derive(Clone, Debug, Default)]
+pub struct Buckets {
+    /// When each will be full. Bounded by what is drawn within some seconds: full ones are forgotten.
+    full_at: Arc<Mutex<BTreeMap<Arc<str>, Instant>>>,
+}
+
+impl Buckets {
+    /// Draws so many requests at once for a namespace.
+    ///
+    /// # Errors
+    ///
+    /// When there will be as many; then nothing is drawn.
+    pub fn draw(&self, namespace: &Arc<str>, count: usize, now: Instant) -> Result<(), Instant> {
+        let mut buckets = self.full_at.lock();
+        let full_at = after(buckets.get(namespace), count, now);
+        let open_at = full_at.checked_sub(EVERY * BURST).unwrap_or(now);
+        if open_at > now {
+            return Err(open_at);
+        }
+        set(&mut buckets, namespace, full_at, now);
+        Ok(())
+    }
+
+    /// Draws them whether there are as many or not.
+    pub fn charge(&self, namespace: &Arc<str>, count: usize, now: Instant) {
+        let mut buckets = self.full_at.lock();
+        let full_at = after(buckets.get(namespace), count, now);
+        set(&mut buckets, namespace, full_at, now);
+    }
+}
+
+/// When a bucket will be full of which so many are drawn now.
+fn after(full_at: Option<&Instant>, count: usize, now: Instant) -> Instant {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    full_at.map_or(now, |at| (*at).max(now)) + EVERY.saturating_mul(count)
+}
+
+fn set(
+    buckets: &mut BTreeMap<Arc<str>, Instant>,
+    namespace: &Arc<str>,
+    full_at: Instant,
+    now: Instant,
+) {
+    if let Some(known) = buckets.get_mut(namespace) {
+        *known = full_at;
+        return;
+    }
+    buckets.retain(|_, full_at| *full_at > now);
+    buckets.insert(Arc::clone(namespace), full_at);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_lasts_for_a_burst_and_fills_again() {
+        let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
+        assert_eq!(buckets.draw(&a, 39, now), Ok(()));
+        assert_eq!(buckets.draw(&a, 2, now), Err(now + EVERY));
+        assert_eq!(buckets.draw(&a, 1, now), Ok(()));
+        assert_eq!(buckets.draw(&a, 1, now), Err(now + EVERY));
+        assert_eq!(buckets.draw(&a, 1, now + EVERY), Ok(()));
+        assert_eq!(buckets.draw(&a, 40, now + Duration::from_secs(9)), Ok(()));
+        assert!(buckets.draw(&"b".into(), 1, now).is_ok(), "of another namespace");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_charged_is_waited_for_by_what_is_drawn() {
+        let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
+        buckets.charge(&a, 60, now);
+        assert_eq!(buckets.draw(&a, 3, now), Err(now + EVERY * 23));
+        assert_eq!(buckets.draw(&"b".into(), 40, now), Ok(()), "another waits for nothing");
+        assert_eq!(buckets.draw(&a, 3, now + EVERY * 23), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_buckets_are_forgotten() {
+        let buckets = Buckets::default();
+        for n in 0..1_000 {
+            buckets.charge(&n.to_string().into(), 1, Instant::now());
+            advance(Duration::from_millis(10)).await;
+        }
+        assert!(buckets.full_at.lock().len() < 10);
+    }
+}
