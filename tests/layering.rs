@@ -16,18 +16,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &["api"]),
     ("cli", &["model"]),
     ("telemetry", &["cli"]),
+    ("wire", &["model"]),
     ("cluster", &["model"]),
+    ("callers", &["model", "cluster"]),
     ("manifests", &["api", "model"]),
     ("informer", &["model", "cluster"]),
     ("access", &["model", "cluster", "informer"]),
     ("store", &["model"]),
+    ("reads", &["model", "informer", "store", "wire"]),
     ("forecast", &["api", "model", "cluster", "informer", "store"]),
     (
         "status",
         &["api", "model", "cluster", "manifests", "informer", "access", "store", "forecast"],
     ),
     ("metrics", &["api", "model", "cluster", "manifests", "informer", "access", "store"]),
-    ("server", &["model", "cluster", "informer", "store", "status", "metrics"]),
+    (
+        "server",
+        &["model", "wire", "cluster", "callers", "informer", "store", "reads", "status", "metrics"],
+    ),
     ("client", &["api", "model", "cli", "cluster", "manifests", "access", "forecast"]),
     (
         "controller",
@@ -51,6 +57,7 @@ const ROOT: &str = "app";
 
 /// What only the named layers may mention: a crate, or one name of it.
 const FENCED: &[(&str, &[&str])] = &[
+    ("actix_http::", &["server"]),
     ("actix_web::", &["server"]),
     ("clap::", &["cli"]),
     ("clap_complete::", &["cli"]),
@@ -59,6 +66,7 @@ const FENCED: &[(&str, &[&str])] = &[
         &["access", "cluster", "informer", "forecast", "status", "client", "controller", ROOT],
     ),
     ("prometheus::", &["metrics"]),
+    ("rustls::", &["server"]),
     ("tracing_subscriber::", &["telemetry"]),
     ("zstd::", &["store"]),
 ];

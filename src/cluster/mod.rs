@@ -28,7 +28,7 @@ pub use self::{
     caller::{Call, Decision, decide},
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},
-    discovery::{Discovery, Freshness, Pace, Served, Trouble, is_builtin_group},
+    discovery::{Discovery, Freshness, Kind, Pace, Served, Trouble, is_builtin_group},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
     question::{OperatorError, dry_run, get, get_as, operator_client},

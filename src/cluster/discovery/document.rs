@@ -8,6 +8,10 @@ use crate::model::{GroupResource, Resource};
 use serde::Deserialize;
 use std::{collections::BTreeMap, sync::Arc};
 
+/// Short names that are kept of a resource, and categories: more than any has. They are kept for
+/// every resource of the cluster, warmed or not.
+const NAMES: usize = 16;
+
 /// A document of `/api` or `/apis`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Document {
@@ -80,6 +84,8 @@ struct RawResource {
     singular_resource: Option<String>,
     #[serde(default)]
     short_names: Option<Vec<String>>,
+    #[serde(default)]
+    categories: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -127,6 +133,16 @@ struct RawListedResource {
     singular_name: Option<String>,
     #[serde(default)]
     short_names: Option<Vec<String>>,
+    #[serde(default)]
+    categories: Option<Vec<String>>,
+}
+
+/// What a resource is called besides its plural name, as the documents have it.
+struct Called {
+    kind: String,
+    singular: Option<String>,
+    short_names: Option<Vec<String>>,
+    categories: Option<Vec<String>>,
 }
 
 impl Raw {
@@ -151,8 +167,13 @@ impl RawResourceList {
         let listed = self.resources.unwrap_or_default().into_iter();
         listed
             .filter_map(|raw| {
-                let nicknames = nicknames(raw.singular_name, raw.short_names);
-                entry(&raw.name, &raw.kind, raw.namespaced, raw.verbs, nicknames)
+                let called = Called {
+                    kind: raw.kind,
+                    singular: raw.singular_name,
+                    short_names: raw.short_names,
+                    categories: raw.categories,
+                };
+                entry(&raw.name, raw.namespaced, raw.verbs, called)
             })
             .collect()
     }
@@ -173,10 +194,14 @@ fn aggregated(items: Vec<RawGroup>) -> Groups {
                 Some(_) | None => Freshness::Current,
             };
             let resources = raw.resources.unwrap_or_default().into_iter().filter_map(|raw| {
-                let kind = raw.response_kind.map(|raw| raw.kind).unwrap_or_default();
+                let called = Called {
+                    kind: raw.response_kind.map(|raw| raw.kind).unwrap_or_default(),
+                    singular: raw.singular_resource,
+                    short_names: raw.short_names,
+                    categories: raw.categories,
+                };
                 let namespaced = raw.scope.as_deref() == Some("Namespaced");
-                let nicknames = nicknames(raw.singular_resource, raw.short_names);
-                entry(&raw.resource, &kind, namespaced, raw.verbs, nicknames)
+                entry(&raw.resource, namespaced, raw.verbs, called)
             });
             versions.push(Version { name: version, freshness, resources: resources.collect() });
         }
@@ -209,21 +234,35 @@ fn group_version(group: &str, version: &str) -> Option<GroupVersion> {
 
 fn entry(
     plural: &str,
-    kind: &str,
     namespaced: bool,
     verbs: Option<Vec<String>>,
-    nicknames: Vec<Box<str>>,
+    called: Called,
 ) -> Option<(Arc<str>, Kind)> {
     GroupResource::new("", plural).ok()?;
     let mut verbs: Vec<Arc<str>> = verbs.unwrap_or_default().into_iter().map(Arc::from).collect();
     verbs.sort_unstable();
     verbs.dedup();
-    Some((plural.into(), Kind { name: kind.into(), namespaced, verbs: verbs.into(), nicknames }))
+    let Called { kind, singular, short_names, categories } = called;
+    let kind = Kind {
+        name: kind.into(),
+        namespaced,
+        verbs: verbs.into(),
+        singular: singular.filter(|name| is_name(name)).unwrap_or_default().into(),
+        short_names: names(short_names),
+        categories: names(categories),
+    };
+    Some((plural.into(), kind))
 }
 
-fn nicknames(singular: Option<String>, short: Option<Vec<String>>) -> Vec<Box<str>> {
-    let all = singular.into_iter().chain(short.unwrap_or_default());
-    all.filter(|name| !name.is_empty()).map(String::into_boxed_str).collect()
+/// At most [`NAMES`] of them, in the server's order.
+fn names(names: Option<Vec<String>>) -> Box<[Arc<str>]> {
+    let all = names.unwrap_or_default().into_iter().filter(|name| is_name(name));
+    all.take(NAMES).map(Arc::from).collect()
+}
+
+/// The length is that of a DNS label, which a CRD's names have to be.
+fn is_name(name: &str) -> bool {
+    (1..=63).contains(&name.len())
 }
 
 #[cfg(test)]
@@ -241,7 +280,7 @@ mod tests {
             "versions":[{"version":"v1","freshness":"Stale","resources":[{"resource":"deployments",
             "responseKind":{"group":"","version":"","kind":"Deployment"},"scope":"Namespaced",
             "singularResource":"deployment","verbs":["watch","list","get"],"shortNames":["deploy"],
-            "subresources":[{"subresource":"scale","verbs":["get"]}]}]}]}]}"#;
+            "categories":["all"],"subresources":[{"subresource":"scale","verbs":["get"]}]}]}]}]}"#;
         let Some(Document::Aggregated(groups)) = read(text) else { panic!("not aggregated") };
         let version = &groups["apps"].0[0];
         assert_eq!((&*version.name, version.freshness), ("v1", Freshness::Stale));
@@ -249,7 +288,22 @@ mod tests {
         assert_eq!(&*kind.name, "Deployment");
         assert!(kind.namespaced);
         assert_eq!(kind.verbs.join(","), "get,list,watch");
-        assert_eq!(kind.nicknames.join(","), "deployment,deploy");
+        assert_eq!((&*kind.singular, &*kind.short_names.join(",")), ("deployment", "deploy"));
+        assert_eq!(kind.categories.join(","), "all");
+    }
+
+    #[test]
+    fn names_of_a_resource_have_a_bound() {
+        let many: Vec<_> = (0..100).map(|at| format!("\"n{at}\"")).collect();
+        let (many, long) = (many.join(","), "x".repeat(64));
+        let text = format!(
+            r#"{{"resources":[{{"name":"odds","kind":"Odd","singularName":"{long}",
+            "shortNames":["","{long}",{many}],"categories":[{many}],"verbs":[]}}]}}"#
+        );
+        let resources = serde_json::from_str::<RawResourceList>(&text).unwrap().read();
+        let kind = &resources["odds"];
+        assert_eq!((&*kind.singular, kind.short_names.len()), ("", NAMES));
+        assert_eq!((&*kind.short_names[0], kind.categories.len()), ("n0", NAMES));
     }
 
     #[test]

@@ -56,13 +56,19 @@ pub(super) struct Version {
 
 /// What discovery says of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kind {
-    pub(super) name: Arc<str>,
-    pub(super) namespaced: bool,
+pub struct Kind {
+    /// Such as `Deployment`.
+    pub name: Arc<str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
     /// Sorted.
-    pub(super) verbs: Arc<[Arc<str>]>,
-    /// Singular and short names, which people write by mistake.
-    pub(super) nicknames: Vec<Box<str>>,
+    pub verbs: Arc<[Arc<str>]>,
+    /// What one of it is called; empty where the server does not say.
+    pub singular: Arc<str>,
+    /// What people call it; at most 16.
+    pub short_names: Box<[Arc<str>]>,
+    /// Names of sets that it belongs to, such as `all`; at most 16.
+    pub categories: Box<[Arc<str>]>,
 }
 
 /// A snapshot of discovery. Immutable.
@@ -159,6 +165,30 @@ impl Served {
         })
     }
 
+    /// All resources: built-in groups before others, each by name; the versions of a group by the
+    /// server's preference; the resources of a version by name.
+    pub fn resources(&self) -> impl Iterator<Item = (Resource, &Kind)> {
+        let is_builtin = |(name, _): &(&Arc<str>, &Arc<Group>)| is_builtin_group(name);
+        let builtin = self.groups.iter().filter(is_builtin);
+        let others = self.groups.iter().filter(move |group| !is_builtin(group));
+        builtin.chain(others).flat_map(|(group, served)| {
+            served.0.iter().flat_map(move |version| {
+                version.resources.iter().filter_map(move |(plural, kind)| {
+                    let of = GroupResource::new(group, plural).ok()?;
+                    Some((Resource::new(of, &version.name).ok()?, kind))
+                })
+            })
+        })
+    }
+
+    /// What is said of `resource`; `None` if it is not served.
+    #[must_use]
+    pub fn described(&self, resource: &Resource) -> Option<&Kind> {
+        let versions = &self.groups.get(resource.group())?.0;
+        let version = versions.iter().find(|version| *version.name == *resource.version())?;
+        version.resources.get(resource.resource())
+    }
+
     /// Whether `group` answers discovery; `None` if it is not served at all. Stale if any of its
     /// versions is.
     #[must_use]
@@ -237,7 +267,8 @@ impl Kind {
     fn is_like(&self, plural: &str, asked: &str) -> bool {
         let same = |name: &str| name.eq_ignore_ascii_case(asked);
         same(&self.name)
-            || self.nicknames.iter().any(|name| same(name))
+            || same(&self.singular)
+            || self.short_names.iter().any(|name| same(name))
             || (asked.len() >= 4 && is_near(plural.as_bytes(), asked.as_bytes()))
     }
 }
@@ -272,7 +303,9 @@ mod tests {
             name: name.into(),
             namespaced: true,
             verbs: verbs.iter().map(|verb| Arc::from(*verb)).collect(),
-            nicknames: vec![name.to_lowercase().into()],
+            singular: name.to_lowercase().into(),
+            short_names: Box::default(),
+            categories: Box::default(),
         }
     }
 
@@ -363,6 +396,28 @@ mod tests {
         let of = GroupResource::new("x.example", "carts").unwrap();
         let refusal = never_seen.resolve(&of, None).unwrap_err();
         assert!(refusal.message.contains("does not answer"), "{refusal}");
+    }
+
+    #[test]
+    fn resources_are_in_the_order_in_which_clients_prefer_them() {
+        let served = served();
+        let all: Vec<_> = served.resources().map(|(resource, _)| resource.to_string()).collect();
+        assert_eq!(
+            all,
+            [
+                "bindings.v1",
+                "pods.v1",
+                "deployments.v1.apps",
+                "orders.v2.shop.example",
+                "carts.v1.shop.example",
+                "orders.v1.shop.example",
+            ]
+        );
+        for (resource, kind) in served.resources() {
+            assert_eq!(served.described(&resource), Some(kind));
+        }
+        let of = GroupResource::new("shop.example", "carts").unwrap();
+        assert_eq!(served.described(&Resource::new(of, "v2").unwrap()), None);
     }
 
     #[test]

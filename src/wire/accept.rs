@@ -1,0 +1,275 @@
+//! What a client wants to be sent: the `Accept` header, as the API server weighs it.
+
+use super::Failure;
+
+/// What of each object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// All of it.
+    #[default]
+    Full,
+    /// `PartialObjectMetadata`, or a list of those.
+    Metadata,
+}
+
+/// How `/api` and `/apis` are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Listing {
+    /// Groups and versions only, whose resources are asked for one by one.
+    #[default]
+    Legacy,
+    /// Everything in one document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
+    Aggregated,
+}
+
+/// Whether one object is asked for, or a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    One,
+    List,
+}
+
+const ONE: &str = "PartialObjectMetadata";
+const LIST: &str = "PartialObjectMetadataList";
+
+/// One media range of the header.
+#[derive(Debug, Default)]
+struct Clause<'a> {
+    is_any: bool,
+    weight: f32,
+    /// What the answer is to be converted to; `None`: nothing.
+    target: Option<Target<'a>>,
+}
+
+/// A kind that the answer is to be converted to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Target<'a> {
+    group: &'a str,
+    version: &'a str,
+    kind: &'a str,
+}
+
+/// The form of an answer with objects. A clause that asks for what is not served here, such as a
+/// Table, is passed over; clients that ask for one ask for plain JSON, too.
+///
+/// # Errors
+///
+/// 406 if no clause is left, or if it wants a list of one object or the reverse.
+pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> {
+    let Some(accept) = accept.filter(|accept| !accept.is_empty()) else {
+        return Ok(Form::Full);
+    };
+    let served = |clause: &Clause<'_>| match clause.target {
+        None => Some(Ok(Form::Full)),
+        Some(Target { group: "meta.k8s.io", version: "v1", kind }) => match (kind, shape) {
+            (ONE, Shape::One) | (LIST, Shape::List) => Some(Ok(Form::Metadata)),
+            (ONE, Shape::List) => Some(Err(Failure::other_shape(ONE, "is a list"))),
+            (LIST, Shape::One) => Some(Err(Failure::other_shape(LIST, "is not a list"))),
+            _ => None,
+        },
+        Some(_) => None,
+    };
+    clauses(accept).iter().find_map(served).unwrap_or_else(|| Err(Failure::not_acceptable()))
+}
+
+/// How `/api` or `/apis` is to be answered.
+///
+/// # Errors
+///
+/// 406 if no clause is served.
+pub(super) fn listing(accept: Option<&str>) -> Result<Listing, Failure> {
+    let Some(accept) = accept.filter(|accept| !accept.is_empty()) else {
+        return Ok(Listing::Legacy);
+    };
+    let aggregated =
+        Target { group: "apidiscovery.k8s.io", version: "v2", kind: "APIGroupDiscoveryList" };
+    let served = |clause: &Clause<'_>| match clause.target {
+        None => Some(Listing::Legacy),
+        Some(target) if target == aggregated => Some(Listing::Aggregated),
+        Some(_) => None,
+    };
+    clauses(accept).iter().find_map(served).ok_or_else(Failure::not_acceptable)
+}
+
+/// Whether plain JSON will do.
+///
+/// # Errors
+///
+/// 406 if not.
+pub(super) fn plain(accept: Option<&str>) -> Result<(), Failure> {
+    let Some(accept) = accept.filter(|accept| !accept.is_empty()) else {
+        return Ok(());
+    };
+    let is_plain = |clause: &Clause<'_>| clause.target.is_none();
+    if clauses(accept).iter().any(is_plain) { Ok(()) } else { Err(Failure::not_acceptable()) }
+}
+
+/// The clauses that JSON meets, the most wanted first.
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<_> = accept.split(',').filter_map(Clause::parse).collect();
+    // Stable: equally wanted ones stay in the client's order, wildcards last.
+    clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));
+    clauses
+}
+
+impl<'a> Clause<'a> {
+    /// `None` for what JSON does not meet. Lenient as the API server's own reader of this header: a
+    /// parameter without a value, or with two, is not there; of a repeated one the last counts.
+    fn parse(text: &'a str) -> Option<Self> {
+        let trim = |text: &'a str| text.trim_matches(' ');
+        let mut parts = trim(text).split(';');
+        let (of, behind) = split(parts.next()?, '/');
+        let is_any = match (trim(of), split(behind, '/')) {
+            ("*", _) if behind.is_empty() => true,
+            ("application", (sub, "")) if trim(sub) == "json" => false,
+            ("application" | "*", (sub, "")) if trim(sub) == "*" => true,
+            _ => return None,
+        };
+        let mut clause = Self { is_any, weight: 1.0, ..Self::default() };
+        let (mut stream, mut server_version) = ("", "");
+        for part in parts {
+            let (name, behind) = split(part, '=');
+            let (value, more) = split(behind, '=');
+            if behind.is_empty() || !more.is_empty() {
+                continue;
+            }
+            match trim(name) {
+                // What is no number weighs nothing.
+                "q" => clause.weight = value.parse().unwrap_or(0.0),
+                "as" => clause.target.get_or_insert_default().kind = trim(value),
+                "g" => clause.target.get_or_insert_default().group = trim(value),
+                "v" => clause.target.get_or_insert_default().version = trim(value),
+                "stream" => stream = trim(value),
+                "sv" => server_version = trim(value),
+                _ => {}
+            }
+        }
+        let is_served = matches!(stream, "" | "watch") && matches!(server_version, "" | "v1");
+        is_served.then_some(clause)
+    }
+}
+
+/// What stands before the first `at`, and what behind it.
+fn split(text: &str, at: char) -> (&str, &str) {
+    text.split_once(at).unwrap_or((text, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+    fn code<T>(outcome: Result<T, Failure>) -> u16 {
+        outcome.map_or_else(|failure| failure.code(), |_| 200)
+    }
+
+    #[test]
+    fn json_is_sent_to_whoever_takes_it() {
+        for accept in [
+            "",
+            "application/json",
+            "*/*",
+            "*",
+            "application/*",
+            "text/html, */*;q=0.1",
+            "application/vnd.kubernetes.protobuf, */*",
+            "application/vnd.kubernetes.protobuf,application/json",
+            "application/json;q=0.9,application/cbor;q=1",
+            "application/json;drop=metadata.managedFields",
+            "application/json;stream=watch",
+            "application/json;stream=other;stream=watch",
+            "application/json;as=;q=",
+            "*/",
+        ] {
+            assert_eq!(form(Some(accept), Shape::List), Ok(Form::Full), "{accept}");
+            assert_eq!(listing(Some(accept)), Ok(Listing::Legacy), "{accept}");
+            assert_eq!(plain(Some(accept)), Ok(()), "{accept}");
+        }
+        assert_eq!(form(None, Shape::One), Ok(Form::Full));
+    }
+
+    #[test]
+    fn whoever_takes_no_json_is_refused() {
+        for accept in [
+            "application/vnd.kubernetes.protobuf",
+            "application/yaml",
+            "text/html",
+            "json",
+            ",",
+            TABLE,
+            "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+            "application/json;as=PartialObjectMetadata;g=other;v=v1",
+            "application/json;g=meta.k8s.io;v=v1",
+            "application/json;stream=other",
+            "application/json;sv=v2",
+        ] {
+            assert_eq!(code(form(Some(accept), Shape::One)), 406, "{accept}");
+        }
+        assert_eq!(code(plain(Some("text/html"))), 406);
+        assert_eq!(code(listing(Some(TABLE))), 406);
+        assert_eq!(code(plain(Some(TABLE))), 406);
+    }
+
+    #[test]
+    fn a_client_that_wants_tables_gets_json_if_it_takes_it() {
+        let kubectl =
+            format!("{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json");
+        assert_eq!(form(Some(&kubectl), Shape::List), Ok(Form::Full));
+        assert_eq!(form(Some(&kubectl), Shape::One), Ok(Form::Full));
+    }
+
+    #[test]
+    fn metadata_is_sent_in_the_shape_of_what_was_asked_for() {
+        assert_eq!(form(Some(METADATA), Shape::One), Ok(Form::Metadata));
+        assert_eq!(form(Some(METADATA_LIST), Shape::List), Ok(Form::Metadata));
+        let failure = form(Some(METADATA), Shape::List).unwrap_err();
+        assert_eq!(
+            (failure.code(), failure.message()),
+            (406, "you requested PartialObjectMetadata, but the requested object is a list")
+        );
+        assert_eq!(code(form(Some(METADATA_LIST), Shape::One)), 406);
+        let client_go = format!(
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+             {METADATA_LIST},application/json"
+        );
+        assert_eq!(form(Some(&client_go), Shape::List), Ok(Form::Metadata));
+    }
+
+    #[test]
+    fn what_is_wanted_more_comes_first() {
+        let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*");
+        assert_eq!(form(Some(&accept), Shape::One), Ok(Form::Full));
+        let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*;q=0.1");
+        assert_eq!(form(Some(&accept), Shape::One), Ok(Form::Metadata));
+        let accept = format!("*/*,{METADATA}");
+        assert_eq!(form(Some(&accept), Shape::One), Ok(Form::Metadata), "wildcards come last");
+    }
+
+    #[test]
+    fn discovery_is_aggregated_for_those_who_know_it() {
+        let kubectl = format!(
+            "{AGGREGATED},application/json;g=apidiscovery.k8s.io;v=v2beta1;\
+             as=APIGroupDiscoveryList,application/json"
+        );
+        assert_eq!(listing(Some(&kubectl)), Ok(Listing::Aggregated));
+        assert_eq!(listing(Some(AGGREGATED)), Ok(Listing::Aggregated));
+        let old = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+        assert_eq!(listing(Some(old)), Ok(Listing::Legacy));
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_makes_it_panic(any in ".{0,60}", likely in r"((application/json|\*/\*|as|g|v|q|NaN|[;,=./ ])){0,20}") {
+            for accept in [any, likely] {
+                let _ = form(Some(&accept), Shape::One);
+                let _ = listing(Some(&accept));
+                let _ = plain(Some(&accept));
+            }
+        }
+    }
+}

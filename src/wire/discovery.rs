@@ -1,0 +1,458 @@
+//! Discovery documents, aggregated and legacy.
+
+use super::Listing;
+use ring::digest;
+use serde::Serialize;
+use std::{fmt::Write as _, sync::Arc};
+
+/// A resource that is served. Documents list groups in the order of their first resource, and the
+/// versions of a group likewise: its first one is the preferred one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DocumentResource {
+    /// Empty for the core group.
+    pub group: Arc<str>,
+    /// Such as `v1`.
+    pub version: Arc<str>,
+    /// What it is called in paths.
+    pub plural: Arc<str>,
+    /// What one of it is called.
+    pub singular: Arc<str>,
+    /// Such as `Deployment`.
+    pub kind: Arc<str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// What people call it.
+    pub short_names: Vec<Arc<str>>,
+    /// Names of sets that it belongs to, such as `all`.
+    pub categories: Vec<Arc<str>>,
+}
+
+/// A document as it is sent, with `Vary: Accept` and `Cache-Control: public`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The `Content-Type`.
+    pub content_type: &'static str,
+    /// The `ETag`, with its quotes.
+    pub etag: String,
+    /// What is sent.
+    pub body: Vec<u8>,
+}
+
+const JSON: &str = "application/json";
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// What is served of every resource.
+const VERBS: [&str; 2] = ["get", "list"];
+
+/// Resources by version, versions by group, in the order in which they come.
+type Versions<'a> = Vec<(&'a str, Vec<&'a DocumentResource>)>;
+
+/// `/api`. Empty, but there, where nothing of the core group is served.
+#[must_use]
+pub fn core_document(resources: &[DocumentResource], listing: Listing) -> Sent {
+    let core = groups(resources, str::is_empty);
+    match listing {
+        Listing::Aggregated => aggregated(&core),
+        Listing::Legacy => {
+            let versions = core.iter().flat_map(|(_, versions)| versions).map(|(name, _)| *name);
+            sent(
+                JSON,
+                &Core {
+                    kind: "APIVersions",
+                    versions: versions.collect(),
+                    server_address_by_client_cidrs: [],
+                },
+            )
+        }
+    }
+}
+
+/// `/apis`.
+#[must_use]
+pub fn groups_document(resources: &[DocumentResource], listing: Listing) -> Sent {
+    let named = groups(resources, |group| !group.is_empty());
+    match listing {
+        Listing::Aggregated => aggregated(&named),
+        Listing::Legacy => sent(
+            JSON,
+            &GroupList {
+                kind: "APIGroupList",
+                api_version: "v1",
+                groups: named.iter().map(|(name, versions)| group(name, versions)).collect(),
+            },
+        ),
+    }
+}
+
+/// `/apis/<group>`; `None` if nothing of it is served, which is a 404.
+#[must_use]
+pub fn group_document(resources: &[DocumentResource], name: &str) -> Option<Sent> {
+    if name.is_empty() {
+        return None;
+    }
+    let found = groups(resources, |group| group == name);
+    let (name, versions) = found.first()?;
+    Some(sent(
+        JSON,
+        &OneGroup { kind: "APIGroup", api_version: "v1", group: group(name, versions) },
+    ))
+}
+
+/// `/api/<version>`, of the empty group, or `/apis/<group>/<version>`; `None` if nothing of it is
+/// served, which is a 404.
+#[must_use]
+pub fn resources_document(
+    resources: &[DocumentResource],
+    group: &str,
+    version: &str,
+) -> Option<Sent> {
+    let served: Vec<_> = resources
+        .iter()
+        .filter(|it| *it.group == *group && *it.version == *version)
+        .map(|it| ListedResource {
+            name: &it.plural,
+            singular_name: &it.singular,
+            namespaced: it.namespaced,
+            kind: &it.kind,
+            verbs: VERBS,
+            short_names: names(&it.short_names),
+            categories: names(&it.categories),
+        })
+        .collect();
+    if served.is_empty() {
+        return None;
+    }
+    Some(sent(
+        JSON,
+        &ResourceList {
+            kind: "APIResourceList",
+            // The core group's, which is older than the field, has none.
+            api_version: if group.is_empty() { "" } else { "v1" },
+            group_version: group_version(group, version),
+            resources: served,
+        },
+    ))
+}
+
+/// Whether `If-None-Match` names the tag, so that 304 and no body will do.
+#[must_use]
+pub fn is_known(if_none_match: &str, etag: &str) -> bool {
+    let mut tags = if_none_match.split(',').map(str::trim);
+    tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
+}
+
+fn groups<'a>(
+    resources: &'a [DocumentResource],
+    wanted: impl Fn(&str) -> bool,
+) -> Vec<(&'a str, Versions<'a>)> {
+    let mut groups: Vec<(&str, Versions<'a>)> = Vec::new();
+    for resource in resources.iter().filter(|resource| wanted(&resource.group)) {
+        let versions = entry(&mut groups, &resource.group);
+        entry(versions, &resource.version).push(resource);
+    }
+    groups
+}
+
+/// What stands under `name`, at the end if it is new. Groups and versions are few.
+fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> &'b mut T {
+    let at = list.iter().position(|(known, _)| *known == name).unwrap_or(list.len());
+    if at == list.len() {
+        list.push((name, T::default()));
+    }
+    &mut list[at].1
+}
+
+fn aggregated(groups: &[(&str, Versions<'_>)]) -> Sent {
+    let items = groups.iter().map(|(name, versions)| Item {
+        metadata: Name { name, creation_timestamp: None },
+        versions: versions
+            .iter()
+            .map(|(version, resources)| ItemVersion {
+                version,
+                resources: resources.iter().map(|it| item_resource(it)).collect(),
+                freshness: "Current",
+            })
+            .collect(),
+    });
+    sent(
+        AGGREGATED,
+        &Aggregated {
+            kind: "APIGroupDiscoveryList",
+            api_version: "apidiscovery.k8s.io/v2",
+            metadata: Empty {},
+            items: items.collect(),
+        },
+    )
+}
+
+fn item_resource(resource: &DocumentResource) -> ItemResource<'_> {
+    ItemResource {
+        resource: &resource.plural,
+        response_kind: ResponseKind {
+            group: &resource.group,
+            version: &resource.version,
+            kind: &resource.kind,
+        },
+        scope: if resource.namespaced { "Namespaced" } else { "Cluster" },
+        singular_resource: &resource.singular,
+        verbs: VERBS,
+        short_names: names(&resource.short_names),
+        categories: names(&resource.categories),
+    }
+}
+
+fn names(names: &[Arc<str>]) -> Vec<&str> {
+    names.iter().map(AsRef::as_ref).collect()
+}
+
+fn group<'a>(name: &'a str, versions: &Versions<'a>) -> OneOfGroups<'a> {
+    let versions: Vec<_> = versions
+        .iter()
+        .map(|(version, _)| GroupVersion { group_version: group_version(name, version), version })
+        .collect();
+    OneOfGroups { name, preferred_version: versions.first().cloned(), versions }
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The tag is of the very bytes: equal documents have equal tags in every replica.
+fn sent(content_type: &'static str, document: &impl Serialize) -> Sent {
+    // Strings only: this does not fail.
+    let mut body = serde_json::to_vec(document).unwrap_or_default();
+    body.push(b'\n');
+    let mut etag = String::with_capacity(66);
+    etag.push('"');
+    for byte in digest::digest(&digest::SHA256, &body).as_ref() {
+        // Writing to a string does not fail.
+        let _written = write!(etag, "{byte:02X}");
+    }
+    etag.push('"');
+    Sent { content_type, etag, body }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Core<'a> {
+    kind: &'static str,
+    versions: Vec<&'a str>,
+    #[serde(rename = "serverAddressByClientCIDRs")]
+    server_address_by_client_cidrs: [(); 0],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupList<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    groups: Vec<OneOfGroups<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OneGroup<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    #[serde(flatten)]
+    group: OneOfGroups<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OneOfGroups<'a> {
+    name: &'a str,
+    versions: Vec<GroupVersion<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preferred_version: Option<GroupVersion<'a>>,
+}
+
+#[derive(Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupVersion<'a> {
+    group_version: String,
+    version: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceList<'a> {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_version: &'static str,
+    group_version: String,
+    resources: Vec<ListedResource<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedResource<'a> {
+    name: &'a str,
+    singular_name: &'a str,
+    namespaced: bool,
+    kind: &'a str,
+    verbs: [&'static str; 2],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    short_names: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    categories: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Aggregated<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Empty,
+    items: Vec<Item<'a>>,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+#[derive(Serialize)]
+struct Item<'a> {
+    metadata: Name<'a>,
+    versions: Vec<ItemVersion<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Name<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    /// Always `null`, as Go writes it.
+    creation_timestamp: Option<()>,
+}
+
+#[derive(Serialize)]
+struct ItemVersion<'a> {
+    version: &'a str,
+    resources: Vec<ItemResource<'a>>,
+    freshness: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ItemResource<'a> {
+    resource: &'a str,
+    response_kind: ResponseKind<'a>,
+    scope: &'static str,
+    singular_resource: &'a str,
+    verbs: [&'static str; 2],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    short_names: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    categories: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ResponseKind<'a> {
+    group: &'a str,
+    version: &'a str,
+    kind: &'a str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(group: &str, version: &str, plural: &str, kind: &str) -> DocumentResource {
+        DocumentResource {
+            group: group.into(),
+            version: version.into(),
+            plural: plural.into(),
+            singular: kind.to_lowercase().into(),
+            kind: kind.into(),
+            namespaced: true,
+            short_names: Vec::new(),
+            categories: Vec::new(),
+        }
+    }
+
+    fn served() -> Vec<DocumentResource> {
+        let deployments = DocumentResource {
+            short_names: vec!["deploy".into()],
+            categories: vec!["all".into()],
+            ..resource("apps", "v1", "deployments", "Deployment")
+        };
+        let nodes = DocumentResource { namespaced: false, ..resource("", "v1", "nodes", "Node") };
+        vec![
+            nodes,
+            deployments,
+            resource("shop.example", "v2", "orders", "Order"),
+            resource("shop.example", "v1", "orders", "Order"),
+            resource("apps", "v1", "daemonsets", "DaemonSet"),
+        ]
+    }
+
+    fn body(sent: &Sent) -> &str {
+        std::str::from_utf8(&sent.body).unwrap().strip_suffix('\n').unwrap()
+    }
+
+    #[test]
+    fn the_aggregated_documents_hold_everything() {
+        let core = core_document(&served(), Listing::Aggregated);
+        assert_eq!(
+            body(&core),
+            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"group":"","version":"v1","kind":"Node"},"scope":"Cluster","singularResource":"node","verbs":["get","list"]}],"freshness":"Current"}]}]}"#
+        );
+        assert_eq!(core.content_type, AGGREGATED);
+        let named = groups_document(&served()[1..3], Listing::Aggregated);
+        assert_eq!(
+            body(&named),
+            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"name":"apps","creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"deployments","responseKind":{"group":"apps","version":"v1","kind":"Deployment"},"scope":"Namespaced","singularResource":"deployment","verbs":["get","list"],"shortNames":["deploy"],"categories":["all"]}],"freshness":"Current"}]},{"metadata":{"name":"shop.example","creationTimestamp":null},"versions":[{"version":"v2","resources":[{"resource":"orders","responseKind":{"group":"shop.example","version":"v2","kind":"Order"},"scope":"Namespaced","singularResource":"order","verbs":["get","list"]}],"freshness":"Current"}]}]}"#
+        );
+    }
+
+    #[test]
+    fn the_legacy_documents_are_those_of_the_api_server() {
+        let all = served();
+        assert_eq!(
+            body(&core_document(&all, Listing::Legacy)),
+            r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[]}"#
+        );
+        assert_eq!(
+            body(&groups_document(&all, Listing::Legacy)),
+            r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}},{"name":"shop.example","versions":[{"groupVersion":"shop.example/v2","version":"v2"},{"groupVersion":"shop.example/v1","version":"v1"}],"preferredVersion":{"groupVersion":"shop.example/v2","version":"v2"}}]}"#
+        );
+        assert_eq!(
+            body(&group_document(&all, "apps").unwrap()),
+            r#"{"kind":"APIGroup","apiVersion":"v1","name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}"#
+        );
+        assert_eq!(
+            body(&resources_document(&all, "", "v1").unwrap()),
+            r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"nodes","singularName":"node","namespaced":false,"kind":"Node","verbs":["get","list"]}]}"#
+        );
+        assert_eq!(
+            body(&resources_document(&all, "apps", "v1").unwrap()),
+            r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"deployments","singularName":"deployment","namespaced":true,"kind":"Deployment","verbs":["get","list"],"shortNames":["deploy"],"categories":["all"]},{"name":"daemonsets","singularName":"daemonset","namespaced":true,"kind":"DaemonSet","verbs":["get","list"]}]}"#
+        );
+    }
+
+    #[test]
+    fn what_is_not_served_has_no_document_but_the_roots_are_there() {
+        let all = served();
+        assert_eq!(group_document(&all, ""), None);
+        assert_eq!(group_document(&all, "none.example"), None);
+        assert_eq!(resources_document(&all, "apps", "v2"), None);
+        assert_eq!(resources_document(&all, "none.example", "v1"), None);
+        let empty = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[]}"#;
+        assert_eq!(body(&core_document(&[], Listing::Aggregated)), empty);
+        assert_eq!(body(&groups_document(&[], Listing::Aggregated)), empty);
+        assert!(body(&core_document(&[], Listing::Legacy)).contains(r#""versions":[]"#));
+        assert!(body(&groups_document(&[], Listing::Legacy)).contains(r#""groups":[]"#));
+    }
+
+    #[test]
+    fn a_tag_is_of_the_document_and_no_other() {
+        let (all, fewer) = (served(), &served()[..2]);
+        let tag = groups_document(&all, Listing::Aggregated).etag;
+        assert_eq!(groups_document(&served(), Listing::Aggregated).etag, tag);
+        assert_ne!(groups_document(fewer, Listing::Aggregated).etag, tag);
+        assert_ne!(groups_document(&all, Listing::Legacy).etag, tag);
+        assert!(is_known(&tag, &tag) && is_known(&format!("\"x\", W/{tag}"), &tag));
+        assert!(is_known("*", &tag));
+        assert!(!is_known("", &tag) && !is_known("\"x\"", &tag));
+        assert!(!is_known(tag.trim_matches('"'), &tag));
+    }
+}

@@ -1,0 +1,145 @@
+//! Refusals: whole bodies.
+
+use super::*;
+
+fn of(group: &str, resource: &str) -> GroupResource {
+    GroupResource::new(group, resource).unwrap()
+}
+
+fn access(namespace: &'static str, name: &'static str) -> Access<'static> {
+    let (group, version, resource) = ("apps", "v1", "deployments");
+    Access { verb: "list", group, version, resource, namespace, name }
+}
+
+/// The body without its line end.
+fn body(failure: &Failure) -> String {
+    failure.body().strip_suffix('\n').unwrap().to_owned()
+}
+
+#[test]
+fn refusals_of_the_api_server_have_its_very_bodies() {
+    assert_eq!(
+        body(&Failure::not_found(&of("", "pods"), "abc")),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"abc\" not found","reason":"NotFound","details":{"name":"abc","kind":"pods"},"code":404}"#
+    );
+    assert_eq!(
+        body(&Failure::forbidden("jane", &access("ns", ""), None)),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps is forbidden: User \"jane\" cannot list resource \"deployments\" in API group \"apps\" in the namespace \"ns\"","reason":"Forbidden","details":{"group":"apps","kind":"deployments"},"code":403}"#
+    );
+    assert_eq!(
+        body(&Failure::unauthorized()),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#
+    );
+    assert_eq!(
+        body(&Failure::method_not_allowed(&of("apps", "deployments"), "create")),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"create is not supported on resources of kind \"deployments.apps\"","reason":"MethodNotAllowed","details":{"group":"apps","kind":"deployments"},"code":405}"#
+    );
+    assert_eq!(
+        body(&Failure::not_acceptable()),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"only the following media types are accepted: application/json","reason":"NotAcceptable","details":{},"code":406}"#
+    );
+    assert_eq!(
+        body(&Failure::expired()),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"The resourceVersion for the provided list is too old.","reason":"Expired","code":410}"#
+    );
+    assert_eq!(
+        body(&Failure::too_large_version(&999.into(), Some(&100.into()))),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 999, current: 100","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#
+    );
+    assert_eq!(
+        body(&Failure::forbidden_path("jane", "/apis", None)),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"forbidden: User \"jane\" cannot get path \"/apis\"","reason":"Forbidden","details":{},"code":403}"#
+    );
+    assert_eq!(
+        body(&Failure::no_such_path()),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}"#
+    );
+}
+
+#[test]
+fn an_expired_continue_brings_the_token_that_goes_on() {
+    let failure = Failure::expired_continue(Some("dG9rZW4".to_owned()));
+    assert_eq!(
+        body(&failure),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{"continue":"dG9rZW4"},"status":"Failure","message":"The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.","reason":"Expired","code":410}"#
+    );
+    let without = Failure::expired_continue(None);
+    assert!(without.message().ends_with("without the continue parameter."), "{without}");
+}
+
+#[test]
+fn what_only_a_cache_refuses_has_the_same_form() {
+    let failure = Failure::not_cached(&of("", "pods"), "", "no CacheProfile declares it");
+    assert_eq!(
+        body(&failure),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not cached: no CacheProfile declares it; ask the API server","reason":"NotCached","details":{"kind":"pods"},"code":421}"#
+    );
+    assert_eq!(
+        body(&Failure::not_warm(&of("", "pods"), 2)),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not warm yet: the first list is under way","reason":"TooManyRequests","details":{"kind":"pods","retryAfterSeconds":2},"code":429}"#
+    );
+}
+
+#[test]
+fn whoever_shall_come_back_is_told_when() {
+    let pods = of("", "pods");
+    for (failure, code, seconds) in [
+        (Failure::not_warm(&pods, 0), 429, Some(1)),
+        (Failure::too_many_requests(3), 429, Some(3)),
+        (Failure::unavailable("reviews cannot be made", 1), 503, Some(1)),
+        (Failure::too_large_version(&9.into(), None), 504, Some(1)),
+        (Failure::stale(&pods, "silent for 130 s", 2), 504, Some(2)),
+        (Failure::expired(), 410, None),
+        (Failure::internal("a fault"), 500, None),
+        (Failure::bad_request("no"), 400, None),
+    ] {
+        assert_eq!((failure.code(), failure.retry_after()), (code, seconds), "{failure}");
+        let details = format!("\"retryAfterSeconds\":{}", seconds.unwrap_or_default());
+        assert_eq!(failure.body().contains(&details), seconds.is_some(), "{failure}");
+    }
+}
+
+#[test]
+fn a_refused_name_and_the_cluster_scope_are_said_as_the_server_says_them() {
+    let failure = Failure::forbidden("jane", &access("", "web"), Some("not today"));
+    assert_eq!(
+        failure.message(),
+        "deployments.apps \"web\" is forbidden: User \"jane\" cannot list resource \
+         \"deployments\" in API group \"apps\" at the cluster scope: not today"
+    );
+    let failure = Failure::forbidden_path("<b>&", "/apis", None);
+    assert_eq!(failure.message(), "forbidden: User \"&lt;b&gt;&amp;\" cannot get path \"/apis\"");
+}
+
+#[test]
+fn several_wrong_options_are_all_named() {
+    let wrong = |field, detail: &str| InvalidOption {
+        field,
+        kind: Wrong::Forbidden,
+        detail: detail.to_owned(),
+    };
+    let one = Failure::invalid_options(&[wrong(
+        "sendInitialEvents",
+        "sendInitialEvents is forbidden for list",
+    )]);
+    assert_eq!(
+        body(&one),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for list","field":"sendInitialEvents"}]},"code":422}"#
+    );
+    let two = Failure::invalid_options(&[wrong("a", "x"), wrong("b", "y")]);
+    assert!(two.message().ends_with("[a: Forbidden: x, b: Forbidden: y]"), "{two}");
+}
+
+#[test]
+fn text_is_quoted_as_go_quotes_it() {
+    for (text, expected) in [
+        ("plain 'it' <&>", r#""plain 'it' <&>""#),
+        ("a\"b\\c", r#""a\"b\\c""#),
+        ("\n\r\t\u{7}\u{8}\u{b}\u{c}", r#""\n\r\t\a\b\v\f""#),
+        ("\u{0}\u{1b}\u{7f}", r#""\x00\x1b\x7f""#),
+        ("größer \u{85}\u{202e}", r#""größer \u0085\u202e""#),
+        ("\u{e0001}", r#""\U000e0001""#),
+    ] {
+        assert_eq!(quoted(text), expected);
+    }
+}

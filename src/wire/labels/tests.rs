@@ -1,0 +1,142 @@
+//! Label selectors: what is read, and in which words the rest is refused.
+
+use super::*;
+use proptest::prelude::*;
+use std::fmt::Write as _;
+
+/// The selector in canonical form, comparisons behind it.
+fn told(text: &str) -> String {
+    let filter = LabelFilter::parse(text).unwrap();
+    let mut told = filter.selector().to_string();
+    for Comparison { key, than, bound } in filter.comparisons() {
+        let sign = if *than == Than::Greater { '>' } else { '<' };
+        write!(told, " {key}{sign}{bound}").unwrap();
+    }
+    told
+}
+
+fn refusal(text: &str) -> String {
+    let failure = LabelFilter::parse(text).unwrap_err();
+    assert_eq!(failure.code(), 400, "{text}");
+    failure.message().to_owned()
+}
+
+#[test]
+fn the_whole_grammar_is_read() {
+    for (text, expected) in [
+        ("", ""),
+        ("  ", ""),
+        ("a", "a"),
+        ("!a", "!a"),
+        ("a=b", "a in (b)"),
+        ("a==b", "a in (b)"),
+        ("a = b", "a in (b)"),
+        ("a!=b", "a notin (b)"),
+        ("a=", "a in ()"),
+        ("a=,b", "a in (),b"),
+        ("a in (y,x)", "a in (x,y)"),
+        ("a notin (x)", "a notin (x)"),
+        ("a in ()", "a in ()"),
+        ("a in (,)", "a in ()"),
+        ("a in (x,)", "a in (,x)"),
+        ("a in (,,x)", "a in (,x)"),
+        ("a in (x,,)", "a in (,x)"),
+        ("a\tin\n(x)", "a in (x)"),
+        ("in in (in,notin)", "in in (in,notin)"),
+        ("notin", "notin"),
+        ("example.com/a=b,!c", "!c,example.com/a in (b)"),
+        ("a>5", " a>5"),
+        ("a<5,b", "b a<5"),
+        ("a>5,a>5,a<9", " a>5 a<9"),
+    ] {
+        let canonical = told(text);
+        let mut parts: Vec<_> = canonical.split(',').collect();
+        let mut expected_parts: Vec<_> = expected.split(',').collect();
+        parts.sort_unstable();
+        expected_parts.sort_unstable();
+        assert_eq!(parts, expected_parts, "{text}");
+    }
+}
+
+#[test]
+fn refusals_are_worded_as_the_server_words_them() {
+    for (text, expected) in [
+        (",", "found ',', expected: !, identifier, or 'end of string'"),
+        ("a,", "found '', expected: identifier after ','"),
+        ("a,,b", "found ',', expected: identifier after ','"),
+        ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+        ("!a=b", "found '=', expected: ',' or 'end of string'"),
+        ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+        ("!", "unable to parse requirement: found '', expected: identifier"),
+        ("a=(", "unable to parse requirement: found '(', expected: identifier"),
+        ("a in", "unable to parse requirement: found '' expected: '('"),
+        ("a in x", "unable to parse requirement: found 'x' expected: '('"),
+        ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+        ("a in (x", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("a in (x y)", "unable to parse requirement: found 'y', expected: ',' or ')'"),
+        ("a in (,", "unable to parse requirement: found '', expected: ',', or identifier"),
+        (
+            "a>b",
+            "unable to parse requirement: values[0]: Invalid value: \"b\": for 'Gt', 'Lt' \
+             operators, the value must be an integer",
+        ),
+        (
+            "-a=b",
+            "unable to parse requirement: <nil>: Invalid value: \"-a\": name part must consist \
+             of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+             alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used \
+             for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+        ),
+        (
+            "a=-b",
+            "unable to parse requirement: values[0][a]: Invalid value: \"-b\": a valid label \
+             must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
+             and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
+             'my_value',  or '12345', regex used for validation is \
+             '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+        ),
+    ] {
+        assert_eq!(refusal(text), expected, "{text}");
+    }
+    for text in ["/a", "UP.io/a", "a/b/c", "a/", "a=b\0,c", &"a".repeat(64), "é"] {
+        let message = refusal(text);
+        assert!(!message.ends_with(": "), "{text}: {message}");
+    }
+    assert!(refusal("a in (-x,-y,z)").contains("[values[0][a]: "));
+    assert!(refusal("a<-5").contains(": values[0][a]: Invalid value: \"-5\""));
+    assert!(refusal("a<-b").contains(": [values[0]: "));
+}
+
+#[test]
+fn numbers_compare_as_numbers_and_other_values_do_not_match() {
+    let filter = LabelFilter::parse("a>5").unwrap();
+    let [comparison] = filter.comparisons() else { panic!("one comparison") };
+    assert_eq!((comparison.key(), comparison.than(), comparison.bound()), ("a", Than::Greater, 5));
+    for (value, expected) in [
+        (None, false),
+        (Some("5"), false),
+        (Some("6"), true),
+        (Some("10"), true),
+        (Some("x"), false),
+    ] {
+        assert_eq!(comparison.matches(value), expected, "{value:?}");
+    }
+    let filter = LabelFilter::parse("a<5").unwrap();
+    assert!(filter.comparisons()[0].matches(Some("-6")) && !filter.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn no_selector_makes_it_panic(any in ".{0,60}", likely in r"(in|notin|a|b|[!=<>(), ]){0,20}") {
+        let _ = LabelFilter::parse(&any);
+        let _ = LabelFilter::parse(&likely);
+    }
+
+    #[test]
+    fn a_canonical_selector_reads_as_itself(likely in r"(in|notin|a|b|[!=(), ]){0,20}") {
+        if let Ok(filter) = LabelFilter::parse(&likely) {
+            let again = LabelFilter::parse(&filter.selector().to_string()).unwrap();
+            prop_assert_eq!(filter.selector(), again.selector());
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The Kubernetes API as it is spoken: what a read request says, and what is answered. Pure: no I/O,
+//! no clock, and nothing of what is stored or allowed.
+//!
+//! A request is parsed once ([`Asked::parse`]); the review of the caller and the query are both made
+//! from that. Texts, codes and reasons of refusals are the API server's own.
+
+mod accept;
+mod asked;
+mod base64;
+mod body;
+mod discovery;
+mod failure;
+mod fields;
+mod labels;
+mod options;
+mod path;
+mod query;
+mod scan;
+mod token;
+
+pub use self::{
+    accept::{Form, Listing},
+    asked::{Access, Asked, At, Document, Objects, Selection, What},
+    body::{ItemTypes, ListFrame, object},
+    discovery::{
+        DocumentResource, Sent, core_document, group_document, groups_document, is_known,
+        resources_document,
+    },
+    failure::Failure,
+    labels::{Comparison, LabelFilter, Than},
+    token::Continue,
+};

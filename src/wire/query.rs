@@ -1,0 +1,239 @@
+//! Query parameters, and the percent-encoding that paths share with them.
+
+use super::{Failure, failure::quoted};
+use std::borrow::Cow;
+
+/// The parameters of a request that mean something here. Others are ignored, as the API server does:
+/// `pretty`, `timeout`, `fieldValidation`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Query {
+    values: [Option<String>; NAMES.len()],
+}
+
+/// A parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parameter {
+    LabelSelector,
+    FieldSelector,
+    Watch,
+    ResourceVersion,
+    ResourceVersionMatch,
+    TimeoutSeconds,
+    Limit,
+    Continue,
+    SendInitialEvents,
+}
+
+/// In the order of [`Parameter`].
+const NAMES: [&str; 9] = [
+    "labelSelector",
+    "fieldSelector",
+    "watch",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "timeoutSeconds",
+    "limit",
+    "continue",
+    "sendInitialEvents",
+];
+
+/// What `+` stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plus {
+    /// Itself: in paths.
+    Plus,
+    /// A space: in queries.
+    Space,
+}
+
+impl Query {
+    /// Takes a query as it came. Of a parameter that is given more than once the first counts, even
+    /// if it is empty.
+    ///
+    /// Go's servers drop what they cannot decode, so that what remains asks for more than was
+    /// written; here all of it is refused.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a `;`, and for what does not decode to UTF-8.
+    pub(super) fn parse(query: Option<&str>) -> Result<Self, Failure> {
+        let mut parsed = Self::default();
+        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            if pair.contains(';') {
+                return Err(Failure::bad_request("invalid semicolon separator in query"));
+            }
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decode(name, Plus::Space)?, decode(value, Plus::Space)?);
+            let slot = NAMES
+                .iter()
+                .zip(&mut parsed.values)
+                .find_map(|(known, slot)| (**known == *name).then_some(slot));
+            if let Some(slot) = slot
+                && slot.is_none()
+            {
+                *slot = Some(value.into_owned());
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// The value as it was given; `None` if the parameter is absent.
+    pub(super) fn given(&self, parameter: Parameter) -> Option<&str> {
+        self.values.get(parameter as usize)?.as_deref()
+    }
+
+    /// The value; empty if the parameter is absent.
+    pub(super) fn text(&self, parameter: Parameter) -> &str {
+        self.given(parameter).unwrap_or_default()
+    }
+
+    /// Whether it is given and neither `false` nor `0`: the empty value is `true`.
+    pub(super) fn is_set(&self, parameter: Parameter) -> bool {
+        self.given(parameter)
+            .is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
+    }
+
+    /// The value as a number; `None` if the parameter is absent.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the server's text.
+    pub(super) fn number(&self, parameter: Parameter) -> Result<Option<i64>, Failure> {
+        let Some(text) = self.given(parameter) else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(|_| {
+            let is_number = {
+                let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+                !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+            };
+            Failure::bad_request(not_a_number("ParseInt", text, is_number))
+        })
+    }
+}
+
+/// What Go's `strconv` says of `text`.
+pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> String {
+    let why = if is_number { "value out of range" } else { "invalid syntax" };
+    format!("strconv.{function}: parsing {}: {why}", quoted(text))
+}
+
+/// Decodes percent-encoded text.
+///
+/// # Errors
+///
+/// 400 for an incomplete escape, and for what is not UTF-8.
+pub(super) fn decode(text: &str, plus: Plus) -> Result<Cow<'_, str>, Failure> {
+    let is_plain = |b: &u8| *b != b'%' && (*b != b'+' || plus == Plus::Plus);
+    if text.as_bytes().iter().all(is_plain) {
+        return Ok(Cow::Borrowed(text));
+    }
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let digits = (bytes.next().and_then(hex), bytes.next().and_then(hex));
+                let (Some(high), Some(low)) = digits else {
+                    return Err(Failure::bad_request("invalid URL escape"));
+                };
+                high << 4 | low
+            }
+            b'+' if plus == Plus::Space => b' ',
+            other => other,
+        });
+    }
+    String::from_utf8(decoded)
+        .map(Cow::Owned)
+        .map_err(|_| Failure::bad_request("the URL is not UTF-8 once it is decoded"))
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(text: &str) -> Query {
+        Query::parse(Some(text)).unwrap()
+    }
+
+    #[test]
+    fn of_a_repeated_parameter_the_first_counts_even_if_empty() {
+        let labels = Parameter::LabelSelector;
+        assert_eq!(query("labelSelector=a&labelSelector=b").given(labels), Some("a"));
+        assert_eq!(query("labelSelector=&labelSelector=b").given(labels), Some(""));
+        assert_eq!(query("labelSelector&labelSelector=b").given(labels), Some(""));
+        assert_eq!(query("label%53elector=a%3Db+c&labelSelector=b").given(labels), Some("a=b c"));
+        assert_eq!(query("LABELSELECTOR=a&x=y&&").given(labels), None);
+    }
+
+    #[test]
+    fn every_parameter_is_found_by_its_own_name() {
+        for (parameter, name) in [
+            (Parameter::LabelSelector, "labelSelector"),
+            (Parameter::FieldSelector, "fieldSelector"),
+            (Parameter::Watch, "watch"),
+            (Parameter::ResourceVersion, "resourceVersion"),
+            (Parameter::ResourceVersionMatch, "resourceVersionMatch"),
+            (Parameter::TimeoutSeconds, "timeoutSeconds"),
+            (Parameter::Limit, "limit"),
+            (Parameter::Continue, "continue"),
+            (Parameter::SendInitialEvents, "sendInitialEvents"),
+        ] {
+            assert_eq!(query(&format!("{name}=x")).given(parameter), Some("x"), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_query_that_go_would_read_in_part_is_refused() {
+        for text in ["a=%", "a=%4", "a=%zz", "%=a", "limit=1;continue=x", "a=%ff", "%c3%28=a"] {
+            let failure = Query::parse(Some(text)).unwrap_err();
+            assert_eq!(failure.code(), 400, "{text}");
+        }
+        assert_eq!(Query::parse(None).unwrap(), Query::default());
+    }
+
+    #[test]
+    fn booleans_are_read_as_the_server_reads_them() {
+        for (text, expected) in [
+            ("", false),
+            ("watch", true),
+            ("watch=", true),
+            ("watch=true", true),
+            ("watch=1", true),
+            ("watch=no", true),
+            ("watch=0", false),
+            ("watch=false", false),
+            ("watch=False", false),
+        ] {
+            assert_eq!(query(text).is_set(Parameter::Watch), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_refused_in_the_words_of_the_server() {
+        assert!(query("limit=+5").number(Parameter::Limit).is_err(), "a space and a 5");
+        assert_eq!(query("limit=%2B5").number(Parameter::Limit), Ok(Some(5)));
+        assert_eq!(query("limit=-1").number(Parameter::Limit), Ok(Some(-1)));
+        assert_eq!(query("").number(Parameter::Limit), Ok(None));
+        for (text, expected) in [
+            ("limit=abc", r#"strconv.ParseInt: parsing "abc": invalid syntax"#),
+            ("limit=", r#"strconv.ParseInt: parsing "": invalid syntax"#),
+            (
+                "limit=9223372036854775808",
+                r#"strconv.ParseInt: parsing "9223372036854775808": value out of range"#,
+            ),
+        ] {
+            let failure = query(text).number(Parameter::Limit).unwrap_err();
+            assert_eq!((failure.code(), failure.message()), (400, expected));
+        }
+    }
+}
