@@ -2,6 +2,7 @@
 pub mod access;
 pub mod api;
 pub mod app;
+pub mod callers;
 pub mod cli;
 pub mod client;
 pub mod cluster;

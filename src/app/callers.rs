@@ -2,13 +2,13 @@
 
 use super::Error;
 use crate::{
+    callers::{Address, Callers},
     cli::RunArgs,
-    cluster::{Connection, decide},
-    model::{Fault, Reason},
-    server::{Decide, Guard},
+    cluster::Connection,
+    server::Guard,
 };
+use std::sync::Arc;
 use tokio::runtime::Handle;
-use tokio_util::task::AbortOnDropHandle;
 
 /// Refuses what cannot work.
 pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
@@ -23,16 +23,6 @@ pub(super) fn guard(args: &RunArgs, connection: &Connection) -> Result<Option<Gu
     if !args.metrics_auth {
         return Ok(None);
     }
-    let (client, runtime) = (connection.client(), Handle::current());
-    let asked: Decide = Box::new(move |call| {
-        let client = client.clone();
-        // On the operator's own threads: its connections must outlive those of the admin server.
-        let asking =
-            AbortOnDropHandle::new(runtime.spawn(async move { decide(&client, &call).await }));
-        Box::pin(async move {
-            let ended = asking.await;
-            ended.unwrap_or_else(|_| Err(Fault::new(Reason::Internal, "the question broke off")))
-        })
-    });
-    Ok(Some(Guard::new(asked)?))
+    let reviewer = Arc::new(connection.reviewer());
+    Ok(Some(Guard::new(Callers::new(reviewer, Address::Admin, Handle::current())?)))
 }

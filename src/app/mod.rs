@@ -1,7 +1,5 @@
 //! The composition root: the only folder that sees every layer.
 
-#[cfg(test)]
-mod bucket;
 mod callers;
 mod dumps;
 mod learned;
@@ -54,7 +52,7 @@ pub enum Error {
 
     /// Callers cannot be told apart.
     #[error("cannot guard the metrics")]
-    Guard(#[from] server::NoRandomness),
+    Guard(#[from] crate::callers::NoRandomness),
 
     /// A metric is wrong: a bug.
     #[error("cannot make the metrics")]

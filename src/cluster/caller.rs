@@ -1,134 +1,459 @@
 //! Who calls us, and whether they may: what the API server says of a bearer token.
 
-use super::review::{post, without_status};
-use crate::model::Fault;
-use k8s_openapi::api::{
-    authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
-    authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+use super::review::{post, post_with, without_status};
+use crate::model::{Fault, Reason};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use k8s_openapi::{
+    api::{
+        authentication::v1::{SelfSubjectReview, TokenReview, TokenReviewSpec, UserInfo},
+        authorization::v1::{
+            FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes,
+            ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+            SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+        },
+    },
+    apimachinery::pkg::apis::meta::v1::{FieldSelectorRequirement, LabelSelectorRequirement},
 };
 use kube::Client;
-use std::fmt;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 use zeroize::Zeroizing;
 
 const TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const OWN_IDENTITY: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const OWN_ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+/// Whom an API server with anonymous access takes callers for that it does not know.
+const ANONYMOUS: &str = "system:anonymous";
 
-/// What somebody asks of us over HTTP, and with which token.
-pub struct Call {
-    /// The token, without `Bearer`. Never shown.
-    pub token: Zeroizing<String>,
-    /// The HTTP method in lower case, as RBAC has it.
-    pub verb: String,
-    /// The path, without a query: RBAC's `nonResourceURLs`.
-    pub path: &'static str,
-}
-
-/// What the API server says of a [`Call`].
+/// What somebody asks of us, as RBAC has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// The caller may.
-    Allowed,
-    /// It does not know the token.
-    UnknownToken,
-    /// It knows the caller, who may not.
-    Forbidden {
-        /// The caller's name.
-        user: String,
+pub enum Action {
+    /// A path that is no resource: RBAC's `nonResourceURLs`.
+    Path {
+        /// The HTTP method in lower case.
+        verb: String,
+        /// Without a query.
+        path: String,
+    },
+    /// Objects of one kind.
+    Resource {
+        /// `get`, `list` or `watch`.
+        verb: &'static str,
+        /// Empty for the core group.
+        group: Arc<str>,
+        /// Such as `v1`.
+        version: Arc<str>,
+        /// The plural.
+        resource: Arc<str>,
+        /// `None` for all namespaces, and for kinds without.
+        namespace: Option<Arc<str>>,
+        /// Of a get, and of a list whose field selector says `metadata.name=NAME`; `None` for all.
+        name: Option<Arc<str>>,
+        /// What the label selector wants, but for comparisons, which authorizers do not know.
+        labels: Vec<Requirement>,
+        /// What the field selector wants: [`Operator::In`] one value, or [`Operator::NotIn`] it.
+        fields: Vec<Requirement>,
     },
 }
 
-/// Whether `call` is permitted; whoever asks needs `create` on `tokenreviews` and on
-/// `subjectaccessreviews`. A token counts if it is for the API server itself.
-///
-/// # Errors
-///
-/// The fault of a request; [`crate::model::Reason::Malformed`] for an answer without a status.
-///
-/// # Cost
-///
-/// Two requests, one after the other, each of at most 10 s.
-pub async fn decide(client: &Client, call: &Call) -> Result<Decision, Fault> {
-    let spec = TokenReviewSpec { token: call.token.to_string(), audiences: None };
+/// One requirement of a selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// The label, or the path of the field.
+    pub key: String,
+    /// What of it.
+    pub operator: Operator,
+    /// None for [`Operator::Exists`] and [`Operator::DoesNotExist`].
+    pub values: Vec<String>,
+}
+
+/// What a [`Requirement`] wants of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// One of the values.
+    In,
+    /// None of the values.
+    NotIn,
+    /// Any value.
+    Exists,
+    /// No value.
+    DoesNotExist,
+}
+
+/// What a caller shows of itself.
+pub struct Presented {
+    /// The bearer token, without `Bearer`. Never shown.
+    pub token: Zeroizing<String>,
+    /// The `Impersonate-*` headers, in their order.
+    pub impersonation: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// Who a caller is, as far as authorizers look at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// The name, such as `system:serviceaccount:shop:reader`.
+    pub name: String,
+    /// Tells one of this name from a later one.
+    pub uid: String,
+    /// In the server's order.
+    pub groups: Vec<String>,
+    /// What else the authenticator knows.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// What the API server says to credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// They are of this user.
+    Known(Arc<User>),
+    /// It does not accept them.
+    Unknown,
+    /// It accepts the token, but not what comes with it: its owner may not act as somebody else.
+    Refused {
+        /// In the server's words.
+        message: String,
+    },
+}
+
+/// What the API server says to a user's action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is allowed.
+    Allowed,
+    /// It is not.
+    Denied {
+        /// Why, where an authorizer says so.
+        reason: Option<String>,
+    },
+}
+
+/// Asks the API server about callers: as the operator, or as the callers themselves.
+#[derive(Clone)]
+pub struct Reviewer(As);
+
+#[derive(Clone)]
+enum As {
+    /// By `TokenReview` and `SubjectAccessReview`, for which the operator needs `create` on both.
+    Operator(Client),
+    /// By `SelfSubjectReview` and `SelfSubjectAccessReview` with the caller's own token, which need
+    /// nothing of the operator's: the client has no credentials.
+    Caller(Client),
+}
+
+impl Reviewer {
+    /// With the operator's permissions, by `client`.
+    pub(super) fn operator(client: Client) -> Self {
+        Self(As::Operator(client))
+    }
+
+    /// With the callers' own tokens, by `client`, which must have no credentials.
+    pub(super) fn callers(client: Client) -> Self {
+        Self(As::Caller(client))
+    }
+
+    /// Whether the `Impersonate-*` headers of callers reach the API server, which alone can say whether
+    /// they may.
+    #[must_use]
+    pub fn passes_impersonation_on(&self) -> bool {
+        matches!(self.0, As::Caller(_))
+    }
+
+    /// Whose credentials `presented` are. A token counts if it is for the API server itself.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the request; [`Reason::Malformed`] for an answer without a status.
+    ///
+    /// # Cost
+    ///
+    /// One request of at most 10 s.
+    pub async fn who(&self, presented: &Presented) -> Result<Who, Fault> {
+        match &self.0 {
+            As::Operator(client) => token_review(client, &presented.token).await,
+            As::Caller(client) => self_review(client, presented).await,
+        }
+    }
+
+    /// Whether `user` may do `action`; `presented` are the user's credentials.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::who`].
+    ///
+    /// # Cost
+    ///
+    /// One request of at most 10 s.
+    pub async fn may(
+        &self,
+        presented: &Presented,
+        user: &User,
+        action: &Action,
+    ) -> Result<Verdict, Fault> {
+        match &self.0 {
+            As::Operator(client) => access_review(client, user, action).await,
+            As::Caller(client) => self_access_review(client, presented, action).await,
+        }
+    }
+}
+
+async fn token_review(client: &Client, token: &str) -> Result<Who, Fault> {
+    let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
     let review = TokenReview { spec, ..TokenReview::default() };
     let answer: TokenReview = post(client, TOKENS, &review).await?.json()?;
     let status = answer.status.ok_or_else(|| without_status("TokenReview"))?;
-    let named = |user: &UserInfo| user.username.as_ref().is_some_and(|name| !name.is_empty());
-    let user = status.user.filter(|user| status.authenticated == Some(true) && named(user));
-    let Some(UserInfo { username, uid, groups, extra }) = user else {
-        return Ok(Decision::UnknownToken);
-    };
-    let asked =
-        NonResourceAttributes { path: Some(call.path.to_owned()), verb: Some(call.verb.clone()) };
+    let user = status.user.filter(|_| status.authenticated == Some(true));
+    Ok(user.map_or(Who::Unknown, known))
+}
+
+async fn self_review(client: &Client, presented: &Presented) -> Result<Who, Fault> {
+    let credentials = headers_of(presented)?;
+    let review = SelfSubjectReview::default();
+    let answer = post_with(client, OWN_IDENTITY, &review, credentials).await?;
+    if answer.status == StatusCode::UNAUTHORIZED {
+        return Ok(Who::Unknown);
+    }
+    if answer.status == StatusCode::FORBIDDEN {
+        return Ok(Who::Refused { message: answer.fault().message().to_owned() });
+    }
+    let answer: SelfSubjectReview = answer.json()?;
+    let status = answer.status.ok_or_else(|| without_status("SelfSubjectReview"))?;
+    Ok(status.user_info.map_or(Who::Unknown, known))
+}
+
+async fn access_review(client: &Client, user: &User, action: &Action) -> Result<Verdict, Fault> {
+    let User { name, uid, groups, extra } = user.clone();
+    let (resource_attributes, non_resource_attributes) = attributes(action);
     let spec = SubjectAccessReviewSpec {
-        non_resource_attributes: Some(asked),
-        user: username.clone(),
-        uid,
-        groups,
-        extra,
-        ..SubjectAccessReviewSpec::default()
+        resource_attributes,
+        non_resource_attributes,
+        user: Some(name),
+        uid: Some(uid).filter(|uid| !uid.is_empty()),
+        groups: Some(groups).filter(|groups| !groups.is_empty()),
+        extra: Some(extra).filter(|extra| !extra.is_empty()),
     };
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let answer: SubjectAccessReview = post(client, ACCESS, &review).await?.json()?;
-    let status = answer.status.ok_or_else(|| without_status("SubjectAccessReview"))?;
-    if status.allowed && status.denied != Some(true) {
-        return Ok(Decision::Allowed);
-    }
-    Ok(Decision::Forbidden { user: username.unwrap_or_default() })
+    answer.status.map(verdict).ok_or_else(|| without_status("SubjectAccessReview"))
 }
 
-impl fmt::Debug for Call {
+async fn self_access_review(
+    client: &Client,
+    presented: &Presented,
+    action: &Action,
+) -> Result<Verdict, Fault> {
+    let credentials = headers_of(presented)?;
+    let (resource_attributes, non_resource_attributes) = attributes(action);
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let answer = post_with(client, OWN_ACCESS, &review, credentials).await?;
+    // Between the two reviews the credentials may have ended, or the right to ask.
+    if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return Ok(Verdict::Denied { reason: Some(answer.fault().message().to_owned()) });
+    }
+    let answer: SelfSubjectAccessReview = answer.json()?;
+    answer.status.map(verdict).ok_or_else(|| without_status("SelfSubjectAccessReview"))
+}
+
+/// Nobody without a name, and nobody whom the server does not know either: there is no anonymous
+/// access here.
+fn known(user: UserInfo) -> Who {
+    let UserInfo { username, uid, groups, extra } = user;
+    match username {
+        Some(name) if !name.is_empty() && name != ANONYMOUS => Who::Known(Arc::new(User {
+            name,
+            uid: uid.unwrap_or_default(),
+            groups: groups.unwrap_or_default(),
+            extra: extra.unwrap_or_default(),
+        })),
+        Some(_) | None => Who::Unknown,
+    }
+}
+
+fn verdict(status: SubjectAccessReviewStatus) -> Verdict {
+    if status.allowed && status.denied != Some(true) {
+        return Verdict::Allowed;
+    }
+    Verdict::Denied { reason: status.reason.filter(|reason| !reason.is_empty()) }
+}
+
+/// The caller's credentials and nothing else.
+fn headers_of(presented: &Presented) -> Result<HeaderMap, Fault> {
+    let bearer = Zeroizing::new(format!("Bearer {}", presented.token.as_str()));
+    let mut token = HeaderValue::from_str(&bearer)
+        .map_err(|_| Fault::new(Reason::Internal, "the token is not one that a header can hold"))?;
+    token.set_sensitive(true);
+    let mut headers = HeaderMap::new();
+    headers.insert(header::AUTHORIZATION, token);
+    for (name, value) in &presented.impersonation {
+        headers.append(name, value.clone());
+    }
+    Ok(headers)
+}
+
+fn attributes(action: &Action) -> (Option<ResourceAttributes>, Option<NonResourceAttributes>) {
+    match action {
+        Action::Path { verb, path } => {
+            let path = NonResourceAttributes { path: Some(path.clone()), verb: Some(verb.clone()) };
+            (None, Some(path))
+        }
+        Action::Resource { verb, group, version, resource, namespace, name, labels, fields } => {
+            let text = |text: &Arc<str>| text.as_ref().to_owned();
+            let resource = ResourceAttributes {
+                verb: Some((*verb).to_owned()),
+                group: Some(text(group)),
+                version: Some(text(version)),
+                resource: Some(text(resource)),
+                namespace: namespace.as_ref().map(text),
+                name: name.as_ref().map(text),
+                subresource: None,
+                label_selector: label_selector(labels),
+                field_selector: field_selector(fields),
+            };
+            (Some(resource), None)
+        }
+    }
+}
+
+/// None for no requirements: the API server refuses empty lists.
+fn label_selector(labels: &[Requirement]) -> Option<LabelSelectorAttributes> {
+    let requirements = labels.iter().map(|wanted| LabelSelectorRequirement {
+        key: wanted.key.clone(),
+        operator: wanted.operator.as_str().to_owned(),
+        values: Some(wanted.values.clone()).filter(|values| !values.is_empty()),
+    });
+    (!labels.is_empty()).then(|| LabelSelectorAttributes {
+        raw_selector: None,
+        requirements: Some(requirements.collect()),
+    })
+}
+
+fn field_selector(fields: &[Requirement]) -> Option<FieldSelectorAttributes> {
+    let requirements = fields.iter().map(|wanted| FieldSelectorRequirement {
+        key: wanted.key.clone(),
+        operator: wanted.operator.as_str().to_owned(),
+        values: Some(wanted.values.clone()).filter(|values| !values.is_empty()),
+    });
+    (!fields.is_empty()).then(|| FieldSelectorAttributes {
+        raw_selector: None,
+        requirements: Some(requirements.collect()),
+    })
+}
+
+impl Operator {
+    /// As the API writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+            Self::DoesNotExist => "DoesNotExist",
+        }
+    }
+}
+
+impl fmt::Debug for Presented {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verb, path, .. } = self;
-        f.debug_struct("Call").field("verb", verb).field("path", path).finish_non_exhaustive()
+        let impersonates = !self.impersonation.is_empty();
+        f.debug_struct("Presented").field("impersonates", &impersonates).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Reviewer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The clients may hold credentials.
+        let own = self.passes_impersonation_on();
+        f.debug_struct("Reviewer").field("by_callers_tokens", &own).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Reason;
     use http::{Request, Response};
     use http_body_util::BodyExt as _;
     use kube::client::Body;
     use parking_lot::Mutex;
     use serde_json::{Value, json};
-    use std::{convert::Infallible, sync::Arc};
+    use std::convert::Infallible;
     use tower::service_fn;
 
-    /// What an API server that answers these, in turn, makes of a call; and what it was sent.
-    async fn decided(answers: &[Value]) -> (Result<Decision, Fault>, Vec<(String, Value)>) {
-        let sent = Arc::new(Mutex::new(Vec::new()));
+    /// What was sent: the path, the credentials, the body.
+    type Sent = Arc<Mutex<Vec<(String, Vec<String>, Value)>>>;
+
+    /// A client whose server gives these answers, in turn, and what it was sent.
+    fn answering(answers: &[(u16, Value)]) -> (Client, Sent) {
+        let sent = Sent::default();
         let (noted, answers) = (Arc::clone(&sent), answers.to_vec());
         let service = service_fn(move |request: Request<Body>| {
             let (noted, answers) = (Arc::clone(&noted), answers.clone());
             async move {
                 let path = request.uri().path().to_owned();
+                let shown = request.headers().iter().filter(|(name, _)| {
+                    **name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-")
+                });
+                let shown = shown
+                    .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+                    .collect();
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 let mut noted = noted.lock();
-                let answer = answers.get(noted.len()).map(ToString::to_string).unwrap_or_default();
-                noted.push((path, serde_json::from_slice(&body).unwrap()));
-                Ok::<_, Infallible>(Response::new(Body::from(answer.into_bytes())))
+                let (code, answer) = answers.get(noted.len()).cloned().unwrap_or_default();
+                noted.push((path, shown, serde_json::from_slice(&body).unwrap()));
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::builder().status(code).body(answer).unwrap())
             }
         });
-        let call =
-            Call { token: "t0k3n".to_owned().into(), verb: "get".to_owned(), path: "/metrics" };
-        assert!(!format!("{call:?}").contains("t0k3n"));
-        let found = decide(&Client::new(service, "default"), &call).await;
+        (Client::new(service, "default"), sent)
+    }
+
+    fn presented() -> Presented {
+        Presented { token: "t0k3n".to_owned().into(), impersonation: Vec::new() }
+    }
+
+    fn metrics() -> Action {
+        Action::Path { verb: "get".to_owned(), path: "/metrics".to_owned() }
+    }
+
+    /// What an API server that gives these answers, in turn, makes of a caller of `/metrics`; and what
+    /// it was sent.
+    async fn decided(
+        answers: &[(u16, Value)],
+        reviewer: fn(Client) -> Reviewer,
+        presented: &Presented,
+    ) -> (Result<Option<Verdict>, Fault>, Vec<(String, Vec<String>, Value)>) {
+        let (client, sent) = answering(answers);
+        let reviewer = reviewer(client);
+        let found = async {
+            let Who::Known(user) = reviewer.who(presented).await? else { return Ok(None) };
+            reviewer.may(presented, &user, &metrics()).await.map(Some)
+        };
+        let found = found.await;
         let sent = sent.lock().clone();
         (found, sent)
     }
 
-    fn known(user: &Value) -> Value {
-        json!({"spec": {}, "status": {"authenticated": true, "user": user}})
+    fn known(user: &Value) -> (u16, Value) {
+        (200, json!({"spec": {}, "status": {"authenticated": true, "user": user}}))
+    }
+
+    fn status(status: &Value) -> (u16, Value) {
+        (200, json!({"spec": {}, "status": status}))
+    }
+
+    fn refused(code: u16) -> (u16, Value) {
+        (code, json!({"kind": "Status", "message": "jane may not", "code": code}))
     }
 
     #[tokio::test]
     async fn the_whole_identity_of_the_token_is_asked_about() {
         let user = json!({"username": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}});
-        let allowed = json!({"spec": {}, "status": {"allowed": true}});
-        let (found, sent) = decided(&[known(&user), allowed]).await;
-        assert_eq!(found, Ok(Decision::Allowed));
-        let [(tokens, token), (access, asked)] = &sent[..] else { panic!("{sent:?}") };
+        let answers = [known(&user), status(&json!({"allowed": true}))];
+        let (found, sent) = decided(&answers, Reviewer::operator, &presented()).await;
+        assert_eq!(found, Ok(Some(Verdict::Allowed)));
+        let [(tokens, shown, token), (access, also_shown, asked)] = &sent[..] else {
+            panic!("{sent:?}")
+        };
+        assert!(shown.is_empty() && also_shown.is_empty(), "as the operator");
         assert_eq!((&**tokens, &token["spec"]), (TOKENS, &json!({"token": "t0k3n"})));
         let expected = json!({
             "user": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]},
@@ -138,34 +463,129 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_is_not_known_asks_for_nothing() {
-        for status in [
+    async fn a_token_that_is_not_known_or_anybodys_asks_for_nothing() {
+        for said in [
             json!({}),
             json!({"authenticated": false, "user": {"username": "jane"}}),
             json!({"authenticated": true, "user": {"username": ""}}),
+            json!({"authenticated": true, "user": {"username": "system:anonymous"}}),
             json!({"authenticated": true}),
             json!({"error": "invalid bearer token"}),
         ] {
-            let (found, sent) = decided(&[json!({"spec": {}, "status": status})]).await;
-            assert_eq!((found, sent.len()), (Ok(Decision::UnknownToken), 1), "{status}");
+            let (found, sent) = decided(&[status(&said)], Reviewer::operator, &presented()).await;
+            assert_eq!((found, sent.len()), (Ok(None), 1), "{said}");
         }
     }
 
     #[tokio::test]
-    async fn what_is_not_allowed_or_denied_as_well_is_forbidden() {
+    async fn what_is_not_allowed_or_denied_as_well_is_denied() {
         let user = json!({"username": "jane"});
-        for status in [json!({"allowed": false}), json!({"allowed": true, "denied": true})] {
-            let answer = json!({"spec": {}, "status": status});
-            let (found, _) = decided(&[known(&user), answer]).await;
-            assert_eq!(found, Ok(Decision::Forbidden { user: "jane".to_owned() }));
+        for (said, reason) in [
+            (json!({"allowed": false}), None),
+            (json!({"allowed": false, "reason": ""}), None),
+            (json!({"allowed": true, "denied": true, "reason": "closed"}), Some("closed")),
+        ] {
+            let answers = [known(&user), status(&said)];
+            let (found, _) = decided(&answers, Reviewer::operator, &presented()).await;
+            let reason = reason.map(ToOwned::to_owned);
+            assert_eq!(found, Ok(Some(Verdict::Denied { reason })));
         }
     }
 
     #[tokio::test]
     async fn without_an_answer_there_is_no_decision() {
-        let (found, _) = decided(&[json!({"spec": {}})]).await;
+        for reviewer in [Reviewer::operator, Reviewer::callers] {
+            let nothing = (200, json!({"spec": {}}));
+            let (found, _) = decided(&[nothing], reviewer, &presented()).await;
+            assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
+            let (found, _) = decided(&[(500, json!({}))], reviewer, &presented()).await;
+            assert_eq!(found.unwrap_err().reason(), Reason::ServerError);
+        }
+        let answers = [known(&json!({"username": "jane"})), (200, json!({"spec": {}}))];
+        let (found, _) = decided(&answers, Reviewer::operator, &presented()).await;
         assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
-        let (found, _) = decided(&[known(&json!({"username": "jane"}))]).await;
-        assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
+    }
+
+    #[tokio::test]
+    async fn a_callers_own_token_and_whom_it_acts_as_go_along_with_both_reviews() {
+        let acting = [("impersonate-user", "john"), ("impersonate-group", "a")];
+        let impersonation = acting
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let presented = Presented { impersonation: impersonation.into(), ..presented() };
+        let answers =
+            [status(&json!({"userInfo": {"username": "john"}})), status(&json!({"allowed": true}))];
+        let (found, sent) = decided(&answers, Reviewer::callers, &presented).await;
+        assert_eq!(found, Ok(Some(Verdict::Allowed)));
+        let [(who, shown, _), (access, also_shown, asked)] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!([&**who, &**access], [OWN_IDENTITY, OWN_ACCESS]);
+        let mut shown = shown.clone();
+        shown.sort_unstable();
+        let expected =
+            ["authorization: Bearer t0k3n", "impersonate-group: a", "impersonate-user: john"];
+        assert_eq!(shown, expected);
+        assert_eq!(also_shown.len(), expected.len());
+        let expected = json!({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}});
+        assert_eq!(asked["spec"], expected, "about itself: nobody else is named");
+    }
+
+    #[tokio::test]
+    async fn a_caller_whom_the_server_refuses_is_refused() {
+        let presented = presented();
+        let (client, _) = answering(&[refused(401)]);
+        assert_eq!(Reviewer::callers(client).who(&presented).await, Ok(Who::Unknown));
+        let (client, _) = answering(&[refused(403)]);
+        let message = "jane may not".to_owned();
+        assert_eq!(Reviewer::callers(client).who(&presented).await, Ok(Who::Refused { message }));
+        for code in [401, 403] {
+            let answers = [status(&json!({"userInfo": {"username": "jane"}})), refused(code)];
+            let (found, _) = decided(&answers, Reviewer::callers, &presented).await;
+            assert!(matches!(found, Ok(Some(Verdict::Denied { reason: Some(_) }))), "{found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn objects_are_asked_about_with_name_and_selectors() {
+        let wanted = |key: &str, operator, values: &[&str]| Requirement {
+            key: key.to_owned(),
+            operator,
+            values: values.iter().map(|&value| value.to_owned()).collect(),
+        };
+        let action = Action::Resource {
+            verb: "list",
+            group: "apps".into(),
+            version: "v1".into(),
+            resource: "deployments".into(),
+            namespace: Some("shop".into()),
+            name: Some("web".into()),
+            labels: vec![
+                wanted("app", Operator::In, &["a", "b"]),
+                wanted("old", Operator::DoesNotExist, &[]),
+            ],
+            fields: vec![wanted("metadata.name", Operator::In, &["web"])],
+        };
+        let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
+        let user = User { name: "jane".to_owned(), ..User::default() };
+        let found = Reviewer::operator(client).may(&presented(), &user, &action).await;
+        assert_eq!(found, Ok(Verdict::Allowed));
+        let expected = json!({
+            "user": "jane",
+            "resourceAttributes": {
+                "verb": "list", "group": "apps", "version": "v1", "resource": "deployments",
+                "namespace": "shop", "name": "web",
+                "labelSelector": {"requirements": [
+                    {"key": "app", "operator": "In", "values": ["a", "b"]},
+                    {"key": "old", "operator": "DoesNotExist"},
+                ]},
+                "fieldSelector": {"requirements": [
+                    {"key": "metadata.name", "operator": "In", "values": ["web"]},
+                ]},
+            },
+        });
+        assert_eq!(sent.lock()[0].2["spec"], expected);
+    }
+
+    #[test]
+    fn no_token_is_shown() {
+        assert!(!format!("{:?}", presented()).contains("t0k3n"));
     }
 }

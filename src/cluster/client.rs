@@ -3,6 +3,7 @@
 use super::{
     Buckets,
     account::{Accounts, Anonymous},
+    caller::Reviewer,
     transport::{self, TransportError},
 };
 use http::{
@@ -167,6 +168,26 @@ impl Connection {
         Accounts::new(self.informer_client(), self.anonymous.clone(), buckets)
     }
 
+    /// Asks about callers with the operator's permissions.
+    #[must_use]
+    pub fn reviewer(&self) -> Reviewer {
+        Reviewer::operator(self.client())
+    }
+
+    /// Asks about callers with their own tokens, over connections of its own: its client knows the
+    /// server's URL and CA and nothing of the operator's credentials.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Client`].
+    pub fn callers_reviewer(&self) -> Result<Reviewer, ConnectError> {
+        let client = self.anonymous.connect().map_err(|source| ConnectError::Client {
+            origin: self.source.to_string(),
+            source: source.into(),
+        })?;
+        Ok(Reviewer::callers(client))
+    }
+
     /// The namespace of the context, else `default`; in a pod, the pod's.
     #[must_use]
     pub fn namespace(&self) -> &str {
@@ -301,7 +322,9 @@ impl fmt::Debug for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Presented;
     use std::fs;
+    use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
     const KUBECONFIG: &str = "
 apiVersion: v1
@@ -369,6 +392,44 @@ contexts:
         let connection = load(KUBECONFIG, Some("two")).unwrap();
         assert_eq!(connection.server(), "https://two.example/");
         assert_eq!(connection.namespace(), "default");
+    }
+
+    #[tokio::test]
+    async fn callers_are_asked_about_with_their_own_token_and_nothing_of_the_operators() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let kubeconfig = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, \
+             clusters: [{{name: c, cluster: {{server: 'http://{server}'}}}}], \
+             users: [{{name: o, user: {{token: of-the-operator}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: o}}}}]}}"
+        );
+        let connection = load(&kubeconfig, None).unwrap();
+        let token = "of-the-caller".to_owned().into();
+        let presented = Presented { token, impersonation: Vec::new() };
+        for (reviewer, shown, other) in [
+            (connection.reviewer(), "of-the-operator", "bearer of-the-caller"),
+            (connection.callers_reviewer().unwrap(), "of-the-caller", "of-the-operator"),
+        ] {
+            let asking = tokio::spawn({
+                let presented = Presented {
+                    token: presented.token.clone(),
+                    impersonation: presented.impersonation.clone(),
+                };
+                async move { reviewer.who(&presented).await }
+            });
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.windows(4).any(|end| end == b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+            }
+            let head = String::from_utf8_lossy(&asked).to_lowercase();
+            assert!(head.contains(&format!("authorization: bearer {shown}\r\n")), "{head}");
+            assert!(!head.contains(other), "{head}");
+            asking.abort();
+            assert!(asking.await.is_err());
+            drop(stream);
+        }
     }
 
     #[tokio::test]

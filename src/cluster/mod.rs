@@ -25,7 +25,7 @@ pub use self::{
     answer::Answer,
     authors::author_check,
     bucket::Buckets,
-    caller::{Call, Decision, decide},
+    caller::{Action, Operator, Presented, Requirement, Reviewer, User, Verdict, Who},
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},
     discovery::{Discovery, Freshness, Kind, Pace, Served, Trouble, is_builtin_group},

@@ -3,7 +3,7 @@
 
 use super::answer::{Answer, Bounds, ask};
 use crate::model::{Fault, Reason, Subject};
-use http::{HeaderValue, Method, Request, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
     SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
@@ -173,11 +173,22 @@ pub(super) async fn post<T: Serialize>(
     path: &'static str,
     review: &T,
 ) -> Result<Answer, Fault> {
+    post_with(client, path, review, HeaderMap::new()).await
+}
+
+/// The same with more headers: the credentials of whoever is asked about.
+pub(super) async fn post_with<T: Serialize>(
+    client: &Client,
+    path: &'static str,
+    review: &T,
+    more: HeaderMap,
+) -> Result<Answer, Fault> {
     let body = serde_json::to_vec(review)
         .map_err(|_| Fault::new(Reason::Internal, "a review could not be written as JSON"))?;
     let mut request = Request::new(Body::from(body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = Uri::from_static(path);
+    *request.headers_mut() = more;
     let json = HeaderValue::from_static("application/json");
     request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
     request.headers_mut().insert(header::ACCEPT, json);

@@ -1,60 +1,31 @@
 //! Who may ask for what is not for everybody: callers with a bearer token, as the API server decides.
 
-use super::{admin::text, decisions::Decisions, places::Places};
+use super::admin::text;
 use crate::{
-    cluster::{Call, Decision},
+    callers::{Action, Callers, Credentials, Refused},
     model::{Fault, Reason, Subject},
 };
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, header},
 };
-use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use std::{
-    fmt,
+    fmt::Display,
     net::{IpAddr, Ipv4Addr},
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
 };
-use tokio::time::{Instant, sleep, timeout};
-use zeroize::Zeroizing;
 
-/// The longest token, in bytes: those of clusters have some 2 KiB.
-const MAX_TOKEN: usize = 16 * 1024;
-/// How long the API server may take: scrapes give up after 10 s.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A refusal keeps its place so long: whoever tries tokens tries few.
-const REFUSAL: Duration = Duration::from_millis(250);
 /// How much of a caller's name is repeated, in characters.
 const MAX_NAME: usize = 253;
 
-/// Asks the API server about a call.
-pub type Decide = Box<dyn Fn(Call) -> BoxFuture<'static, Result<Decision, Fault>> + Send + Sync>;
-
 /// Lets callers in whom the API server knows and who may.
-pub struct Guard {
-    decide: Decide,
-    decisions: Mutex<Decisions>,
-    places: Places,
-    /// Whether the last question had no answer.
-    failing: AtomicBool,
-}
-
-/// There is no randomness to make a key of: the kernel gives none.
-#[derive(Debug, thiserror::Error)]
-#[error("the kernel gives no random numbers, which --metrics-auth needs")]
-pub struct NoRandomness;
+#[derive(Debug)]
+pub struct Guard(Callers);
 
 impl Guard {
-    /// One that has asked nobody yet.
-    ///
-    /// # Errors
-    ///
-    /// [`NoRandomness`].
-    pub fn new(decide: Decide) -> Result<Self, NoRandomness> {
-        let decisions = Mutex::new(Decisions::new().map_err(|_| NoRandomness)?);
-        Ok(Self { decide, decisions, places: Places::default(), failing: AtomicBool::default() })
+    /// One that asks by `callers`.
+    #[must_use]
+    pub fn new(callers: Callers) -> Self {
+        Self(callers)
     }
 
     /// Lets `request` pass if its bearer token is of somebody who may ask for `path`; else what to
@@ -65,86 +36,34 @@ impl Guard {
         path: &'static str,
     ) -> Result<(), HttpResponse> {
         let verb = request.method().as_str().to_ascii_lowercase();
-        let token = token(request).map_err(|problem| unauthorized(problem, &verb, path))?;
-        if request.headers().keys().any(|name| name.as_str().starts_with("impersonate-")) {
-            let said = "impersonation is not possible here; send a token of the account itself\n";
-            return Err(text(StatusCode::FORBIDDEN, said));
-        }
-        let call = Call { token, verb, path };
-        let began = Instant::now();
-        let (known, tag) = {
-            let decisions = self.decisions.lock();
-            let tag = decisions.tag(&call);
-            (decisions.get(&tag, began), tag)
-        };
-        let verb = call.verb.clone();
-        if let Some(decision) = known {
-            return refusal(decision, &verb, path).map_or(Ok(()), Err);
-        }
+        let headers = request.headers().iter();
+        let credentials =
+            Credentials::of(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
+                .map_err(|problem| unauthorized(problem, &verb, path))?;
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
-        let Some(_place) = self.places.take(peer.to_canonical()) else {
-            return Err(unavailable("too many callers are asked about; try again in a second\n"));
-        };
-        let decided = timeout(PATIENCE, (self.decide)(call)).await.unwrap_or_else(|_| {
-            Err(Fault::new(Reason::TimedOut, format!("no decision within {PATIENCE:?}")))
-        });
-        self.tell(decided.as_ref().err());
-        let refused = match decided {
-            Ok(decision) => {
-                self.decisions.lock().put(tag, decision.clone(), began);
-                refusal(decision, &verb, path)
-            }
-            Err(fault) => Some(undecided(&fault)),
-        };
-        match refused {
-            None => Ok(()),
-            Some(refusal) => {
-                sleep(REFUSAL).await;
-                Err(refusal)
-            }
-        }
-    }
-
-    /// Logs that callers cannot be asked about, and that they can be again; not each time.
-    fn tell(&self, fault: Option<&Fault>) {
-        let was_failing = self.failing.swap(fault.is_some(), Ordering::Relaxed);
-        match fault {
-            Some(fault) if !was_failing => {
-                tracing::warn!(%fault, "nobody can say who may read metrics; callers get 503");
-            }
-            None if was_failing => tracing::info!("callers are told apart again"),
-            Some(_) | None => {}
+        let action = Action::Path { verb: verb.clone(), path: path.to_owned() };
+        match self.0.admit(&credentials, &action, peer).await {
+            Ok(_) => Ok(()),
+            Err(refused) => Err(refusal(refused, &verb, path)),
         }
     }
 }
 
-/// The token of the one `Authorization` header, or what is wrong with it.
-fn token(request: &HttpRequest) -> Result<Zeroizing<String>, &'static str> {
-    let mut headers = request.headers().get_all(header::AUTHORIZATION);
-    let (Some(value), None) = (headers.next(), headers.next()) else {
-        return Err("one header Authorization is needed");
-    };
-    let parts = value.to_str().ok().and_then(|value| value.split_once(' '));
-    match parts {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => match token.trim() {
-            "" => Err("the token is empty"),
-            token if token.len() > MAX_TOKEN => Err("the token is longer than 16 KiB"),
-            token => Ok(Zeroizing::new(token.to_owned())),
-        },
-        Some(_) | None => Err("Authorization has no bearer token"),
-    }
-}
-
-/// What to answer to whoever is not allowed.
-fn refusal(decision: Decision, verb: &str, path: &str) -> Option<HttpResponse> {
-    match decision {
-        Decision::Allowed => None,
-        Decision::UnknownToken => {
+/// What to answer to whoever is not let in.
+fn refusal(refused: Refused, verb: &str, path: &str) -> HttpResponse {
+    match refused {
+        Refused::Unauthorized => {
             let problem = "the API server does not accept this token; it may have ended, or be for \
                            somebody else";
-            Some(unauthorized(problem, verb, path))
+            unauthorized(problem, verb, path)
         }
-        Decision::Forbidden { user } => {
+        Refused::Impersonation => {
+            let said = "impersonation is not possible here; send a token of the account itself\n";
+            text(StatusCode::FORBIDDEN, said)
+        }
+        Refused::Busy => unavailable("too many callers are asked about; try again in a second\n"),
+        Refused::Undecided(fault) => undecided(&fault),
+        Refused::Forbidden { user, .. } => {
             let who: String = user.chars().take(MAX_NAME).flat_map(char::escape_debug).collect();
             let subject = match Subject::from_username(&who) {
                 Subject::ServiceAccount { namespace, name } => {
@@ -157,12 +76,12 @@ fn refusal(decision: Decision, verb: &str, path: &str) -> Option<HttpResponse> {
                  kubectl create clusterrole NAME --verb={verb} --non-resource-url={path}\n\
                  kubectl create clusterrolebinding NAME --clusterrole=NAME {subject}\n"
             );
-            Some(text(StatusCode::FORBIDDEN, said))
+            text(StatusCode::FORBIDDEN, said)
         }
     }
 }
 
-fn unauthorized(problem: &str, verb: &str, path: &str) -> HttpResponse {
+fn unauthorized(problem: impl Display, verb: &str, path: &str) -> HttpResponse {
     let said = format!(
         "{problem}; send Authorization: Bearer with the token of an account of this cluster that may \
          {verb} the nonResourceURL {path}\n"
@@ -195,47 +114,45 @@ fn unavailable(said: impl Into<String>) -> HttpResponse {
     response
 }
 
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("failing", &self.failing).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{
-        Admin,
-        sample::{LOCAL, REMOTE, admin, ask, get, key},
+    use crate::{
+        callers::sample::{PATIENCE, REFUSAL, Said, callers, silent},
+        server::{
+            Admin,
+            sample::{LOCAL, REMOTE, admin, ask, get, key},
+        },
     };
     use actix_web::test::TestRequest;
-    use std::sync::{Arc, atomic::AtomicUsize};
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        time::Duration,
+    };
+    use tokio::time::Instant;
 
     /// What becomes of these tokens: `good`, `weak`, `lost`; others are not known.
-    fn decision(call: &Call) -> Result<Decision, Fault> {
-        match call.token.as_str() {
-            "good" if call.verb == "get" => Ok(Decision::Allowed),
-            "good" | "weak" => Ok(Decision::Forbidden { user: "jane\u{1b}".to_owned() }),
-            "scraper" => {
-                Ok(Decision::Forbidden { user: "system:serviceaccount:mon:prometheus".to_owned() })
+    fn said(token: &str, verb: &str) -> Said {
+        match token {
+            "good" if verb == "get" => Said::Allowed("jane\u{1b}"),
+            "good" | "weak" => Said::Denied("jane\u{1b}"),
+            "scraper" => Said::Denied("system:serviceaccount:mon:prometheus"),
+            "lost" => Said::Nothing(Fault::new(Reason::Unreachable, "10.9.8.7 refused")),
+            "mute" => {
+                Said::Nothing(Fault::new(Reason::Forbidden, "kubewarm cannot create tokenreviews"))
             }
-            "lost" => Err(Fault::new(Reason::Unreachable, "10.9.8.7 refused")),
-            "mute" => Err(Fault::new(Reason::Forbidden, "kubewarm cannot create tokenreviews")),
-            _ => Ok(Decision::UnknownToken),
+            _ => Said::Unknown,
         }
     }
 
-    /// An admin address with a guard, and how often it has asked.
+    /// An admin address with a guard, and how often it has asked who somebody is.
     fn guarded() -> (Arc<Admin>, Arc<AtomicUsize>) {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&asked);
-        let decide: Decide = Box::new(move |call| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            Box::pin(std::future::ready(decision(&call)))
-        });
+        let (callers, asked) = callers(said);
         let plain = Arc::into_inner(admin(Some(vec![key("pods", "b")]))).unwrap();
-        let guard = Some(Guard::new(decide).unwrap());
-        (Arc::new(Admin { guard, ..plain }), asked)
+        (Arc::new(Admin { guard: Some(Guard::new(callers)), ..plain }), asked.who)
     }
 
     fn with(path: &str, token: &str) -> TestRequest {
@@ -269,7 +186,7 @@ mod tests {
     #[actix_web::test]
     async fn a_header_that_is_none_asks_nobody() {
         let (admin, asked) = guarded();
-        let long = "x".repeat(MAX_TOKEN + 1);
+        let long = "x".repeat(16 * 1024 + 1);
         let twice = with("/metrics", "good").append_header(("authorization", "Bearer good"));
         let basic = get("/metrics").insert_header(("authorization", "Basic Z29vZA=="));
         for request in [get("/metrics"), twice, basic, with("/metrics", &long)] {
@@ -307,9 +224,8 @@ mod tests {
         let began = Instant::now();
         ask(&admin, "10.0.0.7:9", with("/metrics", "bad")).await;
         assert!((REFUSAL..2 * REFUSAL).contains(&began.elapsed()), "{:?}", began.elapsed());
-        let never: Decide = Box::new(|_| Box::pin(std::future::pending()));
         let plain = Arc::into_inner(admin).unwrap();
-        let admin = Arc::new(Admin { guard: Some(Guard::new(never).unwrap()), ..plain });
+        let admin = Arc::new(Admin { guard: Some(Guard::new(silent())), ..plain });
         let began = Instant::now();
         let (code, body) = ask(&admin, "10.0.0.7:9", with("/metrics", "good")).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);

@@ -62,21 +62,27 @@ pub enum ServeError {
 ///
 /// [`ServeError::Bind`].
 pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
-    let failed = |source| ServeError::Bind { address, source };
+    let (listeners, address) =
+        everywhere(address).map_err(|source| ServeError::Bind { address, source })?;
+    Ok(Listening { listeners, address, connection_timeout: CONNECTION_TIMEOUT })
+}
+
+/// What listens to `address`, and the address that it is: of both families if it is `[::]`.
+pub(super) fn everywhere(address: SocketAddr) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
     let everywhere = address.is_ipv6() && address.ip().is_unspecified();
     let first = match TcpListener::bind(address) {
         Err(error) if everywhere && is_no_ipv6(&error) => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).map_err(failed)?
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port()))?
         }
-        bound => bound.map_err(failed)?,
+        bound => bound?,
     };
-    let bound = first.local_addr().map_err(failed)?;
+    let bound = first.local_addr()?;
     let mut listeners = vec![first];
     if everywhere && bound.is_ipv6() {
         // On a dual-stack socket this fails, because the first one has it already.
         listeners.extend(TcpListener::bind((Ipv4Addr::UNSPECIFIED, bound.port())));
     }
-    Ok(Listening { listeners, address: bound, connection_timeout: CONNECTION_TIMEOUT })
+    Ok((listeners, bound))
 }
 
 /// `EAFNOSUPPORT` and `EADDRNOTAVAIL`: built without IPv6, and switched off.

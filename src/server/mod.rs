@@ -1,13 +1,12 @@
-//! The HTTP side: probes, metrics and a look inside, on the admin address.
+//! The HTTP side: probes, metrics and a look inside, on the admin address; reads, on the read address.
 
 mod admin;
 mod debug;
-mod decisions;
 mod guard;
 mod hold;
 mod listen;
 mod local;
-mod places;
+pub mod read;
 mod readiness;
 mod readyz;
 #[cfg(test)]
@@ -15,7 +14,7 @@ mod sample;
 
 pub use self::{
     admin::{Admin, SetLogFilter},
-    guard::{Decide, Guard, NoRandomness},
+    guard::Guard,
     listen::{Listening, ServeError, bind},
     readiness::{DeclaredCells, Gate, PendingCell, Readiness},
 };

@@ -55,7 +55,7 @@ impl Anonymous {
     }
 
     /// A new client, with a pool of connections of its own.
-    fn connect(&self) -> Result<Client, transport::TransportError> {
+    pub(super) fn connect(&self) -> Result<Client, transport::TransportError> {
         transport::plain(self.config.clone(), self.explicit_proxy.clone())
     }
 }

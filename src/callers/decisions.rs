@@ -1,0 +1,368 @@
+//! What the API server said of callers a moment ago, so that it is not asked about each request, and
+//! what it is being asked.
+
+use crate::cluster::{Action, Presented, Requirement, User, Verdict, Who};
+use ring::{
+    error::Unspecified,
+    hmac::{self, HMAC_SHA256},
+    rand::SystemRandom,
+};
+use std::{collections::HashMap, time::Duration};
+use tokio::time::Instant;
+
+/// How long somebody who was allowed stays so: a right that is revoked ends within it.
+const ALLOWED: Duration = Duration::from_secs(10);
+/// How long somebody who was refused stays so: a right that is granted counts after it.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// Of which question: a keyed hash, as no token is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Tag([u8; 32]);
+
+/// What tags are made with, of this process alone.
+pub(super) struct Key(hmac::Key);
+
+/// What is remembered.
+pub(super) trait Kept: Clone + Send + Sync + 'static {
+    /// Whether it is good for the caller.
+    fn lets_in(&self) -> bool;
+}
+
+/// Answers by tag, each until it ends, and questions that have none yet.
+pub(super) struct Decisions<T, Q> {
+    most: usize,
+    held: HashMap<Tag, (Instant, T)>,
+    /// Bounded by those who wait for an answer: each waits with a request.
+    posed: HashMap<Tag, Q>,
+}
+
+impl Kept for Who {
+    fn lets_in(&self) -> bool {
+        matches!(self, Self::Known(_))
+    }
+}
+
+impl Kept for Verdict {
+    fn lets_in(&self) -> bool {
+        *self == Self::Allowed
+    }
+}
+
+impl Key {
+    /// A new one.
+    pub(super) fn generate() -> Result<Self, Unspecified> {
+        hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map(Self)
+    }
+
+    /// Of the question whose credentials these are.
+    pub(super) fn of_credentials(&self, presented: &Presented) -> Tag {
+        self.tag(|parts| parts.credentials(presented))
+    }
+
+    /// Of the question whether they may do `action`: of the whole identity, as two users may have one
+    /// name, and of the token, as it may end.
+    pub(super) fn of_action(&self, presented: &Presented, user: &User, action: &Action) -> Tag {
+        self.tag(|parts| {
+            parts.credentials(presented);
+            parts.user(user);
+            parts.action(action);
+        })
+    }
+
+    /// Of whom requests are counted by.
+    pub(super) fn of_user(&self, user: &User) -> Tag {
+        self.tag(|parts| parts.user(user))
+    }
+
+    fn tag(&self, write: impl FnOnce(&mut Parts)) -> Tag {
+        let mut parts = Parts(hmac::Context::with_key(&self.0));
+        write(&mut parts);
+        let mut tag = Tag([0; 32]);
+        // As long as the hash is.
+        tag.0.iter_mut().zip(parts.0.sign().as_ref()).for_each(|(to, from)| *to = *from);
+        tag
+    }
+}
+
+/// What a tag is made of, piece by piece.
+struct Parts(hmac::Context);
+
+impl Parts {
+    /// The length first: no other parts come to the same bytes.
+    fn part(&mut self, part: impl AsRef<[u8]>) {
+        let part = part.as_ref();
+        self.count(part.len());
+        self.0.update(part);
+    }
+
+    fn count(&mut self, count: usize) {
+        self.0.update(&count.to_le_bytes());
+    }
+
+    fn parts<P: AsRef<[u8]>>(&mut self, parts: &[P]) {
+        self.count(parts.len());
+        for part in parts {
+            self.part(part);
+        }
+    }
+
+    fn optional(&mut self, part: Option<&str>) {
+        self.parts(part.as_slice());
+    }
+
+    fn credentials(&mut self, Presented { token, impersonation }: &Presented) {
+        self.part(token.as_str());
+        self.count(impersonation.len());
+        for (name, value) in impersonation {
+            self.part(name.as_str());
+            self.part(value);
+        }
+    }
+
+    fn user(&mut self, User { name, uid, groups, extra }: &User) {
+        self.part(name);
+        self.part(uid);
+        self.parts(groups);
+        self.count(extra.len());
+        for (key, values) in extra {
+            self.part(key);
+            self.parts(values);
+        }
+    }
+
+    fn action(&mut self, action: &Action) {
+        match action {
+            Action::Path { verb, path } => {
+                self.part("path");
+                self.part(verb);
+                self.part(path);
+            }
+            Action::Resource {
+                verb,
+                group,
+                version,
+                resource,
+                namespace,
+                name,
+                labels,
+                fields,
+            } => {
+                self.part("resource");
+                self.part(verb);
+                self.part(group.as_ref());
+                self.part(version.as_ref());
+                self.part(resource.as_ref());
+                // A name is not the same as none: who may read all may be refused one by a webhook.
+                self.optional(namespace.as_deref());
+                self.optional(name.as_deref());
+                self.requirements(labels);
+                self.requirements(fields);
+            }
+        }
+    }
+
+    fn requirements(&mut self, requirements: &[Requirement]) {
+        self.count(requirements.len());
+        for Requirement { key, operator, values } in requirements {
+            self.part(key);
+            self.part(operator.as_str());
+            self.parts(values);
+        }
+    }
+}
+
+impl<T: Kept, Q: Clone> Decisions<T, Q> {
+    /// Nothing is known yet, and never more than `most` answers are.
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, held: HashMap::new(), posed: HashMap::new() }
+    }
+
+    /// What was decided, if that still counts.
+    pub(super) fn get(&self, tag: &Tag, now: Instant) -> Option<T> {
+        let (ends, decision) = self.held.get(tag)?;
+        (now < *ends).then(|| decision.clone())
+    }
+
+    /// Remembers what was decided about what was asked at `asked`.
+    pub(super) fn put(&mut self, tag: Tag, decision: T, asked: Instant) {
+        if self.held.len() >= self.most && !self.held.contains_key(&tag) {
+            self.held.retain(|_, (ends, _)| asked < *ends);
+        }
+        // All of them still count: the one that ends first does so now.
+        if self.held.len() >= self.most
+            && !self.held.contains_key(&tag)
+            && let Some(first) =
+                self.held.iter().min_by_key(|(_, (ends, _))| *ends).map(|(&tag, _)| tag)
+        {
+            self.held.remove(&first);
+        }
+        let life = if decision.lets_in() { ALLOWED } else { REFUSED };
+        self.held.insert(tag, (asked + life, decision));
+    }
+
+    /// The question that is being asked already.
+    pub(super) fn question(&self, tag: &Tag) -> Option<Q> {
+        self.posed.get(tag).cloned()
+    }
+
+    /// Others may join `question` from now on.
+    pub(super) fn pose(&mut self, tag: Tag, question: Q) {
+        self.posed.insert(tag, question);
+    }
+
+    /// The question has its answer, or will have none.
+    pub(super) fn end(&mut self, tag: &Tag) {
+        self.posed.remove(tag);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Operator;
+    use http::{HeaderName, HeaderValue};
+
+    const MOST: usize = 256;
+
+    fn decisions() -> Decisions<Who, ()> {
+        Decisions::new(MOST)
+    }
+
+    fn of_token(token: &str) -> Presented {
+        Presented { token: token.to_owned().into(), impersonation: Vec::new() }
+    }
+
+    fn known() -> Who {
+        Who::Known(std::sync::Arc::default())
+    }
+
+    fn path(verb: &str, path: &str) -> Action {
+        Action::Path { verb: verb.to_owned(), path: path.to_owned() }
+    }
+
+    #[test]
+    fn what_was_allowed_counts_for_ten_seconds_and_a_refusal_for_five() {
+        let (mut decisions, start) = (decisions(), Instant::now());
+        let key = Key::generate().unwrap();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let [good, bad] = ["good", "bad"].map(|token| key.of_credentials(&of_token(token)));
+        decisions.put(good, known(), start);
+        decisions.put(bad, Who::Unknown, start);
+        assert_eq!(decisions.get(&good, at(9)), Some(known()));
+        assert_eq!(decisions.get(&good, at(10)), None);
+        assert_eq!(decisions.get(&bad, at(4)), Some(Who::Unknown));
+        assert_eq!(decisions.get(&bad, at(5)), None);
+    }
+
+    fn wanted() -> Vec<Requirement> {
+        vec![Requirement { key: "a".to_owned(), operator: Operator::Exists, values: vec![] }]
+    }
+
+    #[test]
+    fn whatever_differs_is_another_question() {
+        let key = Key::generate().unwrap();
+        let (token, user) = (of_token("a"), User { name: "jane".to_owned(), ..User::default() });
+        let acting = |name: &'static str, value: &'static str| Presented {
+            impersonation: vec![(HeaderName::from_static(name), HeaderValue::from_static(value))],
+            ..of_token("a")
+        };
+        let user_with = |change: fn(&mut User)| {
+            let mut other = user.clone();
+            change(&mut other);
+            key.of_action(&token, &other, &path("get", "/m"))
+        };
+        let resource = |change: fn(&mut Action)| {
+            let mut action = Action::Resource {
+                verb: "get",
+                group: "apps".into(),
+                version: "v1".into(),
+                resource: "deployments".into(),
+                namespace: Some("shop".into()),
+                name: None,
+                labels: Vec::new(),
+                fields: Vec::new(),
+            };
+            change(&mut action);
+            key.of_action(&token, &user, &action)
+        };
+        let mut tags = vec![
+            key.of_credentials(&token),
+            key.of_credentials(&of_token("b")),
+            key.of_credentials(&acting("impersonate-user", "jane")),
+            key.of_credentials(&acting("impersonate-user", "john")),
+            key.of_credentials(&acting("impersonate-group", "jane")),
+            key.of_action(&token, &user, &path("get", "/m")),
+            key.of_action(&of_token("b"), &user, &path("get", "/m")),
+            key.of_action(&acting("impersonate-user", "jane"), &user, &path("get", "/m")),
+            key.of_action(&token, &user, &path("put", "/m")),
+            key.of_action(&token, &user, &path("get", "/debug")),
+            key.of_action(&token, &user, &path("get/", "m")),
+            user_with(|user| user.name = "john".to_owned()),
+            user_with(|user| user.uid = "1".to_owned()),
+            user_with(|user| user.groups = vec!["a".to_owned(), "b".to_owned()]),
+            user_with(|user| user.groups = vec!["ab".to_owned()]),
+            user_with(|user| user.extra = [("a".to_owned(), vec!["b".to_owned()])].into()),
+            user_with(|user| {
+                user.extra = [("a".to_owned(), vec![]), ("b".to_owned(), vec![])].into();
+            }),
+            resource(|_| ()),
+            resource(|action| {
+                if let Action::Resource { verb, .. } = action {
+                    *verb = "list";
+                }
+            }),
+            resource(|action| {
+                if let Action::Resource { name, .. } = action {
+                    *name = Some("".into());
+                }
+            }),
+            resource(|action| {
+                if let Action::Resource { name, .. } = action {
+                    *name = Some("web".into());
+                }
+            }),
+            resource(|action| {
+                if let Action::Resource { namespace, .. } = action {
+                    *namespace = None;
+                }
+            }),
+            resource(|action| {
+                if let Action::Resource { labels, .. } = action {
+                    *labels = wanted();
+                }
+            }),
+            resource(|action| {
+                if let Action::Resource { fields, .. } = action {
+                    *fields = wanted();
+                }
+            }),
+        ];
+        let all = tags.len();
+        tags.sort_unstable_by_key(|tag| tag.0);
+        tags.dedup();
+        assert_eq!(tags.len(), all);
+        let other = Key::generate().unwrap();
+        assert_ne!(
+            key.of_credentials(&token),
+            other.of_credentials(&token),
+            "of this process alone"
+        );
+    }
+
+    #[test]
+    fn however_many_try_a_bounded_number_is_remembered_and_the_allowed_last() {
+        let (mut decisions, start) = (decisions(), Instant::now());
+        let key = Key::generate().unwrap();
+        let scraper = key.of_credentials(&of_token("scraper"));
+        decisions.put(scraper, known(), start);
+        for n in 0..3 * MOST {
+            let tag = key.of_credentials(&of_token(&n.to_string()));
+            decisions.put(tag, Who::Unknown, start + Duration::from_millis(1));
+        }
+        assert_eq!(decisions.held.len(), MOST);
+        assert_eq!(decisions.get(&scraper, start), Some(known()));
+        let late = start + Duration::from_mins(1);
+        decisions.put(Tag([0; 32]), Who::Unknown, late);
+        assert_eq!(decisions.held.len(), 1, "what has ended makes room");
+    }
+}

@@ -1,0 +1,371 @@
+//! Who calls, and whether they may: as the API server decides, asked again from the start at most 10 s
+//! later.
+//!
+//! Two questions are asked, one after the other, each remembered on its own: whose credentials these
+//! are, and whether that user may do this very thing. A decision about all names is never one about a
+//! name, and no group is let through unasked.
+
+mod credentials;
+mod decisions;
+mod places;
+#[cfg(test)]
+pub(crate) mod sample;
+
+pub use self::{
+    credentials::{Credentials, NoCredentials},
+    places::{Place, Places},
+};
+pub use crate::cluster::{Action, Operator, Requirement, User};
+
+use self::decisions::{Decisions, Kept, Key, Tag};
+use crate::{
+    cluster::{Presented, Reviewer, Verdict, Who},
+    model::{Fault, Reason},
+};
+use futures::future::{BoxFuture, FutureExt as _, Shared};
+use parking_lot::Mutex;
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    runtime::Handle,
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+
+/// How long the API server may take to each question: scrapes give up after 10 s.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// A refusal keeps its place so long: whoever tries tokens tries few.
+pub(crate) const REFUSAL: Duration = Duration::from_millis(250);
+
+/// Asks the API server about callers. A port: one implementation sends requests.
+pub trait Reviews: Send + Sync + 'static {
+    /// Whether the `Impersonate-*` headers of callers are passed on.
+    fn passes_impersonation_on(&self) -> bool;
+
+    /// Whose credentials these are.
+    fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>>;
+
+    /// Whether the user, whose credentials these are, may do this.
+    fn may(
+        &self,
+        presented: Arc<Presented>,
+        user: Arc<User>,
+        action: Action,
+    ) -> BoxFuture<'static, Result<Verdict, Fault>>;
+}
+
+/// Where callers ask, and so how many of them there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// The admin address: a few scrape; the rest only try.
+    Admin,
+    /// The read address. A controller that starts asks for many names at once: its questions wait for
+    /// each other, not as long as clients do.
+    Reads,
+}
+
+struct Bounds {
+    /// Questions at once; each is a small request to the API server.
+    questions: usize,
+    /// Of one address: whoever tries tokens leaves room for the others.
+    of_address: usize,
+    /// How long a question waits for its turn.
+    queue: Duration,
+    /// Credentials that are remembered.
+    users: usize,
+    /// Actions that are remembered: some 100 bytes each.
+    actions: usize,
+    /// Requests of one user at once.
+    share: usize,
+}
+
+impl Address {
+    const fn bounds(self) -> Bounds {
+        match self {
+            Self::Admin => Bounds {
+                questions: 32,
+                of_address: 4,
+                queue: Duration::ZERO,
+                users: 256,
+                actions: 256,
+                share: 256,
+            },
+            // As many actions as the API server's own libraries remember.
+            Self::Reads => Bounds {
+                questions: 64,
+                of_address: 16,
+                queue: Duration::from_secs(3),
+                users: 1_024,
+                actions: 8_192,
+                // A quarter of what the listener admits.
+                share: 100,
+            },
+        }
+    }
+
+    /// What the log says when nobody knows who may.
+    const fn unanswered(self) -> &'static str {
+        match self {
+            Self::Admin => "nobody can say who may read metrics; callers get 503",
+            Self::Reads => "nobody can say who may read objects; callers get 503",
+        }
+    }
+}
+
+/// A caller who may. To be kept until the answer has ended: so long its share is taken.
+#[derive(Debug)]
+pub struct Caller {
+    /// Who it is.
+    pub user: Arc<User>,
+    _share: Place,
+}
+
+/// Why a caller is not let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The API server does not accept the credentials.
+    Unauthorized,
+    /// It does, but does not allow this.
+    Forbidden {
+        /// The caller's name; empty where the API server refused before it said who that is.
+        user: String,
+        /// Why, where an authorizer says so.
+        reason: Option<String>,
+    },
+    /// The caller wants to act as somebody else, which cannot be checked here.
+    Impersonation,
+    /// Too many callers are asked about, or this one has too many requests under way.
+    Busy,
+    /// Nobody can say.
+    Undecided(Fault),
+}
+
+/// Lets callers in whom the API server knows and who may.
+pub struct Callers {
+    reviews: Arc<dyn Reviews>,
+    runtime: Handle,
+    address: Address,
+    key: Key,
+    users: Asked<Who>,
+    verdicts: Asked<Verdict>,
+    places: Places<IpAddr>,
+    shares: Places<Tag>,
+    queue: Duration,
+    /// Whether the last question had no answer.
+    failing: Arc<AtomicBool>,
+}
+
+/// There is no randomness to make a key of: the kernel gives none.
+#[derive(Debug, thiserror::Error)]
+#[error("the kernel gives no random numbers, which decisions about callers need")]
+pub struct NoRandomness;
+
+/// Questions of one kind: what was answered, and what is being asked.
+type Asked<T> = Arc<Mutex<Decisions<T, Question<T>>>>;
+/// A question that everybody waits for who has the same.
+type Question<T> = Shared<BoxFuture<'static, Result<T, Unanswered>>>;
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+enum Unanswered {
+    /// No turn in time.
+    Busy,
+    /// The request failed.
+    Fault(Fault),
+}
+
+impl Callers {
+    /// Those who ask at `address`. Nobody has been asked about yet. Questions are asked on `runtime`, as its
+    /// connections must outlive those of whoever serves.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRandomness`].
+    pub fn new(
+        reviews: Arc<dyn Reviews>,
+        address: Address,
+        runtime: Handle,
+    ) -> Result<Self, NoRandomness> {
+        let Bounds { questions, of_address, queue, users, actions, share } = address.bounds();
+        Ok(Self {
+            reviews,
+            runtime,
+            address,
+            key: Key::generate().map_err(|_| NoRandomness)?,
+            users: Arc::new(Mutex::new(Decisions::new(users))),
+            verdicts: Arc::new(Mutex::new(Decisions::new(actions))),
+            places: Places::new(questions, of_address),
+            // The listener bounds them all.
+            shares: Places::new(Semaphore::MAX_PERMITS, share),
+            queue,
+            failing: Arc::default(),
+        })
+    }
+
+    /// Lets the owner of `credentials`, who calls from `peer`, pass if `action` is allowed.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]. Of those that the API server just decided, each takes a quarter of a second.
+    ///
+    /// # Cost
+    ///
+    /// Two small requests, one after the other, if nothing is remembered; those who ask the same at the
+    /// same time share them.
+    pub async fn admit(
+        &self,
+        credentials: &Credentials,
+        action: &Action,
+        peer: IpAddr,
+    ) -> Result<Caller, Refused> {
+        if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
+            return Err(Refused::Impersonation);
+        }
+        let presented = credentials.presented();
+        let tag = self.key.of_credentials(presented);
+        let who =
+            self.answer(&self.users, tag, peer, || self.reviews.who(Arc::clone(presented))).await?;
+        let user = match who {
+            Who::Known(user) => user,
+            Who::Unknown => return Err(Refused::Unauthorized),
+            Who::Refused { message } => {
+                return Err(Refused::Forbidden { user: String::new(), reason: Some(message) });
+            }
+        };
+        let share = self.shares.take(self.key.of_user(&user)).ok_or(Refused::Busy)?;
+        let tag = self.key.of_action(presented, &user, action);
+        let ask = || self.reviews.may(Arc::clone(presented), Arc::clone(&user), action.clone());
+        match self.answer(&self.verdicts, tag, peer, ask).await? {
+            Verdict::Allowed => Ok(Caller { user, _share: share }),
+            Verdict::Denied { reason } => {
+                Err(Refused::Forbidden { user: user.name.clone(), reason })
+            }
+        }
+    }
+
+    /// What is remembered of `tag`, else what `ask` brings.
+    async fn answer<T: Kept>(
+        &self,
+        asked: &Asked<T>,
+        tag: Tag,
+        peer: IpAddr,
+        ask: impl FnOnce() -> BoxFuture<'static, Result<T, Fault>>,
+    ) -> Result<T, Refused> {
+        let question = {
+            let mut decisions = asked.lock();
+            if let Some(known) = decisions.get(&tag, Instant::now()) {
+                return Ok(known);
+            }
+            if let Some(posed) = decisions.question(&tag) {
+                posed
+            } else {
+                let posed = self.pose(asked, tag, peer, ask());
+                decisions.pose(tag, posed.clone());
+                posed
+            }
+        };
+        question.await.map_err(|unanswered| match unanswered {
+            Unanswered::Busy => Refused::Busy,
+            Unanswered::Fault(fault) => Refused::Undecided(fault),
+        })
+    }
+
+    /// Has `asking` sent in its turn, and heard to its end, whoever leaves: others may have joined.
+    fn pose<T: Kept>(
+        &self,
+        asked: &Asked<T>,
+        tag: Tag,
+        peer: IpAddr,
+        asking: BoxFuture<'static, Result<T, Fault>>,
+    ) -> Question<T> {
+        let posed = Posed { asked: Arc::clone(asked), tag };
+        let (places, queue, address) = (self.places.clone(), self.queue, self.address);
+        let failing = Arc::clone(&self.failing);
+        let hearing = async move {
+            let Some(_place) = places.wait(peer.to_canonical(), queue).await else {
+                return Err(Unanswered::Busy);
+            };
+            // From here on, not from the answer: what it says may have changed meanwhile.
+            let began = Instant::now();
+            let answer = timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
+                Err(Fault::new(Reason::TimedOut, format!("no decision within {PATIENCE:?}")))
+            });
+            tell(&failing, answer.as_ref().err(), address);
+            if let Ok(answer) = &answer {
+                posed.asked.lock().put(posed.tag, answer.clone(), began);
+            }
+            if !answer.as_ref().is_ok_and(Kept::lets_in) {
+                sleep(REFUSAL).await;
+            }
+            answer.map_err(Unanswered::Fault)
+        };
+        let runtime = self.runtime.clone();
+        // Spawned when it is first waited for, and not here, under a lock that its end takes.
+        let heard = async move {
+            runtime.spawn(hearing).await.unwrap_or_else(|_| {
+                let broken = Fault::new(Reason::Internal, "the question broke off");
+                Err(Unanswered::Fault(broken))
+            })
+        };
+        heard.boxed().shared()
+    }
+}
+
+/// A question under way, until it is dropped.
+struct Posed<T: Kept> {
+    asked: Asked<T>,
+    tag: Tag,
+}
+
+impl<T: Kept> Drop for Posed<T> {
+    fn drop(&mut self) {
+        self.asked.lock().end(&self.tag);
+    }
+}
+
+/// Logs that callers cannot be asked about, and that they can be again; not each time.
+fn tell(failing: &AtomicBool, fault: Option<&Fault>, address: Address) {
+    let was_failing = failing.swap(fault.is_some(), Ordering::Relaxed);
+    match fault {
+        Some(fault) if !was_failing => tracing::warn!(%fault, "{}", address.unanswered()),
+        None if was_failing => tracing::info!("callers are told apart again"),
+        Some(_) | None => {}
+    }
+}
+
+impl Reviews for Reviewer {
+    fn passes_impersonation_on(&self) -> bool {
+        Self::passes_impersonation_on(self)
+    }
+
+    fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>> {
+        let reviewer = self.clone();
+        Box::pin(async move { reviewer.who(&presented).await })
+    }
+
+    fn may(
+        &self,
+        presented: Arc<Presented>,
+        user: Arc<User>,
+        action: Action,
+    ) -> BoxFuture<'static, Result<Verdict, Fault>> {
+        let reviewer = self.clone();
+        Box::pin(async move { reviewer.may(&presented, &user, &action).await })
+    }
+}
+
+impl fmt::Debug for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callers").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

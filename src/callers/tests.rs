@@ -1,0 +1,208 @@
+use super::{
+    sample::{Count, Fake, Said, Say, of},
+    *,
+};
+use futures::future::join_all;
+use std::net::Ipv4Addr;
+use tokio::time::advance;
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+
+/// What becomes of these tokens; others are not known.
+fn said(token: &str, verb: &str) -> Said {
+    match (token, verb) {
+        ("good", "" | "get") => Said::Allowed("jane"),
+        ("good" | "weak", _) => Said::Denied("jane"),
+        ("pretender", _) => Said::NotAnother("jane cannot impersonate john"),
+        ("lost", _) => Said::Nothing(Fault::new(Reason::Unreachable, "refused")),
+        _ => Said::Unknown,
+    }
+}
+
+fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> Credentials {
+    let bearer = format!("Bearer {token}");
+    let more = more.iter().map(|(name, value)| (*name, value.as_bytes()));
+    Credentials::of([("authorization", bearer.as_bytes())].into_iter().chain(more)).unwrap()
+}
+
+fn action(verb: &'static str, name: Option<&str>) -> Action {
+    Action::Resource {
+        verb,
+        group: "".into(),
+        version: "v1".into(),
+        resource: "pods".into(),
+        namespace: Some("shop".into()),
+        name: name.map(Into::into),
+        labels: Vec::new(),
+        fields: Vec::new(),
+    }
+}
+
+/// Of the read address.
+fn reading(fake: Fake) -> (Callers, Count) {
+    let count = fake.count.clone();
+    (of(fake, Address::Reads), count)
+}
+
+fn counts(count: &Count) -> (usize, usize) {
+    (count.who.load(Ordering::Relaxed), count.may.load(Ordering::Relaxed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_refusal_says_what_it_is() {
+    let (callers, _) = reading(Fake::new(said));
+    let get = action("get", Some("web"));
+    let forbidden = |user: &str, reason: Option<&str>| {
+        Err(Refused::Forbidden { user: user.to_owned(), reason: reason.map(ToOwned::to_owned) })
+    };
+    for (token, action, expected) in [
+        ("good", &get, Ok("jane")),
+        ("good", &action("list", None), forbidden("jane", None)),
+        ("weak", &get, forbidden("jane", None)),
+        ("bad", &get, Err(Refused::Unauthorized)),
+        ("pretender", &get, forbidden("", Some("jane cannot impersonate john"))),
+        ("lost", &get, Err(Refused::Undecided(Fault::new(Reason::Unreachable, "refused")))),
+    ] {
+        let found = callers.admit(&credentials(token, &[]), action, PEER).await;
+        let found = found.as_ref().map(|caller| caller.user.name.as_str()).map_err(Clone::clone);
+        assert_eq!(found, expected, "{token}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_away_ends_within_ten_seconds_from_authentication_on() {
+    let fake = Fake::new(said);
+    let say = Arc::clone(&fake.say);
+    let (callers, count) = reading(fake);
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let admit = async || callers.admit(&good, &get, PEER).await;
+    assert!(admit().await.is_ok());
+    for (now, expected) in [
+        ((|_, _| Said::Unknown) as Say, Refused::Unauthorized),
+        (
+            (|_, _| Said::Denied("jane")) as Say,
+            Refused::Forbidden { user: "jane".to_owned(), reason: None },
+        ),
+    ] {
+        *say.lock() = said;
+        advance(Duration::from_secs(10)).await;
+        assert!(admit().await.is_ok());
+        *say.lock() = now;
+        advance(Duration::from_millis(9_900)).await;
+        assert!(admit().await.is_ok(), "still remembered");
+        advance(Duration::from_millis(100)).await;
+        assert_eq!(admit().await.unwrap_err(), expected);
+        assert_ne!(counts(&count), (0, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_about_all_names_never_answers_a_named_get() {
+    let (callers, count) = reading(Fake::new(|_, _| Said::Allowed("jane")));
+    let good = credentials("good", &[]);
+    for (action, asked) in [
+        (action("list", None), 1),
+        (action("get", None), 2),
+        (action("get", Some("web")), 3),
+        (action("get", Some("db")), 4),
+        (action("get", Some("web")), 4),
+    ] {
+        assert!(callers.admit(&good, &action, PEER).await.is_ok());
+        assert_eq!(counts(&count), (1, asked), "{action:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_ask_the_same_at_once_share_one_question_even_if_the_first_leaves() {
+    let delay = Duration::from_secs(1);
+    let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let leaving = timeout(delay / 2, callers.admit(&good, &get, PEER));
+    assert!(leaving.await.is_err());
+    let found = join_all((0..100).map(|_| callers.admit(&good, &get, PEER))).await;
+    assert!(found.iter().all(Result::is_ok));
+    assert_eq!(counts(&count), (1, 1));
+    assert!(callers.users.lock().question(&callers.key.of_credentials(good.presented())).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_address_asks_a_few_questions_at_once_and_the_others_wait_or_go() {
+    let delay = Duration::from_secs(1);
+    let (callers, count) = reading(Fake { delay, ..Fake::new(|_, _| Said::Allowed("jane")) });
+    let tokens: Vec<_> = (0..100).map(|n| credentials(&n.to_string(), &[])).collect();
+    let get = action("get", Some("web"));
+    let asking = tokens.iter().map(|token| callers.admit(token, &get, PEER));
+    let all = join_all(asking);
+    let other = async {
+        sleep(delay / 2).await;
+        let began = Instant::now();
+        let peer = Ipv4Addr::new(10, 0, 0, 8).into();
+        assert!(callers.admit(&credentials("other", &[]), &get, peer).await.is_ok());
+        began.elapsed()
+    };
+    let (found, waited) = tokio::join!(all, other);
+    assert_eq!(count.most.load(Ordering::Relaxed), 16 + 1);
+    assert!(waited < 3 * delay, "{waited:?}");
+    let busy = found.iter().filter(|found| matches!(found, Err(Refused::Busy))).count();
+    let admitted = found.iter().filter(|found| found.is_ok()).count();
+    assert_eq!(busy + admitted, 100, "{found:?}");
+    assert!(busy > 0 && admitted >= 16, "{busy} and {admitted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn impersonation_is_refused_where_nobody_can_check_it_and_asks_nobody() {
+    let (callers, count) = reading(Fake::new(said));
+    let acting = credentials("good", &[("impersonate-user", "john")]);
+    let found = callers.admit(&acting, &action("get", None), PEER).await;
+    assert_eq!(found.unwrap_err(), Refused::Impersonation);
+    assert_eq!(counts(&count), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn impersonation_that_is_passed_on_is_never_answered_as_the_tokens_owner() {
+    let (callers, count) = reading(Fake { passes_on: true, ..Fake::new(said) });
+    let get = action("get", Some("web"));
+    for (more, asked) in [
+        (vec![], 1),
+        (vec![("impersonate-user", "john")], 2),
+        (vec![("impersonate-user", "joan")], 3),
+        (vec![("impersonate-user", "john"), ("impersonate-group", "admins")], 4),
+        (vec![("impersonate-user", "john")], 4),
+    ] {
+        assert!(callers.admit(&credentials("good", &more), &get, PEER).await.is_ok());
+        assert_eq!(counts(&count), (asked, asked), "{more:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_is_none_and_is_not_remembered() {
+    let delay = Duration::from_hours(1);
+    let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
+    let began = Instant::now();
+    let found = callers.admit(&credentials("good", &[]), &action("get", None), PEER).await;
+    assert!(matches!(&found, Err(Refused::Undecided(fault)) if fault.reason() == Reason::TimedOut));
+    assert!(began.elapsed() >= PATIENCE + REFUSAL, "{:?}", began.elapsed());
+    let (callers, count) = reading(Fake::new(said));
+    for asked in [1, 2] {
+        let found = callers.admit(&credentials("lost", &[]), &action("get", None), PEER).await;
+        assert!(matches!(found, Err(Refused::Undecided(_))));
+        assert_eq!(counts(&count), (asked, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_has_a_share_of_the_requests_whatever_its_tokens() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("get", Some("web"));
+    let mut held = Vec::new();
+    for n in 0..100 {
+        let token = ["one", "two"][n % 2];
+        held.push(callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap());
+    }
+    let more = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await;
+    assert_eq!(more("one").await.unwrap_err(), Refused::Busy);
+    assert!(more("other").await.is_ok());
+    held.pop();
+    assert!(more("two").await.is_ok());
+}

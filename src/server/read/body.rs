@@ -1,0 +1,152 @@
+//! A request on its way to a handler, and the answer on its way back, as the connection has them.
+
+use actix_http::body::{BodySize, BoxBody, MessageBody as _};
+use actix_web::{
+    HttpResponse,
+    http::{StatusCode, header},
+};
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use serde_json::json;
+use std::{
+    cell::Cell,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+/// When a part of an answer was handed to the connection that has not asked for the next one since;
+/// `None` while the answer itself is waited for.
+pub(super) type Handed = Rc<Cell<Option<Instant>>>;
+
+/// What the connection itself refuses: as a Status, so that clients make an error of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// More requests than there is room for.
+    Busy,
+    /// A read that brings a body.
+    Body,
+    /// A body whose length two on the way may take for different ones.
+    Chunked,
+    /// What no request says.
+    Malformed,
+}
+
+/// An answer, and the room it takes until its last byte has been handed on.
+pub(super) struct Answer {
+    body: BoxBody,
+    handed: Handed,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+/// `request` as handlers have it: without a body, which none of them reads.
+///
+/// # Errors
+///
+/// The reason not to look at it.
+pub(super) fn request(
+    request: &hyper::Request<Incoming>,
+    peer: SocketAddr,
+) -> Result<actix_http::Request, Refusal> {
+    if request.headers().contains_key(hyper::header::TRANSFER_ENCODING) {
+        return Err(Refusal::Chunked);
+    }
+    let is_read = matches!(*request.method(), hyper::Method::GET | hyper::Method::HEAD);
+    if is_read && !request.body().is_end_stream() {
+        return Err(Refusal::Body);
+    }
+    let mut asked = actix_http::Request::new();
+    let head = asked.head_mut();
+    head.method = request.method().as_str().parse().map_err(|_| Refusal::Malformed)?;
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    head.uri = path.parse().map_err(|_| Refusal::Malformed)?;
+    head.peer_addr = Some(peer);
+    for (name, value) in request.headers() {
+        let name = header::HeaderName::from_bytes(name.as_str().as_bytes());
+        let value = header::HeaderValue::from_bytes(value.as_bytes());
+        let (Ok(name), Ok(value)) = (name, value) else { return Err(Refusal::Malformed) };
+        head.headers.append(name, value);
+    }
+    Ok(asked)
+}
+
+/// `response` as the connection has it. `room` is given back with its end.
+pub(super) fn answer(
+    response: HttpResponse,
+    handed: Handed,
+    room: Option<OwnedSemaphorePermit>,
+) -> hyper::Response<Answer> {
+    let (head, body) = response.into_parts();
+    let mut answer = hyper::Response::new(Answer { body, handed, _room: room });
+    // Both libraries take the same codes and headers.
+    if let Ok(code) = hyper::StatusCode::from_u16(head.status().as_u16()) {
+        *answer.status_mut() = code;
+    }
+    for (name, value) in head.headers() {
+        let name = hyper::header::HeaderName::from_bytes(name.as_str().as_bytes());
+        let value = hyper::header::HeaderValue::from_bytes(value.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            answer.headers_mut().append(name, value);
+        }
+    }
+    answer
+}
+
+impl Refusal {
+    /// What to answer.
+    pub(super) fn response(self) -> HttpResponse {
+        let bad = (StatusCode::BAD_REQUEST, "BadRequest");
+        let ((code, reason), message) = match self {
+            Self::Busy => {
+                let busy = (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests");
+                (busy, "too many requests, please try again later")
+            }
+            Self::Body => {
+                let large = (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge");
+                (large, "a read has no body")
+            }
+            Self::Chunked => (bad, "a request here has no Transfer-Encoding"),
+            Self::Malformed => (bad, "the request cannot be read"),
+        };
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": code.as_u16(),
+        });
+        let mut response = HttpResponse::build(code);
+        if self == Self::Busy {
+            status["details"] = json!({"retryAfterSeconds": 1});
+            response.insert_header((header::RETRY_AFTER, "1"));
+        }
+        response.content_type("application/json").body(status.to_string())
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let next = self.body.as_pin_mut().poll_next(context);
+        let now = matches!(next, Poll::Ready(Some(Ok(_)))).then(Instant::now);
+        self.handed.set(now);
+        next.map_ok(Frame::data).map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.body.size(), BodySize::None | BodySize::Sized(0))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.body.size() {
+            BodySize::None => SizeHint::with_exact(0),
+            BodySize::Sized(bytes) => SizeHint::with_exact(bytes),
+            BodySize::Stream => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The certificate of the read address: of files that are read again when they change, or made by this
+//! process and gone with it.
+
+use parking_lot::{Mutex, RwLock};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+use ring::digest::{SHA256, digest};
+use rustls::{
+    ServerConfig,
+    crypto::{CryptoProvider, ring::default_provider},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem, pem::PemObject as _},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use std::{
+    error::Error,
+    fmt::{self, Write as _},
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The largest file that is read: a chain has some 5 KiB.
+const MAX_FILE: u64 = 1 << 20;
+/// What clients may speak, best first.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// What the read address shows of itself.
+pub struct Certificate {
+    shown: RwLock<Arc<CertifiedKey>>,
+    files: Option<CertificateFiles>,
+    /// The files as they were when they were last tried.
+    tried: Mutex<Option<Stamps>>,
+}
+
+/// A chain and its key, each in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate, and those between it and the CA.
+    pub certificate: PathBuf,
+    /// The key of the first of them.
+    pub key: PathBuf,
+}
+
+/// There is no certificate to serve with.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        /// As the user wrote it.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{} holds no {what} in PEM", path.display())]
+    Pem {
+        /// As the user wrote it.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+        /// What is wrong.
+        #[source]
+        source: pem::Error,
+    },
+    /// The key cannot be used, or is of another certificate.
+    #[error("the certificate and the key cannot be used together")]
+    Pair(#[source] rustls::Error),
+    /// None can be made.
+    #[error("no certificate can be made for this process")]
+    Made(#[source] rcgen::Error),
+}
+
+/// What tells a file from its next version: Secrets are swapped by a link, others written in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamps([Option<(u64, u64, i64, i64)>; 2]);
+
+/// Whom a certificate of our own is for: this host in every form a port-forward is asked for by, the pod,
+/// and the Service in the namespace of the operator.
+#[must_use]
+pub fn names(host: &str, namespace: &str) -> Vec<String> {
+    let service = format!("kubewarm.{namespace}");
+    let mut names: Vec<String> =
+        ["localhost", "127.0.0.1", "::1", "kubewarm"].map(Into::into).into();
+    names.extend([format!("{service}.svc"), format!("{service}.svc.cluster.local"), service]);
+    let host = host.to_ascii_lowercase();
+    // Else no name of a certificate: the host name is the node's or the pod's, whoever chose it.
+    let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    if is_name && !host.is_empty() && !names.contains(&host) {
+        names.push(host);
+    }
+    names
+}
+
+impl Certificate {
+    /// The one in `files`, which is read again by [`Self::refresh`].
+    ///
+    /// # Errors
+    ///
+    /// [`CertificateError`].
+    pub fn of_files(files: CertificateFiles) -> Result<Self, CertificateError> {
+        let tried = Mutex::new(Some(Stamps::of(&files)));
+        let shown = RwLock::new(Arc::new(files.load()?));
+        Ok(Self { shown, files: Some(files), tried })
+    }
+
+    /// One for `names` that no other process has, signed by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`CertificateError::Made`], [`CertificateError::Pair`].
+    pub fn self_signed(names: Vec<String>) -> Result<Self, CertificateError> {
+        let made = || -> Result<_, rcgen::Error> {
+            let key = KeyPair::generate()?;
+            let mut wanted = CertificateParams::new(names)?;
+            wanted.distinguished_name.push(DnType::CommonName, "kubewarm, self-signed");
+            wanted.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+            wanted.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+            let certificate = wanted.self_signed(&key)?;
+            Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der())))
+        };
+        let (certificate, key) = made().map_err(CertificateError::Made)?;
+        let pair = pair(vec![certificate], key.into())?;
+        let shown = RwLock::new(Arc::new(pair));
+        Ok(Self { shown, files: None, tried: Mutex::new(None) })
+    }
+
+    /// SHA-256 of the certificate that is shown now, as `openssl x509 -fingerprint -sha256` writes it.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        fingerprint(&self.shown.read())
+    }
+
+    /// The certificate that is shown now, in DER.
+    #[must_use]
+    pub fn der(&self) -> Option<CertificateDer<'static>> {
+        self.shown.read().cert.first().cloned()
+    }
+
+    /// Takes the files if they have changed. What cannot be used changes nothing but the log, once.
+    pub(super) fn refresh(&self) {
+        let Some(files) = &self.files else { return };
+        let stamps = Some(Stamps::of(files));
+        let mut tried = self.tried.lock();
+        if *tried == stamps {
+            return;
+        }
+        *tried = stamps;
+        match files.load() {
+            Ok(pair) => {
+                let sha256 = fingerprint(&pair);
+                *self.shown.write() = Arc::new(pair);
+                tracing::info!(%sha256, "the read address has a new certificate");
+            }
+            Err(error) => {
+                let error: &(dyn Error + 'static) = &error;
+                tracing::warn!(
+                    error,
+                    "the files of the certificate have changed and cannot be used; the one before stays"
+                );
+            }
+        }
+    }
+
+    /// What a server needs that shows this certificate: whichever there is at each handshake.
+    pub(super) fn tls(self: &Arc<Self>) -> Result<Arc<ServerConfig>, CertificateError> {
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::<Self>::clone(self);
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(CertificateError::Pair)?
+            .with_no_client_auth()
+            .with_cert_resolver(resolver);
+        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+        Ok(Arc::new(config))
+    }
+}
+
+/// As everywhere here.
+fn provider() -> CryptoProvider {
+    default_provider()
+}
+
+fn pair(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<CertifiedKey, CertificateError> {
+    CertifiedKey::from_der(chain, key, &provider()).map_err(CertificateError::Pair)
+}
+
+fn fingerprint(pair: &CertifiedKey) -> String {
+    let mut text = String::new();
+    let hash = pair.cert.first().map(|certificate| digest(&SHA256, certificate));
+    for (at, byte) in hash.iter().flat_map(AsRef::as_ref).enumerate() {
+        let colon = if at == 0 { "" } else { ":" };
+        // A `String` takes all.
+        let _written = write!(text, "{colon}{byte:02X}");
+    }
+    text
+}
+
+impl CertificateFiles {
+    fn load(&self) -> Result<CertifiedKey, CertificateError> {
+        let Self { certificate, key } = self;
+        let not = |path: &Path, what| {
+            let path = path.to_owned();
+            move |source| CertificateError::Pem { path, what, source }
+        };
+        let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
+            .collect::<Result<Vec<_>, _>>()
+            .and_then(
+                |chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) },
+            )
+            .map_err(not(certificate, "certificate"))?;
+        let secret = zeroize::Zeroizing::new(read(key)?);
+        let key = PrivateKeyDer::from_pem_slice(&secret).map_err(not(key, "key"))?;
+        pair(chain, key)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
+    read.map_err(|source| CertificateError::Read { path: path.to_owned(), source })?;
+    Ok(bytes)
+}
+
+impl Stamps {
+    fn of(files: &CertificateFiles) -> Self {
+        Self([&files.certificate, &files.key].map(|path| {
+            let found = fs::metadata(path).ok()?;
+            Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+        }))
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.shown.read()))
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The other half is a secret.
+        f.debug_struct("Certificate")
+            .field("sha256", &self.fingerprint())
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate for `name` and its key, in PEM.
+    fn made(name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let wanted = CertificateParams::new([name.to_owned()]).unwrap();
+        (wanted.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn with(certificate: &str, key: &str) -> Self {
+            let folder = Self(tempfile::tempdir().unwrap());
+            folder.write(certificate, key);
+            folder
+        }
+
+        fn files(&self) -> CertificateFiles {
+            let path = |name| self.0.path().join(name);
+            CertificateFiles { certificate: path("tls.crt"), key: path("tls.key") }
+        }
+
+        fn write(&self, certificate: &str, key: &str) {
+            let files = self.files();
+            // As a Secret is swapped: another file, so that no clock decides whether it has changed.
+            for (path, text) in [(files.certificate, certificate), (files.key, key)] {
+                let next = path.with_extension("next");
+                fs::write(&next, text).unwrap();
+                fs::rename(next, path).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_pair_that_changes_is_taken_and_a_broken_one_is_not() {
+        let (first, first_key) = made("first");
+        let (second, second_key) = made("second");
+        let folder = Folder::with(&first, &first_key);
+        let certificate = Certificate::of_files(folder.files()).unwrap();
+        let shown = certificate.fingerprint();
+        certificate.refresh();
+        assert_eq!(certificate.fingerprint(), shown);
+        for (broken, broken_key) in
+            [(&*second, &*first_key), ("", &*second_key), (&*second, "no key"), ("", "")]
+        {
+            folder.write(broken, broken_key);
+            certificate.refresh();
+            assert_eq!(certificate.fingerprint(), shown);
+        }
+        fs::remove_file(folder.files().key).unwrap();
+        certificate.refresh();
+        assert_eq!(certificate.fingerprint(), shown);
+        folder.write(&second, &second_key);
+        certificate.refresh();
+        assert_ne!(certificate.fingerprint(), shown);
+    }
+
+    #[test]
+    fn what_is_broken_is_tried_once() {
+        let (first, key) = made("first");
+        let folder = Folder::with(&first, &key);
+        let certificate = Certificate::of_files(folder.files()).unwrap();
+        folder.write("", "");
+        for _ in 0..2 {
+            certificate.refresh();
+            let tried = certificate.tried.lock().clone();
+            assert_eq!(tried, Some(Stamps::of(&folder.files())), "a third look finds no change");
+        }
+    }
+
+    #[test]
+    fn at_the_start_what_is_broken_is_an_error_that_names_the_file() {
+        let (first, key) = made("first");
+        let (_, other) = made("other");
+        for (certificate, key, said) in [
+            ("", &*key, "tls.crt holds no certificate"),
+            (&*first, "", "tls.key holds no key"),
+            (&*first, &*other, "cannot be used together"),
+        ] {
+            let folder = Folder::with(certificate, key);
+            let error = Certificate::of_files(folder.files()).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        let nowhere = PathBuf::from("/nowhere/tls.crt");
+        let files = CertificateFiles { certificate: nowhere.clone(), key: nowhere };
+        let error = Certificate::of_files(files).unwrap_err().to_string();
+        assert_eq!(error, "/nowhere/tls.crt cannot be read");
+    }
+
+    #[test]
+    fn each_process_has_a_certificate_of_its_own_and_shows_no_key() {
+        let [one, other] = [(); 2]
+            .map(|()| Certificate::self_signed(names("kubewarm-0", "kubewarm-system")).unwrap());
+        assert_ne!(one.fingerprint(), other.fingerprint());
+        assert_eq!(one.fingerprint().len(), 32 * 3 - 1);
+        let shown = format!("{one:?}");
+        assert!(
+            shown.contains(&one.fingerprint()) && !shown.to_lowercase().contains("key"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn the_service_is_named_in_every_form_and_a_host_that_is_no_name_left_out() {
+        let found = names("kubewarm-7d9f-x2x", "ops");
+        for name in ["localhost", "kubewarm-7d9f-x2x", "kubewarm.ops", "kubewarm.ops.svc"] {
+            assert!(found.iter().any(|found| found == name), "{name} in {found:?}");
+        }
+        let without = names("Ünder score", "ops");
+        assert_eq!(without.len(), found.len() - 1);
+        assert!(Certificate::self_signed(without).is_ok());
+    }
+}

@@ -1,0 +1,247 @@
+//! One connection, from the handshake to its end: however it is used, or not used, it ends.
+
+use super::{
+    body::{Answer, Handed, Refusal, answer, request},
+    listen::Limits,
+};
+use actix_http::Request;
+use actix_web::{
+    HttpResponse,
+    dev::{Service, ServiceResponse},
+};
+use hyper::{
+    Version,
+    body::{Body as _, Incoming},
+    header::{CONNECTION, HeaderValue},
+    rt::Executor,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{
+    cell::{Cell, RefCell},
+    convert::Infallible,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    rc::{Rc, Weak},
+    sync::Arc,
+};
+use tokio::{
+    net::TcpStream,
+    select,
+    sync::Semaphore,
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+/// What all connections of one thread share.
+pub(super) struct Shared<S> {
+    pub(super) tls: TlsAcceptor,
+    pub(super) service: S,
+    pub(super) limits: Limits,
+    /// Requests under way, of all threads.
+    pub(super) room: Arc<Semaphore>,
+    pub(super) stop: CancellationToken,
+}
+
+/// What is known of a connection besides its bytes.
+struct Life {
+    since: Instant,
+    /// When a request was last under way.
+    used: Cell<Option<Instant>>,
+    /// Those under way: as many as the protocol allows, and those that have ended since the last look.
+    answers: RefCell<Vec<Weak<Cell<Option<Instant>>>>>,
+}
+
+/// How a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Something is asked and answered.
+    Busy,
+    /// Nothing is, for a time that clients may leave a connection alone.
+    Quiet,
+    /// Nothing is, for longer.
+    Idle,
+    /// The other end does not take what it has asked for.
+    Stalled,
+}
+
+/// On this thread: handlers stay where they began.
+#[derive(Clone, Copy, Debug)]
+struct Here;
+
+impl<F: Future + 'static> Executor<F> for Here {
+    fn execute(&self, future: F) {
+        // Detached: it ends with its stream, and that with the connection.
+        drop(tokio::task::spawn_local(future));
+    }
+}
+
+/// Serves `stream` until it ends or must.
+pub(super) async fn converse<S>(stream: TcpStream, peer: SocketAddr, shared: Rc<Shared<S>>)
+where
+    S: Service<Request, Response = ServiceResponse, Error = actix_web::Error> + 'static,
+    S::Future: 'static,
+{
+    let limits = shared.limits;
+    // Small answers must not wait for the ones before them to be acknowledged.
+    let _set = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = timeout(limits.head, shared.tls.accept(stream)).await else { return };
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let io = TokioIo::new(stream);
+    let life = Rc::new(Life::new());
+    let (own, stop) = (Rc::clone(&life), shared.stop.clone());
+    let service = service_fn(move |asked| respond(asked, peer, Rc::clone(&shared), own.begin()));
+    if is_h2 {
+        let connection = http2::Builder::new(Here)
+            .timer(TokioTimer::new())
+            .max_header_list_size(limits.head_bytes)
+            .max_concurrent_streams(limits.streams)
+            // Of bodies, which nobody reads.
+            .initial_stream_window_size(limits.head_bytes)
+            .initial_connection_window_size(limits.head_bytes)
+            .max_send_buf_size(limits.sent_bytes)
+            .keep_alive_interval(limits.head)
+            .keep_alive_timeout(limits.head)
+            .serve_connection(io, service);
+        until_it_ends(connection, http2::Connection::graceful_shutdown, &life, limits, &stop).await;
+    } else {
+        let head_bytes = limits.head_bytes as usize;
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head)
+            .max_header_size(head_bytes)
+            .max_buf_size(head_bytes)
+            .serve_connection(io, service);
+        until_it_ends(connection, http1::Connection::graceful_shutdown, &life, limits, &stop).await;
+    }
+}
+
+async fn respond<S>(
+    asked: hyper::Request<Incoming>,
+    peer: SocketAddr,
+    shared: Rc<Shared<S>>,
+    handed: Handed,
+) -> Result<hyper::Response<Answer>, Infallible>
+where
+    S: Service<Request, Response = ServiceResponse, Error = actix_web::Error>,
+{
+    let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
+        return Ok(answer(Refusal::Busy.response(), handed, None));
+    };
+    // What is left of a body must not be waited for, nor taken for another request.
+    let is_last = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
+    let response = match request(&asked, peer) {
+        Ok(request) => {
+            // The rest of it is never read: it has nothing to say.
+            drop(asked);
+            match shared.service.call(request).await {
+                Ok(response) => response.into_parts().1,
+                Err(error) => HttpResponse::from_error(error),
+            }
+        }
+        Err(refusal) => refusal.response(),
+    };
+    let mut answer = answer(response, handed, Some(room));
+    if is_last {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(answer)
+}
+
+/// Runs `connection`, and looks after it. It is told to finish when it has been idle for too long and at
+/// `stop`, and dropped when it stalls or does not finish.
+async fn until_it_ends<C: Future>(
+    connection: C,
+    finish: fn(Pin<&mut C>),
+    life: &Life,
+    limits: Limits,
+    stop: &CancellationToken,
+) {
+    let mut connection = pin!(connection);
+    let mut look = interval(limits.look);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut finishing = None;
+    loop {
+        select! {
+            // What went wrong, if anything, went wrong with the other end.
+            _ = connection.as_mut() => return,
+            () = stop.cancelled(), if finishing.is_none() => {
+                finish(connection.as_mut());
+                finishing = Some(Instant::now());
+            }
+            now = look.tick() => match (life.look(now, limits), finishing) {
+                (Standing::Stalled, _) => return,
+                (Standing::Idle, None) => {
+                    finish(connection.as_mut());
+                    finishing = Some(now);
+                }
+                (Standing::Idle | Standing::Quiet, Some(since)) if now.saturating_duration_since(since) >= limits.look => return,
+                (Standing::Busy | Standing::Quiet | Standing::Idle, _) => {}
+            }
+        }
+    }
+}
+
+impl Life {
+    fn new() -> Self {
+        Self { since: Instant::now(), used: Cell::default(), answers: RefCell::default() }
+    }
+
+    /// A request is under way for as long as what is returned lives.
+    fn begin(&self) -> Handed {
+        let handed = Handed::default();
+        self.answers.borrow_mut().push(Rc::downgrade(&handed));
+        self.used.set(Some(Instant::now()));
+        handed
+    }
+
+    fn look(&self, now: Instant, limits: Limits) -> Standing {
+        let mut answers = self.answers.borrow_mut();
+        answers.retain(|answer| answer.strong_count() > 0);
+        let stalled = |since: Instant| now.saturating_duration_since(since) >= limits.stall;
+        let handed =
+            |answer: &Weak<Cell<Option<Instant>>>| answer.upgrade().and_then(|at| at.get());
+        if answers.iter().filter_map(handed).any(stalled) {
+            return Standing::Stalled;
+        }
+        if !answers.is_empty() {
+            self.used.set(Some(now));
+            return Standing::Busy;
+        }
+        // Whoever has asked for nothing yet gets no longer than for asking.
+        let (since, most) = match self.used.get() {
+            Some(used) => (used, limits.idle),
+            None => (self.since, limits.head),
+        };
+        if now.saturating_duration_since(since) >= most { Standing::Idle } else { Standing::Quiet }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_stands_as_it_is_used() {
+        let limits = Limits::default();
+        let life = Life::new();
+        let look = |after: Duration| life.look(Instant::now() + after, limits);
+        assert_eq!(look(Duration::ZERO), Standing::Quiet);
+        assert_eq!(look(limits.head), Standing::Idle, "nothing was ever asked");
+        let answer = life.begin();
+        assert_eq!(look(limits.idle), Standing::Busy, "it is being answered");
+        answer.set(Some(Instant::now()));
+        assert_eq!(look(limits.stall / 2), Standing::Busy);
+        assert_eq!(look(limits.stall), Standing::Stalled);
+        answer.set(None);
+        assert_eq!(look(limits.stall), Standing::Busy);
+        life.used.set(Some(Instant::now()));
+        drop(answer);
+        assert_eq!(look(limits.head), Standing::Quiet);
+        assert_eq!(look(limits.idle), Standing::Idle);
+        assert!(life.answers.borrow().is_empty());
+    }
+}

@@ -1,0 +1,313 @@
+//! The listener of the read address: TLS only, HTTP/1.1 and HTTP/2, and a bound on all that a caller
+//! can make it hold.
+//!
+//! | what | bound by | then |
+//! |---|---|---|
+//! | connections, of all and of one address | [`Limits::connections`], [`Limits::of_address`] | closed at once |
+//! | a handshake, a head, an HTTP/1.1 connection without a request, a first request | [`Limits::head`] | closed |
+//! | bytes and lines of a head | [`Limits::head_bytes`]; of HTTP/1.1 100 lines | 431, or the stream reset |
+//! | bodies | never read; those of GET and HEAD, and all in chunks, refused | 413, 400 |
+//! | requests under way | [`Limits::room`]; of one HTTP/2 connection [`Limits::streams`] | 429; refused |
+//! | streams that are reset, frames of a head, pings | the library: 20, 1,024, answered or closed | closed |
+//! | part of an answer that is not taken | [`Limits::stall`], [`Limits::sent_bytes`] | closed |
+//! | a connection that is not used | [`Limits::idle`] | closed |
+//! | the end of the process | [`STOP`] | dropped |
+//!
+//! actix-web's own server is not used here. Its HTTP/2 has no bound on streams and takes heads of 16 MiB,
+//! and its HTTP/1.1 no bound on the time for a head but the first. Handlers are actix-web's all the same:
+//! each thread has its own, and hyper brings them their requests.
+
+use super::{
+    certificate::{Certificate, CertificateError},
+    connection::{Shared, converse},
+};
+use crate::{callers::Places, server::listen::everywhere};
+use actix_http::Request;
+use actix_service::IntoServiceFactory;
+use actix_web::{
+    App,
+    dev::{AppConfig, Service, ServiceFactory, ServiceResponse},
+    web::ServiceConfig,
+};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, TcpListener},
+    num::NonZeroUsize,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use tokio::{
+    net,
+    runtime::Builder,
+    select,
+    sync::Semaphore,
+    task::{JoinError, JoinSet, LocalSet, spawn_blocking},
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long the last answers may take when the process ends.
+const STOP: Duration = Duration::from_secs(10);
+/// How often the files of the certificate are looked at.
+const CERTIFICATE: Duration = Duration::from_secs(5);
+/// After a connection could not be accepted, for lack of memory or files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How much callers can make the read address hold, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Connections at once. A client has one, with HTTP/1.1 one for each watch.
+    pub(super) connections: usize,
+    /// Of one address: what is behind one that translates addresses must fit.
+    pub(super) of_address: usize,
+    /// Until a head is complete. With HTTP/1.1 it begins with the end of the answer before.
+    pub(super) head: Duration,
+    /// Bytes of a head: a token of 16 KiB and selectors of thousands of values.
+    pub(super) head_bytes: u32,
+    /// Requests under way: as many as the API server admits by default.
+    pub(super) room: usize,
+    /// Of one HTTP/2 connection, as with the API server.
+    pub(super) streams: u32,
+    /// Bytes that one stream holds that the other end has not taken.
+    pub(super) sent_bytes: usize,
+    /// Until the other end takes the next part of an answer.
+    pub(super) stall: Duration,
+    /// Without a request: clients in Go leave a connection alone for 90 s.
+    pub(super) idle: Duration,
+    /// How often each connection is looked at.
+    pub(super) look: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 2_048,
+            of_address: 512,
+            head: Duration::from_secs(30),
+            head_bytes: 64 << 10,
+            room: 400,
+            streams: 100,
+            sent_bytes: 64 << 10,
+            stall: Duration::from_mins(1),
+            idle: Duration::from_mins(2),
+            look: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A bound listener of the read address.
+#[derive(Debug)]
+pub struct Reading {
+    listeners: Vec<TcpListener>,
+    address: SocketAddr,
+    pub(super) limits: Limits,
+}
+
+/// The read address cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It cannot be bound.
+    #[error("--api-addr {address} cannot be bound; name one that is free, such as [::]:8444")]
+    Bind {
+        /// As the user wrote it.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no certificate to serve with.
+    #[error("the read address has no certificate")]
+    Certificate(#[from] CertificateError),
+    /// Serving ended.
+    #[error("the read server ended")]
+    Serve(#[source] io::Error),
+    /// A thread of it broke: a bug.
+    #[error("a thread of the read server broke")]
+    Broken(#[source] JoinError),
+}
+
+/// Binds `address`. `[::]` means every address of both families, as for the admin address.
+///
+/// # Errors
+///
+/// [`ReadError::Bind`].
+pub fn bind(address: SocketAddr) -> Result<Reading, ReadError> {
+    let (listeners, address) =
+        everywhere(address).map_err(|source| ReadError::Bind { address, source })?;
+    Ok(Reading { listeners, address, limits: Limits::default() })
+}
+
+impl Reading {
+    /// The bound address, with the port that was found for port 0.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers requests by `routes`, on as many threads as there are processors, until `stop`; then
+    /// finishes those under way, for at most 10 s.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Certificate`]; [`ReadError::Serve`] and [`ReadError::Broken`] if a thread ends.
+    pub async fn serve<R>(
+        self,
+        certificate: Arc<Certificate>,
+        routes: R,
+        stop: CancellationToken,
+    ) -> Result<(), ReadError>
+    where
+        R: Fn(&mut ServiceConfig) + Clone + Send + 'static,
+    {
+        let Self { listeners, address, limits } = self;
+        let tls = TlsAcceptor::from(certificate.tls()?);
+        let sha256 = certificate.fingerprint();
+        tracing::info!(%address, %sha256, "serving reads");
+        let doors = Doors {
+            places: Places::new(limits.connections, limits.of_address),
+            room: Arc::new(Semaphore::new(limits.room)),
+            full: Arc::default(),
+            failing: Arc::default(),
+        };
+        // Threads are not dropped with this future: they are told.
+        let stop = stop.child_token();
+        let _told = stop.clone().drop_guard();
+        let mut threads = JoinSet::new();
+        let count = thread::available_parallelism().map_or(2, NonZeroUsize::get);
+        for _ in 0..count {
+            let copies =
+                listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>();
+            let copies = copies.map_err(ReadError::Serve)?;
+            let (doors, tls, routes, stop) =
+                (doors.clone(), tls.clone(), routes.clone(), stop.clone());
+            threads.spawn_blocking(move || serve_here(copies, &doors, tls, limits, routes, stop));
+        }
+        drop(listeners);
+        let mut look = interval(CERTIFICATE);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            select! {
+                ended = threads.join_next() => match ended {
+                    // The last one, which was told to.
+                    None => return Ok(()),
+                    Some(ended) => ended.map_err(ReadError::Broken)?.map_err(ReadError::Serve)?,
+                },
+                _ = look.tick() => {
+                    let certificate = Arc::clone(&certificate);
+                    // It reads files. If it broke, the next look is in 5 s.
+                    let _looked = spawn_blocking(move || certificate.refresh()).await;
+                }
+            }
+        }
+    }
+}
+
+/// What all threads share.
+#[derive(Clone, Debug)]
+struct Doors {
+    places: Places<IpAddr>,
+    room: Arc<Semaphore>,
+    /// Whether the last connection found no place.
+    full: Arc<AtomicBool>,
+    /// Whether the last connection could not be accepted.
+    failing: Arc<AtomicBool>,
+}
+
+/// Serves on this thread until `stop` and the end of what is under way.
+fn serve_here<R>(
+    listeners: Vec<TcpListener>,
+    doors: &Doors,
+    tls: TlsAcceptor,
+    limits: Limits,
+    routes: R,
+    stop: CancellationToken,
+) -> io::Result<()>
+where
+    R: Fn(&mut ServiceConfig) + 'static,
+{
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let here = LocalSet::new();
+    runtime.block_on(here.run_until(async move {
+        let service = service_of(App::new().configure(routes)).await?;
+        let room = Arc::clone(&doors.room);
+        let shared = Rc::new(Shared { tls, service, limits, room, stop });
+        let (connections, mut accepting) = (TaskTracker::new(), JoinSet::new());
+        for listener in listeners {
+            listener.set_nonblocking(true)?;
+            let listener = net::TcpListener::from_std(listener)?;
+            let (shared, doors, connections) =
+                (Rc::clone(&shared), doors.clone(), connections.clone());
+            accepting.spawn_local(accept(listener, shared, doors, connections));
+        }
+        while accepting.join_next().await.is_some() {}
+        connections.close();
+        // Those that are left are dropped with this thread's tasks.
+        let _finished = timeout(STOP, connections.wait()).await;
+        Ok(())
+    }))
+}
+
+/// What answers on this thread.
+async fn service_of<A, F>(app: A) -> io::Result<F::Service>
+where
+    A: IntoServiceFactory<F, Request>,
+    F: ServiceFactory<
+            Request,
+            Config = AppConfig,
+            Response = ServiceResponse,
+            Error = actix_web::Error,
+            InitError = (),
+        >,
+{
+    let failed = |()| io::Error::other("the routes of the read address cannot be set up");
+    app.into_factory().new_service(AppConfig::default()).await.map_err(failed)
+}
+
+/// Takes connections until the stop.
+async fn accept<S>(
+    listener: net::TcpListener,
+    shared: Rc<Shared<S>>,
+    doors: Doors,
+    connections: TaskTracker,
+) where
+    S: Service<Request, Response = ServiceResponse, Error = actix_web::Error> + 'static,
+    S::Future: 'static,
+{
+    loop {
+        let accepted = select! {
+            biased;
+            () = shared.stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let was_failing = doors.failing.swap(accepted.is_err(), Ordering::Relaxed);
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if !was_failing {
+                    tracing::warn!(%error, "connections to the read address cannot be accepted");
+                }
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let place = doors.places.take(peer.ip().to_canonical());
+        let was_full = doors.full.swap(place.is_none(), Ordering::Relaxed);
+        let Some(place) = place else {
+            if !was_full {
+                tracing::warn!(%peer, "too many connections to the read address; some are closed");
+            }
+            continue;
+        };
+        let conversation = converse(stream, peer, Rc::clone(&shared));
+        connections.spawn_local(async move {
+            conversation.await;
+            drop(place);
+        });
+    }
+}

@@ -1,0 +1,13 @@
+//! The read address: what callers may see of what is kept warm, as the Kubernetes API has it.
+
+mod body;
+mod certificate;
+mod connection;
+mod listen;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    certificate::{Certificate, CertificateError, CertificateFiles, names},
+    listen::{ReadError, Reading, bind},
+};
