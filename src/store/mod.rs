@@ -20,6 +20,7 @@ mod sample;
 mod samples;
 #[cfg(test)]
 mod secrets;
+mod select;
 mod slab;
 mod table;
 mod undo;
@@ -30,5 +31,6 @@ pub use self::{
     catalog::{Catalog, INDEXES_PER_TABLE},
     query::{Object, Page, Reader, Usage},
     sample::{Alike, Sample, Weight},
+    select::{Choosing, Chosen, Is, Selected, Test, Than, Wanted},
     writer::Writer,
 };

@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 /// Lock hold: a read copies packed records, about 0.1 µs an object, and unpacks them after the lock.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    table: Arc<Table>,
+    pub(super) table: Arc<Table>,
 }
 
 /// One object as it is held. Of a secret, the body is wiped when its last owner goes.
@@ -66,7 +66,7 @@ pub struct Usage {
 
 /// Records copied out under the lock.
 #[derive(Debug, Default)]
-struct Copies {
+pub(super) struct Copies {
     bytes: Scratch,
     rows: Vec<Copied>,
 }
@@ -240,19 +240,34 @@ impl Reader {
     }
 
     fn unpack(&self, copies: &Copies) -> Vec<Object> {
-        self.table.codec.with(|context| {
-            let objects = copies.rows.iter().filter_map(|row| {
-                let packed = copies.bytes.get(row.packed.clone()).unwrap_or_default();
+        copies.unpack_all(&self.table, copies.rows.iter())
+    }
+}
+
+impl Copies {
+    /// The bodies of some rows, by their places here.
+    pub(super) fn unpack(&self, table: &Table, rows: &[usize]) -> Vec<Object> {
+        self.unpack_all(table, rows.iter().filter_map(|&row| self.rows.get(row)))
+    }
+
+    fn unpack_all<'a>(
+        &'a self,
+        table: &Table,
+        rows: impl Iterator<Item = &'a Copied>,
+    ) -> Vec<Object> {
+        table.codec.with(|context| {
+            let objects = rows.filter_map(|row| {
+                let packed = self.bytes.get(row.packed.clone()).unwrap_or_default();
                 let mut body = Vec::new();
                 let done =
                     context.unpack(row.packing, packed, row.dictionary.as_deref(), &mut body);
-                let decoded = self.table.count(done);
+                let decoded = table.count(done);
                 let body = match row.packing {
                     Packing::Secret => Bytes::from_owner(Zeroizing::new(body)),
                     Packing::Plain | Packing::Zstd | Packing::Dictionary(_) => body.into(),
                 };
                 decoded.then(|| Object {
-                    key: copies.key(row),
+                    key: self.key(row),
                     uid: row.identity.uid.clone(),
                     version: row.identity.version.clone(),
                     body,
@@ -261,10 +276,30 @@ impl Reader {
             objects.collect()
         })
     }
-}
 
-impl Copies {
-    fn of(contents: &Contents, numbers: impl IntoIterator<Item = u32>) -> Self {
+    /// Rows.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Bytes allocated.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.capacity() + self.rows.capacity() * size_of::<Copied>()
+    }
+
+    /// The key of a row, by its place here.
+    pub(super) fn key_of(&self, row: usize) -> Option<ObjectKey> {
+        self.rows.get(row).map(|row| self.key(row))
+    }
+
+    /// Whether a row stands behind this key.
+    pub(super) fn is_behind(&self, row: usize, namespace: &str, name: &str) -> bool {
+        let Some(row) = self.rows.get(row) else { return false };
+        let own = self.bytes.get(row.name.clone()).unwrap_or_default();
+        (row.namespace.as_bytes(), own) > (namespace.as_bytes(), name.as_bytes())
+    }
+
+    pub(super) fn of(contents: &Contents, numbers: impl IntoIterator<Item = u32>) -> Self {
         let mut copies = Self::default();
         for number in numbers {
             let (Some(row), Some(identity)) =
@@ -321,8 +356,14 @@ impl Contents {
             .collect()
     }
 
+    /// The key of a row.
+    pub(super) fn key(&self, number: u32) -> Option<ObjectKey> {
+        let row = self.slab.get(number)?;
+        Some(key(self.namespaces.name(row.namespace), row.record.name()))
+    }
+
     /// Where the first key behind `after` is.
-    fn behind(&self, after: Option<&ObjectKey>) -> Place {
+    pub(super) fn behind(&self, after: Option<&ObjectKey>) -> Place {
         let Some(after) = after else { return Place::default() };
         match self.find(&after.namespace, &after.name, Place::default()) {
             Ok(place) => place.next(),
