@@ -11,9 +11,9 @@ use kubewarm::{
         Stage, Strategy, Verb, Warmed, WatchEnd,
     },
     metrics::{
-        BuildInfo, CellSnapshot, ConditionSnapshot, ConditionStatus, Descriptor, Kind, Leadership,
-        Metrics, ProfileSnapshot, Reconciled, SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite,
-        TargetState, all, lint, markdown,
+        BuildInfo, CacheUse, CellSnapshot, ConditionSnapshot, ConditionStatus, Descriptor, Handler,
+        Kind, Leadership, Method, Metrics, ProfileSnapshot, Reconciled,
+        SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite, TargetState, all, lint, markdown,
     },
     model::{
         CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
@@ -194,7 +194,23 @@ fn full(kinds: usize, profiles: usize) -> String {
     for outcome in [Reconciled::Ok, Reconciled::Error, Reconciled::Cancelled] {
         metrics.operator().reconcile().finish(outcome);
     }
+    read_everything(&metrics);
     metrics.render().expect("it renders")
+}
+
+/// One of each label value; three status codes, and what is not understood by another method.
+fn read_everything(metrics: &Metrics) {
+    let took = Duration::from_millis(3);
+    for (handler, method) in [
+        (Handler::Get, Method::Get),
+        (Handler::List, Method::Get),
+        (Handler::Discovery, Method::Get),
+        (Handler::Other, Method::Other),
+    ] {
+        for (code, from) in [(200, CacheUse::Hit), (429, CacheUse::Wait), (503, CacheUse::Miss)] {
+            metrics.reads().answered((handler, method), code, from, took);
+        }
+    }
 }
 
 /// One of each label value; three status codes, as a bad day has them.

@@ -55,6 +55,9 @@ const WATCH: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0
 /// From what a quiet machine does to what a person notices.
 const LAG: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// Reads, from memory to a wait for a first list.
+const READ: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 /// A run over all profiles, from one to thousands.
 const RECONCILE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
@@ -90,6 +93,11 @@ descriptors! {
         "Targets that were stopped or cut down to metadata because of a limit, tries included.";
     MEMORY_LIMIT = "kubewarm_memory_limit_bytes", Kind::Gauge, Process, [],
         "Bytes of memory that all tables may take together (--memory-limit); absent without a limit.";
+    HTTP_REQUESTS = "kubewarm_http_requests_total", Kind::Counter, Process,
+        ["handler", "method", "code"], "Requests of the read API, by HTTP status; absent without --api-addr.";
+    HTTP_REQUEST_DURATION = "kubewarm_http_request_duration_seconds", Kind::Histogram(READ), Process,
+        ["handler", "cache"],
+        "Seconds from the head of a request of the read API to the head of its answer, the API server's word about the caller included.";
     TOKIO_WORKERS = "tokio_workers", Kind::Gauge, Process, [],
         "Threads of the runtime.";
     TOKIO_ALIVE_TASKS = "tokio_alive_tasks", Kind::Gauge, Process, [],

@@ -2,6 +2,7 @@
 
 use super::{
     operator::{Reconciled, StatusWrite},
+    reads::{CacheUse, Handler, Method},
     snapshot::{ConditionStatus, TargetState},
 };
 use crate::{
@@ -89,6 +90,9 @@ labels! {
     Verb { List => "list", Watch => "watch" }
     Measure { Objects => "objects", Memory => "bytes" }
     StatusWrite { Written => "written", Failed => "failed" }
+    Handler { Get => "get", List => "list", Discovery => "discovery", Other => "other" }
+    Method { Get => "GET", Other => "other" }
+    CacheUse { Hit => "hit", Wait => "wait", Miss => "miss" }
 }
 
 /// The label of an HTTP status: those that API servers send by themselves, else their class, so
@@ -96,13 +100,17 @@ labels! {
 pub(super) fn code_label(code: Option<u16>) -> &'static str {
     match code {
         None => "none",
+        Some(200) => "200",
+        Some(304) => "304",
         Some(400) => "400",
         Some(401) => "401",
         Some(403) => "403",
         Some(404) => "404",
         Some(405) => "405",
+        Some(406) => "406",
         Some(409) => "409",
         Some(410) => "410",
+        Some(421) => "421",
         Some(422) => "422",
         Some(429) => "429",
         Some(500) => "500",
@@ -117,8 +125,8 @@ pub(super) fn code_label(code: Option<u16>) -> &'static str {
 
 /// Every value of [`code_label`].
 pub(super) const CODES: &[&str] = &[
-    "none", "400", "401", "403", "404", "405", "409", "410", "422", "429", "500", "502", "503",
-    "504", "4xx", "5xx", "other",
+    "none", "200", "304", "400", "401", "403", "404", "405", "406", "409", "410", "421", "422",
+    "429", "500", "502", "503", "504", "4xx", "5xx", "other",
 ];
 
 #[cfg(test)]

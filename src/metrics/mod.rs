@@ -10,6 +10,7 @@ mod markdown;
 mod operator;
 mod process;
 mod profiles;
+mod reads;
 mod series;
 mod snapshot;
 
@@ -20,6 +21,7 @@ pub use self::{
     lint::{Linted, lint},
     markdown::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, markdown},
     operator::{Leadership, OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
+    reads::{CacheUse, Handler, Method, ReadMetrics},
     snapshot::{CellSnapshot, ConditionSnapshot, ConditionStatus, ProfileSnapshot, TargetState},
 };
 
@@ -36,6 +38,7 @@ pub struct Metrics {
     registry: Registry,
     engine: Arc<EngineMetrics>,
     operator: OperatorMetrics,
+    reads: ReadMetrics,
 }
 
 /// A metric could not be made, registered or written. A bug: names and labels are constants.
@@ -53,7 +56,8 @@ impl Metrics {
         let registry = Registry::new();
         build.register(&registry)?;
         let operator = OperatorMetrics::register(&registry)?;
-        Ok(Self { registry, engine: Arc::default(), operator })
+        let reads = ReadMetrics::register(&registry)?;
+        Ok(Self { registry, engine: Arc::default(), operator, reads })
     }
 
     /// Where cells report. Its series appear once [`Self::observe_cells`] has been called.
@@ -66,6 +70,12 @@ impl Metrics {
     #[must_use]
     pub fn operator(&self) -> &OperatorMetrics {
         &self.operator
+    }
+
+    /// Where the read API reports.
+    #[must_use]
+    pub fn reads(&self) -> &ReadMetrics {
+        &self.reads
     }
 
     /// Reads `cells` at each scrape. Must return every declared cell, and must not block.
