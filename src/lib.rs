@@ -12,6 +12,7 @@ pub mod informer;
 pub mod manifests;
 pub mod metrics;
 pub mod model;
+pub mod reads;
 pub mod server;
 pub mod status;
 pub mod store;

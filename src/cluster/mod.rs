@@ -7,6 +7,7 @@ mod bucket;
 mod caller;
 mod client;
 mod clients;
+mod definition;
 mod discovery;
 pub mod fault;
 mod lease;
@@ -28,6 +29,7 @@ pub use self::{
     caller::{Action, Operator, Presented, Requirement, Reviewer, User, Verdict, Who},
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},
+    definition::{Definition, SelectableFields, definition},
     discovery::{Discovery, Freshness, Kind, Pace, Served, Trouble, is_builtin_group},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},

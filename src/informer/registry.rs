@@ -125,6 +125,12 @@ impl Reports {
         self.face(key).map(|face| face.board.report())
     }
 
+    /// One cell's report without latencies and undecodable objects: for every read.
+    #[must_use]
+    pub fn glance(&self, key: &CellKey) -> Option<CellReport> {
+        self.face(key).map(|face| face.board.glance())
+    }
+
     /// What a cell's own requests say of its access, without the cost of a report.
     #[must_use]
     pub fn own_access(&self, key: &CellKey) -> Option<OwnAccess> {

@@ -172,6 +172,11 @@ impl FieldSelector {
         Self { requirements: requirements.into_iter().collect() }
     }
 
+    /// The requirements, in canonical order.
+    pub fn requirements(&self) -> impl Iterator<Item = &FieldRequirement> {
+        self.requirements.items()
+    }
+
     /// The one name that is selected by `metadata.name=`, if there is one: such a request is
     /// authorized as one for that name.
     #[must_use]
@@ -188,6 +193,24 @@ impl FieldSelector {
 }
 
 impl FieldRequirement {
+    /// The field, such as `status.phase`.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Whether the field must have the value; else it must have another one, or none.
+    #[must_use]
+    pub fn is_equality(&self) -> bool {
+        self.equals
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
     /// `field=value` or `field!=value`.
     ///
     /// # Errors

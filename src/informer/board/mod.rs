@@ -113,6 +113,11 @@ impl Board {
         }
     }
 
+    /// The same without latencies and undecodable objects, which cost more: for every read.
+    pub(super) fn glance(&self) -> CellReport {
+        self.inner.lock().report.clone()
+    }
+
     /// The last proof of currency.
     pub(super) fn current_at(&self) -> Option<Instant> {
         self.inner.lock().report.current_at

@@ -1,0 +1,153 @@
+//! What a `CustomResourceDefinition` says of its kind that discovery does not.
+
+use super::answer::{Bounds, ask};
+use crate::model::{Fault, FieldPath, GroupResource, Reason};
+use http::{HeaderValue, Request, StatusCode, header};
+use kube::{Client, client::Body};
+use serde::Deserialize;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// Definitions with long schemas have some 2 MiB.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), body_bytes: 8 << 20 };
+
+/// Fields that objects can be selected by: as they are written in a selector, and where they are.
+pub type SelectableFields = Arc<[(Arc<str>, FieldPath)]>;
+
+/// What is kept of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Definition {
+    /// The kind of a list of its objects.
+    pub list_kind: Arc<str>,
+    /// By version, what its objects can be selected by.
+    pub fields: BTreeMap<Arc<str>, SelectableFields>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    group: String,
+    names: Names,
+    versions: Vec<Version>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Names {
+    kind: String,
+    list_kind: String,
+    plural: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Version {
+    name: String,
+    served: bool,
+    selectable_fields: Vec<SelectableField>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SelectableField {
+    json_path: String,
+}
+
+/// Looks the definition of a kind up, as the identity of `client`, which needs `get` on it; `None` if
+/// there is none.
+///
+/// # Errors
+///
+/// The fault of the request.
+///
+/// # Cost
+///
+/// One request of at most 5 s.
+pub async fn definition(client: &Client, of: &GroupResource) -> Result<Option<Definition>, Fault> {
+    // Both are names that cannot change a path: the type says so.
+    let name = format!("{}.{}", of.resource(), of.group());
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+    let request = Request::get(path).body(Body::empty());
+    let mut request = request.map_err(|_| Fault::new(Reason::Internal, "a name is no path"))?;
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let answer = ask(client, request, BOUNDS).await?;
+    if answer.status == StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    Ok(kept(answer.json()?, of))
+}
+
+/// `None` for one that is not of this kind, whatever its name says.
+fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
+    if spec.group != of.group() || spec.names.plural != of.resource() {
+        return None;
+    }
+    let list_kind = match spec.names.list_kind.as_str() {
+        "" => format!("{}List", spec.names.kind),
+        given => given.to_owned(),
+    };
+    let served = spec.versions.into_iter().filter(|version| version.served);
+    let fields = served.map(|version| {
+        let fields = version.selectable_fields.iter().filter_map(|field| {
+            let path = FieldPath::parse(&field.json_path).ok()?;
+            Some((field.json_path.strip_prefix('.')?.into(), path))
+        });
+        (version.name.into(), fields.collect())
+    });
+    Some(Definition { list_kind: list_kind.into(), fields: fields.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use std::convert::Infallible;
+    use tower::service_fn;
+
+    const PARTS: &str = r#"{"spec": {"group": "example.com",
+        "names": {"kind": "Part", "listKind": "PartCollection", "plural": "parts"},
+        "versions": [
+            {"name": "v1", "served": true, "selectableFields": [{"jsonPath": ".spec.color"}]},
+            {"name": "v2", "served": true},
+            {"name": "v0", "served": false, "selectableFields": [{"jsonPath": ".spec.old"}]}]}}"#;
+
+    async fn found(
+        code: u16,
+        body: &'static str,
+        group: &str,
+    ) -> Result<Option<Definition>, Fault> {
+        let service = service_fn(move |request: Request<Body>| async move {
+            let path = request.uri().path();
+            assert!(path.ends_with("/customresourcedefinitions/parts.example.com"), "{path}");
+            let answer =
+                Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()));
+            Ok::<_, Infallible>(answer.unwrap())
+        });
+        let of = GroupResource::new(group, "parts").unwrap();
+        definition(&Client::new(service, "default"), &of).await
+    }
+
+    #[tokio::test]
+    async fn lists_have_the_kind_that_the_definition_says_and_fields_are_of_a_version() {
+        let found = found(200, PARTS, "example.com").await.unwrap().unwrap();
+        assert_eq!(&*found.list_kind, "PartCollection");
+        let fields = |version: &str| found.fields.get(version).map(|all| all.to_vec());
+        let color = FieldPath::parse(".spec.color").unwrap();
+        assert_eq!(fields("v1"), Some(vec![("spec.color".into(), color)]));
+        assert_eq!((fields("v2"), fields("v0")), (Some(Vec::new()), None));
+    }
+
+    #[tokio::test]
+    async fn what_has_no_definition_is_none_and_what_may_not_be_seen_a_fault() {
+        assert_eq!(found(404, "{}", "example.com").await, Ok(None));
+        let forbidden = found(403, "{}", "example.com").await.unwrap_err();
+        assert_eq!(forbidden.reason(), Reason::Forbidden);
+        let other = r#"{"spec": {"group": "other.com", "names": {"plural": "parts"}}}"#;
+        assert_eq!(found(200, other, "example.com").await, Ok(None), "of another group");
+    }
+}

@@ -1,0 +1,51 @@
+//! What is known of a kind beside what is held of it.
+
+use crate::{
+    model::{Fault, FieldPath, Resource},
+    wire::{DocumentResource, ItemTypes},
+};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+
+/// Says what a kind is; `None` for one that is not served to readers: it is not known, or an aggregated
+/// API's, which may hide some objects from some callers.
+pub type LookUp =
+    Box<dyn Fn(Resource) -> BoxFuture<'static, Result<Option<Arc<Kind>>, Fault>> + Send + Sync>;
+
+/// A kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// As discovery has it.
+    pub document: DocumentResource,
+    /// Of an object, such as `apps/v1`.
+    pub api_version: Arc<str>,
+    /// Of a list of them, such as `DeploymentList`.
+    pub list_kind: Arc<str>,
+    /// Who serves it.
+    pub origin: Origin,
+}
+
+/// Who serves a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The API server itself.
+    BuiltIn,
+    /// The API server, from a `CustomResourceDefinition`.
+    Custom(CustomFields),
+    /// Another API server, which the administrator says hides nothing from anybody.
+    Aggregated,
+}
+
+/// The fields that a definition lets be selected by, as they are written in a selector.
+pub type CustomFields = Arc<[(Arc<str>, FieldPath)]>;
+
+impl Kind {
+    /// Whether the items of a list of them say what they are.
+    #[must_use]
+    pub fn items(&self) -> ItemTypes {
+        match self.origin {
+            Origin::Custom(_) => ItemTypes::Written,
+            Origin::BuiltIn | Origin::Aggregated => ItemTypes::Bare,
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Which cells answer a read, and what they answer.
+//!
+//! Whoever asks has been allowed to before anything here is asked. Nothing is fetched: what no profile
+//! keeps warm is refused in a way that no client takes for "deleted" or for "empty".
+
+mod answer;
+mod cover;
+mod fields;
+mod kinds;
+mod offers;
+#[cfg(test)]
+mod sample;
+mod snapshots;
+
+pub use self::{
+    answer::{Answer, Body, Pages},
+    kinds::{CustomFields, Kind, LookUp, Origin},
+    offers::{Offering, Offers},
+};
+
+use self::{
+    cover::{Candidate, Coverage},
+    snapshots::{Moment, Snapshots},
+};
+use crate::{
+    informer::{Changes, Reports},
+    model::{CellKey, Fault, ObjectKey, ProfileRef, ResourceVersion, Sensitivity},
+    store::{Catalog, Reader, Selected, Wanted},
+    wire::{self, At, Continue, DocumentResource, Failure, ListFrame, Objects, Selection},
+};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+/// How long a read waits for a cell that is not warm: the default of `serving.coldReadWaitSeconds`.
+const COLD_WAIT: Duration = Duration::from_secs(5);
+/// How long a read waits for a version that has not come yet: as long as the API server does.
+const VERSION_WAIT: Duration = Duration::from_secs(3);
+/// How often it is looked whether it has come. Events come at any moment; nobody is told of each.
+const VERSION_POLL: Duration = Duration::from_millis(20);
+/// When to try again what is not warm, or not current: a first list, or a probe, takes about as long.
+const RETRY_AFTER_SECONDS: u64 = 2;
+/// How often a read begins anew because its cell lost access, or was listed anew, under its hands.
+const MAX_TRIES: usize = 4;
+
+/// What reads are answered from.
+pub struct Surroundings {
+    /// The tables.
+    pub catalog: Catalog,
+    /// How the cells stand.
+    pub reports: Reports,
+    /// Wakes those who wait for one.
+    pub changes: Changes,
+    /// What profiles offer; `None` before they have been listed. Asked at every read.
+    pub offers: Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync>,
+    /// What a kind is.
+    pub look_up: LookUp,
+    /// The operator's namespace, whose profiles answer for every namespace.
+    pub home: Arc<str>,
+}
+
+/// Answers reads.
+pub struct Reads {
+    from: Surroundings,
+    snapshots: Snapshots,
+}
+
+/// What becomes of one try.
+enum Attempt {
+    Answered(Box<Answer>),
+    /// None of the cells that could answer is warm.
+    Cold,
+    /// None of them has come to the version asked for; the newest is this.
+    Behind(Option<ResourceVersion>),
+    /// What was read may not be answered, because of what happened meanwhile.
+    Disturbed,
+}
+
+impl Reads {
+    /// Answers from these.
+    #[must_use]
+    pub fn new(from: Surroundings) -> Self {
+        Self { from, snapshots: Snapshots::default() }
+    }
+
+    /// Answers a get or a list; of `profile`'s cells alone, if one is named.
+    ///
+    /// # Errors
+    ///
+    /// What the API server would say, and what it has no words for: 421 for what nobody keeps warm, 429
+    /// for what is not warm yet, 504 for what is not known to be current.
+    ///
+    /// # Cost
+    ///
+    /// Waits up to 5 s for a cell to warm, and up to 3 s for a version.
+    pub async fn answer(
+        &self,
+        asked: &Objects,
+        profile: Option<&ProfileRef>,
+    ) -> Result<Answer, Failure> {
+        let began = Instant::now();
+        let mut changes = self.from.changes.subscribe();
+        let of = asked.resource.group_resource();
+        let mut disturbed = 0;
+        loop {
+            changes.mark_unchanged();
+            match self.attempt(asked, profile).await? {
+                Attempt::Answered(answer) => {
+                    return Ok(Answer { waited: began.elapsed() > VERSION_POLL, ..*answer });
+                }
+                Attempt::Cold => {
+                    let until = began + COLD_WAIT;
+                    let is_over = timeout_at(until, changes.changed()).await.is_err();
+                    // Somewhere something may change all the time.
+                    if is_over || until <= Instant::now() {
+                        return Err(Failure::not_warm(of, RETRY_AFTER_SECONDS));
+                    }
+                }
+                Attempt::Behind(current) => {
+                    if began.elapsed() >= VERSION_WAIT {
+                        let At::NotOlderThan(version) = &asked.at else {
+                            return Err(Failure::internal("no version was asked for"));
+                        };
+                        return Err(Failure::too_large_version(version, current.as_ref()));
+                    }
+                    sleep(VERSION_POLL).await;
+                }
+                Attempt::Disturbed => {
+                    disturbed += 1;
+                    if disturbed >= MAX_TRIES {
+                        return Err(Failure::not_warm(of, RETRY_AFTER_SECONDS));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every kind that reads may get something of, in the order of the API server's discovery: group, then
+    /// version; of `profile` alone, if one is named.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the profiles have not been listed, or the API server cannot be asked what a kind is.
+    pub async fn kinds(
+        &self,
+        profile: Option<&ProfileRef>,
+    ) -> Result<Vec<DocumentResource>, Failure> {
+        let offers = self.offers()?;
+        let mut kinds = Vec::new();
+        for resource in offers.resources(profile) {
+            let kind =
+                (self.from.look_up)(resource.clone()).await.map_err(|fault| unknown(&fault))?;
+            kinds.extend(kind.map(|kind| kind.document.clone()));
+        }
+        Ok(kinds)
+    }
+
+    fn offers(&self) -> Result<Arc<Offers>, Failure> {
+        let not_listed = || Failure::unavailable("the CacheProfiles have not been listed yet", 1);
+        (self.from.offers)().ok_or_else(not_listed)
+    }
+
+    async fn attempt(
+        &self,
+        asked: &Objects,
+        profile: Option<&ProfileRef>,
+    ) -> Result<Attempt, Failure> {
+        let offers = self.offers()?;
+        let coverage = Coverage::of(&offers, asked, profile, &self.from.home)?;
+        let of = asked.resource.group_resource();
+        let kind =
+            (self.from.look_up)(asked.resource.clone()).await.map_err(|fault| unknown(&fault))?;
+        let Some(kind) = kind else {
+            return Err(Failure::not_cached(
+                of,
+                asked.name().unwrap_or_default(),
+                cover::MAY_FILTER,
+            ));
+        };
+        fields::check(&asked.resource, &kind, &asked.fields)?;
+        let coverage = coverage.knowing(&kind)?;
+        let now = Instant::now();
+        let standing = |key: &CellKey| self.from.reports.glance(key);
+        let candidates = coverage.warm(standing, now);
+        if candidates.is_empty() {
+            return Ok(Attempt::Cold);
+        }
+        let bound = coverage.max_staleness();
+        match &asked.selection {
+            Selection::Get { name } => self.get(asked, name, &kind, &candidates, bound),
+            Selection::List => self.list(asked, &kind, &candidates, bound).await,
+        }
+    }
+
+    fn get(
+        &self,
+        asked: &Objects,
+        name: &str,
+        kind: &Kind,
+        candidates: &[Candidate<'_>],
+        bound: Duration,
+    ) -> Result<Attempt, Failure> {
+        let namespace = asked.namespace.as_deref().unwrap_or_default();
+        let key = ObjectKey { namespace: namespace.into(), name: name.into() };
+        let (candidate, reader) = match self.chosen(asked, candidates, bound)? {
+            Ok(chosen) => chosen,
+            Err(attempt) => return Ok(attempt),
+        };
+        let found = reader.get(&key);
+        if !self.is_undisturbed(candidate) {
+            return Ok(Attempt::Disturbed);
+        }
+        let of = asked.resource.group_resource();
+        let Some(object) = found else {
+            // "Deleted" is only said by what is known to be current.
+            return Err(match candidate.age {
+                Some(age) if age <= bound => Failure::not_found(of, name),
+                Some(_) | None => stale(asked, candidate, bound),
+            });
+        };
+        let mut body = Vec::with_capacity(object.body.len() + 128);
+        let (api_version, kind) = (&*kind.api_version, &*kind.document.kind);
+        wire::object(api_version, kind, &object.body, asked.form, &mut body);
+        let answer = Answer::new(Body::Whole(body), candidate, bound);
+        Ok(Attempt::Answered(Box::new(answer)))
+    }
+
+    async fn list(
+        &self,
+        asked: &Objects,
+        kind: &Kind,
+        candidates: &[Candidate<'_>],
+        bound: Duration,
+    ) -> Result<Attempt, Failure> {
+        let (candidate, reader) = match self.chosen(asked, candidates, bound)? {
+            Ok(chosen) => chosen,
+            Err(attempt) => return Ok(attempt),
+        };
+        let wanted = fields::wanted(asked, kind, candidate.key);
+        // A version that is no number does not fit into a token: then all is answered at once, as whoever
+        // gets no token takes a list for whole.
+        let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
+        let limit = asked.limit.filter(|_| is_number);
+        let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
+        let after = match &asked.at {
+            At::Continue { after, .. } => Some(after),
+            At::Latest | At::Any | At::NotOlderThan(_) | At::Exact(_) => None,
+        };
+        let selected = self.selected(asked, candidate, &reader, (&wanted, after, limit))?;
+        if !self.is_undisturbed(candidate) {
+            return Ok(Attempt::Disturbed);
+        }
+        let Some(version) = selected.version().cloned() else { return Ok(Attempt::Cold) };
+        let mut choosing = selected.choose(&wanted, after, limit);
+        while choosing.step() {
+            if !wanted.tests.is_empty() {
+                // Others are answered by this thread, too.
+                tokio::task::yield_now().await;
+            }
+        }
+        let chosen = choosing.chosen();
+        let is_full = limit.is_some_and(|limit| chosen.objects() >= limit);
+        let goes_on = is_full && selected.has_more(&chosen);
+        let next = chosen.last_key().filter(|_| goes_on).and_then(|last| {
+            let (after, namespace) = (last.clone(), asked.namespace.clone());
+            Continue { version: Some(version.clone()), after, namespace }.encode()
+        });
+        let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
+        let behind = selected.behind(after).saturating_sub(chosen.objects()) as u64;
+        let frame = ListFrame {
+            api_version: Arc::clone(&kind.api_version),
+            kind: Arc::clone(&kind.document.kind),
+            list_kind: Arc::clone(&kind.list_kind),
+            items: kind.items(),
+            form: asked.form,
+            version,
+            remaining: next.as_ref().filter(|_| is_whole).map(|_| behind),
+            next,
+        };
+        let pages = Box::new(Pages::new(frame, chosen, asked));
+        let answer = Answer::new(Body::Pages(pages), candidate, bound);
+        Ok(Attempt::Answered(Box::new(answer)))
+    }
+
+    /// What is selected for one page: now, or of the moment of the page before.
+    fn selected(
+        &self,
+        asked: &Objects,
+        candidate: &Candidate<'_>,
+        reader: &Reader,
+        (wanted, after, limit): (&Wanted, Option<&ObjectKey>, Option<usize>),
+    ) -> Result<Selected, Failure> {
+        let moment = Moment::of(candidate);
+        if let At::Continue { version: Some(version), after } = &asked.at {
+            let known = self.snapshots.get((&moment, version, wanted), Some(after), reader);
+            if let Some(known) = known {
+                return Ok(known);
+            }
+            let selected = reader.select(wanted, Some(after), limit);
+            if selected.version() != Some(version) {
+                let at_latest = Continue {
+                    version: None,
+                    after: after.clone(),
+                    namespace: asked.namespace.clone(),
+                };
+                return Err(Failure::expired_continue(at_latest.encode()));
+            }
+            return Ok(selected);
+        }
+        let selected = self.first_page(candidate, reader, (wanted, after, limit));
+        match &asked.at {
+            At::Exact(version) if selected.version() != Some(version) => Err(Failure::expired()),
+            At::Latest | At::Any | At::NotOlderThan(_) | At::Exact(_) | At::Continue { .. } => {
+                Ok(selected)
+            }
+        }
+    }
+
+    /// Who takes many at once will want the rest, of the same moment: then all of it is kept.
+    fn first_page(
+        &self,
+        candidate: &Candidate<'_>,
+        reader: &Reader,
+        (wanted, after, limit): (&Wanted, Option<&ObjectKey>, Option<usize>),
+    ) -> Selected {
+        let is_secret = candidate.key.sensitivity() == Sensitivity::Secret;
+        let goes_on = |limit: &usize| *limit >= snapshots::MIN_LIMIT && !is_secret;
+        let Some(limit) = limit.filter(goes_on) else {
+            return reader.select(wanted, after, limit);
+        };
+        let moment = Moment::of(candidate);
+        let known = reader
+            .version()
+            .and_then(|version| self.snapshots.get((&moment, &version, wanted), after, reader));
+        known.unwrap_or_else(|| {
+            // All of it, and that it is bounded: so that it is known where it ends.
+            let all = reader.select(wanted, after, Some(usize::MAX));
+            if all.rows() > limit {
+                self.snapshots.put(moment, wanted, &all);
+            }
+            all
+        })
+    }
+
+    /// The first of `candidates` that is as new as asked for, and its table.
+    fn chosen<'a>(
+        &self,
+        asked: &Objects,
+        candidates: &'a [Candidate<'a>],
+        bound: Duration,
+    ) -> Result<Result<(&'a Candidate<'a>, Reader), Attempt>, Failure> {
+        let readable = candidates.iter().filter_map(|candidate| {
+            let reader = self.from.catalog.reader(candidate.key)?;
+            Some((candidate, reader))
+        });
+        let mut readable: Vec<_> = readable.collect();
+        let Some((first, _)) = readable.first() else { return Ok(Err(Attempt::Cold)) };
+        let first = *first;
+        let at =
+            |wanted: &dyn Fn(&(&Candidate<'_>, Reader)) -> bool| readable.iter().position(wanted);
+        let position = match &asked.at {
+            At::Any => Some(0),
+            At::Latest | At::Continue { version: None, .. } => {
+                let is_current = at(&|(it, _)| it.age.is_some_and(|age| age <= bound));
+                Some(is_current.ok_or_else(|| stale(asked, first, bound))?)
+            }
+            At::NotOlderThan(version) => {
+                at(&|(_, reader)| reader.version().is_some_and(|held| held >= *version))
+            }
+            At::Exact(version) => {
+                let held = at(&|(_, reader)| reader.version().as_ref() == Some(version));
+                Some(held.ok_or_else(Failure::expired)?)
+            }
+            // The cell of the page before comes first among equals, as it did then.
+            At::Continue { version: Some(version), .. } => {
+                let held = at(&|(it, reader)| {
+                    reader.version().as_ref() == Some(version)
+                        || self.snapshots.has(&Moment::of(it), version)
+                });
+                Some(held.unwrap_or(0))
+            }
+        };
+        let Some(position) = position else {
+            let newest = readable.iter().filter_map(|(_, reader)| reader.version());
+            let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
+            return Ok(Err(Attempt::Behind(newest)));
+        };
+        Ok(Ok(readable.swap_remove(position)))
+    }
+
+    /// Whether the cell stands as it did when it was chosen: nothing was taken back, and nothing listed
+    /// anew, between the question whether it may answer and its answer.
+    fn is_undisturbed(&self, candidate: &Candidate<'_>) -> bool {
+        self.from.reports.glance(candidate.key).is_some_and(|report| {
+            candidate.may_be_read(&report, Instant::now())
+                && Moment::at(candidate.key, &report) == Moment::of(candidate)
+        })
+    }
+
+    /// Lets go of what nobody asks for any more, until `stop`.
+    pub async fn run(&self, stop: CancellationToken) {
+        stop.run_until_cancelled(async {
+            loop {
+                sleep(snapshots::LIFE / 5).await;
+                self.snapshots.tidy();
+            }
+        })
+        .await;
+    }
+}
+
+/// Nobody knows what the kind is.
+fn unknown(fault: &Fault) -> Failure {
+    tracing::debug!(%fault, "a kind could not be looked up");
+    Failure::unavailable("the API server cannot be asked what this kind is; try again", 1)
+}
+
+/// What is held may be older than the profile lets it be.
+fn stale(asked: &Objects, candidate: &Candidate<'_>, bound: Duration) -> Failure {
+    let known = match candidate.age {
+        Some(age) => format!("last known to be current {} s ago", age.as_secs()),
+        None => "not known to be current".to_owned(),
+    };
+    let message = format!(
+        "the cache is {known}, which is more than the {} s of its profile; with resourceVersion=0 it answers \
+         from what it has",
+        bound.as_secs()
+    );
+    Failure::stale(asked.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").field("home", &self.home).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Reads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reads").field("home", &self.from.home).finish_non_exhaustive()
+    }
+}
