@@ -195,10 +195,11 @@ fn shipped_roles() -> BTreeSet<Permission> {
     all
 }
 
-/// All that the shipped roles allow, those for `--metrics-auth` among them. A `*` is taken literally: no
-/// request has one.
+/// All that the shipped roles allow, those for `--metrics-auth` and the read API among them. A `*` is
+/// taken literally: no request has one.
 fn shipped() -> BTreeSet<Permission> {
-    let text = ["deploy/operator-rbac.yaml", "deploy/metrics-auth.yaml"].map(read).join("---\n");
+    let files = ["deploy/operator-rbac.yaml", "deploy/metrics-auth.yaml", "deploy/read-api.yaml"];
+    let text = files.map(read).join("---\n");
     let mut all = BTreeSet::new();
     for role in of_kind::<ClusterRole>(&text, "ClusterRole") {
         role.rules.iter().flatten().for_each(|rule| all.extend(permissions(rule, None)));
@@ -333,8 +334,8 @@ fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
     let (missing, unused) = compare(&shipped(), &asked(Rights::ClusterWide), |_| false);
     assert!(
         missing.is_empty() && unused.is_empty(),
-        "deploy/operator-rbac.yaml and metrics-auth.yaml, and what the end-to-end tests made the \
-         operator ask for:\n\
+        "deploy/operator-rbac.yaml, metrics-auth.yaml and read-api.yaml, and what the end-to-end \
+         tests made the operator ask for:\n\
          not granted: {missing:#?}\nnever used, unless only some tests were run: {unused:#?}"
     );
 }

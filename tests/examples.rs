@@ -253,6 +253,7 @@ fn nothing_that_the_operator_holds_leads_any_further() {
         "deploy/operator-rbac.yaml",
         "deploy/operator-rbac-namespaces.yaml",
         "deploy/metrics-auth.yaml",
+        "deploy/read-api.yaml",
     ] {
         let text = read(path);
         let local = of_kind::<Role>(&text, "Role").into_iter().map(|role| role.rules);

@@ -7,7 +7,7 @@ mod api_reference;
 use kube::CustomResourceExt as _;
 use kubewarm::{
     api::CacheProfile,
-    manifests::{self, Access, Lookup, Reviews},
+    manifests::{self, Access, Lookup},
     model::{Subject, ValidatedProfile},
 };
 use serde_json::Value;
@@ -70,7 +70,7 @@ fn the_api_reference_is_up_to_date() {
 
 #[test]
 fn the_roles_of_an_operator_for_some_namespaces_are_up_to_date() {
-    let roles = manifests::operator("kubewarm-system", &["shop".to_owned()], Reviews::Left);
+    let roles = manifests::operator("kubewarm-system", &["shop".to_owned()], &[]);
     let head = "\
 # What `kubewarm rbac --operator --watch-namespaces shop` prints: all that kubewarm itself needs to run
 # with the same flag, without any ClusterRole. Name your own namespaces.

@@ -1,10 +1,14 @@
 //! The composition root: the only folder that sees every layer.
 
+#[cfg(test)]
+mod bucket;
 mod callers;
 mod dumps;
+mod kinds;
 mod learned;
 mod memory;
 mod operator;
+mod reads;
 mod tables;
 mod verified;
 mod view;
@@ -42,6 +46,10 @@ pub enum Error {
     #[error("cannot serve the admin address")]
     Serve(#[from] server::ServeError),
 
+    /// The read address cannot be served.
+    #[error("cannot serve the read API")]
+    Read(#[from] server::read::ReadError),
+
     /// Reviews are of the cluster.
     #[error(
         "--metrics-auth does not go with --watch-namespaces: TokenReviews and SubjectAccessReviews are \
@@ -50,8 +58,16 @@ pub enum Error {
     )]
     NoReviews,
 
+    /// Reviews are of the cluster, those of readers too.
+    #[error(
+        "--api-addr with --auth=delegated does not go with --watch-namespaces: TokenReviews and \
+         SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; use \
+         --auth=caller-token, which takes no permission"
+    )]
+    NoDelegation,
+
     /// Callers cannot be told apart.
-    #[error("cannot guard the metrics")]
+    #[error("cannot tell callers apart")]
     Guard(#[from] crate::callers::NoRandomness),
 
     /// A metric is wrong: a bug.

@@ -2,25 +2,29 @@
 
 use super::{
     Error, callers, dumps,
+    kinds::ServedNow,
     learned::{learn_subject, watch_authors},
-    memory,
+    memory, reads,
     tables::{CatalogTables, OperatorTables},
     verified::verifier,
     view::{Counted, View},
 };
 use crate::{
     access::Standing,
-    cli::RunArgs,
+    cli::{ApiArgs, RunArgs},
     cluster::{
         Announcer, Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState,
         Replicas,
     },
     controller::{Controller, Sieve, Sources, Waiting},
     forecast::{Forecaster, Forecasts},
-    informer::{Bounds, Registry, Timing},
+    informer::{Bounds, Changes, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
     model::{AuthorCheck, CellKey, Home, Watched},
-    server::{self, Admin, Gate, Guard},
+    server::{
+        self, Admin, Gate, Guard,
+        read::{self, ReadError},
+    },
     status::{self, ApiServer},
     store::Catalog,
     telemetry,
@@ -47,6 +51,7 @@ type Tasks = JoinSet<&'static str>;
 pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let started = Instant::now();
     callers::check(&args)?;
+    reads::check(&args)?;
     let filter = telemetry::start(&args.log.filter, args.log.format)?;
     dumps::forbid();
     let signal = terminated().map_err(Error::Signal)?;
@@ -69,7 +74,10 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let mut tasks = Tasks::new();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
-    let (view, forecaster) = spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
+    let Spawned { view, forecaster, served, changes } =
+        spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
+    let of_cluster = (&connection, (served, changes));
+    spawn_reads(&mut tasks, &args.api, of_cluster, (&view, &metrics), &frame)?;
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
     let guard = callers::guard(&args, &connection)?;
@@ -98,6 +106,16 @@ struct Frame {
     buckets: Buckets,
 }
 
+/// What others go on with.
+struct Spawned {
+    view: View,
+    forecaster: Forecaster,
+    /// What the API server serves.
+    served: ServedNow,
+    /// Of the cells.
+    changes: Changes,
+}
+
 /// Discovery, the subject, and the controller with its cells.
 fn spawn_controller(
     tasks: &mut Tasks,
@@ -105,7 +123,7 @@ fn spawn_controller(
     args: &RunArgs,
     metrics: &Metrics,
     frame: &Frame,
-) -> Result<(View, Forecaster), Error> {
+) -> Result<Spawned, Error> {
     let catalog = Catalog::new();
     let bounds = Bounds {
         lists: args.max_concurrent_lists.get(),
@@ -148,8 +166,9 @@ fn spawn_controller(
     let (declarations, own) = (controller.declarations(), controller.own());
     let forecaster = Forecaster::new(forecasts, Arc::clone(&clients), buckets.clone());
     let asking = (clients, buckets.clone());
-    let verifier =
-        verifier(asking, (&declarations, &own), &reports, changes, metrics.operator().clone());
+    let operator = metrics.operator().clone();
+    let verifier = verifier(asking, (&declarations, &own), &reports, changes.clone(), operator);
+    let served = discovery.served();
     let access = verifier.reports();
     let until = stop.clone();
     tasks.spawn(async move {
@@ -172,7 +191,35 @@ fn spawn_controller(
     let home = Arc::clone(namespace);
     let statuses = Arc::default();
     let view = View { catalog, reports, own, declarations, access, home, statuses, replicas };
-    Ok((view, forecaster))
+    Ok(Spawned { view, forecaster, served, changes })
+}
+
+/// The read API, if an address is given for it.
+fn spawn_reads(
+    tasks: &mut Tasks,
+    args: &ApiArgs,
+    (connection, told): (&Connection, (ServedNow, Changes)),
+    (view, metrics): (&View, &Metrics),
+    frame: &Frame,
+) -> Result<(), Error> {
+    let Some(address) = args.api_addr else { return Ok(()) };
+    let listening = read::bind(address)?;
+    let certificate = reads::certificate(args, &frame.namespace).map_err(ReadError::from)?;
+    let (api, answering) = reads::api(args, connection, view, told, metrics)?;
+    let until = frame.stop.clone();
+    tasks.spawn(async move {
+        answering.run(until).await;
+        "reads"
+    });
+    let until = frame.stop.clone();
+    tasks.spawn(async move {
+        let routes = move |app: &mut _| api.routes(app);
+        if let Err(error) = listening.serve(certificate, routes, until).await {
+            tracing::error!(%error, "the read server failed");
+        }
+        "read server"
+    });
+    Ok(())
 }
 
 /// The lease, and the writer that it lets write. The lease is given back only after the last status

@@ -18,7 +18,7 @@ pub use self::{
     explain::{ExplainArgs, Explained},
     plan::PlanArgs,
     rbac::RbacArgs,
-    run::{LogArgs, LogFormat, RunArgs},
+    run::{ApiArgs, Auth, LogArgs, LogFormat, RunArgs},
     self_test::SelfTestArgs,
     status::{Output, StatusArgs},
     top::{Sort, TopArgs, What},

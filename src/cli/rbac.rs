@@ -13,6 +13,7 @@ Exit codes:
 
 /// Arguments of `rbac`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct RbacArgs {
     /// A profile of the cluster.
     #[arg(required_unless_present_any = ["file", "operator"], conflicts_with_all = ["file", "operator"])]
@@ -30,6 +31,10 @@ pub struct RbacArgs {
     /// With --operator: what `kubewarm run --metrics-auth` needs, too.
     #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
     pub metrics_auth: bool,
+
+    /// With --operator: what `kubewarm run --api-addr` needs, too.
+    #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
+    pub read_api: bool,
 
     /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas.
     /// Where a Role can grant it, no ClusterRole is printed then.
@@ -118,10 +123,12 @@ mod tests {
         assert!(parse("kubewarm rbac -f - --diff").unwrap().diff);
         assert!(parse("kubewarm rbac --operator --watch-namespaces a,b").unwrap().operator);
         assert!(parse("kubewarm rbac --operator --metrics-auth").unwrap().metrics_auth);
+        assert!(parse("kubewarm rbac --operator --read-api").unwrap().read_api);
         for line in [
             "--operator --watch-namespaces A",
             "--operator -f a",
             "checkout --metrics-auth",
+            "checkout --read-api",
             "--operator --metrics-auth --watch-namespaces a",
             "",
             "checkout -f a.yaml",

@@ -2,7 +2,7 @@
 
 use super::{ConnectionArgs, value};
 use clap::{Args, ValueEnum};
-use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 /// Arguments of `run`. Each can be set through the environment too.
 #[derive(Debug, Args)]
@@ -73,6 +73,10 @@ pub struct RunArgs {
     )]
     pub shutdown_delay: Duration,
 
+    /// Who reads what is warm.
+    #[command(flatten)]
+    pub api: ApiArgs,
+
     /// What to log.
     #[command(flatten)]
     pub log: LogArgs,
@@ -80,6 +84,62 @@ pub struct RunArgs {
     /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
+}
+
+/// The read API.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Read API")]
+pub struct ApiArgs {
+    /// Where get and list of what profiles keep warm are served in the Kubernetes API's own shape, over TLS,
+    /// such as [::]:8443. It takes more permissions (`kubewarm rbac --operator --read-api`) [default:
+    /// nowhere].
+    #[arg(long, env = "KUBEWARM_API_ADDR", value_name = "ADDRESS")]
+    pub api_addr: Option<SocketAddr>,
+
+    /// How callers are told apart, each by a bearer token.
+    #[arg(long, env = "KUBEWARM_AUTH", default_value = "delegated", value_name = "HOW")]
+    pub auth: Auth,
+
+    /// The certificate that the read API shows, with its chain, as PEM; read again when it changes. Without
+    /// one kubewarm makes its own for as long as it runs, and logs its fingerprint.
+    #[arg(
+        long,
+        env = "KUBEWARM_TLS_CERT_FILE",
+        value_name = "FILE",
+        requires = "tls_private_key_file"
+    )]
+    pub tls_cert_file: Option<PathBuf>,
+
+    /// Its key, as PEM.
+    #[arg(
+        long,
+        env = "KUBEWARM_TLS_PRIVATE_KEY_FILE",
+        value_name = "FILE",
+        requires = "tls_cert_file"
+    )]
+    pub tls_private_key_file: Option<PathBuf>,
+
+    /// API groups that are served though another API server serves them, separated by commas. Such a
+    /// server may hide some objects from some callers; of these groups you say that it does not. Without
+    /// permission to get CustomResourceDefinitions, every group but Kubernetes' own counts as such.
+    #[arg(
+        long,
+        env = "KUBEWARM_SERVE_AGGREGATED_GROUPS",
+        value_name = "GROUPS",
+        value_delimiter = ','
+    )]
+    pub serve_aggregated_groups: Vec<String>,
+}
+
+/// How callers of the read API are told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Auth {
+    /// By TokenReview and SubjectAccessReview, with kubewarm's permissions; not with --watch-namespaces.
+    #[default]
+    Delegated,
+    /// By SelfSubjectReview and SelfSubjectAccessReview with the caller's own token, which takes no
+    /// permission.
+    CallerToken,
 }
 
 /// What is logged, and how.

@@ -14,7 +14,7 @@ pub use self::{
     grants::{Change, Grant, Object, Place, compare, grants, token_minter},
     label::PROFILE_LABEL,
     needs::{FoundNamespaces, Lookup},
-    operator::{Reviews, operator},
+    operator::{More, operator},
     rbac::{Document, NameTooLong, Unreadable, role_name},
 };
 

@@ -5,21 +5,23 @@ use serde_json::{Value, json};
 
 /// For all namespaces: the one place where these permissions stand.
 const SHIPPED: &str = include_str!("../../deploy/operator-rbac.yaml");
-/// What it needs besides to tell callers apart.
-const REVIEWS: &str = include_str!("../../deploy/metrics-auth.yaml");
+/// What it needs besides to tell apart who reads metrics.
+const METRICS_AUTH: &str = include_str!("../../deploy/metrics-auth.yaml");
+/// What it needs besides for the read API.
+const READ_API: &str = include_str!("../../deploy/read-api.yaml");
 /// The operator's namespace there.
 const NAMESPACE: &str = "kubewarm-system";
 /// The name of the roles in the namespaces that are watched. `kubewarm` is taken in the operator's
 /// own, and with a `:` it cannot be the one of a profile's.
 const NAME: &str = "kubewarm:operator";
 
-/// Whether the operator may ask the API server about those who call it.
+/// What the operator is to do that not every one does. Only a ClusterRole grants what it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reviews {
-    /// It need not.
-    Left,
-    /// It may: `kubewarm run --metrics-auth`. Only a ClusterRole grants that.
-    Granted,
+pub enum More {
+    /// `kubewarm run --metrics-auth`.
+    MetricsAuth,
+    /// `kubewarm run --api-addr`.
+    ReadApi,
 }
 
 /// The manifests of the operator in `namespace`. If `watched` names namespaces, the ClusterRole
@@ -28,15 +30,15 @@ pub enum Reviews {
 /// # Errors
 ///
 /// None in practice: the shipped manifests are YAML.
-pub fn operator(
-    namespace: &str,
-    watched: &[String],
-    reviews: Reviews,
-) -> Result<String, Unwritable> {
-    let shipped = match reviews {
-        Reviews::Left => SHIPPED.to_owned(),
-        Reviews::Granted => format!("{SHIPPED}---\n{REVIEWS}"),
-    };
+pub fn operator(namespace: &str, watched: &[String], more: &[More]) -> Result<String, Unwritable> {
+    let mut shipped = SHIPPED.to_owned();
+    for more in more {
+        shipped.push_str("---\n");
+        shipped.push_str(match more {
+            More::MetricsAuth => METRICS_AUTH,
+            More::ReadApi => READ_API,
+        });
+    }
     if watched.is_empty() && namespace == NAMESPACE {
         return Ok(shipped);
     }
@@ -110,28 +112,31 @@ mod tests {
 
     #[test]
     fn for_all_namespaces_it_is_what_is_shipped() {
-        assert_eq!(operator(NAMESPACE, &[], Reviews::Left).unwrap(), SHIPPED);
-        let moved = operator("ops", &[], Reviews::Left).unwrap();
+        assert_eq!(operator(NAMESPACE, &[], &[]).unwrap(), SHIPPED);
+        let moved = operator("ops", &[], &[]).unwrap();
         assert!(!moved.contains(NAMESPACE));
         assert_eq!(parse(&moved).len(), parse(SHIPPED).len());
     }
 
     #[test]
     fn reviews_are_granted_where_they_are_asked_for() {
-        let plain = operator("ops", &[], Reviews::Left).unwrap();
+        let plain = operator("ops", &[], &[]).unwrap();
         assert!(!plain.contains("tokenreviews"));
-        let all = parse(&operator("ops", &[], Reviews::Granted).unwrap());
+        let all = parse(&operator("ops", &[], &[More::MetricsAuth]).unwrap());
         let [role, binding] = &all[parse(&plain).len()..] else { panic!("{all:?}") };
         assert_eq!(role["rules"][0]["resources"], json!(["tokenreviews"]));
         assert_eq!(binding["subjects"][0]["namespace"], "ops");
-        let shipped = operator(NAMESPACE, &[], Reviews::Granted).unwrap();
+        let shipped = operator(NAMESPACE, &[], &[More::MetricsAuth]).unwrap();
         assert_eq!(parse(&shipped).len(), all.len());
+        let both = operator(NAMESPACE, &[], &[More::MetricsAuth, More::ReadApi]).unwrap();
+        let names = parse(&both).into_iter().map(|it| it["metadata"]["name"].to_string());
+        assert_eq!(names.filter(|name| name.contains("read-api")).count(), 2);
     }
 
     #[test]
     fn for_some_namespaces_every_permission_is_a_role() {
         let watched = ["a".to_owned(), "b".to_owned()];
-        let text = operator("ops", &watched, Reviews::Left).unwrap();
+        let text = operator("ops", &watched, &[]).unwrap();
         let line = |document: &Value| {
             let meta = &document["metadata"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

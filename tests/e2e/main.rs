@@ -1,6 +1,7 @@
 //! kubewarm on a real API server. Never skipped: what is missing (Go, to build the server) is said.
 
 mod access;
+mod api;
 mod authorizer;
 mod authors;
 mod callers;
@@ -33,6 +34,7 @@ mod profile;
 mod prometheus;
 mod quota;
 mod rbac;
+mod reads;
 mod redefined;
 mod refused;
 mod replicas;

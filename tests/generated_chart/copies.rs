@@ -3,7 +3,7 @@
 use kube::CustomResourceExt as _;
 use kubewarm::{
     api::CacheProfile,
-    manifests::{self, HEADER, Reviews},
+    manifests::{self, HEADER, More},
 };
 use serde_json::{Value, json};
 
@@ -44,8 +44,8 @@ fn template(condition: &str, text: &str, place: &str, instead: &str) -> String {
 /// The rules that the operator needs, and the versions of the CRD.
 pub(crate) fn operator() -> String {
     let rules = |watched: &[String], kind: &str, name: &str| {
-        let reviews = if watched.is_empty() { Reviews::Granted } else { Reviews::Left };
-        let text = manifests::operator("kubewarm-system", watched, reviews).expect("it is YAML");
+        let more: &[More] = if watched.is_empty() { &[More::MetricsAuth] } else { &[] };
+        let text = manifests::operator("kubewarm-system", watched, more).expect("it is YAML");
         let all: Vec<Value> = serde_saphyr::from_multiple(&text).expect("it is YAML");
         let of_kind = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
         all.iter().find(of_kind).expect("there is one")["rules"].clone()

@@ -60,7 +60,7 @@ pub(super) async fn permitted(
 fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Object>, manifests::Unwritable> {
     let texts = [
         manifests::crd_yaml()?,
-        manifests::operator(namespace, watched, manifests::Reviews::Left)?,
+        manifests::operator(namespace, watched, &[])?,
         manifests::ACCOUNT_POLICY.to_owned(),
     ];
     let mut objects = Vec::new();

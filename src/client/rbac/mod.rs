@@ -16,7 +16,7 @@ use crate::{
     cli::RbacArgs,
     cluster::Connection,
     manifests::{
-        Access, Change, Document, FoundNamespaces, Reviews, Unreadable, compare, grants, operator,
+        Access, Change, Document, FoundNamespaces, More, Unreadable, compare, grants, operator,
         token_minter,
     },
     model::{Home, ProfileRef, Subject, ValidatedProfile, Watched},
@@ -60,8 +60,10 @@ impl From<Agreement> for ExitCode {
 /// would refuse; it names the file, the document and the field, or the permission that is missing.
 pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
     if args.operator {
-        let reviews = if args.metrics_auth { Reviews::Granted } else { Reviews::Left };
-        let text = operator(&args.home.operator_namespace, &args.watch_namespaces, reviews);
+        let metrics_auth = args.metrics_auth.then_some(More::MetricsAuth);
+        let read_api = args.read_api.then_some(More::ReadApi);
+        let more: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
+        let text = operator(&args.home.operator_namespace, &args.watch_namespaces, &more);
         return Ok((text.map_err(Error::Operator)?, Agreement::Same));
     }
     let mut text = String::new();

@@ -25,6 +25,7 @@ fn of_file(file: &Path) -> RbacArgs {
         file: Some(file.to_owned()),
         operator: false,
         metrics_auth: false,
+        read_api: false,
         watch_namespaces: Vec::new(),
         diff: false,
         generation: None,

@@ -1,5 +1,7 @@
 //! The read address: what callers may see of what is kept warm, as the Kubernetes API has it.
 
+mod answer;
+mod api;
 mod body;
 mod certificate;
 mod connection;
@@ -8,6 +10,7 @@ mod listen;
 mod tests;
 
 pub use self::{
+    api::{ReadApi, ServerVersion},
     certificate::{Certificate, CertificateError, CertificateFiles, names},
     listen::{ReadError, Reading, bind},
 };

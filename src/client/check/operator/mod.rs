@@ -176,7 +176,7 @@ fn needed(
     namespace: &str,
     watched: &[String],
 ) -> Result<Vec<ResourceAttributes>, manifests::Unwritable> {
-    let text = manifests::operator(namespace, watched, manifests::Reviews::Left)?;
+    let text = manifests::operator(namespace, watched, &[])?;
     let all: Vec<Value> = serde_saphyr::from_multiple(&text)
         .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
     let mut needed = Vec::new();

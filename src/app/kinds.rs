@@ -1,0 +1,160 @@
+//! What a kind is, for the read API: from discovery, and from definitions where there are any.
+
+use crate::{
+    cluster::{Definition, Served, definition, is_builtin_group},
+    model::{Fault, GroupResource, Reason, Resource},
+    reads::{Kind, LookUp, Origin},
+    wire::DocumentResource,
+};
+use futures::FutureExt as _;
+use kube::Client;
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{runtime::Handle, sync::watch, time::Instant};
+use tokio_util::task::AbortOnDropHandle;
+
+/// What the API server serves, as discovery last said.
+pub(super) type ServedNow = watch::Receiver<Option<Arc<Served>>>;
+
+/// How long what a definition says counts: fields may be added to it, which discovery does not tell.
+const KNOWN: Duration = Duration::from_mins(5);
+/// How long it counts that there is none, or that it may not be seen: an administrator may change that.
+const UNKNOWN: Duration = Duration::from_secs(30);
+
+/// Looks kinds up. Nothing is asked twice of the kinds that profiles declare, which bounds what is kept.
+pub(super) struct Kinds {
+    client: Client,
+    served: ServedNow,
+    /// `--serve-aggregated-groups`.
+    aggregated: BTreeSet<String>,
+    held: Mutex<BTreeMap<GroupResource, Held>>,
+}
+
+/// What was found of a definition.
+#[derive(Clone)]
+struct Held {
+    /// In which snapshot of discovery: in another, everything may be otherwise.
+    served: Arc<Served>,
+    until: Instant,
+    definition: Option<Arc<Definition>>,
+}
+
+impl Kinds {
+    pub(super) fn new(client: Client, served: ServedNow, aggregated: &[String]) -> Self {
+        let aggregated = aggregated.iter().cloned().collect();
+        Self { client, served, aggregated, held: Mutex::default() }
+    }
+
+    /// The port of the read API. Requests are sent on `runtime`, whose connections outlive those of the
+    /// server.
+    pub(super) fn look_up(self, runtime: Handle) -> LookUp {
+        let kinds = Arc::new(self);
+        Box::new(move |resource| {
+            let kinds = Arc::clone(&kinds);
+            let Some(served) = kinds.served.borrow().clone() else {
+                let fault = Fault::new(Reason::Unreachable, "discovery has not answered yet");
+                return std::future::ready(Err(fault)).boxed();
+            };
+            let Some(document) = document(&served, &resource) else {
+                return std::future::ready(Ok(None)).boxed();
+            };
+            if is_builtin_group(resource.group()) {
+                return std::future::ready(Ok(Some(kind(document, Origin::BuiltIn, None)))).boxed();
+            }
+            if let Some(held) = kinds.held(&served, &resource) {
+                let known = kinds.kind(document, &resource, held.definition);
+                return std::future::ready(Ok(known)).boxed();
+            }
+            let asking = async move {
+                let found = kinds.ask(&served, &resource).await?;
+                Ok(kinds.kind(document, &resource, found))
+            };
+            let asking = AbortOnDropHandle::new(runtime.spawn(asking));
+            let broken = || Fault::new(Reason::Internal, "the question broke off");
+            async move { asking.await.unwrap_or_else(|_| Err(broken())) }.boxed()
+        })
+    }
+
+    fn held(&self, served: &Arc<Served>, resource: &Resource) -> Option<Held> {
+        let held = self.held.lock().get(resource.group_resource()).cloned()?;
+        let counts = Arc::ptr_eq(&held.served, served) && Instant::now() < held.until;
+        counts.then_some(held)
+    }
+
+    /// Asks for the definition; what was known of it counts on where nobody answers.
+    async fn ask(
+        &self,
+        served: &Arc<Served>,
+        resource: &Resource,
+    ) -> Result<Option<Arc<Definition>>, Fault> {
+        let of = resource.group_resource();
+        let found = match definition(&self.client, of).await {
+            Ok(found) => found.map(Arc::new),
+            Err(fault) if fault.reason() == Reason::Forbidden => {
+                tracing::warn!(
+                    %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
+                     as an aggregated API's and is not served"
+                );
+                None
+            }
+            Err(fault) => {
+                let known = self.held.lock().get(of).cloned();
+                let known = known.filter(|held| Arc::ptr_eq(&held.served, served));
+                return known.map(|held| held.definition).ok_or(fault);
+            }
+        };
+        let life = if found.is_some() { KNOWN } else { UNKNOWN };
+        let (until, definition) = (Instant::now() + life, found.clone());
+        let mut held = self.held.lock();
+        held.retain(|_, held| Arc::ptr_eq(&held.served, served));
+        held.insert(of.clone(), Held { served: Arc::clone(served), until, definition });
+        Ok(found)
+    }
+
+    fn kind(
+        &self,
+        document: DocumentResource,
+        resource: &Resource,
+        definition: Option<Arc<Definition>>,
+    ) -> Option<Arc<Kind>> {
+        match definition {
+            Some(definition) => {
+                let fields = definition.fields.get(resource.version()).cloned().unwrap_or_default();
+                let list_kind = Arc::clone(&definition.list_kind);
+                Some(kind(document, Origin::Custom(fields), Some(list_kind)))
+            }
+            None if self.aggregated.contains(resource.group()) => {
+                Some(kind(document, Origin::Aggregated, None))
+            }
+            None => None,
+        }
+    }
+}
+
+fn kind(document: DocumentResource, origin: Origin, list_kind: Option<Arc<str>>) -> Arc<Kind> {
+    let api_version = match (&*document.group, &*document.version) {
+        ("", version) => version.into(),
+        (group, version) => format!("{group}/{version}").into(),
+    };
+    let list_kind = list_kind.unwrap_or_else(|| format!("{}List", document.kind).into());
+    Arc::new(Kind { document, api_version, list_kind, origin })
+}
+
+/// What discovery says.
+fn document(served: &Served, resource: &Resource) -> Option<DocumentResource> {
+    let found = served.described(resource)?;
+    Some(DocumentResource {
+        group: resource.group().into(),
+        version: resource.version().into(),
+        plural: resource.resource().into(),
+        singular: Arc::clone(&found.singular),
+        kind: Arc::clone(&found.name),
+        namespaced: found.namespaced,
+        short_names: found.short_names.to_vec(),
+        categories: found.categories.to_vec(),
+    })
+}

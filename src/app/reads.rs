@@ -1,0 +1,130 @@
+//! `--api-addr`: the read API, put together.
+
+use super::{
+    Error,
+    kinds::{Kinds, ServedNow},
+    view::View,
+};
+use crate::{
+    callers::{Address, Callers, NoRandomness, Reviews},
+    cli::{ApiArgs, Auth, RunArgs},
+    cluster::{self, Connection},
+    controller::Declarations,
+    informer::Changes,
+    metrics::Metrics,
+    model::{Fault, Reason},
+    reads::{Offers, Reads, Surroundings},
+    server::read::{
+        Certificate, CertificateError, CertificateFiles, ReadApi, ServerVersion, names,
+    },
+    status::Observed,
+};
+use bytes::Bytes;
+use futures::FutureExt as _;
+use kube::Client;
+use parking_lot::Mutex;
+use ring::{
+    hmac::{self, HMAC_SHA256},
+    rand::SystemRandom,
+};
+use std::{sync::Arc, time::Duration};
+use tokio::{runtime::Handle, time::Instant};
+use tokio_util::task::AbortOnDropHandle;
+
+/// How long the API server's version counts: it changes with an upgrade.
+const VERSION_KNOWN: Duration = Duration::from_mins(1);
+
+/// Refuses what cannot work.
+pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
+    let is_delegated = args.api.auth == Auth::Delegated;
+    if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
+        return Err(Error::NoDelegation);
+    }
+    Ok(())
+}
+
+/// What the read API answers from, and the reads themselves, which somebody must run.
+pub(super) fn api(
+    args: &ApiArgs,
+    connection: &Connection,
+    view: &View,
+    (served, changes): (ServedNow, Changes),
+    metrics: &Metrics,
+) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
+    let reviews: Arc<dyn Reviews> = Arc::new(match args.auth {
+        Auth::Delegated => connection.reviewer(),
+        Auth::CallerToken => connection.callers_reviewer()?,
+    });
+    let callers = Callers::new(reviews, Address::Reads, Handle::current())?;
+    let kinds = Kinds::new(connection.client(), served, &args.serve_aggregated_groups);
+    let reads = Arc::new(Reads::new(Surroundings {
+        catalog: view.catalog.clone(),
+        reports: view.reports.clone(),
+        changes,
+        offers: offers(view.declarations.clone()),
+        look_up: kinds.look_up(Handle::current()),
+        home: Arc::clone(&view.home),
+    }));
+    let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
+    let version = version(connection.client(), Handle::current());
+    let api = ReadApi::new(Arc::clone(&reads), callers, version, metrics.reads().clone(), names);
+    Ok((Arc::new(api), reads))
+}
+
+/// What the read address shows of itself: of files, or made by this process for those who ask for it in
+/// `namespace` by any of its names.
+pub(super) fn certificate(
+    args: &ApiArgs,
+    namespace: &str,
+) -> Result<Arc<Certificate>, CertificateError> {
+    let files = args.tls_cert_file.clone().zip(args.tls_private_key_file.clone());
+    let certificate = if let Some((certificate, key)) = files {
+        Certificate::of_files(CertificateFiles { certificate, key })?
+    } else {
+        let host = std::env::var("HOSTNAME").unwrap_or_default();
+        Certificate::self_signed(names(&host, namespace))?
+    };
+    Ok(Arc::new(certificate))
+}
+
+/// What profiles offer, computed once for each round of the controller.
+fn offers(declarations: Declarations) -> Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync> {
+    type Held = Option<(Arc<Vec<Observed>>, Arc<Offers>)>;
+    let held: Mutex<Held> = Mutex::default();
+    Box::new(move || {
+        let profiles = declarations.get()?;
+        let mut held = held.lock();
+        if let Some((of, offers)) = &*held
+            && Arc::ptr_eq(of, &profiles)
+        {
+            return Some(Arc::clone(offers));
+        }
+        let offers = Arc::new(Offers::of(profiles.iter().map(|it| &*it.declared)));
+        *held = Some((profiles, Arc::clone(&offers)));
+        Some(offers)
+    })
+}
+
+/// What the API server says of its version, asked for at most once a minute.
+fn version(client: Client, runtime: Handle) -> ServerVersion {
+    let held: Arc<Mutex<Option<(Instant, Bytes)>>> = Arc::default();
+    Box::new(move || {
+        let known = held.lock().clone();
+        if let Some((at, version)) = known
+            && at.elapsed() < VERSION_KNOWN
+        {
+            return std::future::ready(Ok(version)).boxed();
+        }
+        let (client, held) = (client.clone(), Arc::clone(&held));
+        let asking = AbortOnDropHandle::new(runtime.spawn(async move {
+            let answer = cluster::get(&client, "/version").await?;
+            if !answer.status.is_success() {
+                return Err(answer.fault());
+            }
+            *held.lock() = Some((Instant::now(), answer.body.clone()));
+            Ok(answer.body)
+        }));
+        let broken = || Fault::new(Reason::Internal, "the question broke off");
+        async move { asking.await.unwrap_or_else(|_| Err(broken())) }.boxed()
+    })
+}

@@ -1,0 +1,304 @@
+//! The way of a read: understood, allowed, answered. In this order, so that whoever may not read something
+//! learns nothing of whether it is kept.
+
+use super::answer;
+use crate::{
+    callers::{
+        Action, Caller, Callers, Credentials, NoCredentials, Operator, Refused, Requirement,
+    },
+    metrics::{CacheUse, Handler, Method, ReadMetrics},
+    model::{self, Fault, FieldSelector, LabelSelector, ProfileRef},
+    reads::Reads,
+    wire::{self, Asked, Document, Failure, Objects, Selection, What},
+};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{self, header},
+    web,
+};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use ring::hmac;
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+use tokio::time::Instant;
+
+/// What the API server says of its version, as JSON.
+pub type ServerVersion = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>> + Send + Sync>;
+
+/// What the read API answers from.
+pub struct ReadApi {
+    reads: Arc<Reads>,
+    callers: Callers,
+    version: ServerVersion,
+    metrics: ReadMetrics,
+    /// Names cells.
+    names: hmac::Key,
+}
+
+/// How a read went, for the metrics.
+struct Outcome {
+    handler: Handler,
+    from: CacheUse,
+    response: HttpResponse,
+}
+
+impl ReadApi {
+    /// Answers from `reads` those whom `callers` let in. `names` is a key of this process.
+    #[must_use]
+    pub fn new(
+        reads: Arc<Reads>,
+        callers: Callers,
+        version: ServerVersion,
+        metrics: ReadMetrics,
+        names: hmac::Key,
+    ) -> Self {
+        Self { reads, callers, version, metrics, names }
+    }
+
+    /// Has requests answered, whatever their paths: they are the Kubernetes API's, not those of a router.
+    pub fn routes(self: &Arc<Self>, app: &mut web::ServiceConfig) {
+        app.app_data(web::Data::from(Arc::clone(self))).default_service(web::to(handle));
+    }
+
+    async fn answer(&self, request: &HttpRequest) -> Result<Outcome, (Handler, Failure)> {
+        let other = |failure| (Handler::Other, failure);
+        let credentials = credentials(request).map_err(other)?;
+        let asked = asked(request).map_err(other)?;
+        let handler = match &asked.what {
+            What::Document(_) => Handler::Discovery,
+            What::Objects(Objects { selection: Selection::Get { .. }, .. }) => Handler::Get,
+            What::Objects(Objects { selection: Selection::List, .. }) => Handler::List,
+        };
+        self.allowed(request, &credentials, asked, handler)
+            .await
+            .map_err(|failure| (handler, failure))
+    }
+
+    async fn allowed(
+        &self,
+        request: &HttpRequest,
+        credentials: &Credentials,
+        Asked { profile, what }: Asked,
+        handler: Handler,
+    ) -> Result<Outcome, Failure> {
+        let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+        let caller = match &what {
+            What::Document(document) => {
+                let path = document.path();
+                let action = Action::Path { verb: "get".to_owned(), path: path.clone() };
+                self.admit(credentials, &action, peer, Words::Path(&path)).await?
+            }
+            What::Objects(objects) => {
+                let access = objects.access();
+                self.admit(credentials, &action(objects), peer, Words::Resource(access)).await?
+            }
+        };
+        if let Some(profile) = &profile {
+            let access = profile_access(profile);
+            let action = profile_action(profile);
+            self.admit(credentials, &action, peer, Words::Resource(access)).await?;
+        }
+        match what {
+            What::Document(document) => {
+                let response = self.document(request, &document, profile.as_ref()).await?;
+                Ok(Outcome { handler, from: CacheUse::Hit, response })
+            }
+            What::Objects(objects) => {
+                self.objects(request, &objects, profile.as_ref(), (handler, caller)).await
+            }
+        }
+    }
+
+    async fn admit(
+        &self,
+        credentials: &Credentials,
+        action: &Action,
+        peer: IpAddr,
+        words: Words<'_>,
+    ) -> Result<Caller, Failure> {
+        let admitted = self.callers.admit(credentials, action, peer).await;
+        admitted.map_err(|refused| words.refusal(refused))
+    }
+
+    async fn objects(
+        &self,
+        request: &HttpRequest,
+        objects: &Objects,
+        profile: Option<&ProfileRef>,
+        (handler, caller): (Handler, Caller),
+    ) -> Result<Outcome, Failure> {
+        if objects.watch {
+            let of = objects.resource.group_resource();
+            return Err(Failure::method_not_allowed(of, "watch"));
+        }
+        let answer = self.reads.answer(objects, profile).await?;
+        let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
+        let response = answer::objects(request, answer, &self.names, caller);
+        Ok(Outcome { handler, from, response })
+    }
+
+    async fn document(
+        &self,
+        request: &HttpRequest,
+        document: &Document,
+        profile: Option<&ProfileRef>,
+    ) -> Result<HttpResponse, Failure> {
+        if *document == Document::Version {
+            let version = (self.version)().await.map_err(|fault| {
+                tracing::debug!(%fault, "the API server does not say its version");
+                Failure::unavailable("the API server does not say its version; try again", 1)
+            })?;
+            return Ok(answer::json(version));
+        }
+        let kinds = self.reads.kinds(profile).await?;
+        let sent = match document {
+            Document::Version => None,
+            Document::Core(listing) => Some(wire::core_document(&kinds, *listing)),
+            Document::Groups(listing) => Some(wire::groups_document(&kinds, *listing)),
+            Document::Group(group) => wire::group_document(&kinds, group),
+            Document::Resources { group, version } => {
+                wire::resources_document(&kinds, group, version)
+            }
+        };
+        let sent = sent.ok_or_else(Failure::no_such_path)?;
+        Ok(answer::document(request, sent))
+    }
+}
+
+/// Answers any request of the read address.
+async fn handle(request: HttpRequest, api: web::Data<ReadApi>) -> HttpResponse {
+    let began = Instant::now();
+    let outcome = api.answer(&request).await.unwrap_or_else(|(handler, failure)| Outcome {
+        handler,
+        from: CacheUse::Miss,
+        response: answer::failure(&failure),
+    });
+    let Outcome { handler, from, response } = outcome;
+    let method = if request.method() == http::Method::GET { Method::Get } else { Method::Other };
+    let code = response.status().as_u16();
+    api.metrics.answered((handler, method), code, from, began.elapsed());
+    response
+}
+
+/// In which words a caller is refused.
+enum Words<'a> {
+    Path(&'a str),
+    Resource(wire::Access<'a>),
+}
+
+impl Words<'_> {
+    fn refusal(&self, refused: Refused) -> Failure {
+        match refused {
+            Refused::Unauthorized => Failure::unauthorized(),
+            Refused::Forbidden { user, reason } if user.is_empty() => {
+                Failure::refused(reason.as_deref().unwrap_or("the API server refuses the caller"))
+            }
+            Refused::Forbidden { user, reason } => match self {
+                Self::Path(path) => Failure::forbidden_path(&user, path, reason.as_deref()),
+                Self::Resource(access) => Failure::forbidden(&user, access, reason.as_deref()),
+            },
+            Refused::Impersonation => Failure::refused(
+                "impersonation is not possible here; send a token of the account itself",
+            ),
+            Refused::Busy => Failure::too_many_requests(1),
+            Refused::Undecided(fault) => {
+                tracing::debug!(%fault, "nobody can say who calls");
+                Failure::unavailable("the API server does not say whether you may; try again", 1)
+            }
+        }
+    }
+}
+
+fn credentials(request: &HttpRequest) -> Result<Credentials, Failure> {
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
+    Credentials::of(headers).map_err(|none| match none {
+        NoCredentials::Repeated => Failure::bad_request("Authorization is repeated"),
+        NoCredentials::Impersonation => Failure::bad_request("Impersonate-* cannot be read"),
+        NoCredentials::Missing
+        | NoCredentials::NoBearer
+        | NoCredentials::Empty
+        | NoCredentials::TooLong => Failure::unauthorized(),
+    })
+}
+
+fn asked(request: &HttpRequest) -> Result<Asked, Failure> {
+    let accept = request.headers().get(header::ACCEPT).map(|accept| accept.to_str());
+    let accept = accept.transpose().map_err(|_| Failure::not_acceptable())?;
+    let uri = request.uri();
+    Asked::parse(request.method().as_str(), uri.path(), uri.query(), accept)
+}
+
+/// What the caller must be allowed: the very thing that is asked of the cells.
+fn action(objects: &Objects) -> Action {
+    let wire::Access { verb, group, version, resource, namespace, name } = objects.access();
+    let some = |text: &str| (!text.is_empty()).then(|| text.into());
+    Action::Resource {
+        verb,
+        group: group.into(),
+        version: version.into(),
+        resource: resource.into(),
+        namespace: some(namespace),
+        name: some(name),
+        labels: labels(objects.labels.selector()),
+        fields: fields(&objects.fields),
+    }
+}
+
+fn labels(selector: &LabelSelector) -> Vec<Requirement> {
+    let requirement = |it: &model::LabelRequirement| Requirement {
+        key: it.key().to_owned(),
+        operator: match it.operator() {
+            model::Operator::In => Operator::In,
+            model::Operator::NotIn => Operator::NotIn,
+            model::Operator::Exists => Operator::Exists,
+            model::Operator::DoesNotExist => Operator::DoesNotExist,
+        },
+        values: it.values().map(str::to_owned).collect(),
+    };
+    selector.requirements().map(requirement).collect()
+}
+
+fn fields(selector: &FieldSelector) -> Vec<Requirement> {
+    let requirement = |it: &model::FieldRequirement| Requirement {
+        key: it.field().to_owned(),
+        operator: if it.is_equality() { Operator::In } else { Operator::NotIn },
+        values: vec![it.value().to_owned()],
+    };
+    selector.requirements().map(requirement).collect()
+}
+
+fn profile_access(profile: &ProfileRef) -> wire::Access<'_> {
+    wire::Access {
+        verb: "get",
+        group: "kubewarm.io",
+        version: "v1alpha1",
+        resource: "cacheprofiles",
+        namespace: &profile.namespace,
+        name: &profile.name,
+    }
+}
+
+fn profile_action(profile: &ProfileRef) -> Action {
+    let wire::Access { verb, group, version, resource, .. } = profile_access(profile);
+    Action::Resource {
+        verb,
+        group: group.into(),
+        version: version.into(),
+        resource: resource.into(),
+        namespace: Some(Arc::clone(&profile.namespace)),
+        name: Some(Arc::clone(&profile.name)),
+        labels: Vec::new(),
+        fields: Vec::new(),
+    }
+}
+
+impl fmt::Debug for ReadApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadApi").field("reads", &self.reads).finish_non_exhaustive()
+    }
+}

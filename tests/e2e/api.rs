@@ -1,0 +1,226 @@
+//! The read API as a client sees it: asked by path, beside the API server, and by an unmodified kubectl.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::{Client, Config};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::operator::Operator;
+use crate::world::{Failure, World, eventually, file};
+
+/// What precedes the bound address in the log.
+const LISTENING: &str = "serving reads";
+
+/// An operator that serves reads, with a certificate of the test's.
+pub(crate) struct Served {
+    pub(crate) operator: Operator,
+    authority: PathBuf,
+    pem: String,
+}
+
+/// A server that is asked by path.
+pub(crate) struct Server(Client);
+
+/// What a server answers.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Reply {
+    /// The body; null where it is no JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
+    /// A header; empty where it is not there.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+/// The threads that connections live on.
+fn runtime() -> Result<&'static Runtime, Failure> {
+    static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| Runtime::new().map_err(|error| error.to_string()));
+    made.as_ref().map_err(|error| error.as_str().into())
+}
+
+impl Server {
+    fn new(url: &str, authority: &str) -> Result<Self, Failure> {
+        let _runtime = runtime()?.enter();
+        let mut config = Config::new(url.parse()?);
+        // What a server refuses is what is looked at.
+        config.default_retry = false;
+        config.root_cert = Some(vec![pem::der(authority)?]);
+        Ok(Self(Client::try_from(config)?))
+    }
+
+    /// The API server.
+    pub(crate) fn api(world: &World) -> Result<Self, Failure> {
+        let authority = std::fs::read_to_string(world.cluster.authority())?;
+        Self::new(&world.cluster.server_url(), &authority)
+    }
+
+    /// Asks for a path with a bearer token.
+    pub(crate) fn get(&self, token: &str, path: &str) -> Result<Reply, Failure> {
+        self.ask("GET", path, &[("authorization", &format!("Bearer {token}"))])
+    }
+
+    /// The same for another form of it.
+    pub(crate) fn get_as(&self, token: &str, path: &str, accept: &str) -> Result<Reply, Failure> {
+        let bearer = format!("Bearer {token}");
+        self.ask("GET", path, &[("authorization", &bearer), ("accept", accept)])
+    }
+
+    /// Sends a request without a body, with these headers and no others.
+    pub(crate) fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Reply, Failure> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty())?;
+        runtime()?.block_on(async {
+            let answer = self.0.send(request).await?;
+            let (head, body) = answer.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let text = String::from_utf8_lossy(&body).into_owned();
+            Ok(Reply { code: head.status.as_u16(), headers: head.headers, text })
+        })
+    }
+}
+
+impl Served {
+    /// Starts one with the shipped rights, those for reads among them.
+    pub(crate) fn start(world: &World, more: &[&str]) -> Result<Self, Failure> {
+        let rights = file("deploy/read-api.yaml");
+        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let pair = rcgen::generate_simple_self_signed(names)?;
+        let authority = world.cluster.folder().join("reads.crt");
+        let key = world.cluster.folder().join("reads.key");
+        let pem = pair.cert.pem();
+        std::fs::write(&authority, &pem)?;
+        std::fs::write(&key, pair.signing_key.serialize_pem())?;
+        let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
+        let mut arguments = vec!["--api-addr", "127.0.0.1:0"];
+        arguments.extend(["--tls-cert-file", &*certificate, "--tls-private-key-file", &*key]);
+        arguments.extend(more);
+        let operator = Operator::start_with(world, &arguments)?;
+        world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
+        Ok(Self { operator, authority, pem })
+    }
+
+    fn address(&self) -> Result<String, Failure> {
+        eventually(Duration::from_secs(10), || {
+            let log = self.operator.process.log();
+            let line = log.lines().rev().find(|line| line.contains(LISTENING));
+            let line = line.ok_or_else(|| format!("no read address in the log: {log}"))?;
+            let (_, rest) = line.split_once(r#""address":""#).ok_or("no address in the line")?;
+            Ok(rest.split('"').next().unwrap_or_default().to_owned())
+        })
+    }
+
+    /// The read API.
+    pub(crate) fn server(&self) -> Result<Server, Failure> {
+        Server::new(&format!("https://{}", self.address()?), &self.pem)
+    }
+
+    /// kubectl, pointed at the read API, with this token and nothing else.
+    pub(crate) fn kubectl(&self, world: &World, token: &str) -> Result<Command, Failure> {
+        kubectl(world, &format!("https://{}", self.address()?), &self.authority, token)
+    }
+}
+
+/// The same, pointed at the API server.
+pub(crate) fn api_kubectl(world: &World, token: &str) -> Result<Command, Failure> {
+    kubectl(world, &world.cluster.server_url(), &world.cluster.authority(), token)
+}
+
+fn kubectl(
+    world: &World,
+    url: &str,
+    authority: &std::path::Path,
+    token: &str,
+) -> Result<Command, Failure> {
+    let folder = world.cluster.folder();
+    // What kubectl keeps of discovery is of one server.
+    let name = url.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let path = folder.join(format!("kubeconfig-{name}"));
+    let authority = authority.display();
+    std::fs::write(
+        &path,
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: c,
+clusters: [{{name: c, cluster: {{server: '{url}', certificate-authority: '{authority}'}}}}],
+users: [{{name: c, user: {{token: '{token}'}}}}],
+contexts: [{{name: c, context: {{cluster: c, user: c}}}}]}}
+"
+        ),
+    )?;
+    let mut kubectl = Command::new(world.cluster.tools().program("kubectl"));
+    kubectl.arg("--kubeconfig").arg(path);
+    kubectl.arg("--cache-dir").arg(folder.join(format!("cache-{name}")));
+    Ok(kubectl)
+}
+
+/// A token of an account, which is made.
+pub(crate) fn account(world: &World, namespace: &str, name: &str) -> Result<String, Failure> {
+    world.cluster.run(["create", "serviceaccount", name, "-n", namespace])?;
+    let token = world.cluster.run(["create", "token", name, "-n", namespace])?;
+    Ok(token.trim().to_owned())
+}
+
+/// Lets an account read everything in a namespace; in all of them where none is named.
+pub(crate) fn let_read(
+    world: &World,
+    (namespace, account): (&str, &str),
+    place: Option<&str>,
+) -> Result<(), Failure> {
+    let (role, binding, of) = match place {
+        Some(place) => ("Role", "RoleBinding", format!(", namespace: {place}")),
+        None => ("ClusterRole", "ClusterRoleBinding", String::new()),
+    };
+    let name = format!("read-{namespace}-{account}");
+    world.cluster.apply(&format!(
+        "apiVersion: rbac.authorization.k8s.io/v1
+kind: {role}
+metadata: {{name: {name}{of}}}
+rules: [{{apiGroups: ['*'], resources: ['*'], verbs: [get, list, watch]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {binding}
+metadata: {{name: {name}{of}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {role}, name: {name}}}
+subjects: [{{kind: ServiceAccount, name: {account}, namespace: {namespace}}}]
+"
+    ))?;
+    Ok(())
+}
+
+mod pem {
+    //! One certificate out of its PEM.
+
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+
+    use crate::world::Failure;
+
+    pub(super) fn der(text: &str) -> Result<Vec<u8>, Failure> {
+        let certificate = CertificateDer::from_pem_slice(text.as_bytes())?;
+        Ok(certificate.as_ref().to_vec())
+    }
+}

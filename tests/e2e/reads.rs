@@ -1,0 +1,708 @@
+//! Reads from the cache: what kubewarm answers is what the API server answers, to whom it would.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::{Reply, Served, Server, account, api_kubectl, let_read};
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, PARTS, World, eventually};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Within which a revoked right ends: decisions count for 10 s.
+const REVOKED: Duration = Duration::from_secs(15);
+/// Whatever the whole cluster is asked for is served from the operator's namespace.
+const EVERYTHING: &str = "{targets: [
+  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: pods, resource: {resource: pods}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: services, resource: {resource: services}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: namespaces, resource: {resource: namespaces}, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: roles, resource: {group: rbac.authorization.k8s.io, resource: clusterroles}, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: secrets, resource: {resource: secrets}, scope: {type: AllNamespaces}, projection: {type: MetadataOnly}}]}";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// What the server itself offers to every path.
+const ANY: &str = "*/*";
+
+/// What stands in the namespaces `a` and `b`.
+fn contents(a: &str, b: &str) -> String {
+    let settings = [
+        ("red", "app: web, tier: '1'"),
+        ("green", "app: web, tier: '2', example.com/x: ''"),
+        ("blue", "app: api, tier: '3'"),
+        ("plain", ""),
+        ("odd", "tier: many"),
+    ];
+    let settings = settings.iter().flat_map(|(name, labels)| {
+        [a, b].map(|namespace| {
+            format!(
+                "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: {namespace}, \
+                 labels: {{{labels}}}}}, data: {{text: \"é \\\\u003c 1e400 {name}\"}}}}"
+            )
+        })
+    });
+    let pods = ["one", "two", "three"].iter().enumerate().map(|(number, name)| {
+        let node = if number == 0 { "nodeName: n1, " } else { "" };
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {a}, labels: {{app: {name}}}}}, \
+             spec: {{{node}restartPolicy: Never, automountServiceAccountToken: false, \
+             containers: [{{name: c, image: example.com/none}}]}}}}"
+        )
+    });
+    let parts = ["bolt", "nut"].iter().map(|name| {
+        format!(
+            "{{apiVersion: example.com/v1, kind: Part, metadata: {{name: {name}, namespace: {a}, \
+             labels: {{app: {name}}}}}, spec: {{size: 3, big: 12345678901234567}}}}"
+        )
+    });
+    let secret = format!(
+        "{{apiVersion: v1, kind: Secret, metadata: {{name: hidden, namespace: {a}}}, \
+         stringData: {{word: sesame}}}}"
+    );
+    let all: Vec<_> = settings.chain(pods).chain(parts).chain([secret]).collect();
+    format!("{{apiVersion: v1, kind: List, items: [{}]}}", all.join(", "))
+}
+
+/// Label selectors, some of which are refused.
+const LABELS: &[&str] = &[
+    "app%3Dweb",
+    "app%3D%3Dweb",
+    "app!%3Dweb",
+    "app+in+(web,api)",
+    "app+notin+(web)",
+    "app",
+    "!app",
+    "tier%3E1",
+    "tier%3C3",
+    "app%3Dweb,tier%3E1",
+    "example.com/x",
+    "example.com/x%3D",
+    "app%3Dnone",
+    // Refused.
+    "app%3D%3D%3Dweb",
+    "app+in+web",
+    "-app",
+    "app%3D-web-",
+];
+/// Field selectors of every kind, some of which are refused.
+const FIELDS: &[&str] = &[
+    "metadata.name%3Dred",
+    "metadata.name!%3Dred",
+    "metadata.name%3Dred,metadata.namespace%3Dnone",
+    "metadata.name%3Dnone",
+    // Refused.
+    "data.text%3Dx",
+    "metadata.uid%3Dx",
+    "metadata.name",
+];
+/// Other parameters of a list.
+const OPTIONS: &[&str] = &[
+    "limit=2",
+    "limit=2&labelSelector=app",
+    "limit=100",
+    "limit=0",
+    "resourceVersion=0",
+    "resourceVersion=0&limit=1",
+    "resourceVersion=1",
+    "resourceVersion=1&resourceVersionMatch=NotOlderThan",
+    "resourceVersion=0&resourceVersionMatch=NotOlderThan",
+    "resourceVersion=1&resourceVersionMatch=NotOlderThan&limit=2",
+    // Refused.
+    "resourceVersion=abc",
+    "resourceVersion=0&resourceVersionMatch=Exact",
+    "resourceVersionMatch=Exact",
+    "resourceVersionMatch=NotOlderThan",
+    "resourceVersion=1&resourceVersionMatch=Never",
+    "sendInitialEvents=true",
+    "continue=garbage",
+    "limit=abc",
+];
+/// Field selectors of pods.
+const POD_FIELDS: &[&str] = &[
+    "",
+    "status.phase%3DPending",
+    "status.phase!%3DRunning",
+    "spec.nodeName%3D",
+    "spec.nodeName%3Dn1",
+    "spec.nodeName!%3Dn1",
+    "spec.restartPolicy%3DNever",
+    "spec.schedulerName%3Ddefault-scheduler",
+    "spec.serviceAccountName%3Ddefault",
+    "spec.hostNetwork%3Dfalse",
+    "spec.hostNetwork%3Dtrue",
+    "status.podIP%3D",
+    "status.nominatedNodeName%3D",
+    "spec.unknown%3Dx",
+];
+/// Of other kinds.
+const PATHS: &[&str] = &[
+    "/api/v1/namespaces",
+    "/api/v1/namespaces/default",
+    "/api/v1/namespaces/none",
+    "/api/v1/namespaces?fieldSelector=status.phase%3DActive",
+    "/api/v1/namespaces?fieldSelector=metadata.name%3Ddefault",
+    "/api/v1/namespaces?fieldSelector=status.other%3Dx",
+    "/api/v1/services?fieldSelector=spec.type%3DClusterIP",
+    "/api/v1/services?fieldSelector=spec.clusterIP%3DNone",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles/view",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles/none",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles?limit=10",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles?fieldSelector=rules%3Dx",
+    "/apis/example.com/v1/parts",
+    "/apis/example.com/v1/parts?labelSelector=app%3Dnut",
+    "/apis/example.com/v1/parts?fieldSelector=spec.size%3D3",
+    "/apis/example.com/v1/parts?limit=1",
+    "/version",
+];
+
+/// Requests that both servers answer alike.
+fn requests(a: &str) -> Vec<(String, &'static str)> {
+    let own = format!("/api/v1/namespaces/{a}/configmaps");
+    let all = "/api/v1/configmaps".to_owned();
+    let mut paths = Vec::new();
+    let mut add = |path: String| paths.push((path, ANY));
+    for base in [&own, &all] {
+        add(base.clone());
+        for labels in LABELS {
+            add(format!("{base}?labelSelector={labels}"));
+        }
+        for fields in FIELDS {
+            add(format!("{base}?fieldSelector={fields}"));
+        }
+        add(format!("{base}?fieldSelector=metadata.namespace%3D{a}"));
+        for options in OPTIONS {
+            add(format!("{base}?{options}"));
+        }
+    }
+    add(format!("{own}/red"));
+    add(format!("{own}/none"));
+    add(format!("{own}/red?resourceVersion=0"));
+    add(format!("{own}/red?resourceVersion=1"));
+    let pods = format!("/api/v1/namespaces/{a}/pods");
+    for fields in POD_FIELDS {
+        add(format!("{pods}?fieldSelector={fields}"));
+    }
+    for path in PATHS {
+        add((*path).to_owned());
+    }
+    let parts = format!("/apis/example.com/v1/namespaces/{a}/parts");
+    add(format!("{parts}/bolt"));
+    add(format!("{parts}/none"));
+    for (path, accept) in [
+        (own.clone(), METADATA_LIST),
+        (format!("{own}?limit=2"), METADATA_LIST),
+        (format!("{own}/red"), METADATA),
+        (own.clone(), METADATA),
+        (format!("{own}/red"), METADATA_LIST),
+        (parts.clone(), METADATA_LIST),
+        (format!("{parts}/bolt"), METADATA),
+        (parts, "application/vnd.kubernetes.protobuf,application/json"),
+        (format!("/api/v1/namespaces/{a}/secrets"), METADATA_LIST),
+        (format!("/api/v1/namespaces/{a}/secrets/hidden"), METADATA),
+        (own.clone(), "text/html"),
+        (own, "application/xml;q=0.9,application/json;q=0.8"),
+    ] {
+        paths.push((path, accept));
+    }
+    paths
+}
+
+/// What is left of an answer when what may differ is taken away: the version of a list, which is that of
+/// each server's cache; continue tokens, which contain it; and of secrets, what is not kept.
+fn comparable(reply: &Reply, path: &str) -> (u16, Value) {
+    let mut body = reply.json();
+    if body["items"].is_array() {
+        body["metadata"]["resourceVersion"] = json!("*");
+    }
+    if body["metadata"]["continue"].as_str().is_some_and(|token| !token.is_empty()) {
+        body["metadata"]["continue"] = json!("*");
+    }
+    if path.contains("/secrets") {
+        let items = body["items"].as_array_mut();
+        items.into_iter().flatten().for_each(as_kept);
+        as_kept(&mut body);
+    }
+    let of_token = "invalid continue token: continue key is not valid: ";
+    if body["message"].as_str().is_some_and(|message| message.starts_with(of_token)) {
+        // In the words of the language that it is read with.
+        body["message"] = json!(of_token);
+    }
+    if reply.code == 406 {
+        // Each server names the media types that it has.
+        body["message"] = json!("*");
+    }
+    (reply.code, body)
+}
+
+/// What is not kept of a secret that is held as metadata.
+fn as_kept(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+        metadata.remove("annotations");
+    }
+}
+
+/// A cluster with contents, and an operator that serves all of them to the account `reader`.
+struct Scene {
+    world: World,
+    served: Served,
+    api: Server,
+    reads: Server,
+    token: String,
+    a: String,
+    b: String,
+}
+
+impl Scene {
+    fn start() -> Result<Self, Failure> {
+        let world = World::alone()?;
+        let served = Served::start(&world, &[])?;
+        Operator::grant_reading(&world)?;
+        world.cluster.apply(PARTS)?;
+        world.cluster.run(["wait", "--for=condition=Established", "crd/parts.example.com"])?;
+        eventually(SOON, || Ok(world.cluster.run(["get", "parts", "-A"])?))?;
+        let (a, b) = (world.namespace("team")?, world.namespace("other")?);
+        let has_account = ["get", "serviceaccount", "default", "-n", &a];
+        eventually(SOON, || Ok(world.cluster.run(has_account)?))?;
+        world.cluster.apply(&contents(&a, &b))?;
+        let token = account(&world, &a, "reader")?;
+        let_read(&world, (&a, "reader"), None)?;
+        let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
+        profile.await_condition("Ready", "True", None, SOON)?;
+        let (api, reads) = (Server::api(&world)?, served.server()?);
+        Ok(Self { world, served, api, reads, token, a, b })
+    }
+}
+
+#[test]
+fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
+    let scene = Scene::start()?;
+    let Scene { api, reads, token, .. } = &scene;
+    let requests = requests(&scene.a);
+    assert!(requests.len() >= 100, "{} requests", requests.len());
+    let mut different = Vec::new();
+    for (path, accept) in &requests {
+        // The cache is told of what changes a moment after the API server knows it.
+        let same = eventually(Duration::from_secs(5), || {
+            let theirs = comparable(&api.get_as(token, path, accept)?, path);
+            let ours = comparable(&reads.get_as(token, path, accept)?, path);
+            if ours == theirs {
+                return Ok(theirs.0);
+            }
+            Err(format!("{path} ({accept})\n  ours: {ours:?}\n  theirs: {theirs:?}").into())
+        });
+        if let Err(difference) = same {
+            different.push(difference.to_string());
+        }
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    // What asks for a version that is not there yet takes three seconds each.
+    let path = "/api/v1/configmaps?resourceVersion=99999999999";
+    let ours = reads.get(token, path)?;
+    let theirs = api.get(token, path)?;
+    assert_eq!((ours.code, ours.header("retry-after")), (504, "1"));
+    let begin = "Timeout: Too large resource version: 99999999999, current: ";
+    for reply in [&ours, &theirs] {
+        let body = reply.json();
+        assert!(body["message"].as_str().is_some_and(|it| it.starts_with(begin)), "{body}");
+        assert_eq!(body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+    }
+    what_only_a_cache_says(&scene)?;
+    pages_are_of_one_moment(&scene)?;
+    kubectl_reads_from_the_cache(&scene)?;
+    nobody_reads_more_than_they_may(&scene)
+}
+
+fn what_only_a_cache_says(scene: &Scene) -> Outcome {
+    let Scene { reads, token, a, .. } = scene;
+    let reply = reads.get(token, &format!("/api/v1/namespaces/{a}/configmaps"))?;
+    let age: u64 = reply.header("kubewarm-freshness-milliseconds").parse()?;
+    assert!(age < 120_000 && reply.header("warning").is_empty(), "{reply:?}");
+    assert_eq!(reply.header("kubewarm-cell").len(), 16, "{reply:?}");
+    assert_eq!(reply.header("content-type"), "application/json");
+    for path in [
+        "/api/v1/limitranges".to_owned(),
+        format!("/api/v1/namespaces/{a}/limitranges/x"),
+        "/apis/apps/v1/deployments".to_owned(),
+        format!("/api/v1/namespaces/{a}/pods/one/log"),
+        format!("/api/v1/watch/namespaces/{a}/configmaps"),
+    ] {
+        let reply = reads.get(token, &path)?;
+        assert_eq!((reply.code, &reply.json()["reason"]), (421, &json!("NotCached")), "{path}");
+    }
+    let whole = reads.get(token, &format!("/api/v1/namespaces/{a}/secrets/hidden"))?;
+    assert_eq!(whole.code, 406, "{whole:?}");
+    let watch = reads.get(token, "/api/v1/configmaps?watch=true")?;
+    assert_eq!(watch.code, 405, "{watch:?}");
+    for (method, code) in [("POST", 405), ("DELETE", 405), ("PUT", 405), ("PATCH", 405)] {
+        let bearer = format!("Bearer {token}");
+        let path = format!("/api/v1/namespaces/{a}/configmaps/red");
+        let reply = reads.ask(method, &path, &[("authorization", &bearer)])?;
+        assert_eq!(reply.code, code, "{method} {reply:?}");
+    }
+    // Documents that clients keep are asked for once.
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let bearer = format!("Bearer {token}");
+    for path in ["/api", "/apis"] {
+        let first = reads.get_as(token, path, aggregated)?;
+        assert_eq!((first.code, first.header("vary")), (200, "Accept"), "{first:?}");
+        assert!(!first.text.contains("\"watch\""), "{first:?}");
+        let headers = [
+            ("authorization", &*bearer),
+            ("accept", aggregated),
+            ("if-none-match", first.header("etag")),
+        ];
+        assert_eq!(reads.ask("GET", path, &headers)?.code, 304);
+    }
+    assert_eq!(reads.get(token, "/apis/apps")?.code, 404);
+    assert_eq!(reads.get(token, "/apis/apps/v1")?.code, 404);
+    let kinds = reads.get(token, "/api/v1")?.json();
+    let names: Vec<_> = kinds["resources"].as_array().into_iter().flatten().collect();
+    let names: Vec<_> = names.iter().filter_map(|it| it["name"].as_str()).collect();
+    assert_eq!(names, ["configmaps", "namespaces", "pods", "secrets", "services"]);
+    Ok(())
+}
+
+/// The names in a list, as `namespace/name`.
+fn names(list: &Value) -> Vec<String> {
+    let items = list["items"].as_array().into_iter().flatten();
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let name = |it: &Value| {
+        format!("{}/{}", text(&it["metadata"]["namespace"]), text(&it["metadata"]["name"]))
+    };
+    items.map(name).collect()
+}
+
+fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
+    let Scene { world, reads, token, a, .. } = scene;
+    let many = (0..120).map(|n| {
+        format!(
+            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: page-{n:03}, namespace: {a}}}}}"
+        )
+    });
+    let many = many.collect::<Vec<_>>().join(", ");
+    world.cluster.apply(&format!("{{apiVersion: v1, kind: List, items: [{many}]}}"))?;
+    let base = format!("/api/v1/namespaces/{a}/configmaps");
+    let whole = eventually(SOON, || {
+        let whole = reads.get(token, &base)?.json();
+        if names(&whole).len() >= 126 { Ok(whole) } else { Err("not all are there".into()) }
+    })?;
+    let mut found = Vec::new();
+    let mut next = String::new();
+    let mut versions = BTreeSet::new();
+    let mut remaining = Vec::new();
+    loop {
+        let reply = reads.get(token, &format!("{base}?limit=50&continue={next}"))?;
+        let page = reply.json();
+        assert_eq!(reply.code, 200, "{page}");
+        found.extend(names(&page));
+        versions
+            .insert(page["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned());
+        remaining.push(page["metadata"]["remainingItemCount"].as_u64());
+        match page["metadata"]["continue"].as_str() {
+            Some(token) if !token.is_empty() => token.clone_into(&mut next),
+            Some(_) | None => break,
+        }
+        // What happens meanwhile is not in the pages that follow.
+        let gone = format!("page-{:03}", 100 + remaining.len());
+        world.cluster.run(["delete", "configmap", &gone, "-n", a])?;
+        eventually(SOON, || match reads.get(token, &format!("{base}/{gone}"))?.code {
+            404 => Ok(()),
+            code => Err(format!("{code}").into()),
+        })?;
+    }
+    assert_eq!(found, names(&whole));
+    assert_eq!((versions.len(), remaining.len()), (1, 3), "{versions:?} {remaining:?}");
+    assert!(remaining[0].is_some() && remaining[2].is_none(), "{remaining:?}");
+
+    // Of a few at once only the version counts; a token for the rest at the newest one comes with it.
+    let first = reads.get(token, &format!("{base}?limit=3"))?.json();
+    let next = first["metadata"]["continue"].as_str().ok_or("no token")?;
+    world.cluster.run(["delete", "configmap", "page-110", "-n", a])?;
+    let expired = eventually(SOON, || {
+        let reply = reads.get(token, &format!("{base}?limit=3&continue={next}"))?;
+        if reply.code == 410 { Ok(reply.json()) } else { Err(format!("{reply:?}").into()) }
+    })?;
+    assert_eq!(expired["reason"], "Expired");
+    let next = expired["metadata"]["continue"].as_str().ok_or("no token")?;
+    let rest = reads.get(token, &format!("{base}?continue={next}"))?;
+    assert_eq!(rest.code, 200, "{rest:?}");
+    let all = names(&reads.get(token, &base)?.json());
+    assert_eq!(names(&rest.json()), all.get(3..).unwrap_or_default());
+    let exact =
+        reads.get(token, &format!("{base}?resourceVersion=1&resourceVersionMatch=Exact"))?;
+    assert_eq!((exact.code, exact.json()["reason"].clone()), (410, json!("Expired")));
+    Ok(())
+}
+
+/// What a command prints.
+fn printed(command: &mut Command, arguments: &[&str]) -> Result<String, Failure> {
+    let output = command.args(arguments).output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("{arguments:?}: {error}").into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn kubectl_reads_from_the_cache(scene: &Scene) -> Outcome {
+    let Scene { world, served, token, a, .. } = scene;
+    for arguments in [
+        &["get", "configmaps", "-n", a, "-o", "json"] as &[&str],
+        &["get", "configmaps", "-n", a, "-o", "yaml"],
+        &["get", "configmaps", "-A", "-o", "name"],
+        &["get", "cm", "red", "-n", a, "-o", "json"],
+        &["get", "cm/red", "cm/blue", "-n", a, "-o", "yaml"],
+        &["get", "cm", "-n", a, "-l", "app=web", "-o", "name"],
+        &["get", "cm", "-n", a, "-l", "app in (web,api),tier!=2", "-o", "json"],
+        &["get", "pods", "-n", a, "--field-selector", "spec.nodeName=n1", "-o", "name"],
+        &["get", "po", "-A", "--field-selector=status.phase=Pending", "-o", "json"],
+        &["get", "cm", "-n", a, "--chunk-size=50", "-o", "name"],
+        &["get", "cm", "-A", "--chunk-size=60", "-o", "json"],
+        &["get", "cm", "-n", a, "--chunk-size=0", "-o", "name"],
+        &["get", "parts", "-n", a, "-o", "json"],
+        &["get", "part", "bolt", "-n", a, "-o", "yaml"],
+        &["get", "parts.v1.example.com", "-A", "-o", "name"],
+        &["get", "ns", "default", "-o", "json"],
+        &["get", "namespaces,clusterroles", "-o", "name"],
+        &["get", "svc", "kubernetes", "-o", "jsonpath={.spec.ports[0].port}"],
+        &["get", "pods", "-n", a, "--sort-by=.metadata.name", "-o", "name"],
+    ] {
+        eventually(Duration::from_secs(5), || {
+            let ours = printed(&mut served.kubectl(world, token)?, arguments)?;
+            let theirs = printed(&mut api_kubectl(world, token)?, arguments)?;
+            if ours == theirs {
+                return Ok(());
+            }
+            Err(format!("{arguments:?}\nours: {ours}\ntheirs: {theirs}").into())
+        })?;
+    }
+    let table = printed(&mut served.kubectl(world, token)?, &["get", "pods", "-n", a])?;
+    for word in ["NAME", "AGE", "one", "two", "three"] {
+        assert!(table.contains(word), "{table}");
+    }
+    let table = printed(&mut served.kubectl(world, token)?, &["get", "cm", "-A", "--show-labels"])?;
+    assert!(table.contains("app=web") && table.contains(a), "{table}");
+    let kinds = printed(&mut served.kubectl(world, token)?, &["api-resources", "-o", "name"])?;
+    let kinds: Vec<_> = kinds.lines().collect();
+    assert_eq!(
+        kinds,
+        [
+            "configmaps",
+            "namespaces",
+            "pods",
+            "secrets",
+            "services",
+            "parts.example.com",
+            "clusterroles.rbac.authorization.k8s.io",
+        ]
+    );
+    let mut missing = served.kubectl(world, token)?;
+    let output = missing.args(["get", "cm", "none", "-n", a]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains(r#"Error from server (NotFound): configmaps "none" not found"#),
+        "{said}"
+    );
+    Ok(())
+}
+
+fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
+    let Scene { world, api, reads, a, b, .. } = scene;
+    let nobody = account(world, a, "nobody")?;
+    let tenant = account(world, a, "tenant")?;
+    let_read(world, (a, "tenant"), Some(a))?;
+    let elsewhere = [
+        "/api/v1/configmaps".to_owned(),
+        "/api/v1/configmaps?limit=1".to_owned(),
+        format!("/api/v1/configmaps?fieldSelector=metadata.namespace%3D{a}"),
+        "/api/v1/configmaps?fieldSelector=metadata.name%3Dred".to_owned(),
+        format!("/api/v1/namespaces/{b}/configmaps"),
+        format!("/api/v1/namespaces/{b}/configmaps/red"),
+        format!("/api/v1/namespaces/{b}/configmaps/none"),
+        format!("/api/v1/namespaces/{b}/pods"),
+        // What is not declared: nobody learns that.
+        format!("/api/v1/namespaces/{b}/limitranges"),
+        "/apis/apps/v1/deployments".to_owned(),
+        "/api/v1/namespaces".to_owned(),
+        format!("/api/v1/namespaces/{b}"),
+        "/apis/example.com/v1/parts".to_owned(),
+        "/api/v1/configmaps?watch=true".to_owned(),
+    ];
+    let own = format!("/api/v1/namespaces/{a}/configmaps");
+    for path in &elsewhere {
+        for token in [&nobody, &tenant] {
+            let (ours, theirs) = (reads.get(token, path)?, api.get(token, path)?);
+            assert_eq!(ours.code, 403, "{path}: {ours:?}");
+            assert_eq!(ours.json(), theirs.json(), "{path}");
+        }
+    }
+    let (ours, theirs) = (reads.get(&nobody, &own)?, api.get(&nobody, &own)?);
+    assert_eq!((ours.code, ours.json()), (403, theirs.json()));
+    assert_eq!(reads.get(&tenant, &own)?.code, 200);
+
+    // Another's token for the rest of a list is a position and a version, and nothing else.
+    let all = reads.get(&scene.token, "/api/v1/configmaps?limit=1")?.json();
+    let next = all["metadata"]["continue"].as_str().ok_or("no token")?;
+    let last =
+        reads.get(&scene.token, &format!("/api/v1/namespaces/{b}/configmaps?limit=2"))?.json();
+    let last = last["metadata"]["continue"].as_str().ok_or("no token")?;
+    for (path, token) in [
+        (format!("{own}?continue={next}"), &tenant),
+        (format!("{own}?continue={last}"), &tenant),
+        (format!("{own}?continue={last}&fieldSelector=metadata.namespace%3D{b}"), &tenant),
+        (format!("{own}?fieldSelector=metadata.namespace%3D{b}"), &tenant),
+        (format!("{own}?labelSelector=app,!nothing"), &tenant),
+    ] {
+        let reply = reads.get(token, &path)?;
+        let foreign = names(&reply.json()).into_iter().find(|it| !it.starts_with(&format!("{a}/")));
+        assert_eq!(foreign, None, "{path}: {}", reply.text);
+        assert!([200, 400, 410].contains(&reply.code), "{path}: {reply:?}");
+    }
+    // Nor does any way of writing a path lead elsewhere.
+    for path in [
+        format!("/api/v1/namespaces/{a}/../{b}/configmaps"),
+        format!("/api/v1/namespaces/{a}%2F..%2F{b}/configmaps"),
+        format!("/api/v1/namespaces//{b}/configmaps"),
+        format!("//api/v1/namespaces/{b}/configmaps"),
+        format!("/profiles/{NAMESPACE}/everything/api/v1/namespaces/{b}/configmaps"),
+        format!("/profiles/{NAMESPACE}/everything/api/v1/namespaces/{a}/configmaps"),
+    ] {
+        let reply = reads.get(&tenant, &path)?;
+        assert!([400, 403, 404].contains(&reply.code), "{path}: {reply:?}");
+    }
+    let by_profile = format!("/profiles/{NAMESPACE}/everything/api/v1/namespaces/{a}/configmaps");
+    assert_eq!(reads.get(&scene.token, &by_profile)?.code, 200);
+    let other = format!("/profiles/{NAMESPACE}/none/api/v1/namespaces/{a}/configmaps");
+    assert_eq!(reads.get(&scene.token, &other)?.code, 421);
+
+    // Who it is, is said by one token and by nothing else.
+    let bearer = format!("Bearer {}", scene.token);
+    let (other, bearer) = (format!("Bearer {tenant}"), bearer.as_str());
+    for (headers, code) in [
+        (&[] as &[(&str, &str)], 401),
+        (&[("authorization", "Bearer eyJhbGciOiJub25lIn0.e30.")], 401),
+        (&[("authorization", "Basic eA==")], 401),
+        (&[("authorization", bearer), ("authorization", &other)], 400),
+        (&[("authorization", bearer), ("impersonate-user", "system:admin")], 403),
+        (&[("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")], 401),
+    ] {
+        let reply = reads.ask("GET", &own, headers)?;
+        assert_eq!(reply.code, code, "{headers:?}: {reply:?}");
+    }
+    let (bad, same) = (reads.get("bad", &own)?, api.get("bad", &own)?);
+    assert_eq!((bad.code, bad.json()), (401, same.json()));
+
+    // A right that is revoked ends.
+    let name = format!("read-{a}-tenant");
+    world.cluster.run(["delete", "rolebinding", &name, "-n", a])?;
+    eventually(REVOKED, || match reads.get(&tenant, &own)?.code {
+        403 => Ok(()),
+        code => Err(format!("{code}").into()),
+    })?;
+    let log = scene.served.operator.process.log();
+    for token in [&scene.token, &tenant, &nobody] {
+        assert!(!log.contains(token.as_str()), "no token is logged");
+    }
+    assert!(!log.contains("sesame"));
+    let (_, metrics) = scene.served.operator.ask("/metrics")?;
+    for line in [
+        r#"kubewarm_http_requests_total{code="200",handler="list",method="GET"}"#,
+        r#"kubewarm_http_requests_total{code="421",handler="get",method="GET"}"#,
+        r#"kubewarm_http_request_duration_seconds_count{cache="hit",handler="get"}"#,
+    ] {
+        assert!(metrics.contains(line), "no {line} in {metrics}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_empty() -> Outcome {
+    let world = World::alone()?;
+    let served = Served::start(&world, &[])?;
+    let reads = served.server()?;
+    let team = world.namespace("team")?;
+    world.cluster.run(["create", "configmap", "red", "-n", &team])?;
+    let token = account(&world, &team, "reader")?;
+    let_read(&world, (&team, "reader"), Some(&team))?;
+    let own = format!("/api/v1/namespaces/{team}/configmaps");
+    assert_eq!(
+        eventually(SOON, || match reads.get(&token, &own)?.code {
+            503 => Err("the profiles are not listed yet".into()),
+            code => Ok(code),
+        })?,
+        421
+    );
+    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let profile = Profile::apply(&world, &team, "mine", spec)?;
+    profile.await_manifests()?;
+    for path in [own.clone(), format!("{own}/red"), format!("{own}/none")] {
+        let began = std::time::Instant::now();
+        let reply = reads.get(&token, &path)?;
+        assert_eq!((reply.code, &reply.json()["reason"]), (429, &json!("TooManyRequests")));
+        assert!(!reply.header("retry-after").is_empty(), "{reply:?}");
+        assert!(began.elapsed() > Duration::from_secs(4), "it is waited for");
+    }
+    profile.grant()?;
+    let list = eventually(SOON, || {
+        let reply = reads.get(&token, &own)?;
+        if reply.code == 200 { Ok(reply.json()) } else { Err(format!("{reply:?}").into()) }
+    })?;
+    assert!(names(&list).contains(&format!("{team}/red")), "{list}");
+    assert_eq!(reads.get(&token, &format!("{own}/none"))?.code, 404);
+    // A tenant's profile answers in its namespace, and below its own path.
+    let by_profile = format!("/profiles/{team}/mine{own}");
+    assert_eq!(reads.get(&token, &by_profile)?.code, 200);
+
+    // Narrowed under its reader, who never sees that it were gone.
+    let narrow = "{targets: [{name: settings, resource: {resource: configmaps}, \
+                  labelSelector: {matchLabels: {app: web}}}]}";
+    Profile::apply(&world, &team, "mine", narrow)?;
+    let mut codes = BTreeSet::new();
+    eventually(SOON, || {
+        let (got, listed) = (reads.get(&token, &format!("{own}/red"))?, reads.get(&token, &own)?);
+        codes.extend([got.code, listed.code]);
+        let is_empty = listed.code == 200 && names(&listed.json()).is_empty();
+        assert!(got.code != 404 && !is_empty, "{got:?} {listed:?}");
+        if got.code == 421 && listed.code == 421 { Ok(()) } else { Err("not yet".into()) }
+    })?;
+    assert!(codes.iter().all(|code| [200, 421, 429].contains(code)), "{codes:?}");
+    let selected = reads.get(&token, &format!("{own}?labelSelector=app%3Dweb"))?;
+    assert_eq!((selected.code, names(&selected.json())), (200, Vec::new()));
+    Ok(())
+}
+
+#[test]
+fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
+    let world = World::alone()?;
+    let served = Served::start(&world, &["--auth", "caller-token"])?;
+    Operator::grant_reading(&world)?;
+    // What delegated reviews take is not needed.
+    world.cluster.run(["delete", "clusterrolebinding", "kubewarm:read-api"])?;
+    let reads = served.server()?;
+    let api = Server::api(&world)?;
+    let team = world.namespace("team")?;
+    let token = account(&world, &team, "reader")?;
+    let own = format!("/api/v1/namespaces/{team}/configmaps");
+    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    Profile::apply(&world, &team, "mine", spec)?.await_condition("Ready", "True", None, SOON)?;
+    let (ours, theirs) = (reads.get(&token, &own)?, api.get(&token, &own)?);
+    assert_eq!((ours.code, ours.json()), (403, theirs.json()));
+    let_read(&world, (&team, "reader"), Some(&team))?;
+    eventually(SOON, || match reads.get(&token, &own)?.code {
+        200 => Ok(()),
+        code => Err(format!("{code}").into()),
+    })?;
+    assert_eq!(reads.get("bad", &own)?.code, 401);
+    // Impersonation is the API server's to decide: this account may not.
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", &*bearer), ("impersonate-user", "system:admin")];
+    let (ours, theirs) = (reads.ask("GET", &own, &headers)?, api.ask("GET", &own, &headers)?);
+    assert_eq!((ours.code, theirs.code), (403, 403), "{ours:?}");
+    Ok(())
+}
