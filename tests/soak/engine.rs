@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kubewarm::app::CatalogTables;
-use kubewarm::cluster::{Connection, Discovery};
+use kubewarm::cluster::{Buckets, Connection, Discovery};
 use kubewarm::controller::{Controller, MemoryBounds, Sources, Waiting};
 use kubewarm::forecast::Forecasts;
 use kubewarm::informer::{Bounds, Registry, Reports, Timing};
@@ -39,7 +39,7 @@ impl Engine {
         let (catalog, stop) = (Catalog::new(), CancellationToken::new());
         let metrics = Metrics::new(&BuildInfo::current())?;
         let registry = Registry::new(
-            Arc::new(connection.clients()),
+            Arc::new(connection.clients(Buckets::default())),
             Arc::new(CatalogTables(catalog.clone())),
             metrics.engine(),
             Bounds { lists: 8, namespace_share: 100 },
