@@ -91,7 +91,7 @@ pub struct RunArgs {
 #[command(next_help_heading = "Read API")]
 pub struct ApiArgs {
     /// Where get and list of what profiles keep warm are served in the Kubernetes API's own shape, over TLS,
-    /// such as [::]:8443. It takes more permissions (`kubewarm rbac --operator --read-api`) [default:
+    /// such as `[::]:8443`. It takes more permissions (`kubewarm rbac --operator --read-api`) [default:
     /// nowhere].
     #[arg(long, env = "KUBEWARM_API_ADDR", value_name = "ADDRESS")]
     pub api_addr: Option<SocketAddr>,

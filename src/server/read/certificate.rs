@@ -96,7 +96,7 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
 }
 
 impl Certificate {
-    /// The one in `files`, which is read again by [`Self::refresh`].
+    /// The one in `files`, which is read again while it is served.
     ///
     /// # Errors
     ///
