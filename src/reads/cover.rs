@@ -111,7 +111,7 @@ impl<'a> Coverage<'a> {
         }
         candidates.retain(|it| it.may_be_read(&it.report, now));
         let bound = self.max_staleness();
-        candidates.sort_by_cached_key(|it| it.rank(bound));
+        candidates.sort_by(|a, b| a.rank(bound).cmp(&b.rank(bound)).then_with(|| a.key.cmp(b.key)));
         candidates
     }
 }
@@ -122,7 +122,7 @@ impl Candidate<'_> {
         self.offers.iter().all(|offering| report.serves(offering.on_access_lost, now))
     }
 
-    fn rank(&self, bound: Duration) -> (bool, bool, u8, CellKey) {
+    fn rank(&self, bound: Duration) -> (bool, bool, u8) {
         let is_part = !self.key.labels.is_empty() || !self.key.fields.is_empty();
         let is_metadata = matches!(self.key.projection, Projection::MetadataOnly(_));
         let freshness = if self.offers.iter().all(|it| it.mode == Mode::Paused) {
@@ -130,7 +130,7 @@ impl Candidate<'_> {
         } else {
             u8::from(self.age.is_none_or(|age| age > bound))
         };
-        (is_metadata, is_part, freshness, self.key.clone())
+        (is_metadata, is_part, freshness)
     }
 }
 
