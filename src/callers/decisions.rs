@@ -1,7 +1,7 @@
 //! What the API server said of callers a moment ago, so that it is not asked about each request, and
 //! what it is being asked.
 
-use crate::cluster::{Action, Presented, Requirement, User, Verdict, Who};
+use crate::cluster::{Action, Presented, User, Verdict, Who};
 use ring::{
     error::Unspecified,
     hmac::{self, HMAC_SHA256},
@@ -155,18 +155,10 @@ impl Parts {
                 // A name is not the same as none: who may read all may be refused one by a webhook.
                 self.optional(namespace.as_deref());
                 self.optional(name.as_deref());
-                self.requirements(labels);
-                self.requirements(fields);
+                // Canonical: what is asked alike is written alike.
+                self.part(labels.to_string());
+                self.part(fields.to_string());
             }
-        }
-    }
-
-    fn requirements(&mut self, requirements: &[Requirement]) {
-        self.count(requirements.len());
-        for Requirement { key, operator, values } in requirements {
-            self.part(key);
-            self.part(operator.as_str());
-            self.parts(values);
         }
     }
 }
@@ -219,7 +211,9 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Operator;
+    use crate::model::{
+        FieldRequirement, FieldSelector, LabelRequirement, LabelSelector, Operator,
+    };
     use http::{HeaderName, HeaderValue};
 
     const MOST: usize = 256;
@@ -254,10 +248,6 @@ mod tests {
         assert_eq!(decisions.get(&bad, at(5)), None);
     }
 
-    fn wanted() -> Vec<Requirement> {
-        vec![Requirement { key: "a".to_owned(), operator: Operator::Exists, values: vec![] }]
-    }
-
     #[test]
     fn whatever_differs_is_another_question() {
         let key = Key::generate().unwrap();
@@ -279,8 +269,8 @@ mod tests {
                 resource: "deployments".into(),
                 namespace: Some("shop".into()),
                 name: None,
-                labels: Vec::new(),
-                fields: Vec::new(),
+                labels: LabelSelector::default(),
+                fields: FieldSelector::default(),
             };
             change(&mut action);
             key.of_action(&token, &user, &action)
@@ -328,12 +318,13 @@ mod tests {
             }),
             resource(|action| {
                 if let Action::Resource { labels, .. } = action {
-                    *labels = wanted();
+                    let wanted = LabelRequirement::new("a", Operator::Exists, []);
+                    *labels = LabelSelector::new(wanted);
                 }
             }),
             resource(|action| {
                 if let Action::Resource { fields, .. } = action {
-                    *fields = wanted();
+                    *fields = FieldSelector::new(FieldRequirement::new("a", true, ""));
                 }
             }),
         ];

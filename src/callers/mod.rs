@@ -15,7 +15,7 @@ pub use self::{
     credentials::{Credentials, NoCredentials},
     places::{Place, Places},
 };
-pub use crate::cluster::{Action, Operator, Requirement, User};
+pub use crate::cluster::{Action, User};
 
 use self::decisions::{Decisions, Kept, Key, Tag};
 use crate::{

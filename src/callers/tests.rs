@@ -2,6 +2,7 @@ use super::{
     sample::{Count, Fake, Said, Say, of},
     *,
 };
+use crate::model::{FieldSelector, LabelSelector};
 use futures::future::join_all;
 use std::net::Ipv4Addr;
 use tokio::time::advance;
@@ -33,8 +34,8 @@ fn action(verb: &'static str, name: Option<&str>) -> Action {
         resource: "pods".into(),
         namespace: Some("shop".into()),
         name: name.map(Into::into),
-        labels: Vec::new(),
-        fields: Vec::new(),
+        labels: LabelSelector::default(),
+        fields: FieldSelector::default(),
     }
 }
 

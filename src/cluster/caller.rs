@@ -1,7 +1,7 @@
 //! Who calls us, and whether they may: what the API server says of a bearer token.
 
 use super::review::{post, post_with, without_status};
-use crate::model::{Fault, Reason};
+use crate::model::{Fault, FieldSelector, LabelSelector, Operator, Reason};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use k8s_openapi::{
     api::{
@@ -50,34 +50,10 @@ pub enum Action {
         /// Of a get, and of a list whose field selector says `metadata.name=NAME`; `None` for all.
         name: Option<Arc<str>>,
         /// What the label selector wants, but for comparisons, which authorizers do not know.
-        labels: Vec<Requirement>,
-        /// What the field selector wants: [`Operator::In`] one value, or [`Operator::NotIn`] it.
-        fields: Vec<Requirement>,
+        labels: LabelSelector,
+        /// What the field selector wants.
+        fields: FieldSelector,
     },
-}
-
-/// One requirement of a selector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
-    /// The label, or the path of the field.
-    pub key: String,
-    /// What of it.
-    pub operator: Operator,
-    /// None for [`Operator::Exists`] and [`Operator::DoesNotExist`].
-    pub values: Vec<String>,
-}
-
-/// What a [`Requirement`] wants of its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
-    /// One of the values.
-    In,
-    /// None of the values.
-    NotIn,
-    /// Any value.
-    Exists,
-    /// No value.
-    DoesNotExist,
 }
 
 /// What a caller shows of itself.
@@ -315,11 +291,14 @@ fn attributes(action: &Action) -> (Option<ResourceAttributes>, Option<NonResourc
 }
 
 /// None for no requirements: the API server refuses empty lists.
-fn label_selector(labels: &[Requirement]) -> Option<LabelSelectorAttributes> {
-    let requirements = labels.iter().map(|wanted| LabelSelectorRequirement {
-        key: wanted.key.clone(),
-        operator: wanted.operator.as_str().to_owned(),
-        values: Some(wanted.values.clone()).filter(|values| !values.is_empty()),
+fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
+    let requirements = labels.requirements().map(|wanted| {
+        let values: Vec<_> = wanted.values().map(str::to_owned).collect();
+        LabelSelectorRequirement {
+            key: wanted.key().to_owned(),
+            operator: wanted.operator().as_str().to_owned(),
+            values: Some(values).filter(|values| !values.is_empty()),
+        }
     });
     (!labels.is_empty()).then(|| LabelSelectorAttributes {
         raw_selector: None,
@@ -327,29 +306,19 @@ fn label_selector(labels: &[Requirement]) -> Option<LabelSelectorAttributes> {
     })
 }
 
-fn field_selector(fields: &[Requirement]) -> Option<FieldSelectorAttributes> {
-    let requirements = fields.iter().map(|wanted| FieldSelectorRequirement {
-        key: wanted.key.clone(),
-        operator: wanted.operator.as_str().to_owned(),
-        values: Some(wanted.values.clone()).filter(|values| !values.is_empty()),
+fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
+    let requirements = fields.requirements().map(|wanted| {
+        let operator = if wanted.is_equality() { Operator::In } else { Operator::NotIn };
+        FieldSelectorRequirement {
+            key: wanted.field().to_owned(),
+            operator: operator.as_str().to_owned(),
+            values: Some(vec![wanted.value().to_owned()]),
+        }
     });
     (!fields.is_empty()).then(|| FieldSelectorAttributes {
         raw_selector: None,
         requirements: Some(requirements.collect()),
     })
-}
-
-impl Operator {
-    /// As the API writes it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::In => "In",
-            Self::NotIn => "NotIn",
-            Self::Exists => "Exists",
-            Self::DoesNotExist => "DoesNotExist",
-        }
-    }
 }
 
 impl fmt::Debug for Presented {
@@ -370,6 +339,7 @@ impl fmt::Debug for Reviewer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{FieldRequirement, LabelRequirement};
     use http::{Request, Response};
     use http_body_util::BodyExt as _;
     use kube::client::Body;
@@ -545,10 +515,8 @@ mod tests {
 
     #[tokio::test]
     async fn objects_are_asked_about_with_name_and_selectors() {
-        let wanted = |key: &str, operator, values: &[&str]| Requirement {
-            key: key.to_owned(),
-            operator,
-            values: values.iter().map(|&value| value.to_owned()).collect(),
+        let wanted = |key: &str, operator, values: &[&str]| {
+            LabelRequirement::new(key, operator, values.iter().copied()).unwrap()
         };
         let action = Action::Resource {
             verb: "list",
@@ -557,11 +525,13 @@ mod tests {
             resource: "deployments".into(),
             namespace: Some("shop".into()),
             name: Some("web".into()),
-            labels: vec![
+            labels: LabelSelector::new([
                 wanted("app", Operator::In, &["a", "b"]),
                 wanted("old", Operator::DoesNotExist, &[]),
-            ],
-            fields: vec![wanted("metadata.name", Operator::In, &["web"])],
+            ]),
+            fields: FieldSelector::new([
+                FieldRequirement::new("metadata.name", true, "web").unwrap()
+            ]),
         };
         let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
         let user = User { name: "jane".to_owned(), ..User::default() };

@@ -26,7 +26,7 @@ pub use self::{
     answer::Answer,
     authors::author_check,
     bucket::Buckets,
-    caller::{Action, Operator, Presented, Requirement, Reviewer, User, Verdict, Who},
+    caller::{Action, Presented, Reviewer, User, Verdict, Who},
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},
     definition::{Definition, SelectableFields, definition},

@@ -3,11 +3,9 @@
 
 use super::answer;
 use crate::{
-    callers::{
-        Action, Caller, Callers, Credentials, NoCredentials, Operator, Refused, Requirement,
-    },
+    callers::{Action, Caller, Callers, Credentials, NoCredentials, Refused},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
-    model::{self, Fault, FieldSelector, LabelSelector, ProfileRef},
+    model::{Fault, FieldSelector, LabelSelector, ProfileRef},
     reads::Reads,
     wire::{self, Asked, Document, Failure, Objects, Selection, What},
 };
@@ -94,12 +92,13 @@ impl ReadApi {
             }
             What::Objects(objects) => {
                 let access = objects.access();
-                self.admit(credentials, &action(objects), peer, Words::Resource(access)).await?
+                let action = action(&access, objects.labels.selector(), &objects.fields);
+                self.admit(credentials, &action, peer, Words::Resource(access)).await?
             }
         };
         if let Some(profile) = &profile {
             let access = profile_access(profile);
-            let action = profile_action(profile);
+            let action = action(&access, &LabelSelector::default(), &FieldSelector::default());
             self.admit(credentials, &action, peer, Words::Resource(access)).await?;
         }
         match what {
@@ -234,8 +233,8 @@ fn asked(request: &HttpRequest) -> Result<Asked, Failure> {
 }
 
 /// What the caller must be allowed: the very thing that is asked of the cells.
-fn action(objects: &Objects) -> Action {
-    let wire::Access { verb, group, version, resource, namespace, name } = objects.access();
+fn action(access: &wire::Access<'_>, labels: &LabelSelector, fields: &FieldSelector) -> Action {
+    let wire::Access { verb, group, version, resource, namespace, name } = *access;
     let some = |text: &str| (!text.is_empty()).then(|| text.into());
     Action::Resource {
         verb,
@@ -244,32 +243,9 @@ fn action(objects: &Objects) -> Action {
         resource: resource.into(),
         namespace: some(namespace),
         name: some(name),
-        labels: labels(objects.labels.selector()),
-        fields: fields(&objects.fields),
+        labels: labels.clone(),
+        fields: fields.clone(),
     }
-}
-
-fn labels(selector: &LabelSelector) -> Vec<Requirement> {
-    let requirement = |it: &model::LabelRequirement| Requirement {
-        key: it.key().to_owned(),
-        operator: match it.operator() {
-            model::Operator::In => Operator::In,
-            model::Operator::NotIn => Operator::NotIn,
-            model::Operator::Exists => Operator::Exists,
-            model::Operator::DoesNotExist => Operator::DoesNotExist,
-        },
-        values: it.values().map(str::to_owned).collect(),
-    };
-    selector.requirements().map(requirement).collect()
-}
-
-fn fields(selector: &FieldSelector) -> Vec<Requirement> {
-    let requirement = |it: &model::FieldRequirement| Requirement {
-        key: it.field().to_owned(),
-        operator: if it.is_equality() { Operator::In } else { Operator::NotIn },
-        values: vec![it.value().to_owned()],
-    };
-    selector.requirements().map(requirement).collect()
 }
 
 fn profile_access(profile: &ProfileRef) -> wire::Access<'_> {
@@ -280,20 +256,6 @@ fn profile_access(profile: &ProfileRef) -> wire::Access<'_> {
         resource: "cacheprofiles",
         namespace: &profile.namespace,
         name: &profile.name,
-    }
-}
-
-fn profile_action(profile: &ProfileRef) -> Action {
-    let wire::Access { verb, group, version, resource, .. } = profile_access(profile);
-    Action::Resource {
-        verb,
-        group: group.into(),
-        version: version.into(),
-        resource: resource.into(),
-        namespace: Some(Arc::clone(&profile.namespace)),
-        name: Some(Arc::clone(&profile.name)),
-        labels: Vec::new(),
-        fields: Vec::new(),
     }
 }
 
