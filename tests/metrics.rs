@@ -13,7 +13,8 @@ use kubewarm::{
     metrics::{
         BuildInfo, CacheUse, CellSnapshot, ConditionSnapshot, ConditionStatus, Descriptor, Handler,
         Kind, Leadership, Method, Metrics, ProfileSnapshot, Reconciled,
-        SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite, TargetState, all, lint, markdown,
+        SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite, TargetState, WaitFor, WaitOutcome,
+        all, lint, markdown,
     },
     model::{
         CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
@@ -211,6 +212,11 @@ fn read_everything(metrics: &Metrics) {
             metrics.reads().answered((handler, method), code, from, took);
         }
     }
+    for reason in [WaitFor::Warmth, WaitFor::Version, WaitFor::Proof] {
+        for outcome in [WaitOutcome::Met, WaitOutcome::Refused] {
+            metrics.reads().waited(reason, outcome, took);
+        }
+    }
 }
 
 /// One of each label value; three status codes, as a bad day has them.
@@ -224,6 +230,7 @@ fn measure_everything(metrics: &Metrics, resource: &Resource) {
         Measured::WatchEnded { reason: WatchEnd::Eof, lasted: took },
         Measured::Event { kind: EventKind::Added, lag: Some(took) },
         Measured::Undecodable { stage: Stage::WatchLine },
+        Measured::Read { age: took },
         Measured::RolledBack,
         Measured::Backoff { delay: took },
     ];

@@ -13,7 +13,8 @@ use kubewarm::{
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
         Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
-        Reason, Refusal, Requirement, ResolvedTarget, Resource, SensitiveData, Serving, Verb,
+        ReadTerms, Reason, Refusal, Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
+        Verb,
     },
     status::{CellView, Clock, Inputs, compute},
 };
@@ -198,6 +199,7 @@ fn declared(name: &str, generation: i64, targets: Vec<DeclaredTarget>) -> Declar
         objective: Some(Duration::from_secs(10)),
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
+        reads: ReadTerms::default(),
         limits: Limits::default(),
         accepted_at: Duration::from_secs(90),
     }

@@ -15,8 +15,8 @@ pub use self::{
     limits::{Limits, OnExceeded, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
-        CacheProfile, CacheProfileSpec, Freshness, ListStrategy, Mode, OnAccessLost, Serving,
-        Warmup,
+        CacheProfile, CacheProfileSpec, ColdReads, Consistency, Freshness, ListStrategy, Mode,
+        OnAccessLost, Serving, Warmup,
     },
     status::{
         CacheProfileStatus, CellCounts, LatencyStatus, ObserverCounts, Problem, QuantilesStatus,

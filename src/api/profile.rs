@@ -211,10 +211,28 @@ pub struct Freshness {
 }
 
 /// What is answered, and when not.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Serving {
+    /// How new an answer is that asks for no `resourceVersion`. `Bounded` (the default): known to
+    /// be current within `freshness.maxStalenessSeconds`; where that is not known, the API server is
+    /// asked before anything is answered. `Strict`: of the moment of the request or later, which is
+    /// proved by a request upstream that all who wait for it share; reads take as long as that does.
+    /// `Eventual`: whatever is held, however old. Of several profiles that keep what is read the
+    /// strictest counts.
+    pub consistency: Consistency,
+
+    /// What becomes of reads of what is not warm yet. `Wait` (the default): they wait, for
+    /// `coldReadWaitSeconds` at most, and are refused with 429 then. `Reject`: they are refused at
+    /// once.
+    pub cold_reads: ColdReads,
+
+    /// How long `Wait` waits, in seconds, 0 to 60, default 5. Of several profiles the shortest
+    /// counts.
+    #[schemars(range(min = 0, max = 60))]
+    pub cold_read_wait_seconds: i32,
+
     /// What becomes of data that the identity may not read any more. `Fence` (the default): it is
     /// not served, from `accessLostGraceSeconds` after the loss on; 10 minutes later its memory is
     /// freed. `ServeStale`: what was held when access was last verified is served on, and grows
@@ -225,6 +243,34 @@ pub struct Serving {
     /// For how long after a loss of access `Fence` still serves, in seconds, 0 to 3600, default 0.
     #[schemars(range(min = 0, max = 3600))]
     pub access_lost_grace_seconds: i32,
+}
+
+/// How new an answer is.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
+)]
+#[schemars(inline)]
+pub enum Consistency {
+    /// Known to be current within the bound.
+    #[default]
+    Bounded,
+    /// Of the moment of the request or later.
+    Strict,
+    /// Whatever is held.
+    Eventual,
+}
+
+/// What becomes of reads of what is not warm.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
+)]
+#[schemars(inline)]
+pub enum ColdReads {
+    /// They wait for a while.
+    #[default]
+    Wait,
+    /// They are refused at once.
+    Reject,
 }
 
 /// What becomes of data that may not be read any more.
@@ -248,6 +294,18 @@ impl Default for Warmup {
             page_size: 500,
             list_strategy: ListStrategy::Auto,
             streaming_deadline_seconds: 30,
+        }
+    }
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        Self {
+            consistency: Consistency::Bounded,
+            cold_reads: ColdReads::Wait,
+            cold_read_wait_seconds: 5,
+            on_access_lost: OnAccessLost::Fence,
+            access_lost_grace_seconds: 0,
         }
     }
 }

@@ -254,6 +254,9 @@ pub struct LatencyStatus {
     /// An event, from its bytes read to processed by every observer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<QuantilesStatus>,
+    /// A read that the target's cells answered, from allowed to answered, waits included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<QuantilesStatus>,
 }
 
 /// A distribution, in milliseconds.

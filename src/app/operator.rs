@@ -2,9 +2,9 @@
 
 use super::{
     Error, callers, dumps,
-    kinds::ServedNow,
     learned::{learn_subject, watch_authors},
-    memory, reads,
+    memory,
+    reads::{self, Upstream},
     tables::{CatalogTables, OperatorTables},
     verified::verifier,
     view::{Counted, View},
@@ -18,7 +18,7 @@ use crate::{
     },
     controller::{Controller, Sieve, Sources, Waiting},
     forecast::{Forecaster, Forecasts},
-    informer::{Bounds, Changes, Registry, Timing},
+    informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
     model::{AuthorCheck, CellKey, Home, Watched},
     server::{
@@ -74,9 +74,9 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let mut tasks = Tasks::new();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
-    let Spawned { view, forecaster, served, changes } =
+    let Spawned { view, forecaster, upstream } =
         spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
-    let of_cluster = (&connection, (served, changes));
+    let of_cluster = (&connection, upstream);
     spawn_reads(&mut tasks, &args.api, of_cluster, (&view, &metrics), &frame)?;
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
@@ -110,10 +110,8 @@ struct Frame {
 struct Spawned {
     view: View,
     forecaster: Forecaster,
-    /// What the API server serves.
-    served: ServedNow,
-    /// Of the cells.
-    changes: Changes,
+    /// For reads.
+    upstream: Upstream,
 }
 
 /// Discovery, the subject, and the controller with its cells.
@@ -147,6 +145,7 @@ fn spawn_controller(
     let (tell_subject, subject) = watch::channel(None);
     let (tell_authors, authors) = watch::channel(AuthorCheck::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
+    let proofs = registry.proofs(buckets.clone());
     let forecasts = Forecasts::default();
     let sources = Sources {
         catalog: catalog.clone(),
@@ -191,21 +190,22 @@ fn spawn_controller(
     let home = Arc::clone(namespace);
     let statuses = Arc::default();
     let view = View { catalog, reports, own, declarations, access, home, statuses, replicas };
-    Ok(Spawned { view, forecaster, served, changes })
+    let upstream = Upstream { served, changes, proofs };
+    Ok(Spawned { view, forecaster, upstream })
 }
 
 /// The read API, if an address is given for it.
 fn spawn_reads(
     tasks: &mut Tasks,
     args: &ApiArgs,
-    (connection, told): (&Connection, (ServedNow, Changes)),
+    (connection, upstream): (&Connection, Upstream),
     (view, metrics): (&View, &Metrics),
     frame: &Frame,
 ) -> Result<(), Error> {
     let Some(address) = args.api_addr else { return Ok(()) };
     let listening = read::bind(address)?;
     let certificate = reads::certificate(args, &frame.namespace).map_err(ReadError::from)?;
-    let (api, answering) = reads::api(args, connection, view, told, metrics)?;
+    let (api, answering) = reads::api(args, connection, view, upstream, metrics)?;
     let until = frame.stop.clone();
     tasks.spawn(async move {
         answering.run(until).await;

@@ -10,10 +10,10 @@ use crate::{
     cli::{ApiArgs, Auth, RunArgs},
     cluster::{self, Connection},
     controller::Declarations,
-    informer::Changes,
-    metrics::Metrics,
+    informer::{Changes, Measured, Meter as _, Proofs},
+    metrics::{self, Metrics},
     model::{Fault, Reason},
-    reads::{Offers, Reads, Surroundings},
+    reads::{Note, Noted, Offers, Reads, Surroundings, WaitFor, WaitOutcome},
     server::read::{
         Certificate, CertificateError, CertificateFiles, ReadApi, ServerVersion, names,
     },
@@ -43,12 +43,19 @@ pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     Ok(())
 }
 
+/// What the read API asks upstream, by way of the controller's cells and discovery.
+pub(super) struct Upstream {
+    pub(super) served: ServedNow,
+    pub(super) changes: Changes,
+    pub(super) proofs: Proofs,
+}
+
 /// What the read API answers from, and the reads themselves, which somebody must run.
 pub(super) fn api(
     args: &ApiArgs,
     connection: &Connection,
     view: &View,
-    (served, changes): (ServedNow, Changes),
+    Upstream { served, changes, proofs }: Upstream,
     metrics: &Metrics,
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
     let reviews: Arc<dyn Reviews> = Arc::new(match args.auth {
@@ -61,6 +68,8 @@ pub(super) fn api(
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
         changes,
+        proofs,
+        note: note(metrics),
         offers: offers(view.declarations.clone()),
         look_up: kinds.look_up(Handle::current()),
         home: Arc::clone(&view.home),
@@ -85,6 +94,26 @@ pub(super) fn certificate(
         Certificate::self_signed(names(&host, namespace))?
     };
     Ok(Arc::new(certificate))
+}
+
+/// How reads go, for the metrics.
+fn note(metrics: &Metrics) -> Note {
+    let (engine, reads) = (metrics.engine(), metrics.reads().clone());
+    Box::new(move |resource, noted| match noted {
+        Noted::Answered { age } => engine.record(resource, Measured::Read { age }),
+        Noted::Waited { reason, outcome, took } => {
+            let reason = match reason {
+                WaitFor::Warmth => metrics::WaitFor::Warmth,
+                WaitFor::Version => metrics::WaitFor::Version,
+                WaitFor::Proof => metrics::WaitFor::Proof,
+            };
+            let outcome = match outcome {
+                WaitOutcome::Met => metrics::WaitOutcome::Met,
+                WaitOutcome::Refused => metrics::WaitOutcome::Refused,
+            };
+            reads.waited(reason, outcome, took);
+        }
+    })
 }
 
 /// What profiles offer, computed once for each round of the controller.

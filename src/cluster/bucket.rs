@@ -10,6 +10,9 @@ const EVERY: Duration = Duration::from_millis(50);
 /// After so many at once: what checks, tokens and a forecast may have to begin with.
 const BURST: u32 = 40;
 
+/// What requests for readers leave: they can wait, or be refused, and checks of access cannot.
+const SPARE: u32 = BURST / 2;
+
 /// A bucket for each namespace. Clones share them.
 ///
 /// Tokens, Events and forecasts have bounds of their own for a namespace, which come to 12 a second. They
@@ -28,9 +31,29 @@ impl Buckets {
     ///
     /// When there will be as many; then nothing is drawn.
     pub fn draw(&self, namespace: &Arc<str>, count: usize, now: Instant) -> Result<(), Instant> {
+        self.draw_from(BURST, namespace, count, now)
+    }
+
+    /// Draws one request for a reader, of what others leave: so many readers keep nothing else from
+    /// getting on.
+    ///
+    /// # Errors
+    ///
+    /// When there will be one, if nothing else is drawn meanwhile; then nothing is drawn.
+    pub fn draw_spare(&self, namespace: &Arc<str>, now: Instant) -> Result<(), Instant> {
+        self.draw_from(BURST - SPARE, namespace, 1, now)
+    }
+
+    fn draw_from(
+        &self,
+        burst: u32,
+        namespace: &Arc<str>,
+        count: usize,
+        now: Instant,
+    ) -> Result<(), Instant> {
         let mut buckets = self.full_at.lock();
         let full_at = after(buckets.get(namespace), count, now);
-        let open_at = full_at.checked_sub(EVERY * BURST).unwrap_or(now);
+        let open_at = full_at.checked_sub(EVERY * burst).unwrap_or(now);
         if open_at > now {
             return Err(open_at);
         }
@@ -90,6 +113,17 @@ mod tests {
         assert_eq!(buckets.draw(&a, 3, now), Err(now + EVERY * 23));
         assert_eq!(buckets.draw(&"b".into(), 40, now), Ok(()), "another waits for nothing");
         assert_eq!(buckets.draw(&a, 3, now + EVERY * 23), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_draw_what_is_left_over() {
+        let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
+        for _ in 0..BURST - SPARE {
+            assert_eq!(buckets.draw_spare(&a, now), Ok(()));
+        }
+        assert_eq!(buckets.draw_spare(&a, now), Err(now + EVERY));
+        assert_eq!(buckets.draw(&a, 20, now), Ok(()), "checks are not kept waiting");
+        assert_eq!(buckets.draw_spare(&a, now + EVERY), Err(now + EVERY * 21));
     }
 
     #[tokio::test(start_paused = true)]

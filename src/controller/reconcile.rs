@@ -21,7 +21,8 @@ use crate::{
     manifests::Access,
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost, Overrun,
-        ProfileRef, Reason, Refusal, RefusalReason, Subject, Target, Total, ValidatedProfile,
+        ProfileRef, ReadTerms, Reason, Refusal, RefusalReason, Subject, Target, Total,
+        ValidatedProfile,
     },
     status::Observed,
 };
@@ -297,6 +298,7 @@ impl Reconciler {
             objective: valid.warmup.objective,
             max_staleness: valid.max_staleness,
             on_access_lost: valid.on_access_lost,
+            reads: valid.reads,
             limits: valid.limits,
             accepted_at,
         };
@@ -376,6 +378,7 @@ fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declare
         objective: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
+        reads: ReadTerms::default(),
         limits: Limits::default(),
         accepted_at: now,
     }

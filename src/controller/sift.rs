@@ -1,7 +1,7 @@
 //! Keeps the specs of profiles that are too many out of the table that the controller reads.
 
 use super::quota::{Outline, Over, Quota, ReadBy, Shed, Within};
-use crate::model::{CellKey, Delta, DeltaSink, Item, Outcome, ResourceVersion, Tombstone};
+use crate::model::{CellKey, Delta, DeltaSink, Item, Named, Outcome, ResourceVersion, Tombstone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -275,6 +275,10 @@ impl<T: DeltaSink> DeltaSink for Sift<T> {
 
     fn objects(&self) -> u64 {
         self.ask(DeltaSink::objects).unwrap_or(0)
+    }
+
+    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
+        self.ask(|table| table.visit(each))?
     }
 
     fn version(&self) -> Option<ResourceVersion> {

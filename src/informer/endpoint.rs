@@ -6,6 +6,10 @@ use crate::model::{
 use http::{Request, header};
 use std::{fmt::Write as _, time::Duration};
 
+/// Names, UIDs and versions, with little beside them.
+const NAMES: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields";
+
 /// The requests of one cell: path, selectors and representation, fixed when the cell is made.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
@@ -136,6 +140,17 @@ impl Endpoint {
         self.get("&limit=1", accept)
     }
 
+    /// What the list names, metadata only: its first `limit` objects, as of the version `at`, or as new as
+    /// the server can prove.
+    pub(super) fn names(&self, at: Option<&ResourceVersion>, limit: u32) -> Request<Vec<u8>> {
+        let mut query = format!("&limit={limit}");
+        if let Some(at) = at {
+            let at = encoded(at);
+            let _infallible = write!(query, "&resourceVersion={at}&resourceVersionMatch=Exact");
+        }
+        self.get(&query, NAMES)
+    }
+
     /// One object of the list, as the cell has it.
     pub(super) fn first(&self) -> Request<Vec<u8>> {
         self.list(AtLeast::Consistent, Part::First { limit: 1 })
@@ -226,6 +241,7 @@ mod tests {
         let lists = parts.map(|part| endpoint.list(AtLeast::Consistent, part));
         let others = [
             endpoint.newest(),
+            endpoint.names(Some(&from), 9),
             endpoint.watch(&from, second),
             endpoint.stream(AtLeast::Consistent, second),
         ];

@@ -1,8 +1,9 @@
 //! How cells learn whether they may still be read, and what becomes of them then.
 
 use super::{
-    Reports,
+    Proof, Reports, Unproven,
     board::{Board, IsNews},
+    lanes::Lane,
     state::{Access, Signal},
     task::SharedSink,
 };
@@ -38,6 +39,8 @@ pub(super) struct Face {
     pub(super) sink: SharedSink,
     /// Locked while the cell's task does anything.
     pub(super) turn: Arc<Mutex<()>>,
+    /// The last proof to readers that the table is current.
+    pub(super) proof: Lane<Result<Proof, Unproven>>,
 }
 
 /// The faces of all cells.

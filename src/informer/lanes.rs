@@ -8,8 +8,9 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Lanes<Q, A>(Mutex<HashMap<Q, Arc<Lane<A>>>>);
 
-/// One asks at a time.
-type Lane<A> = tokio::sync::Mutex<Option<Sighting<A>>>;
+/// The last answer to one question. One asks at a time.
+#[derive(Debug)]
+pub(super) struct Lane<A>(tokio::sync::Mutex<Option<Sighting<A>>>);
 
 #[derive(Debug)]
 struct Sighting<A> {
@@ -25,6 +26,34 @@ impl<Q, A> Default for Lanes<Q, A> {
     }
 }
 
+impl<A> Default for Lane<A> {
+    fn default() -> Self {
+        Self(tokio::sync::Mutex::default())
+    }
+}
+
+impl<A: Clone> Lane<A> {
+    /// See [`Lanes::ask`].
+    pub(super) async fn ask(
+        &self,
+        since: Instant,
+        is_answer: impl FnOnce(&A) -> bool,
+        ask: impl Future<Output = A>,
+    ) -> A {
+        let waiting_since = Instant::now();
+        let mut last = self.0.lock().await;
+        if let Some(sighting) = last.as_ref().filter(|sighting| sighting.asked_at > since)
+            && (is_answer(&sighting.seen) || sighting.answered_at >= waiting_since)
+        {
+            return sighting.seen.clone();
+        }
+        let asked_at = Instant::now();
+        let seen = ask.await;
+        *last = Some(Sighting { asked_at, answered_at: Instant::now(), seen: seen.clone() });
+        seen
+    }
+}
+
 impl<Q: Eq + Hash, A: Clone> Lanes<Q, A> {
     /// The answer to a request that was sent after `since`: that of somebody else, or of `ask`.
     ///
@@ -37,18 +66,8 @@ impl<Q: Eq + Hash, A: Clone> Lanes<Q, A> {
         is_answer: impl FnOnce(&A) -> bool,
         ask: impl Future<Output = A>,
     ) -> A {
-        let waiting_since = Instant::now();
         let lane = Arc::clone(self.0.lock().entry(question).or_default());
-        let mut last = lane.lock().await;
-        if let Some(sighting) = last.as_ref().filter(|sighting| sighting.asked_at > since)
-            && (is_answer(&sighting.seen) || sighting.answered_at >= waiting_since)
-        {
-            return sighting.seen.clone();
-        }
-        let asked_at = Instant::now();
-        let seen = ask.await;
-        *last = Some(Sighting { asked_at, answered_at: Instant::now(), seen: seen.clone() });
-        seen
+        lane.ask(since, is_answer, ask).await
     }
 
     /// Forgets what nobody asks any more.

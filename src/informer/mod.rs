@@ -3,6 +3,7 @@
 mod backoff;
 mod board;
 mod canary;
+mod census;
 mod cut;
 mod declaration;
 mod decode;
@@ -20,6 +21,7 @@ mod namespaces;
 mod peek;
 mod plan;
 mod probe;
+mod proof;
 mod registry;
 mod report;
 mod room;
@@ -43,6 +45,7 @@ pub use self::{
     hearsay::hearsay,
     latency::LatencyWindow,
     plan::{Desired, Informers, Plan, apply, plan},
+    proof::{Proof, Proofs, Unproven},
     registry::{Bounds, Registry, Reports, Tables},
     report::{
         CellFault, CellReport, EventKind, ListOutcome, Loss, Measured, Meter, Phase, Quantiles,

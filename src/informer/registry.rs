@@ -1,7 +1,7 @@
 //! The running cells: one task each, started, held and stopped from here.
 
 use super::{
-    CellReport, Changes, Informers, Meter, OwnAccess, RelistReason, Slots, Timing, Verb,
+    CellReport, Changes, Informers, Meter, OwnAccess, Proofs, RelistReason, Slots, Timing, Verb,
     backoff::Backoff,
     board::Board,
     canary::Canary,
@@ -9,6 +9,7 @@ use super::{
     doubt::Doubts,
     endpoint::Endpoint,
     fence::{Face, Faces},
+    lanes::Lane,
     list::Gap,
     namespaces::Namespaces,
     room::Room,
@@ -17,7 +18,7 @@ use super::{
     task::{Shared, SharedSink, Task, is_followed},
 };
 use crate::{
-    cluster::Clients,
+    cluster::{Buckets, Clients},
     model::{
         CellKey, CellSpec, DeltaSink, Extent, Fault, FieldPath, Identity, Mode, Reason,
         ResourceVersion, Tuning,
@@ -33,6 +34,7 @@ use std::{
     pin::pin,
     sync::Arc,
     task::Poll,
+    time::Duration,
 };
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -131,6 +133,13 @@ impl Reports {
         self.face(key).map(|face| face.board.glance())
     }
 
+    /// A read was answered by the cell, which took so long.
+    pub fn read_took(&self, key: &CellKey, took: Duration) {
+        if let Some(face) = self.face(key) {
+            face.board.read_took(took);
+        }
+    }
+
     /// What a cell's own requests say of its access, without the cost of a report.
     #[must_use]
     pub fn own_access(&self, key: &CellKey) -> Option<OwnAccess> {
@@ -189,6 +198,12 @@ impl Registry {
         self.reports.clone()
     }
 
+    /// Proves the tables of the cells current, at the expense of `buckets`.
+    #[must_use]
+    pub fn proofs(&self, buckets: Buckets) -> Proofs {
+        Proofs::new(self.reports(), Arc::clone(&self.clients), buckets)
+    }
+
     /// Wakes when a cell changes phase, or namespaces come and go.
     #[must_use]
     pub fn changes(&self) -> Changes {
@@ -213,6 +228,7 @@ impl Registry {
                 board: Arc::new(Board::new(changes.clone())),
                 sink: Arc::new(Mutex::new(tables.open(&spec.key, &spec.indexes))),
                 turn: Arc::default(),
+                proof: Lane::default(),
             });
             reports.0.write().insert(spec.key.clone(), Arc::clone(&face));
             Cell {
@@ -342,7 +358,7 @@ async fn supervise(
             Err(guarded) => {
                 // Refused before any request; only an edit of the profile makes another cell.
                 let fault = Fault::new(Reason::Forbidden, guarded.to_string());
-                board.failed(&key, Verb::List, &fault, 1, std::time::Duration::MAX);
+                board.failed(&key, Verb::List, &fault, 1, Duration::MAX);
                 let _ended = access.wait_for(|turns| turns.losses > losses).await;
                 continue;
             }

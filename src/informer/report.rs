@@ -174,6 +174,8 @@ pub struct CellReport {
     pub list_latency: Option<Quantiles>,
     /// Of events, from bytes read to processed by every observer.
     pub event_latency: Option<Quantiles>,
+    /// Of reads, from allowed to answered, waits included.
+    pub read_latency: Option<Quantiles>,
     /// Observers that process every delta: the table, and whoever follows it.
     pub observers: u32,
 }
@@ -200,6 +202,7 @@ impl CellReport {
             undecodable: Arc::default(),
             list_latency: None,
             event_latency: None,
+            read_latency: None,
             observers: 1,
         }
     }
@@ -348,6 +351,11 @@ pub enum Measured {
     Undecodable {
         /// Where.
         stage: Stage,
+    },
+    /// A read was answered from a table.
+    Read {
+        /// How long before that the table was last proved current.
+        age: Duration,
     },
     /// An etcd restore was concluded.
     RolledBack,

@@ -215,6 +215,13 @@ impl Task {
                         return end;
                     }
                 }
+                () = self.board.probe_is_wanted(),
+                    if !probe.is_under_way() && !probe.is_waiting_for_events() =>
+                {
+                    if let Some(end) = self.start_probe(&mut probe) {
+                        return end;
+                    }
+                }
                 // Open for a moment: what was wrong before is over, should nothing be heard for long.
                 () = sleep_until(well_at), if had_fault => {
                     had_fault = false;

@@ -58,6 +58,12 @@ const LAG: &[f64] =
 /// Reads, from memory to a wait for a first list.
 const READ: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
+/// From an event just now to the largest bound that a profile sets.
+const FRESH: &[f64] =
+    &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
+/// From one request upstream to the longest wait for a first list.
+const WAIT: &[f64] =
+    &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
 /// A run over all profiles, from one to thousands.
 const RECONCILE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
@@ -98,6 +104,8 @@ descriptors! {
     HTTP_REQUEST_DURATION = "kubewarm_http_request_duration_seconds", Kind::Histogram(READ), Process,
         ["handler", "cache"],
         "Seconds from the head of a request of the read API to the head of its answer, the API server's word about the caller included.";
+    READ_WAIT = "kubewarm_read_wait_seconds", Kind::Histogram(WAIT), Process, ["reason", "outcome"],
+        "Seconds of reads that had to wait for something, by what they waited for last; absent until one has.";
     TOKIO_WORKERS = "tokio_workers", Kind::Gauge, Process, [],
         "Threads of the runtime.";
     TOKIO_ALIVE_TASKS = "tokio_alive_tasks", Kind::Gauge, Process, [],
@@ -167,6 +175,8 @@ descriptors! {
         "The newest resource version seen, its last 15 digits; compare with apiserver_watch_cache_resource_version.";
     EVENT_LAG = "kubewarm_event_lag_seconds", Kind::Histogram(LAG), Resource, [],
         "Seconds from the bytes of an event read to the event processed by every observer.";
+    FRESHNESS = "kubewarm_freshness_seconds", Kind::Histogram(FRESH), Resource, [],
+        "Seconds since a table was last proved current, at each read that it answered; absent until there is one.";
     RV_ROLLBACKS = "kubewarm_rv_rollbacks_total", Kind::Counter, Resource, [],
         "Times that resource versions went back: an etcd restore.";
 }

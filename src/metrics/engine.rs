@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-/// How many resources have series of their own, up to 160 each. The rest share those of `_other`.
+/// How many resources have series of their own, up to 190 each. The rest share those of `_other`.
 const MAX_RESOURCES: usize = 200;
 
 /// Counts what cells measure.

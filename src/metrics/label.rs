@@ -2,7 +2,7 @@
 
 use super::{
     operator::{Reconciled, StatusWrite},
-    reads::{CacheUse, Handler, Method},
+    reads::{CacheUse, Handler, Method, WaitFor, WaitOutcome},
     snapshot::{ConditionStatus, TargetState},
 };
 use crate::{
@@ -92,6 +92,8 @@ labels! {
     StatusWrite { Written => "written", Failed => "failed" }
     Handler { Get => "get", List => "list", Discovery => "discovery", Other => "other" }
     Method { Get => "GET", Other => "other" }
+    WaitFor { Warmth => "warmth", Version => "version", Proof => "proof" }
+    WaitOutcome { Met => "met", Refused => "refused" }
     CacheUse { Hit => "hit", Wait => "wait", Miss => "miss" }
 }
 

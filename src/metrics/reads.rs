@@ -31,6 +31,26 @@ pub enum CacheUse {
     Miss,
 }
 
+/// What a read waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// A cell that is not warm.
+    Warmth,
+    /// A version.
+    Version,
+    /// A proof that the cell is current.
+    Proof,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// With an answer.
+    Met,
+    /// With a refusal.
+    Refused,
+}
+
 /// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -45,15 +65,24 @@ pub enum Method {
 pub struct ReadMetrics {
     requests: IntCounterVec,
     duration: HistogramVec,
+    waits: HistogramVec,
 }
 
 impl ReadMetrics {
     pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
         let requests = descriptor::HTTP_REQUESTS.counters()?;
         let duration = descriptor::HTTP_REQUEST_DURATION.histograms()?;
+        let waits = descriptor::READ_WAIT.histograms()?;
+        registry.register(Box::new(waits.clone()))?;
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(duration.clone()))?;
-        Ok(Self { requests, duration })
+        Ok(Self { requests, duration, waits })
+    }
+
+    /// Counts a read that waited for something, `took` all in all.
+    pub fn waited(&self, reason: WaitFor, outcome: WaitOutcome, took: Duration) {
+        let labels = [reason.as_label(), outcome.as_label()];
+        self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
     /// Counts a request that was answered with `code`, `took` after its head had come.

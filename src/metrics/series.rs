@@ -30,6 +30,8 @@ pub(super) struct ResourceSeries {
     watch: Histogram,
     events: IntCounterVec,
     lag: Histogram,
+    /// Begins with the first read.
+    freshness: HistogramVec,
     errors: IntCounterVec,
     undecodable: IntCounterVec,
     rollbacks: IntCounter,
@@ -56,6 +58,7 @@ impl ResourceSeries {
             watch: descriptor::WATCH_DURATION.histogram_of(key)?,
             events: descriptor::WATCH_EVENTS.counters_of(key)?,
             lag: descriptor::EVENT_LAG.histogram_of(key)?,
+            freshness: descriptor::FRESHNESS.histograms_of(key)?,
             errors: descriptor::WATCH_ERRORS.counters_of(key)?,
             undecodable: descriptor::DECODE_ERRORS.counters_of(key)?,
             rollbacks: descriptor::RV_ROLLBACKS.counter_of(key)?,
@@ -110,6 +113,9 @@ impl ResourceSeries {
             Measured::Undecodable { stage } => {
                 self.undecodable.with_label_values(&[stage.as_label()]).inc();
             }
+            Measured::Read { age } => {
+                self.freshness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
+            }
             Measured::RolledBack => self.rollbacks.inc(),
             // A gauge that several cells set would show whoever was last; kubewarm_watch_backoff_seconds
             // is read from their reports instead.
@@ -119,7 +125,7 @@ impl ResourceSeries {
 
     /// All of it, family by family.
     pub(super) fn collect(&self) -> impl Iterator<Item = MetricFamily> {
-        let all: [&dyn Collector; 16] = [
+        let all: [&dyn Collector; 17] = [
             &self.warmup,
             &self.list,
             &self.pages,
@@ -133,6 +139,7 @@ impl ResourceSeries {
             &self.watch,
             &self.events,
             &self.lag,
+            &self.freshness,
             &self.errors,
             &self.undecodable,
             &self.rollbacks,

@@ -3,7 +3,7 @@
 //! Sync state is always computed from these, never from what happens to run: nothing started must
 //! not look like everything synced.
 
-use super::{CellKey, FieldPath, Limited, Limits, OnAccessLost, ProfileRef, Resource};
+use super::{CellKey, FieldPath, Limited, Limits, OnAccessLost, ProfileRef, ReadTerms, Resource};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Whether a profile's cells are watched.
@@ -154,6 +154,8 @@ pub struct Declared {
     pub max_staleness: Duration,
     /// `serving.onAccessLost`.
     pub on_access_lost: OnAccessLost,
+    /// `serving.consistency` and what becomes of cold reads.
+    pub reads: ReadTerms,
     /// `spec.limits`.
     pub limits: Limits,
     /// When this generation was accepted, or the process started, whichever was later; on the

@@ -14,6 +14,7 @@ mod limits;
 mod object;
 mod printable;
 mod profile;
+mod read_terms;
 mod resource;
 mod scratch;
 mod selector;
@@ -41,8 +42,9 @@ pub use self::{
     identity::Identity,
     invalid::Invalid,
     limits::{Attempt, Bound, Limited, Limits, Measure, Overrun, Remedy, parse_bytes},
-    object::{Delta, DeltaSink, Item, ObjectKey, Outcome, Reread, Tombstone, Uid},
+    object::{Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid},
     profile::{ValidatedProfile, Warmup},
+    read_terms::{Consistency, ReadTerms},
     resource::{GroupResource, InvalidName, Resource},
     scratch::{Scratch, Sensitivity},
     selector::{

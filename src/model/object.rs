@@ -62,6 +62,19 @@ pub struct Tombstone<'a> {
     pub version: Option<ResourceVersion>,
 }
 
+/// Which object is held, and in which version.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Named<'a> {
+    /// Empty for cluster-scoped objects.
+    pub namespace: &'a str,
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.resourceVersion`.
+    pub version: Option<ResourceVersion>,
+}
+
 /// Whether a list may read differently at the same resource version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reread {
@@ -144,6 +157,9 @@ pub trait DeltaSink: Send + 'static {
 
     /// Objects held.
     fn objects(&self) -> u64;
+
+    /// Calls `each` with every object that is held, all of one moment, and says as of which version that is.
+    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion>;
 
     /// The version up to which what is held is complete: of the last list, bookmark or event.
     fn version(&self) -> Option<ResourceVersion>;

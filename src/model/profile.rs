@@ -1,7 +1,8 @@
 //! A profile whose every field has been checked.
 
 use super::{
-    Identity, Invalid, Limits, ListStrategy, Mode, OnAccessLost, ProfileRef, Target,
+    Consistency, Identity, Invalid, Limits, ListStrategy, Mode, OnAccessLost, ProfileRef,
+    ReadTerms, Target,
     invalid::{counted, in_range},
     resource::{is_dns_label, is_dns_subdomain},
 };
@@ -34,6 +35,8 @@ pub struct ValidatedProfile {
     pub max_staleness: Duration,
     /// `spec.serving.onAccessLost` and `accessLostGraceSeconds`.
     pub on_access_lost: OnAccessLost,
+    /// `spec.serving.consistency`, `coldReads` and `coldReadWaitSeconds`.
+    pub reads: ReadTerms,
     /// `spec.limits`.
     pub limits: Limits,
 }
@@ -99,6 +102,7 @@ impl ValidatedProfile {
             warmup: Warmup::parse(&spec.warmup)?,
             max_staleness: seconds(staleness?),
             on_access_lost: on_access_lost(&spec.serving)?,
+            reads: read_terms(&spec.serving)?,
             limits: Limits::parse(spec.limits.as_ref())?,
         })
     }
@@ -161,6 +165,22 @@ fn on_access_lost(serving: &api::Serving) -> Result<OnAccessLost, Invalid> {
     Ok(match serving.on_access_lost {
         api::OnAccessLost::Fence => OnAccessLost::Fence { grace },
         api::OnAccessLost::ServeStale => OnAccessLost::ServeStale,
+    })
+}
+
+fn read_terms(serving: &api::Serving) -> Result<ReadTerms, Invalid> {
+    let wait = serving.cold_read_wait_seconds;
+    let wait = seconds(in_range("spec.serving.coldReadWaitSeconds", wait, 0, 60)?);
+    Ok(ReadTerms {
+        consistency: match serving.consistency {
+            api::Consistency::Bounded => Consistency::Bounded,
+            api::Consistency::Strict => Consistency::Strict,
+            api::Consistency::Eventual => Consistency::Eventual,
+        },
+        cold_wait: match serving.cold_reads {
+            api::ColdReads::Wait => wait,
+            api::ColdReads::Reject => Duration::ZERO,
+        },
     })
 }
 
@@ -282,6 +302,29 @@ mod tests {
         assert_eq!(stale.on_access_lost, OnAccessLost::ServeStale);
         let error = profile("{accessLostGraceSeconds: 3601}").unwrap_err().to_string();
         assert!(error.starts_with("spec.serving.accessLostGraceSeconds"), "{error}");
+    }
+
+    #[test]
+    fn what_reads_may_expect_is_read() {
+        let profile = |serving| {
+            parse(&format!(
+                "{{serving: {serving}, targets: [{{name: a, resource: {{resource: a}}}}]}}"
+            ))
+        };
+        let terms = |serving| profile(serving).unwrap().reads;
+        let of = |consistency, seconds| ReadTerms {
+            consistency,
+            cold_wait: Duration::from_secs(seconds),
+        };
+        assert_eq!(terms("{}"), of(Consistency::Bounded, 5));
+        assert_eq!(
+            terms("{consistency: Strict, coldReadWaitSeconds: 60}"),
+            of(Consistency::Strict, 60)
+        );
+        let reject = "{consistency: Eventual, coldReads: Reject, coldReadWaitSeconds: 9}";
+        assert_eq!(terms(reject), of(Consistency::Eventual, 0));
+        let error = profile("{coldReadWaitSeconds: 61}").unwrap_err().to_string();
+        assert!(error.starts_with("spec.serving.coldReadWaitSeconds"), "{error}");
     }
 
     #[test]

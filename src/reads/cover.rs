@@ -6,11 +6,11 @@ use super::{
     offers::{Offering, Offers},
 };
 use crate::{
-    informer::CellReport,
-    model::{CellKey, Extent, Mode, ProfileRef, Projection},
+    informer::{CellReport, Phase},
+    model::{CellKey, Consistency, Extent, Mode, ProfileRef, Projection},
     wire::{Failure, Form, Objects, Selection},
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Why what an aggregated API serves is not answered, nor a kind that nobody knows.
@@ -92,6 +92,16 @@ impl<'a> Coverage<'a> {
         self.cells.iter().map(|it| it.max_staleness).min().unwrap_or_default()
     }
 
+    /// The strictest consistency of them.
+    pub(super) fn consistency(&self) -> Consistency {
+        self.cells.iter().map(|it| it.reads.consistency).max().unwrap_or_default()
+    }
+
+    /// How long any of them has cold reads wait.
+    pub(super) fn cold_wait(&self) -> Duration {
+        self.cells.iter().map(|it| it.reads.cold_wait).min().unwrap_or_default()
+    }
+
     /// Those that may answer now, the best first: whole ones without selectors; then current ones, late
     /// ones, and those that nobody watches.
     pub(super) fn warm(
@@ -120,6 +130,17 @@ impl Candidate<'_> {
     /// By what every profile says that offers it: the strictest counts.
     pub(super) fn may_be_read(&self, report: &CellReport, now: Instant) -> bool {
         self.offers.iter().all(|offering| report.serves(offering.on_access_lost, now))
+    }
+
+    /// Whether its table follows the cluster, so that it could be proved current.
+    pub(super) fn is_kept_current(&self) -> bool {
+        self.report.lost.is_none()
+            && !matches!(self.report.phase, Phase::Queued | Phase::Paused | Phase::Fenced)
+    }
+
+    /// The namespace at whose expense something is asked for it: that of the first who offers it.
+    pub(super) fn payer(&self) -> Arc<str> {
+        self.offers.first().map_or_else(|| "".into(), |it| Arc::clone(&it.profile.namespace))
     }
 
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {

@@ -4,6 +4,7 @@
 //! keeps warm is refused in a way that no client takes for "deleted" or for "empty".
 
 mod answer;
+mod choose;
 mod cover;
 mod fields;
 mod kinds;
@@ -19,12 +20,13 @@ pub use self::{
 };
 
 use self::{
+    choose::{Doubt, Needs, Proved, wants_latest},
     cover::{Candidate, Coverage},
     snapshots::{Moment, Snapshots},
 };
 use crate::{
-    informer::{Changes, Reports},
-    model::{CellKey, Fault, ObjectKey, ProfileRef, ResourceVersion, Sensitivity},
+    informer::{Changes, Proofs, Reports},
+    model::{CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceVersion, Sensitivity},
     store::{Catalog, Reader, Selected, Wanted},
     wire::{self, At, Continue, DocumentResource, Failure, ListFrame, Objects, Selection},
 };
@@ -32,10 +34,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// How long a read waits for a cell that is not warm: the default of `serving.coldReadWaitSeconds`.
-const COLD_WAIT: Duration = Duration::from_secs(5);
 /// How long a read waits for a version that has not come yet: as long as the API server does.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
+/// How long a read waits for a proof that its cell is current.
+const PROOF_WAIT: Duration = Duration::from_secs(3);
 /// How often it is looked whether it has come. Events come at any moment; nobody is told of each.
 const VERSION_POLL: Duration = Duration::from_millis(20);
 /// When to try again what is not warm, or not current: a first list, or a probe, takes about as long.
@@ -51,12 +53,58 @@ pub struct Surroundings {
     pub reports: Reports,
     /// Wakes those who wait for one.
     pub changes: Changes,
+    /// Proves them current where that is not known.
+    pub proofs: Proofs,
+    /// Told how reads of a kind go; must not block.
+    pub note: Note,
     /// What profiles offer; `None` before they have been listed. Asked at every read.
     pub offers: Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync>,
     /// What a kind is.
     pub look_up: LookUp,
     /// The operator's namespace, whose profiles answer for every namespace.
     pub home: Arc<str>,
+}
+
+/// Told how reads of a kind go.
+pub type Note = Box<dyn Fn(&Resource, Noted) + Send + Sync>;
+
+/// How a read went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It was answered from a table that was last known to be current so long ago.
+    Answered {
+        /// How long ago.
+        age: Duration,
+    },
+    /// It waited, and then it was answered or not.
+    Waited {
+        /// For what, last.
+        reason: WaitFor,
+        /// How that ended.
+        outcome: WaitOutcome,
+        /// How long it took, from the request on.
+        took: Duration,
+    },
+}
+
+/// What a read waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// A cell that is not warm.
+    Warmth,
+    /// A version.
+    Version,
+    /// A proof that the cell is current.
+    Proof,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// With an answer.
+    Met,
+    /// With a refusal.
+    Refused,
 }
 
 /// Answers reads.
@@ -72,6 +120,8 @@ enum Attempt {
     Cold,
     /// None of them has come to the version asked for; the newest is this.
     Behind(Option<ResourceVersion>),
+    /// None of them is known to be as new as asked for.
+    Unproven(Box<Doubt>),
     /// What was read may not be answered, because of what happened meanwhile.
     Disturbed,
 }
@@ -92,24 +142,51 @@ impl Reads {
     ///
     /// # Cost
     ///
-    /// Waits up to 5 s for a cell to warm, and up to 3 s for a version.
+    /// Waits for a cell to warm as long as its profiles say, for a version up to 3 s, and for a proof that the
+    /// cell is current up to 3 s, which it shares with others.
     pub async fn answer(
         &self,
         asked: &Objects,
         profile: Option<&ProfileRef>,
     ) -> Result<Answer, Failure> {
         let began = Instant::now();
+        let mut waited = None;
+        let answered = self.tried(asked, profile, (began, &mut waited)).await;
+        let took = began.elapsed();
+        let note = |noted| (self.from.note)(&asked.resource, noted);
+        if let Some(reason) = waited {
+            let outcome = if answered.is_ok() { WaitOutcome::Met } else { WaitOutcome::Refused };
+            note(Noted::Waited { reason, outcome, took });
+        }
+        let answer = answered?;
+        self.from.reports.read_took(&answer.cell, took);
+        if let Some(age) = answer.age {
+            note(Noted::Answered { age });
+        }
+        Ok(Answer { waited: waited.is_some(), ..answer })
+    }
+
+    /// Tries until there is an answer, or nothing left to wait for. Notes what was waited for last.
+    async fn tried(
+        &self,
+        asked: &Objects,
+        profile: Option<&ProfileRef>,
+        (began, waited): (Instant, &mut Option<WaitFor>),
+    ) -> Result<Answer, Failure> {
         let mut changes = self.from.changes.subscribe();
         let of = asked.resource.group_resource();
         let mut disturbed = 0;
+        let mut proved: Option<Proved> = None;
         loop {
             changes.mark_unchanged();
-            match self.attempt(asked, profile).await? {
-                Attempt::Answered(answer) => {
-                    return Ok(Answer { waited: began.elapsed() > VERSION_POLL, ..*answer });
-                }
+            let offers = self.offers()?;
+            let coverage = Coverage::of(&offers, asked, profile, &self.from.home)?;
+            let cold_wait = coverage.cold_wait();
+            match self.attempt(asked, coverage, (began, proved.as_ref())).await? {
+                Attempt::Answered(answer) => return Ok(*answer),
                 Attempt::Cold => {
-                    let until = began + COLD_WAIT;
+                    let until = began + cold_wait;
+                    *waited = Some(WaitFor::Warmth);
                     let is_over = timeout_at(until, changes.changed()).await.is_err();
                     // Somewhere something may change all the time.
                     if is_over || until <= Instant::now() {
@@ -123,7 +200,21 @@ impl Reads {
                         };
                         return Err(Failure::too_large_version(version, current.as_ref()));
                     }
+                    *waited = Some(WaitFor::Version);
                     sleep(VERSION_POLL).await;
+                }
+                Attempt::Unproven(doubt) => {
+                    *waited = Some(WaitFor::Proof);
+                    let Doubt { key, payer, since, failure } = *doubt;
+                    let proving = self.from.proofs.prove(&key, &payer, since);
+                    proved = match timeout_at(began + PROOF_WAIT, proving).await {
+                        Ok(Ok(proof)) => Some(Proved { key, proof }),
+                        Ok(Err(unproven)) => {
+                            tracing::debug!(cell = %key, %unproven, "not proved current");
+                            return Err(failure);
+                        }
+                        Err(_elapsed) => return Err(failure),
+                    };
                 }
                 Attempt::Disturbed => {
                     disturbed += 1;
@@ -163,10 +254,9 @@ impl Reads {
     async fn attempt(
         &self,
         asked: &Objects,
-        profile: Option<&ProfileRef>,
+        coverage: Coverage<'_>,
+        (began, proved): (Instant, Option<&Proved>),
     ) -> Result<Attempt, Failure> {
-        let offers = self.offers()?;
-        let coverage = Coverage::of(&offers, asked, profile, &self.from.home)?;
         let of = asked.resource.group_resource();
         let kind =
             (self.from.look_up)(asked.resource.clone()).await.map_err(|fault| unknown(&fault))?;
@@ -185,10 +275,15 @@ impl Reads {
         if candidates.is_empty() {
             return Ok(Attempt::Cold);
         }
-        let bound = coverage.max_staleness();
+        let needs = Needs {
+            consistency: coverage.consistency(),
+            bound: coverage.max_staleness(),
+            began,
+            proved,
+        };
         match &asked.selection {
-            Selection::Get { name } => self.get(asked, name, &kind, &candidates, bound),
-            Selection::List => self.list(asked, &kind, &candidates, bound).await,
+            Selection::Get { name } => self.get(asked, name, &kind, &candidates, needs),
+            Selection::List => self.list(asked, &kind, &candidates, needs).await,
         }
     }
 
@@ -198,30 +293,34 @@ impl Reads {
         name: &str,
         kind: &Kind,
         candidates: &[Candidate<'_>],
-        bound: Duration,
+        needs: Needs<'_>,
     ) -> Result<Attempt, Failure> {
         let namespace = asked.namespace.as_deref().unwrap_or_default();
         let key = ObjectKey { namespace: namespace.into(), name: name.into() };
-        let (candidate, reader) = match self.chosen(asked, candidates, bound)? {
+        let (candidate, reader) = match self.chosen(asked, candidates, needs)? {
             Ok(chosen) => chosen,
             Err(attempt) => return Ok(attempt),
         };
         let found = reader.get(&key);
+        let is_met = |version| needs.are_met_by(candidate, version);
+        if wants_latest(&asked.at) && !is_met(reader.version().as_ref()) {
+            return needs.unproven(asked, candidates);
+        }
         if !self.is_undisturbed(candidate) {
             return Ok(Attempt::Disturbed);
         }
         let of = asked.resource.group_resource();
         let Some(object) = found else {
             // "Deleted" is only said by what is known to be current.
-            return Err(match candidate.age {
-                Some(age) if age <= bound => Failure::not_found(of, name),
-                Some(_) | None => stale(asked, candidate, bound),
-            });
+            if needs.is_current(candidate) {
+                return Err(Failure::not_found(of, name));
+            }
+            return needs.unproven(asked, candidates);
         };
         let mut body = Vec::with_capacity(object.body.len() + 128);
         let (api_version, kind) = (&*kind.api_version, &*kind.document.kind);
         wire::object(api_version, kind, &object.body, asked.form, &mut body);
-        let answer = Answer::new(Body::Whole(body), candidate, bound);
+        let answer = Answer::new(Body::Whole(body), candidate, needs.bound);
         Ok(Attempt::Answered(Box::new(answer)))
     }
 
@@ -230,9 +329,9 @@ impl Reads {
         asked: &Objects,
         kind: &Kind,
         candidates: &[Candidate<'_>],
-        bound: Duration,
+        needs: Needs<'_>,
     ) -> Result<Attempt, Failure> {
-        let (candidate, reader) = match self.chosen(asked, candidates, bound)? {
+        let (candidate, reader) = match self.chosen(asked, candidates, needs)? {
             Ok(chosen) => chosen,
             Err(attempt) => return Ok(attempt),
         };
@@ -251,6 +350,9 @@ impl Reads {
             return Ok(Attempt::Disturbed);
         }
         let Some(version) = selected.version().cloned() else { return Ok(Attempt::Cold) };
+        if wants_latest(&asked.at) && !needs.are_met_by(candidate, Some(&version)) {
+            return needs.unproven(asked, candidates);
+        }
         let mut choosing = selected.choose(&wanted, after, limit);
         while choosing.step() {
             if !wanted.tests.is_empty() {
@@ -278,7 +380,7 @@ impl Reads {
             next,
         };
         let pages = Box::new(Pages::new(frame, chosen, asked));
-        let answer = Answer::new(Body::Pages(pages), candidate, bound);
+        let answer = Answer::new(Body::Pages(pages), candidate, needs.bound);
         Ok(Attempt::Answered(Box::new(answer)))
     }
 
@@ -342,52 +444,6 @@ impl Reads {
         })
     }
 
-    /// The first of `candidates` that is as new as asked for, and its table.
-    fn chosen<'a>(
-        &self,
-        asked: &Objects,
-        candidates: &'a [Candidate<'a>],
-        bound: Duration,
-    ) -> Result<Result<(&'a Candidate<'a>, Reader), Attempt>, Failure> {
-        let readable = candidates.iter().filter_map(|candidate| {
-            let reader = self.from.catalog.reader(candidate.key)?;
-            Some((candidate, reader))
-        });
-        let mut readable: Vec<_> = readable.collect();
-        let Some((first, _)) = readable.first() else { return Ok(Err(Attempt::Cold)) };
-        let first = *first;
-        let at =
-            |wanted: &dyn Fn(&(&Candidate<'_>, Reader)) -> bool| readable.iter().position(wanted);
-        let position = match &asked.at {
-            At::Any => Some(0),
-            At::Latest | At::Continue { version: None, .. } => {
-                let is_current = at(&|(it, _)| it.age.is_some_and(|age| age <= bound));
-                Some(is_current.ok_or_else(|| stale(asked, first, bound))?)
-            }
-            At::NotOlderThan(version) => {
-                at(&|(_, reader)| reader.version().is_some_and(|held| held >= *version))
-            }
-            At::Exact(version) => {
-                let held = at(&|(_, reader)| reader.version().as_ref() == Some(version));
-                Some(held.ok_or_else(Failure::expired)?)
-            }
-            // The cell of the page before comes first among equals, as it did then.
-            At::Continue { version: Some(version), .. } => {
-                let held = at(&|(it, reader)| {
-                    reader.version().as_ref() == Some(version)
-                        || self.snapshots.has(&Moment::of(it), version)
-                });
-                Some(held.unwrap_or(0))
-            }
-        };
-        let Some(position) = position else {
-            let newest = readable.iter().filter_map(|(_, reader)| reader.version());
-            let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
-            return Ok(Err(Attempt::Behind(newest)));
-        };
-        Ok(Ok(readable.swap_remove(position)))
-    }
-
     /// Whether the cell stands as it did when it was chosen: nothing was taken back, and nothing listed
     /// anew, between the question whether it may answer and its answer.
     fn is_undisturbed(&self, candidate: &Candidate<'_>) -> bool {
@@ -413,20 +469,6 @@ impl Reads {
 fn unknown(fault: &Fault) -> Failure {
     tracing::debug!(%fault, "a kind could not be looked up");
     Failure::unavailable("the API server cannot be asked what this kind is; try again", 1)
-}
-
-/// What is held may be older than the profile lets it be.
-fn stale(asked: &Objects, candidate: &Candidate<'_>, bound: Duration) -> Failure {
-    let known = match candidate.age {
-        Some(age) => format!("last known to be current {} s ago", age.as_secs()),
-        None => "not known to be current".to_owned(),
-    };
-    let message = format!(
-        "the cache is {known}, which is more than the {} s of its profile; with resourceVersion=0 it answers \
-         from what it has",
-        bound.as_secs()
-    );
-    Failure::stale(asked.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
 }
 
 impl fmt::Debug for Surroundings {

@@ -1,6 +1,8 @@
 //! What profiles offer to readers: their cells, and on which terms.
 
-use crate::model::{CellKey, Declared, Mode, OnAccessLost, ProfileRef, Projection, Resource};
+use crate::model::{
+    CellKey, Declared, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Resource,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -23,6 +25,8 @@ pub struct Offering {
     pub mode: Mode,
     /// `freshness.maxStalenessSeconds`.
     pub max_staleness: Duration,
+    /// `serving.consistency`, and what becomes of cold reads.
+    pub reads: ReadTerms,
     /// `serving.onAccessLost`.
     pub on_access_lost: OnAccessLost,
 }
@@ -51,6 +55,7 @@ impl Offers {
                     key: key.clone(),
                     mode: profile.mode,
                     max_staleness: profile.max_staleness,
+                    reads: profile.reads,
                     on_access_lost: profile.on_access_lost,
                 });
             }

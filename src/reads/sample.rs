@@ -8,7 +8,8 @@ use crate::{
     informer::{CellReport, Phase},
     model::{
         CellKey, Extent, FieldPath, FieldSelector, GroupResource, Identity, LabelSelector,
-        ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, Resource, SensitiveData,
+        ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Resource,
+        SensitiveData,
     },
     wire::{Asked, DocumentResource, Objects, What},
 };
@@ -67,6 +68,7 @@ impl Offers {
             key: cell.clone(),
             mode: Mode::Active,
             max_staleness: Duration::from_mins(2),
+            reads: ReadTerms::default(),
             on_access_lost: OnAccessLost::default(),
         });
     }

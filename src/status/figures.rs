@@ -96,6 +96,7 @@ pub(super) fn latency(cells: &[Cell<'_>]) -> Option<LatencyStatus> {
     let latency = LatencyStatus {
         list_page: largest(|report| report.list_latency).map(quantiles),
         event: largest(|report| report.event_latency).map(quantiles),
+        read: largest(|report| report.read_latency).map(quantiles),
     };
     (latency != LatencyStatus::default()).then_some(latency)
 }

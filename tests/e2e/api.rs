@@ -89,11 +89,34 @@ impl Server {
         path: &str,
         headers: &[(&str, &str)],
     ) -> Result<Reply, Failure> {
+        self.send((method, path), headers, Body::empty())
+    }
+
+    /// Writes, with a bearer token.
+    pub(crate) fn write(
+        &self,
+        token: &str,
+        (method, path): (&str, &str),
+        body: &Value,
+    ) -> Result<Reply, Failure> {
+        let kind =
+            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", &*bearer), ("content-type", kind)];
+        self.send((method, path), &headers, Body::from(body.to_string().into_bytes()))
+    }
+
+    fn send(
+        &self,
+        (method, path): (&str, &str),
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> Result<Reply, Failure> {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Body::empty())?;
+        let request = request.body(body)?;
         runtime()?.block_on(async {
             let answer = self.0.send(request).await?;
             let (head, body) = answer.into_parts();

@@ -7,6 +7,7 @@ mod authors;
 mod callers;
 mod churn;
 mod command_line;
+mod consistency;
 mod contents;
 mod crowd;
 mod cutter;

@@ -10,7 +10,7 @@ use kubewarm::{
         VerificationMethod,
     },
     cluster::Connection,
-    model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef},
+    model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
     status::{
         ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, StatusSink as _, Write,
         compute,
@@ -77,6 +77,7 @@ impl Subject {
             objective: None,
             max_staleness: Duration::from_mins(2),
             on_access_lost: OnAccessLost::default(),
+            reads: ReadTerms::default(),
             limits: Limits::default(),
             accepted_at: Duration::ZERO,
         };
@@ -127,6 +128,7 @@ impl Subject {
             latency_milliseconds: Some(LatencyStatus {
                 list_page: quantiles(),
                 event: quantiles(),
+                read: quantiles(),
             }),
             last_relist: Some(RelistStatus {
                 time: condition_time(),

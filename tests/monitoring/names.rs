@@ -115,8 +115,12 @@ fn everything_that_rules_and_dashboard_name_exists() {
 
 /// What there is only with `--api-addr`, for which the chart has no port: a dashboard that it ships would
 /// show nothing.
-const OF_READS: [&str; 2] =
-    ["kubewarm_http_requests_total", "kubewarm_http_request_duration_seconds"];
+const OF_READS: [&str; 4] = [
+    "kubewarm_http_requests_total",
+    "kubewarm_http_request_duration_seconds",
+    "kubewarm_read_wait_seconds",
+    "kubewarm_freshness_seconds",
+];
 
 #[test]
 fn every_metric_is_used() {

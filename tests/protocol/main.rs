@@ -17,6 +17,7 @@ mod lists;
 mod memory;
 mod oracle;
 mod order;
+mod proofs;
 mod refusals;
 mod reply;
 mod server;

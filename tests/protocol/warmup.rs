@@ -9,7 +9,7 @@ use kubewarm::{
     app::CatalogTables,
     informer::{Bounds, Informers as _, ListOutcome, Measured, Phase, Tables, Timing},
     model::{
-        CellKey, Delta, DeltaSink, FieldPath, ListStrategy, NamespaceCheck, Outcome, Reason,
+        CellKey, Delta, DeltaSink, FieldPath, ListStrategy, Named, NamespaceCheck, Outcome, Reason,
         ResourceVersion,
     },
     store::Catalog,
@@ -159,6 +159,10 @@ impl DeltaSink for Trap {
 
     fn objects(&self) -> u64 {
         self.0.objects()
+    }
+
+    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
+        self.0.visit(each)
     }
 
     fn version(&self) -> Option<ResourceVersion> {

@@ -12,8 +12,8 @@ use kubewarm::{
     model::{
         CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
         Identity, LabelRequirement, LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf,
-        NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource, ResourceVersion,
-        SensitiveData, Tuning,
+        Named, NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource,
+        ResourceVersion, SensitiveData, Tuning,
     },
     store::{Catalog, Reader, Writer},
 };
@@ -121,6 +121,10 @@ impl DeltaSink for Timed {
 
     fn objects(&self) -> u64 {
         self.writer.objects()
+    }
+
+    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
+        self.writer.visit(each)
     }
 
     fn version(&self) -> Option<ResourceVersion> {

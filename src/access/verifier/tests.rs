@@ -5,8 +5,8 @@ use crate::{
     informer::{Bounds, Informers as _, Measured, Meter, Phase, Registry, Tables, Timing},
     model::{
         CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity,
-        LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf, NamespaceCheck, Outcome,
-        ProfileRef, Projection, Resource, ResourceVersion, SensitiveData, Tuning,
+        LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf, Named, NamespaceCheck,
+        Outcome, ProfileRef, Projection, Resource, ResourceVersion, SensitiveData, Tuning,
     },
 };
 use std::{collections::BTreeSet, convert::Infallible, future::pending};
@@ -31,6 +31,9 @@ impl DeltaSink for Nothing {
     }
     fn objects(&self) -> u64 {
         0
+    }
+    fn visit(&self, _: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
+        None
     }
     fn version(&self) -> Option<ResourceVersion> {
         None

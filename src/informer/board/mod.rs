@@ -14,7 +14,10 @@ use crate::model::{CellKey, Fault, ResourceVersion};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 /// Most undecodable objects that are named; the counter counts them all.
 const MAX_NAMED: usize = 16;
@@ -54,6 +57,8 @@ pub(super) enum IsReplay {
 pub(super) struct Board {
     inner: Mutex<Inner>,
     access: watch::Sender<AccessTurns>,
+    /// Somebody waits for a proof that only a second watch can bring.
+    probe: Notify,
     changes: Changes,
 }
 
@@ -77,6 +82,7 @@ struct Inner {
     undecodable: Vec<Undecodable>,
     lists: LatencyWindow,
     events: LatencyWindow,
+    reads: LatencyWindow,
 }
 
 impl Board {
@@ -95,8 +101,10 @@ impl Board {
                 undecodable: Vec::new(),
                 lists: LatencyWindow::default(),
                 events: LatencyWindow::default(),
+                reads: LatencyWindow::default(),
             }),
             access: watch::Sender::default(),
+            probe: Notify::new(),
             changes,
         }
     }
@@ -109,6 +117,7 @@ impl Board {
             undecodable: inner.undecodable.iter().cloned().collect(),
             list_latency: inner.lists.quantiles(now),
             event_latency: inner.events.quantiles(now),
+            read_latency: inner.reads.quantiles(now),
             ..inner.report.clone()
         }
     }
@@ -230,6 +239,16 @@ impl Board {
         }
     }
 
+    /// Has the watch probed, now or once it is open.
+    pub(super) fn want_probe(&self) {
+        self.probe.notify_one();
+    }
+
+    /// Ready when somebody wants the watch probed. Cancel safe.
+    pub(super) async fn probe_is_wanted(&self) {
+        self.probe.notified().await;
+    }
+
     /// Changes fields that move nothing.
     pub(super) fn note(&self, change: impl FnOnce(&mut CellReport)) {
         change(&mut self.inner.lock().report);
@@ -237,6 +256,10 @@ impl Board {
 
     pub(super) fn list_took(&self, took: Duration) {
         self.inner.lock().lists.record(Instant::now(), took);
+    }
+
+    pub(super) fn read_took(&self, took: Duration) {
+        self.inner.lock().reads.record(Instant::now(), took);
     }
 
     /// An event was processed: its version and freshness move with it, in one locking. A replay has

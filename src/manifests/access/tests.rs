@@ -91,6 +91,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
         objective: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: profile.on_access_lost,
+        reads: profile.reads,
         limits: Limits::default(),
         accepted_at: Duration::ZERO,
     }

@@ -7,7 +7,7 @@ use crate::{
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
         Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
-        Reason, Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
+        ReadTerms, Reason, Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
     },
     status::{CellView, Clock, Excesses, Inputs, compute},
 };
@@ -185,6 +185,7 @@ pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
         objective: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
+        reads: ReadTerms::default(),
         limits: Limits::default(),
         accepted_at: Duration::from_secs(90),
     }

@@ -13,7 +13,7 @@ use super::{
     undo::Gone,
 };
 use crate::model::{
-    Delta, DeltaSink, FieldPath, Item, Outcome, Reread, ResourceVersion, Tombstone,
+    Delta, DeltaSink, FieldPath, Item, Named, Outcome, Reread, ResourceVersion, Tombstone,
 };
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, sync::Arc, time::Instant};
@@ -66,6 +66,18 @@ impl DeltaSink for Writer {
 
     fn objects(&self) -> u64 {
         self.table.usage().objects
+    }
+
+    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
+        let contents = self.table.contents.read();
+        for number in contents.slab.numbers_from(0) {
+            let row = contents.slab.get(number).zip(contents.identity(number));
+            let Some((row, Identity { uid, version })) = row else { continue };
+            // Names came in as text.
+            let name = str::from_utf8(row.record.name()).unwrap_or_default();
+            each(Named { namespace: contents.namespaces.name(row.namespace), name, uid, version });
+        }
+        contents.version.clone()
     }
 
     fn version(&self) -> Option<ResourceVersion> {

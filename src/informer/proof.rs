@@ -1,0 +1,201 @@
+//! Proves to readers that a table is current, by one request upstream that all who wait share.
+//!
+//! A consistent read says up to which version the API server has come. A table is current as of that read once
+//! it has come to that version itself, by an event or a bookmark, or once it names the very objects that the
+//! read named, in the same versions: then nothing has happened in between, whatever its own version is. Versions
+//! are those of all of etcd: other kinds move them on, and a quiet cell hears of that once a minute. So tables that
+//! fit into a page are compared with one; for others the cell is told to ask a second watch, which takes 2 s.
+
+use super::{Phase, Reports, census::Census, endpoint::Endpoint, fence::Face, state::Access};
+use crate::{
+    cluster::{Buckets, Clients},
+    model::{CellKey, Fault, Reason, ResourceVersion},
+};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, sleep_until},
+};
+
+/// What fits into one request of some ten milliseconds, and is compared in a fraction of one.
+const FEW: u32 = 200;
+/// How long a proof may take, from its beginning.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often it is looked whether the table has come there. What was written is on its way for a few
+/// milliseconds.
+const POLL: Duration = Duration::from_millis(5);
+/// When a small table is taken for one whose watch brings nothing.
+const LATE: Duration = Duration::from_millis(100);
+/// Proofs under way at once: a connection each, for 3 s at most. Beyond it they wait for one another.
+const UNDER_WAY: usize = 32;
+
+/// That a table is current.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// As of when.
+    pub at: Instant,
+    /// The version that it had when it was found to be.
+    held: ResourceVersion,
+    /// The version that the API server had come to.
+    newest: ResourceVersion,
+}
+
+/// Why a table could not be proved current.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unproven {
+    /// The API server did not answer, or refused.
+    #[error("the API server does not say how far it is")]
+    Unanswered(#[source] Fault),
+    /// It answered, and the table has not come to that in time.
+    #[error("the watch has not brought what the API server has")]
+    Behind,
+    /// Too much is asked upstream on behalf of the namespace.
+    #[error("too many requests are made upstream for the namespace")]
+    Busy,
+    /// Nothing keeps it current: paused, fenced, or not listed yet.
+    #[error("nothing keeps it current")]
+    Idle,
+}
+
+/// Proves tables current, one proof at a time for each.
+pub struct Proofs {
+    reports: Reports,
+    clients: Arc<dyn Clients>,
+    buckets: Buckets,
+    under_way: Semaphore,
+}
+
+impl Proof {
+    /// Whether what a table shows at this version is as new as what was proved. Between the version that it
+    /// had and the one that the API server had come to, it may go through states that are over.
+    #[must_use]
+    pub fn covers(&self, version: Option<&ResourceVersion>) -> bool {
+        version.is_some_and(|version| *version == self.held || *version >= self.newest)
+    }
+}
+
+impl Proofs {
+    pub(super) fn new(reports: Reports, clients: Arc<dyn Clients>, buckets: Buckets) -> Self {
+        Self { reports, clients, buckets, under_way: Semaphore::new(UNDER_WAY) }
+    }
+
+    /// Proves the table of `key` current as of a moment after `since`, at the expense of the namespace
+    /// `payer`.
+    ///
+    /// Cancel safe: whoever waits next begins anew.
+    ///
+    /// # Errors
+    ///
+    /// [`Unproven`], of which those hear as well who waited for the same proof.
+    ///
+    /// # Cost
+    ///
+    /// One request, shared by all who came before it was sent: a page of metadata for up to 200 objects; for
+    /// more of them one object, and a second watch for some 2 s. Waits for at most 3 s.
+    pub async fn prove(
+        &self,
+        key: &CellKey,
+        payer: &Arc<str>,
+        since: Instant,
+    ) -> Result<Proof, Unproven> {
+        let face = self.reports.face(key).ok_or(Unproven::Idle)?;
+        face.proof.ask(since, Result::is_ok, self.ask(key, &face, payer)).await
+    }
+
+    async fn ask(&self, key: &CellKey, face: &Face, payer: &Arc<str>) -> Result<Proof, Unproven> {
+        let deadline = Instant::now() + PATIENCE;
+        let endpoint = Endpoint::new(key).map_err(|guarded| {
+            Unproven::Unanswered(Fault::new(Reason::Forbidden, guarded.to_string()))
+        })?;
+        // Never closed.
+        let _one = self.under_way.acquire().await;
+        while let Err(open_at) = self.buckets.draw_spare(payer, Instant::now()) {
+            if open_at >= deadline {
+                return Err(Unproven::Busy);
+            }
+            sleep_until(open_at).await;
+        }
+        if !face.is_kept_current() {
+            return Err(Unproven::Idle);
+        }
+        let (objects, before) = {
+            let table = face.sink.lock();
+            (table.objects(), table.version())
+        };
+        let is_small = objects <= FEW.into();
+        let mut named = Census::new();
+        let request = endpoint.names(None, if is_small { FEW } else { 1 });
+        let client = self.clients.client_for(&key.identity);
+        let sent = Instant::now();
+        let within = deadline.saturating_duration_since(sent);
+        let meta = named.add_page(&client, request, endpoint.sensitivity(), within).await;
+        let meta = meta.map_err(Unproven::Unanswered)?;
+        let newest = ResourceVersion::parse(&meta.resource_version).ok_or_else(|| {
+            let message = "the list has no resourceVersion";
+            Unproven::Unanswered(Fault::new(Reason::Malformed, message))
+        })?;
+        if before.is_some_and(|before| newest.is_older_than(&before)) {
+            // Versions went back, or it lags: the cell is to find out.
+            face.board.want_probe();
+            return Err(Unproven::Behind);
+        }
+        let all = (is_small && meta.token.is_empty()).then_some(named);
+        let mut probe_at = Some(if all.is_some() { sent + LATE } else { sent });
+        loop {
+            if let Some(proof) = face.prove(sent, &newest, all.as_ref()) {
+                return Ok(proof);
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(Unproven::Behind);
+            }
+            if !face.is_kept_current() {
+                return Err(Unproven::Idle);
+            }
+            if probe_at.take_if(|at| *at <= now).is_some() {
+                self.buckets.charge(payer, 1, now);
+                face.board.want_probe();
+            }
+            sleep(POLL).await;
+        }
+    }
+}
+
+impl Face {
+    /// Whether there is anything that a proof could be waited for.
+    fn is_kept_current(&self) -> bool {
+        let state = self.board.state();
+        state.synced && state.access == Access::Held && state.phase != Phase::Paused
+    }
+
+    /// Whether the table has come to `newest`, or is `all` that there was then: so it is current as of `sent`.
+    fn prove(
+        &self,
+        sent: Instant,
+        newest: &ResourceVersion,
+        all: Option<&Census>,
+    ) -> Option<Proof> {
+        // Nothing is taken back meanwhile.
+        let _turn = self.turn.lock();
+        if !self.is_kept_current() {
+            return None;
+        }
+        let table = self.sink.lock();
+        let mut held = table.version()?;
+        let has_come = held >= *newest;
+        if !has_come {
+            let all = all.filter(|all| all.objects() == table.objects())?;
+            let (census, version) = all.of_table(&**table);
+            held = version.filter(|_| census.matches(all))?;
+        }
+        drop(table);
+        self.board.current(sent);
+        Some(Proof { at: sent, held, newest: newest.clone() })
+    }
+}
+
+impl fmt::Debug for Proofs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proofs").field("reports", &self.reports).finish_non_exhaustive()
+    }
+}

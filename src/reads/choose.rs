@@ -1,0 +1,175 @@
+//! Which of the cells that may answer is new enough to, and what has to be proved before one is.
+
+use super::{Attempt, RETRY_AFTER_SECONDS, Reads, cover::Candidate, snapshots::Moment};
+use crate::{
+    informer::Proof,
+    model::{CellKey, Consistency, ResourceVersion},
+    store::Reader,
+    wire::{At, Failure, Objects},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// What is asked of an answer's age, and what has been proved for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs<'a> {
+    /// The strictest of those that offer any of it.
+    pub(super) consistency: Consistency,
+    /// The same.
+    pub(super) bound: Duration,
+    /// When the request came.
+    pub(super) began: Instant,
+    /// What this request has waited for.
+    pub(super) proved: Option<&'a Proved>,
+}
+
+/// A cell that was proved current for this very request.
+#[derive(Debug)]
+pub(super) struct Proved {
+    pub(super) key: CellKey,
+    pub(super) proof: Proof,
+}
+
+/// A cell that would answer if it were known to be current.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    pub(super) key: CellKey,
+    /// The namespace at whose expense it may be proved.
+    pub(super) payer: Arc<str>,
+    /// As of when it must be.
+    pub(super) since: Instant,
+    /// What is answered if it cannot be.
+    pub(super) failure: Failure,
+}
+
+impl Needs<'_> {
+    /// Whether a table that shows this version of this cell answers a request for the latest.
+    pub(super) fn are_met_by(
+        &self,
+        candidate: &Candidate<'_>,
+        version: Option<&ResourceVersion>,
+    ) -> bool {
+        match self.consistency {
+            Consistency::Eventual => true,
+            Consistency::Bounded => self.is_current(candidate),
+            Consistency::Strict => {
+                self.proved.is_some_and(|it| it.key == *candidate.key && it.proof.covers(version))
+            }
+        }
+    }
+
+    pub(super) fn is_current(&self, candidate: &Candidate<'_>) -> bool {
+        candidate.age.is_some_and(|age| age <= self.bound)
+    }
+
+    /// As of when a proof must be.
+    fn since(&self) -> Instant {
+        match (self.consistency, self.proved) {
+            (Consistency::Strict, None) => self.began,
+            // The last one has been overtaken.
+            (Consistency::Strict, Some(_)) => Instant::now(),
+            (Consistency::Eventual | Consistency::Bounded, _) => {
+                let now = Instant::now();
+                now.checked_sub(self.bound).unwrap_or(now)
+            }
+        }
+    }
+
+    /// What is to be proved so that one of `candidates` may answer.
+    ///
+    /// # Errors
+    ///
+    /// 504 where nothing keeps any of them current.
+    pub(super) fn unproven(
+        &self,
+        asked: &Objects,
+        candidates: &[Candidate<'_>],
+    ) -> Result<Attempt, Failure> {
+        let Some(first) = candidates.first() else {
+            return Err(Failure::internal("no candidate"));
+        };
+        let Some(candidate) = candidates.iter().find(|it| it.is_kept_current()) else {
+            return Err(self.stale(asked, first));
+        };
+        Ok(Attempt::Unproven(Box::new(Doubt {
+            key: candidate.key.clone(),
+            payer: candidate.payer(),
+            since: self.since(),
+            failure: self.stale(asked, candidate),
+        })))
+    }
+
+    /// What is held may be older than the profile lets it be.
+    fn stale(&self, asked: &Objects, candidate: &Candidate<'_>) -> Failure {
+        let known = match candidate.age {
+            Some(age) => format!("last known to be current {} s ago", age.as_secs()),
+            None => "not known to be current".to_owned(),
+        };
+        let wanted = match self.consistency {
+            Consistency::Strict => "its profile wants that proved for each read".to_owned(),
+            Consistency::Eventual | Consistency::Bounded => {
+                format!("which is more than the {} s of its profile", self.bound.as_secs())
+            }
+        };
+        let message = format!(
+            "the cache is {known}, {wanted}, and asking the API server has not helped; with resourceVersion=0 \
+             it answers from what it has"
+        );
+        Failure::stale(asked.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
+    }
+}
+
+impl Reads {
+    /// The first of `candidates` that is as new as asked for, and its table.
+    pub(super) fn chosen<'a>(
+        &self,
+        asked: &Objects,
+        candidates: &'a [Candidate<'a>],
+        needs: Needs<'_>,
+    ) -> Result<Result<(&'a Candidate<'a>, Reader), Attempt>, Failure> {
+        let readable = candidates.iter().filter_map(|candidate| {
+            let reader = self.from.catalog.reader(candidate.key)?;
+            Some((candidate, reader))
+        });
+        let mut readable: Vec<_> = readable.collect();
+        if readable.is_empty() {
+            return Ok(Err(Attempt::Cold));
+        }
+        let at =
+            |wanted: &dyn Fn(&(&Candidate<'_>, Reader)) -> bool| readable.iter().position(wanted);
+        let position = match &asked.at {
+            At::Any => Some(0),
+            At::Latest | At::Continue { version: None, .. } => {
+                let met = at(&|(it, reader)| needs.are_met_by(it, reader.version().as_ref()));
+                let Some(met) = met else { return needs.unproven(asked, candidates).map(Err) };
+                Some(met)
+            }
+            At::NotOlderThan(version) => {
+                at(&|(_, reader)| reader.version().is_some_and(|held| held >= *version))
+            }
+            At::Exact(version) => {
+                let held = at(&|(_, reader)| reader.version().as_ref() == Some(version));
+                Some(held.ok_or_else(Failure::expired)?)
+            }
+            // The cell of the page before comes first among equals, as it did then.
+            At::Continue { version: Some(version), .. } => {
+                let held = at(&|(it, reader)| {
+                    reader.version().as_ref() == Some(version)
+                        || self.snapshots.has(&Moment::of(it), version)
+                });
+                Some(held.unwrap_or(0))
+            }
+        };
+        let Some(position) = position else {
+            let newest = readable.iter().filter_map(|(_, reader)| reader.version());
+            let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
+            return Ok(Err(Attempt::Behind(newest)));
+        };
+        Ok(Ok(readable.swap_remove(position)))
+    }
+}
+
+/// Whether a request asks for what is newest, and not for a version or for any.
+pub(super) const fn wants_latest(at: &At) -> bool {
+    matches!(at, At::Latest | At::Continue { version: None, .. })
+}

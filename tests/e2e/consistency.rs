@@ -1,0 +1,197 @@
+//! How new answers are: as new as each profile has them be, or there are none.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::{Reply, Served, Server, account, let_read};
+use crate::operator::NAMESPACE;
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, World, eventually};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Ten times what a profile has them be.
+const LATER: Duration = Duration::from_secs(100);
+const WRITES: usize = 200;
+const READERS: usize = 100;
+
+/// Namespaces by what their profiles want.
+struct Scene {
+    world: World,
+    /// For as long as it is looked at.
+    _served: Served,
+    api: Server,
+    reads: Server,
+    token: String,
+    strict: String,
+    bounded: String,
+    eventual: String,
+}
+
+fn spec(mode: &str, serving: &str) -> String {
+    format!(
+        "{{mode: {mode}, serving: {serving}, freshness: {{maxStalenessSeconds: 10}},
+           targets: [{{name: settings, resource: {{resource: configmaps}}}}]}}"
+    )
+}
+
+impl Scene {
+    fn start() -> Result<Self, Failure> {
+        let world = World::alone()?;
+        let served = Served::start(&world, &[])?;
+        let token = account(&world, NAMESPACE, "reader")?;
+        let_read(&world, (NAMESPACE, "reader"), None)?;
+        world.cluster.run([
+            "create",
+            "clusterrolebinding",
+            "writer",
+            "--clusterrole=edit",
+            &format!("--serviceaccount={NAMESPACE}:reader"),
+        ])?;
+        let (api, reads) = (Server::api(&world)?, served.server()?);
+        let name = |name| world.namespace(name);
+        let (strict, bounded, eventual) = (name("strict")?, name("bounded")?, name("eventual")?);
+        let scene = Self { world, _served: served, api, reads, token, strict, bounded, eventual };
+        for (namespace, serving) in scene.profiles() {
+            let profile = Profile::apply(&scene.world, namespace, "p", &spec("Active", serving))?;
+            profile.await_manifests()?;
+            profile.grant()?;
+            profile.await_condition("Ready", "True", None, SOON)?;
+        }
+        Ok(scene)
+    }
+
+    fn profiles(&self) -> [(&str, &'static str); 3] {
+        [
+            (&self.strict, "{consistency: Strict}"),
+            (&self.bounded, "{consistency: Bounded}"),
+            (&self.eventual, "{consistency: Eventual, coldReads: Reject}"),
+        ]
+    }
+
+    fn list(&self, namespace: &str) -> Result<Reply, Failure> {
+        self.reads.get(&self.token, &configmaps(namespace))
+    }
+
+    fn code(&self, namespace: &str) -> Result<u16, Failure> {
+        Ok(self.list(namespace)?.code)
+    }
+}
+
+fn configmaps(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/configmaps")
+}
+
+fn named(list: &Value, name: &str) -> bool {
+    let items = list["items"].as_array().into_iter().flatten();
+    items.into_iter().any(|item| item["metadata"]["name"] == *name)
+}
+
+#[test]
+fn answers_are_as_new_as_their_profile_has_them_be() -> Outcome {
+    let scene = Scene::start()?;
+    what_was_written_just_before_is_seen(&scene)?;
+    readers_share_what_is_asked_for_them(&scene)?;
+    a_frozen_server_proves_nothing(&scene)?;
+    what_grows_old_is_answered_to_those_who_want_it(&scene)?;
+    what_is_not_warm_is_refused_at_once(&scene)
+}
+
+/// Through the API server, by whoever asks the cache in the next moment.
+fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
+    let Scene { api, reads, token, strict, .. } = scene;
+    let all = configmaps(strict);
+    for n in 0..WRITES / 4 {
+        let name = format!("x{n}");
+        let one = format!("{all}/{name}");
+        let body = json!({"metadata": {"name": name}, "data": {"n": "0"}});
+        assert_eq!(api.write(token, ("POST", &all), &body)?.code, 201);
+        let listed = reads.get(token, &all)?;
+        assert!(listed.code == 200 && named(&listed.json(), &name), "created: {listed:?}");
+        let body = json!({"data": {"n": "1"}});
+        let patched = api.write(token, ("PATCH", &one), &body)?.json();
+        let got = reads.get(token, &one)?.json();
+        assert_eq!(got["metadata"]["resourceVersion"], patched["metadata"]["resourceVersion"]);
+        // Of another kind: the version of all moves on, and nothing of this cell happens.
+        let other = format!("/api/v1/namespaces/{strict}/serviceaccounts");
+        let body = json!({"metadata": {"name": name}});
+        assert_eq!(api.write(token, ("POST", &other), &body)?.code, 201);
+        assert_eq!(reads.get(token, &one)?.code, 200);
+        assert_eq!(api.write(token, ("DELETE", &one), &json!({}))?.code, 200);
+        let gone = reads.get(token, &one)?;
+        assert_eq!((gone.code, &gone.json()["reason"]), (404, &json!("NotFound")), "{gone:?}");
+    }
+    Ok(())
+}
+
+fn readers_share_what_is_asked_for_them(scene: &Scene) -> Outcome {
+    let before = std::fs::read_to_string(scene.world.cluster.audit_log())?.len();
+    let codes = std::thread::scope(|scope| {
+        let readers: Vec<_> =
+            (0..READERS).map(|_| scope.spawn(|| scene.code(&scene.strict).ok())).collect();
+        readers.into_iter().map(|it| it.join().ok().flatten()).collect::<Vec<_>>()
+    });
+    assert!(codes.iter().all(|code| *code == Some(200)), "{codes:?}");
+    let path = configmaps(&scene.strict);
+    let log = std::fs::read_to_string(scene.world.cluster.audit_log())?;
+    let asked = log.get(before..).unwrap_or_default().lines().filter(|line| {
+        line.contains(&format!("{path}?limit=200")) && line.contains("ResponseComplete")
+    });
+    let asked = asked.count();
+    assert!((1..=READERS / 4).contains(&asked), "{asked} requests for {READERS} readers");
+    Ok(())
+}
+
+fn a_frozen_server_proves_nothing(scene: &Scene) -> Outcome {
+    let Scene { strict, bounded, eventual, .. } = scene;
+    // Who asks has been asked about just before.
+    assert_eq!([strict, bounded, eventual].map(|it| scene.code(it).ok()), [Some(200); 3]);
+    scene.world.cluster.apiserver().freeze()?;
+    let answers = || -> Result<_, Failure> {
+        Ok((scene.code(bounded)?, scene.code(eventual)?, scene.list(strict)?))
+    };
+    let answers = answers();
+    scene.world.cluster.apiserver().thaw()?;
+    let (bounded, eventual, refused) = answers?;
+    assert_eq!((bounded, eventual, refused.code), (200, 200, 504), "{refused:?}");
+    assert!(!refused.header("retry-after").is_empty(), "{refused:?}");
+    eventually(SOON, || match scene.code(strict)? {
+        200 => Ok(()),
+        code => Err(format!("{code}").into()),
+    })
+}
+
+/// A profile that is paused grows old while everything else goes on.
+fn what_grows_old_is_answered_to_those_who_want_it(scene: &Scene) -> Outcome {
+    for (namespace, serving) in scene.profiles() {
+        Profile::apply(&scene.world, namespace, "p", &spec("Paused", serving))?;
+    }
+    eventually(LATER, || match scene.code(&scene.bounded)? {
+        504 => Ok(()),
+        code => Err(format!("{code}").into()),
+    })?;
+    assert_eq!(scene.code(&scene.strict)?, 504);
+    eventually(LATER, || {
+        let late = scene.list(&scene.eventual)?;
+        assert_eq!(late.code, 200, "{late:?}");
+        let warning = late.header("warning");
+        if warning.starts_with("299 - ") { Ok(()) } else { Err(format!("{late:?}").into()) }
+    })?;
+    // That something is gone is said by nobody who is not sure of it.
+    let none = format!("{}/none", configmaps(&scene.eventual));
+    assert_eq!(scene.reads.get(&scene.token, &none)?.code, 504);
+    Ok(())
+}
+
+fn what_is_not_warm_is_refused_at_once(scene: &Scene) -> Outcome {
+    let spec =
+        "{serving: {coldReads: Reject}, targets: [{name: all, resource: {resource: services}}]}";
+    let profile = Profile::apply(&scene.world, &scene.eventual, "cold", spec)?;
+    profile.await_manifests()?;
+    let path = format!("/api/v1/namespaces/{}/services", scene.eventual);
+    let began = std::time::Instant::now();
+    let reply = scene.reads.get(&scene.token, &path)?;
+    assert_eq!((reply.code, &reply.json()["reason"]), (429, &json!("TooManyRequests")));
+    assert!(began.elapsed() < Duration::from_secs(3), "it waited");
+    Ok(())
+}

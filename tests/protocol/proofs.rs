@@ -1,0 +1,175 @@
+//! Whether a table is current, proved for those who read it.
+
+use crate::{
+    engine::{Engine, cell, quick, run},
+    reply::{Feed, Reply, bookmark, event, list, list_with, object, quiet},
+    server::{Asked, Kind},
+};
+use futures::future::join_all;
+use kubewarm::{
+    cluster::Buckets,
+    informer::{Informers as _, Proof, Proofs, Unproven},
+    model::{CellSpec, Mode, ResourceVersion},
+};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep};
+
+/// One object at version 3, listed at 7.
+fn one(asked: &Asked) -> Reply {
+    match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
+        _ => quiet(asked),
+    }
+}
+
+async fn prove(proofs: &Proofs, pods: &CellSpec) -> Result<Proof, Unproven> {
+    proofs.prove(&pods.key, &"ns".into(), Instant::now()).await
+}
+
+fn version(number: u64) -> ResourceVersion {
+    ResourceVersion::from(number)
+}
+
+fn proofs(engine: &Engine) -> Proofs {
+    engine.proofs(Buckets::default())
+}
+
+#[tokio::test]
+async fn a_quiet_table_is_current_if_it_is_what_a_consistent_read_names() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
+        // Other kinds have moved the version on.
+        Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),
+        _ => one(asked),
+    })
+    .await;
+    let before = engine.until_watching(&pods.key).await.current_at;
+    let asked_at = Instant::now();
+    let proof = prove(&proofs(&engine), &pods).await.unwrap();
+    assert!(proof.at >= asked_at);
+    let report = engine.reports.get(&pods.key).unwrap();
+    assert!(report.current_at > before && report.current_at == Some(proof.at));
+    assert_eq!(report.version, Some(version(7)), "it is not as new as that");
+    let covers = |number| proof.covers(Some(&version(number)));
+    // What comes between may be of the past: an object that was there for a moment.
+    assert_eq!([6, 7, 8, 49, 50, 51].map(covers), [false, true, false, false, true, true]);
+    let first = &server.of(Kind::First)[0];
+    assert_eq!((first.query("limit"), first.query("resourceVersion")), ("200", ""));
+    assert_eq!(server.count(Kind::Probe), 0);
+}
+
+#[tokio::test]
+async fn what_is_on_its_way_is_waited_for_and_what_never_comes_is_no_proof() {
+    let pods = cell("pods");
+    let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
+    let opened = Arc::clone(&feeds);
+    let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {
+        Kind::First if asked.nth == 0 => Reply::json(list(50, &[object("a", 1, 9)])),
+        Kind::First => Reply::json(list(60, &[])),
+        Kind::Watch => {
+            let (feed, reply) = Reply::fed();
+            opened.lock().push(feed);
+            reply
+        }
+        _ => one(asked),
+    })
+    .await;
+    engine.until_watching(&pods.key).await;
+    let proofs = proofs(&engine);
+    let feed = feeds.lock()[0].clone();
+    let speak = async {
+        sleep(Duration::from_millis(50)).await;
+        feed.line(event("MODIFIED", object("a", 1, 9)));
+    };
+    let (proof, ()) = tokio::join!(prove(&proofs, &pods), speak);
+    assert!(proof.unwrap().covers(Some(&version(9))));
+    assert_eq!(engine.shown(&pods.key), ["a@9"]);
+    // A deletion that no watch tells of.
+    let began = Instant::now();
+    assert_eq!(prove(&proofs, &pods).await, Err(Unproven::Behind));
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(server.count(Kind::Probe) >= 1, "the cell is told to look");
+}
+
+#[tokio::test]
+async fn those_who_wait_share_one_request_that_was_sent_after_they_came() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
+        Kind::First => {
+            Reply::json(list(50, &[object("a", 1, 3)])).after(Duration::from_millis(300))
+        }
+        _ => one(asked),
+    })
+    .await;
+    engine.until_watching(&pods.key).await;
+    let proofs = proofs(&engine);
+    let crowd = async {
+        // The request of the first is under way: it proves nothing to who comes later.
+        while server.count(Kind::First) == 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let came = Instant::now();
+        let all = join_all((0..100).map(|_| prove(&proofs, &pods))).await;
+        assert!(all.into_iter().all(|proof| proof.unwrap().at > came));
+    };
+    let (first, ()) = tokio::join!(prove(&proofs, &pods), crowd);
+    first.unwrap();
+    assert_eq!(server.count(Kind::First), 2);
+}
+
+#[tokio::test]
+async fn a_large_table_is_proved_by_a_second_watch() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
+        Kind::List => {
+            let objects: Vec<_> = (0..201).map(|n| object(&format!("a{n:03}"), n, 3)).collect();
+            Reply::json(list(7, &objects))
+        }
+        Kind::Newest => Reply::json(list_with(50, r#","continue":"c""#, &[object("a000", 0, 3)])),
+        Kind::Probe => Reply::held(bookmark(55) + "\n"),
+        _ => one(asked),
+    })
+    .await;
+    engine.until_watching(&pods.key).await;
+    let proof = prove(&proofs(&engine), &pods).await.unwrap();
+    assert_eq!([7, 54, 55].map(|number| proof.covers(Some(&version(number)))), [false, true, true]);
+    assert_eq!((server.count(Kind::First), server.count(Kind::Probe)), (0, 1));
+}
+
+#[tokio::test]
+async fn versions_that_went_back_and_cells_that_nobody_keeps_are_no_proof() {
+    let pods = cell("pods");
+    let (server, mut engine) = run(quick(), &[&pods], |asked| match asked.kind {
+        Kind::First => Reply::json(list(5, &[object("a", 1, 3)])),
+        _ => one(asked),
+    })
+    .await;
+    engine.until_watching(&pods.key).await;
+    let proofs = proofs(&engine);
+    assert_eq!(prove(&proofs, &pods).await, Err(Unproven::Behind));
+    assert_eq!(prove(&proofs, &cell("widgets.example.com")).await, Err(Unproven::Idle));
+    engine.hold(&pods);
+    assert!(engine.running()[&pods.key] == Mode::Paused);
+    let asked = server.count(Kind::First);
+    assert_eq!(prove(&proofs, &pods).await, Err(Unproven::Idle));
+    assert_eq!(server.count(Kind::First), asked, "nothing is asked for it");
+}
+
+#[tokio::test]
+async fn proofs_draw_on_the_bucket_of_who_pays() {
+    let pods = cell("pods");
+    let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
+        Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),
+        _ => one(asked),
+    })
+    .await;
+    engine.until_watching(&pods.key).await;
+    let buckets = Buckets::default();
+    let proofs = engine.proofs(buckets.clone());
+    buckets.charge(&"ns".into(), 400, Instant::now());
+    assert_eq!(prove(&proofs, &pods).await, Err(Unproven::Busy));
+    assert_eq!(server.count(Kind::First), 0);
+    let other = proofs.prove(&pods.key, &"other".into(), Instant::now()).await;
+    assert!(other.is_ok());
+}
