@@ -14,7 +14,8 @@ const FAILED: u8 = 2;
 async fn main() -> ExitCode {
     let done = match Completion::from_env() {
         Some(completion) => app::complete(completion).await,
-        None => app::execute(Cli::from_env()).await,
+        // Boxed: it is as large as the largest command.
+        None => Box::pin(app::execute(Cli::from_env())).await,
     };
     done.unwrap_or_else(|error| {
         report(&error);

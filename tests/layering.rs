@@ -66,7 +66,7 @@ const FENCED: &[(&str, &[&str])] = &[
         &["access", "cluster", "informer", "forecast", "status", "client", "controller", ROOT],
     ),
     ("prometheus::", &["metrics"]),
-    ("rustls::", &["server"]),
+    ("rustls::", &["cluster", "server"]),
     ("tracing_subscriber::", &["telemetry"]),
     ("zstd::", &["store"]),
 ];

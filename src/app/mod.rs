@@ -128,6 +128,11 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Explain(args) => Ok(client::explain(&args, Timestamp::now).await?.into()),
         Command::Top(args) => Ok(client::top(&args, Timestamp::now).await?.into()),
+        Command::Get(args) => Ok(client::get(&args, Timestamp::now).await?.into()),
+        Command::Kubeconfig(args) => {
+            client::kubeconfig(&args).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completion { shell } => say(&cli::script(shell)),
     }

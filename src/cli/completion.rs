@@ -15,7 +15,7 @@ const KUBECTL_ASKS: &str = "kubectl_complete-warm";
 /// Of kubectl's protocol, that of cobra: no file names, whatever else is offered.
 const NO_FILES: &str = ":4\n";
 /// Flags of ours that take no value; behind any other flag stands its own.
-const SWITCHES: [&str; 11] = [
+const SWITCHES: [&str; 13] = [
     "-A",
     "--all-namespaces",
     "-w",
@@ -26,6 +26,8 @@ const SWITCHES: [&str; 11] = [
     "--operator",
     "--metrics-auth",
     "--read-api",
+    "--compare",
+    "--overwrite",
     "--",
 ];
 

@@ -1,8 +1,11 @@
 //! The command line: what can be typed, and nothing of what it does.
 
+mod cache;
 mod check;
 mod completion;
 mod explain;
+mod get;
+mod kubeconfig;
 mod plan;
 mod rbac;
 mod run;
@@ -13,9 +16,12 @@ mod value;
 mod wait;
 
 pub use self::{
+    cache::{CacheArgs, Profile},
     check::CheckArgs,
     completion::{Completion, Shell, Sought, script},
     explain::{ExplainArgs, Explained},
+    get::{Form, GetArgs},
+    kubeconfig::KubeconfigArgs,
     plan::PlanArgs,
     rbac::RbacArgs,
     run::{ApiArgs, Auth, LogArgs, LogFormat, RunArgs},
@@ -92,6 +98,16 @@ pub enum Command {
     /// Print the largest profiles, targets, cells or kinds, one a line.
     #[command(after_help = top::CODES)]
     Top(TopArgs),
+    /// Read objects through the cache; with --compare say whether the API server has the same.
+    #[command(after_help = get::CODES)]
+    Get(GetArgs),
+    /// Write a kubeconfig that points a client at the read API, as the user of the present context.
+    ///
+    /// The user is copied as it is, with its token, client certificate or exec plugin. Without --server it
+    /// is for programs in the cluster; behind `kubectl port-forward service/kubewarm 8443:443` it is
+    /// `--server https://localhost:8443`. The certificate is that of a Secret, which takes `get` on it, of a
+    /// file, or the one that is presented if its SHA-256 is given. No flag skips verification.
+    Kubeconfig(KubeconfigArgs),
     /// Print the version.
     Version,
     /// Print a script by which a shell completes commands, flags and the names of profiles.
@@ -158,6 +174,12 @@ pub fn program() -> &'static str {
 #[must_use]
 pub fn as_called(text: &str) -> String {
     text.replace("`kubewarm ", &format!("`{} ", program()))
+}
+
+/// What `line` asks for, for tests of those who are asked.
+#[cfg(test)]
+pub(crate) fn parsed(line: &str) -> Command {
+    Cli::parse_from(line.split_whitespace()).command
 }
 
 fn command_for(called: Option<&OsString>) -> clap::Command {

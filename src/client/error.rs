@@ -1,6 +1,6 @@
 //! Why a command could not do its work.
 
-use super::text::escape;
+use super::{cache::AuthorityError, text::escape};
 use crate::{
     api,
     cluster::{ConnectError, OperatorError},
@@ -189,6 +189,52 @@ pub enum Error {
         /// What is wrong with it.
         #[source]
         source: DocumentError,
+    },
+
+    /// No profile keeps the kind warm.
+    #[error(
+        "the cache serves no {kind} to you: no profile that answers there keeps it warm; `kubewarm top kinds` \
+         says what is warm, --profile reads another profile's"
+    )]
+    NotWarm {
+        /// As typed, escaped.
+        kind: String,
+    },
+
+    /// A server did not answer with objects.
+    #[error("{server} did not answer: {message} ({reason})")]
+    Asked {
+        /// Which.
+        server: &'static str,
+        /// What went wrong, in a word.
+        reason: &'static str,
+        /// Its words, escaped.
+        message: String,
+    },
+
+    /// There is no certificate to know the read API by.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+
+    /// A kubeconfig cannot be written as YAML.
+    #[error("cannot write the kubeconfig")]
+    Kubeconfig(#[source] serde_saphyr::SerializeError),
+
+    /// What is there stays.
+    #[error("{} exists; --overwrite replaces it", shown(.file))]
+    FileExists {
+        /// As given.
+        file: PathBuf,
+    },
+
+    /// A file cannot be written.
+    #[error("cannot write {}", shown(.file))]
+    WriteFile {
+        /// As given.
+        file: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
     },
 
     /// The output cannot be written.

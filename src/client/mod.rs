@@ -1,12 +1,15 @@
 //! The commands of people and scripts: they read profiles from a cluster or a file, and say what
 //! they found.
 
+mod cache;
 mod cells;
 mod check;
 mod documents;
 mod error;
 mod explain;
 mod finding;
+mod get;
+mod kubeconfig;
 mod lines;
 mod names;
 mod paint;
@@ -16,6 +19,7 @@ mod profiles;
 mod rbac;
 mod replicas;
 mod self_test;
+mod served;
 mod specs;
 mod status;
 mod table;
@@ -29,10 +33,13 @@ mod wait;
 mod sample;
 
 pub use self::{
+    cache::AuthorityError,
     check::check,
     error::{DocumentError, Error},
     explain::explain,
     finding::Health,
+    get::{Likeness, get},
+    kubeconfig::kubeconfig,
     lines::lines,
     names::names,
     paint::Colour,

@@ -29,6 +29,23 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The same with all columns to the left, as kubectl has them.
+pub(super) fn columns(head: &[String], rows: &[Vec<String>]) -> String {
+    let lines = || std::iter::once(head).chain(rows.iter().map(Vec::as_slice));
+    let width = |at: usize| {
+        let cells = lines().filter_map(|line| line.get(at));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for line in lines() {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("   ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

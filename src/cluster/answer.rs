@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kube::{Client, client::Body};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// How long to wait for the last byte, and how many to take.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,17 @@ pub struct Answer {
     pub body: Bytes,
 }
 
+/// An answer, and how long it took from the request on.
+#[derive(Debug)]
+pub struct Timed {
+    /// All of it.
+    pub answer: Answer,
+    /// Until the first byte of the body; until the end of one without.
+    pub first_byte: Duration,
+    /// Until the last.
+    pub whole: Duration,
+}
+
 /// Sends `request` and reads the answer to its end.
 ///
 /// # Errors
@@ -43,6 +54,21 @@ pub(super) async fn ask(
     request: Request<Body>,
     bounds: Bounds,
 ) -> Result<Answer, Fault> {
+    ask_timed(client, request, bounds).await.map(|timed| timed.answer)
+}
+
+/// The same, with how long it took.
+///
+/// # Errors
+///
+/// As for [`ask`].
+pub(super) async fn ask_timed(
+    client: &Client,
+    request: Request<Body>,
+    bounds: Bounds,
+) -> Result<Timed, Fault> {
+    let began = Instant::now();
+    let mut first_byte = None;
     let exchange = async {
         let answer = client.send(request).await.map_err(|error| fault::of_transport(&error))?;
         let (head, mut frames) = answer.into_parts();
@@ -50,13 +76,16 @@ pub(super) async fn ask(
         while let Some(frame) = frames.frame().await {
             let frame = frame.map_err(|error| fault::of_transport(&error))?;
             let Ok(bytes) = frame.into_data() else { continue };
+            first_byte.get_or_insert_with(|| began.elapsed());
             if body.len() + bytes.len() > bounds.body_bytes {
                 let message = format!("the answer is larger than {} bytes", bounds.body_bytes);
                 return Err(Fault::new(Reason::TooLarge, message));
             }
             body.extend_from_slice(&bytes);
         }
-        Ok(Answer { status: head.status, headers: head.headers, body: body.freeze() })
+        let answer = Answer { status: head.status, headers: head.headers, body: body.freeze() };
+        let whole = began.elapsed();
+        Ok(Timed { answer, first_byte: first_byte.unwrap_or(whole), whole })
     };
     timeout(bounds.time, exchange).await.unwrap_or_else(|_| {
         let message = format!("no complete answer within {:?}", bounds.time);

@@ -18,10 +18,11 @@ use std::{
     env,
     ffi::OsString,
     fmt,
-    path::{Path, PathBuf},
+    path::{Path, PathBuf, absolute},
 };
 
-const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
+    "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// A connection to one API server, as one identity.
 #[derive(Clone)]
@@ -87,7 +88,7 @@ pub enum ConnectError {
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+pub(super) enum Source {
     /// One file, or several of `KUBECONFIG` that are merged.
     Files { flag: &'static str, paths: Vec<PathBuf> },
     /// The files of the pod's ServiceAccount.
@@ -96,7 +97,7 @@ enum Source {
 
 /// What the choice depends on besides the flags.
 #[derive(Clone, Debug, Default)]
-struct Surroundings {
+pub(super) struct Surroundings {
     kubeconfig: Option<OsString>,
     is_pod: bool,
     home_file: Option<PathBuf>,
@@ -121,8 +122,23 @@ impl Connection {
         let source = choose(kubeconfig, context, &Surroundings::of_process())?;
         let (config, explicit_proxy) = match &source {
             Source::Pod => (Config::incluster().map_err(ConnectError::InCluster)?, None),
-            Source::Files { paths, .. } => from_files(&source, paths, context)?,
+            Source::Files { paths, .. } => {
+                from_kubeconfig(&source, merged(&source, paths, context)?)?
+            }
         };
+        Self::new(config, explicit_proxy, source)
+    }
+
+    /// The connection that the current context of `kubeconfig` describes, which is in no file.
+    ///
+    /// # Errors
+    ///
+    /// # Cost
+    ///
+    /// As for [`Connection::load`].
+    pub fn described(kubeconfig: Kubeconfig) -> Result<Self, ConnectError> {
+        let source = Source::Files { flag: "the flags for the cache", paths: Vec::new() };
+        let (config, explicit_proxy) = from_kubeconfig(&source, kubeconfig)?;
         Self::new(config, explicit_proxy, source)
     }
 
@@ -215,7 +231,7 @@ pub(super) fn agent() -> (HeaderName, HeaderValue) {
     (USER_AGENT, HeaderValue::from_static(concat!("kubewarm/", env!("CARGO_PKG_VERSION"))))
 }
 
-fn choose(
+pub(super) fn choose(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
     around: &Surroundings,
@@ -248,11 +264,13 @@ fn choose(
     }
 }
 
-fn from_files(
+/// The files as one, where `context` is the current one if it is given. Paths in it are as whoever reads
+/// it from elsewhere needs them: absolute.
+pub(super) fn merged(
     source: &Source,
     paths: &[PathBuf],
     context: Option<&str>,
-) -> Result<(Config, Option<Uri>), ConnectError> {
+) -> Result<Kubeconfig, ConnectError> {
     let broken =
         |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
     let mut merged = Kubeconfig::default();
@@ -261,11 +279,21 @@ fn from_files(
         if paths.len() > 1 && !path.exists() {
             continue;
         }
+        let path = absolute(path).unwrap_or_else(|_| path.clone());
         merged = Kubeconfig::read_from(path).and_then(|next| merged.merge(next)).map_err(broken)?;
     }
     if let Some(context) = context {
         merged.current_context = Some(context.to_owned());
     }
+    Ok(merged)
+}
+
+fn from_kubeconfig(
+    source: &Source,
+    merged: Kubeconfig,
+) -> Result<(Config, Option<Uri>), ConnectError> {
+    let broken =
+        |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
     let explicit_proxy = proxy_url_of(&merged)
         .map(str::parse)
         .transpose()
@@ -284,7 +312,7 @@ fn proxy_url_of(kubeconfig: &Kubeconfig) -> Option<&str> {
 }
 
 impl Surroundings {
-    fn of_process() -> Self {
+    pub(super) fn of_process() -> Self {
         Self {
             kubeconfig: env::var_os("KUBECONFIG"),
             is_pod: env::var_os("KUBERNETES_SERVICE_HOST").is_some()
@@ -298,6 +326,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod => f.write_str("the pod's ServiceAccount"),
+            Self::Files { flag, paths } if paths.is_empty() => f.write_str(flag),
             Self::Files { flag, paths } => {
                 f.write_str(flag)?;
                 for (index, path) in paths.iter().enumerate() {

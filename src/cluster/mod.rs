@@ -10,8 +10,10 @@ mod clients;
 mod definition;
 mod discovery;
 pub mod fault;
+mod kubeconfig;
 mod lease;
 mod namespace;
+mod presented;
 mod proxy;
 mod question;
 mod replica;
@@ -23,7 +25,7 @@ mod transport;
 pub(crate) use self::account::unreachable_accounts;
 pub use self::{
     account::Accounts,
-    answer::Answer,
+    answer::{Answer, Timed},
     authors::author_check,
     bucket::Buckets,
     caller::{Action, Presented, Reviewer, User, Verdict, Who},
@@ -31,9 +33,11 @@ pub use self::{
     clients::{Clients, OperatorOnly},
     definition::{Definition, SelectableFields, definition},
     discovery::{Discovery, Freshness, Kind, Pace, Served, Trouble, is_builtin_group},
+    kubeconfig::{Present, present},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
-    question::{OperatorError, dry_run, get, get_as, operator_client},
+    presented::{PresentedError, presented},
+    question::{OperatorError, dry_run, get, get_as, get_timed, operator_client},
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
     review::{Completeness, ReviewedRules, is_allowed, may, rules_of, whole_rules_of},
     subject::whoami,

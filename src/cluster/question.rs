@@ -1,7 +1,7 @@
 //! A question of a person to a server, and its whole answer: for the commands, which ask once.
 
 use super::{
-    answer::{Answer, Bounds, ask},
+    answer::{Answer, Bounds, Timed, ask, ask_timed},
     transport,
 };
 use crate::model::{Fault, Reason};
@@ -12,6 +12,9 @@ use std::time::Duration;
 
 /// `/debug/cells` of ten thousand cells is some 10 MiB.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(15), body_bytes: 64 << 20 };
+
+/// Everything of a kind, in one answer.
+const WHOLE: Bounds = Bounds { time: Duration::from_mins(1), body_bytes: 512 << 20 };
 
 /// Why an operator cannot be asked.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,22 @@ pub enum OperatorError {
 /// One request of at most 15 s and 64 MiB.
 pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
     send(client, Method::GET, path, None, Body::empty()).await
+}
+
+/// The same in the form that `accept` says, with how long it took.
+///
+/// # Errors
+///
+/// As for [`get`].
+///
+/// # Cost
+///
+/// One request of at most 60 s and 512 MiB, all of which is held.
+pub async fn get_timed(client: &Client, path: &str, accept: &'static str) -> Result<Timed, Fault> {
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = parsed(path)?;
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+    ask_timed(client, request, WHOLE).await
 }
 
 /// The same with a bearer token.
@@ -95,12 +114,15 @@ async fn send(
         request.headers_mut().insert(header::AUTHORIZATION, bearer);
     }
     *request.method_mut() = method;
-    *request.uri_mut() =
-        path.parse().map_err(|_| Fault::new(Reason::Internal, format!("{path:?} is no path")))?;
+    *request.uri_mut() = parsed(path)?;
     let json = HeaderValue::from_static("application/json");
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json, */*"));
     request.headers_mut().insert(header::CONTENT_TYPE, json);
     ask(client, request, BOUNDS).await
+}
+
+fn parsed(path: &str) -> Result<Uri, Fault> {
+    path.parse().map_err(|_| Fault::new(Reason::Internal, format!("{path:?} is no path")))
 }
 
 #[cfg(test)]

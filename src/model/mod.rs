@@ -6,6 +6,7 @@ mod cell;
 mod declared;
 mod fault;
 mod field_path;
+mod fingerprint;
 mod gauge;
 mod home;
 mod identity;
@@ -37,6 +38,7 @@ pub use self::{
     },
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
+    fingerprint::{Fingerprint, InvalidFingerprint},
     gauge::{Allowance, Gauge, Held, Leave, Leaves, Total},
     home::{Home, Watched},
     identity::Identity,

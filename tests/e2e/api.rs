@@ -1,6 +1,6 @@
 //! The read API as a client sees it: asked by path, beside the API server, and by an unmodified kubectl.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,6 +17,9 @@ use crate::world::{Failure, World, eventually, file};
 
 /// What precedes the bound address in the log.
 const LISTENING: &str = "serving reads";
+
+/// The Service of the read API, as clients in the cluster call it.
+const SERVICE: &str = "kubewarm.kubewarm-system.svc";
 
 /// An operator that serves reads, with a certificate of the test's.
 pub(crate) struct Served {
@@ -131,7 +134,7 @@ impl Served {
     /// Starts one with the shipped rights, those for reads among them.
     pub(crate) fn start(world: &World, more: &[&str]) -> Result<Self, Failure> {
         let rights = file("deploy/read-api.yaml");
-        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let names = ["localhost", "127.0.0.1", SERVICE].map(str::to_owned);
         let pair = rcgen::generate_simple_self_signed(names)?;
         let authority = world.cluster.folder().join("reads.crt");
         let key = world.cluster.folder().join("reads.key");
@@ -147,6 +150,16 @@ impl Served {
         Ok(Self { operator, authority, pem })
     }
 
+    /// The URL of the read API.
+    pub(crate) fn url(&self) -> Result<String, Failure> {
+        Ok(format!("https://{}", self.address()?))
+    }
+
+    /// The file with its certificate.
+    pub(crate) fn authority(&self) -> &Path {
+        &self.authority
+    }
+
     fn address(&self) -> Result<String, Failure> {
         eventually(Duration::from_secs(10), || {
             let log = self.operator.process.log();
@@ -159,12 +172,12 @@ impl Served {
 
     /// The read API.
     pub(crate) fn server(&self) -> Result<Server, Failure> {
-        Server::new(&format!("https://{}", self.address()?), &self.pem)
+        Server::new(&self.url()?, &self.pem)
     }
 
     /// kubectl, pointed at the read API, with this token and nothing else.
     pub(crate) fn kubectl(&self, world: &World, token: &str) -> Result<Command, Failure> {
-        kubectl(world, &format!("https://{}", self.address()?), &self.authority, token)
+        kubectl(world, &self.url()?, &self.authority, token)
     }
 }
 
@@ -173,12 +186,7 @@ pub(crate) fn api_kubectl(world: &World, token: &str) -> Result<Command, Failure
     kubectl(world, &world.cluster.server_url(), &world.cluster.authority(), token)
 }
 
-fn kubectl(
-    world: &World,
-    url: &str,
-    authority: &std::path::Path,
-    token: &str,
-) -> Result<Command, Failure> {
+fn kubectl(world: &World, url: &str, authority: &Path, token: &str) -> Result<Command, Failure> {
     let folder = world.cluster.folder();
     // What kubectl keeps of discovery is of one server.
     let name = url.replace(|c: char| !c.is_ascii_alphanumeric(), "-");

@@ -6,6 +6,7 @@ mod authorizer;
 mod authors;
 mod callers;
 mod churn;
+mod clients;
 mod command_line;
 mod consistency;
 mod contents;

@@ -1,19 +1,19 @@
 //! What a cluster says of a profile's cost, to whoever asks.
 
 use super::{
-    super::{Error, rbac::namespaces},
+    super::{Error, rbac::namespaces, served::served},
     Resolve,
     costs::{Amount, Costs, Outlook},
 };
 use crate::{
     access::attributes,
     cli::ConnectionArgs,
-    cluster::{Buckets, Clients, Connection, Discovery, Served, may},
+    cluster::{Buckets, Clients, Connection, Served, may},
     forecast::{Order, Surveyor, Trials},
     manifests::FoundNamespaces,
     model::{
-        CellKey, Extent, Fault, FieldSelector, GroupResource, Home, Identity, LabelSelector,
-        Reason, Subject, TargetScope, ValidatedProfile, Verb,
+        CellKey, Extent, FieldSelector, GroupResource, Home, Identity, LabelSelector, Subject,
+        TargetScope, ValidatedProfile, Verb,
     },
 };
 use kube::Client;
@@ -22,10 +22,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::time::timeout;
 
-/// For discovery.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// Between two requests that look: 20 a second at most.
 const REST: Duration = Duration::from_millis(50);
 /// Reviews of one profile.
@@ -204,22 +201,6 @@ impl Reviewed {
         }
         lines
     }
-}
-
-/// What the API server serves.
-async fn served(client: Client) -> Result<Arc<Served>, Fault> {
-    let discovery = Discovery::new(client);
-    let (mut served, mut trouble) = (discovery.served(), discovery.trouble());
-    let first = async {
-        tokio::select! {
-            // Runs until it is dropped.
-            () = discovery.run(tokio_util::sync::CancellationToken::new()) => None,
-            Ok(found) = served.wait_for(Option::is_some) => found.clone().map(Ok),
-            Ok(found) = trouble.wait_for(Option::is_some) => found.clone().map(|t| Err(t.fault)),
-        }
-    };
-    let late = || Fault::new(Reason::TimedOut, "no answer within 15 s");
-    timeout(PATIENCE, first).await.ok().flatten().unwrap_or_else(|| Err(late()))
 }
 
 #[cfg(test)]

@@ -1,0 +1,161 @@
+//! By which certificate the read API is known: a Secret's, a file's, or one whose SHA-256 was given.
+
+use super::{
+    super::{Error, text::escape},
+    base64,
+};
+use crate::{
+    cli::CacheArgs,
+    cluster::{ConnectError, Connection, PresentedError, presented},
+};
+use http::Uri;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use std::{fmt::Write as _, fs::File, io::Read as _, path::Path};
+
+/// The largest file that is read: a bundle of CAs has some 250 KiB.
+const MAX_FILE: u64 = 1 << 20;
+/// Of a Secret, in this order.
+const KEYS: [&str; 2] = ["ca.crt", "tls.crt"];
+/// Of base64 in PEM.
+const COLUMNS: usize = 64;
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+
+/// Why there is no certificate to trust.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// There is no such Secret.
+    #[error(
+        "there is no Secret {0}: name the one of the read API with --secret and --operator-namespace, or \
+         pass --certificate-authority or --fingerprint"
+    )]
+    NoSecret(String),
+    /// Whoever asks may not get it.
+    #[error(
+        "you may not get Secret {secret}, which holds the key of the read API, too: {message}; pass its CA \
+         with --certificate-authority, or the SHA-256 that the log says (`serving reads`) with --fingerprint"
+    )]
+    NotAllowed {
+        /// `namespace/name`.
+        secret: String,
+        /// The server's words, escaped.
+        message: String,
+    },
+    /// It is another kind of secret.
+    #[error("Secret {0} holds no certificate in ca.crt or tls.crt; name another with --secret")]
+    EmptySecret(String),
+    /// The file is no PEM.
+    #[error("--certificate-authority: {0} holds no certificate in PEM")]
+    EmptyFile(String),
+    /// The address presents none, or another.
+    #[error("--fingerprint: cannot take the certificate that is presented")]
+    Presented(#[from] PresentedError),
+    /// A Service's name is known in the cluster alone.
+    #[error("--fingerprint: say with --server which address presents the certificate")]
+    NoServer,
+}
+
+/// Certificates in PEM, and nothing else that may stand beside them.
+pub(super) async fn authority(
+    args: &CacheArgs,
+    connect: impl FnOnce() -> Result<Connection, ConnectError>,
+) -> Result<String, Error> {
+    if let Some(path) = &args.certificate_authority {
+        let text = read(path)?;
+        let empty = || AuthorityError::EmptyFile(path.display().to_string());
+        return Ok(certificates(&text).ok_or_else(empty)?);
+    }
+    if let Some(fingerprint) = args.fingerprint {
+        let server: &Uri = args.server.as_ref().ok_or(AuthorityError::NoServer)?;
+        let found = presented(server, fingerprint).await.map_err(AuthorityError::from)?;
+        return Ok(pem(found));
+    }
+    of_secret(&connect()?, &args.home.operator_namespace, &args.secret).await
+}
+
+async fn of_secret(connection: &Connection, namespace: &str, name: &str) -> Result<String, Error> {
+    let title = format!("{namespace}/{name}");
+    let secrets = Api::<Secret>::namespaced(connection.client(), namespace);
+    let secret = match secrets.get(name).await {
+        Ok(secret) => secret,
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            return Err(AuthorityError::NoSecret(title).into());
+        }
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            let message = escape(&status.message).into_owned();
+            return Err(AuthorityError::NotAllowed { secret: title, message }.into());
+        }
+        Err(error) => return Err(Error::of_request(format!("Secret {title}"), error)),
+    };
+    let data = secret.data.unwrap_or_default();
+    let found = KEYS.into_iter().find_map(|key| {
+        let bytes = &data.get(key)?.0;
+        certificates(&String::from_utf8_lossy(bytes))
+    });
+    Ok(found.ok_or(AuthorityError::EmptySecret(title))?)
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
+    read.map_err(|source| Error::Read { file: path.to_owned(), source })?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The certificates of a PEM file; a key in it stays where it is. `None` if there are none.
+fn certificates(text: &str) -> Option<String> {
+    let mut found = String::new();
+    let mut rest = text;
+    while let Some((_, begun)) = rest.split_once(BEGIN) {
+        let (body, after) = begun.split_once(END)?;
+        let is_base64 = |c: char| c.is_ascii_alphanumeric() || "+/=\r\n".contains(c);
+        if !body.chars().all(is_base64) {
+            return None;
+        }
+        let _infallible = writeln!(found, "{BEGIN}{}{END}", body.replace('\r', ""));
+        rest = after;
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// A certificate in DER as PEM.
+fn pem(der: Vec<u8>) -> String {
+    let text = base64(der);
+    let mut lines = String::new();
+    for (at, c) in text.chars().enumerate() {
+        if at > 0 && at % COLUMNS == 0 {
+            lines.push('\n');
+        }
+        lines.push(c);
+    }
+    format!("{BEGIN}\n{lines}\n{END}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_beside_the_certificates_stays_where_it_is() {
+        let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let certificate = pair.cert.pem().replace("\r\n", "\n");
+        let text = format!(
+            "subject: a\n{certificate}{}\r\n{certificate}",
+            pair.signing_key.serialize_pem()
+        );
+        let found = certificates(&text).unwrap();
+        assert_eq!(found, certificate.repeat(2));
+        assert_eq!(pem(pair.cert.der().to_vec()), certificate);
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_none() {
+        let cut = format!("{BEGIN}\nAAAA\n");
+        let odd = format!("{BEGIN}\n: {{}}\n{END}\n");
+        for text in ["", "AAAA", &cut, &odd] {
+            assert_eq!(certificates(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Whom the present configuration has us be, for another kubeconfig that is to say the same.
+
+use super::client::{ConnectError, SERVICE_ACCOUNT_TOKEN, Source, Surroundings, choose, merged};
+use kube::{
+    Config,
+    config::{AuthInfo, Kubeconfig},
+};
+use std::path::Path;
+
+/// The user and the namespace of the present context.
+#[derive(Clone, Debug, Default)]
+pub struct Present {
+    /// The user's entry as it is written, credentials included; paths in it are absolute. Of a pod: the
+    /// file with its token, which the kubelet renews.
+    pub user: AuthInfo,
+    /// Where the context looks; `None` if it does not say.
+    pub namespace: Option<String>,
+}
+
+/// Reads the configuration that [`Connection::load`](super::Connection::load) would take, and sends nothing.
+///
+/// # Errors
+///
+/// [`ConnectError`] as there; a context without a user has an empty one.
+///
+/// # Cost
+///
+/// Reads files, and runs nothing.
+pub fn present(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Present, ConnectError> {
+    let source = choose(kubeconfig, context, &Surroundings::of_process())?;
+    let Source::Files { paths, .. } = &source else {
+        let namespace = Config::incluster().map_err(ConnectError::InCluster)?.default_namespace;
+        let token_file = Some(SERVICE_ACCOUNT_TOKEN.to_owned());
+        let user = AuthInfo { token_file, ..AuthInfo::default() };
+        return Ok(Present { user, namespace: Some(namespace) });
+    };
+    Ok(of(&merged(&source, paths, context)?))
+}
+
+fn of(kubeconfig: &Kubeconfig) -> Present {
+    let current = kubeconfig.current_context.as_deref();
+    let named = kubeconfig.contexts.iter().find(|named| Some(named.name.as_str()) == current);
+    let Some(context) = named.and_then(|named| named.context.as_ref()) else {
+        return Present::default();
+    };
+    let is_of_it = |name: &str| context.user.as_deref() == Some(name);
+    let user = kubeconfig.auth_infos.iter().find(|named| is_of_it(&named.name));
+    Present {
+        user: user.and_then(|named| named.auth_info.clone()).unwrap_or_default(),
+        namespace: context.namespace.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+current-context: b
+users:
+- {name: one, user: {token: secret}}
+- {name: two, user: {tokenFile: token, exec: {apiVersion: client.authentication.k8s.io/v1, command: ./login, args: [x]}}}
+contexts:
+- {name: a, context: {cluster: c, user: one}}
+- {name: b, context: {cluster: c, user: two, namespace: shop}}
+";
+
+    #[test]
+    fn the_user_of_the_context_is_taken_as_it_is_with_its_files_where_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        std::fs::write(&path, TEXT).unwrap();
+        let Present { user, namespace } = present(Some(&path), None).unwrap();
+        assert_eq!(namespace.as_deref(), Some("shop"));
+        let here = |name: &str| folder.path().join(name).to_str().map(str::to_owned);
+        assert_eq!(user.token_file, here("token"));
+        let exec = user.exec.unwrap();
+        assert_eq!(exec.command, here("./login"));
+        assert_eq!(exec.args, Some(vec!["x".to_owned()]));
+
+        let other = present(Some(&path), Some("a")).unwrap();
+        assert!(other.user.token.is_some() && other.namespace.is_none());
+        let none = present(Some(&path), Some("c")).unwrap();
+        assert!(none.user.token.is_none() && none.user.exec.is_none());
+    }
+}

@@ -1,0 +1,164 @@
+//! `kubewarm kubeconfig` and `kubewarm get`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use super::{PROFILE, SOON, Scene};
+use crate::operator::NAMESPACE;
+use crate::world::{Failure, Outcome, eventually};
+
+/// What a command said.
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn said(command: &mut Command) -> Result<Said, Failure> {
+    let output = command.output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) })
+}
+
+/// kubewarm, as whoever has this kubeconfig.
+fn kubewarm(who: &Path, arguments: &[&str]) -> Result<Said, Failure> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+    said(command.args(arguments).arg("--kubeconfig").arg(who))
+}
+
+/// kubectl with this kubeconfig.
+fn kubectl(scene: &Scene, with: &Path, arguments: &[&str]) -> Result<Said, Failure> {
+    let mut command = Command::new(scene.world.cluster.tools().program("kubectl"));
+    let cache = with.with_extension("cache");
+    said(command.arg("--kubeconfig").arg(with).arg("--cache-dir").arg(cache).args(arguments))
+}
+
+pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcome {
+    let Scene { world, served, team, reader, profile, .. } = scene;
+    let (url, authority) = (served.url()?, served.authority().to_string_lossy());
+    let server = ["kubeconfig", "--server", &url];
+    let token = world.cluster.run(["create", "token", "reader", "-n", team])?;
+    let all = ["get", "configmaps", "-n", team, "-o", "name"];
+    let theirs = kubectl(scene, reader, &all)?.out;
+    assert!(theirs.contains("configmap/red"), "{theirs}");
+    let reads = |path: &Path| -> Outcome {
+        let ours = kubectl(scene, path, &all)?;
+        assert_eq!((ours.out, &*ours.err), (theirs.clone(), ""), "{}", path.display());
+        Ok(())
+    };
+
+    // With a file, to a file that nobody else reads and that stays.
+    let path = world.cluster.folder().join("through");
+    let shown = path.to_string_lossy();
+    let file = [&server[..], &["--certificate-authority", &authority]].concat();
+    let into = [&file[..], &["-o", &shown]].concat();
+    let written = kubewarm(reader, &into)?;
+    assert_eq!((written.code, &*written.out), (Some(0), ""), "{}", written.err);
+    assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
+    reads(&path)?;
+    let again = kubewarm(reader, &into)?;
+    assert!(again.code == Some(2) && again.err.contains("--overwrite"), "{}", again.err);
+    let again = kubewarm(reader, &[&into[..], &["--overwrite"]].concat())?;
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert_eq!(kubewarm(reader, &file)?.out, fs::read_to_string(&path)?, "the same is printed");
+
+    // With a token that is in a file, by the reader of nothing.
+    let tokens = world.cluster.folder().join("token");
+    fs::write(&tokens, token.trim())?;
+    let tokens = tokens.to_string_lossy();
+    let with_token = [&file[..], &["--token-file", &tokens]].concat();
+    let made = kubewarm(world.cluster.kubeconfig(), &with_token)?;
+    assert!(!made.out.contains(token.trim()) && made.out.contains(&*tokens), "{}", made.out);
+    fs::write(&path, made.out)?;
+    reads(&path)?;
+
+    // By what the log says of the certificate; another is not taken, nor anything unverified.
+    let log = served.operator.process.log();
+    let (_, line) = log.split_once(r#""sha256":""#).ok_or("no SHA-256 in the log")?;
+    let sha256 = line.split('"').next().ok_or("no end")?;
+    let pinned = kubewarm(reader, &[&server[..], &["--fingerprint", sha256]].concat())?;
+    fs::write(&path, &pinned.out)?;
+    reads(&path)?;
+    let wrong = "00".repeat(32);
+    let refused = kubewarm(reader, &[&server[..], &["--fingerprint", &wrong]].concat())?;
+    assert!(refused.code == Some(2) && refused.err.contains(sha256), "{}", refused.err);
+
+    // By the Secret, whose certificate is for the Service.
+    let none = kubewarm(world.cluster.kubeconfig(), &server)?;
+    assert!(
+        none.code == Some(2) && none.err.contains("kubewarm-system/kubewarm-tls"),
+        "{}",
+        none.err
+    );
+    let from = format!("--from-file=ca.crt={authority}");
+    world.cluster.run(["create", "secret", "generic", "kubewarm-tls", "-n", NAMESPACE, &from])?;
+    let with_token = [&server[..], &["--token-file", &tokens]].concat();
+    let by_secret = kubewarm(world.cluster.kubeconfig(), &with_token)?;
+    assert!(
+        by_secret.out.contains("tls-server-name: kubewarm.kubewarm-system.svc"),
+        "{}",
+        by_secret.out
+    );
+    fs::write(&path, &by_secret.out)?;
+    reads(&path)?;
+    let inside = kubewarm(world.cluster.kubeconfig(), &with_token[..1])?;
+    assert!(inside.out.contains("https://kubewarm.kubewarm-system.svc"), "{}", inside.out);
+
+    // From one profile alone.
+    let title = format!("{NAMESPACE}/{profile}");
+    let of_profile = kubewarm(reader, &[&file[..], &["--profile", &title]].concat())?;
+    assert!(of_profile.out.contains(&format!("{url}/profiles/{title}")), "{}", of_profile.out);
+    fs::write(&path, &of_profile.out)?;
+    reads(&path)
+}
+
+pub(super) fn get_reads_through_the_cache_and_compares(scene: &Scene) -> Outcome {
+    let Scene { world, served, team, reader, .. } = scene;
+    let (url, authority) = (served.url()?, served.authority().to_string_lossy());
+    let cache = ["--server", &url, "--certificate-authority", &authority, "-n", team];
+    let get = |arguments: &[&str]| kubewarm(reader, &[&["get"], arguments, &cache[..]].concat());
+    let names = get(&["cm", "-o", "name"])?;
+    let theirs = kubectl(scene, reader, &["get", "cm", "-n", team, "-o", "name"])?;
+    assert_eq!((names.code, names.out), (Some(0), theirs.out), "{}", names.err);
+    let table = get(&["configmaps"])?;
+    assert!(
+        table.out.starts_with("NAME") && table.out.contains("red"),
+        "{} {}",
+        table.out,
+        table.err
+    );
+    let one = get(&["ConfigMap", "red", "-o", "yaml"])?;
+    assert!(one.out.contains("name: red"), "{} {}", one.out, one.err);
+    let none = get(&["cm", "none"])?;
+    assert!(none.code == Some(2) && none.err.contains("not found"), "{}", none.err);
+    let unknown = get(&["deployments"])?;
+    assert!(unknown.code == Some(2) && unknown.err.contains("no profile"), "{}", unknown.err);
+
+    for what in [&["cm"][..], &["cm", "red"], &["cm", "none"], &["parts.example.com"]] {
+        let compared = get(&[what, &["--compare"]].concat())?;
+        assert_eq!(compared.code, Some(0), "{what:?}: {} {}", compared.out, compared.err);
+        assert!(compared.out.starts_with("equal: "), "{}", compared.out);
+        assert!(compared.out.contains("API server"), "{}", compared.out);
+    }
+    // A cache that stands still.
+    let paused = PROFILE.replacen('{', "{mode: Paused, ", 1);
+    scene.declare(&paused)?.await_condition("Ready", "False", None, SOON)?;
+    world.cluster.run(["create", "configmap", "new", "-n", team])?;
+    world.cluster.run(["delete", "configmap", "green", "-n", team])?;
+    world.cluster.run(["label", "configmap", "red", "a=b", "-n", team])?;
+    let compared = get(&["cm", "--compare"])?;
+    assert_eq!(compared.code, Some(1), "{} {}", compared.out, compared.err);
+    for line in
+        ["different: 3 objects", "missing  TEAM/new", "extra    TEAM/green", "older    TEAM/red"]
+    {
+        let line = line.replace("TEAM", team);
+        assert!(compared.out.contains(&line), "no {line} in {}", compared.out);
+    }
+    scene.declare(PROFILE)?.await_condition("Ready", "True", None, SOON)?;
+    eventually(SOON, || {
+        let compared = get(&["cm", "--compare"])?;
+        if compared.code == Some(0) { Ok(()) } else { Err(compared.out.into()) }
+    })
+}

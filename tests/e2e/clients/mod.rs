@@ -1,0 +1,59 @@
+//! Clients of people and programs, unmodified, against the read API and the API server beside it.
+
+mod commands;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::api::{Served, let_read};
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, PARTS, World};
+
+const SOON: Duration = Duration::from_mins(1);
+/// What the clients read: served from the operator's namespace, so in every other.
+const PROFILE: &str = "{freshness: {maxStalenessSeconds: 600}, targets: [
+  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}},
+  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}}]}";
+
+/// One world for all clients: an operator that serves reads, and somebody who may read everything.
+struct Scene {
+    world: World,
+    served: Served,
+    profile: &'static str,
+    /// A namespace with some objects.
+    team: String,
+    /// Of the reader, with a token, at the API server.
+    reader: PathBuf,
+}
+
+impl Scene {
+    fn start() -> Result<Self, Failure> {
+        let world = World::alone()?;
+        let served = Served::start(&world, &[])?;
+        Operator::grant_reading(&world)?;
+        world.cluster.apply(PARTS)?;
+        let team = world.namespace("team")?;
+        world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
+        let_read(&world, (&team, "reader"), None)?;
+        let reader = world.cluster.service_account_kubeconfig(&team, "reader")?;
+        for name in ["red", "green", "blue"] {
+            world.cluster.run(["create", "configmap", name, "-n", &team])?;
+        }
+        let scene = Self { profile: "clients", world, served, team, reader };
+        scene.declare(PROFILE)?.await_condition("Ready", "True", None, SOON)?;
+        Ok(scene)
+    }
+
+    /// Has the profile be this.
+    fn declare(&self, spec: &str) -> Result<Profile<'_>, Failure> {
+        Profile::apply(&self.world, NAMESPACE, self.profile, spec)
+    }
+}
+
+#[test]
+fn clients_read_from_the_cache_unchanged() -> Outcome {
+    let scene = Scene::start()?;
+    commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
+    commands::get_reads_through_the_cache_and_compares(&scene)
+}
