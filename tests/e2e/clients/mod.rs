@@ -1,6 +1,7 @@
 //! Clients of people and programs, unmodified, against the read API and the API server beside it.
 
 mod commands;
+mod documented;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -55,5 +56,6 @@ impl Scene {
 fn clients_read_from_the_cache_unchanged() -> Outcome {
     let scene = Scene::start()?;
     commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
-    commands::get_reads_through_the_cache_and_compares(&scene)
+    commands::get_reads_through_the_cache_and_compares(&scene)?;
+    documented::what_is_documented_is_what_works(&scene)
 }

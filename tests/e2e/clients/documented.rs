@@ -1,0 +1,75 @@
+//! The commands of docs/clients.md, as they stand there.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::Scene;
+use crate::api::let_read;
+use crate::world::{Failure, Outcome, file};
+
+/// Where the page has the end of a port-forward, which takes a pod.
+const FORWARD: &str = "https://localhost:8443";
+const NAMESPACE: &str = "shop";
+
+/// The blocks of a page in this language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let begin = format!("\n```{language}\n");
+    let parts = page.split(&begin).skip(1);
+    parts.filter_map(|part| part.split("\n```\n").next()).collect()
+}
+
+pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
+    let Scene { world, served, .. } = scene;
+    let cluster = &world.cluster;
+    cluster.run(["create", "namespace", NAMESPACE])?;
+    cluster.run(["create", "configmap", "red", "-n", NAMESPACE])?;
+    cluster.run(["label", "configmap", "red", "app=web", "-n", NAMESPACE])?;
+    cluster.run(["create", "serviceaccount", "reader", "-n", NAMESPACE])?;
+    let_read(world, (NAMESPACE, "reader"), None)?;
+    // Whoever reads the page: an administrator with a token.
+    cluster.run(["create", "serviceaccount", "admin", "-n", NAMESPACE])?;
+    let admin = ["--clusterrole=cluster-admin", "--serviceaccount=shop:admin"];
+    cluster.run([&["create", "clusterrolebinding", "admin"][..], &admin].concat())?;
+    let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, "admin")?;
+
+    let folder = cluster.folder().join("documented");
+    fs::create_dir(&folder)?;
+    fs::copy(served.authority(), folder.join("ca.crt"))?;
+    let log = served.operator.process.log();
+    let (_, rest) = log.split_once(r#""sha256":""#).ok_or("no SHA-256 in the log")?;
+    let sha256 = rest.split('"').next().unwrap_or_default();
+    let programs =
+        [Path::new(env!("CARGO_BIN_EXE_kubewarm")).to_owned(), cluster.tools().program("kubectl")];
+    let here = programs.iter().filter_map(|program| program.parent()).map(Path::to_owned);
+    let others = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(here.chain(env::split_paths(&others)))?;
+
+    let page = fs::read_to_string(file("docs/clients.md"))?.replace(FORWARD, &served.url()?);
+    let mut printed = String::new();
+    for block in blocks(&page, "sh") {
+        let output = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", block])
+            .current_dir(&folder)
+            .env("PATH", &path)
+            .env("KUBECONFIG", &kubeconfig)
+            .env("SHA256", sha256)
+            .output()?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{block}\n{told}");
+        printed.push_str(&String::from_utf8_lossy(&output.stdout));
+    }
+    for part in ["NAME", "configmap/red\n", "equal: ", "\"kind\": \"List\"", "resourceVersion"] {
+        assert!(printed.contains(part), "no {part:?} in {printed}");
+    }
+    let all_read = |name: &str| -> Result<bool, Failure> {
+        let mut kubectl = Command::new(cluster.tools().program("kubectl"));
+        let path = folder.join(name);
+        let output =
+            kubectl.arg("--kubeconfig").arg(path).args(["get", "cm", "-n", NAMESPACE]).output()?;
+        Ok(output.status.success())
+    };
+    assert!(all_read("by-file.kubeconfig")? && all_read("by-sha256.kubeconfig")?);
+    Ok(())
+}
