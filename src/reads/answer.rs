@@ -2,11 +2,13 @@
 
 use super::cover::Candidate;
 use crate::{
+    informer::Reports,
     model::CellKey,
     store::{Chosen, Object},
     wire::{ListFrame, Objects, Selection},
 };
 use std::{fmt, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// What is answered.
 #[derive(Debug)]
@@ -39,7 +41,16 @@ pub struct Pages {
     namespace: Option<Arc<str>>,
     name: Option<Arc<str>>,
     stage: Stage,
+    leave: Leave,
 }
+
+/// Whether the cell of a list may still be read, asked before each piece: access may be lost while it is sent.
+pub(super) struct Leave(Box<dyn Fn() -> bool + Send + Sync>);
+
+/// What a list ends with whose cell may not be read any more: half of it must not look like all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("access to what is listed was lost while it was sent")]
+pub struct Cut;
 
 /// How far it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +73,20 @@ impl Answer {
     }
 }
 
+impl Leave {
+    /// By what every profile says that offers the cell. Of one that is there no more nobody can tell.
+    pub(super) fn of(candidate: &Candidate<'_>, reports: Reports) -> Self {
+        let (key, policies) = (candidate.key.clone(), candidate.policies());
+        Self(Box::new(move || {
+            let now = Instant::now();
+            let report = reports.glance(&key);
+            report.is_some_and(|report| policies.iter().all(|it| report.serves(*it, now)))
+        }))
+    }
+}
+
 impl Pages {
-    pub(super) fn new(frame: ListFrame, chosen: Chosen, asked: &Objects) -> Self {
+    pub(super) fn new(frame: ListFrame, chosen: Chosen, asked: &Objects, leave: Leave) -> Self {
         let name = match &asked.selection {
             Selection::Get { name } => Some(&**name),
             Selection::List => asked.fields.name(),
@@ -74,6 +97,7 @@ impl Pages {
             namespace: asked.namespace.clone(),
             name: name.map(Into::into),
             stage: Stage::Head,
+            leave,
         }
     }
 
@@ -91,11 +115,15 @@ impl Pages {
 }
 
 impl Iterator for Pages {
-    type Item = Vec<u8>;
+    type Item = Result<Vec<u8>, Cut>;
 
     /// The next piece. Cost: about 4 µs an object.
-    fn next(&mut self) -> Option<Vec<u8>> {
+    fn next(&mut self) -> Option<Result<Vec<u8>, Cut>> {
         let mut out = Vec::new();
+        if self.stage != Stage::Done && !(self.leave.0)() {
+            self.stage = Stage::Done;
+            return Some(Err(Cut));
+        }
         match self.stage {
             Stage::Done => return None,
             Stage::Head => {
@@ -122,7 +150,7 @@ impl Iterator for Pages {
             ListFrame::tail(&mut out);
             self.stage = Stage::Done;
         }
-        Some(out)
+        Some(Ok(out))
     }
 }
 
@@ -141,10 +169,19 @@ mod tests {
         store::{Catalog, Wanted},
         wire::{Form, ItemTypes},
     };
-    use std::collections::BTreeSet;
+    use std::{
+        collections::BTreeSet,
+        sync::atomic::{AtomicBool, Ordering},
+    };
 
     /// The list that is answered to a request, if everything of a table is selected for it.
     fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
+        let pieces = pages(objects, (path, query), Leave(Box::new(|| true)));
+        let body: Vec<u8> = pieces.collect::<Result<Vec<_>, _>>().unwrap().concat();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    fn pages(objects: &[(&str, &str)], (path, query): (&str, &str), leave: Leave) -> Pages {
         let (catalog, key) = (Catalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let version = ResourceVersion::from(9);
@@ -172,9 +209,24 @@ mod tests {
             next: None,
             remaining: None,
         };
-        let pages = Pages::new(frame, choosing.chosen(), &asked(path, query).0);
-        let body: Vec<u8> = pages.flatten().collect();
-        serde_json::from_slice(&body).unwrap()
+        Pages::new(frame, choosing.chosen(), &asked(path, query).0, leave)
+    }
+
+    #[test]
+    fn a_list_is_cut_where_access_is_lost_and_never_looks_whole() {
+        let names: Vec<_> = (0..300).map(|n| format!("x{n:03}")).collect();
+        let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
+        let held = Arc::new(AtomicBool::new(true));
+        let asked = Arc::clone(&held);
+        let leave = Leave(Box::new(move || asked.load(Ordering::Relaxed)));
+        let mut pages = pages(&objects, ("/api/v1/pods", ""), leave);
+        let first = pages.next().unwrap().unwrap();
+        assert!(!first.is_empty());
+        held.store(false, Ordering::Relaxed);
+        assert_eq!(pages.next(), Some(Err(Cut)));
+        // Not even if it comes back.
+        held.store(true, Ordering::Relaxed);
+        assert_eq!(pages.next(), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     informer::{CellReport, Phase},
-    model::{CellKey, Consistency, Extent, Mode, ProfileRef, Projection},
+    model::{CellKey, Consistency, Extent, Mode, OnAccessLost, ProfileRef, Projection},
     wire::{Failure, Form, Objects, Selection},
 };
 use std::{sync::Arc, time::Duration};
@@ -141,6 +141,11 @@ impl Candidate<'_> {
     /// The namespace at whose expense something is asked for it: that of the first who offers it.
     pub(super) fn payer(&self) -> Arc<str> {
         self.offers.first().map_or_else(|| "".into(), |it| Arc::clone(&it.profile.namespace))
+    }
+
+    /// What each profile that offers it says of data that may not be read any more.
+    pub(super) fn policies(&self) -> Vec<OnAccessLost> {
+        self.offers.iter().map(|offering| offering.on_access_lost).collect()
     }
 
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {

@@ -14,12 +14,13 @@ mod sample;
 mod snapshots;
 
 pub use self::{
-    answer::{Answer, Body, Pages},
+    answer::{Answer, Body, Cut, Pages},
     kinds::{CustomFields, Kind, LookUp, Origin},
     offers::{Offering, Offers},
 };
 
 use self::{
+    answer::Leave,
     choose::{Doubt, Needs, Proved, wants_latest},
     cover::{Candidate, Coverage},
     snapshots::{Moment, Snapshots},
@@ -379,7 +380,8 @@ impl Reads {
             remaining: next.as_ref().filter(|_| is_whole).map(|_| behind),
             next,
         };
-        let pages = Box::new(Pages::new(frame, chosen, asked));
+        let leave = Leave::of(candidate, self.from.reports.clone());
+        let pages = Box::new(Pages::new(frame, chosen, asked, leave));
         let answer = Answer::new(Body::Pages(pages), candidate, needs.bound);
         Ok(Attempt::Answered(Box::new(answer)))
     }

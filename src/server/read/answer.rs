@@ -2,7 +2,7 @@
 
 use crate::{
     model::CellKey,
-    reads::{Answer, Body},
+    reads::{Answer, Body, Cut},
     wire::{Failure, Sent, is_known},
 };
 use actix_web::{
@@ -15,7 +15,7 @@ use actix_web::{
 use bytes::Bytes;
 use futures::stream;
 use ring::hmac;
-use std::{convert::Infallible, fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, time::Duration};
 
 /// Objects of which all is written at once: what is short is told its length.
 const AT_ONCE: usize = 128;
@@ -54,13 +54,16 @@ pub(super) fn objects<T: 'static>(
     match answer.body {
         Body::Whole(body) => response.body(body),
         Body::Pages(pages) if pages.objects() <= AT_ONCE => {
-            let body: Vec<u8> = pages.flatten().collect();
-            response.body(body)
+            let of = answer.cell.resource.group_resource();
+            match pages.collect::<Result<Vec<_>, Cut>>() {
+                Ok(pieces) => response.body(pieces.concat()),
+                Err(Cut) => failure(&Failure::not_warm(of, 1)),
+            }
         }
         Body::Pages(pages) => {
             let pieces = pages.map(move |piece| {
                 let _held = &held;
-                Ok::<_, Infallible>(Bytes::from(piece))
+                piece.map(Bytes::from)
             });
             streamed(request, response, stream::iter(pieces))
         }
@@ -81,7 +84,7 @@ fn late(age: Option<Duration>) -> String {
 fn streamed(
     request: &HttpRequest,
     mut response: HttpResponseBuilder,
-    pieces: impl stream::Stream<Item = Result<Bytes, Infallible>> + 'static,
+    pieces: impl stream::Stream<Item = Result<Bytes, Cut>> + 'static,
 ) -> HttpResponse {
     if request.version() < Version::HTTP_11 {
         // It knows no chunks: the end of the connection ends the body.
