@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use kubewarm::status::CONDITIONS;
 use kubewarm::{
     informer::{
-        CellFault, CellReport, EventKind, ListOutcome, Measured, Meter as _, Phase, RelistReason,
-        Stage, Strategy, Verb, Warmed, WatchEnd,
+        CellFault, CellReport, Comparison, EventKind, ListOutcome, Measured, Meter as _, Phase,
+        RelistReason, Stage, Strategy, Verb, Warmed, WatchEnd,
     },
     metrics::{
         BuildInfo, CacheUse, CellSnapshot, ConditionSnapshot, ConditionStatus, Descriptor, Handler,
@@ -231,6 +231,7 @@ fn measure_everything(metrics: &Metrics, resource: &Resource) {
         Measured::Event { kind: EventKind::Added, lag: Some(took) },
         Measured::Undecodable { stage: Stage::WatchLine },
         Measured::Read { age: took },
+        Measured::Compared(Comparison::Equal),
         Measured::RolledBack,
         Measured::Backoff { delay: took },
     ];

@@ -208,6 +208,13 @@ pub struct Freshness {
     /// that is settled the condition `Fresh` is not `True`.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
+
+    /// How often what is held is compared with what the API server has, in seconds, 0 to 86400;
+    /// 0 (the default) is never. Names, UIDs and versions of all objects of each cell are listed as
+    /// of the version that the cell has; one that differs is listed anew, counted, and told as the Event
+    /// `CacheInconsistent`. A cell with objects that could not be decoded is not compared.
+    #[schemars(range(min = 0, max = 86400))]
+    pub verify_interval_seconds: i32,
 }
 
 /// What is answered, and when not.
@@ -312,6 +319,6 @@ impl Default for Serving {
 
 impl Default for Freshness {
     fn default() -> Self {
-        Self { max_staleness_seconds: 120 }
+        Self { max_staleness_seconds: 120, verify_interval_seconds: 0 }
     }
 }

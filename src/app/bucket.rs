@@ -77,6 +77,7 @@ fn cell(name: &str) -> CellSpec {
             page_size: 500,
             streaming_deadline: Duration::from_secs(30),
             max_staleness: Duration::from_mins(2),
+            verify_interval: None,
             namespace_check: NamespaceCheck::Known,
             keep_fenced: Duration::from_mins(10),
             leaves: Leaves::default(),

@@ -123,11 +123,12 @@ fn spawn_controller(
     frame: &Frame,
 ) -> Result<Spawned, Error> {
     let catalog = Catalog::new();
+    let Frame { namespace, identity, started, stop, buckets } = frame;
     let bounds = Bounds {
         lists: args.max_concurrent_lists.get(),
         namespace_share: args.namespace_share.into(),
+        buckets: buckets.clone(),
     };
-    let Frame { namespace, identity, started, stop, buckets } = frame;
     let clients: Arc<dyn Clients> = Arc::new(connection.clients(buckets.clone()));
     let waiting = Waiting::default();
     let tables = OperatorTables {
@@ -145,7 +146,7 @@ fn spawn_controller(
     let (tell_subject, subject) = watch::channel(None);
     let (tell_authors, authors) = watch::channel(AuthorCheck::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
-    let proofs = registry.proofs(buckets.clone());
+    let proofs = registry.proofs();
     let forecasts = Forecasts::default();
     let sources = Sources {
         catalog: catalog.clone(),

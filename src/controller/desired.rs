@@ -46,7 +46,7 @@ impl Wishes {
     ///
     /// - A cell watches while one active profile wishes for it, and while there is one, profiles
     ///   that are paused have no say in how it runs.
-    /// - The staleness bound is the smallest of all that have a say, and an uncertain namespace is
+    /// - The staleness bound and the interval of comparisons are the smallest of all that have a say, and an uncertain namespace is
     ///   asked for if one of them asks.
     /// - What may not be read any more is kept as long as any of them wants, paused ones too.
     /// - Everything else (list slots, strategy, page size) is one owner's: a profile of
@@ -88,6 +88,7 @@ fn govern<'a>(heard: impl Iterator<Item = &'a Tuning>, operator_namespace: &str)
     let owner = *heard.iter().min_by_key(|tuning| rank(tuning))?;
     Some(Tuning {
         max_staleness: heard.iter().map(|tuning| tuning.max_staleness).min()?,
+        verify_interval: heard.iter().filter_map(|tuning| tuning.verify_interval).min(),
         namespace_check: heard.iter().map(|tuning| tuning.namespace_check).max()?,
         ..owner.clone()
     })

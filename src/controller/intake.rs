@@ -99,6 +99,7 @@ fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
             page_size: 500,
             streaming_deadline: Duration::from_secs(30),
             max_staleness: Duration::from_mins(2),
+            verify_interval: None,
             // No Role lets anyone ask for a namespace that is gone: it went, too.
             namespace_check: NamespaceCheck::Known,
             keep_fenced: OnAccessLost::default().keeps(),

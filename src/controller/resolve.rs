@@ -208,6 +208,7 @@ fn tuning(profile: &ValidatedProfile, priority: u16, namespace_check: NamespaceC
         page_size: warmup.page_size,
         streaming_deadline: warmup.streaming_deadline,
         max_staleness: profile.max_staleness,
+        verify_interval: profile.verify_interval,
         namespace_check,
         keep_fenced: profile.on_access_lost.keeps(),
         leaves: Leaves::default(),

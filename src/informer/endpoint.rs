@@ -151,6 +151,12 @@ impl Endpoint {
         self.get(&query, NAMES)
     }
 
+    /// The next `limit` of them.
+    pub(super) fn more_names(&self, token: &str, limit: u32) -> Request<Vec<u8>> {
+        let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
+        self.get(&format!("&limit={limit}&continue={token}"), NAMES)
+    }
+
     /// One object of the list, as the cell has it.
     pub(super) fn first(&self) -> Request<Vec<u8>> {
         self.list(AtLeast::Consistent, Part::First { limit: 1 })

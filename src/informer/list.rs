@@ -70,7 +70,9 @@ impl Task {
         let slot = shared.lists.acquire(&member).await;
         self.signal(Signal::Admitted);
         let reread = match why {
-            Some(RelistReason::Redefined | RelistReason::Recreated) => Reread::Everything,
+            Some(
+                RelistReason::Redefined | RelistReason::Recreated | RelistReason::Inconsistent,
+            ) => Reread::Everything,
             _ => Reread::Changed,
         };
 

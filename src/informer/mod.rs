@@ -4,6 +4,7 @@ mod backoff;
 mod board;
 mod canary;
 mod census;
+mod compare;
 mod cut;
 mod declaration;
 mod decode;
@@ -41,6 +42,7 @@ mod watch;
 use self::decode::Rejected;
 pub use self::{
     board::{Changes, OwnAccess},
+    compare::Comparison,
     fence::Fences,
     hearsay::hearsay,
     latency::LatencyWindow,

@@ -5,6 +5,7 @@ use super::{
     backoff::Backoff,
     board::Board,
     canary::Canary,
+    compare::Turn,
     decode::Decoder,
     doubt::Doubts,
     endpoint::Endpoint,
@@ -50,17 +51,22 @@ pub trait Tables: Send + Sync + 'static {
 }
 
 /// Bounds of the whole process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Bounds {
     /// Lists under way at once.
     pub lists: usize,
     /// Percent of them that the profiles of one namespace may hold.
     pub namespace_share: usize,
+    /// What is asked for each namespace, for its readers and to compare its tables.
+    pub buckets: Buckets,
 }
 
 /// Probes under way at once: each is one connection for some 2 s. A quarter of them, the share of one
 /// namespace, is 16 quiet cells a second: under a bound of 30 s, some 400 of them.
 const PROBES: usize = 128;
+
+/// Comparisons under way at once: lists of metadata that nobody is in a hurry for.
+const COMPARISONS: usize = 4;
 
 /// Reads the cells' reports, and tells the cells of access lost and returned. Cheap to clone.
 #[derive(Clone, Default)]
@@ -176,6 +182,8 @@ impl Registry {
             meter,
             lists: Slots::new(bounds.lists, bounds.namespace_share),
             probes: Slots::new(PROBES, bounds.namespace_share),
+            comparisons: Slots::new(COMPARISONS, bounds.namespace_share),
+            buckets: bounds.buckets,
             strategies: Strategies::default(),
             canary: Canary::default(),
             namespaces: Namespaces::default(),
@@ -198,9 +206,10 @@ impl Registry {
         self.reports.clone()
     }
 
-    /// Proves the tables of the cells current, at the expense of `buckets`.
+    /// Proves the tables of the cells current.
     #[must_use]
-    pub fn proofs(&self, buckets: Buckets) -> Proofs {
+    pub fn proofs(&self) -> Proofs {
+        let buckets = self.shared.buckets.clone();
         Proofs::new(self.reports(), Arc::clone(&self.clients), buckets)
     }
 
@@ -390,6 +399,7 @@ async fn supervise(
             opened_at: None,
             rejected: 0,
             room: Room::default(),
+            turn: Turn::new(),
         };
         tokio::select! {
             biased;

@@ -1,6 +1,7 @@
 //! What a cell tells its observers: one snapshot for status and `/debug/cells`, and one port for
 //! everything that is counted.
 
+use super::Comparison;
 use crate::model::{OnAccessLost, Reason, Resource, ResourceVersion, Verb};
 use jiff::Timestamp;
 use std::{sync::Arc, time::Duration};
@@ -89,6 +90,8 @@ pub enum RelistReason {
     Recreated,
     /// An event came out of order and could not be told from the replay of a deleted object.
     Disordered,
+    /// The table was not what a list of its version names.
+    Inconsistent,
     /// Access had been lost and returned.
     ForbiddenRecovered,
     /// Of the profiles themselves: there is room for some whose specs had been left out.
@@ -352,6 +355,8 @@ pub enum Measured {
         /// Where.
         stage: Stage,
     },
+    /// A table was compared with a list.
+    Compared(Comparison),
     /// A read was answered from a table.
     Read {
         /// How long before that the table was last proved current.

@@ -39,6 +39,8 @@ pub(super) enum End {
     Disordered,
     /// A version lower than the one known: only a consistent read can say why.
     WentBack,
+    /// The table is not what a list of its version names.
+    Inconsistent,
     /// The namespace is gone.
     NamespaceGone,
 }
@@ -79,7 +81,7 @@ impl End {
                 _ => WatchEnd::Http5xx,
             },
             Self::Nonsense(_) | Self::Disordered | Self::WentBack => WatchEnd::Decode,
-            Self::NamespaceGone => WatchEnd::Shutdown,
+            Self::Inconsistent | Self::NamespaceGone => WatchEnd::Shutdown,
         }
     }
 }

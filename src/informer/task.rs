@@ -5,6 +5,7 @@ use super::{
     backoff::Backoff,
     board::Board,
     canary::Canary,
+    compare::Turn,
     decode::{Decoder, Rejected},
     doubt::Doubts,
     endpoint::Endpoint,
@@ -16,7 +17,7 @@ use super::{
     stream::Stream,
 };
 use crate::{
-    cluster::Existence,
+    cluster::{Buckets, Existence},
     model::{
         CellKey, Delta, DeltaSink, Extent, Fault, NamespaceCheck, Outcome, Projection, Reason,
         ResourceVersion, Tuning,
@@ -35,6 +36,10 @@ pub(super) struct Shared {
     pub(super) lists: Slots,
     /// Bounds probes.
     pub(super) probes: Slots,
+    /// Bounds lists to compare tables with.
+    pub(super) comparisons: Slots,
+    /// Bounds what is asked for each namespace.
+    pub(super) buckets: Buckets,
     pub(super) strategies: Strategies,
     pub(super) canary: Canary,
     pub(super) namespaces: Namespaces,
@@ -93,6 +98,8 @@ pub(super) struct Task {
     /// Undecodable objects since the last list began.
     pub(super) rejected: u64,
     pub(super) room: Room,
+    /// When the table was last compared with a list.
+    pub(super) turn: Turn,
 }
 
 /// What to do next.

@@ -2,6 +2,7 @@
 
 use super::{
     Measured, Phase, RelistReason, Verb,
+    compare::Check,
     probe::{Heard, Probe},
     state::Signal,
     stream::{End, OpenWatch, Stream, is_early, lasting},
@@ -156,6 +157,11 @@ impl Task {
                 let message = "the watch sent an event that is older than the ones before it";
                 self.relist(RelistReason::Disordered, Fault::new(Reason::Malformed, message))
             }
+            End::Inconsistent => {
+                let message = "the table is not what the API server has";
+                self.is_proof_wanted = true;
+                self.relist(RelistReason::Inconsistent, Fault::new(Reason::Malformed, message))
+            }
             End::NamespaceGone => {
                 failure(absent(&self.key), Next::List(Some(RelistReason::Recreated)))
             }
@@ -174,6 +180,7 @@ impl Task {
     /// Reads until the watch is over.
     async fn read(&mut self, stream: &mut Stream) -> End {
         let mut probe = Probe::idle();
+        let mut check = Check::none();
         let mut empty_since = None;
         let mut had_fault = self.board.has_fault();
         loop {
@@ -212,6 +219,12 @@ impl Task {
                 }
                 () = sleep_until(probe_at), if !probe.is_under_way() => {
                     if let Some(end) = self.start_probe(&mut probe) {
+                        return end;
+                    }
+                }
+                () = self.comparison_due(), if !check.is_under_way() => self.compare(&mut check),
+                comparison = check.ended(), if check.is_under_way() => {
+                    if let Some(end) = self.compared(comparison, &mut check) {
                         return end;
                     }
                 }

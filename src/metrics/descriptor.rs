@@ -179,6 +179,8 @@ descriptors! {
         "Seconds since a table was last proved current, at each read that it answered; absent until there is one.";
     RV_ROLLBACKS = "kubewarm_rv_rollbacks_total", Kind::Counter, Resource, [],
         "Times that resource versions went back: an etcd restore.";
+    CONSISTENCY_CHECKS = "kubewarm_consistency_checks_total", Kind::Counter, Resource, ["result"],
+        "Comparisons of a table with a list of its version (freshness.verifyIntervalSeconds).";
 }
 
 impl Kind {

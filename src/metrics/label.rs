@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     access::{Check, CheckOutcome},
-    informer::{EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd},
+    informer::{Comparison, EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd},
     model::{Measure, Mode, Verb},
 };
 
@@ -46,8 +46,15 @@ labels! {
         Redefined => "redefined",
         Recreated => "recreated",
         Disordered => "disordered",
+        Inconsistent => "inconsistent",
         ForbiddenRecovered => "forbidden_recovered",
         Readmitted => "readmitted",
+    }
+    Comparison {
+        Equal => "equal",
+        Different => "different",
+        Skipped => "skipped",
+        Failed => "error",
     }
     WatchEnd {
         ServerTimeout => "server_timeout",

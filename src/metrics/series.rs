@@ -4,7 +4,9 @@ use super::{
     descriptor::{self, Key},
     label::{Label, code_label},
 };
-use crate::informer::{EventKind, ListOutcome, Measured, RelistReason, Stage, WatchEnd};
+use crate::informer::{
+    Comparison, EventKind, ListOutcome, Measured, RelistReason, Stage, WatchEnd,
+};
 use prometheus::{
     Histogram, HistogramVec, IntCounter, IntCounterVec, core::Collector, proto::MetricFamily,
 };
@@ -35,6 +37,7 @@ pub(super) struct ResourceSeries {
     errors: IntCounterVec,
     undecodable: IntCounterVec,
     rollbacks: IntCounter,
+    comparisons: IntCounterVec,
 }
 
 impl ResourceSeries {
@@ -62,11 +65,13 @@ impl ResourceSeries {
             errors: descriptor::WATCH_ERRORS.counters_of(key)?,
             undecodable: descriptor::DECODE_ERRORS.counters_of(key)?,
             rollbacks: descriptor::RV_ROLLBACKS.counter_of(key)?,
+            comparisons: descriptor::CONSISTENCY_CHECKS.counters_of(key)?,
             labels,
         };
         begin::<RelistReason>(&series.relists);
         begin::<WatchEnd>(&series.watch_ends);
         begin::<EventKind>(&series.events);
+        begin::<Comparison>(&series.comparisons);
         begin::<Stage>(&series.undecodable);
         for outcome in ListOutcome::ALL {
             let _started = series.list.with_label_values(&[outcome.as_label()]);
@@ -113,6 +118,9 @@ impl ResourceSeries {
             Measured::Undecodable { stage } => {
                 self.undecodable.with_label_values(&[stage.as_label()]).inc();
             }
+            Measured::Compared(result) => {
+                self.comparisons.with_label_values(&[result.as_label()]).inc();
+            }
             Measured::Read { age } => {
                 self.freshness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
             }
@@ -125,7 +133,7 @@ impl ResourceSeries {
 
     /// All of it, family by family.
     pub(super) fn collect(&self) -> impl Iterator<Item = MetricFamily> {
-        let all: [&dyn Collector; 17] = [
+        let all: [&dyn Collector; 18] = [
             &self.warmup,
             &self.list,
             &self.pages,
@@ -143,6 +151,7 @@ impl ResourceSeries {
             &self.errors,
             &self.undecodable,
             &self.rollbacks,
+            &self.comparisons,
         ];
         all.into_iter().flat_map(Collector::collect)
     }

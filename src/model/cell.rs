@@ -123,6 +123,8 @@ pub struct Tuning {
     /// Without an event or a bookmark for so long, the table is no longer fresh; the watch is probed
     /// shortly before.
     pub max_staleness: Duration,
+    /// How often the table is compared with a list; `None`: never.
+    pub verify_interval: Option<Duration>,
     /// Whether an empty or refused namespace is asked for by name.
     pub namespace_check: NamespaceCheck,
     /// How long after a loss of access the table is kept in memory: as long as any of its profiles

@@ -33,6 +33,8 @@ pub struct ValidatedProfile {
     pub warmup: Warmup,
     /// `spec.freshness.maxStalenessSeconds`; 10 s to an hour.
     pub max_staleness: Duration,
+    /// `spec.freshness.verifyIntervalSeconds`, up to a day; `None` where it is 0.
+    pub verify_interval: Option<Duration>,
     /// `spec.serving.onAccessLost` and `accessLostGraceSeconds`.
     pub on_access_lost: OnAccessLost,
     /// `spec.serving.consistency`, `coldReads` and `coldReadWaitSeconds`.
@@ -101,6 +103,7 @@ impl ValidatedProfile {
             targets: targets.iter().enumerate().map(parse).collect::<Result<_, _>>()?,
             warmup: Warmup::parse(&spec.warmup)?,
             max_staleness: seconds(staleness?),
+            verify_interval: verify_interval(&spec.freshness)?,
             on_access_lost: on_access_lost(&spec.serving)?,
             reads: read_terms(&spec.serving)?,
             limits: Limits::parse(spec.limits.as_ref())?,
@@ -166,6 +169,12 @@ fn on_access_lost(serving: &api::Serving) -> Result<OnAccessLost, Invalid> {
         api::OnAccessLost::Fence => OnAccessLost::Fence { grace },
         api::OnAccessLost::ServeStale => OnAccessLost::ServeStale,
     })
+}
+
+fn verify_interval(freshness: &api::Freshness) -> Result<Option<Duration>, Invalid> {
+    let path = "spec.freshness.verifyIntervalSeconds";
+    let interval = in_range(path, freshness.verify_interval_seconds, 0, 86_400)?;
+    Ok((interval > 0).then(|| seconds(interval)))
 }
 
 fn read_terms(serving: &api::Serving) -> Result<ReadTerms, Invalid> {
@@ -302,6 +311,19 @@ mod tests {
         assert_eq!(stale.on_access_lost, OnAccessLost::ServeStale);
         let error = profile("{accessLostGraceSeconds: 3601}").unwrap_err().to_string();
         assert!(error.starts_with("spec.serving.accessLostGraceSeconds"), "{error}");
+    }
+
+    #[test]
+    fn tables_are_compared_if_that_is_asked_for() {
+        let profile = |seconds: i32| {
+            parse(&format!(
+                "{{freshness: {{verifyIntervalSeconds: {seconds}}}, targets: [{{name: a, resource: {{resource: a}}}}]}}"
+            ))
+        };
+        assert_eq!(profile(0).unwrap().verify_interval, None);
+        assert_eq!(profile(300).unwrap().verify_interval, Some(Duration::from_mins(5)));
+        let error = profile(86_401).unwrap_err().to_string();
+        assert!(error.starts_with("spec.freshness.verifyIntervalSeconds"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Which changes of a status deserve an Event: pure; one per cause in 10 minutes.
 
 use super::{
-    figures::ROLLBACK,
+    figures::{INCONSISTENT, ROLLBACK},
     sentence::{MAX_MESSAGE, bounded},
 };
 use crate::{
@@ -55,7 +55,14 @@ pub enum Cause {
     WithinLimits,
     /// Resource versions went back: an etcd restore. Everything was listed anew.
     RolledBack,
+    /// A table was not what the API server has.
+    Inconsistent,
 }
+
+const WENT_BACK: &str = "resource versions went back, as after a restore of etcd; what was held was dropped \
+                         and listed anew";
+const WAS_OTHER: &str = "what was held was not what the API server has at that version, as a comparison found; \
+                         it was listed anew";
 
 /// An Event to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +104,7 @@ impl Cause {
             Self::LimitExceeded => "LimitExceeded",
             Self::WithinLimits => "WithinLimits",
             Self::RolledBack => "ResourceVersionRolledBack",
+            Self::Inconsistent => "CacheInconsistent",
         }
     }
 
@@ -116,7 +124,8 @@ impl Cause {
             | Self::KindUnknown
             | Self::NamespaceNotFound
             | Self::LimitExceeded
-            | Self::RolledBack => true,
+            | Self::RolledBack
+            | Self::Inconsistent => true,
         }
     }
 }
@@ -248,15 +257,15 @@ pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus
                 tell(Cause::WithinLimits, &target.name, &is.message);
             }
         }
-        if let (Some(old), Some(at)) = (old, rolled_back(target))
-            && rolled_back(old) != Some(at)
-        {
-            let note = format!(
-                "target {:?}: resource versions went back, as after a restore of etcd; \
-                 what was held was dropped and listed anew",
-                target.name
-            );
-            tell(Cause::RolledBack, &target.name, &note);
+        for (reason, cause, what) in [
+            (ROLLBACK, Cause::RolledBack, WENT_BACK),
+            (INCONSISTENT, Cause::Inconsistent, WAS_OTHER),
+        ] {
+            if let (Some(old), Some(at)) = (old, relisted(target, reason))
+                && relisted(old, reason) != Some(at)
+            {
+                tell(cause, &target.name, &format!("target {:?}: {what}", target.name));
+            }
         }
     }
     found
@@ -279,7 +288,8 @@ fn step<'a>(
     Some((was.unwrap_or_else(unknown), is))
 }
 
-fn rolled_back(target: &TargetStatus) -> Option<jiff::Timestamp> {
+/// When the target was listed anew, if that was the reason.
+fn relisted(target: &TargetStatus, reason: &str) -> Option<jiff::Timestamp> {
     let relist = target.last_relist.as_ref()?;
-    (relist.reason == ROLLBACK).then_some(relist.time.0)
+    (relist.reason == reason).then_some(relist.time.0)
 }

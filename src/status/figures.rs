@@ -15,6 +15,8 @@ use std::{fmt::Write as _, time::Duration};
 
 /// `lastRelist.reason` after an etcd restore.
 pub(super) const ROLLBACK: &str = "Rollback";
+/// Why a cell was listed again whose table was not what the API server has.
+pub(super) const INCONSISTENT: &str = "Inconsistent";
 
 /// `time` without its fraction of a second, as the API server would store it.
 pub(super) fn seconds(time: Timestamp) -> Time {
@@ -121,6 +123,7 @@ const fn relist_reason(reason: RelistReason) -> &'static str {
         RelistReason::Redefined => "Redefined",
         RelistReason::Recreated => "Recreated",
         RelistReason::Disordered => "Disordered",
+        RelistReason::Inconsistent => INCONSISTENT,
         RelistReason::ForbiddenRecovered => "ForbiddenRecovered",
         RelistReason::Readmitted => "Readmitted",
     }

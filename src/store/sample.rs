@@ -138,6 +138,7 @@ mod tests {
                 page_size: 500,
                 streaming_deadline: Duration::from_secs(30),
                 max_staleness: Duration::from_mins(2),
+                verify_interval: None,
                 namespace_check: NamespaceCheck::Known,
                 keep_fenced: Duration::from_mins(10),
                 leaves: Leaves::default(),

@@ -45,6 +45,7 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
             page_size: 20,
             streaming_deadline: Duration::from_secs(30),
             max_staleness: Duration::from_mins(2),
+            verify_interval: None,
             namespace_check: NamespaceCheck::Known,
             keep_fenced: Duration::from_mins(10),
             leaves: Leaves::default(),
@@ -75,7 +76,7 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
         Arc::new(OperatorOnly::new(connection.informer_client())),
         Arc::new(CatalogTables(catalog.clone())),
         Arc::new(Unmetered),
-        Bounds { lists: 8, namespace_share: 100 },
+        Bounds { lists: 8, namespace_share: 100, buckets: kubewarm::cluster::Buckets::default() },
         Timing::default(),
     );
     let mut tables = Vec::new();

@@ -104,7 +104,11 @@ impl Engine {
     pub(crate) fn new(server: &Server, timing: Timing) -> Self {
         let catalog = Catalog::new();
         let tables = Arc::new(CatalogTables(catalog.clone()));
-        let bounds = Bounds { lists: 8, namespace_share: 100 };
+        let bounds = Bounds {
+            lists: 8,
+            namespace_share: 100,
+            buckets: kubewarm::cluster::Buckets::default(),
+        };
         Self::with(server, timing, bounds, catalog, tables)
     }
 
@@ -242,6 +246,7 @@ pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
             page_size: 500,
             streaming_deadline: Duration::from_secs(20),
             max_staleness: Duration::from_mins(10),
+            verify_interval: None,
             namespace_check: NamespaceCheck::Known,
             keep_fenced: Duration::from_mins(10),
             leaves: Leaves::default(),

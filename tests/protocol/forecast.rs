@@ -126,7 +126,7 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
 
     let (catalog, tape) = (Catalog::new(), Arc::new(Tape::default()));
     let tables = Arc::new(CatalogTables(catalog));
-    let bounds = Bounds { lists: 100, namespace_share: 100 };
+    let bounds = Bounds { lists: 100, namespace_share: 100, buckets: Buckets::default() };
     let mut engine = Registry::new(clients, tables, tape, bounds, Timing::default());
     let (reports, began) = (engine.reports(), Instant::now());
     for cell in cells {

@@ -6,6 +6,7 @@
 
 mod accounting;
 mod alone;
+mod comparisons;
 mod engine;
 mod fences;
 mod forecast;

@@ -3,13 +3,15 @@
 use crate::{
     engine::{Engine, cell, quick, run},
     reply::{Feed, Reply, bookmark, event, list, list_with, object, quiet},
-    server::{Asked, Kind},
+    server::{Asked, Kind, Server},
 };
 use futures::future::join_all;
 use kubewarm::{
+    app::CatalogTables,
     cluster::Buckets,
-    informer::{Informers as _, Proof, Proofs, Unproven},
+    informer::{Bounds, Informers as _, Proof, Proofs, Unproven},
     model::{CellSpec, Mode, ResourceVersion},
+    store::Catalog,
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
@@ -32,7 +34,7 @@ fn version(number: u64) -> ResourceVersion {
 }
 
 fn proofs(engine: &Engine) -> Proofs {
-    engine.proofs(Buckets::default())
+    engine.proofs()
 }
 
 #[tokio::test]
@@ -159,14 +161,18 @@ async fn versions_that_went_back_and_cells_that_nobody_keeps_are_no_proof() {
 #[tokio::test]
 async fn proofs_draw_on_the_bucket_of_who_pays() {
     let pods = cell("pods");
-    let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
+    let server = Server::start(|asked| match asked.kind {
         Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),
         _ => one(asked),
     })
     .await;
+    let (catalog, buckets) = (Catalog::new(), Buckets::default());
+    let tables = Arc::new(CatalogTables(catalog.clone()));
+    let bounds = Bounds { lists: 8, namespace_share: 100, buckets: buckets.clone() };
+    let mut engine = Engine::with(&server, quick(), bounds, catalog, tables);
+    engine.start(&pods);
     engine.until_watching(&pods.key).await;
-    let buckets = Buckets::default();
-    let proofs = engine.proofs(buckets.clone());
+    let proofs = engine.proofs();
     buckets.charge(&"ns".into(), 400, Instant::now());
     assert_eq!(prove(&proofs, &pods).await, Err(Unproven::Busy));
     assert_eq!(server.count(Kind::First), 0);

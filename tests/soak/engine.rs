@@ -42,7 +42,7 @@ impl Engine {
             Arc::new(connection.clients(Buckets::default())),
             Arc::new(CatalogTables(catalog.clone())),
             metrics.engine(),
-            Bounds { lists: 8, namespace_share: 100 },
+            Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
             Timing::default(),
         );
         let discovery = Discovery::new(connection.client());

@@ -37,7 +37,8 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
     let warm = Warm { tables: Arc::clone(&tables), key: spec.key.clone() };
 
     let started = Instant::now();
-    let bounds = Bounds { lists: 8, namespace_share: 100 };
+    let bounds =
+        Bounds { lists: 8, namespace_share: 100, buckets: kubewarm::cluster::Buckets::default() };
     let mut registry =
         Registry::new(clients, tables, Arc::new(Unmetered), bounds, Timing::default());
     let mut changes = registry.changes().subscribe();
@@ -166,6 +167,7 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
         page_size: 500,
         streaming_deadline: Duration::from_mins(1),
         max_staleness: Duration::from_mins(2),
+        verify_interval: None,
         namespace_check: NamespaceCheck::Known,
         keep_fenced: Duration::from_mins(10),
         leaves: Leaves::default(),

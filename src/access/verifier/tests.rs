@@ -65,6 +65,7 @@ fn cell() -> CellSpec {
             page_size: 500,
             streaming_deadline: Duration::from_secs(20),
             max_staleness: Duration::from_mins(2),
+            verify_interval: None,
             namespace_check: NamespaceCheck::Known,
             keep_fenced: Duration::from_mins(10),
             leaves: Leaves::default(),
@@ -81,7 +82,8 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
     });
     let clients: Arc<dyn Clients> =
         Arc::new(OperatorOnly::new(kube::Client::new(silent, "default")));
-    let bounds = Bounds { lists: 1, namespace_share: 100 };
+    let bounds =
+        Bounds { lists: 1, namespace_share: 100, buckets: crate::cluster::Buckets::default() };
     let (tables, meter) = (Arc::new(Nothing), Arc::new(Nothing));
     let mut registry =
         Registry::new(Arc::clone(&clients), tables, meter, bounds, Timing::default());

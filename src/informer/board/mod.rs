@@ -337,6 +337,11 @@ impl Board {
         self.changes.notify();
     }
 
+    /// Whether any object is named that could not be decoded.
+    pub(super) fn has_undecodable(&self) -> bool {
+        !self.inner.lock().undecodable.is_empty()
+    }
+
     /// Takes an object off the list of those that could not be decoded: it could be now, or is gone.
     pub(super) fn decodable(&self, namespace: &str, name: &str) {
         let mut inner = self.inner.lock();

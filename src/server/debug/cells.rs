@@ -239,6 +239,7 @@ const fn relist_reason(reason: RelistReason) -> &'static str {
         RelistReason::Redefined => "Redefined",
         RelistReason::Recreated => "Recreated",
         RelistReason::Disordered => "Disordered",
+        RelistReason::Inconsistent => "Inconsistent",
         RelistReason::ForbiddenRecovered => "ForbiddenRecovered",
         RelistReason::Readmitted => "Readmitted",
     }

@@ -5,7 +5,7 @@ use crate::{
     model::ProfileRef,
     status::{
         events::{BURST, Cause, Notices, changes},
-        figures::ROLLBACK,
+        figures::{INCONSISTENT, ROLLBACK},
     },
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -107,21 +107,23 @@ fn changes_that_a_person_cares_about_have_a_cause() {
 }
 
 #[test]
-fn a_rollback_is_told_once_for_each_restore() {
-    let relist = |second| {
-        let mut status = target("Warm", "True", "Synced");
-        status.targets[0].last_relist = Some(RelistStatus {
-            time: Time(jiff::Timestamp::from_second(second).unwrap()),
-            reason: ROLLBACK.into(),
-            replaced_objects: 0,
-            deleted_in_gap: 0,
-        });
-        status
-    };
-    let before = target("Warm", "True", "Synced");
-    assert_eq!(causes(Some(&before), &relist(1)), [Cause::RolledBack]);
-    assert_eq!(causes(Some(&relist(1)), &relist(1)), []);
-    assert_eq!(causes(Some(&relist(1)), &relist(2)), [Cause::RolledBack]);
+fn a_relist_because_of_what_was_wrong_is_told_once_for_each() {
+    for (reason, cause) in [(ROLLBACK, Cause::RolledBack), (INCONSISTENT, Cause::Inconsistent)] {
+        let relist = |second| {
+            let mut status = target("Warm", "True", "Synced");
+            status.targets[0].last_relist = Some(RelistStatus {
+                time: Time(jiff::Timestamp::from_second(second).unwrap()),
+                reason: reason.into(),
+                replaced_objects: 0,
+                deleted_in_gap: 0,
+            });
+            status
+        };
+        let before = target("Warm", "True", "Synced");
+        assert_eq!(causes(Some(&before), &relist(1)), [cause]);
+        assert_eq!(causes(Some(&relist(1)), &relist(1)), []);
+        assert_eq!(causes(Some(&relist(1)), &relist(2)), [cause]);
+    }
 }
 
 #[test]

@@ -1,0 +1,141 @@
+//! Tables that are compared with a list of their version.
+
+use crate::{
+    engine::{cell, quick, run},
+    reply::{Reply, bookmark, event, list, list_with, object, quiet},
+    server::{Asked, Kind},
+};
+use kubewarm::{
+    informer::{Comparison, Measured, RelistReason},
+    model::CellSpec,
+};
+use std::time::Duration;
+
+/// Pods that are compared all the time.
+fn compared() -> CellSpec {
+    let mut pods = cell("pods");
+    pods.tuning.verify_interval = Some(Duration::from_millis(200));
+    pods.tuning.page_size = 2;
+    pods
+}
+
+fn both() -> [String; 2] {
+    [object("a", 1, 3), object("b", 2, 4)]
+}
+
+/// Two objects, listed at 7.
+fn two(asked: &Asked) -> Reply {
+    match asked.kind {
+        Kind::List => Reply::json(list(7, &both())),
+        _ => quiet(asked),
+    }
+}
+
+/// How often a comparison ended so, once one has.
+async fn ended(
+    script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    expected: Comparison,
+) -> (usize, usize) {
+    let pods = compared();
+    let (_server, engine) = run(quick(), &[&pods], script).await;
+    let is = |what: &Measured| *what == Measured::Compared(expected);
+    engine.until(&pods.key, |_| engine.tape.count(is) >= 2).await;
+    let all = engine.tape.count(|what| matches!(what, Measured::Compared(_)));
+    let answer = (all - engine.tape.count(is), engine.tape.relists());
+    engine.shut_down().await;
+    answer
+}
+
+#[tokio::test]
+async fn what_a_watch_left_out_is_found_and_mended() {
+    let pods = compared();
+    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        // The deletion of b, at 9, has not been told.
+        (Kind::Watch, 0) => Reply::held(bookmark(20) + "\n"),
+        (Kind::List, 1) => Reply::json(list(30, &[object("a", 1, 3)])),
+        (Kind::First, _) => {
+            let at = asked.query("resourceVersion").to_owned();
+            let all = if at == "7" { both().to_vec() } else { vec![object("a", 1, 3)] };
+            Reply::json(list(at, &all))
+        }
+        _ => two(asked),
+    })
+    .await;
+    engine.until_shown(&pods.key, &["a@3"]).await;
+    let relist = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
+    let relist = relist.last_relist.unwrap();
+    assert_eq!((relist.reason, relist.deleted_in_gap), (RelistReason::Inconsistent, 1));
+    let different = |what: &Measured| *what == Measured::Compared(Comparison::Different);
+    assert_eq!(engine.tape.count(different), 1);
+    let relisted = &server.of(Kind::List)[1];
+    assert_eq!(relisted.query("resourceVersion"), "", "as new as the server can prove");
+    let first = &server.of(Kind::First)[0];
+    assert_eq!((first.query("resourceVersionMatch"), first.query("limit")), ("Exact", "2"));
+    // It is well now.
+    let equal = |what: &Measured| *what == Measured::Compared(Comparison::Equal);
+    engine.until(&pods.key, |_| engine.tape.count(equal) >= 2).await;
+    assert_eq!(engine.tape.relists(), 1);
+}
+
+#[tokio::test]
+async fn what_happens_meanwhile_makes_no_difference() {
+    let script = |asked: &Asked| match asked.kind {
+        Kind::First => {
+            let at = asked.query("resourceVersion").to_owned();
+            let more = r#","continue":"next""#;
+            Reply::json(list_with(at, more, &both())).after(Duration::from_millis(300))
+        }
+        // Its token knows the version.
+        Kind::Next => Reply::json(list(7, &[object("c", 3, 5)])),
+        Kind::List => {
+            Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 4), object("c", 3, 5)]))
+        }
+        Kind::Watch => {
+            let (feed, reply) = Reply::fed();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(350)).await;
+                feed.line(event("MODIFIED", object("a", 1, 9)));
+                feed.line(event("DELETED", object("b", 2, 10)));
+                std::future::pending::<()>().await;
+            });
+            reply
+        }
+        _ => quiet(asked),
+    };
+    let pods = compared();
+    let (_server, engine) = run(quick(), &[&pods], script).await;
+    engine.until_shown(&pods.key, &["a@9", "c@5"]).await;
+    let is = |what: &Measured| matches!(what, Measured::Compared(_));
+    engine.until(&pods.key, |_| engine.tape.count(is) >= 1).await;
+    let equal = |what: &Measured| *what == Measured::Compared(Comparison::Equal);
+    assert_eq!(engine.tape.count(equal), 1);
+    assert_eq!(engine.tape.relists(), 0);
+}
+
+#[tokio::test]
+async fn nothing_is_concluded_from_what_cannot_be_compared() {
+    for gone in [410, 500] {
+        let expected = if gone == 410 { Comparison::Skipped } else { Comparison::Failed };
+        let script = move |asked: &Asked| match asked.kind {
+            Kind::First => {
+                Reply::refused(gone, if gone == 410 { "Expired" } else { "InternalError" })
+            }
+            _ => two(asked),
+        };
+        assert_eq!(ended(script, expected).await, (0, 0), "{gone}");
+    }
+    // A server that lists as of now, whatever is asked for.
+    let script = |asked: &Asked| match asked.kind {
+        Kind::First => Reply::json(list(8, &[])),
+        _ => two(asked),
+    };
+    assert_eq!(ended(script, Comparison::Skipped).await, (0, 0));
+    // What the table lacks because it makes no sense.
+    let script = |asked: &Asked| match asked.kind {
+        Kind::List => {
+            Reply::json(list(7, &[object("a", 1, 3), r#"{"metadata":{"name":7}}"#.to_owned()]))
+        }
+        _ => two(asked),
+    };
+    assert_eq!(ended(script, Comparison::Skipped).await, (0, 0));
+}
