@@ -23,6 +23,6 @@ pub(super) fn guard(args: &RunArgs, connection: &Connection) -> Result<Option<Gu
     if !args.metrics_auth {
         return Ok(None);
     }
-    let reviewer = Arc::new(connection.reviewer());
+    let reviewer = Arc::new(connection.reviewer(&[])?);
     Ok(Some(Guard::new(Callers::new(reviewer, Address::Admin, Handle::current())?)))
 }

@@ -66,6 +66,13 @@ pub enum Error {
     )]
     NoDelegation,
 
+    /// A token for kubewarm alone is of no use at the API server.
+    #[error(
+        "--audience does not go with --auth=caller-token, nor with --forward: both send the caller's token to \
+         the API server, which does not accept one that is for somebody else; leave out one of them"
+    )]
+    ForNobodyElse,
+
     /// Callers cannot be told apart.
     #[error("cannot tell callers apart")]
     Guard(#[from] crate::callers::NoRandomness),

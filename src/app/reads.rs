@@ -15,7 +15,8 @@ use crate::{
     model::{Fault, Reason},
     reads::{Note, Noted, Offers, Reads, Surroundings, WaitFor, WaitOutcome},
     server::read::{
-        Certificate, CertificateError, CertificateFiles, ReadApi, ServerVersion, names,
+        Certificate, CertificateError, CertificateFiles, Forward, ReadApi, ServerVersion, Wrote,
+        names,
     },
     status::Observed,
 };
@@ -40,6 +41,14 @@ pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
         return Err(Error::NoDelegation);
     }
+    check_audience(&args.api)
+}
+
+/// A token that is for kubewarm must not be sent to where it counts for nothing.
+fn check_audience(args: &ApiArgs) -> Result<(), Error> {
+    if !args.audience.is_empty() && (args.auth == Auth::CallerToken || args.forward) {
+        return Err(Error::ForNobodyElse);
+    }
     Ok(())
 }
 
@@ -59,7 +68,7 @@ pub(super) fn api(
     metrics: &Metrics,
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
     let reviews: Arc<dyn Reviews> = Arc::new(match args.auth {
-        Auth::Delegated => connection.reviewer(),
+        Auth::Delegated => connection.reviewer(&args.audience)?,
         Auth::CallerToken => connection.callers_reviewer()?,
     });
     let callers = Callers::new(reviews, Address::Reads, Handle::current())?;
@@ -76,8 +85,16 @@ pub(super) fn api(
     }));
     let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
     let version = version(connection.client(), Handle::current());
+    let forward = args.forward.then(|| forward(connection, &reads)).transpose()?;
     let api = ReadApi::new(Arc::clone(&reads), callers, version, metrics.reads().clone(), names);
-    Ok((Arc::new(api), reads))
+    Ok((Arc::new(api.forwarding(forward)), reads))
+}
+
+/// Where goes what is not served; the reads are told what was written on the way.
+fn forward(connection: &Connection, reads: &Arc<Reads>) -> Result<Forward, Error> {
+    let told = Arc::clone(reads);
+    let wrote: Wrote = Box::new(move |written, version| told.wrote(written, version));
+    Ok(Forward::new(connection.upstream(Handle::current())?, wrote))
 }
 
 /// What the read address shows of itself: of files, or made by this process for those who ask for it in
@@ -156,4 +173,25 @@ fn version(client: Client, runtime: Handle) -> ServerVersion {
         let broken = || Fault::new(Reason::Internal, "the question broke off");
         async move { asking.await.unwrap_or_else(|_| Err(broken())) }.boxed()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_for_kubewarm_alone_is_shown_to_nobody_else() {
+        for (audience, auth, forward, is_refused) in [
+            (&["kubewarm"] as &[&str], Auth::Delegated, false, false),
+            (&[], Auth::Delegated, true, false),
+            (&[], Auth::CallerToken, true, false),
+            (&["kubewarm"], Auth::Delegated, true, true),
+            (&["a", "b"], Auth::CallerToken, false, true),
+        ] {
+            let audience = audience.iter().map(|&it| it.to_owned()).collect();
+            let args = ApiArgs { auth, audience, forward, ..ApiArgs::default() };
+            let found = check_audience(&args);
+            assert_eq!(matches!(found, Err(Error::ForNobodyElse)), is_refused, "{args:?}");
+        }
+    }
 }

@@ -69,6 +69,11 @@ impl Key {
         })
     }
 
+    /// Of whoever shows `bearer`: a token, however it is written.
+    pub(super) fn of_bearer(&self, bearer: &[u8]) -> Tag {
+        self.tag(|parts| parts.part(bearer))
+    }
+
     /// Of whom requests are counted by.
     pub(super) fn of_user(&self, user: &User) -> Tag {
         self.tag(|parts| parts.user(user))

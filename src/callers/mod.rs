@@ -44,6 +44,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// A refusal keeps its place so long: whoever tries tokens tries few.
 pub(crate) const REFUSAL: Duration = Duration::from_millis(250);
 
+/// Requests that are sent on at once, watches and tunnels among them: each holds a connection to the API
+/// server and some 100 KiB.
+const SENT_ON: usize = 1_024;
+/// Of one token: a controller watches some hundred kinds.
+const SENT_ON_OF_ONE: usize = 256;
+
 /// Asks the API server about callers. A port: one implementation sends requests.
 pub trait Reviews: Send + Sync + 'static {
     /// Whether the `Impersonate-*` headers of callers are passed on.
@@ -157,6 +163,7 @@ pub struct Callers {
     verdicts: Asked<Verdict>,
     places: Places<IpAddr>,
     shares: Places<Tag>,
+    sent_on: Places<Tag>,
     queue: Duration,
     /// Whether the last question had no answer.
     failing: Arc<AtomicBool>,
@@ -204,9 +211,26 @@ impl Callers {
             places: Places::new(questions, of_address),
             // The listener bounds them all.
             shares: Places::new(Semaphore::MAX_PERMITS, share),
+            sent_on: Places::new(SENT_ON, SENT_ON_OF_ONE),
             queue,
             failing: Arc::default(),
         })
+    }
+
+    /// Whether somebody who acts as another can be answered here at all.
+    #[must_use]
+    pub fn know_impersonation(&self) -> bool {
+        self.reviews.passes_impersonation_on()
+    }
+
+    /// A place for a request that is sent on with `bearer`, whoever that is: of 1,024, 256 of which are one
+    /// token's. To be kept until the answer, or the tunnel, has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Busy`].
+    pub fn send_on(&self, bearer: &[u8]) -> Result<Place, Refused> {
+        self.sent_on.take(self.key.of_bearer(bearer)).ok_or(Refused::Busy)
     }
 
     /// Lets the owner of `credentials`, who calls from `peer`, pass if `action` is allowed.

@@ -87,7 +87,7 @@ pub struct RunArgs {
 }
 
 /// The read API.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Read API")]
 pub struct ApiArgs {
     /// Where get and list of what profiles keep warm are served in the Kubernetes API's own shape, over TLS,
@@ -99,6 +99,18 @@ pub struct ApiArgs {
     /// How callers are told apart, each by a bearer token.
     #[arg(long, env = "KUBEWARM_AUTH", default_value = "delegated", value_name = "HOW")]
     pub auth: Auth,
+
+    /// Whom callers' tokens have to be for, separated by commas: one of these is enough. Such a token is of
+    /// no use to whoever takes it from here, but clients must be given one (`kubectl create token
+    /// --audience`). Not with --auth=caller-token, nor with --forward [default: the API server].
+    #[arg(long, env = "KUBEWARM_AUDIENCE", value_name = "AUDIENCES", value_delimiter = ',')]
+    pub audience: Vec<String>,
+
+    /// Send on to the API server, with the caller's own bearer token, what is not served from the cache:
+    /// kinds that no profile keeps warm, writes, logs, exec, discovery. A whole client can then be pointed
+    /// at --api-addr.
+    #[arg(long, env = "KUBEWARM_FORWARD")]
+    pub forward: bool,
 
     /// The certificate that the read API shows, with its chain, as PEM; read again when it changes. Without
     /// one kubewarm makes its own for as long as it runs, and logs its fingerprint.

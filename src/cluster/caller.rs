@@ -110,16 +110,21 @@ pub struct Reviewer(As);
 #[derive(Clone)]
 enum As {
     /// By `TokenReview` and `SubjectAccessReview`, for which the operator needs `create` on both.
-    Operator(Client),
+    Operator {
+        client: Client,
+        /// Whom tokens have to be for; empty for the API server itself.
+        audiences: Arc<[String]>,
+    },
     /// By `SelfSubjectReview` and `SelfSubjectAccessReview` with the caller's own token, which need
     /// nothing of the operator's: the client has no credentials.
     Caller(Client),
 }
 
 impl Reviewer {
-    /// With the operator's permissions, by `client`.
-    pub(super) fn operator(client: Client) -> Self {
-        Self(As::Operator(client))
+    /// With the operator's permissions, by `client`. Tokens count that are for one of `audiences`; if there
+    /// are none, for the API server itself.
+    pub(super) fn operator(client: Client, audiences: &[String]) -> Self {
+        Self(As::Operator { client, audiences: audiences.into() })
     }
 
     /// With the callers' own tokens, by `client`, which must have no credentials.
@@ -134,7 +139,8 @@ impl Reviewer {
         matches!(self.0, As::Caller(_))
     }
 
-    /// Whose credentials `presented` are. A token counts if it is for the API server itself.
+    /// Whose credentials `presented` are. A token counts if it is for the API server itself, or for one of
+    /// the audiences that are wanted instead.
     ///
     /// # Errors
     ///
@@ -145,7 +151,9 @@ impl Reviewer {
     /// One request of at most 10 s.
     pub async fn who(&self, presented: &Presented) -> Result<Who, Fault> {
         match &self.0 {
-            As::Operator(client) => token_review(client, &presented.token).await,
+            As::Operator { client, audiences } => {
+                token_review(client, &presented.token, audiences).await
+            }
             As::Caller(client) => self_review(client, presented).await,
         }
     }
@@ -166,18 +174,22 @@ impl Reviewer {
         action: &Action,
     ) -> Result<Verdict, Fault> {
         match &self.0 {
-            As::Operator(client) => access_review(client, user, action).await,
+            As::Operator { client, .. } => access_review(client, user, action).await,
             As::Caller(client) => self_access_review(client, presented, action).await,
         }
     }
 }
 
-async fn token_review(client: &Client, token: &str) -> Result<Who, Fault> {
-    let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
+async fn token_review(client: &Client, token: &str, audiences: &[String]) -> Result<Who, Fault> {
+    let wanted = (!audiences.is_empty()).then(|| audiences.to_vec());
+    let spec = TokenReviewSpec { token: token.to_owned(), audiences: wanted };
     let review = TokenReview { spec, ..TokenReview::default() };
     let answer: TokenReview = post(client, TOKENS, &review).await?.json()?;
     let status = answer.status.ok_or_else(|| without_status("TokenReview"))?;
-    let user = status.user.filter(|_| status.authenticated == Some(true));
+    // An authenticator that knows no audiences names none, and accepts tokens that are for anybody.
+    let are_met = audiences.is_empty()
+        || status.audiences.iter().flatten().any(|named| audiences.contains(named));
+    let user = status.user.filter(|_| status.authenticated == Some(true) && are_met);
     Ok(user.map_or(Who::Unknown, known))
 }
 
@@ -384,6 +396,35 @@ mod tests {
         Action::Path { verb: "get".to_owned(), path: "/metrics".to_owned() }
     }
 
+    fn operator(client: Client) -> Reviewer {
+        Reviewer::operator(client, &[])
+    }
+
+    fn for_kubewarm(client: Client) -> Reviewer {
+        Reviewer::operator(client, &["kubewarm".to_owned(), "other".to_owned()])
+    }
+
+    #[tokio::test]
+    async fn a_token_counts_only_if_it_is_for_one_of_the_audiences() {
+        let user = json!({"username": "jane"});
+        for (named, counts) in [
+            (json!({"audiences": ["kubewarm"]}), true),
+            (json!({"audiences": ["x", "other"]}), true),
+            (json!({"audiences": ["https://kubernetes.default.svc"]}), false),
+            (json!({"audiences": []}), false),
+            (json!({}), false),
+        ] {
+            let mut status = json!({"authenticated": true, "user": user});
+            status["audiences"] = named["audiences"].clone();
+            let answers =
+                [(200, json!({"status": status})), (200, json!({"status": {"allowed": true}}))];
+            let (found, sent) = decided(&answers, for_kubewarm, &presented()).await;
+            let expected = counts.then_some(Verdict::Allowed);
+            assert_eq!(found, Ok(expected), "{named}");
+            assert_eq!(sent[0].2["spec"]["audiences"], json!(["kubewarm", "other"]));
+        }
+    }
+
     /// What an API server that gives these answers, in turn, makes of a caller of `/metrics`; and what
     /// it was sent.
     async fn decided(
@@ -418,7 +459,7 @@ mod tests {
     async fn the_whole_identity_of_the_token_is_asked_about() {
         let user = json!({"username": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}});
         let answers = [known(&user), status(&json!({"allowed": true}))];
-        let (found, sent) = decided(&answers, Reviewer::operator, &presented()).await;
+        let (found, sent) = decided(&answers, operator, &presented()).await;
         assert_eq!(found, Ok(Some(Verdict::Allowed)));
         let [(tokens, shown, token), (access, also_shown, asked)] = &sent[..] else {
             panic!("{sent:?}")
@@ -442,7 +483,7 @@ mod tests {
             json!({"authenticated": true}),
             json!({"error": "invalid bearer token"}),
         ] {
-            let (found, sent) = decided(&[status(&said)], Reviewer::operator, &presented()).await;
+            let (found, sent) = decided(&[status(&said)], operator, &presented()).await;
             assert_eq!((found, sent.len()), (Ok(None), 1), "{said}");
         }
     }
@@ -456,7 +497,7 @@ mod tests {
             (json!({"allowed": true, "denied": true, "reason": "closed"}), Some("closed")),
         ] {
             let answers = [known(&user), status(&said)];
-            let (found, _) = decided(&answers, Reviewer::operator, &presented()).await;
+            let (found, _) = decided(&answers, operator, &presented()).await;
             let reason = reason.map(ToOwned::to_owned);
             assert_eq!(found, Ok(Some(Verdict::Denied { reason })));
         }
@@ -464,7 +505,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_an_answer_there_is_no_decision() {
-        for reviewer in [Reviewer::operator, Reviewer::callers] {
+        for reviewer in [operator, Reviewer::callers] {
             let nothing = (200, json!({"spec": {}}));
             let (found, _) = decided(&[nothing], reviewer, &presented()).await;
             assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
@@ -472,7 +513,7 @@ mod tests {
             assert_eq!(found.unwrap_err().reason(), Reason::ServerError);
         }
         let answers = [known(&json!({"username": "jane"})), (200, json!({"spec": {}}))];
-        let (found, _) = decided(&answers, Reviewer::operator, &presented()).await;
+        let (found, _) = decided(&answers, operator, &presented()).await;
         assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
     }
 
@@ -535,7 +576,7 @@ mod tests {
         };
         let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
         let user = User { name: "jane".to_owned(), ..User::default() };
-        let found = Reviewer::operator(client).may(&presented(), &user, &action).await;
+        let found = operator(client).may(&presented(), &user, &action).await;
         assert_eq!(found, Ok(Verdict::Allowed));
         let expected = json!({
             "user": "jane",

@@ -5,6 +5,7 @@ use super::{
     account::{Accounts, Anonymous},
     caller::Reviewer,
     transport::{self, TransportError},
+    upstream::Upstream,
 };
 use http::{
     Uri,
@@ -20,6 +21,7 @@ use std::{
     fmt,
     path::{Path, PathBuf, absolute},
 };
+use tokio::runtime::Handle;
 
 pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
     "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -29,6 +31,9 @@ pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
 pub struct Connection {
     patient: Client,
     plain: Client,
+    /// What the clients were made of: the operator's credentials are in it.
+    config: Config,
+    explicit_proxy: Option<Uri>,
     anonymous: Anonymous,
     server: Uri,
     source: Source,
@@ -154,11 +159,11 @@ impl Connection {
         }
         config.headers.push(agent());
         let anonymous = Anonymous::of(&config, explicit_proxy.as_ref());
-        let plain =
-            transport::plain(config, explicit_proxy).map_err(|source: TransportError| {
-                ConnectError::Client { origin, source: source.into() }
-            })?;
-        Ok(Self { patient: transport::patient(&plain), plain, anonymous, server, source })
+        let plain = transport::plain(config.clone(), explicit_proxy.clone()).map_err(
+            |source: TransportError| ConnectError::Client { origin, source: source.into() },
+        )?;
+        let patient = transport::patient(&plain);
+        Ok(Self { patient, plain, config, explicit_proxy, anonymous, server, source })
     }
 
     /// For our own resources, leases, events and reviews: an answer begins within 30 s, after at
@@ -184,10 +189,22 @@ impl Connection {
         Accounts::new(self.informer_client(), self.anonymous.clone(), buckets)
     }
 
-    /// Asks about callers with the operator's permissions.
-    #[must_use]
-    pub fn reviewer(&self) -> Reviewer {
-        Reviewer::operator(self.client())
+    /// Asks about callers with the operator's permissions, over connections of its own: however many callers
+    /// there are, none of them waits for, or is waited for by, what the operator asks for itself. Of a token
+    /// that is meant for none of `audiences` it says that nobody knows it; without any, tokens for the API
+    /// server itself count.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Client`].
+    ///
+    /// # Cost
+    ///
+    /// As for [`Self::load`].
+    pub fn reviewer(&self, audiences: &[String]) -> Result<Reviewer, ConnectError> {
+        let plain = transport::plain(self.config.clone(), self.explicit_proxy.clone())
+            .map_err(|source| self.unusable(source))?;
+        Ok(Reviewer::operator(transport::patient(&plain), audiences))
     }
 
     /// Asks about callers with their own tokens, over connections of its own: its client knows the
@@ -197,11 +214,23 @@ impl Connection {
     ///
     /// [`ConnectError::Client`].
     pub fn callers_reviewer(&self) -> Result<Reviewer, ConnectError> {
-        let client = self.anonymous.connect().map_err(|source| ConnectError::Client {
-            origin: self.source.to_string(),
-            source: source.into(),
-        })?;
+        let client = self.anonymous.connect().map_err(|source| self.unusable(source))?;
         Ok(Reviewer::callers(client))
+    }
+
+    /// The API server for requests of callers, over connections of its own: with the server's URL and CA, and
+    /// nothing of the operator's credentials. They are made on `runtime`, which must outlive the callers'.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Client`].
+    pub fn upstream(&self, runtime: Handle) -> Result<Upstream, ConnectError> {
+        let pipe = self.anonymous.pipe().map_err(|source| self.unusable(source))?;
+        Ok(Upstream::new(pipe, &self.server, runtime))
+    }
+
+    fn unusable(&self, source: TransportError) -> ConnectError {
+        ConnectError::Client { origin: self.source.to_string(), source: source.into() }
     }
 
     /// The namespace of the context, else `default`; in a pod, the pod's.
@@ -352,8 +381,12 @@ impl fmt::Debug for Connection {
 mod tests {
     use super::*;
     use crate::cluster::Presented;
-    use std::fs;
-    use tokio::{io::AsyncReadExt as _, net::TcpListener};
+    use std::{fs, time::Duration};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+        time::{sleep, timeout},
+    };
 
     const KUBECONFIG: &str = "
 apiVersion: v1
@@ -437,7 +470,7 @@ contexts:
         let token = "of-the-caller".to_owned().into();
         let presented = Presented { token, impersonation: Vec::new() };
         for (reviewer, shown, other) in [
-            (connection.reviewer(), "of-the-operator", "bearer of-the-caller"),
+            (connection.reviewer(&[]).unwrap(), "of-the-operator", "bearer of-the-caller"),
             (connection.callers_reviewer().unwrap(), "of-the-caller", "of-the-operator"),
         ] {
             let asking = tokio::spawn({
@@ -459,6 +492,44 @@ contexts:
             assert!(asking.await.is_err());
             drop(stream);
         }
+    }
+
+    #[tokio::test]
+    async fn reviews_share_no_connection_with_the_operators_own_requests() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let answering = tokio::spawn(async move {
+            let mut connections = 0;
+            while let Ok(Ok((mut stream, _))) =
+                timeout(Duration::from_millis(500), listener.accept()).await
+            {
+                connections += 1;
+                tokio::spawn(async move {
+                    let mut asked = Vec::new();
+                    while stream.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
+                        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"status\":{}}";
+                        if stream.write_all(answer.as_bytes()).await.is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            connections
+        });
+        let kubeconfig = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, \
+             clusters: [{{name: c, cluster: {{server: 'http://{server}'}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: ''}}}}]}}"
+        );
+        let connection = load(&kubeconfig, None).unwrap();
+        let reviewer = connection.reviewer(&[]).unwrap();
+        assert!(crate::cluster::get(&connection.client(), "/version").await.is_ok());
+        // So that its connection is there to be used again.
+        sleep(Duration::from_millis(100)).await;
+        let token = "of-the-caller".to_owned().into();
+        let presented = Presented { token, impersonation: Vec::new() };
+        assert!(reviewer.who(&presented).await.is_ok());
+        assert_eq!(answering.await.unwrap(), 2);
     }
 
     #[tokio::test]

@@ -20,6 +20,7 @@ mod replica;
 mod review;
 mod subject;
 mod transport;
+mod upstream;
 
 #[cfg(test)]
 pub(crate) use self::account::unreachable_accounts;
@@ -41,4 +42,6 @@ pub use self::{
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
     review::{Completeness, ReviewedRules, is_allowed, may, rules_of, whole_rules_of},
     subject::whoami,
+    transport::Piped,
+    upstream::{NotSent, Upstream},
 };

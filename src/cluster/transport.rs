@@ -4,11 +4,23 @@
 //! library's own stack sets neither keepalive nor `TCP_NODELAY` and logs each 5xx as an error.
 
 use super::proxy::{InvalidProxy, ProxyVariables};
-use http::Request;
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::{
+    body::{Body as HttpBody, Incoming},
+    rt::{Read, Write},
+};
 use hyper_util::{
-    client::legacy::{
-        Client as Http,
-        connect::{Connect, HttpConnector},
+    client::{
+        legacy::{
+            Client as Http, Error as HttpError,
+            connect::{
+                Connect, Connection, HttpConnector,
+                proxy::{SocksV5, Tunnel},
+            },
+        },
+        proxy::matcher::Matcher,
     },
     rt::{TokioExecutor, TokioTimer},
 };
@@ -18,7 +30,9 @@ use kube::{
 };
 use std::{io, time::Duration};
 use tokio::time::timeout;
-use tower::{BoxError, ServiceBuilder, retry::RetryLayer, service_fn};
+use tower::{
+    BoxError, Service, ServiceBuilder, retry::RetryLayer, service_fn, util::BoxCloneSyncService,
+};
 
 /// For the TCP connection alone; a TLS handshake that hangs falls under the time-out of its request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,6 +65,11 @@ pub(super) enum TransportError {
     Proxy(#[from] InvalidProxy),
 }
 
+/// A body that is sent while it arrives.
+pub type Piped = UnsyncBoxBody<Bytes, BoxError>;
+/// Sends requests as they are, and hands back answers before their bodies have come.
+pub(super) type Pipe = BoxCloneSyncService<Request<Piped>, Response<Incoming>, HttpError>;
+
 /// A client without retries and without time-outs beyond the connection's: each request sets its
 /// own. `explicit_proxy`: the kubeconfig's `proxy-url`, which `NO_PROXY` does not override.
 ///
@@ -64,10 +83,7 @@ pub(super) fn plain(
     config.read_timeout = None;
     config.write_timeout = None;
     let server = config.cluster_url.clone();
-    config.proxy_url = match explicit_proxy {
-        Some(proxy) => Some(proxy),
-        None => ProxyVariables::read(&server).proxy_for(&server)?,
-    };
+    config.proxy_url = proxy_for(&server, explicit_proxy)?;
     if config.proxy_url.is_some() {
         // Keepalive would reach only as far as the proxy, so the library's stack does as well.
         let builder = ClientBuilder::try_from(config).map_err(TransportError::Config)?;
@@ -76,7 +92,81 @@ pub(super) fn plain(
     direct(&config).map_err(TransportError::Config)
 }
 
+/// The same connections for requests whose bodies are piped through: it adds nothing to them, no
+/// credentials of `config` either.
+pub(super) fn pipe(config: &Config, explicit_proxy: Option<Uri>) -> Result<Pipe, TransportError> {
+    let proxy = proxy_for(&config.cluster_url, explicit_proxy)?;
+    let Some(proxy) = proxy else {
+        return piped(tcp(), config).map_err(TransportError::Config);
+    };
+    let made = match proxy.scheme_str() {
+        Some("http") => piped(tunnel(proxy, tcp()), config),
+        Some("https") => config
+            .rustls_https_connector_with_connector(tcp())
+            .and_then(|tls| piped(tunnel(proxy, tls), config)),
+        Some("socks5") => piped(SocksV5::new(proxy, tcp()), config),
+        _ => Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy) }),
+    };
+    made.map_err(TransportError::Config)
+}
+
+/// `explicit_proxy`, else that of the environment.
+fn proxy_for(server: &Uri, explicit_proxy: Option<Uri>) -> Result<Option<Uri>, InvalidProxy> {
+    match explicit_proxy {
+        Some(proxy) => Ok(Some(proxy)),
+        None => ProxyVariables::read(server).proxy_for(server),
+    }
+}
+
+fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
+    // It reads user and password out of the URL, as the client library does.
+    let matcher = Matcher::builder().all(proxy.to_string()).build();
+    let intercepted = matcher.intercept(&Uri::from_static("https://any.server"));
+    let auth = intercepted.and_then(|it| it.basic_auth().cloned());
+    let tunnel = Tunnel::new(proxy, connector);
+    match auth {
+        Some(auth) => tunnel.with_auth(auth),
+        None => tunnel,
+    }
+}
+
+fn piped<C>(connector: C, config: &Config) -> kube::Result<Pipe>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Unpin + Send + 'static,
+    C::Future: Send + Unpin + 'static,
+    C::Error: Into<BoxError>,
+{
+    if config.cluster_url.scheme_str() == Some("http") {
+        return Ok(BoxCloneSyncService::new(pooled(connector)));
+    }
+    let tls = config.rustls_https_connector_with_connector(connector)?;
+    Ok(BoxCloneSyncService::new(pooled(tls)))
+}
+
+fn pooled<C, B>(connector: C) -> Http<C, B>
+where
+    C: Connect + Clone,
+    B: HttpBody + Send,
+    B::Data: Send,
+{
+    Http::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .http1_max_buf_size(RECEIVE_BUFFER)
+        .build(connector)
+}
+
 fn direct(config: &Config) -> kube::Result<Client> {
+    let tcp = tcp();
+    // Without TLS no certificates are needed, and in the image there are none.
+    if config.cluster_url.scheme_str() == Some("http") {
+        return over(tcp, config);
+    }
+    over(config.rustls_https_connector_with_connector(tcp)?, config)
+}
+
+fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -86,22 +176,14 @@ fn direct(config: &Config) -> kube::Result<Client> {
     tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
     #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-    // Without TLS no certificates are needed, and in the image there are none.
-    if config.cluster_url.scheme_str() == Some("http") {
-        return over(tcp, config);
-    }
-    over(config.rustls_https_connector_with_connector(tcp)?, config)
+    tcp
 }
 
 fn over<C>(connector: C, config: &Config) -> kube::Result<Client>
 where
     C: Connect + Clone + Send + Sync + 'static,
 {
-    let http: Http<_, Body> = Http::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .http1_max_buf_size(RECEIVE_BUFFER)
-        .build(connector);
+    let http: Http<_, Body> = pooled(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)

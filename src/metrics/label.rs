@@ -97,7 +97,13 @@ labels! {
     Verb { List => "list", Watch => "watch" }
     Measure { Objects => "objects", Memory => "bytes" }
     StatusWrite { Written => "written", Failed => "failed" }
-    Handler { Get => "get", List => "list", Discovery => "discovery", Other => "other" }
+    Handler {
+        Get => "get",
+        List => "list",
+        Discovery => "discovery",
+        Forward => "forward",
+        Other => "other",
+    }
     Method { Get => "GET", Other => "other" }
     WaitFor { Warmth => "warmth", Version => "version", Proof => "proof" }
     WaitOutcome { Met => "met", Refused => "refused" }

@@ -16,6 +16,8 @@ pub enum Handler {
     List,
     /// A document about the API.
     Discovery,
+    /// What is not served here, and sent on to the API server.
+    Forward,
     /// What could not be told, because it was refused before.
     Other,
 }

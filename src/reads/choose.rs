@@ -142,7 +142,17 @@ impl Reads {
             At::Latest | At::Continue { version: None, .. } => {
                 let met = at(&|(it, reader)| needs.are_met_by(it, reader.version().as_ref()));
                 let Some(met) = met else { return needs.unproven(asked, candidates).map(Err) };
-                Some(met)
+                match self.floor(asked, needs) {
+                    None => Some(met),
+                    Some(floor) => {
+                        let are_parts = readable.iter().all(|(it, _)| it.is_part());
+                        at(&|(it, reader)| {
+                            let version = reader.version();
+                            let has_come = version.as_ref().is_some_and(|held| *held >= floor);
+                            needs.are_met_by(it, version.as_ref()) && (are_parts || has_come)
+                        })
+                    }
+                }
             }
             At::NotOlderThan(version) => {
                 at(&|(_, reader)| reader.version().is_some_and(|held| held >= *version))
@@ -166,6 +176,14 @@ impl Reads {
             return Ok(Err(Attempt::Behind(newest)));
         };
         Ok(Ok(readable.swap_remove(position)))
+    }
+
+    /// What was written through this process and must be in the answer.
+    fn floor(&self, asked: &Objects, needs: Needs<'_>) -> Option<ResourceVersion> {
+        match needs.consistency {
+            Consistency::Eventual => None,
+            Consistency::Bounded | Consistency::Strict => self.floors.of(asked, Instant::now()),
+        }
     }
 }
 

@@ -148,8 +148,14 @@ impl Candidate<'_> {
         self.offers.iter().map(|offering| offering.on_access_lost).collect()
     }
 
+    /// Whether it has selectors. Then what is written to others does not reach it, and its version moves on
+    /// about every minute only.
+    pub(super) fn is_part(&self) -> bool {
+        !self.key.labels.is_empty() || !self.key.fields.is_empty()
+    }
+
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {
-        let is_part = !self.key.labels.is_empty() || !self.key.fields.is_empty();
+        let is_part = self.is_part();
         let is_metadata = matches!(self.key.projection, Projection::MetadataOnly(_));
         let freshness = if self.offers.iter().all(|it| it.mode == Mode::Paused) {
             2

@@ -7,6 +7,7 @@ mod answer;
 mod choose;
 mod cover;
 mod fields;
+mod floors;
 mod kinds;
 mod offers;
 #[cfg(test)]
@@ -23,13 +24,14 @@ use self::{
     answer::Leave,
     choose::{Doubt, Needs, Proved, wants_latest},
     cover::{Candidate, Coverage},
+    floors::Floors,
     snapshots::{Moment, Snapshots},
 };
 use crate::{
     informer::{Changes, Proofs, Reports},
     model::{CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceVersion, Sensitivity},
     store::{Catalog, Reader, Selected, Wanted},
-    wire::{self, At, Continue, DocumentResource, Failure, ListFrame, Objects, Selection},
+    wire::{self, At, Continue, DocumentResource, Failure, ListFrame, Objects, Selection, Written},
 };
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -112,6 +114,7 @@ pub enum WaitOutcome {
 pub struct Reads {
     from: Surroundings,
     snapshots: Snapshots,
+    floors: Floors,
 }
 
 /// What becomes of one try.
@@ -131,7 +134,13 @@ impl Reads {
     /// Answers from these.
     #[must_use]
     pub fn new(from: Surroundings) -> Self {
-        Self { from, snapshots: Snapshots::default() }
+        Self { from, snapshots: Snapshots::default(), floors: Floors::default() }
+    }
+
+    /// Something was written through this process, and `version` is in the answer to that: whoever reads
+    /// there and says nothing of versions waits for it, for at most 3 s and within the next minute.
+    pub fn wrote(&self, written: Written, version: ResourceVersion) {
+        self.floors.raise(written, version, Instant::now());
     }
 
     /// Answers a get or a list; of `profile`'s cells alone, if one is named.
@@ -196,10 +205,15 @@ impl Reads {
                 }
                 Attempt::Behind(current) => {
                     if began.elapsed() >= VERSION_WAIT {
-                        let At::NotOlderThan(version) = &asked.at else {
-                            return Err(Failure::internal("no version was asked for"));
+                        let version = match &asked.at {
+                            At::NotOlderThan(version) => Some(version.clone()),
+                            At::Latest | At::Any | At::Exact(_) | At::Continue { .. } => {
+                                self.floors.of(asked, Instant::now())
+                            }
                         };
-                        return Err(Failure::too_large_version(version, current.as_ref()));
+                        let version =
+                            version.ok_or_else(|| Failure::internal("no version was asked for"))?;
+                        return Err(Failure::too_large_version(&version, current.as_ref()));
                     }
                     *waited = Some(WaitFor::Version);
                     sleep(VERSION_POLL).await;

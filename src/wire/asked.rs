@@ -165,7 +165,7 @@ fn objects(
     query: Option<&str>,
     accept: Option<&str>,
 ) -> Result<Objects, Failure> {
-    let Place { resource, namespace, name, not_served } = place;
+    let Place { resource, namespace, name, not_served, subresource: _ } = place;
     let of = resource.group_resource();
     if method != "GET" {
         let Some(verb) = verb(method, name.is_some()) else {

@@ -12,11 +12,13 @@ mod discovery;
 mod failure;
 mod fields;
 mod labels;
+mod onward;
 mod options;
 mod path;
 mod query;
 mod scan;
 mod token;
+mod written;
 
 pub use self::{
     accept::{Form, Listing},
@@ -28,5 +30,7 @@ pub use self::{
     },
     failure::Failure,
     labels::{Comparison, LabelFilter, Than},
+    onward::{Onward, Written},
     token::Continue,
+    written::{Encoding, version_of},
 };

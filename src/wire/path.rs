@@ -7,6 +7,12 @@ use super::{
 use crate::model::{GroupResource, ProfileRef, Resource, is_dns_label};
 use std::{borrow::Cow, sync::Arc};
 
+/// What is left of `path`, which is one below a profile, without that.
+pub(super) fn without_profile(path: &str) -> &str {
+    let mut slashes = path.char_indices().filter(|(_, it)| *it == '/').map(|(at, _)| at);
+    slashes.nth(3).and_then(|at| path.get(at..)).unwrap_or("/")
+}
+
 /// What stands in front of a path that only one profile answers.
 const PROFILES: &str = "profiles";
 /// In front of a resource these are verbs of old paths.
@@ -46,6 +52,8 @@ pub(super) struct Place {
     pub(super) resource: Resource,
     pub(super) namespace: Option<Arc<str>>,
     pub(super) name: Option<Arc<str>>,
+    /// What stands behind the name, such as `status`.
+    pub(super) subresource: Option<Arc<str>>,
     /// Why it is not served, whatever is kept warm.
     pub(super) not_served: Option<&'static str>,
 }
@@ -144,7 +152,7 @@ fn place(group: &str, version: &str, segments: &Segments<'_>) -> Result<Place, F
         let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
         let resource = of(plural.unwrap_or("watch"), group, version)?;
         let not_served = Some("paths below /watch/ and /proxy/ are not served");
-        return Ok(Place { resource, namespace: None, name: None, not_served });
+        return Ok(Place { resource, namespace: None, name: None, subresource: None, not_served });
     }
     let (namespace, rest) = match segments {
         [first, _, sub, ..] if *first == "namespaces" && OF_NAMESPACES.contains(&&**sub) => {
@@ -165,6 +173,7 @@ fn place(group: &str, version: &str, segments: &Segments<'_>) -> Result<Place, F
         resource: of(plural, group, version)?,
         namespace,
         name: rest.get(1).map(|name| Arc::from(&**name)),
+        subresource: rest.get(2).map(|name| Arc::from(&**name)),
         not_served: (rest.len() > 2).then_some("subresources are not served"),
     })
 }

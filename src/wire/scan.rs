@@ -1,16 +1,21 @@
-//! Finds `metadata` in a stored object, without reading the rest of it.
+//! Finds one member of an object, without reading the rest of it.
 
 use memchr::memchr2;
 
 /// The bytes of `metadata`, as they are stored; `None` if there is none or this is not an object.
 pub(super) fn metadata(stored: &[u8]) -> Option<&[u8]> {
-    let mut at = Scan { rest: stored };
+    member(stored, b"metadata")
+}
+
+/// The bytes of the member `wanted`, as they are written.
+pub(super) fn member<'a>(object: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let mut at = Scan { rest: object };
     at.take(b'{')?;
     loop {
         let name = at.string()?;
         at.take(b':')?;
         let value = at.value()?;
-        if name == b"metadata" {
+        if name == wanted {
             return Some(value);
         }
         at.take(b',')?;

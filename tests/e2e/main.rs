@@ -18,6 +18,7 @@ mod fencing;
 mod figures;
 mod filling;
 mod flood;
+mod forward;
 mod frozen;
 mod identity;
 mod kinds;

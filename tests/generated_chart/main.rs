@@ -80,11 +80,13 @@ fn every_value_is_described_and_checked() {
 }
 
 /// Of the read API, for which the chart has no port yet.
-const READS: [&str; 5] = [
+const READS: [&str; 7] = [
     "KUBEWARM_API_ADDR",
+    "KUBEWARM_AUDIENCE",
     "KUBEWARM_AUTH",
     "KUBEWARM_TLS_CERT_FILE",
     "KUBEWARM_TLS_PRIVATE_KEY_FILE",
+    "KUBEWARM_FORWARD",
     "KUBEWARM_SERVE_AGGREGATED_GROUPS",
 ];
 

@@ -58,6 +58,11 @@ impl Anonymous {
     pub(super) fn connect(&self) -> Result<Client, transport::TransportError> {
         transport::plain(self.config.clone(), self.explicit_proxy.clone())
     }
+
+    /// The same for requests that are passed through as they are.
+    pub(super) fn pipe(&self) -> Result<transport::Pipe, transport::TransportError> {
+        transport::pipe(&self.config, self.explicit_proxy.clone())
+    }
 }
 
 impl Accounts {

@@ -1,7 +1,7 @@
 //! The way of a read: understood, allowed, answered. In this order, so that whoever may not read something
 //! learns nothing of whether it is kept.
 
-use super::answer;
+use super::{answer, body::Brought, forward::Forward};
 use crate::{
     callers::{Action, Caller, Callers, Credentials, NoCredentials, Refused},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
@@ -10,7 +10,7 @@ use crate::{
     wire::{self, Asked, Document, Failure, Objects, Selection, What},
 };
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpMessage as _, HttpRequest, HttpResponse,
     http::{self, header},
     web,
 };
@@ -32,6 +32,8 @@ pub struct ReadApi {
     reads: Arc<Reads>,
     callers: Callers,
     version: ServerVersion,
+    /// Where goes what is not served here, if anywhere.
+    forward: Option<Forward>,
     metrics: ReadMetrics,
     /// Names cells.
     names: hmac::Key,
@@ -54,7 +56,14 @@ impl ReadApi {
         metrics: ReadMetrics,
         names: hmac::Key,
     ) -> Self {
-        Self { reads, callers, version, metrics, names }
+        Self { reads, callers, version, forward: None, metrics, names }
+    }
+
+    /// Has what is not served here sent on by `forward`.
+    #[must_use]
+    pub fn forwarding(mut self, forward: Option<Forward>) -> Self {
+        self.forward = forward;
+        self
     }
 
     /// Has requests answered, whatever their paths: they are the Kubernetes API's, not those of a router.
@@ -62,10 +71,41 @@ impl ReadApi {
         app.app_data(web::Data::from(Arc::clone(self))).default_service(web::to(handle));
     }
 
+    /// From here, or from the API server where that is wanted and may have more.
     async fn answer(&self, request: &HttpRequest) -> Result<Outcome, (Handler, Failure)> {
+        let Some(forward) = &self.forward else { return self.own(request).await };
+        if !self.is_beyond(request) {
+            match self.own(request).await {
+                Err((_, failure)) if failure.is_of_this_server_alone() => {}
+                answered => return answered,
+            }
+        }
+        let handler = Handler::Forward;
+        let sent = forward.send(request, &self.callers).await;
+        let response = sent.map_err(|failure| (handler, failure))?;
+        Ok(Outcome { handler, from: CacheUse::Miss, response })
+    }
+
+    /// Whether nothing here could answer `request`: it is no read, or becomes something else than HTTP, or
+    /// is somebody's who acts as another, which only the API server can decide about.
+    fn is_beyond(&self, request: &HttpRequest) -> bool {
+        let is_upgrade =
+            || request.extensions().get::<Brought>().is_some_and(|it| it.upgrade.is_some());
+        let acts_as_another =
+            || request.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
+        request.method() != http::Method::GET
+            || is_upgrade()
+            || (acts_as_another() && !self.callers.know_impersonation())
+    }
+
+    async fn own(&self, request: &HttpRequest) -> Result<Outcome, (Handler, Failure)> {
         let other = |failure| (Handler::Other, failure);
         let credentials = credentials(request).map_err(other)?;
         let asked = asked(request).map_err(other)?;
+        if self.forward.is_some() && matches!(asked.what, What::Document(_)) {
+            // A whole client asks here, so that it must see all there is.
+            return Err((Handler::Forward, Failure::no_such_path()));
+        }
         let handler = match &asked.what {
             What::Document(_) => Handler::Discovery,
             What::Objects(Objects { selection: Selection::Get { .. }, .. }) => Handler::Get,

@@ -6,7 +6,12 @@ use actix_web::{
     http::{StatusCode, header},
 };
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::{
+    Version,
+    body::{Body, Frame, Incoming, SizeHint},
+    header::{CONNECTION, UPGRADE},
+    upgrade::OnUpgrade,
+};
 use serde_json::json;
 use std::{
     cell::Cell,
@@ -21,6 +26,22 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 /// When a part of an answer was handed to the connection that has not asked for the next one since;
 /// `None` while the answer itself is waited for.
 pub(super) type Handed = Rc<Cell<Option<Instant>>>;
+
+/// What a request brings beside its head: for handlers that send it on.
+#[derive(Debug)]
+pub(super) struct Brought {
+    pub(super) body: Incoming,
+    /// The connection itself, if the caller asks for another protocol that is known here.
+    pub(super) upgrade: Option<OnUpgrade>,
+}
+
+/// An answer holds a place of its own, and none among the requests that are answered here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlaceOfItsOwn;
+
+/// The protocols of exec, attach and port-forward. Any other could turn what follows into requests that
+/// nobody looks at.
+const PROTOCOLS: [&str; 2] = ["websocket", "spdy/3.1"];
 
 /// What the connection itself refuses: as a Status, so that clients make an error of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +63,7 @@ pub(super) struct Answer {
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// `request` as handlers have it: without a body, which none of them reads.
+/// `request` as handlers have it: its head.
 ///
 /// # Errors
 ///
@@ -71,6 +92,23 @@ pub(super) fn request(
         head.headers.append(name, value);
     }
     Ok(asked)
+}
+
+/// What is left of `request`.
+pub(super) fn brought(mut request: hyper::Request<Incoming>) -> Brought {
+    let upgrade = asks_for_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
+    Brought { body: request.into_body(), upgrade }
+}
+
+fn asks_for_upgrade(request: &hyper::Request<Incoming>) -> bool {
+    let has = |name, wanted: &[&str]| {
+        let values = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
+        let mut words = values.flat_map(|value| value.split(',')).map(str::trim);
+        words.any(|word| wanted.iter().any(|wanted| word.eq_ignore_ascii_case(wanted)))
+    };
+    request.version() == Version::HTTP_11
+        && has(CONNECTION, &["upgrade"])
+        && has(UPGRADE, &PROTOCOLS)
 }
 
 /// `response` as the connection has it. `room` is given back with its end.

@@ -1,12 +1,13 @@
 //! One connection, from the handshake to its end: however it is used, or not used, it ends.
 
 use super::{
-    body::{Answer, Handed, Refusal, answer, request},
+    body::{Answer, Handed, PlaceOfItsOwn, Refusal, answer, brought, request},
     listen::Limits,
+    tunnel::Tunnel,
 };
 use actix_http::Request;
 use actix_web::{
-    HttpResponse,
+    HttpMessage as _, HttpResponse,
     dev::{Service, ServiceResponse},
 };
 use hyper::{
@@ -52,6 +53,8 @@ struct Life {
     used: Cell<Option<Instant>>,
     /// Those under way: as many as the protocol allows, and those that have ended since the last look.
     answers: RefCell<Vec<Weak<Cell<Option<Instant>>>>>,
+    /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
+    tunnel: Cell<Option<Tunnel>>,
 }
 
 /// How a connection stands.
@@ -92,7 +95,8 @@ where
     let io = TokioIo::new(stream);
     let life = Rc::new(Life::new());
     let (own, stop) = (Rc::clone(&life), shared.stop.clone());
-    let service = service_fn(move |asked| respond(asked, peer, Rc::clone(&shared), own.begin()));
+    let service =
+        service_fn(move |asked| respond(asked, peer, Rc::clone(&shared), Rc::clone(&own)));
     if is_h2 {
         let connection = http2::Builder::new(Here)
             .timer(TokioTimer::new())
@@ -113,8 +117,13 @@ where
             .header_read_timeout(limits.head)
             .max_header_size(head_bytes)
             .max_buf_size(head_bytes)
-            .serve_connection(io, service);
-        until_it_ends(connection, http1::Connection::graceful_shutdown, &life, limits, &stop).await;
+            .serve_connection(io, service)
+            .with_upgrades();
+        let finish = http1::UpgradeableConnection::graceful_shutdown;
+        until_it_ends(connection, finish, &life, limits, &stop).await;
+        if let Some(tunnel) = life.tunnel.take() {
+            tunnel.carry().await;
+        }
     }
 }
 
@@ -122,20 +131,21 @@ async fn respond<S>(
     asked: hyper::Request<Incoming>,
     peer: SocketAddr,
     shared: Rc<Shared<S>>,
-    handed: Handed,
+    life: Rc<Life>,
 ) -> Result<hyper::Response<Answer>, Infallible>
 where
     S: Service<Request, Response = ServiceResponse, Error = actix_web::Error>,
 {
+    let handed: Handed = life.begin();
     let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
         return Ok(answer(Refusal::Busy.response(), handed, None));
     };
     // What is left of a body must not be waited for, nor taken for another request.
-    let is_last = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
-    let response = match request(&asked, peer) {
+    let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
+    let mut response = match request(&asked, peer) {
         Ok(request) => {
-            // The rest of it is never read: it has nothing to say.
-            drop(asked);
+            // Dropped with the request, unless a handler takes it.
+            request.extensions_mut().insert(brought(asked));
             match shared.service.call(request).await {
                 Ok(response) => response.into_parts().1,
                 Err(error) => HttpResponse::from_error(error),
@@ -143,8 +153,12 @@ where
         }
         Err(refusal) => refusal.response(),
     };
-    let mut answer = answer(response, handed, Some(room));
-    if is_last {
+    let tunnel = response.extensions_mut().remove::<Tunnel>();
+    let has_its_own = response.extensions_mut().remove::<PlaceOfItsOwn>().is_some();
+    let mut answer = answer(response, handed, (!has_its_own).then_some(room));
+    if tunnel.is_some() {
+        life.tunnel.set(tunnel);
+    } else if has_body && !has_its_own {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(answer)
@@ -186,7 +200,12 @@ async fn until_it_ends<C: Future>(
 
 impl Life {
     fn new() -> Self {
-        Self { since: Instant::now(), used: Cell::default(), answers: RefCell::default() }
+        Self {
+            since: Instant::now(),
+            used: Cell::default(),
+            answers: RefCell::default(),
+            tunnel: Cell::default(),
+        }
     }
 
     /// A request is under way for as long as what is returned lives.

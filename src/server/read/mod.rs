@@ -5,12 +5,15 @@ mod api;
 mod body;
 mod certificate;
 mod connection;
+mod forward;
 mod listen;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 pub use self::{
     api::{ReadApi, ServerVersion},
     certificate::{Certificate, CertificateError, CertificateFiles, names},
+    forward::{Forward, Wrote},
     listen::{ReadError, Reading, bind},
 };

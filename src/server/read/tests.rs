@@ -25,7 +25,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 /// How long anything here may take.
-const MOST: Duration = Duration::from_secs(20);
+pub(super) const MOST: Duration = Duration::from_secs(20);
 /// Of a part of an answer, and how many there are: more than sockets hold.
 const PART: usize = 64 << 10;
 const PARTS: usize = 400;
@@ -58,7 +58,7 @@ async fn much() -> HttpResponse {
 }
 
 /// A read address on the loopback interface.
-struct Served {
+pub(super) struct Served {
     address: SocketAddr,
     certificate: Arc<Certificate>,
     stop: CancellationToken,
@@ -67,6 +67,19 @@ struct Served {
 
 impl Served {
     fn with(certificate: Certificate, change: impl FnOnce(&mut Limits)) -> Self {
+        Self::answering(routes, certificate, change)
+    }
+
+    /// One whose answers are those of `routes`.
+    pub(super) fn by(routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static) -> Self {
+        Self::answering(routes, Certificate::self_signed(names("here", "ops")).unwrap(), |_| ())
+    }
+
+    fn answering(
+        routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+        certificate: Certificate,
+        change: impl FnOnce(&mut Limits),
+    ) -> Self {
         let certificate = Arc::new(certificate);
         let mut reading: Reading = bind("[::]:0".parse().unwrap()).unwrap();
         change(&mut reading.limits);
@@ -85,7 +98,7 @@ impl Served {
     }
 
     /// A connection that trusts this server's certificate and no other.
-    async fn tls(&self, protocol: &str) -> io::Result<TlsStream<TcpStream>> {
+    pub(super) async fn tls(&self, protocol: &str) -> io::Result<TlsStream<TcpStream>> {
         self.tls_over(self.tcp().await, protocol).await
     }
 
@@ -95,7 +108,7 @@ impl Served {
     }
 
     /// What is answered to `request`, said in HTTP/1.1, until the end of the connection.
-    async fn say(&self, request: &str) -> String {
+    pub(super) async fn say(&self, request: &str) -> String {
         let mut stream = self.tls("http/1.1").await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         rest(&mut stream).await
@@ -112,7 +125,7 @@ impl Served {
         (sender, tokio::spawn(connection))
     }
 
-    async fn end(self) {
+    pub(super) async fn end(self) {
         self.stop.cancel();
         timeout(MOST, self.serving).await.unwrap().unwrap().unwrap();
     }
@@ -137,7 +150,7 @@ async fn trusting(
 }
 
 /// All that comes until the end, however it ends.
-async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
+pub(super) async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
     let mut answer = Vec::new();
     let _end = timeout(MOST, stream.read_to_end(&mut answer)).await.expect("it ends");
     String::from_utf8_lossy(&answer).into_owned()

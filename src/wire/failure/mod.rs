@@ -21,6 +21,8 @@ pub struct Failure {
     details: Option<Box<Details>>,
     /// `metadata.continue`.
     token: Option<String>,
+    /// Nothing was said of any object: another server may have what this one has not.
+    elsewhere: bool,
 }
 
 /// `details` of a `Status`; `kind` is the plural name, as in the API server.
@@ -119,6 +121,12 @@ impl Failure {
         self.details.as_ref().and_then(|details| details.retry_after_seconds)
     }
 
+    /// Whether it is this server alone that does not have it, so that the API server may.
+    #[must_use]
+    pub fn is_of_this_server_alone(&self) -> bool {
+        self.elsewhere
+    }
+
     /// The `Status` as JSON.
     #[must_use]
     pub fn body(&self) -> String {
@@ -189,6 +197,21 @@ impl Failure {
         Self::new(403, "Forbidden", format!("forbidden: {why}")).with("", "", "")
     }
 
+    /// 403: what is not served here is sent on with the caller's own token, and there is none.
+    #[must_use]
+    pub fn cannot_forward() -> Self {
+        let message = "this is not served from the cache, and is sent on to the API server with the caller's \
+                       own bearer token alone; send one in one Authorization header, or ask the API server";
+        Self::new(403, "CannotForward", message).with("", "", "")
+    }
+
+    /// 413: a body that is larger than any the API server takes.
+    #[must_use]
+    pub fn too_large_body(most: u64) -> Self {
+        let message = format!("the body is larger than {most} bytes");
+        Self::new(413, "RequestEntityTooLarge", message).with("", "", "")
+    }
+
     /// 404: there is no such object. Only from a current and unselected cell that covers it: clients
     /// take it for "deleted".
     #[must_use]
@@ -200,7 +223,7 @@ impl Failure {
     #[must_use]
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
-        Self::new(404, "NotFound", message).with("", "", "")
+        Self::new(404, "NotFound", message).with("", "", "").elsewhere()
     }
 
     /// 405: `verb` is not served, such as `watch` or `create`.
@@ -208,21 +231,21 @@ impl Failure {
     pub fn method_not_allowed(of: &GroupResource, verb: &str) -> Self {
         let kind = quoted(&of.to_string());
         let message = format!("{verb} is not supported on resources of kind {kind}");
-        Self::new(405, "MethodNotAllowed", message).about(of, "")
+        Self::new(405, "MethodNotAllowed", message).about(of, "").elsewhere()
     }
 
     /// 405 for a document.
     #[must_use]
     pub(super) fn only_get() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self::new(405, "MethodNotAllowed", message).with("", "", "")
+        Self::new(405, "MethodNotAllowed", message).with("", "", "").elsewhere()
     }
 
     /// 406: none of the media types that the client accepts is served.
     #[must_use]
     pub fn not_acceptable() -> Self {
         let message = format!("only the following media types are accepted: {MEDIA_TYPE}");
-        Self::new(406, "NotAcceptable", message).with("", "", "")
+        Self::new(406, "NotAcceptable", message).with("", "", "").elsewhere()
     }
 
     /// 406: a list is asked for as one object, or the reverse.
@@ -239,7 +262,7 @@ impl Failure {
             "of {of} only metadata is kept warm: ask for {MEDIA_TYPE};as=PartialObjectMetadata;\
              g=meta.k8s.io;v=v1, or PartialObjectMetadataList, or ask the API server"
         );
-        Self::new(406, "NotAcceptable", message).about(of, "")
+        Self::new(406, "NotAcceptable", message).about(of, "").elsewhere()
     }
 
     /// 410: an exact version that is not held any more.
@@ -277,7 +300,7 @@ impl Failure {
             push(&mut message, format_args!(" {}", quoted(name)));
         }
         push(&mut message, format_args!(" not cached: {why}; ask the API server"));
-        Self::new(421, "NotCached", message).about(of, name)
+        Self::new(421, "NotCached", message).about(of, name).elsewhere()
     }
 
     /// 422: options that do not go together.
@@ -330,6 +353,24 @@ impl Failure {
         Self::new(503, "ServiceUnavailable", message).after(retry_after_seconds)
     }
 
+    /// 503: the API server cannot be reached, and nothing of the request has reached it.
+    #[must_use]
+    pub fn unreachable() -> Self {
+        Self::unavailable(
+            "the API server, which this is sent on to, cannot be reached; try again",
+            1,
+        )
+    }
+
+    /// 504: the API server took the request and did not answer. Without a time to try again at, as what is
+    /// tried again might be done twice.
+    #[must_use]
+    pub fn unanswered() -> Self {
+        let message =
+            "Timeout: the API server did not answer what was sent on to it, and may have done it";
+        Self::new(504, "Timeout", message)
+    }
+
     /// 504: that version has not come yet.
     #[must_use]
     pub fn too_large_version(asked: &ResourceVersion, current: Option<&ResourceVersion>) -> Self {
@@ -353,7 +394,12 @@ impl Failure {
     }
 
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, token: None }
+        Self { code, reason, message: message.into(), details: None, token: None, elsewhere: false }
+    }
+
+    fn elsewhere(mut self) -> Self {
+        self.elsewhere = true;
+        self
     }
 
     fn about(self, of: &GroupResource, name: &str) -> Self {

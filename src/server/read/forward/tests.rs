@@ -1,0 +1,254 @@
+use super::{
+    super::{
+        answer,
+        tests::{MOST, Served, rest},
+    },
+    *,
+};
+use crate::{callers::sample, cluster::Connection};
+use actix_web::web;
+use parking_lot::Mutex;
+use std::{fs, sync::Arc};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    runtime::Handle,
+};
+
+/// Versions that were told, by resource.
+type Told = Arc<Mutex<Vec<String>>>;
+
+struct Handlers {
+    forward: Forward,
+    callers: Callers,
+}
+
+/// A read address that sends all on to an API server whose answers a test writes.
+struct Scene {
+    served: Served,
+    server: TcpListener,
+    told: Told,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // The operator has credentials, for the very server that requests are sent on to.
+        let kubeconfig = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, \
+             clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}], \
+             users: [{{name: o, user: {{token: of-the-operator}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: o}}}}]}}",
+            server.local_addr().unwrap()
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::write(&path, kubeconfig).unwrap();
+        let connection = Connection::load(Some(&path), None).unwrap();
+        let told = Told::default();
+        let noted = Arc::clone(&told);
+        let wrote: Wrote = Box::new(move |written, version| {
+            noted.lock().push(format!("{} {:?} {version}", written.of, written.namespace));
+        });
+        let forward = Forward::new(connection.upstream(Handle::current()).unwrap(), wrote);
+        let handlers = Arc::new(Handlers { forward, callers: sample::silent() });
+        let reading = Served::by(move |app| {
+            app.app_data(web::Data::from(Arc::clone(&handlers))).default_service(web::to(handle));
+        });
+        Self { served: reading, server, told }
+    }
+
+    /// The next request that reaches the API server, its head and so many bytes behind it, and where to answer.
+    async fn next(&self, body: usize) -> (String, TcpStream) {
+        let (mut stream, _) = timeout(MOST, self.server.accept()).await.unwrap().unwrap();
+        let asked = heard(&mut stream, body).await;
+        (asked, stream)
+    }
+}
+
+async fn handle(request: HttpRequest, handlers: web::Data<Handlers>) -> HttpResponse {
+    let sent = handlers.forward.send(&request, &handlers.callers).await;
+    sent.unwrap_or_else(|failure| answer::failure(&failure))
+}
+
+/// What is said until the end of a head, and so many bytes more.
+async fn heard(stream: &mut (impl tokio::io::AsyncRead + Unpin), body: usize) -> String {
+    let mut asked = Vec::new();
+    let end = |asked: &[u8]| asked.windows(4).position(|end| end == b"\r\n\r\n");
+    while end(&asked).is_none_or(|at| asked.len() < at + 4 + body) {
+        let read = timeout(MOST, stream.read_buf(&mut asked)).await.unwrap().unwrap();
+        assert_ne!(read, 0, "{}", String::from_utf8_lossy(&asked));
+    }
+    String::from_utf8(asked).unwrap()
+}
+
+/// `Forwarding`: a request of `method` and its first line's end, by somebody with a token.
+fn request(line: &str, headers: &str, body: &str) -> String {
+    let length =
+        if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    format!(
+        "{line} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer of-the-caller\r\n{length}{headers}\r\n{body}"
+    )
+}
+
+const CLOSE: &str = "Connection: close\r\n";
+
+#[tokio::test]
+async fn a_request_goes_on_as_the_caller_and_with_nothing_of_the_operators() {
+    let scene = Scene::new().await;
+    let post = "POST /profiles/a/p/api/v1/namespaces/n/pods/x/proxy/y?a=b%20c";
+    let headers = format!("{CLOSE}X-Remote-User: admin\r\nImpersonate-User: jane\r\n");
+    let asked = request(post, &headers, "body");
+    let (answer, ()) = tokio::join!(scene.served.say(&asked), async {
+        let (asked, mut stream) = scene.next(4).await;
+        let lower = asked.to_lowercase();
+        assert!(asked.starts_with("POST /api/v1/namespaces/n/pods/x/proxy/y?a=b%20c HTTP/1.1\r\n"));
+        assert!(lower.contains("\r\nauthorization: bearer of-the-caller\r\n"), "{asked}");
+        assert!(lower.contains("\r\nimpersonate-user: jane\r\n"), "{asked}");
+        assert!(!lower.contains("of-the-operator") && !lower.contains("x-remote"), "{asked}");
+        assert!(asked.ends_with("\r\n\r\nbody"), "{asked}");
+        let server = scene.server.local_addr().unwrap();
+        let answer = format!(
+            "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{server}/elsewhere\r\nX-Hop: 1\r\n\
+             Connection: X-Hop\r\nContent-Length: 2\r\n\r\nok"
+        );
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    // Passed back, not followed.
+    assert!(answer.starts_with("HTTP/1.1 307") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    assert!(
+        answer.contains("/elsewhere\r\n") && !answer.to_lowercase().contains("x-hop"),
+        "{answer}"
+    );
+    assert!(scene.told.lock().is_empty(), "what a pod answers raises nothing");
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn without_a_bearer_token_nothing_is_sent_on() {
+    let scene = Scene::new().await;
+    for (line, headers, code) in [
+        ("POST /api/v1/pods", "", "403"),
+        ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
+        ("GET /logs", "X-Remote-User: admin\r\n", "403"),
+        ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
+        ("GET //logs", "Authorization: Bearer a\r\n", "400"),
+        ("TRACE /logs", "Authorization: Bearer a\r\n", "405"),
+        (
+            "POST /x",
+            "Authorization: Bearer a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "400",
+        ),
+        ("POST /x", "Authorization: Bearer a\r\nContent-Length: 99999999\r\n", "413"),
+    ] {
+        let asked = format!("{line} HTTP/1.1\r\nHost: x\r\n{CLOSE}{headers}\r\n");
+        let answer = scene.served.say(&asked).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{line} {headers}: {answer}");
+        assert_eq!(answer.contains("\"reason\":\"CannotForward\""), code == "403", "{answer}");
+    }
+    let nobody = timeout(Duration::from_millis(200), scene.server.accept()).await;
+    assert!(nobody.is_err(), "the API server was asked");
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn a_tunnel_is_one_only_after_101_and_lasts_until_either_end_closes() {
+    let scene = Scene::new().await;
+    let upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
+    let asked = request("POST /api/v1/namespaces/n/pods/x/exec?command=a", upgrade, "");
+    let mut caller = scene.served.tls("http/1.1").await.unwrap();
+
+    // Refused: the connection goes on as it was.
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (sent, mut stream) = scene.next(0).await;
+    let sent = sent.to_lowercase();
+    assert!(
+        sent.contains("connection: upgrade\r\n") && sent.contains("upgrade: spdy/3.1\r\n"),
+        "{sent}"
+    );
+    stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").await.unwrap();
+    let answer = heard(&mut caller, 2).await;
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.ends_with("no"), "{answer}");
+    drop(stream);
+
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (_, mut stream) = scene.next(0).await;
+    let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+                     X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nhello";
+    stream.write_all(switching.as_bytes()).await.unwrap();
+    let answer = heard(&mut caller, 5).await;
+    assert!(answer.starts_with("HTTP/1.1 101") && answer.ends_with("hello"), "{answer}");
+    assert!(answer.to_lowercase().contains("x-stream-protocol-version: v4"), "{answer}");
+    caller.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let through = heard(&mut stream, 0).await;
+    assert_eq!(through, "GET / HTTP/1.1\r\n\r\n", "no request any more, but bytes");
+    drop(stream);
+    assert_eq!(rest(&mut caller).await, "");
+
+    // What is no protocol of Kubernetes' is no upgrade.
+    let asked = request("GET /x", "Connection: Upgrade\r\nUpgrade: h2c\r\n", "");
+    let mut caller = scene.served.tls("http/1.1").await.unwrap();
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (sent, _stream) = scene.next(0).await;
+    assert!(!sent.to_lowercase().contains("upgrade"), "{sent}");
+    drop(caller);
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_comes_while_it_is_written() {
+    let scene = Scene::new().await;
+    let mut caller = scene.served.tls("http/1.1").await.unwrap();
+    let asked = request("GET /api/v1/pods?watch=true", "", "");
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (_, mut stream) = scene.next(0).await;
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(format!("{head}3\r\none\r\n").as_bytes()).await.unwrap();
+    let answer = heard(&mut caller, 8).await;
+    assert!(answer.contains("\r\n3\r\none\r\n"), "{answer}");
+    // Whoever leaves ends it there, too.
+    drop(caller);
+    let mut gone = Vec::new();
+    let ended = timeout(MOST, stream.read_to_end(&mut gone)).await;
+    assert!(ended.is_ok());
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn what_was_written_is_told_before_the_writer_knows() {
+    let scene = Scene::new().await;
+    let asked = request("PUT /api/v1/namespaces/n/pods/x", "Accept-Encoding: gzip\r\n", "{}");
+    let mut caller = scene.served.tls("http/1.1").await.unwrap();
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (sent, mut stream) = scene.next(2).await;
+    assert!(!sent.to_lowercase().contains("accept-encoding"), "{sent}");
+    let object = r#"{"kind":"Pod","metadata":{"name":"x","resourceVersion":"42"}}"#;
+    let head = format!("Content-Type: application/json\r\nContent-Length: {}", object.len());
+    stream
+        .write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{object}").as_bytes())
+        .await
+        .unwrap();
+    let answer = heard(&mut caller, object.len()).await;
+    assert!(answer.ends_with(object), "{answer}");
+    assert_eq!(*scene.told.lock(), [r#"pods Some("n") 42"#]);
+    drop(caller);
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_is_said_to_be_and_nothing_is_done_twice() {
+    let scene = Scene::new().await;
+    let asked = request("DELETE /api/v1/namespaces/n/pods/x", CLOSE, "");
+    let (answer, ()) = tokio::join!(scene.served.say(&asked), async {
+        let _gone = scene.next(0).await;
+    });
+    assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
+    assert!(!answer.to_lowercase().contains("retry-after"), "it may have been done: {answer}");
+    let Scene { served, server, .. } = scene;
+    drop(server);
+    let answer = served.say(&asked).await;
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.to_lowercase().contains("\r\nretry-after: 1\r\n"), "{answer}");
+    served.end().await;
+}

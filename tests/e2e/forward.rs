@@ -1,0 +1,184 @@
+//! `--forward`: a whole client pointed at kubewarm, which answers from the cache what is warm and sends on the
+//! rest with the caller's own token.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::api::{Served, Server, account, api_kubectl, let_read};
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, World};
+
+const SOON: Duration = Duration::from_secs(30);
+const WARM: &str = "{targets: [
+  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}}]}";
+
+/// What a command prints, and whether it succeeded.
+fn said(command: &mut Command, arguments: &[&str]) -> Result<(bool, String), Failure> {
+    let output = command.args(arguments).output()?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok((output.status.success(), String::from_utf8(text)?))
+}
+
+struct Scene {
+    world: World,
+    served: Served,
+    reads: Server,
+    /// Of an account that may do everything in the namespace.
+    token: String,
+    namespace: String,
+}
+
+impl Scene {
+    fn start() -> Result<Self, Failure> {
+        let world = World::alone()?;
+        let served = Served::start(&world, &["--forward"])?;
+        Operator::grant_reading(&world)?;
+        let namespace = world.namespace("team")?;
+        let token = account(&world, &namespace, "whole")?;
+        let_read(&world, (&namespace, "whole"), None)?;
+        let owner = format!("--serviceaccount={namespace}:whole");
+        world.cluster.run([
+            "create",
+            "rolebinding",
+            "whole",
+            "-n",
+            &namespace,
+            "--clusterrole=admin",
+            &owner,
+        ])?;
+        let profile = Profile::apply(&world, NAMESPACE, "settings", WARM)?;
+        profile.await_condition("Ready", "True", None, SOON)?;
+        let reads = served.server()?;
+        Ok(Self { world, served, reads, token, namespace })
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Result<String, Failure> {
+        match said(&mut self.served.kubectl(&self.world, &self.token)?, arguments)? {
+            (true, text) => Ok(text),
+            (false, text) => Err(format!("{arguments:?}: {text}").into()),
+        }
+    }
+}
+
+#[test]
+fn a_whole_client_points_at_kubewarm() -> Outcome {
+    let scene = Scene::start()?;
+    the_api_server_is_asked_as_the_caller(&scene)?;
+    a_writer_reads_what_it_wrote(&scene)?;
+    kubectl_does_everything(&scene)?;
+    nothing_is_sent_on_without_a_token(&scene)
+}
+
+/// The operator of this test is an administrator by its client certificate.
+fn the_api_server_is_asked_as_the_caller(scene: &Scene) -> Outcome {
+    let Scene { world, reads, token, namespace, .. } = scene;
+    let name = format!("system:serviceaccount:{namespace}:whole");
+    let whoami =
+        scene.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])?;
+    assert_eq!(whoami, name);
+    let nobody = account(world, namespace, "nobody")?;
+    let ours = said(&mut scene.served.kubectl(world, &nobody)?, &["get", "nodes"])?;
+    let theirs = said(&mut api_kubectl(world, &nobody)?, &["get", "nodes"])?;
+    assert!(!ours.0, "{ours:?}");
+    assert_eq!(ours, theirs);
+    let create = ["create", "configmap", "x", "-n", namespace];
+    let ours = said(&mut scene.served.kubectl(world, &nobody)?, &create)?;
+    assert!(!ours.0 && ours.1.contains(&format!("{namespace}:nobody")), "{ours:?}");
+    // Whoever may not act as another is told so by the API server, not answered as itself.
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", &*bearer), ("impersonate-user", "admin")];
+    for path in ["/api/v1/configmaps", "/api/v1/nodes"] {
+        let reply = reads.ask("GET", path, &headers)?;
+        assert_eq!(reply.code, 403, "{reply:?}");
+        assert!(reply.text.contains("cannot impersonate"), "{reply:?}");
+    }
+    Ok(())
+}
+
+fn a_writer_reads_what_it_wrote(scene: &Scene) -> Outcome {
+    let Scene { reads, token, namespace, .. } = scene;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let mut ours = 0;
+    for n in 0..50 {
+        let name = format!("own-{n}");
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        let written = reads.write(token, ("POST", &path), &object)?;
+        assert_eq!(written.code, 201, "{written:?}");
+        let found = reads.get(token, &format!("{path}/{name}"))?;
+        assert_eq!(found.code, 200, "written and not read: {found:?}");
+        ours += usize::from(!found.header("kubewarm-cell").is_empty());
+        let all = reads.get(token, &path)?.json();
+        let names = all["items"].as_array().into_iter().flatten();
+        assert!(names.map(|it| &it["metadata"]["name"]).any(|it| *it == *name), "{name}");
+    }
+    assert_eq!(ours, 50, "they are read from the cache");
+    Ok(())
+}
+
+fn kubectl_does_everything(scene: &Scene) -> Outcome {
+    let Scene { world, namespace, token, .. } = scene;
+    let n = &**namespace;
+    let file = world.cluster.folder().join("forwarded.yaml");
+    std::fs::write(
+        &file,
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 0, \
+         selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, \
+         spec: {containers: [{name: c, image: example.com/none}]}}}}",
+    )?;
+    let file = file.to_string_lossy();
+    for arguments in [
+        &["apply", "-f", &file, "-n", n] as &[&str],
+        &["apply", "--server-side", "--force-conflicts", "-f", &file, "-n", n],
+        &["get", "deployments", "-n", n],
+        &["describe", "deployment", "web", "-n", n],
+        &["describe", "configmap", "own-1", "-n", n],
+        &["wait", "--for=jsonpath={.spec.replicas}=0", "deployment/web", "-n", n, "--timeout=30s"],
+        &["scale", "deployment", "web", "--replicas=1", "-n", n],
+        &["label", "configmap", "own-1", "a=b", "-n", n],
+        &["explain", "deployments.spec"],
+        &["delete", "configmap", "own-2", "-n", n, "--wait=true"],
+        &["delete", "deployment", "web", "-n", n],
+    ] {
+        scene.kubectl(arguments)?;
+    }
+    let labelled = scene.kubectl(&["get", "cm", "-l", "a=b", "-n", n, "-o", "name"])?;
+    assert_eq!(labelled.trim(), "configmap/own-1");
+    // No kubelet is there: the words are the API server's.
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: none, \
+               automountServiceAccountToken: false, containers: [{name: c, image: example.com/none}]}}";
+    let path = world.cluster.folder().join("pod.yaml");
+    std::fs::write(&path, pod)?;
+    scene.kubectl(&["apply", "-f", &path.to_string_lossy(), "-n", n])?;
+    for arguments in [
+        &["logs", "p", "-n", n] as &[&str],
+        &["exec", "p", "-n", n, "--", "true"],
+        &["port-forward", "pod/p", "1:1", "-n", n],
+    ] {
+        let ours = said(&mut scene.served.kubectl(world, token)?, arguments)?;
+        let theirs = said(&mut api_kubectl(world, token)?, arguments)?;
+        assert_eq!(ours, theirs, "{arguments:?}");
+        assert!(!ours.0, "{ours:?}");
+    }
+    let of = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let kinds = ["api-resources", "-o", "name"];
+    let theirs = said(&mut api_kubectl(world, token)?, &kinds)?;
+    assert_eq!(of(&scene.kubectl(&kinds)?), of(&theirs.1));
+    Ok(())
+}
+
+fn nothing_is_sent_on_without_a_token(scene: &Scene) -> Outcome {
+    let Scene { reads, namespace, .. } = scene;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/own-1");
+    for headers in [&[] as &[(&str, &str)], &[("x-remote-user", "admin")]] {
+        let reply = reads.ask("DELETE", &path, headers)?;
+        assert_eq!((reply.code, &reply.json()["reason"]), (403, &json!("CannotForward")));
+    }
+    let (_, metrics) = scene.served.operator.ask("/metrics")?;
+    let counted = r#"kubewarm_http_requests_total{code="403",handler="forward",method="other"}"#;
+    assert!(metrics.contains(counted), "{metrics}");
+    assert!(!scene.served.operator.process.log().contains(&scene.token), "a token is logged");
+    Ok(())
+}
