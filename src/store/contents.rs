@@ -6,6 +6,7 @@ use super::{
     index::{Building, DeclaredIndex, LabelIndex, Values},
     namespaces::Namespaces,
     order::{Order, Place},
+    past::Past,
     record::{Packing, Record, Undecodable},
     slab::{Identified, Row, Slab},
     undo::{Gone, Undo},
@@ -33,7 +34,9 @@ pub(super) struct Contents {
     pub(super) dictionaries: Dictionaries,
     /// What is needed to take provisional changes back.
     pub(super) undo: Undo,
-    record_bytes: usize,
+    /// What watches go on from.
+    pub(super) past: Past,
+    pub(super) record_bytes: usize,
     odd_bytes: usize,
 }
 
@@ -75,6 +78,7 @@ impl Contents {
             + self.labels.bytes()
             + self.dictionaries.bytes()
             + self.undo.bytes()
+            + self.past.bytes()
     }
 
     /// Where the object is in key order, or where it belongs.
@@ -116,6 +120,12 @@ impl Contents {
             }),
             Identified::Aside => self.odd.get(&number).cloned(),
         }
+    }
+
+    /// The namespace that a row is in.
+    pub(super) fn namespace_of(&self, number: u32) -> Arc<str> {
+        let row = self.slab.get(number);
+        row.map_or_else(|| Arc::from(""), |row| self.namespaces.shared_name(row.namespace))
     }
 
     /// Every row's number.
@@ -343,7 +353,8 @@ impl Contents {
     /// Everything goes but the declarations of indexes; answers what there was, to be dropped
     /// outside the lock.
     pub(super) fn purge(&mut self) -> Self {
-        let mut empty = Self { paths: Arc::clone(&self.paths), ..Self::default() };
+        let past = self.past.renewed();
+        let mut empty = Self { paths: Arc::clone(&self.paths), past, ..Self::default() };
         empty.declared.extend(self.declared.iter().map(|index| DeclaredIndex {
             path: index.path.clone(),
             values: Values::default(),

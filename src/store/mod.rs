@@ -5,6 +5,7 @@ mod codec;
 mod contents;
 mod dictionary;
 mod entries;
+mod follow;
 mod heap;
 #[cfg(test)]
 mod history;
@@ -13,6 +14,7 @@ mod json;
 mod kind;
 mod namespaces;
 mod order;
+mod past;
 mod query;
 mod record;
 mod sample;
@@ -29,6 +31,8 @@ mod writer;
 
 pub use self::{
     catalog::{Catalog, INDEXES_PER_TABLE},
+    follow::{Follower, Forgotten, Lag, News},
+    past::Change,
     query::{Object, Page, Reader, Usage},
     sample::{Alike, Sample, Weight},
     select::{Choosing, Chosen, Is, Selected, Test, Than, Wanted},

@@ -121,12 +121,23 @@ impl Reader {
         limit: Option<usize>,
     ) -> Selected {
         let contents = self.table.contents.read();
+        self.select_of(&contents, wanted, after, limit)
+    }
+
+    /// The same of what is locked already.
+    pub(super) fn select_of(
+        &self,
+        contents: &Contents,
+        wanted: &Wanted,
+        after: Option<&ObjectKey>,
+        limit: Option<usize>,
+    ) -> Selected {
         let span = contents.span(wanted.namespace.as_deref(), after);
         let most = limit.filter(|_| wanted.tests.is_empty()).unwrap_or(usize::MAX);
         let mut numbers = contents.numbers(wanted, &span).take(most).peekable();
         let mut pieces = Vec::new();
         while numbers.peek().is_some() {
-            let piece = Copies::of(&contents, numbers.by_ref().take(ROWS_A_PIECE));
+            let piece = Copies::of(contents, numbers.by_ref().take(ROWS_A_PIECE));
             pieces.push(Arc::new(piece));
         }
         drop(numbers);
@@ -314,7 +325,8 @@ impl Choosing {
             let encoding = self.from.table.encoding;
             rows.retain(|&row| {
                 let object = piece.unpack(&self.from.table, &[row]).pop();
-                object.is_some_and(|it| self.tests.iter().all(|test| test.is_met(encoding, &it)))
+                object
+                    .is_some_and(|it| self.tests.iter().all(|test| test.is_met(encoding, &it.body)))
             });
         }
         rows.truncate(self.left);
@@ -358,17 +370,36 @@ impl Iterator for Chosen {
     }
 }
 
+impl Wanted {
+    /// Whether an object with this body is among them, its namespace and name aside.
+    pub(super) fn selects(&self, encoding: Encoding, body: &[u8]) -> bool {
+        let mut left: Vec<_> =
+            self.labels.requirements().map(|it| (it, it.matches(None))).collect();
+        if !left.is_empty() {
+            encoding.for_each_label(body, |key, value| {
+                for (requirement, is_met) in &mut left {
+                    if requirement.key() == key {
+                        *is_met = requirement.matches(Some(value));
+                    }
+                }
+            });
+        }
+        left.iter().all(|(_, is_met)| *is_met)
+            && self.tests.iter().all(|test| test.is_met(encoding, body))
+    }
+}
+
 impl Test {
-    fn is_met(&self, encoding: Encoding, object: &Object) -> bool {
+    fn is_met(&self, encoding: Encoding, body: &[u8]) -> bool {
         match self {
             Self::Field { path, absent, is, value } => {
-                let values = encoding.values(&object.body, path);
+                let values = encoding.values(body, path);
                 let found = values.first().map_or(&**absent, |found| &**found);
                 (found == &**value) == (*is == Is::Equal)
             }
             Self::Label { key, than, number } => {
                 let mut found = None;
-                encoding.for_each_label(&object.body, |name, value| {
+                encoding.for_each_label(body, |name, value| {
                     if *name == **key {
                         found = value.parse::<i64>().ok();
                     }

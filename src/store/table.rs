@@ -15,6 +15,7 @@ use std::sync::{
     Arc,
     atomic::{self, AtomicBool, AtomicU64},
 };
+use tokio::sync::Notify;
 
 /// The objects of one cell: one writer, any number of readers.
 ///
@@ -35,6 +36,8 @@ pub(super) struct Table {
     gauge: Arc<Gauge>,
     /// Changed under the lock of the contents.
     is_closed: AtomicBool,
+    /// Wakes those who follow it.
+    pub(super) told: Arc<Notify>,
 }
 
 impl Table {
@@ -54,6 +57,7 @@ impl Table {
             undecodable: AtomicU64::new(0),
             gauge,
             is_closed: AtomicBool::new(false),
+            told: Arc::default(),
         }
     }
 
@@ -127,6 +131,16 @@ impl Table {
         contents.declared.iter().map(of).collect()
     }
 
+    /// Whether nobody fills it any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(atomic::Ordering::Relaxed)
+    }
+
+    /// Wakes those who follow it.
+    pub(super) fn tell(&self) {
+        self.told.notify_waiters();
+    }
+
     /// Sets the gauges to what is held now.
     ///
     /// Under the lock: who measures at the same moment sees the same, and nothing is measured once
@@ -151,6 +165,7 @@ impl Table {
             index.gauge.set(0, 0);
         }
         drop(contents);
+        self.tell();
     }
 
     /// Packs a body as the kind's records are packed now; a secret not at all.

@@ -9,6 +9,7 @@ use super::{
     contents::{Contents, Identity},
     entries::{Entries, Labels},
     order::Place,
+    past::Held,
     table::Table,
     undo::Gone,
 };
@@ -96,6 +97,7 @@ impl Writer {
             Delta::ListStarted(reread) => {
                 self.list = Some(List { reread, at: None, seen: RoaringBitmap::new() });
                 self.hint = Place::default();
+                self.table.contents.write().past.list();
                 Outcome::Noted
             }
             Delta::ListAt(version) => {
@@ -108,7 +110,11 @@ impl Writer {
             Delta::Remove(tombstone) => self.remove(&tombstone),
             Delta::ListDone(version) => self.sweep(&version),
             Delta::Progress(version) => {
-                self.table.raise(&version);
+                let mut contents = self.table.contents.write();
+                contents.raise(version);
+                let gone = contents.tidy(self.arrived);
+                drop(contents);
+                drop(gone);
                 Outcome::Noted
             }
             Delta::Purge => {
@@ -142,6 +148,7 @@ impl Writer {
 
     fn purge(&self) {
         let old = self.table.contents.write().purge();
+        self.table.tell();
         drop(old);
     }
 
@@ -239,6 +246,12 @@ impl Writer {
         }
         let version = identity.version.clone();
         let arrived = self.provisional();
+        let is_noted = contents.past.is_settled();
+        let now = is_noted.then(|| Held::of(&packed));
+        let before = match target {
+            Target::Held(number, _) if is_noted => contents.held(number),
+            Target::New(_) | Target::Held(..) => None,
+        };
         let (number, outcome, old) = match target {
             Target::New(place) => {
                 let Some((place, number)) =
@@ -259,6 +272,9 @@ impl Writer {
             }
         };
         new.put_in(number, &mut contents);
+        let namespace = contents.namespace_of(number);
+        let how = (self.arrived, outcome == Outcome::Replaced);
+        let forgotten = contents.note(namespace, version.as_ref(), (before, now), how);
         match &mut self.list {
             Some(list) => {
                 list.seen.insert(number);
@@ -266,7 +282,8 @@ impl Writer {
             None => version.into_iter().for_each(|version| contents.raise(version)),
         }
         drop(contents);
-        drop(old);
+        table.tell();
+        drop((old, forgotten));
         outcome
     }
 
@@ -276,7 +293,12 @@ impl Writer {
         let is_same = contents.identity(number).is_some_and(|held| held == identity);
         let version = identity.version.clone().filter(|_| self.list.is_none());
         let mut gone = Gone::default();
+        let mut forgotten = Vec::new();
         if !is_same {
+            let (namespace, held) = (contents.namespace_of(number), contents.held(number));
+            let now = contents.held(number);
+            let how = (self.arrived, false);
+            forgotten = contents.note(namespace, version.as_ref(), (held, now), how);
             let mark = contents.mark(number, self.provisional());
             if let Some(mark) = mark {
                 gone = contents.keep(number, mark);
@@ -287,12 +309,14 @@ impl Writer {
             contents.raise(version);
         }
         drop(contents);
-        drop(gone);
+        self.table.tell();
+        drop((gone, forgotten));
         if is_same { Outcome::Unchanged } else { outcome }
     }
 
     fn remove(&mut self, tombstone: &Tombstone<'_>) -> Outcome {
         let outcome = self.remove_row(tombstone);
+        // Of an object that is not held; else it has been raised with the row's end.
         if let (None, Some(version)) = (&self.list, &tombstone.version) {
             self.table.raise(version);
         }
@@ -318,13 +342,19 @@ impl Writer {
             list.seen.remove(number);
         }
         self.hint = place;
-        self.take(&RoaringBitmap::from_iter([number]), self.provisional());
+        let version = tombstone.version.as_ref();
+        self.take(&RoaringBitmap::from_iter([number]), self.provisional(), version);
         Outcome::Removed
     }
 
     /// Takes rows out of the table and of the indexes, all under one write lock; because of what
-    /// arrived at `arrived`, if that is provisional.
-    fn take(&self, gone: &RoaringBitmap, arrived: Option<Instant>) {
+    /// arrived at `arrived`, if that is provisional, and at `version`, if that is known.
+    fn take(
+        &self,
+        gone: &RoaringBitmap,
+        arrived: Option<Instant>,
+        version: Option<&ResourceVersion>,
+    ) {
         let table = &*self.table;
         let of_row = |number: u32, paths: &[FieldPath]| {
             table.codec.with(|context| {
@@ -349,15 +379,25 @@ impl Writer {
             contents = table.contents.write();
         }
         let mut rows = Vec::with_capacity(all.len());
+        let mut forgotten = Vec::new();
         for (number, entries) in all {
+            let is_noted = contents.past.is_settled();
+            let before = is_noted.then(|| contents.held(number)).flatten();
+            let namespace = contents.namespace_of(number);
+            let how = (self.arrived, false);
+            forgotten.extend(contents.note(namespace, version, (before, None), how));
             match entries {
                 Some(entries) => entries.take_out(number, &mut contents),
                 None => contents.forget(&RoaringBitmap::from_iter([number])),
             }
             rows.push(contents.remove(number, arrived));
         }
+        if let (None, Some(version)) = (&self.list, version) {
+            contents.raise(version.clone());
+        }
         drop(contents);
-        drop(rows);
+        table.tell();
+        drop((rows, forgotten));
     }
 
     /// The list is complete: rows that it did not name are gone.
@@ -379,12 +419,20 @@ impl Writer {
         }
         self.hint = Place::default();
         if Contents::is_bulk(&gone) {
-            let rows = self.table.contents.write().sweep(&gone);
-            drop(rows);
+            let mut contents = self.table.contents.write();
+            let rows = contents.sweep(&gone);
+            let forgotten = contents.cut(None);
+            drop(contents);
+            drop((rows, forgotten));
         } else if !gone.is_empty() {
-            self.take(&gone, None);
+            self.take(&gone, None, None);
         }
-        self.table.raise(version);
+        let mut contents = self.table.contents.write();
+        contents.raise(version.clone());
+        let forgotten = contents.listed();
+        drop(contents);
+        self.table.tell();
+        drop(forgotten);
         Outcome::Swept { removed: gone.len() }
     }
 }

@@ -21,7 +21,13 @@ impl Writer {
     pub(super) fn take_back(&mut self) -> Outcome {
         (self.list, self.arrived, self.hint) = (None, None, Place::default());
         let table = Arc::clone(&self.table);
-        let undo = std::mem::take(&mut table.contents.write().undo);
+        let mut contents = table.contents.write();
+        let undo = std::mem::take(&mut contents.undo);
+        // What happened since may have been nobody's to see, and what is taken back did not happen.
+        let forgotten = contents.cut(None);
+        drop(contents);
+        table.tell();
+        drop(forgotten);
         let Some(steps) = undo.into_steps() else {
             self.purge();
             return Outcome::Forgotten;
@@ -35,6 +41,11 @@ impl Writer {
             contents.let_go(&step);
             contents.version = step.version;
         }
+        let mut contents = table.contents.write();
+        let version = contents.version.clone();
+        let forgotten = contents.cut(version);
+        drop(contents);
+        drop(forgotten);
         Outcome::Restored
     }
 
@@ -46,7 +57,7 @@ impl Writer {
                 let place = contents.find(&step.namespace, name, Place::default()).ok();
                 let number = place.and_then(|place| contents.order.get(place));
                 drop(contents);
-                self.take(&number.into_iter().collect::<RoaringBitmap>(), None);
+                self.take(&number.into_iter().collect::<RoaringBitmap>(), None, None);
                 Some(())
             }
             Before::Held(identity, record) => self.put_back(&step.namespace, identity, record),
