@@ -14,7 +14,7 @@ use kubewarm::{
         BuildInfo, CacheUse, CellSnapshot, ConditionSnapshot, ConditionStatus, Descriptor, Handler,
         Kind, Leadership, Method, Metrics, ProfileSnapshot, Reconciled,
         SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite, TargetState, WaitFor, WaitOutcome,
-        all, lint, markdown,
+        WatchClosed, all, lint, markdown,
     },
     model::{
         CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
@@ -196,6 +196,7 @@ fn full(kinds: usize, profiles: usize) -> String {
         metrics.operator().reconcile().finish(outcome);
     }
     read_everything(&metrics);
+    let _open: Vec<_> = resources.iter().map(|of| metrics.reads().watching(of)).collect();
     metrics.render().expect("it renders")
 }
 
@@ -205,6 +206,7 @@ fn read_everything(metrics: &Metrics) {
     for (handler, method) in [
         (Handler::Get, Method::Get),
         (Handler::List, Method::Get),
+        (Handler::Watch, Method::Get),
         (Handler::Discovery, Method::Get),
         (Handler::Other, Method::Other),
     ] {
@@ -216,6 +218,19 @@ fn read_everything(metrics: &Metrics) {
         for outcome in [WaitOutcome::Met, WaitOutcome::Refused] {
             metrics.reads().waited(reason, outcome, took);
         }
+    }
+    for why in [
+        WatchClosed::Timeout,
+        WatchClosed::Expired,
+        WatchClosed::Slow,
+        WatchClosed::CellGone,
+        WatchClosed::Refused,
+        WatchClosed::Client,
+        WatchClosed::Shutdown,
+    ] {
+        let mut watching = metrics.reads().watching(&resource("", "pods"));
+        watching.sent(1);
+        watching.close(why);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
     model::{AuthorCheck, CellKey, Home, Watched},
     server::{
-        self, Admin, Gate, Guard,
+        self, Admin, Gate, Guard, Watchers,
         read::{self, ReadError},
     },
     status::{self, ApiServer},
@@ -70,7 +70,9 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
 
     let stop = CancellationToken::new();
     let (identity, buckets) = (identity().into(), Buckets::default());
-    let frame = Frame { namespace, identity, started, stop: stop.clone(), buckets };
+    let watchers = Watchers::default();
+    let seen = watchers.clone();
+    let frame = Frame { namespace, identity, started, stop: stop.clone(), buckets, watchers };
     let mut tasks = Tasks::new();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
@@ -81,7 +83,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
     let guard = callers::guard(&args, &connection)?;
-    let admin = observe(&metrics, &view, (&gate, guard), filter)?;
+    let admin = observe(&metrics, &view, (&gate, guard, seen), filter)?;
     let until = stop.clone();
     tasks.spawn(async move {
         if let Err(error) = listening.serve(admin, until).await {
@@ -104,6 +106,8 @@ struct Frame {
     stop: CancellationToken,
     /// What the requests for each namespace are drawn from.
     buckets: Buckets,
+    /// Those who watch through the read API.
+    watchers: Watchers,
 }
 
 /// What others go on with.
@@ -123,7 +127,7 @@ fn spawn_controller(
     frame: &Frame,
 ) -> Result<Spawned, Error> {
     let catalog = Catalog::new();
-    let Frame { namespace, identity, started, stop, buckets } = frame;
+    let Frame { namespace, identity, started, stop, buckets, .. } = frame;
     let bounds = Bounds {
         lists: args.max_concurrent_lists.get(),
         namespace_share: args.namespace_share.into(),
@@ -206,7 +210,10 @@ fn spawn_reads(
     let Some(address) = args.api_addr else { return Ok(()) };
     let listening = read::bind(address)?;
     let certificate = reads::certificate(args, &frame.namespace).map_err(ReadError::from)?;
-    let (api, answering) = reads::api(args, connection, view, upstream, metrics)?;
+    let (api, answering) = {
+        let watched = (frame.watchers.clone(), frame.stop.clone());
+        reads::api(args, connection, view, upstream, metrics, watched)?
+    };
     let until = frame.stop.clone();
     tasks.spawn(async move {
         answering.run(until).await;
@@ -230,7 +237,7 @@ fn spawn_status(
     connection: &Connection,
     view: &View,
     (metrics, forecaster): (OperatorMetrics, Forecaster),
-    Frame { namespace, identity, started, stop, buckets }: Frame,
+    Frame { namespace, identity, started, stop, buckets, .. }: Frame,
 ) {
     let config = LeaseConfig::new(&namespace, LEASE, &identity);
     let elector = Elector::new(connection.client(), config);
@@ -279,7 +286,7 @@ fn spawn_status(
 fn observe(
     metrics: &Arc<Metrics>,
     view: &View,
-    (gate, guard): (&Arc<Gate>, Option<Guard>),
+    (gate, guard, watchers): (&Arc<Gate>, Option<Guard>, Watchers),
     filter: telemetry::LogFilter,
 ) -> Result<Arc<Admin>, Error> {
     let all = || view.clone();
@@ -298,6 +305,7 @@ fn observe(
         gate: Arc::clone(gate),
         guard,
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
+        watchers,
         now: Timestamp::now,
     }))
 }

@@ -14,9 +14,12 @@ use crate::{
     metrics::{self, Metrics},
     model::{Fault, Reason},
     reads::{Note, Noted, Offers, Reads, Surroundings, WaitFor, WaitOutcome},
-    server::read::{
-        Certificate, CertificateError, CertificateFiles, Forward, ReadApi, ServerVersion, Wrote,
-        names,
+    server::{
+        Watchers,
+        read::{
+            Certificate, CertificateError, CertificateFiles, Forward, ReadApi, ServerVersion,
+            Wrote, names,
+        },
     },
     status::Observed,
 };
@@ -30,7 +33,7 @@ use ring::{
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 /// How long the API server's version counts: it changes with an upgrade.
 const VERSION_KNOWN: Duration = Duration::from_mins(1);
@@ -59,13 +62,14 @@ pub(super) struct Upstream {
     pub(super) proofs: Proofs,
 }
 
-/// What the read API answers from, and the reads themselves, which somebody must run.
+/// What the read API answers from, watches until the token, and the reads themselves, which somebody must run.
 pub(super) fn api(
     args: &ApiArgs,
     connection: &Connection,
     view: &View,
     Upstream { served, changes, proofs }: Upstream,
     metrics: &Metrics,
+    watched: (Watchers, CancellationToken),
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
     let reviews: Arc<dyn Reviews> = Arc::new(match args.auth {
         Auth::Delegated => connection.reviewer(&args.audience)?,
@@ -86,7 +90,8 @@ pub(super) fn api(
     let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
     let version = version(connection.client(), Handle::current());
     let forward = args.forward.then(|| forward(connection, &reads)).transpose()?;
-    let api = ReadApi::new(Arc::clone(&reads), callers, version, metrics.reads().clone(), names);
+    let metrics = metrics.reads().clone();
+    let api = ReadApi::new(Arc::clone(&reads), callers, version, metrics, names, watched);
     Ok((Arc::new(api.forwarding(forward)), reads))
 }
 

@@ -90,6 +90,10 @@ struct Bounds {
     actions: usize,
     /// Requests of one user at once.
     share: usize,
+    /// Watches at once.
+    watches: usize,
+    /// Of one user: a program has one for each kind, and runs some dozen times.
+    watches_share: usize,
 }
 
 impl Address {
@@ -102,6 +106,8 @@ impl Address {
                 users: 256,
                 actions: 256,
                 share: 256,
+                watches: 0,
+                watches_share: 0,
             },
             // As many actions as the API server's own libraries remember.
             Self::Reads => Bounds {
@@ -112,6 +118,9 @@ impl Address {
                 actions: 8_192,
                 // A quarter of what the listener admits.
                 share: 100,
+                // Some 40 KiB each.
+                watches: 4_096,
+                watches_share: 1_024,
             },
         }
     }
@@ -164,6 +173,7 @@ pub struct Callers {
     places: Places<IpAddr>,
     shares: Places<Tag>,
     sent_on: Places<Tag>,
+    watches: Places<Tag>,
     queue: Duration,
     /// Whether the last question had no answer.
     failing: Arc<AtomicBool>,
@@ -200,7 +210,8 @@ impl Callers {
         address: Address,
         runtime: Handle,
     ) -> Result<Self, NoRandomness> {
-        let Bounds { questions, of_address, queue, users, actions, share } = address.bounds();
+        let Bounds { questions, of_address, queue, users, actions, share, watches, watches_share } =
+            address.bounds();
         Ok(Self {
             reviews,
             runtime,
@@ -212,6 +223,7 @@ impl Callers {
             // The listener bounds them all.
             shares: Places::new(Semaphore::MAX_PERMITS, share),
             sent_on: Places::new(SENT_ON, SENT_ON_OF_ONE),
+            watches: Places::new(watches, watches_share),
             queue,
             failing: Arc::default(),
         })
@@ -249,6 +261,37 @@ impl Callers {
         action: &Action,
         peer: IpAddr,
     ) -> Result<Caller, Refused> {
+        let user = self.user(credentials, peer).await?;
+        let share = self.shares.take(self.key.of_user(&user)).ok_or(Refused::Busy)?;
+        self.allowed(credentials, &user, action, peer).await?;
+        Ok(Caller { user, _share: share })
+    }
+
+    /// Whether one who was let in still may, from authentication on. Takes no share.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Callers::admit`].
+    pub async fn recheck(
+        &self,
+        credentials: &Credentials,
+        action: &Action,
+        peer: IpAddr,
+    ) -> Result<(), Refused> {
+        let user = self.user(credentials, peer).await?;
+        self.allowed(credentials, &user, action, peer).await
+    }
+
+    /// A place for a watch of somebody who was let in, in exchange for that among the requests.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Busy`] if there is none, or that user has too many.
+    pub fn watch(&self, caller: &Caller) -> Result<Place, Refused> {
+        self.watches.take(self.key.of_user(&caller.user)).ok_or(Refused::Busy)
+    }
+
+    async fn user(&self, credentials: &Credentials, peer: IpAddr) -> Result<Arc<User>, Refused> {
         if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
             return Err(Refused::Impersonation);
         }
@@ -256,18 +299,27 @@ impl Callers {
         let tag = self.key.of_credentials(presented);
         let who =
             self.answer(&self.users, tag, peer, || self.reviews.who(Arc::clone(presented))).await?;
-        let user = match who {
-            Who::Known(user) => user,
-            Who::Unknown => return Err(Refused::Unauthorized),
+        match who {
+            Who::Known(user) => Ok(user),
+            Who::Unknown => Err(Refused::Unauthorized),
             Who::Refused { message } => {
-                return Err(Refused::Forbidden { user: String::new(), reason: Some(message) });
+                Err(Refused::Forbidden { user: String::new(), reason: Some(message) })
             }
-        };
-        let share = self.shares.take(self.key.of_user(&user)).ok_or(Refused::Busy)?;
-        let tag = self.key.of_action(presented, &user, action);
-        let ask = || self.reviews.may(Arc::clone(presented), Arc::clone(&user), action.clone());
+        }
+    }
+
+    async fn allowed(
+        &self,
+        credentials: &Credentials,
+        user: &Arc<User>,
+        action: &Action,
+        peer: IpAddr,
+    ) -> Result<(), Refused> {
+        let presented = credentials.presented();
+        let tag = self.key.of_action(presented, user, action);
+        let ask = || self.reviews.may(Arc::clone(presented), Arc::clone(user), action.clone());
         match self.answer(&self.verdicts, tag, peer, ask).await? {
-            Verdict::Allowed => Ok(Caller { user, _share: share }),
+            Verdict::Allowed => Ok(()),
             Verdict::Denied { reason } => {
                 Err(Refused::Forbidden { user: user.name.clone(), reason })
             }

@@ -207,3 +207,45 @@ async fn one_user_has_a_share_of_the_requests_whatever_its_tokens() {
     held.pop();
     assert!(more("two").await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_user_has_a_share_of_the_watches_and_keeps_its_share_of_the_requests() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("watch", None);
+    let admit = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+    let mut held = Vec::new();
+    for n in 0..1_024 {
+        let caller = admit(["one", "two"][n % 2]).await;
+        held.push(callers.watch(&caller).unwrap());
+    }
+    let (jane, john) = (admit("one").await, admit("other").await);
+    assert_eq!(callers.watch(&jane).unwrap_err(), Refused::Busy);
+    assert!(callers.watch(&john).is_ok());
+    held.pop();
+    assert!(callers.watch(&jane).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_watch_is_asked_about_from_authentication_on() {
+    let fake = Fake::new(said);
+    let say = Arc::clone(&fake.say);
+    let (callers, _) = reading(fake);
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let recheck = async || callers.recheck(&good, &get, PEER).await;
+    assert_eq!(recheck().await, Ok(()));
+    for (now, expected) in [
+        ((|_, _| Said::Unknown) as Say, Refused::Unauthorized),
+        (
+            (|_, _| Said::Denied("jane")) as Say,
+            Refused::Forbidden { user: "jane".to_owned(), reason: None },
+        ),
+    ] {
+        *say.lock() = said;
+        advance(Duration::from_secs(10)).await;
+        assert_eq!(recheck().await, Ok(()));
+        *say.lock() = now;
+        advance(Duration::from_secs(10)).await;
+        assert_eq!(recheck().await, Err(expected));
+    }
+}

@@ -65,6 +65,8 @@ impl<F: Fn() -> Vec<CellSnapshot>> CellCollector<F> {
         let descs = descriptor::all()
             .iter()
             .filter(|descriptor| matches!(descriptor.keyed, Keyed::Resource | Keyed::Scope))
+            // Of those who watch, not of cells.
+            .filter(|descriptor| descriptor.name != descriptor::HTTP_WATCH_CLIENTS.name)
             .map(Descriptor::desc)
             .collect::<Result<_, _>>()?;
         Ok(Self { engine, cells, descs })

@@ -106,6 +106,12 @@ descriptors! {
         "Seconds from the head of a request of the read API to the head of its answer, the API server's word about the caller included.";
     READ_WAIT = "kubewarm_read_wait_seconds", Kind::Histogram(WAIT), Process, ["reason", "outcome"],
         "Seconds of reads that had to wait for something, by what they waited for last; absent until one has.";
+    HTTP_WATCH_CLIENTS = "kubewarm_http_watch_clients", Kind::Gauge, Resource, [],
+        "Watches that clients of the read API have open; absent for what nobody watches.";
+    HTTP_WATCH_EVENTS = "kubewarm_http_watch_events_total", Kind::Counter, Process, [],
+        "Events that were sent to those who watch, bookmarks and errors included; absent without --api-addr.";
+    HTTP_WATCH_ENDS = "kubewarm_http_watch_ends_total", Kind::Counter, Process, ["reason"],
+        "Watches of clients that ended, by what ended them; absent without --api-addr.";
     TOKIO_WORKERS = "tokio_workers", Kind::Gauge, Process, [],
         "Threads of the runtime.";
     TOKIO_ALIVE_TASKS = "tokio_alive_tasks", Kind::Gauge, Process, [],

@@ -2,7 +2,7 @@
 
 use super::{
     operator::{Reconciled, StatusWrite},
-    reads::{CacheUse, Handler, Method, WaitFor, WaitOutcome},
+    reads::{CacheUse, Handler, Method, WaitFor, WaitOutcome, WatchClosed},
     snapshot::{ConditionStatus, TargetState},
 };
 use crate::{
@@ -100,6 +100,7 @@ labels! {
     Handler {
         Get => "get",
         List => "list",
+        Watch => "watch",
         Discovery => "discovery",
         Forward => "forward",
         Other => "other",
@@ -107,6 +108,15 @@ labels! {
     Method { Get => "GET", Other => "other" }
     WaitFor { Warmth => "warmth", Version => "version", Proof => "proof" }
     WaitOutcome { Met => "met", Refused => "refused" }
+    WatchClosed {
+        Timeout => "timeout",
+        Expired => "expired",
+        Slow => "slow",
+        CellGone => "cell_gone",
+        Refused => "refused",
+        Client => "client",
+        Shutdown => "shutdown",
+    }
     CacheUse { Hit => "hit", Wait => "wait", Miss => "miss" }
 }
 

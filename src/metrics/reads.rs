@@ -1,11 +1,13 @@
 //! What the read API is asked, and how it answers.
 
 use super::{
-    descriptor,
+    OTHER, descriptor,
     label::{Label, code_label},
 };
-use prometheus::{HistogramVec, IntCounterVec, Registry};
-use std::time::Duration;
+use crate::model::Resource;
+use parking_lot::Mutex;
+use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec, Registry};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub enum Handler {
     Get,
     /// Several.
     List,
+    /// What happens to them.
+    Watch,
     /// A document about the API.
     Discovery,
     /// What is not served here, and sent on to the API server.
@@ -62,12 +66,49 @@ pub enum Method {
     Other,
 }
 
+/// What ended a client's watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchClosed {
+    /// Its time was over.
+    Timeout,
+    /// What happened is not known, or not remembered.
+    Expired,
+    /// It was too slow.
+    Slow,
+    /// The cell went, or may not answer any more.
+    CellGone,
+    /// Its caller may not any more, or nobody can say.
+    Refused,
+    /// Its client went.
+    Client,
+    /// The end of the process.
+    Shutdown,
+}
+
+/// Resources that have a series of their own while they are watched; those beyond share one.
+const MAX_RESOURCES: usize = 200;
+
+/// Watches that are open, by the labels of their resource.
+type Open = Arc<Mutex<HashMap<[String; 3], i64>>>;
+
+/// A watch that is open, until it is dropped.
+#[derive(Debug)]
+pub struct Watching {
+    metrics: ReadMetrics,
+    of: [String; 3],
+    closed: WatchClosed,
+}
+
 /// Counts what is read. Cheap to clone; clones count together.
 #[derive(Clone, Debug)]
 pub struct ReadMetrics {
     requests: IntCounterVec,
     duration: HistogramVec,
     waits: HistogramVec,
+    clients: IntGaugeVec,
+    events: IntCounterVec,
+    ends: IntCounterVec,
+    open: Open,
 }
 
 impl ReadMetrics {
@@ -77,8 +118,14 @@ impl ReadMetrics {
         let waits = descriptor::READ_WAIT.histograms()?;
         registry.register(Box::new(waits.clone()))?;
         registry.register(Box::new(requests.clone()))?;
+        let clients = descriptor::HTTP_WATCH_CLIENTS.int_gauges()?;
+        let events = descriptor::HTTP_WATCH_EVENTS.counters()?;
+        let ends = descriptor::HTTP_WATCH_ENDS.counters()?;
         registry.register(Box::new(duration.clone()))?;
-        Ok(Self { requests, duration, waits })
+        registry.register(Box::new(clients.clone()))?;
+        registry.register(Box::new(events.clone()))?;
+        registry.register(Box::new(ends.clone()))?;
+        Ok(Self { requests, duration, waits, clients, events, ends, open: Open::default() })
     }
 
     /// Counts a read that waited for something, `took` all in all.
@@ -99,5 +146,73 @@ impl ReadMetrics {
         self.requests.with_label_values(&labels).inc();
         let labels = [handler.as_label(), from.as_label()];
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// Counts a watch of `resource` for as long as what is returned lives.
+    #[must_use]
+    pub fn watching(&self, resource: &Resource) -> Watching {
+        let of = [resource.group(), resource.version(), resource.resource()].map(str::to_owned);
+        let mut open = self.open.lock();
+        let is_full = open.len() >= MAX_RESOURCES && !open.contains_key(&of);
+        let of = if is_full { [OTHER; 3].map(str::to_owned) } else { of };
+        let count = open.entry(of.clone()).or_default();
+        *count += 1;
+        self.clients.with_label_values(&of).set(*count);
+        drop(open);
+        Watching { metrics: self.clone(), of, closed: WatchClosed::Client }
+    }
+}
+
+impl Watching {
+    /// Counts events that are sent.
+    pub fn sent(&self, events: u64) {
+        self.metrics.events.with_label_values::<&str>(&[]).inc_by(events);
+    }
+
+    /// Notes what ends it; without that, it is the client.
+    pub fn close(&mut self, why: WatchClosed) {
+        self.closed = why;
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let mut open = self.metrics.open.lock();
+        let left = open.get(&self.of).map_or(0, |count| count - 1);
+        if left > 0 {
+            open.insert(self.of.clone(), left);
+            self.metrics.clients.with_label_values(&self.of).set(left);
+        } else {
+            open.remove(&self.of);
+            // It was there: only a descriptor with other labels would make this fail.
+            let _removed = self.metrics.clients.remove_label_values(&self.of);
+        }
+        drop(open);
+        self.metrics.ends.with_label_values(&[self.closed.as_label()]).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::GroupResource;
+
+    fn resource(at: usize) -> Resource {
+        Resource::new(GroupResource::new("x.io", &format!("kind{at}")).unwrap(), "v1").unwrap()
+    }
+
+    #[test]
+    fn a_series_ends_with_the_last_watch_and_there_are_so_many_at_the_most() {
+        let metrics = ReadMetrics::register(&Registry::new()).unwrap();
+        let held: Vec<_> =
+            (0..MAX_RESOURCES + 5).map(|at| metrics.watching(&resource(at))).collect();
+        let again = metrics.watching(&resource(0));
+        assert_eq!(metrics.open.lock().len(), MAX_RESOURCES + 1);
+        let count = |of: &[String; 3]| metrics.open.lock().get(of).copied().unwrap_or_default();
+        assert_eq!((count(&again.of), count(&[OTHER; 3].map(str::to_owned))), (2, 5));
+        drop(held);
+        assert_eq!((count(&again.of), metrics.open.lock().len()), (1, 1));
+        drop(again);
+        assert!(metrics.open.lock().is_empty());
     }
 }

@@ -210,10 +210,7 @@ fn contains(key: &CellKey, asked: &Objects) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        model::OnAccessLost,
-        reads::sample::{asked, cell, kind, offers, report},
-    };
+    use crate::reads::sample::{asked, cell, kind, offers, report};
 
     /// The code that a request is refused with; 0: it is not.
     fn refused(offers: &Offers, path: &str, query: &str) -> u16 {

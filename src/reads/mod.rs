@@ -13,11 +13,13 @@ mod offers;
 #[cfg(test)]
 mod sample;
 mod snapshots;
+mod watch;
 
 pub use self::{
     answer::{Answer, Body, Cut, Pages},
     kinds::{CustomFields, Kind, LookUp, Origin},
     offers::{Offering, Offers},
+    watch::{End, Feed, Piece, Progress},
 };
 
 use self::{
@@ -26,6 +28,7 @@ use self::{
     cover::{Candidate, Coverage},
     floors::Floors,
     snapshots::{Moment, Snapshots},
+    watch::Beginning,
 };
 use crate::{
     informer::{Changes, Proofs, Reports},
@@ -115,11 +118,13 @@ pub struct Reads {
     from: Surroundings,
     snapshots: Snapshots,
     floors: Floors,
+    /// Changes that watches look at.
+    shared: watch::Shared,
 }
 
 /// What becomes of one try.
 enum Attempt {
-    Answered(Box<Answer>),
+    Done(Reply),
     /// None of the cells that could answer is warm.
     Cold,
     /// None of them has come to the version asked for; the newest is this.
@@ -130,11 +135,20 @@ enum Attempt {
     Disturbed,
 }
 
+/// What a read comes to.
+enum Reply {
+    /// Objects.
+    Answer(Box<Answer>),
+    /// What a watch begins with.
+    Watch(Box<Beginning>),
+}
+
 impl Reads {
     /// Answers from these.
     #[must_use]
     pub fn new(from: Surroundings) -> Self {
-        Self { from, snapshots: Snapshots::default(), floors: Floors::default() }
+        let (snapshots, floors) = (Snapshots::default(), Floors::default());
+        Self { from, snapshots, floors, shared: watch::Shared::default() }
     }
 
     /// Something was written through this process, and `version` is in the answer to that: whoever reads
@@ -163,17 +177,26 @@ impl Reads {
         let mut waited = None;
         let answered = self.tried(asked, profile, (began, &mut waited)).await;
         let took = began.elapsed();
-        let note = |noted| (self.from.note)(&asked.resource, noted);
-        if let Some(reason) = waited {
-            let outcome = if answered.is_ok() { WaitOutcome::Met } else { WaitOutcome::Refused };
-            note(Noted::Waited { reason, outcome, took });
-        }
-        let answer = answered?;
+        self.note_wait(asked, waited, (answered.is_ok(), took));
+        let Reply::Answer(answer) = answered? else {
+            return Err(Failure::internal("a watch was asked for as if it were a list"));
+        };
         self.from.reports.read_took(&answer.cell, took);
         if let Some(age) = answer.age {
-            note(Noted::Answered { age });
+            (self.from.note)(&asked.resource, Noted::Answered { age });
         }
-        Ok(Answer { waited: waited.is_some(), ..answer })
+        Ok(Answer { waited: waited.is_some(), ..*answer })
+    }
+
+    fn note_wait(
+        &self,
+        asked: &Objects,
+        waited: Option<WaitFor>,
+        (is_met, took): (bool, Duration),
+    ) {
+        let Some(reason) = waited else { return };
+        let outcome = if is_met { WaitOutcome::Met } else { WaitOutcome::Refused };
+        (self.from.note)(&asked.resource, Noted::Waited { reason, outcome, took });
     }
 
     /// Tries until there is an answer, or nothing left to wait for. Notes what was waited for last.
@@ -182,7 +205,7 @@ impl Reads {
         asked: &Objects,
         profile: Option<&ProfileRef>,
         (began, waited): (Instant, &mut Option<WaitFor>),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Reply, Failure> {
         let mut changes = self.from.changes.subscribe();
         let of = asked.resource.group_resource();
         let mut disturbed = 0;
@@ -193,7 +216,7 @@ impl Reads {
             let coverage = Coverage::of(&offers, asked, profile, &self.from.home)?;
             let cold_wait = coverage.cold_wait();
             match self.attempt(asked, coverage, (began, proved.as_ref())).await? {
-                Attempt::Answered(answer) => return Ok(*answer),
+                Attempt::Done(reply) => return Ok(reply),
                 Attempt::Cold => {
                     let until = began + cold_wait;
                     *waited = Some(WaitFor::Warmth);
@@ -296,6 +319,9 @@ impl Reads {
             began,
             proved,
         };
+        if let Some(watching) = &asked.watch {
+            return self.begin((asked, watching), &kind, &candidates, needs).await;
+        }
         match &asked.selection {
             Selection::Get { name } => self.get(asked, name, &kind, &candidates, needs),
             Selection::List => self.list(asked, &kind, &candidates, needs).await,
@@ -336,7 +362,7 @@ impl Reads {
         let (api_version, kind) = (&*kind.api_version, &*kind.document.kind);
         wire::object(api_version, kind, &object.body, asked.form, &mut body);
         let answer = Answer::new(Body::Whole(body), candidate, needs.bound);
-        Ok(Attempt::Answered(Box::new(answer)))
+        Ok(Attempt::Done(Reply::Answer(Box::new(answer))))
     }
 
     async fn list(
@@ -397,7 +423,7 @@ impl Reads {
         let leave = Leave::of(candidate, self.from.reports.clone());
         let pages = Box::new(Pages::new(frame, chosen, asked, leave));
         let answer = Answer::new(Body::Pages(pages), candidate, needs.bound);
-        Ok(Attempt::Answered(Box::new(answer)))
+        Ok(Attempt::Done(Reply::Answer(Box::new(answer))))
     }
 
     /// What is selected for one page: now, or of the moment of the page before.
@@ -475,6 +501,7 @@ impl Reads {
             loop {
                 sleep(snapshots::LIFE / 5).await;
                 self.snapshots.tidy();
+                self.shared.clear();
             }
         })
         .await;

@@ -6,6 +6,7 @@ use super::{
     hold::Hold,
     readiness::{DeclaredCells, Gate, Readiness},
     readyz::readyz,
+    watchers::Watchers,
 };
 use crate::{
     metrics::{CellSnapshot, Metrics},
@@ -47,6 +48,8 @@ pub struct Admin {
     pub guard: Option<Guard>,
     /// For `PUT /debug/log-level`.
     pub set_log_filter: SetLogFilter,
+    /// For `/debug/watchers`.
+    pub watchers: Watchers,
     /// The clock.
     pub now: fn() -> Timestamp,
 }

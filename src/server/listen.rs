@@ -190,6 +190,7 @@ mod tests {
             gate: Arc::default(),
             guard: None,
             set_log_filter: Box::new(|_| Ok(())),
+            watchers: crate::server::Watchers::default(),
             now: || Timestamp::UNIX_EPOCH,
         })
     }

@@ -11,10 +11,12 @@ mod readiness;
 mod readyz;
 #[cfg(test)]
 mod sample;
+mod watchers;
 
 pub use self::{
     admin::{Admin, SetLogFilter},
     guard::Guard,
     listen::{Listening, ServeError, bind},
     readiness::{DeclaredCells, Gate, PendingCell, Readiness},
+    watchers::Watchers,
 };

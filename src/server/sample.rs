@@ -3,6 +3,7 @@
 use super::{
     admin::{Admin, Held, routes},
     readiness::DeclaredCells,
+    watchers::Watchers,
 };
 use crate::{
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
@@ -96,6 +97,7 @@ pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
         set_log_filter: Box::new(|filter| {
             if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
         }),
+        watchers: Watchers::default(),
         now: || at(1_000),
     })
 }

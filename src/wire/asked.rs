@@ -5,7 +5,8 @@ use super::{
     accept::{self, Shape},
     options,
     path::{Named, Path, Place},
-    query::Query,
+    query::{Parameter, Query},
+    watching::Watching,
 };
 use crate::model::{FieldSelector, ObjectKey, ProfileRef, Resource, ResourceVersion};
 use std::{num::NonZeroU64, sync::Arc};
@@ -48,7 +49,7 @@ pub enum Document {
     },
 }
 
-/// A get or a list of one resource.
+/// A get, a list or a watch of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objects {
     /// Of which resource.
@@ -67,9 +68,9 @@ pub struct Objects {
     pub limit: Option<NonZeroU64>,
     /// What of each object.
     pub form: Form,
-    /// Whether changes are asked for instead. Then `at` is [`At::Latest`] and `limit` is `None`,
-    /// whatever the request says of them.
-    pub watch: bool,
+    /// Set where changes are asked for. Then `at` is how new the state has to be that it begins with,
+    /// and `limit` is `None`, whatever the request says of it.
+    pub watch: Option<Watching>,
 }
 
 /// One object, or some.
@@ -176,9 +177,9 @@ fn objects(
     if let Some(why) = not_served {
         return Err(Failure::not_cached(of, name.as_deref().unwrap_or_default(), why));
     }
-    let shape = if name.is_some() { Shape::One } else { Shape::List };
-    let form = accept::form(accept, shape)?;
     let query = Query::parse(query)?;
+    let is_list = name.is_none() && !query.is_set(Parameter::Watch);
+    let form = accept::form(accept, if is_list { Shape::List } else { Shape::One })?;
     let Some(name) = name else {
         let options::Options { labels, fields, at, limit, watch } =
             options::of_list(&query, namespace.clone())?;
@@ -204,7 +205,7 @@ fn objects(
         fields: FieldSelector::default(),
         limit: None,
         form,
-        watch: false,
+        watch: None,
     })
 }
 
@@ -253,10 +254,10 @@ impl Objects {
         let name = self.name();
         let is_namespace = name.is_some() && self.resource.resource() == "namespaces";
         let within = if is_namespace { name } else { self.namespace.as_deref() };
-        let verb = match (name, self.watch) {
+        let verb = match (name, &self.watch) {
             (Some(_), _) => "get",
-            (None, true) => "watch",
-            (None, false) => "list",
+            (None, Some(_)) => "watch",
+            (None, None) => "list",
         };
         let selected = || self.fields.name().filter(|name| is_reviewable(name));
         Access {

@@ -5,8 +5,8 @@ use super::{Form, scan};
 use crate::model::ResourceVersion;
 use std::sync::Arc;
 
-const META_VERSION: &str = "meta.k8s.io/v1";
-const META_KIND: &str = "PartialObjectMetadata";
+pub(super) const META_VERSION: &str = "meta.k8s.io/v1";
+pub(super) const META_KIND: &str = "PartialObjectMetadata";
 
 /// Whether the items of a list say their `apiVersion` and `kind`. Clients compare what they listed
 /// with what they watched, so it is to be as with the API server.
@@ -91,7 +91,13 @@ impl ListFrame {
     }
 }
 
-fn write_object(api_version: &str, kind: &str, stored: &[u8], form: Form, out: &mut Vec<u8>) {
+pub(super) fn write_object(
+    api_version: &str,
+    kind: &str,
+    stored: &[u8],
+    form: Form,
+    out: &mut Vec<u8>,
+) {
     match form {
         Form::Full => {
             write_types(api_version, kind, out);
@@ -114,14 +120,14 @@ fn write_object(api_version: &str, kind: &str, stored: &[u8], form: Form, out: &
 }
 
 /// `{"kind":…,"apiVersion":…`
-fn write_types(api_version: &str, kind: &str, out: &mut Vec<u8>) {
+pub(super) fn write_types(api_version: &str, kind: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"kind":"#);
     write_string(kind, out);
     out.extend_from_slice(br#","apiVersion":"#);
     write_string(api_version, out);
 }
 
-fn write_string(text: &str, out: &mut Vec<u8>) {
+pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     // Writing a string into memory does not fail.
     let _written = serde_json::to_writer(out, text);
 }

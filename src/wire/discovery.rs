@@ -41,7 +41,7 @@ pub struct Sent {
 const JSON: &str = "application/json";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// What is served of every resource.
-const VERBS: [&str; 2] = ["get", "list"];
+const VERBS: [&str; 3] = ["get", "list", "watch"];
 
 /// Resources by version, versions by group, in the order in which they come.
 type Versions<'a> = Vec<(&'a str, Vec<&'a DocumentResource>)>;
@@ -290,7 +290,7 @@ struct ListedResource<'a> {
     singular_name: &'a str,
     namespaced: bool,
     kind: &'a str,
-    verbs: [&'static str; 2],
+    verbs: [&'static str; 3],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     short_names: Vec<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -338,7 +338,7 @@ struct ItemResource<'a> {
     response_kind: ResponseKind<'a>,
     scope: &'static str,
     singular_resource: &'a str,
-    verbs: [&'static str; 2],
+    verbs: [&'static str; 3],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     short_names: Vec<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -394,13 +394,13 @@ mod tests {
         let core = core_document(&served(), Listing::Aggregated);
         assert_eq!(
             body(&core),
-            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"group":"","version":"v1","kind":"Node"},"scope":"Cluster","singularResource":"node","verbs":["get","list"]}],"freshness":"Current"}]}]}"#
+            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"group":"","version":"v1","kind":"Node"},"scope":"Cluster","singularResource":"node","verbs":["get","list","watch"]}],"freshness":"Current"}]}]}"#
         );
         assert_eq!(core.content_type, AGGREGATED);
         let named = groups_document(&served()[1..3], Listing::Aggregated);
         assert_eq!(
             body(&named),
-            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"name":"apps","creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"deployments","responseKind":{"group":"apps","version":"v1","kind":"Deployment"},"scope":"Namespaced","singularResource":"deployment","verbs":["get","list"],"shortNames":["deploy"],"categories":["all"]}],"freshness":"Current"}]},{"metadata":{"name":"shop.example","creationTimestamp":null},"versions":[{"version":"v2","resources":[{"resource":"orders","responseKind":{"group":"shop.example","version":"v2","kind":"Order"},"scope":"Namespaced","singularResource":"order","verbs":["get","list"]}],"freshness":"Current"}]}]}"#
+            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"name":"apps","creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"deployments","responseKind":{"group":"apps","version":"v1","kind":"Deployment"},"scope":"Namespaced","singularResource":"deployment","verbs":["get","list","watch"],"shortNames":["deploy"],"categories":["all"]}],"freshness":"Current"}]},{"metadata":{"name":"shop.example","creationTimestamp":null},"versions":[{"version":"v2","resources":[{"resource":"orders","responseKind":{"group":"shop.example","version":"v2","kind":"Order"},"scope":"Namespaced","singularResource":"order","verbs":["get","list","watch"]}],"freshness":"Current"}]}]}"#
         );
     }
 
@@ -421,11 +421,11 @@ mod tests {
         );
         assert_eq!(
             body(&resources_document(&all, "", "v1").unwrap()),
-            r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"nodes","singularName":"node","namespaced":false,"kind":"Node","verbs":["get","list"]}]}"#
+            r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"nodes","singularName":"node","namespaced":false,"kind":"Node","verbs":["get","list","watch"]}]}"#
         );
         assert_eq!(
             body(&resources_document(&all, "apps", "v1").unwrap()),
-            r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"deployments","singularName":"deployment","namespaced":true,"kind":"Deployment","verbs":["get","list"],"shortNames":["deploy"],"categories":["all"]},{"name":"daemonsets","singularName":"daemonset","namespaced":true,"kind":"DaemonSet","verbs":["get","list"]}]}"#
+            r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"deployments","singularName":"deployment","namespaced":true,"kind":"Deployment","verbs":["get","list","watch"],"shortNames":["deploy"],"categories":["all"]},{"name":"daemonsets","singularName":"daemonset","namespaced":true,"kind":"DaemonSet","verbs":["get","list","watch"]}]}"#
         );
     }
 

@@ -9,6 +9,7 @@ mod asked;
 mod base64;
 mod body;
 mod discovery;
+mod event;
 mod failure;
 mod fields;
 mod labels;
@@ -18,6 +19,7 @@ mod path;
 mod query;
 mod scan;
 mod token;
+mod watching;
 mod written;
 
 pub use self::{
@@ -28,9 +30,11 @@ pub use self::{
         DocumentResource, Sent, core_document, group_document, groups_document, is_known,
         resources_document,
     },
+    event::{EventFrame, EventType},
     failure::Failure,
     labels::{Comparison, LabelFilter, Than},
     onward::{Onward, Written},
     token::Continue,
+    watching::{Begin, Watching},
     written::{Encoding, version_of},
 };

@@ -1,4 +1,4 @@
-//! Options of a get or a list: how new, how many, which. Checked in the API server's order, so that
+//! Options of a get, a list or a watch: how new, how many, which. Checked in the API server's order, so that
 //! the first fault is the one that it names.
 
 use super::{
@@ -6,6 +6,7 @@ use super::{
     failure::{InvalidOption, Wrong},
     fields,
     query::{Parameter, Query, not_a_number},
+    watching::{self, Watching},
 };
 use crate::model::{FieldSelector, ResourceVersion};
 use std::{num::NonZeroU64, sync::Arc};
@@ -17,11 +18,11 @@ pub(super) struct Options {
     pub(super) fields: FieldSelector,
     pub(super) at: At,
     pub(super) limit: Option<NonZeroU64>,
-    pub(super) watch: bool,
+    pub(super) watch: Option<Watching>,
 }
 
-const EXACT: &str = "Exact";
-const NOT_OLDER_THAN: &str = "NotOlderThan";
+pub(super) const EXACT: &str = "Exact";
+pub(super) const NOT_OLDER_THAN: &str = "NotOlderThan";
 
 /// Of a get: how new the object has to be.
 ///
@@ -42,12 +43,13 @@ pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
 ///
 /// 400 for what cannot be read, 422 for what does not go together.
 pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Options, Failure> {
-    query.number(Parameter::TimeoutSeconds)?;
+    let timeout = query.number(Parameter::TimeoutSeconds)?;
     let limit = query.number(Parameter::Limit)?;
     let labels = LabelFilter::parse(query.text(Parameter::LabelSelector))?;
     let fields = fields::parse(query.text(Parameter::FieldSelector))?;
     if query.is_set(Parameter::Watch) {
-        return Ok(Options { labels, fields, at: At::Latest, limit: None, watch: true });
+        let (at, watch) = watching::of(query, timeout)?;
+        return Ok(Options { labels, fields, at, limit: None, watch: Some(watch) });
     }
     check(query)?;
 
@@ -62,7 +64,7 @@ pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Opti
             ));
         }
         let at = At::Continue { version, after };
-        return Ok(Options { labels, fields, at, limit, watch: false });
+        return Ok(Options { labels, fields, at, limit, watch: None });
     }
     let (at, limit) = match (version(given)?, query.text(Parameter::ResourceVersionMatch)) {
         (Version::Unset, _) => (At::Latest, limit),
@@ -74,7 +76,7 @@ pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Opti
         (Version::Number(version), _) if limit.is_some() => (At::Exact(version), limit),
         (Version::Number(version), _) => (At::NotOlderThan(version), limit),
     };
-    Ok(Options { labels, fields, at, limit, watch: false })
+    Ok(Options { labels, fields, at, limit, watch: None })
 }
 
 /// `ValidateListOptions` of apimachinery, for lists.
@@ -123,13 +125,18 @@ fn check(query: &Query) -> Result<(), Failure> {
 }
 
 /// `resourceVersion` as it was given.
-enum Version {
+pub(super) enum Version {
     Unset,
     Zero,
     Number(ResourceVersion),
 }
 
-fn version(text: &str) -> Result<Version, Failure> {
+/// Reads it.
+///
+/// # Errors
+///
+/// 400 for what is no version.
+pub(super) fn version(text: &str) -> Result<Version, Failure> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<u64>() {
         _ if text.is_empty() => Ok(Version::Unset),
@@ -283,10 +290,9 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_read_for_its_selectors_only() {
+    fn a_watch_has_the_selectors_of_a_list_and_no_limit() {
         let options = list("watch=1&labelSelector=a&resourceVersion=7&limit=5").unwrap();
-        assert!(options.watch && !options.labels.is_empty());
-        assert_eq!((options.at, options.limit), (At::Latest, None));
+        assert!(options.watch.is_some() && !options.labels.is_empty() && options.limit.is_none());
         assert_eq!(list("watch=1&labelSelector=,").unwrap_err().code(), 400);
     }
 

@@ -22,10 +22,11 @@ pub(super) enum Parameter {
     Limit,
     Continue,
     SendInitialEvents,
+    AllowWatchBookmarks,
 }
 
 /// In the order of [`Parameter`].
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "labelSelector",
     "fieldSelector",
     "watch",
@@ -35,6 +36,7 @@ const NAMES: [&str; 9] = [
     "limit",
     "continue",
     "sendInitialEvents",
+    "allowWatchBookmarks",
 ];
 
 /// What `+` stands for.

@@ -1,22 +1,36 @@
-//! Finds one member of an object, without reading the rest of it.
+//! Finds one member of an object, or where it stands, without reading the rest of it.
 
 use memchr::memchr2;
+use std::ops::Range;
 
 /// The bytes of `metadata`, as they are stored; `None` if there is none or this is not an object.
 pub(super) fn metadata(stored: &[u8]) -> Option<&[u8]> {
     member(stored, b"metadata")
 }
 
+/// Where the version of a stored object stands, quotes included; `None` if it has none.
+pub(super) fn version(stored: &[u8]) -> Option<Range<usize>> {
+    let metadata = place(stored, b"metadata")?;
+    let version = place(stored.get(metadata.clone())?, b"resourceVersion")?;
+    Some(metadata.start + version.start..metadata.start + version.end)
+}
+
 /// The bytes of the member `wanted`, as they are written.
 pub(super) fn member<'a>(object: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    object.get(place(object, wanted)?)
+}
+
+/// Where a member of an object stands.
+fn place(object: &[u8], wanted: &[u8]) -> Option<Range<usize>> {
     let mut at = Scan { rest: object };
     at.take(b'{')?;
     loop {
         let name = at.string()?;
         at.take(b':')?;
-        let value = at.value()?;
+        let value = at.value()?.len();
         if name == wanted {
-            return Some(value);
+            let end = object.len() - at.rest.len();
+            return Some(end - value..end);
         }
         at.take(b',')?;
     }
@@ -138,11 +152,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_version_is_that_of_the_object() {
+        for (stored, expected) in [
+            (r#"{"metadata":{"name":"a","resourceVersion":"12"},"spec":{}}"#, Some("\"12\"")),
+            (
+                r#"{"resourceVersion":"1", "metadata" : {"a":{"resourceVersion":"2"},"resourceVersion" : "" }}"#,
+                Some("\"\""),
+            ),
+            (r#"{"metadata":{"name":"a"},"resourceVersion":"1"}"#, None),
+            (r#"{"metadata":{}}"#, None),
+            (r#"{"metadata":null}"#, None),
+            ("", None),
+        ] {
+            assert_eq!(
+                version(stored.as_bytes()).and_then(|at| stored.get(at)),
+                expected,
+                "{stored}"
+            );
+        }
+    }
+
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes: Vec<u8>, text in r#"[\[\]{}",:\\a1 ]{0,40}"#) {
             for stored in [&bytes[..], text.as_bytes(), format!("{{{text}").as_bytes()] {
                 let _ = metadata(stored);
+                let _ = version(stored);
                 let _ = inside(stored);
             }
         }

@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use crate::operator::Operator;
 use crate::world::{Failure, World, eventually, file};
@@ -37,6 +39,38 @@ pub(crate) struct Reply {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
+}
+
+/// A watch, and what it has brought.
+pub(crate) struct Watch {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    brought: Arc<Mutex<Brought>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Brought {
+    events: Vec<Value>,
+    is_over: bool,
+}
+
+impl Watch {
+    /// The events so far.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        self.brought.lock().events.clone()
+    }
+
+    /// Whether the server has ended it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.brought.lock().is_over
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl Reply {
@@ -130,9 +164,42 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Opens a watch.
+    pub(crate) fn watch(&self, token: &str, path: &str, accept: &str) -> Result<Watch, Failure> {
+        let bearer = format!("Bearer {token}");
+        let request = Request::builder().uri(path);
+        let request = request.header("authorization", bearer).header("accept", accept);
+        let request = request.body(Body::empty())?;
+        runtime()?.block_on(async {
+            let (head, mut body) = self.0.send(request).await?.into_parts();
+            let brought: Arc<Mutex<Brought>> = Arc::default();
+            let told = Arc::clone(&brought);
+            let task = tokio::spawn(async move {
+                let mut rest = Vec::new();
+                while let Some(Ok(frame)) = body.frame().await {
+                    rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                        let line: Vec<u8> = rest.drain(..=end).collect();
+                        let event = serde_json::from_slice(&line).unwrap_or_default();
+                        told.lock().events.push(event);
+                    }
+                }
+                told.lock().is_over = true;
+            });
+            Ok(Watch { code: head.status.as_u16(), headers: head.headers, brought, task })
+        })
+    }
+}
+
 impl Served {
     /// Starts one with the shipped rights, those for reads among them.
     pub(crate) fn start(world: &World, more: &[&str]) -> Result<Self, Failure> {
+        Self::start_at(world, "127.0.0.1:0", more)
+    }
+
+    /// The same at an address that it has again when it is started again.
+    pub(crate) fn start_at(world: &World, address: &str, more: &[&str]) -> Result<Self, Failure> {
         let rights = file("deploy/read-api.yaml");
         let names = ["localhost", "127.0.0.1", SERVICE].map(str::to_owned);
         let pair = rcgen::generate_simple_self_signed(names)?;
@@ -142,7 +209,7 @@ impl Served {
         std::fs::write(&authority, &pem)?;
         std::fs::write(&key, pair.signing_key.serialize_pem())?;
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
-        let mut arguments = vec!["--api-addr", "127.0.0.1:0"];
+        let mut arguments = vec!["--api-addr", address];
         arguments.extend(["--tls-cert-file", &*certificate, "--tls-private-key-file", &*key]);
         arguments.extend(more);
         let operator = Operator::start_with(world, &arguments)?;
@@ -173,6 +240,14 @@ impl Served {
     /// The read API.
     pub(crate) fn server(&self) -> Result<Server, Failure> {
         Server::new(&self.url()?, &self.pem)
+    }
+
+    /// A client of the read API with this token.
+    pub(crate) fn client(&self, token: &str) -> Result<Client, Failure> {
+        let mut config = Config::new(format!("https://{}", self.address()?).parse()?);
+        config.root_cert = Some(vec![pem::der(&self.pem)?]);
+        config.auth_info.token = Some(token.to_owned().into());
+        Ok(Client::try_from(config)?)
     }
 
     /// kubectl, pointed at the read API, with this token and nothing else.

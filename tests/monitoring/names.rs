@@ -115,10 +115,13 @@ fn everything_that_rules_and_dashboard_name_exists() {
 
 /// What there is only with `--api-addr`, for which the chart has no port: a dashboard that it ships would
 /// show nothing.
-const OF_READS: [&str; 4] = [
+const OF_READS: [&str; 7] = [
     "kubewarm_http_requests_total",
     "kubewarm_http_request_duration_seconds",
     "kubewarm_read_wait_seconds",
+    "kubewarm_http_watch_clients",
+    "kubewarm_http_watch_events_total",
+    "kubewarm_http_watch_ends_total",
     "kubewarm_freshness_seconds",
 ];
 

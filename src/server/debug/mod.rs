@@ -24,6 +24,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The routes below `/debug`.
 pub(super) fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/debug/cells").get(cells))
+        .service(web::resource("/debug/watchers").get(watchers))
         .service(web::resource("/debug/log-level").put(log_level))
         .service(web::resource("/debug{rest:.*}").to(elsewhere));
 }
@@ -56,6 +57,13 @@ async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
         return response;
     }
     response.streaming(stream::iter(pieces))
+}
+
+async fn watchers(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
+    if let Err(refusal) = admit(&request, &admin, "/debug/watchers").await {
+        return refusal;
+    }
+    HttpResponse::Ok().content_type(ContentType::json()).body(admin.watchers.json())
 }
 
 async fn log_level(
@@ -102,7 +110,10 @@ async fn elsewhere(request: HttpRequest) -> HttpResponse {
     if !is_local(&request) {
         return forbidden();
     }
-    text(StatusCode::NOT_FOUND, "there are GET /debug/cells and PUT /debug/log-level\n")
+    text(
+        StatusCode::NOT_FOUND,
+        "there are GET /debug/cells, GET /debug/watchers and PUT /debug/log-level\n",
+    )
 }
 
 fn forbidden() -> HttpResponse {
@@ -129,11 +140,14 @@ mod tests {
             let (code, body) = ask(&admin, peer, get("/debug/cells")).await;
             assert_eq!(code, StatusCode::OK);
             assert!(body.contains(r#""namespace":"b""#), "{body}");
+            let (code, body) = ask(&admin, peer, get("/debug/watchers")).await;
+            assert_eq!((code, &*body), (StatusCode::OK, "{\"watchers\":[]}\n"));
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::OK);
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::NOT_FOUND);
         }
         for peer in REMOTE {
             assert_eq!(ask(&admin, peer, get("/debug/cells")).await.0, StatusCode::FORBIDDEN);
+            assert_eq!(ask(&admin, peer, get("/debug/watchers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::FORBIDDEN);
         }

@@ -20,12 +20,17 @@ use std::{fmt::Write as _, time::Duration};
 /// Objects of which all is written at once: what is short is told its length.
 const AT_ONCE: usize = 128;
 const JSON: &str = "application/json";
-const NOT_KEPT: &str = "no-cache, private";
+pub(super) const NOT_KEPT: &str = "no-cache, private";
 
 /// Names a cell, for as long as this process lives, so that nobody learns from the name what it is.
 pub(super) fn opaque(key: &hmac::Key, cell: &CellKey) -> String {
     // Its text is for people; what it names differs where keys differ.
-    let tag = hmac::sign(key, format!("{cell:?}").as_bytes());
+    tagged(key, &format!("{cell:?}"))
+}
+
+/// The same for whatever `text` says.
+pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
+    let tag = hmac::sign(key, text.as_bytes());
     tag.as_ref().iter().take(8).fold(String::new(), |mut name, byte| {
         let _written = write!(name, "{byte:02x}");
         name
@@ -81,7 +86,8 @@ fn late(age: Option<Duration>) -> String {
     }
 }
 
-fn streamed(
+/// Sends pieces as they come.
+pub(super) fn streamed(
     request: &HttpRequest,
     mut response: HttpResponseBuilder,
     pieces: impl stream::Stream<Item = Result<Bytes, Cut>> + 'static,

@@ -1,13 +1,19 @@
 //! The way of a read: understood, allowed, answered. In this order, so that whoever may not read something
 //! learns nothing of whether it is kept.
 
-use super::{answer, body::Brought, forward::Forward};
+use super::{
+    answer,
+    body::Brought,
+    forward::Forward,
+    watching::{Held, Needed, watch},
+};
 use crate::{
     callers::{Action, Caller, Callers, Credentials, NoCredentials, Refused},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
     model::{Fault, FieldSelector, LabelSelector, ProfileRef},
     reads::Reads,
-    wire::{self, Asked, Document, Failure, Objects, Selection, What},
+    server::Watchers,
+    wire::{self, Asked, Document, Failure, Objects, Selection, Watching, What},
 };
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
@@ -16,6 +22,7 @@ use actix_web::{
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use ring::hmac;
 use std::{
     fmt,
@@ -23,6 +30,7 @@ use std::{
     sync::Arc,
 };
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// What the API server says of its version, as JSON.
 pub type ServerVersion = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>> + Send + Sync>;
@@ -30,13 +38,16 @@ pub type ServerVersion = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>
 /// What the read API answers from.
 pub struct ReadApi {
     reads: Arc<Reads>,
-    callers: Callers,
+    callers: Arc<Callers>,
     version: ServerVersion,
     /// Where goes what is not served here, if anywhere.
     forward: Option<Forward>,
     metrics: ReadMetrics,
     /// Names cells.
     names: hmac::Key,
+    watchers: Watchers,
+    /// Ends watches.
+    stop: CancellationToken,
 }
 
 /// How a read went, for the metrics.
@@ -47,7 +58,8 @@ struct Outcome {
 }
 
 impl ReadApi {
-    /// Answers from `reads` those whom `callers` let in. `names` is a key of this process.
+    /// Answers from `reads` those whom `callers` let in; watches, which are entered in `watchers`, until
+    /// `stop`. `names` is a key of this process.
     #[must_use]
     pub fn new(
         reads: Arc<Reads>,
@@ -55,8 +67,10 @@ impl ReadApi {
         version: ServerVersion,
         metrics: ReadMetrics,
         names: hmac::Key,
+        (watchers, stop): (Watchers, CancellationToken),
     ) -> Self {
-        Self { reads, callers, version, forward: None, metrics, names }
+        let callers = Arc::new(callers);
+        Self { reads, callers, version, forward: None, metrics, names, watchers, stop }
     }
 
     /// Has what is not served here sent on by `forward`.
@@ -109,6 +123,7 @@ impl ReadApi {
         let handler = match &asked.what {
             What::Document(_) => Handler::Discovery,
             What::Objects(Objects { selection: Selection::Get { .. }, .. }) => Handler::Get,
+            What::Objects(Objects { watch: Some(_), .. }) => Handler::Watch,
             What::Objects(Objects { selection: Selection::List, .. }) => Handler::List,
         };
         self.allowed(request, &credentials, asked, handler)
@@ -124,22 +139,29 @@ impl ReadApi {
         handler: Handler,
     ) -> Result<Outcome, Failure> {
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+        let mut actions = Vec::new();
         let caller = match &what {
             What::Document(document) => {
                 let path = document.path();
                 let action = Action::Path { verb: "get".to_owned(), path: path.clone() };
-                self.admit(credentials, &action, peer, Words::Path(&path)).await?
+                let caller = self.admit(credentials, &action, peer, Words::Path(&path)).await?;
+                actions.push(action);
+                caller
             }
             What::Objects(objects) => {
                 let access = objects.access();
                 let action = action(&access, objects.labels.selector(), &objects.fields);
-                self.admit(credentials, &action, peer, Words::Resource(access)).await?
+                let caller =
+                    self.admit(credentials, &action, peer, Words::Resource(access)).await?;
+                actions.push(action);
+                caller
             }
         };
         if let Some(profile) = &profile {
             let access = profile_access(profile);
             let action = action(&access, &LabelSelector::default(), &FieldSelector::default());
             self.admit(credentials, &action, peer, Words::Resource(access)).await?;
+            actions.push(action);
         }
         match what {
             What::Document(document) => {
@@ -147,6 +169,17 @@ impl ReadApi {
                 Ok(Outcome { handler, from: CacheUse::Hit, response })
             }
             What::Objects(objects) => {
+                if let Some(watching) = &objects.watch {
+                    let asked = (&objects, watching, profile.as_ref());
+                    let needed = Needed {
+                        callers: Arc::clone(&self.callers),
+                        credentials: credentials.clone(),
+                        actions,
+                        peer,
+                    };
+                    let response = self.watch(request, asked, needed, caller).await?;
+                    return Ok(Outcome { handler, from: CacheUse::Hit, response });
+                }
                 self.objects(request, &objects, profile.as_ref(), (handler, caller)).await
             }
         }
@@ -170,14 +203,29 @@ impl ReadApi {
         profile: Option<&ProfileRef>,
         (handler, caller): (Handler, Caller),
     ) -> Result<Outcome, Failure> {
-        if objects.watch {
-            let of = objects.resource.group_resource();
-            return Err(Failure::method_not_allowed(of, "watch"));
-        }
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
         let response = answer::objects(request, answer, &self.names, caller);
         Ok(Outcome { handler, from, response })
+    }
+
+    async fn watch(
+        &self,
+        request: &HttpRequest,
+        (objects, watching, profile): (&Objects, &Watching, Option<&ProfileRef>),
+        needed: Needed,
+        caller: Caller,
+    ) -> Result<HttpResponse, Failure> {
+        let place = self.callers.watch(&caller).map_err(|_| Failure::too_many_requests(1))?;
+        let feed = self.reads.watch(objects, watching, profile).await?;
+        let user = &caller.user;
+        let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
+        let cell = feed.cell().map(|cell| answer::opaque(&self.names, cell));
+        let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
+        let counted = self.metrics.watching(feed.resource());
+        let (caller, stop) = (Some(caller), self.stop.clone());
+        let held = Held { _place: place, caller, counted, _entered: entered, stop };
+        Ok(watch(request, feed, needed, held))
     }
 
     async fn document(

@@ -10,6 +10,7 @@ mod listen;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod watching;
 
 pub use self::{
     api::{ReadApi, ServerVersion},

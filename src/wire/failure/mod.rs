@@ -291,6 +291,19 @@ impl Failure {
         Self { token, ..Self::new(410, "Expired", message) }
     }
 
+    /// 410: what happened after that version is not remembered; all that is, after `oldest`.
+    #[must_use]
+    pub fn too_old(version: &ResourceVersion, oldest: Option<&ResourceVersion>) -> Self {
+        let oldest = oldest.map_or_else(|| "0".to_owned(), ToString::to_string);
+        Self::new(410, "Expired", format!("too old resource version: {version} ({oldest})"))
+    }
+
+    /// 410: what happened is not known from here on. Whoever watches has to list anew.
+    #[must_use]
+    pub fn watch_lost() -> Self {
+        Self::new(410, "Expired", "what is watched was listed anew: list it, and watch from there")
+    }
+
     /// 421: this is not kept warm, or not for whoever asks here. Never a 404, never an empty list.
     /// `why` names what is missing.
     #[must_use]

@@ -1,0 +1,168 @@
+//! Watches: which cell one is answered from, where it begins, and what is sent until it ends.
+
+mod feed;
+mod opened;
+mod timing;
+
+pub use self::feed::{End, Feed, Piece, Progress};
+
+pub(super) use self::opened::Shared;
+
+use self::{feed::Start, timing::Timing};
+use super::{
+    Attempt, Reads, Reply,
+    choose::{Needs, wants_latest},
+    cover::{Candidate, Coverage},
+    fields,
+    kinds::Kind,
+};
+use crate::{
+    model::{CellKey, OnAccessLost, ProfileRef, ResourceVersion},
+    store::{Follower, Wanted},
+    wire::{At, Begin, Failure, Objects, Watching},
+};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Where a watch begins, and from what it is answered.
+pub(super) struct Beginning {
+    kind: Arc<Kind>,
+    key: CellKey,
+    policies: Vec<OnAccessLost>,
+    wanted: Wanted,
+    follower: Follower,
+    start: Start,
+}
+
+impl Reads {
+    /// Begins a watch; of `profile`'s cells alone, if one is named. What is asked of `watching` stands in
+    /// `asked` too.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Reads::answer`]; but that what happened is forgotten, or a version does not come, is said by
+    /// the watch itself, as the API server does.
+    ///
+    /// # Cost
+    ///
+    /// Waits as [`Reads::answer`] does. What it begins with is copied packed, as a list is.
+    pub async fn watch(
+        self: &Arc<Self>,
+        asked: &Objects,
+        watching: &Watching,
+        profile: Option<&ProfileRef>,
+    ) -> Result<Feed, Failure> {
+        let began = Instant::now();
+        let mut waited = None;
+        let reply = self.tried(asked, profile, (began, &mut waited)).await;
+        self.note_wait(asked, waited, (reply.is_ok(), began.elapsed()));
+        let is_told = |failure: &Failure| match failure.code() {
+            410 => true,
+            504 => matches!(asked.at, At::NotOlderThan(_)),
+            _ => false,
+        };
+        match reply {
+            Ok(Reply::Watch(beginning)) => {
+                let timing = Timing::new(watching, Instant::now());
+                let of = (asked.clone(), profile.cloned());
+                Ok(Feed::new(Arc::clone(self), of, *beginning, timing))
+            }
+            Ok(Reply::Answer(_)) => Err(Failure::internal("a list came instead of a watch")),
+            Err(failure) if is_told(&failure) => Ok(Feed::failed(asked, failure)),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(super) async fn begin(
+        &self,
+        (asked, watching): (&Objects, &Watching),
+        kind: &Arc<Kind>,
+        candidates: &[Candidate<'_>],
+        needs: Needs<'_>,
+    ) -> Result<Attempt, Failure> {
+        let done = |candidate: &Candidate<'_>, (follower, start)| {
+            Attempt::Done(Reply::Watch(Box::new(Beginning {
+                kind: Arc::clone(kind),
+                key: candidate.key.clone(),
+                policies: candidate.policies(),
+                wanted: fields::wanted(asked, kind, candidate.key),
+                follower,
+                start,
+            })))
+        };
+        if let Begin::After(version) = &watching.begin {
+            let Some((candidate, follower)) = self.followed(version, candidates)? else {
+                return Ok(Attempt::Cold);
+            };
+            return Ok(done(candidate, (follower, Start::default())));
+        }
+        let (candidate, reader) = match self.chosen(asked, candidates, needs)? {
+            Ok(chosen) => chosen,
+            Err(attempt) => return Ok(attempt),
+        };
+        if watching.begin == Begin::Now {
+            return Ok(done(candidate, (reader.follow_from_now(), Start::default())));
+        }
+        let wanted = fields::wanted(asked, kind, candidate.key);
+        let (selected, follower) = reader.select_and_follow(&wanted);
+        if !self.is_undisturbed(candidate) {
+            return Ok(Attempt::Disturbed);
+        }
+        let Some(version) = selected.version().cloned() else { return Ok(Attempt::Cold) };
+        if wants_latest(&asked.at) && !needs.are_met_by(candidate, Some(&version)) {
+            return needs.unproven(asked, candidates);
+        }
+        let mut choosing = selected.choose(&wanted, None, None);
+        while choosing.step() {
+            if !wanted.tests.is_empty() {
+                // Others are answered by this thread, too.
+                tokio::task::yield_now().await;
+            }
+        }
+        let start = Start { initial: Some(choosing.chosen()), version: Some(version) };
+        Ok(done(candidate, (follower, start)))
+    }
+
+    /// The first cell that remembers what happened after that version; `None` if none can be read.
+    ///
+    /// # Errors
+    ///
+    /// 410 where none of them does.
+    fn followed<'a>(
+        &self,
+        version: &ResourceVersion,
+        candidates: &'a [Candidate<'a>],
+    ) -> Result<Option<(&'a Candidate<'a>, Follower)>, Failure> {
+        let mut forgotten = None;
+        for candidate in candidates {
+            let Some(reader) = self.from.catalog.reader(candidate.key) else { continue };
+            match reader.follow(version) {
+                Ok(follower) => return Ok(Some((candidate, follower))),
+                Err(none) => forgotten = forgotten.or(Some(none)),
+            }
+        }
+        match forgotten {
+            None => Ok(None),
+            Some(none) => Err(Failure::too_old(version, none.oldest.as_ref())),
+        }
+    }
+
+    /// What the profiles say that let the cell answer what is asked; `None`: none does any more.
+    fn policies(
+        &self,
+        (asked, profile): (&Objects, Option<&ProfileRef>),
+        key: &CellKey,
+    ) -> Option<Vec<OnAccessLost>> {
+        let offers = self.offers().ok()?;
+        let coverage = Coverage::of(&offers, asked, profile, &self.from.home).ok()?;
+        let report = |it: &CellKey| (it == key).then(|| self.from.reports.glance(it)).flatten();
+        let candidates = coverage.warm(report, Instant::now());
+        candidates.first().map(Candidate::policies)
+    }
+
+    /// Whether the cell may be read now, by these policies.
+    fn serves(&self, key: &CellKey, policies: &[OnAccessLost], now: Instant) -> bool {
+        let report = self.from.reports.glance(key);
+        report.is_some_and(|report| policies.iter().all(|policy| report.serves(*policy, now)))
+    }
+}

@@ -1,0 +1,171 @@
+//! Events of a watch as they are sent: a line of JSON each.
+
+use super::{
+    Failure, Form,
+    body::{META_KIND, META_VERSION, write_object, write_string, write_types},
+    scan,
+};
+use crate::model::ResourceVersion;
+use std::sync::Arc;
+
+/// What an event says of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// It is there now, or among those that are selected.
+    Added,
+    /// It is another.
+    Modified,
+    /// It is there no more, or not among those that are selected.
+    Deleted,
+}
+
+/// What stands around the objects of a watch: the one place where their form is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventFrame {
+    /// Of an object, such as `apps/v1`.
+    pub api_version: Arc<str>,
+    /// Of an object.
+    pub kind: Arc<str>,
+    /// What of each object.
+    pub form: Form,
+}
+
+impl EventType {
+    /// As it is sent.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+impl EventFrame {
+    /// Writes an event about an object; `stored` is its JSON without `apiVersion` and `kind`. Of one that is
+    /// gone that is what there was before, and `version` that of its end.
+    pub fn event(
+        &self,
+        of: EventType,
+        stored: &[u8],
+        version: Option<&ResourceVersion>,
+        out: &mut Vec<u8>,
+    ) {
+        out.extend_from_slice(br#"{"type":""#);
+        out.extend_from_slice(of.as_str().as_bytes());
+        out.extend_from_slice(br#"","object":"#);
+        let place = version.and_then(|version| Some((version, scan::version(stored)?)));
+        match place.and_then(|(version, at)| {
+            Some((stored.get(..at.start)?, version, stored.get(at.end..)?))
+        }) {
+            Some((before, version, behind)) => {
+                let mut changed = Vec::with_capacity(stored.len() + 16);
+                changed.extend_from_slice(before);
+                write_string(&version.to_string(), &mut changed);
+                changed.extend_from_slice(behind);
+                write_object(&self.api_version, &self.kind, &changed, self.form, out);
+            }
+            None => write_object(&self.api_version, &self.kind, stored, self.form, out),
+        }
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Writes how far the watch has come; `is_initial_end` where the state that it began with is complete.
+    pub fn bookmark(&self, version: &ResourceVersion, is_initial_end: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"type":"BOOKMARK","object":"#);
+        let (api_version, kind) = match self.form {
+            Form::Full => (&*self.api_version, &*self.kind),
+            Form::Metadata => (META_VERSION, META_KIND),
+        };
+        write_types(api_version, kind, out);
+        out.extend_from_slice(br#","metadata":{"resourceVersion":"#);
+        write_string(&version.to_string(), out);
+        if is_initial_end {
+            out.extend_from_slice(br#","annotations":{"k8s.io/initial-events-end":"true"}"#);
+        }
+        out.extend_from_slice(b"}}}\n");
+    }
+
+    /// Writes why the watch ends.
+    pub fn error(failure: &Failure, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"type":"ERROR","object":"#);
+        out.extend_from_slice(failure.body().trim_end().as_bytes());
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str = r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"n":1.0}}"#;
+
+    fn frame(form: Form) -> EventFrame {
+        EventFrame { api_version: "v1".into(), kind: "Pod".into(), form }
+    }
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_a_line_with_the_whole_object() {
+        let line =
+            written(|out| frame(Form::Full).event(EventType::Added, POD.as_bytes(), None, out));
+        assert_eq!(
+            line,
+            "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
+             {\"name\":\"a\",\"resourceVersion\":\"7\"},\"spec\":{\"n\":1.0}}}\n"
+        );
+    }
+
+    #[test]
+    fn what_is_gone_has_the_version_of_its_end() {
+        for (form, expected) in [
+            (
+                Form::Full,
+                "{\"type\":\"DELETED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\
+                 \"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"},\"spec\":{\"n\":1.0}}}\n",
+            ),
+            (
+                Form::Metadata,
+                "{\"type\":\"DELETED\",\"object\":{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\
+                 \"meta.k8s.io/v1\",\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"}}}\n",
+            ),
+        ] {
+            let version = ResourceVersion::from(123);
+            let line = written(|out| {
+                frame(form).event(EventType::Deleted, POD.as_bytes(), Some(&version), out);
+            });
+            assert_eq!(line, expected);
+        }
+    }
+
+    #[test]
+    fn a_bookmark_is_of_the_kind_that_is_watched() {
+        let line = written(|out| frame(Form::Full).bookmark(&9.into(), false, out));
+        assert_eq!(
+            line,
+            "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
+             {\"resourceVersion\":\"9\"}}}\n"
+        );
+        let line = written(|out| frame(Form::Metadata).bookmark(&9.into(), true, out));
+        assert!(line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));
+        assert!(line.contains(r#""annotations":{"k8s.io/initial-events-end":"true"}"#), "{line}");
+    }
+
+    #[test]
+    fn an_error_is_a_status_in_a_line() {
+        let failure = Failure::too_old(&1.into(), Some(&5.into()));
+        let line = written(|out| EventFrame::error(&failure, out));
+        assert_eq!(
+            line,
+            "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\
+             \"status\":\"Failure\",\"message\":\"too old resource version: 1 (5)\",\"reason\":\
+             \"Expired\",\"code\":410}}\n"
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! Clients that follow what happens through the cache: in step with the API server, whatever happens to it,
+//! to kubewarm and to what it may read.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use kubewarm::cluster::Connection;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use crate::api::{Served, account, let_read};
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, PARTS, World, eventually};
+use crate::writers::{KINDS, Kind, send, write};
+
+const SOON: Duration = Duration::from_secs(90);
+const WRITERS: usize = 6;
+/// Writes that the server has taken, in the end.
+const WRITES: usize = 2_400;
+const WHERE: &str = "followed";
+const EVERYTHING: &str = "{targets: [
+  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}},
+  {name: leases, resource: {group: coordination.k8s.io, resource: leases}, scope: {type: AllNamespaces}},
+  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}}]}";
+
+/// Objects by name: UID and version.
+type Objects = BTreeMap<String, (String, u64)>;
+
+/// What a client knows.
+#[derive(Default)]
+struct Known {
+    objects: Objects,
+    /// Of a list under way.
+    listed: Objects,
+    lists: usize,
+    /// The newest version of each that was ever told, and what was told against it.
+    newest: BTreeMap<String, u64>,
+    faults: Vec<String>,
+}
+
+impl Known {
+    fn told(&mut self, event: watcher::Event<DynamicObject>) {
+        match event {
+            watcher::Event::Init => self.listed.clear(),
+            watcher::Event::InitApply(object) => {
+                let (name, object) = self.look(&object, "listed");
+                self.listed.insert(name, object);
+            }
+            watcher::Event::InitDone => {
+                self.objects = std::mem::take(&mut self.listed);
+                self.lists += 1;
+            }
+            watcher::Event::Apply(object) => {
+                let (name, object) = self.look(&object, "applied");
+                self.objects.insert(name, object);
+            }
+            watcher::Event::Delete(object) => {
+                let (name, object) = self.look(&object, "deleted");
+                if self.objects.remove(&name).is_some_and(|held| held.0 != object.0) {
+                    self.faults.push(format!("another {name} was deleted"));
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, object: &DynamicObject, what: &str) -> (String, (String, u64)) {
+        let metadata = &object.metadata;
+        let name = metadata.name.clone().unwrap_or_default();
+        let version = metadata.resource_version.as_deref().unwrap_or_default();
+        let version: u64 = version.parse().unwrap_or_default();
+        let newest = self.newest.entry(name.clone()).or_default();
+        if version < *newest {
+            self.faults.push(format!("{name} was {what} at {version}, after {newest}"));
+        }
+        *newest = version.max(*newest);
+        (name, (metadata.uid.clone().unwrap_or_default(), version))
+    }
+}
+
+/// A client that follows a kind in one namespace.
+struct Follower {
+    what: String,
+    kind: Kind,
+    known: Arc<Mutex<Known>>,
+    task: JoinHandle<()>,
+}
+
+impl Follower {
+    fn start(client: Client, kind: Kind, name: &str, how: watcher::Config) -> Self {
+        let of = GroupVersionKind::gvk(kind.group, kind.version, name);
+        let resource = ApiResource::from_gvk_with_plural(&of, kind.plural);
+        let api = Api::<DynamicObject>::namespaced_with(client, WHERE, &resource);
+        let known: Arc<Mutex<Known>> = Arc::default();
+        let told = Arc::clone(&known);
+        let what = format!("{} {:?}", kind.plural, how.initial_list_strategy);
+        let task = tokio::spawn(async move {
+            let mut events = pin!(watcher(api, how).default_backoff());
+            while let Some(event) = events.next().await {
+                if let Ok(event) = event {
+                    told.lock().told(event);
+                }
+            }
+        });
+        Self { what, kind, known, task }
+    }
+
+    fn look<T>(&self, of: impl FnOnce(&Known) -> T) -> T {
+        of(&self.known.lock())
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What the API server has.
+async fn held(client: &Client, kind: Kind) -> Result<Objects, Failure> {
+    let list = send(client, "GET", &kind.path(WHERE), None).await?;
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let of = |it: &Value| {
+        let metadata = &it["metadata"];
+        let version = text(&metadata["resourceVersion"]).parse()?;
+        Ok::<_, Failure>((text(&metadata["name"]), (text(&metadata["uid"]), version)))
+    };
+    list["items"].as_array().into_iter().flatten().map(of).collect()
+}
+
+async fn are_equal(client: &Client, followers: &[Follower], when: &str) -> Outcome {
+    for follower in followers {
+        let expected = held(client, follower.kind).await?;
+        eventually(SOON, || {
+            let known = follower.look(|known| known.objects.clone());
+            if known == expected {
+                return Ok(());
+            }
+            let what = &follower.what;
+            Err(format!("{when}: {what} has {known:?} instead of {expected:?}").into())
+        })?;
+        let faults = follower.look(|known| known.faults.clone());
+        assert_eq!(faults, [""; 0], "{when}: {}", follower.what);
+    }
+    Ok(())
+}
+
+/// Has so many writes done.
+async fn write_some(client: &Client, written: &Arc<AtomicUsize>, until: usize) -> Outcome {
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let counted = (Arc::clone(written), writer + until);
+            tokio::spawn(write(client.clone(), &[WHERE], counted, move |done| done < until))
+        })
+        .collect();
+    for writer in writers {
+        writer.await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_follow_stay_in_step_whatever_happens() -> Outcome {
+    let world = World::alone()?;
+    world.cluster.run(["create", "namespace", WHERE])?;
+    world.cluster.apply(PARTS)?;
+    world.cluster.run(["wait", "--for=condition=Established", "crd/parts.example.com"])?;
+    // Clients come back to where they were.
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let served = Served::start_at(&world, &format!("127.0.0.1:{port}"), &[])?;
+    Operator::grant_reading(&world)?;
+    let token = account(&world, WHERE, "reader")?;
+    let_read(&world, (WHERE, "reader"), None)?;
+    let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    let client = Connection::load(Some(world.cluster.kubeconfig()), None)?.client();
+    let reads = served.client(&token)?;
+    let names = ["ConfigMap", "Lease", "Part"];
+    let followers: Vec<_> = KINDS
+        .into_iter()
+        .zip(names)
+        .flat_map(|(kind, name)| {
+            let ways = [watcher::Config::default(), watcher::Config::default().streaming_lists()];
+            ways.map(|how| Follower::start(reads.clone(), kind, name, how))
+        })
+        .collect();
+    let written = Arc::default();
+    write_some(&client, &written, WRITES / 2).await?;
+    are_equal(&client, &followers, "while all is well").await?;
+    for follower in &followers {
+        let lists = follower.look(|known| known.lists);
+        assert_eq!(lists, 1, "{} listed again though nothing happened", follower.what);
+    }
+
+    // The API server forgets what happened, and kubewarm lists anew.
+    let writing = write_some(&client, &written, WRITES);
+    let restarting = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        world.cluster.apiserver().restart().map_err(Failure::from)
+    };
+    let (wrote, restarted) = tokio::join!(writing, restarting);
+    wrote?;
+    restarted?;
+    are_equal(&client, &followers, "after the API server restarted").await?;
+
+    // Narrowed, and what it was again: nobody is told that the rest were deleted.
+    let narrow = EVERYTHING.replace(
+        "resource: configmaps}",
+        "resource: configmaps}, labelSelector: {matchLabels: {writer: none}}",
+    );
+    Profile::apply(&world, NAMESPACE, "everything", &narrow)?;
+    let is_empty = |follower: &Follower| follower.look(|known| known.objects.is_empty());
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    for follower in &followers {
+        assert!(!is_empty(follower), "{}", follower.what);
+    }
+    Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
+    write_some(&client, &written, WRITES + 100).await?;
+    are_equal(&client, &followers, "after the profile was edited").await?;
+
+    served.operator.process.restart()?;
+    write_some(&client, &written, WRITES + 200).await?;
+    are_equal(&client, &followers, "after kubewarm restarted").await?;
+
+    world.cluster.run(["delete", "cprof", "everything", "-n", NAMESPACE])?;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    for follower in &followers {
+        assert!(!is_empty(follower), "{}", follower.what);
+    }
+    write_some(&client, &written, WRITES + 300).await?;
+    Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
+    are_equal(&client, &followers, "after the profile was deleted and came back").await
+}

@@ -1,0 +1,217 @@
+//! Watches from the cache: what is sent is what the API server sends, event by event, and no client is
+//! ever told what did not happen.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::{Served, Server, Watch, account, let_read};
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, PARTS, World, eventually};
+
+const SOON: Duration = Duration::from_secs(30);
+const EVERYTHING: &str = "{targets: [
+  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}}]}";
+const ANY: &str = "*/*";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// A cluster with contents, and an operator that serves them to the account `reader`.
+struct Scene {
+    world: World,
+    _served: Served,
+    api: Server,
+    reads: Server,
+    token: String,
+    team: String,
+}
+
+impl Scene {
+    fn start() -> Result<Self, Failure> {
+        let world = World::alone()?;
+        let served = Served::start(&world, &[])?;
+        Operator::grant_reading(&world)?;
+        world.cluster.apply(PARTS)?;
+        world.cluster.run(["wait", "--for=condition=Established", "crd/parts.example.com"])?;
+        eventually(SOON, || Ok(world.cluster.run(["get", "parts", "-A"])?))?;
+        let team = world.namespace("team")?;
+        let has_account = ["get", "serviceaccount", "default", "-n", &team];
+        eventually(SOON, || Ok(world.cluster.run(has_account)?))?;
+        for name in ["red", "green"] {
+            world.cluster.apply(&setting(&team, name, "web", "0"))?;
+        }
+        let token = account(&world, &team, "reader")?;
+        let_read(&world, (&team, "reader"), None)?;
+        let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
+        profile.await_condition("Ready", "True", None, SOON)?;
+        let (api, reads) = (Server::api(&world)?, served.server()?);
+        Ok(Self { world, _served: served, api, reads, token, team })
+    }
+}
+
+fn setting(namespace: &str, name: &str, app: &str, text: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: {namespace}, \
+         labels: {{app: {app}}}}}, data: {{text: \"{text}\"}}}}"
+    )
+}
+
+/// What both servers are to tell alike, bookmarks aside: these come when they come.
+fn told(watch: &Watch) -> Vec<Value> {
+    watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK").collect()
+}
+
+/// The bookmark behind the state that a watch begins with.
+fn marks(watch: &Watch) -> Vec<Value> {
+    let is_mark = |it: &Value| {
+        it["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == json!("true")
+    };
+    watch
+        .events()
+        .into_iter()
+        .filter(|event| event["type"] == "BOOKMARK" && is_mark(event))
+        .collect()
+}
+
+#[test]
+fn watches_tell_what_the_api_server_tells() -> Outcome {
+    let scene = Scene::start()?;
+    refusals_are_the_same(&scene)?;
+    events_are_the_same(&scene)
+}
+
+fn await_end(watch: &Watch, within: Duration) -> Outcome {
+    eventually(within, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })
+}
+
+/// What is written while both are watched.
+fn write(scene: &Scene) -> Outcome {
+    let Scene { world, team, .. } = scene;
+    let cluster = &world.cluster;
+    for (name, app, text) in [
+        ("red", "web", "1"),
+        ("blue", "web", "1"),
+        ("blue", "api", "1"),
+        ("blue", "api", "2"),
+        ("blue", "web", "2"),
+        ("green", "web", "1"),
+    ] {
+        cluster.apply(&setting(team, name, app, text))?;
+    }
+    cluster.run(["delete", "configmap", "red", "-n", team])?;
+    cluster.run(["create", "configmap", "red", "-n", team])?;
+    cluster.run(["label", "configmap", "green", "app-", "-n", team])?;
+    cluster.apply(&format!(
+        "{{apiVersion: example.com/v1, kind: Part, metadata: {{name: bolt, namespace: {team}}}, \
+         spec: {{size: 3}}}}"
+    ))?;
+    cluster.run(["label", "part", "bolt", "app=web", "-n", team])?;
+    cluster.run(["delete", "part", "bolt", "-n", team])?;
+    // The last of each kind, by which it is known that all has been told.
+    cluster.apply(&setting(team, "last", "web", "0"))?;
+    cluster.run(["delete", "configmap", "last", "-n", team])?;
+    Ok(())
+}
+
+fn events_are_the_same(scene: &Scene) -> Outcome {
+    let Scene { api, reads, token, team, .. } = scene;
+    let settings = format!("/api/v1/namespaces/{team}/configmaps");
+    let parts = format!("/apis/example.com/v1/namespaces/{team}/parts");
+    // Of the cache: what it has come to, the API server has.
+    let list = reads.get(token, &settings)?.json();
+    let since = list["metadata"]["resourceVersion"].as_str().ok_or("no version")?.to_owned();
+    let of_parts = reads.get(token, &parts)?.json();
+    let of_parts = of_parts["metadata"]["resourceVersion"].as_str().ok_or("no version")?.to_owned();
+    let initial =
+        "resourceVersionMatch=NotOlderThan&sendInitialEvents=true&allowWatchBookmarks=true";
+    let mut pairs = Vec::new();
+    for (path, query, accept) in [
+        (&*settings, String::new(), ANY),
+        (&settings, "resourceVersion=0".to_owned(), ANY),
+        (&settings, format!("resourceVersion={since}"), ANY),
+        (&settings, format!("resourceVersion={since}"), METADATA),
+        (&settings, format!("resourceVersion={since}&labelSelector=app%3Dweb"), ANY),
+        (&settings, format!("resourceVersion={since}&labelSelector=app!%3Dweb"), METADATA),
+        (&settings, "resourceVersion=0&fieldSelector=metadata.name%3Dred".to_owned(), ANY),
+        (&settings, "resourceVersion=0&fieldSelector=metadata.name!%3Dred".to_owned(), ANY),
+        (&settings, initial.to_owned(), ANY),
+        (&settings, format!("{initial}&resourceVersion={since}&labelSelector=app"), METADATA),
+        (&settings, initial.replace("=true&allow", "=false&allow"), ANY),
+        (&parts, initial.to_owned(), ANY),
+        (&parts, format!("resourceVersion={of_parts}"), METADATA),
+        (&parts, "resourceVersion=0&labelSelector=app".to_owned(), ANY),
+    ] {
+        let path = format!("{path}?watch=true&{query}");
+        let ours = reads.watch(token, &path, accept)?;
+        let theirs = api.watch(token, &path, accept)?;
+        assert_eq!((ours.code, theirs.code), (200, 200), "{path}");
+        for name in ["content-type", "cache-control"] {
+            assert_eq!(ours.headers.get(name), theirs.headers.get(name), "{path}");
+        }
+        pairs.push((format!("{path} ({accept})"), ours, theirs));
+    }
+    write(scene)?;
+    let mut different = Vec::new();
+    for (path, ours, theirs) in &pairs {
+        let same = eventually(Duration::from_secs(10), || {
+            let (ours, theirs) = (told(ours), told(theirs));
+            let marks_agree = marks(&pairs[0].1).len() == marks(&pairs[0].2).len();
+            if ours == theirs && marks_agree && !ours.is_empty() {
+                return Ok(());
+            }
+            Err(format!("{path}\n ours: {}\n theirs: {}", json!(ours), json!(theirs)).into())
+        });
+        if let Err(difference) = same {
+            different.push(difference.to_string());
+        }
+        assert_eq!(marks(ours).len(), marks(theirs).len(), "{path}: {:?}", marks(theirs));
+        assert!(!ours.is_over() && !theirs.is_over(), "{path}");
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    Ok(())
+}
+
+fn refusals_are_the_same(scene: &Scene) -> Outcome {
+    let Scene { api, reads, token, team, .. } = scene;
+    let settings = format!("/api/v1/namespaces/{team}/configmaps?watch=1");
+    let mut different = Vec::new();
+    for (query, accept) in [
+        ("sendInitialEvents=true", ANY),
+        ("sendInitialEvents=false", ANY),
+        ("resourceVersionMatch=NotOlderThan", ANY),
+        ("resourceVersionMatch=Exact&resourceVersion=1", ANY),
+        ("sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1", ANY),
+        ("labelSelector=%3D%3D", ANY),
+        ("fieldSelector=data.x%3Dy", ANY),
+        ("timeoutSeconds=abc", ANY),
+        ("timeoutSeconds=1", "text/html"),
+    ] {
+        let path = format!("{settings}&{query}");
+        let (ours, theirs) =
+            (reads.get_as(token, &path, accept)?, api.get_as(token, &path, accept)?);
+        if ours.code != theirs.code || (ours.code != 406 && ours.json() != theirs.json()) {
+            different.push(format!("{path}: {ours:?} {theirs:?}"));
+        }
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    let reply = reads.get(token, &format!("{settings}&resourceVersion=abc"))?;
+    assert_eq!(reply.code, 400, "{reply:?}");
+    // What has been forgotten is said by the watch itself.
+    let path = format!("{settings}&resourceVersion=1&timeoutSeconds=5");
+    let watch = reads.watch(token, &path, ANY)?;
+    await_end(&watch, SOON)?;
+    let events = watch.events();
+    let [event] = &events[..] else { return Err(format!("{events:?}").into()) };
+    assert_eq!((watch.code, &event["type"]), (200, &json!("ERROR")), "{event}");
+    let said = (&event["object"]["code"], &event["object"]["reason"]);
+    assert_eq!(said, (&json!(410), &json!("Expired")), "{event}");
+    let said = event["object"]["message"].as_str().unwrap_or_default();
+    assert!(said.starts_with("too old resource version: 1 ("), "{said}");
+    let path = format!("{settings}&timeoutSeconds=1&resourceVersion=0");
+    let watch = reads.watch(token, &path, METADATA_LIST)?;
+    assert_eq!(watch.code, 406);
+    let watch = reads.watch(token, &path, ANY)?;
+    await_end(&watch, SOON)
+}
