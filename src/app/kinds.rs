@@ -1,7 +1,8 @@
 //! What a kind is, for the read API: from discovery, and from definitions where there are any.
 
 use crate::{
-    cluster::{Definition, Served, definition, is_builtin_group},
+    api,
+    cluster::{Definition, SelectableFields, Served, definition, is_builtin_group},
     model::{Fault, GroupResource, Reason, Resource},
     reads::{Kind, LookUp, Origin},
     wire::DocumentResource,
@@ -64,6 +65,11 @@ impl Kinds {
             };
             if is_builtin_group(resource.group()) {
                 return std::future::ready(Ok(Some(kind(document, Origin::BuiltIn, None)))).boxed();
+            }
+            // Our own definition, which has no selectable fields, need not be seen: no Role lets it be.
+            if resource.group() == api::GROUP {
+                let origin = Origin::Custom(SelectableFields::default());
+                return std::future::ready(Ok(Some(kind(document, origin, None)))).boxed();
             }
             if let Some(held) = kinds.held(&served, &resource) {
                 let known = kinds.kind(document, &resource, held.definition);

@@ -60,8 +60,8 @@ pub enum Error {
 
     /// Reviews are of the cluster, those of readers too.
     #[error(
-        "--api-addr with --auth=delegated does not go with --watch-namespaces: TokenReviews and \
-         SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; use \
+        "--auth=delegated does not go with --watch-namespaces: TokenReviews and SubjectAccessReviews are \
+         cluster-scoped, so that no Role can let kubewarm create them; leave it out, or say \
          --auth=caller-token, which takes no permission"
     )]
     NoDelegation,
@@ -116,7 +116,7 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
             Ok(agreement.into())
         }
         Command::Plan(args) => {
-            let (text, permissions) = client::plan(&args, controller::outlook).await?;
+            let (text, permissions) = Box::pin(client::plan(&args, controller::outlook)).await?;
             client::print(&text)?;
             Ok(permissions.into())
         }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     access::Standing,
-    cli::{ApiArgs, RunArgs},
+    cli::RunArgs,
     cluster::{
         Announcer, Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState,
         Replicas,
@@ -22,7 +22,7 @@ use crate::{
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
     model::{AuthorCheck, CellKey, Home, Watched},
     server::{
-        self, Admin, Gate, Guard, Watchers,
+        self, Admin, Certificate, CertificateFiles, Gate, Guard, ServeError, Watchers,
         read::{self, ReadError},
     },
     status::{self, ApiServer},
@@ -63,9 +63,10 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let namespace: Arc<str> =
         home.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
     let listening = server::bind(args.admin_addr)?;
+    let certificate = certificate(&args)?;
     tracing::info!(
-        addr = %listening.address(), server = %connection.server(), %namespace,
-        version = env!("CARGO_PKG_VERSION"), "admin listening"
+        addr = %listening.address(), tls = certificate.is_some(), server = %connection.server(),
+        %namespace, version = env!("CARGO_PKG_VERSION"), "admin listening"
     );
 
     let stop = CancellationToken::new();
@@ -79,19 +80,27 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let Spawned { view, forecaster, upstream } =
         spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
     let of_cluster = (&connection, upstream);
-    spawn_reads(&mut tasks, &args.api, of_cluster, (&view, &metrics), &frame)?;
+    spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics), &frame)?;
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
     let guard = callers::guard(&args, &connection)?;
     let admin = observe(&metrics, &view, (&gate, guard, seen), filter)?;
     let until = stop.clone();
     tasks.spawn(async move {
-        if let Err(error) = listening.serve(admin, until).await {
+        if let Err(error) = listening.serve(admin, certificate, until).await {
             tracing::error!(%error, "the admin server failed");
         }
         "admin server"
     });
     supervise(tasks, stop, signal, || gate.begin_shutdown(), args.shutdown_delay).await
+}
+
+/// What the admin address shows of itself, if files are named for it.
+fn certificate(args: &RunArgs) -> Result<Option<Arc<Certificate>>, ServeError> {
+    let files = args.admin_tls_cert_file.clone().zip(args.admin_tls_private_key_file.clone());
+    let loaded = files
+        .map(|(certificate, key)| Certificate::of_files(CertificateFiles { certificate, key }));
+    Ok(loaded.transpose()?.map(Arc::new))
 }
 
 /// What both halves need.
@@ -202,14 +211,14 @@ fn spawn_controller(
 /// The read API, if an address is given for it.
 fn spawn_reads(
     tasks: &mut Tasks,
-    args: &ApiArgs,
+    args: &RunArgs,
     (connection, upstream): (&Connection, Upstream),
     (view, metrics): (&View, &Metrics),
     frame: &Frame,
 ) -> Result<(), Error> {
-    let Some(address) = args.api_addr else { return Ok(()) };
+    let Some(address) = args.api.api_addr.0 else { return Ok(()) };
     let listening = read::bind(address)?;
-    let certificate = reads::certificate(args, &frame.namespace).map_err(ReadError::from)?;
+    let certificate = reads::certificate(&args.api, &frame.namespace).map_err(ReadError::from)?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
         reads::api(args, connection, view, upstream, metrics, watched)?

@@ -15,11 +15,8 @@ use crate::{
     model::{Fault, Reason},
     reads::{Note, Noted, Offers, Reads, Surroundings, WaitFor, WaitOutcome},
     server::{
-        Watchers,
-        read::{
-            Certificate, CertificateError, CertificateFiles, Forward, ReadApi, ServerVersion,
-            Wrote, names,
-        },
+        Certificate, CertificateError, CertificateFiles, Watchers, names,
+        read::{Forward, ReadApi, ServerVersion, Wrote},
     },
     status::Observed,
 };
@@ -40,16 +37,16 @@ const VERSION_KNOWN: Duration = Duration::from_mins(1);
 
 /// Refuses what cannot work.
 pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
-    let is_delegated = args.api.auth == Auth::Delegated;
-    if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
+    let is_delegated = args.api.auth == Some(Auth::Delegated);
+    if args.api.api_addr.0.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
         return Err(Error::NoDelegation);
     }
-    check_audience(&args.api)
+    check_audience(args.auth(), &args.api.audience, args.api.forward)
 }
 
 /// A token that is for kubewarm must not be sent to where it counts for nothing.
-fn check_audience(args: &ApiArgs) -> Result<(), Error> {
-    if !args.audience.is_empty() && (args.auth == Auth::CallerToken || args.forward) {
+fn check_audience(auth: Auth, audience: &[String], forward: bool) -> Result<(), Error> {
+    if !audience.is_empty() && (auth == Auth::CallerToken || forward) {
         return Err(Error::ForNobodyElse);
     }
     Ok(())
@@ -64,19 +61,19 @@ pub(super) struct Upstream {
 
 /// What the read API answers from, watches until the token, and the reads themselves, which somebody must run.
 pub(super) fn api(
-    args: &ApiArgs,
+    args: &RunArgs,
     connection: &Connection,
     view: &View,
     Upstream { served, changes, proofs }: Upstream,
     metrics: &Metrics,
     watched: (Watchers, CancellationToken),
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
-    let reviews: Arc<dyn Reviews> = Arc::new(match args.auth {
-        Auth::Delegated => connection.reviewer(&args.audience)?,
+    let reviews: Arc<dyn Reviews> = Arc::new(match args.auth() {
+        Auth::Delegated => connection.reviewer(&args.api.audience)?,
         Auth::CallerToken => connection.callers_reviewer()?,
     });
     let callers = Callers::new(reviews, Address::Reads, Handle::current())?;
-    let kinds = Kinds::new(connection.client(), served, &args.serve_aggregated_groups);
+    let kinds = Kinds::new(connection.client(), served, &args.api.serve_aggregated_groups);
     let reads = Arc::new(Reads::new(Surroundings {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
@@ -89,7 +86,7 @@ pub(super) fn api(
     }));
     let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
     let version = version(connection.client(), Handle::current());
-    let forward = args.forward.then(|| forward(connection, &reads)).transpose()?;
+    let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
     let metrics = metrics.reads().clone();
     let api = ReadApi::new(Arc::clone(&reads), callers, version, metrics, names, watched);
     Ok((Arc::new(api.forwarding(forward)), reads))
@@ -193,10 +190,13 @@ mod tests {
             (&["kubewarm"], Auth::Delegated, true, true),
             (&["a", "b"], Auth::CallerToken, false, true),
         ] {
-            let audience = audience.iter().map(|&it| it.to_owned()).collect();
-            let args = ApiArgs { auth, audience, forward, ..ApiArgs::default() };
-            let found = check_audience(&args);
-            assert_eq!(matches!(found, Err(Error::ForNobodyElse)), is_refused, "{args:?}");
+            let wanted: Vec<_> = audience.iter().map(|&it| it.to_owned()).collect();
+            let found = check_audience(auth, &wanted, forward);
+            assert_eq!(
+                matches!(found, Err(Error::ForNobodyElse)),
+                is_refused,
+                "{auth:?} {audience:?} {forward}"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What can be typed after `explain`.
 
-use super::ConnectionArgs;
+use super::{ConnectionArgs, TrustArgs};
 use clap::Args;
 
 pub(super) const CODES: &str = "\
@@ -24,6 +24,10 @@ pub struct ExplainArgs {
     /// it says how often each cell has been tried, and when it is tried next.
     #[arg(long, env = "KUBEWARM_OPERATOR", value_name = "URL")]
     pub operator: Option<String>,
+
+    /// Its certificate.
+    #[command(flatten)]
+    pub trust: TrustArgs,
 
     /// Which cluster.
     #[command(flatten)]

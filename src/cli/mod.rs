@@ -24,7 +24,7 @@ pub use self::{
     kubeconfig::KubeconfigArgs,
     plan::PlanArgs,
     rbac::RbacArgs,
-    run::{ApiArgs, Auth, LogArgs, LogFormat, RunArgs},
+    run::{ApiAddr, ApiArgs, Auth, LogArgs, LogFormat, RunArgs},
     self_test::SelfTestArgs,
     status::{Output, StatusArgs},
     top::{Sort, TopArgs, What},
@@ -146,6 +146,18 @@ pub struct HomeArgs {
         value_parser = value::namespace
     )]
     pub operator_namespace: String,
+}
+
+/// How the certificate of an admin address is verified.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TrustArgs {
+    /// The CA of an admin address whose URL is https, as PEM [default: those that this machine trusts].
+    #[arg(long, env = "KUBEWARM_OPERATOR_CA_FILE", value_name = "FILE")]
+    pub operator_ca_file: Option<PathBuf>,
+
+    /// Whom its certificate must be for [default: the host of the URL].
+    #[arg(long, env = "KUBEWARM_OPERATOR_SERVER_NAME", value_name = "NAME")]
+    pub operator_server_name: Option<String>,
 }
 
 impl Cli {

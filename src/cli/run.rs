@@ -2,7 +2,7 @@
 
 use super::{ConnectionArgs, value};
 use clap::{Args, ValueEnum};
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
 /// Arguments of `run`. Each can be set through the environment too.
 #[derive(Debug, Args)]
@@ -32,6 +32,25 @@ pub struct RunArgs {
     /// Where /livez, /readyz, /metrics and /debug/cells are served.
     #[arg(long, env = "KUBEWARM_ADMIN_ADDR", default_value = "[::]:9090", value_name = "ADDRESS")]
     pub admin_addr: SocketAddr,
+
+    /// The certificate of that address, with its chain, as PEM; read again when it changes. With it all of
+    /// the address speaks TLS, and probes want `scheme: HTTPS`.
+    #[arg(
+        long,
+        env = "KUBEWARM_ADMIN_TLS_CERT_FILE",
+        value_name = "FILE",
+        requires = "admin_tls_private_key_file"
+    )]
+    pub admin_tls_cert_file: Option<PathBuf>,
+
+    /// Its key, as PEM.
+    #[arg(
+        long,
+        env = "KUBEWARM_ADMIN_TLS_PRIVATE_KEY_FILE",
+        value_name = "FILE",
+        requires = "admin_tls_cert_file"
+    )]
+    pub admin_tls_private_key_file: Option<PathBuf>,
 
     /// Let only those read /metrics whose bearer token the API server knows, and who may `get` the
     /// nonResourceURL /metrics; they may ask for /debug and the names of /readyz?verbose from elsewhere
@@ -86,19 +105,30 @@ pub struct RunArgs {
     pub connection: ConnectionArgs,
 }
 
+impl RunArgs {
+    /// How callers of the read API are told apart: as asked, and else in the way that takes no ClusterRole
+    /// where there is none.
+    #[must_use]
+    pub fn auth(&self) -> Auth {
+        let unasked =
+            if self.watch_namespaces.is_empty() { Auth::Delegated } else { Auth::CallerToken };
+        self.api.auth.unwrap_or(unasked)
+    }
+}
+
 /// The read API.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Read API")]
 pub struct ApiArgs {
-    /// Where get and list of what profiles keep warm are served in the Kubernetes API's own shape, over TLS,
-    /// such as `[::]:8443`. It takes more permissions (`kubewarm rbac --operator --read-api`) [default:
-    /// nowhere].
-    #[arg(long, env = "KUBEWARM_API_ADDR", value_name = "ADDRESS")]
-    pub api_addr: Option<SocketAddr>,
+    /// Where get and list of what profiles keep warm are served in the Kubernetes API's own shape, over TLS;
+    /// '' is nowhere. It takes more permissions (`kubewarm rbac --operator --read-api`).
+    #[arg(long, env = "KUBEWARM_API_ADDR", default_value = "[::]:8443", value_name = "ADDRESS")]
+    pub api_addr: ApiAddr,
 
-    /// How callers are told apart, each by a bearer token.
-    #[arg(long, env = "KUBEWARM_AUTH", default_value = "delegated", value_name = "HOW")]
-    pub auth: Auth,
+    /// How callers are told apart, each by a bearer token [default: delegated, and caller-token with
+    /// --watch-namespaces].
+    #[arg(long, env = "KUBEWARM_AUTH", value_name = "HOW")]
+    pub auth: Option<Auth>,
 
     /// Whom callers' tokens have to be for, separated by commas: one of these is enough. Such a token is of
     /// no use to whoever takes it from here, but clients must be given one (`kubectl create token
@@ -143,11 +173,28 @@ pub struct ApiArgs {
     pub serve_aggregated_groups: Vec<String>,
 }
 
+/// Where the read API is served, if anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiAddr(pub Option<SocketAddr>);
+
+impl FromStr for ApiAddr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self(None));
+        }
+        let parsed = text.parse().map_err(|_| {
+            "expected an address and a port such as [::]:8443, or '' for nowhere".to_owned()
+        });
+        parsed.map(|address| Self(Some(address)))
+    }
+}
+
 /// How callers of the read API are told apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Auth {
     /// By TokenReview and SubjectAccessReview, with kubewarm's permissions; not with --watch-namespaces.
-    #[default]
     Delegated,
     /// By SelfSubjectReview and SelfSubjectAccessReview with the caller's own token, which takes no
     /// permission.
@@ -190,8 +237,32 @@ pub enum LogFormat {
 
 #[cfg(test)]
 mod tests {
+    use super::{ApiAddr, Auth, RunArgs};
     use crate::cli::Cli;
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser};
+
+    #[derive(Debug, Parser)]
+    struct Run {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    #[test]
+    fn reads_are_served_unless_the_address_is_empty() {
+        let of = |more: &[&str]| {
+            Run::try_parse_from([&["run"], more].concat()).map(|run| run.args.api.api_addr)
+        };
+        assert_eq!(of(&[]).unwrap(), ApiAddr(Some("[::]:8443".parse().unwrap())));
+        assert_eq!(of(&["--api-addr="]).unwrap(), ApiAddr(None));
+        assert_eq!(of(&["--api-addr", ""]).unwrap(), ApiAddr(None));
+        let auth =
+            |more: &[&str]| Run::try_parse_from([&["run"], more].concat()).unwrap().args.auth();
+        assert_eq!(auth(&[]), Auth::Delegated);
+        assert_eq!(auth(&["--watch-namespaces=a"]), Auth::CallerToken);
+        assert_eq!(auth(&["--watch-namespaces=a", "--auth=delegated"]), Auth::Delegated);
+        let error = of(&["--api-addr=8443"]).unwrap_err().to_string();
+        assert!(error.contains("such as [::]:8443, or '' for nowhere"), "{error}");
+    }
 
     #[test]
     fn every_flag_of_run_has_an_environment_variable_with_the_prefix() {

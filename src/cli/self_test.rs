@@ -1,6 +1,6 @@
 //! What can be typed after `self-test`.
 
-use super::{ConnectionArgs, HomeArgs, value};
+use super::{ConnectionArgs, HomeArgs, TrustArgs, value};
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 
@@ -28,6 +28,15 @@ pub struct SelfTestArgs {
     #[arg(short, long, requires = "profile")]
     pub namespace: Option<String>,
 
+    /// Read that profile through the cache at this address of the read API, such as
+    /// <https://kubewarm.kubewarm-system.svc>, and say whether it is what the API server has.
+    #[arg(long, value_name = "URL", requires_all = ["profile", "reads_token_file"])]
+    pub reads: Option<String>,
+
+    /// The bearer token with which it is read.
+    #[arg(long, value_name = "FILE", requires = "reads")]
+    pub reads_token_file: Option<PathBuf>,
+
     /// Read the metrics of the operator's pods with these labels, and say whether they are as
     /// docs/metrics.md has it: format, names, labels, and how many series.
     #[arg(long, value_name = "SELECTOR")]
@@ -36,6 +45,14 @@ pub struct SelfTestArgs {
     /// The same of a replica at this admin address, such as <http://localhost:9090>.
     #[arg(long = "operator", value_name = "URL")]
     pub operators: Vec<String>,
+
+    /// Ask the pods for their metrics over TLS.
+    #[arg(long, requires = "replicas")]
+    pub metrics_tls: bool,
+
+    /// The certificate of either address.
+    #[command(flatten)]
+    pub trust: TrustArgs,
 
     /// The metrics want a token, which is in this file; without one they must be refused.
     #[arg(long, value_name = "FILE")]

@@ -1,6 +1,6 @@
 //! What can be typed after `top`.
 
-use super::ConnectionArgs;
+use super::{ConnectionArgs, TrustArgs};
 use clap::{Args, ValueEnum};
 
 pub(super) const CODES: &str = "\
@@ -31,6 +31,10 @@ pub struct TopArgs {
     /// `kubectl port-forward`. Nobody else knows them.
     #[arg(long, env = "KUBEWARM_OPERATOR", value_name = "URL")]
     pub operator: Option<String>,
+
+    /// Its certificate.
+    #[command(flatten)]
+    pub trust: TrustArgs,
 
     /// Print so many rows; 0 prints all.
     #[arg(long, value_name = "COUNT", default_value = "0")]

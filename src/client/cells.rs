@@ -2,7 +2,8 @@
 
 use super::Error;
 use crate::{
-    cluster::{get, operator_client},
+    cli::TrustArgs,
+    cluster::{Trust, get, operator_client},
     model::{Identity, Target, TargetScope, ValidatedProfile},
 };
 use jiff::Timestamp;
@@ -58,8 +59,8 @@ struct Cells {
 
 impl Replica {
     /// Of `--operator`; asks nothing yet.
-    pub(super) fn of(url: &str) -> Result<Self, Error> {
-        Ok(Self { client: operator_client(url)?, url: url.to_owned() })
+    pub(super) async fn of(url: &str, trust: &TrustArgs) -> Result<Self, Error> {
+        Ok(Self { client: operator_client(url, &trusted(trust)).await?, url: url.to_owned() })
     }
 
     /// Every cell.
@@ -84,6 +85,12 @@ impl Replica {
             message: super::text::escape(fault.message()).into_owned(),
         }
     }
+}
+
+/// How the certificate of an admin address is verified.
+pub(super) fn trusted(args: &TrustArgs) -> Trust {
+    let TrustArgs { operator_ca_file, operator_server_name } = args.clone();
+    Trust { ca_file: operator_ca_file, server_name: operator_server_name }
 }
 
 /// Those of `cells` that a target declares. `selected` are the namespaces that its selector is known to

@@ -6,9 +6,17 @@ use super::{
 };
 use crate::model::{Fault, Reason};
 use http::{HeaderValue, Method, Request, Uri, header};
-use kube::{Client, Config, client::Body};
+use kube::{
+    Client, Config,
+    client::Body,
+    config::{Cluster, Context, KubeConfigOptions, Kubeconfig, NamedCluster, NamedContext},
+};
 use serde_json::Value;
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// `/debug/cells` of ten thousand cells is some 10 MiB.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(15), body_bytes: 64 << 20 };
@@ -20,11 +28,25 @@ const WHOLE: Bounds = Bounds { time: Duration::from_mins(1), body_bytes: 512 << 
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
     /// Not the URL of an admin address.
-    #[error("--operator: expected the URL of an admin address such as http://localhost:9090")]
+    #[error(
+        "--operator: expected the URL of an admin address such as http://localhost:9090, or https"
+    )]
     Url,
     /// No client could be made.
     #[error("--operator: cannot connect")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Of the certificate of the server's CA.
+    #[error("--operator-ca-file: expected a file of certificates in PEM")]
+    Authority(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// How the certificate of an admin address is verified.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// The CA, as PEM; else those that this machine trusts.
+    pub ca_file: Option<PathBuf>,
+    /// Whom it must be for; else the host of the URL.
+    pub server_name: Option<String>,
 }
 
 /// Asks for `path`, which must be encoded already.
@@ -91,15 +113,50 @@ pub async fn dry_run(client: &Client, path: &str, object: &Value) -> Result<Answ
 ///
 /// # Errors
 ///
-/// [`OperatorError`] if `url` is not one of HTTP, or has a path.
-pub fn operator_client(url: &str) -> Result<Client, OperatorError> {
+/// [`OperatorError`] if `url` is not one of HTTP, or has a path, or the CA cannot be read.
+pub async fn operator_client(url: &str, trust: &Trust) -> Result<Client, OperatorError> {
     let url: Uri = url.parse().map_err(|_| OperatorError::Url)?;
-    let is_plain = url.scheme_str() == Some("http") && matches!(url.path(), "" | "/");
-    if !is_plain || url.query().is_some() {
+    let is_web = matches!(url.scheme_str(), Some("http" | "https"));
+    if !is_web || !matches!(url.path(), "" | "/") || url.query().is_some() {
         return Err(OperatorError::Url);
     }
-    transport::plain(Config::new(url), None)
-        .map_err(|source| OperatorError::Client(Box::new(source)))
+    let mut config = match &trust.ca_file {
+        Some(file) => verified(&url, file).await?,
+        None => Config::new(url),
+    };
+    config.tls_server_name.clone_from(&trust.server_name);
+    transport::plain(config, None).map_err(|source| OperatorError::Client(Box::new(source)))
+}
+
+/// Whose server's certificate is of the CA in `file`.
+async fn verified(url: &Uri, file: &Path) -> Result<Config, OperatorError> {
+    let cluster = Cluster {
+        server: Some(url.to_string()),
+        certificate_authority: Some(file.to_string_lossy().into_owned()),
+        ..Cluster::default()
+    };
+    let name = || "operator".to_owned();
+    let context = Context { cluster: name(), ..Context::default() };
+    let kubeconfig = Kubeconfig {
+        clusters: vec![NamedCluster {
+            name: name(),
+            cluster: Some(cluster),
+            other: BTreeMap::new(),
+        }],
+        contexts: vec![NamedContext {
+            name: name(),
+            context: Some(context),
+            other: BTreeMap::new(),
+        }],
+        current_context: Some(name()),
+        ..Kubeconfig::default()
+    };
+    let made = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let config = made.map_err(|source| OperatorError::Authority(Box::new(source)))?;
+    if config.root_cert.as_deref().is_none_or(<[_]>::is_empty) {
+        return Err(OperatorError::Authority("there is none in it".into()));
+    }
+    Ok(config)
 }
 
 async fn send(
@@ -131,12 +188,22 @@ mod tests {
 
     #[tokio::test]
     async fn an_admin_address_is_http_and_nothing_more() {
+        let anybody = Trust::default();
         for url in ["http://localhost:9090", "http://[::1]:9090/"] {
-            assert!(operator_client(url).is_ok(), "{url}");
+            assert!(operator_client(url, &anybody).await.is_ok(), "{url}");
         }
-        for url in ["localhost:9090", "https://localhost:9090", "http://localhost/metrics", "", "/"]
-        {
-            assert!(operator_client(url).is_err(), "{url}");
+        for url in ["localhost:9090", "ftp://localhost:9090", "http://localhost/metrics", "", "/"] {
+            assert!(operator_client(url, &anybody).await.is_err(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_ca_that_cannot_be_read_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for ca_file in [file.path().to_owned(), "/nowhere/ca.crt".into()] {
+            let trust = Trust { ca_file: Some(ca_file), server_name: None };
+            let error = operator_client("https://localhost:9090", &trust).await.err().unwrap();
+            assert!(error.to_string().starts_with("--operator-ca-file: "), "{error}");
         }
     }
 

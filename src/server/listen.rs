@@ -1,13 +1,21 @@
-//! The admin listener: bound first, so that the address is known, then served until told to stop.
+//! The admin listener: bound first, so that the address is known, then served until told to stop, over TLS
+//! if there is a certificate for it.
 
-use super::admin::{Admin, Held, routes};
+use super::{
+    admin::{Admin, Held, routes},
+    certificate::{Certificate, CertificateError, LOOK},
+};
+use actix_http::HttpService;
+use actix_service::map_config;
+use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::{
     App, HttpServer,
-    dev::{Extensions, Server},
+    dev::{AppConfig, Extensions, Server},
     http::KeepAlive,
     rt::net::TcpStream,
     web,
 };
+use rustls::ServerConfig;
 use std::{
     any::Any,
     io,
@@ -15,6 +23,11 @@ use std::{
     os::fd::AsFd as _,
     sync::Arc,
     time::Duration,
+};
+use tokio::{
+    select,
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -29,6 +42,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTION_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long the last answers may take when the process ends.
 const STOP_SECONDS: u64 = 2;
+/// How long the other end may take to close what has been answered.
+const CLOSE: Duration = Duration::from_secs(1);
+/// What is spoken over TLS: not HTTP/2, of which one connection may ask for any number of answers.
+const PROTOCOL: &[u8] = b"http/1.1";
 
 /// A bound listener.
 #[derive(Debug)]
@@ -50,6 +67,9 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// There is no certificate to serve with.
+    #[error("the admin address has no certificate")]
+    Certificate(#[from] CertificateError),
     /// Serving ended.
     #[error("the admin server ended")]
     Serve(#[source] io::Error),
@@ -100,16 +120,30 @@ impl Listening {
     }
 
     /// Answers requests, on two threads of its own, until `stop`; then finishes those under way,
-    /// for at most 2 s.
+    /// for at most 2 s. With a certificate it does so over TLS alone.
     ///
     /// # Errors
     ///
-    /// [`ServeError::Serve`] if the listener breaks.
-    pub async fn serve(self, admin: Arc<Admin>, stop: CancellationToken) -> Result<(), ServeError> {
-        let mut running = self.start(admin).map_err(ServeError::Serve)?;
+    /// [`ServeError::Certificate`]; [`ServeError::Serve`] if the listener breaks.
+    pub async fn serve(
+        self,
+        admin: Arc<Admin>,
+        certificate: Option<Arc<Certificate>>,
+        stop: CancellationToken,
+    ) -> Result<(), ServeError> {
+        let started = match &certificate {
+            None => self.start(admin),
+            Some(certificate) => {
+                let mut tls = ServerConfig::clone(&*certificate.tls()?);
+                tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+                self.start_over_tls(&admin, &tls)
+            }
+        };
+        let mut running = started.map_err(ServeError::Serve)?;
         let handle = running.handle();
-        tokio::select! {
+        select! {
             ended = &mut running => return ended.map_err(ServeError::Serve),
+            () = look_after(certificate) => {}
             () = stop.cancelled() => {}
         }
         let (ended, ()) = tokio::join!(running, handle.stop(true));
@@ -129,7 +163,11 @@ impl Listening {
         .workers(WORKERS)
         .max_connections(MAX_CONNECTIONS / WORKERS)
         .client_request_timeout(REQUEST_TIMEOUT)
-        .on_connect(move |connection, data| end_after(most, connection, data))
+        .on_connect(move |connection: &dyn Any, data| {
+            if let Some(stream) = connection.downcast_ref() {
+                end_after(most, stream, data);
+            }
+        })
         // One request a connection: idle ones would keep the probes out.
         .keep_alive(KeepAlive::Disabled)
         .shutdown_timeout(STOP_SECONDS)
@@ -138,6 +176,50 @@ impl Listening {
             server = server.listen(listener)?;
         }
         Ok(server.run())
+    }
+
+    /// The same over TLS, with the same bounds, and 3 s for a handshake. Put together by hand: the
+    /// library's own way has HTTP/2 as well.
+    fn start_over_tls(self, admin: &Arc<Admin>, tls: &ServerConfig) -> io::Result<Server> {
+        let held = Arc::new(Held::default());
+        let most = self.connection_timeout;
+        let mut server = Server::build()
+            .workers(WORKERS)
+            .max_concurrent_connections(MAX_CONNECTIONS / WORKERS)
+            .shutdown_timeout(STOP_SECONDS)
+            .disable_signals();
+        for listener in self.listeners {
+            let (admin, held, tls) = (Arc::clone(admin), Arc::clone(&held), tls.clone());
+            server = server.listen("admin", listener, move || {
+                let app = App::new()
+                    .app_data(web::Data::from(Arc::clone(&admin)))
+                    .app_data(web::Data::from(Arc::clone(&held)))
+                    .configure(routes);
+                HttpService::build()
+                    .keep_alive(KeepAlive::Disabled)
+                    .client_request_timeout(REQUEST_TIMEOUT)
+                    .client_disconnect_timeout(CLOSE)
+                    .on_connect_ext(move |connection: &TlsStream<TcpStream>, data| {
+                        end_after(most, connection.get_ref().0, data);
+                    })
+                    .h1(map_config(app, |()| AppConfig::default()))
+                    .rustls_0_23(tls.clone())
+            })?;
+        }
+        Ok(server.run())
+    }
+}
+
+/// Has the files of a certificate looked at, for ever.
+async fn look_after(certificate: Option<Arc<Certificate>>) {
+    let Some(certificate) = certificate else { return std::future::pending().await };
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        let certificate = Arc::clone(&certificate);
+        // It reads files. If it broke, the next look is in 5 s.
+        let _looked = spawn_blocking(move || certificate.refresh()).await;
     }
 }
 
@@ -148,8 +230,7 @@ struct Ending(
 
 /// Ends a connection `most` after it began. The server itself bounds only how long it listens: what
 /// is not read it would keep for ever.
-fn end_after(most: Duration, connection: &dyn Any, data: &mut Extensions) {
-    let Some(stream) = connection.downcast_ref::<TcpStream>() else { return };
+fn end_after(most: Duration, stream: &TcpStream, data: &mut Extensions) {
     // Another handle on the same socket: the server owns this one.
     let socket = match stream.as_fd().try_clone_to_owned() {
         Ok(socket) => net::TcpStream::from(socket),
@@ -171,14 +252,21 @@ mod tests {
     use super::*;
     use crate::{
         metrics::{BuildInfo, Metrics},
-        server::sample::{key, snapshot, synced},
+        server::{
+            certificate::names,
+            sample::{key, snapshot, synced},
+        },
     };
     use jiff::Timestamp;
+    use rustls::{
+        ClientConfig, RootCertStore, crypto::ring::default_provider, pki_types::ServerName,
+    };
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpStream,
         time::timeout,
     };
+    use tokio_rustls::TlsConnector;
 
     fn admin() -> Arc<Admin> {
         Arc::new(Admin {
@@ -203,6 +291,57 @@ mod tests {
         Ok(answer)
     }
 
+    /// Whoever is sure of `certificate` alone.
+    fn connector(certificate: &Certificate) -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.der().unwrap()).unwrap();
+        let mut client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        client.alpn_protocols = ["h2", "http/1.1"].map(|name| name.as_bytes().to_vec()).into();
+        TlsConnector::from(Arc::new(client))
+    }
+
+    #[tokio::test]
+    async fn with_a_certificate_it_speaks_tls_alone_and_within_the_same_bounds() {
+        let made = || Certificate::self_signed(names("here", "ops")).unwrap();
+        let (certificate, another) = (Arc::new(made()), made());
+        let mut listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        listening.connection_timeout = Duration::from_secs(2);
+        let (address, stop) = (listening.address(), CancellationToken::new());
+        let shown = Some(Arc::clone(&certificate));
+        let serving = tokio::spawn(listening.serve(admin(), shown, stop.clone()));
+        let name = ServerName::try_from("localhost").unwrap();
+        let connect = async |connector: TlsConnector| {
+            connector.connect(name.clone(), TcpStream::connect(address).await?).await
+        };
+
+        assert!(connect(connector(&another)).await.is_err(), "another has signed it");
+        let plain = livez(address).await.unwrap_or_default();
+        assert!(!plain.contains("ok"), "{plain}");
+        for path in ["livez", "metrics", "debug/cells"] {
+            let mut stream = connect(connector(&certificate)).await.unwrap();
+            let spoken = stream.get_ref().1.alpn_protocol();
+            assert_eq!(spoken, Some(&b"http/1.1"[..]), "HTTP/2 has no bound here");
+            let request = format!("GET /{path} HTTP/1.1\r\nHost: localhost:9090\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            timeout(Duration::from_secs(4), stream.read_to_string(&mut answer))
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "a peer of this host: {answer}");
+        }
+        let mut idle = connect(connector(&certificate)).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = timeout(Duration::from_secs(20), idle.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "it is cut off");
+        stop.cancel();
+        serving.await.unwrap().unwrap();
+    }
+
     /// Says `request` and listens until the other end closes, for at most 4 s.
     async fn say(address: SocketAddr, request: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect(address).await?;
@@ -216,7 +355,7 @@ mod tests {
     async fn serving<F: Future<Output = ()>>(ask: impl FnOnce(SocketAddr) -> F) {
         let listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (address, stop) = (listening.address(), CancellationToken::new());
-        let serving = tokio::spawn(listening.serve(admin(), stop.clone()));
+        let serving = tokio::spawn(listening.serve(admin(), None, stop.clone()));
         ask(address).await;
         stop.cancel();
         serving.await.unwrap().unwrap();
@@ -287,7 +426,7 @@ mod tests {
         let mut listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         listening.connection_timeout = most;
         let (address, stop) = (listening.address(), CancellationToken::new());
-        let serving = tokio::spawn(listening.serve(admin, stop.clone()));
+        let serving = tokio::spawn(listening.serve(admin, None, stop.clone()));
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = b"GET /debug/cells HTTP/1.1\r\nHost: localhost\r\n\r\n";
         stream.write_all(request).await.unwrap();
@@ -313,7 +452,7 @@ mod tests {
         let listening = bind("[::]:0".parse().unwrap()).unwrap();
         let port = listening.address().port();
         let stop = CancellationToken::new();
-        let serving = tokio::spawn(listening.serve(admin(), stop.clone()));
+        let serving = tokio::spawn(listening.serve(admin(), None, stop.clone()));
         let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let answer = livez(v4).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");

@@ -1,6 +1,7 @@
 //! The HTTP side: probes, metrics and a look inside, on the admin address; reads, on the read address.
 
 mod admin;
+mod certificate;
 mod debug;
 mod guard;
 mod hold;
@@ -15,6 +16,7 @@ mod watchers;
 
 pub use self::{
     admin::{Admin, SetLogFilter},
+    certificate::{Certificate, CertificateError, CertificateFiles, names},
     guard::Guard,
     listen::{Listening, ServeError, bind},
     readiness::{DeclaredCells, Gate, PendingCell, Readiness},

@@ -40,12 +40,23 @@ items:
 ";
 
 /// Kinds that others bring, as one stands in a manifest: the group, and the schema of the spec.
-const OTHERS: [(&str, &str, &str); 4] = [
+const OTHERS: [(&str, &str, &str); 5] = [
+    ("Certificate", "cert-manager.io", CERTIFICATE),
     ("ServiceMonitor", "monitoring.coreos.com", ANYTHING),
     ("PodMonitor", "monitoring.coreos.com", ANYTHING),
     ("PrometheusRule", "monitoring.coreos.com", RULES),
     ("VerticalPodAutoscaler", "autoscaling.k8s.io", AUTOSCALED),
 ];
+
+/// Of the real one, what is asked for here.
+const CERTIFICATE: &str = "{type: object, required: [secretName, issuerRef], properties: {
+              secretName: {type: string}, dnsNames: {type: array, items: {type: string}},
+              ipAddresses: {type: array, items: {type: string}},
+              usages: {type: array, items: {type: string, enum: [server auth, digital signature]}},
+              privateKey: {type: object, properties: {
+                rotationPolicy: {type: string, enum: [Never, Always]}}},
+              issuerRef: {type: object, required: [name], properties: {
+                name: {type: string}, kind: {type: string}, group: {type: string}}}}}";
 
 const ANYTHING: &str = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
 
@@ -126,8 +137,13 @@ pub(crate) fn surroundings() -> Result<&'static ControlPlane, Failure> {
         for (kind, group, spec) in OTHERS {
             cluster.apply(&definition(kind, group, spec))?;
         }
-        let others =
-            ["servicemonitors", "podmonitors", "prometheusrules", "verticalpodautoscalers"];
+        let others = [
+            "certificates",
+            "servicemonitors",
+            "podmonitors",
+            "prometheusrules",
+            "verticalpodautoscalers",
+        ];
         for kind in ["cprof"].iter().chain(&others) {
             eventually(SOON, || Ok(cluster.run(["get", kind, "-A"])?))?;
         }

@@ -59,6 +59,12 @@ impl Release<'_> {
         Ok(serde_json::from_str(&self.cluster.run(args)?)?)
     }
 
+    /// What its replicas show, and by what it is verified.
+    fn certificate(&self) -> Result<[String; 2], Failure> {
+        let held = |key| crate::pods::secret(self.cluster, "kubewarm-tls", key);
+        Ok([held("tls.crt")?, held("ca.crt")?])
+    }
+
     /// What has the labels of the release, but for the CRD and its profiles.
     pub(crate) fn left(&self) -> Result<String, Failure> {
         let label = "--selector=app.kubernetes.io/instance=kubewarm";
@@ -94,7 +100,7 @@ fn live(release: &Release<'_>) -> Outcome {
     for command in ["rollout status deployment/kubewarm", "get cprof sample -n shop"] {
         assert!(notes.contains(command), "{notes}");
     }
-    let installed = release.profile()?;
+    let (installed, certificate) = (release.profile()?, release.certificate()?);
     let uid = |profile: &Value| profile.pointer("/metadata/uid").cloned();
     let targets = |profile: &Value| profile["spec"]["targets"].as_array().map(Vec::len);
     assert_eq!(targets(&installed), Some(1));
@@ -110,8 +116,11 @@ fn live(release: &Release<'_>) -> Outcome {
     let upgrade = ["upgrade", "kubewarm", &chart, "--wait"];
     release.run(&upgrade, Some(VALUES))?;
     assert_eq!(uid(&release.profile()?), uid(&installed), "nothing of it was changed");
+    assert_eq!(release.certificate()?, certificate, "readers go on trusting it");
     release.run(&upgrade, Some(&format!("{VALUES}{MORE}")))?;
     let upgraded = release.profile()?;
+    release.run(&upgrade, Some(&format!("{VALUES}{MORE}tls: {{names: [warm.example.com]}}\n")))?;
+    assert_ne!(release.certificate()?, certificate, "it is for a name more");
     assert_eq!(targets(&upgraded), Some(2));
     // Helm 3 has no way to change what an install made as a hook.
     assert!(uid(&upgraded) == uid(&installed) || release.helm.name() == "helm-3", "made anew");

@@ -11,7 +11,9 @@ const HEADER: &str = "\
 #   kubectl apply --server-side -f operator.yaml
 #
 # The image is what `make image` builds. To take it from elsewhere, and to change anything else, use this
-# folder as a base of kustomize, or the chart.
+# folder as a base of kustomize, or the chart. Each replica makes a certificate for readers of its own, which
+# they cannot verify: mount a Secret and set KUBEWARM_TLS_CERT_FILE and KUBEWARM_TLS_PRIVATE_KEY_FILE, or
+# use the chart, which makes one.
 apiVersion: v1
 kind: Namespace
 metadata:
@@ -27,7 +29,7 @@ const OF_HELM: [&str; 3] = ["# Source: ", "helm.sh/chart: ", "app.kubernetes.io/
 #[test]
 fn the_plain_manifests_are_the_rendered_chart() -> Outcome {
     let [_, helm] = helms()?;
-    let rendered = render(&helm, &["--set", "crds.keep=false"])?;
+    let rendered = render(&helm, &["--set", "crds.keep=false,tls.source=Process"])?;
     let is_ours = |line: &&str| OF_HELM.iter().all(|words| !line.trim_start().starts_with(words));
     let mut generated = HEADER.to_owned();
     for document in format!("\n{}", rendered.text).split("\n---\n") {
@@ -86,10 +88,12 @@ fn rights(objects: Vec<Value>) -> Vec<String> {
 #[test]
 fn the_rights_of_the_release_are_those_that_the_program_prints() -> Outcome {
     let cluster = "deploy/operator-rbac.yaml";
+    let reads = "deploy/read-api.yaml";
     for (set, paths) in [
-        (&[][..], &[cluster][..]),
+        (&[][..], &[cluster, reads][..]),
+        (&["--set", "readApi.enabled=false"], &[cluster]),
         (&["--set", "watchNamespaces={shop}"], &["deploy/operator-rbac-namespaces.yaml"]),
-        (&["--set", "metrics.auth.enabled=true"], &[cluster, "deploy/metrics-auth.yaml"]),
+        (&["--set", "metrics.auth.enabled=true"], &[cluster, reads, "deploy/metrics-auth.yaml"]),
     ] {
         let texts = paths.iter().map(|path| std::fs::read_to_string(file(path)));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;

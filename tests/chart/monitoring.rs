@@ -20,7 +20,7 @@ fn rules_and_dashboard_are_the_files_but_for_the_links() -> Outcome {
         let rendered = render(&helm, &["--values", &values.to_string_lossy()])?;
         let spec = &rendered.only("PrometheusRule")?["spec"];
         assert_eq!(*spec, serde_saphyr::from_str::<Value>(&linked)?, "{}", helm.name());
-        let data = &rendered.only("ConfigMap")?["data"]["kubewarm.json"];
+        let data = &rendered.only("ConfigMap/kubewarm-dashboard")?["data"]["kubewarm.json"];
         assert_eq!(data.as_str(), Some(text("dashboard.json")?.trim()), "{}", helm.name());
 
         let plain = ["--set", "metrics.renderMode=always,metrics.rules.enabled=true"];

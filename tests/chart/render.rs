@@ -12,9 +12,11 @@ pub(crate) struct Rendered {
 }
 
 impl Rendered {
-    /// The only object of this kind.
+    /// The only object of this kind, or of `KIND/NAME`.
     pub(crate) fn only(&self, kind: &str) -> Result<&Value, Failure> {
-        let mut found = self.of_kind(kind);
+        let (of, name) = kind.split_once('/').map_or((kind, None), |(of, name)| (of, Some(name)));
+        let mut found =
+            self.of_kind(of).filter(|one| name.is_none_or(|name| one["metadata"]["name"] == name));
         match (found.next(), found.next()) {
             (Some(object), None) => Ok(object),
             (None, _) => Err(format!("no {kind}").into()),
@@ -49,6 +51,21 @@ pub(crate) fn render_all(helm: &Helm, more: &[&str]) -> Result<Rendered, Failure
     let text = helm.run(args.iter().chain(more))?;
     let objects = objects(&text)?;
     Ok(Rendered { text, objects })
+}
+
+/// `objects` without what Helm makes anew each time that it does not find it in a cluster: certificates.
+pub(crate) fn without_certificates(mut objects: Vec<Value>) -> Vec<Value> {
+    for object in &mut objects {
+        let is_made = object["type"] == "kubernetes.io/tls" || object["data"]["ca.crt"].is_string();
+        for value in object["data"].as_object_mut().filter(|_| is_made).into_iter().flatten() {
+            *value.1 = Value::Null;
+        }
+        let renew = "/metadata/annotations/kubewarm.io~1certificate-renew";
+        if let Some(time) = object.pointer_mut(renew) {
+            *time = Value::Null;
+        }
+    }
+    objects
 }
 
 /// A file of values: its name, its path, and what is in it.

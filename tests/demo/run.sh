@@ -81,7 +81,7 @@ as_operator=(kubectl --kubeconfig "$work/operator.kubeconfig" config)
 "${as_operator[@]}" set-context --current --user=operator >/dev/null
 "${as_operator[@]}" delete-user user >/dev/null
 "$bin/kubewarm" run --kubeconfig "$work/operator.kubeconfig" --operator-namespace kubewarm-system \
-    --admin-addr 127.0.0.1:0 >"$work/kubewarm.log" 2>&1 &
+    --admin-addr 127.0.0.1:0 --api-addr= >"$work/kubewarm.log" 2>&1 &
 operator=$!
 
 step 'Applying deploy/examples/quickstart.yaml, and a profile of the world with the Roles it needs'

@@ -100,6 +100,8 @@ impl Operator {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
         command
             .env("HOSTNAME", pod)
+            // Those who read say where.
+            .env("KUBEWARM_API_ADDR", "")
             .arg("run")
             .arg("--kubeconfig")
             .arg(kubeconfig)

@@ -109,7 +109,7 @@ fn the_memory_of_the_operator_is_closed_to_dumps_and_it_still_sees_itself() -> O
         Ok(Running(command.spawn()?))
     };
     let kubeconfig = kubeconfig.to_string_lossy().into_owned();
-    let address = ["--admin-addr", "127.0.0.1:0", "--log-format", "json"];
+    let address = ["--admin-addr", "127.0.0.1:0", "--api-addr=", "--log-format", "json"];
     let run = start(&[&["run", "--kubeconfig", &kubeconfig][..], &address].concat())?;
     let proc = format!("/proc/{}", run.0.id());
     // Of a process that may be dumped, its user owns these.

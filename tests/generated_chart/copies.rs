@@ -44,7 +44,8 @@ fn template(condition: &str, text: &str, place: &str, instead: &str) -> String {
 /// The rules that the operator needs, and the versions of the CRD.
 pub(crate) fn operator() -> String {
     let rules = |watched: &[String], kind: &str, name: &str| {
-        let more: &[More] = if watched.is_empty() { &[More::MetricsAuth] } else { &[] };
+        let more: &[More] =
+            if watched.is_empty() { &[More::MetricsAuth, More::ReadApi] } else { &[] };
         let text = manifests::operator("kubewarm-system", watched, more).expect("it is YAML");
         let all: Vec<Value> = serde_saphyr::from_multiple(&text).expect("it is YAML");
         let of_kind = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
@@ -59,13 +60,14 @@ pub(crate) fn operator() -> String {
         "watched": rules(&some, "Role", "kubewarm:operator"),
         "home": home,
         "metricsAuth": rules(&[], "ClusterRole", "kubewarm:metrics-auth"),
+        "readApi": rules(&[], "ClusterRole", "kubewarm:read-api"),
         "versions": versions.iter().map(|version| &version.name).collect::<Vec<_>>(),
     });
     let text = serde_saphyr::to_string(&all).expect("it serializes");
     let head = "\
 # What kubewarm needs for the profiles of all namespaces (`cluster`) or in each of watchNamespaces
-# (`watched`), where it lives (`home`), and to tell apart who reads metrics (`metricsAuth`); and the
-# versions that the CRD has.
+# (`watched`), where it lives (`home`), to tell apart who reads metrics (`metricsAuth`), and who reads what
+# is warm (`readApi`); and the versions that the CRD has.
 ";
     format!("{HEADER}{head}{text}")
 }

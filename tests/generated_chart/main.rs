@@ -79,26 +79,12 @@ fn every_value_is_described_and_checked() {
     assert_eq!(schema::differences(&schema, &values, &paths), [] as [String; 0]);
 }
 
-/// Of the read API, for which the chart has no port yet.
-const READS: [&str; 7] = [
-    "KUBEWARM_API_ADDR",
-    "KUBEWARM_AUDIENCE",
-    "KUBEWARM_AUTH",
-    "KUBEWARM_TLS_CERT_FILE",
-    "KUBEWARM_TLS_PRIVATE_KEY_FILE",
-    "KUBEWARM_FORWARD",
-    "KUBEWARM_SERVE_AGGREGATED_GROUPS",
-];
-
-/// The arguments of `kubewarm run` but those of reads: the variable of each, and its default.
+/// The arguments of `kubewarm run`: the variable of each, and its default.
 fn flags() -> Vec<(String, Option<String>)> {
     let cli = Cli::command();
     let run = cli.find_subcommand("run").expect("there is one");
     let flags = run.get_arguments().filter_map(|flag| {
         let name = flag.get_env()?.to_str()?.to_owned();
-        if READS.contains(&name.as_str()) {
-            return None;
-        }
         let default = flag.get_default_values().first().and_then(|value| value.to_str());
         Some((name, default.map(str::to_owned)))
     });
@@ -107,11 +93,13 @@ fn flags() -> Vec<(String, Option<String>)> {
 
 #[test]
 fn the_defaults_of_the_chart_are_those_of_the_program() {
-    let operator = &yaml("values.yaml")["operator"];
+    let values = yaml("values.yaml");
+    let (operator, reads) = (&values["operator"], &values["readApi"]["port"]);
     let whole = |name: &str| operator[name].as_u64().expect("a number").to_string();
     let word = |name: &str| operator["log"][name].as_str().expect("a word").to_owned();
     let expected = [
         ("KUBEWARM_ADMIN_ADDR", format!("[::]:{}", whole("adminPort"))),
+        ("KUBEWARM_API_ADDR", format!("[::]:{reads}")),
         ("KUBEWARM_LOG", word("filter")),
         ("KUBEWARM_LOG_FORMAT", word("format")),
         ("KUBEWARM_MAX_CONCURRENT_LISTS", whole("maxConcurrentLists")),

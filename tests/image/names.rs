@@ -66,7 +66,15 @@ fn reaches_the_server(cluster: &ControlPlane, name: &str, root: &TempDir) -> Out
     command
         .arg("--userspec=65532:65532")
         .arg(root.path())
-        .args(["/kubewarm", "run", "--admin-addr", "127.0.0.1:0", "--log-format", "json"])
+        .args([
+            "/kubewarm",
+            "run",
+            "--admin-addr",
+            "127.0.0.1:0",
+            "--api-addr=",
+            "--log-format",
+            "json",
+        ])
         .env_remove("KUBECONFIG")
         .env("KUBERNETES_SERVICE_HOST", SERVER)
         .env("KUBERNETES_SERVICE_PORT", port);

@@ -46,7 +46,10 @@ fn follow_notes(world: &World, notes: &str) -> Outcome {
     let told = "is installed in namespace kubewarm-system, for the profiles of all namespaces";
     assert!(notes.replace('\n', " ").contains(told), "{notes}");
     assert!(!notes.contains("WARNING"), "{notes}");
-    let commands = notes.lines().filter_map(|line| line.strip_prefix("kubectl "));
+    // Of reads from elsewhere, which take a shell.
+    let is_for_a_shell = |line: &&str| line.contains(['>', '&', '$']);
+    let commands = notes.lines().filter(|line| !is_for_a_shell(line));
+    let commands = commands.filter_map(|line| line.strip_prefix("kubectl "));
     let (watches, commands): (Vec<_>, Vec<_>) =
         commands.partition(|command| command.ends_with(" -w"));
     assert_eq!((watches.len(), commands.len()), (1, 2), "{notes}");

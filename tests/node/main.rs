@@ -8,6 +8,7 @@ mod memory;
 mod object;
 mod outage;
 mod prometheus;
+mod reads;
 mod release;
 mod rollout;
 mod self_test;

@@ -21,6 +21,7 @@ fn assert_prints(said: &str) {
         "✔ in namespace kubewarm-system: ",
         "POD LOGS: kubewarm-test",
         "/kubewarm-test is ready: 1/1 targets are warm",
+        "is what the API server says, known to be current ",
     ] {
         assert!(said.contains(words), "no {words:?} in\n{said}");
     }

@@ -118,7 +118,7 @@ impl Operator {
         let started = Instant::now();
         let child = Command::new(&programs.kubewarm)
             .args(["run", "--shutdown-delay=0s", "--operator-namespace", NAMESPACE])
-            .args(["--admin-addr", &admin.to_string()])
+            .args(["--admin-addr", &admin.to_string(), "--api-addr="])
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .stdin(Stdio::null())

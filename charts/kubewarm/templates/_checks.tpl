@@ -45,6 +45,30 @@
 {{- end -}}
 {{- end -}}
 
+{{- with .Values.readApi -}}
+{{- if and .enabled $watched (eq .auth "delegated") -}}
+{{- fail "readApi.auth: TokenReviews and SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; with watchNamespaces leave it empty, or say caller-token" -}}
+{{- end -}}
+{{- if and .enabled (eq (int64 .port) (int64 $root.Values.operator.adminPort)) -}}
+{{- fail "readApi.port: that is operator.adminPort; take another" -}}
+{{- end -}}
+{{- if and .audiences (or .forward (eq .auth "caller-token") $root.Values.watchNamespaces) -}}
+{{- fail "readApi.audiences: tokens that are for kubewarm alone cannot be shown to the API server, which forward and caller-token (watchNamespaces) do; leave one of them out" -}}
+{{- end -}}
+{{- end -}}
+
+{{- with .Values.tls -}}
+{{- if and (eq .source "Secret") (not .secretName) (include "kubewarm.tls.isMounted" $root) -}}
+{{- fail "tls.secretName: tls.source is Secret; say which" -}}
+{{- end -}}
+{{- if and (eq .source "CertManager") (not .issuer.name) (include "kubewarm.tls.isMounted" $root) -}}
+{{- fail "tls.issuer.name: tls.source is CertManager; say who issues the certificate" -}}
+{{- end -}}
+{{- if and (eq .source "Process") $root.Values.metrics.tls.enabled -}}
+{{- fail "metrics.tls.enabled: tls.source is Process, and what each replica makes for itself no Prometheus could verify; take another source" -}}
+{{- end -}}
+{{- end -}}
+
 {{- if .Values.crds.install -}}
 {{- $served := (.Files.Get "files/operator.yaml" | fromYaml).versions -}}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "cacheprofiles.kubewarm.io" -}}

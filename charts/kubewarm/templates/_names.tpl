@@ -38,6 +38,33 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- with $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
+{{/* Not empty if the pods read their certificate from a Secret. */}}
+{{- define "kubewarm.tls.isMounted" -}}
+{{- $isShown := or .Values.readApi.enabled .Values.metrics.tls.enabled -}}
+{{- if and $isShown (ne .Values.tls.source "Process") -}}yes{{- end -}}
+{{- end -}}
+
+{{/* The Secret of the certificate. */}}
+{{- define "kubewarm.tls.secret" -}}
+{{- .Values.tls.secretName | default (printf "%s-tls" (include "kubewarm.fullname" .)) -}}
+{{- end -}}
+
+{{/* The names and addresses that it is for, as a list in YAML: of the Services, and of a port-forward. */}}
+{{- define "kubewarm.tls.names" -}}
+{{- $service := include "kubewarm.fullname" . -}}
+{{- $names := list -}}
+{{- range list $service (printf "%s-metrics" $service) -}}
+{{- $there := printf "%s.%s" . $.Release.Namespace -}}
+{{- $names = concat $names (list . $there (printf "%s.svc" $there) (printf "%s.svc.cluster.local" $there)) -}}
+{{- end -}}
+{{- concat $names (list "localhost" "127.0.0.1" "::1") .Values.tls.names | uniq | toYaml -}}
+{{- end -}}
+
+{{/* Whom a scraper expects the certificate to be for. */}}
+{{- define "kubewarm.metrics.serverName" -}}
+{{- .Values.metrics.tls.serverName | default (printf "%s.%s.svc" (include "kubewarm.fullname" .) .Release.Namespace) -}}
+{{- end -}}
+
 {{/* The pods' ServiceAccount, as bindings name it. */}}
 {{- define "kubewarm.subjects" -}}
 - kind: ServiceAccount

@@ -33,7 +33,7 @@ pub async fn explain(args: &ExplainArgs, clock: fn() -> Timestamp) -> Result<Ver
     };
     let names = names(&profile, args.subject.target.as_deref(), &source.title())?;
     let cells = match &args.operator {
-        Some(url) => Some(Replica::of(url)?.cells().await?),
+        Some(url) => Some(Replica::of(url, &args.trust).await?.cells().await?),
         None => None,
     };
     let (width, colour) = terminal().map_or((0, Colour::Off), |found| (found.width, found.colour));

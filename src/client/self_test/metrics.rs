@@ -1,7 +1,7 @@
 //! Whether the metrics of each replica are as the documentation has them.
 
 use super::{
-    super::{Error, finding::Finding, specs},
+    super::{Error, cells::trusted, finding::Finding, specs},
     until_answered,
 };
 use crate::{
@@ -48,19 +48,21 @@ pub(super) async fn of_replicas(
 ) -> Result<Vec<Finding>, Error> {
     let token = args.metrics_token_file.as_deref().map(specs::file).transpose()?;
     let token = token.as_deref().map(str::trim);
+    let trust = trusted(&args.trust);
+    let scheme = if args.metrics_tls { "https" } else { "http" };
     let (mut findings, mut replicas) = (Vec::new(), Vec::new());
     if let Some(selector) = &args.replicas {
         let found =
             pods(&connection.client(), &args.home.operator_namespace, selector, deadline).await;
         (findings, replicas) = match found {
-            Ok(pods) => of_pods(&pods, &args.home.operator_namespace, selector),
+            Ok(pods) => of_pods(&pods, scheme, &args.home.operator_namespace, selector),
             Err(fault) => (vec![Finding::bad(format!("the operator's pods: {fault}"))], Vec::new()),
         };
     }
     let named = args.operators.iter().map(|url| Replica { name: url.clone(), url: url.clone() });
     replicas.extend(named);
     for replica in replicas {
-        let client = operator_client(&replica.url)?;
+        let client = operator_client(&replica.url, &trust).await?;
         if token.is_some() {
             let bare = until_answered(deadline, async || get(&client, "/metrics").await).await;
             findings.push(of_bare(&replica.name, bare));
@@ -98,11 +100,16 @@ async fn scrape(client: &Client, token: Option<&str>) -> Result<String, Fault> {
 }
 
 /// Those that run; what is to be said of the others.
-fn of_pods(pods: &[Pod], namespace: &str, selector: &str) -> (Vec<Finding>, Vec<Replica>) {
+fn of_pods(
+    pods: &[Pod],
+    scheme: &str,
+    namespace: &str,
+    selector: &str,
+) -> (Vec<Finding>, Vec<Replica>) {
     let (mut findings, mut replicas) = (Vec::new(), Vec::new());
     for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
         let name = format!("pod {}", pod.metadata.name.as_deref().unwrap_or_default());
-        match address(pod) {
+        match address(pod, scheme) {
             Some(url) => replicas.push(Replica { name, url }),
             None => findings.push(Finding::note(format!("{name} does not run yet"))),
         }
@@ -116,7 +123,7 @@ fn of_pods(pods: &[Pod], namespace: &str, selector: &str) -> (Vec<Finding>, Vec<
 }
 
 /// The URL of a pod's admin address, if it runs and has one.
-fn address(pod: &Pod) -> Option<String> {
+fn address(pod: &Pod, scheme: &str) -> Option<String> {
     let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Running"))?;
     let address: IpAddr = status.pod_ip.as_ref()?.parse().ok()?;
     let containers = &pod.spec.as_ref()?.containers;
@@ -126,7 +133,7 @@ fn address(pod: &Pod) -> Option<String> {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
     };
-    Some(format!("http://{host}:{port}"))
+    Some(format!("{scheme}://{host}:{port}"))
 }
 
 /// What it means that somebody without a token was answered so.
@@ -173,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_replica_is_asked_where_its_pod_runs() {
-        let of = |phase, ip, port| address(&pod(phase, ip, port));
+        let of = |phase, ip, port| address(&pod(phase, ip, port), "http");
         assert_eq!(of("Running", "10.0.0.7", "admin").as_deref(), Some("http://10.0.0.7:9090"));
         assert_eq!(of("Running", "fd00::7", "admin").as_deref(), Some("http://[fd00::7]:9090"));
         assert_eq!(of("Pending", "10.0.0.7", "admin"), None);
@@ -184,7 +191,7 @@ mod tests {
     #[test]
     fn an_operator_that_does_not_run_fails_the_test() {
         let marks = |pods: &[Pod]| {
-            let (findings, replicas) = of_pods(pods, "ops", "a=b");
+            let (findings, replicas) = of_pods(pods, "https", "ops", "a=b");
             (findings.iter().map(|found| found.mark).collect::<Vec<_>>(), replicas.len())
         };
         let (runs, waits) = (pod("Running", "10.0.0.7", "admin"), pod("Pending", "", "admin"));

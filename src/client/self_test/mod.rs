@@ -1,6 +1,7 @@
 //! `self-test`: whether an installation does what it is for, seen from within: what `helm test` runs.
 
 mod metrics;
+mod reads;
 mod rights;
 mod warmth;
 
@@ -36,6 +37,10 @@ pub async fn self_test(args: &SelfTestArgs, lint: Lint) -> Result<(String, Healt
     if let Some(name) = &args.profile {
         let findings = warmth::of_profile(&connection, args, name, deadline).await?;
         sections.push(Section { title: "a profile", findings });
+    }
+    if let (Some(name), Some(url)) = (&args.profile, &args.reads) {
+        let findings = reads::of_profile(&connection, args, (url, name), deadline).await?;
+        sections.push(Section { title: "reads", findings });
     }
     if args.replicas.is_some() || !args.operators.is_empty() {
         let findings = metrics::of_replicas(&connection, args, lint, deadline).await?;

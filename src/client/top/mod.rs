@@ -44,11 +44,11 @@ pub async fn top(args: &TopArgs, clock: fn() -> Timestamp) -> Result<Verdict, Er
             if args.what == What::Profiles { of_profiles(&profiles) } else { of_targets(&profiles) }
         }
         What::Cells => {
-            let replica = replica(args, "cells are those of one replica")?;
+            let replica = replica(args, "cells are those of one replica").await?;
             replica.cells().await?.iter().map(of_cell).collect()
         }
         What::Kinds => {
-            let replica = replica(args, "what each kind takes is known to one replica")?;
+            let replica = replica(args, "what each kind takes is known to one replica").await?;
             kinds::rows(&replica.metrics().await?)
         }
     };
@@ -56,9 +56,10 @@ pub async fn top(args: &TopArgs, clock: fn() -> Timestamp) -> Result<Verdict, Er
     Ok(Verdict::Ready)
 }
 
-fn replica(args: &TopArgs, what: &str) -> Result<Replica, Error> {
+async fn replica(args: &TopArgs, what: &str) -> Result<Replica, Error> {
     let url = args.operator.as_deref();
-    Replica::of(url.ok_or_else(|| Error::WantsReplica(what.to_owned()))?)
+    let url = url.ok_or_else(|| Error::WantsReplica(what.to_owned()))?;
+    Replica::of(url, &args.trust).await
 }
 
 fn of_profiles(profiles: &[CacheProfile]) -> Vec<Row> {

@@ -17,11 +17,14 @@
 //! and its HTTP/1.1 no bound on the time for a head but the first. Handlers are actix-web's all the same:
 //! each thread has its own, and hyper brings them their requests.
 
-use super::{
-    certificate::{Certificate, CertificateError},
-    connection::{Shared, converse},
+use super::connection::{Shared, converse};
+use crate::{
+    callers::Places,
+    server::{
+        certificate::{Certificate, CertificateError, LOOK},
+        listen::everywhere,
+    },
 };
-use crate::{callers::Places, server::listen::everywhere};
 use actix_http::Request;
 use actix_service::IntoServiceFactory;
 use actix_web::{
@@ -54,8 +57,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long the last answers may take when the process ends.
 const STOP: Duration = Duration::from_secs(10);
-/// How often the files of the certificate are looked at.
-const CERTIFICATE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted, for lack of memory or files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -113,7 +114,9 @@ pub struct Reading {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be bound.
-    #[error("--api-addr {address} cannot be bound; name one that is free, such as [::]:8444")]
+    #[error(
+        "--api-addr {address} cannot be bound; name one that is free, such as [::]:8444, or '' for none"
+    )]
     Bind {
         /// As the user wrote it.
         address: SocketAddr,
@@ -189,7 +192,7 @@ impl Reading {
             threads.spawn_blocking(move || serve_here(copies, &doors, tls, limits, routes, stop));
         }
         drop(listeners);
-        let mut look = interval(CERTIFICATE);
+        let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             select! {

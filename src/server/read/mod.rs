@@ -3,7 +3,6 @@
 mod answer;
 mod api;
 mod body;
-mod certificate;
 mod connection;
 mod forward;
 mod listen;
@@ -14,7 +13,6 @@ mod watching;
 
 pub use self::{
     api::{ReadApi, ServerVersion},
-    certificate::{Certificate, CertificateError, CertificateFiles, names},
     forward::{Forward, Wrote},
     listen::{ReadError, Reading, bind},
 };

@@ -1,8 +1,8 @@
 use super::{
-    Certificate, CertificateFiles, bind,
+    bind,
     listen::{Limits, ReadError, Reading},
-    names,
 };
+use crate::server::{Certificate, CertificateFiles, names};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures::{future::join_all, stream};

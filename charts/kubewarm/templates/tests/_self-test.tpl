@@ -49,7 +49,8 @@ spec:
   restartPolicy: Never
   serviceAccountName: {{ .account }}
   automountServiceAccountToken: false
-  enableServiceLinks: false
+  # By which a pod learns where the read API is.
+  enableServiceLinks: true
   # `self-test` ends by itself before that, unless the image does not come.
   activeDeadlineSeconds: 300
   {{- with include "kubewarm.placing" .root | trim }}

@@ -1,5 +1,5 @@
-//! The certificate of the read address: of files that are read again when they change, or made by this
-//! process and gone with it.
+//! The certificate of an address: of files that are read again when they change, or made by this process
+//! and gone with it.
 
 use parking_lot::{Mutex, RwLock};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
@@ -19,14 +19,17 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 /// The largest file that is read: a chain has some 5 KiB.
 const MAX_FILE: u64 = 1 << 20;
+/// How often whoever serves looks at the files.
+pub(super) const LOOK: Duration = Duration::from_secs(5);
 /// What clients may speak, best first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// What the read address shows of itself.
+/// What an address shows of itself.
 pub struct Certificate {
     shown: RwLock<Arc<CertifiedKey>>,
     files: Option<CertificateFiles>,
@@ -153,7 +156,8 @@ impl Certificate {
             Ok(pair) => {
                 let sha256 = fingerprint(&pair);
                 *self.shown.write() = Arc::new(pair);
-                tracing::info!(%sha256, "the read address has a new certificate");
+                let file = files.certificate.display();
+                tracing::info!(%file, %sha256, "the certificate has changed");
             }
             Err(error) => {
                 let error: &(dyn Error + 'static) = &error;

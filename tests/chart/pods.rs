@@ -1,0 +1,125 @@
+//! Pods without a node: processes do what their containers would do, as their accounts, with their
+//! arguments and files.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use testbed::{ControlPlane, Process, eventually};
+
+use crate::cluster::{Failure, NAMESPACE, Outcome, SOON};
+
+const NOT_READY: &str = "there is no pod of the Deployment";
+/// Where pods find files, as far as they are looked for here.
+const PLACES: [&str; 2] = ["/etc/kubewarm", "/var/run/secrets/kubernetes.io/serviceaccount"];
+
+pub(crate) fn get(cluster: &ControlPlane, args: &[&str]) -> Result<Value, Failure> {
+    let args = [&["get"], args, &["-o", "json"]].concat();
+    Ok(serde_json::from_str(&cluster.run(args)?)?)
+}
+
+pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> Result<&'a str, Failure> {
+    let found = value.pointer(pointer).and_then(Value::as_str);
+    found.ok_or_else(|| format!("no {pointer} in {value:#}").into())
+}
+
+/// A port that is free now.
+pub(crate) fn free_port() -> Result<u16, Failure> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// Says of a pod what its kubelet would.
+pub(crate) fn report(cluster: &ControlPlane, pod: &str, status: &Value) -> Outcome {
+    let patch = json!({ "status": status }).to_string();
+    let args = ["patch", "pod", pod, "-n", NAMESPACE, "--subresource=status", "-p", &patch];
+    cluster.run(args)?;
+    Ok(())
+}
+
+/// The files that a pod finds, below this folder as it has them below its root.
+fn mount(cluster: &ControlPlane, pod: &Value) -> Result<PathBuf, Failure> {
+    let root = cluster.folder().join(format!("mounts-{}", text(pod, "/metadata/uid")?));
+    for mount in pod["spec"]["containers"][0]["volumeMounts"].as_array().into_iter().flatten() {
+        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+        let volume = volumes.into_iter().find(|volume| volume["name"] == mount["name"]);
+        let volume = volume.ok_or_else(|| format!("{mount} is of no volume"))?;
+        let place = text(mount, "/mountPath")?;
+        let folder = root.join(place.trim_start_matches('/'));
+        std::fs::create_dir_all(&folder)?;
+        if volume["projected"].is_object() {
+            let account = text(pod, "/spec/serviceAccountName")?;
+            let token = cluster.run(["create", "token", account, "-n", NAMESPACE])?;
+            std::fs::write(folder.join("token"), token)?;
+        }
+        if let Some(name) = volume["configMap"]["name"].as_str() {
+            let found = get(cluster, &["configmap", name, "-n", NAMESPACE])?;
+            for (file, content) in found["data"].as_object().into_iter().flatten() {
+                std::fs::write(folder.join(file), content.as_str().unwrap_or_default())?;
+            }
+        }
+        if let Some(name) = volume["secret"]["secretName"].as_str() {
+            for item in volume["secret"]["items"].as_array().into_iter().flatten() {
+                let content = secret(cluster, name, text(item, "/key")?)?;
+                std::fs::write(folder.join(text(item, "/path")?), content)?;
+            }
+        }
+    }
+    Ok(root)
+}
+
+/// What a Secret of the release's namespace holds.
+pub(crate) fn secret(cluster: &ControlPlane, name: &str, key: &str) -> Result<String, Failure> {
+    let template = format!("--template={{{{index .data \"{key}\" | base64decode}}}}");
+    Ok(cluster.run(["get", "secret", name, "-n", NAMESPACE, "-o", "go-template", &template])?)
+}
+
+/// A process that does what the first container of a pod would do: its arguments, its environment, its
+/// account, its files. What Services there are it does not know: `replace` says what to write instead.
+pub(crate) fn container(
+    cluster: &ControlPlane,
+    pod: &Value,
+    replace: &[(&str, &str)],
+) -> Result<Command, Failure> {
+    let root = mount(cluster, pod)?;
+    let here = |value: &str| {
+        let moved = PLACES.iter().fold(value.to_owned(), |value, place| {
+            let there = root.join(place.trim_start_matches('/'));
+            value.replace(place, &there.to_string_lossy())
+        });
+        replace.iter().fold(moved, |value, (from, to)| value.replace(from, to))
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+    let account = text(pod, "/spec/serviceAccountName")?;
+    command
+        .env("KUBECONFIG", cluster.service_account_kubeconfig(NAMESPACE, account)?)
+        // As in the image, where no certificates are.
+        .env("SSL_CERT_FILE", "/nowhere")
+        .env("SSL_CERT_DIR", "/nowhere")
+        // In a pod that follows from its token volume.
+        .env("KUBEWARM_OPERATOR_NAMESPACE", NAMESPACE);
+    let container = &pod["spec"]["containers"][0];
+    for variable in container["env"].as_array().into_iter().flatten() {
+        command.env(text(variable, "/name")?, here(text(variable, "/value")?));
+    }
+    for argument in container["args"].as_array().into_iter().flatten() {
+        command.arg(here(argument.as_str().unwrap_or_default()));
+    }
+    Ok(command)
+}
+
+/// The operator, as its Deployment's pod would run it, and where its files lie.
+pub(crate) fn operator(cluster: &ControlPlane, name: &str) -> Result<(Process, PathBuf), Failure> {
+    let selector = "app.kubernetes.io/name=kubewarm";
+    let pod = eventually(SOON, || {
+        let pods = get(cluster, &["pods", "-n", NAMESPACE, "-l", selector])?;
+        pods["items"].get(0).cloned().ok_or_else(|| NOT_READY.into())
+    })?;
+    let command = container(cluster, &pod, &[])?;
+    let process = cluster.process(name, &command, |log| log.contains("admin listening"));
+    process.start()?;
+    let addresses =
+        json!({"phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]});
+    report(cluster, text(&pod, "/metadata/name")?, &addresses)?;
+    let root = cluster.folder().join(format!("mounts-{}", text(&pod, "/metadata/uid")?));
+    Ok((process, root))
+}

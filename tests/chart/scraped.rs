@@ -1,0 +1,85 @@
+//! A real Prometheus scrapes over TLS as the monitor of the chart has it, and trusts nobody else.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testbed::{Prometheus, eventually};
+
+use crate::cluster::{Failure, NAMESPACE, Outcome};
+use crate::installs::Release;
+use crate::pods::secret;
+use crate::render::render;
+
+/// For a scrape each second, and a look at the files every 5 s.
+const SCRAPED: Duration = Duration::from_mins(1);
+
+/// How Prometheus verifies, of what the `ServiceMonitor` says.
+fn verified(monitor: &Value, ca_file: &Path) -> Result<Value, Failure> {
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert_eq!(endpoint["scheme"], "https");
+    let name = endpoint["tlsConfig"]["serverName"].as_str().ok_or("no serverName")?;
+    Ok(json!({"ca_file": ca_file, "server_name": name}))
+}
+
+fn await_up(prometheus: &Prometheus, job: &str, up: f64) -> Outcome {
+    eventually(SCRAPED, || {
+        let found = prometheus.query(&format!("up{{job=\"{job}\"}}"))?;
+        let is_so = found.iter().any(|one| (one.value - up).abs() < 0.5);
+        if is_so { Ok(()) } else { Err(format!("{job} is not {up}: {found:?}").into()) }
+    })
+}
+
+/// The operator of `release`, whose admin address is at this port and whose files lie in this folder, is
+/// scraped; and after the Secret has changed, by whoever trusts the new one.
+pub(crate) fn is_scraped_over_tls(release: &Release<'_>, port: &str, files: &Path) -> Outcome {
+    let cluster = release.cluster;
+    let monitors = [
+        "--set",
+        "metrics.renderMode=always,metrics.tls.enabled=true,metrics.monitor.kind=ServiceMonitor",
+    ];
+    let rendered = render(release.helm, &monitors)?;
+    let monitor = rendered.only("ServiceMonitor")?;
+    let reference = &monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]["secret"];
+    let (name, key) = (reference["name"].as_str(), reference["key"].as_str());
+    let ca = cluster.folder().join("scraped-ca.crt");
+    let held = secret(cluster, name.ok_or("no name")?, key.ok_or("no key")?)?;
+    std::fs::write(&ca, &held)?;
+    let published =
+        ["get", "configmap", "kubewarm-ca", "-n", NAMESPACE, "-o", "jsonpath={.data.ca\\.crt}"];
+    assert_eq!(cluster.run(published)?.trim(), held.trim(), "for those who may see no Secret");
+
+    let next = rcgen::generate_simple_self_signed(["kubewarm.kubewarm-system.svc".to_owned()])?;
+    let next_ca = cluster.folder().join("scraped-next.crt");
+    std::fs::write(&next_ca, next.cert.pem())?;
+    let job = |job: &str, tls: &Value| {
+        json!({"job_name": job, "scheme": "https", "tls_config": tls, "honor_labels": true,
+            "static_configs": [{"targets": [format!("127.0.0.1:{port}")]}]})
+    };
+    let right = verified(monitor, &ca)?;
+    let mut another_name = right.clone();
+    another_name["server_name"] = "prometheus.monitoring.svc".into();
+    let config = json!({
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [
+            job("right", &right),
+            job("another-ca", &verified(monitor, &cluster.authority())?),
+            job("another-name", &another_name),
+            job("next", &verified(monitor, &next_ca)?),
+        ],
+    });
+    let prometheus = cluster.prometheus(&config)?;
+    await_up(&prometheus, "right", 1.0)?;
+    for job in ["another-ca", "another-name", "next"] {
+        await_up(&prometheus, job, 0.0)?;
+    }
+    let build = prometheus.query("kubewarm_build_info")?;
+    assert_eq!(build.len(), 1, "{build:?}");
+
+    // As the kubelet does it when the Secret has changed.
+    let shown = files.join("etc/kubewarm/tls");
+    std::fs::write(shown.join("tls.crt"), next.cert.pem())?;
+    std::fs::write(shown.join("tls.key"), next.signing_key.serialize_pem())?;
+    await_up(&prometheus, "next", 1.0)?;
+    await_up(&prometheus, "right", 0.0)
+}

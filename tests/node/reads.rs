@@ -1,0 +1,172 @@
+//! Reads through the Service, while replicas go: no client notices that tries again where a connection
+//! breaks.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use testbed::eventually;
+use tokio::runtime::Builder;
+use tokio::time::sleep;
+
+use crate::object::text;
+use crate::release::{NAMESPACE, PAIR, Release};
+use crate::world::{Failure, Outcome, SOON, World, tell};
+
+/// What is read. The reader may, as any account may be let.
+const PATH: &str = "/api/v1/namespaces/shop/configmaps/checkout";
+const READER: &str = "apiVersion: v1
+kind: ServiceAccount
+metadata: {name: reader, namespace: shop}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader, namespace: shop}
+rules: [{apiGroups: [''], resources: [configmaps], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{kind: ServiceAccount, name: reader, namespace: shop}]
+";
+/// Between two reads, and before one is tried again.
+const PAUSE: Duration = Duration::from_millis(5);
+const AGAIN: Duration = Duration::from_millis(500);
+/// As often as client-go tries a read again whose connection broke.
+const TRIES: usize = 10;
+/// Reads at once.
+const READERS: usize = 4;
+
+/// How often something was read, and how often that took another try.
+#[derive(Default)]
+struct Load {
+    reads: AtomicUsize,
+    again: AtomicUsize,
+    ended: AtomicBool,
+}
+
+/// How a client in a pod would reach the Service, but by its address: the node has no names.
+fn kubeconfig(world: &World) -> Result<Kubeconfig, Failure> {
+    world.cluster().apply(READER)?;
+    let token = world.run("create token reader --namespace=shop --duration=1h")?;
+    let service = world.get(&format!("service kubewarm --namespace={NAMESPACE}"))?;
+    let port = service["spec"]["ports"][0]["port"].as_u64().ok_or("no port")?;
+    let ca = world.get(&format!("configmap kubewarm-ca --namespace={NAMESPACE}"))?;
+    let file = world.cluster().folder().join("reads-ca.crt");
+    std::fs::write(&file, text(&ca, "/data/ca.crt"))?;
+    let config = json!({
+        "clusters": [{"name": "warm", "cluster": {
+            "server": format!("https://{}:{port}", text(&service, "/spec/clusterIP")),
+            "certificate-authority": file,
+            "tls-server-name": "kubewarm.kubewarm-system.svc",
+        }}],
+        "users": [{"name": "reader", "user": {"token": token.trim()}}],
+        "contexts": [{"name": "warm", "context": {"cluster": "warm", "user": "reader"}}],
+        "current-context": "warm",
+    });
+    Ok(serde_json::from_value(config)?)
+}
+
+async fn client(kubeconfig: Kubeconfig) -> Result<Client, Failure> {
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    // An answer that is no success counts as failed.
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+/// Reads until the load ends. An error is a read that failed.
+async fn read(client: Client, load: &Load) -> Result<(), String> {
+    while !load.ended.load(Ordering::Relaxed) {
+        let mut tries = 0;
+        loop {
+            let request = http::Request::get(PATH).body(Vec::new()).map_err(|e| e.to_string())?;
+            match client.request::<Value>(request).await {
+                Ok(object) if object["metadata"]["name"] == "checkout" => break,
+                Ok(object) => return Err(format!("read {object}")),
+                // The server has answered: nobody would try that again.
+                Err(kube::Error::Api(status)) => return Err(format!("{status:?}")),
+                Err(error) if tries == TRIES => return Err(error.to_string()),
+                Err(_) => {
+                    tries += 1;
+                    load.again.fetch_add(1, Ordering::Relaxed);
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+        load.reads.fetch_add(1, Ordering::Relaxed);
+        sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+/// Several readers, each with connections of its own.
+fn read_all(kubeconfig: &Kubeconfig, load: &Load) -> Result<(), String> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    runtime.block_on(async {
+        let readers = (0..READERS).map(|_| async {
+            let client = client(kubeconfig.clone()).await.map_err(|error| error.to_string())?;
+            read(client, load).await
+        });
+        futures::future::try_join_all(readers).await.map(drop)
+    })
+}
+
+/// Does `work` while reads go on, all of which must succeed. How many took another try.
+fn under_load(world: &World, what: &str, work: impl FnOnce() -> Outcome) -> Result<usize, Failure> {
+    let (kubeconfig, load) = (kubeconfig(world)?, Load::default());
+    let done = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| world.node.on_network(|| read_all(&kubeconfig, &load)));
+        let begun = eventually(SOON, || match load.reads.load(Ordering::Relaxed) {
+            0 if reading.is_finished() => Ok(()),
+            0 => Err("nothing was read yet".into()),
+            _ => Ok(()),
+        });
+        let worked = begun.and_then(|()| work());
+        load.ended.store(true, Ordering::Relaxed);
+        let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        worked.and_then(|()| read?.map_err(Failure::from))
+    });
+    done?;
+    let (reads, again) = (load.reads.into_inner(), load.again.into_inner());
+    tell(&format!("{what}: {reads} reads, of which {again} tries were not the first"))?;
+    assert!(reads > 100, "{reads} reads");
+    Ok(again)
+}
+
+#[test]
+fn no_read_fails_while_replicas_are_replaced_and_killed() -> Outcome {
+    let test = "no_read_fails_while_replicas_are_replaced_and_killed";
+    let Some(world) = World::enter(test)? else { return Ok(()) };
+    let release = Release::with(&world, PAIR)?;
+    let again = under_load(&world, "a rolling update", || {
+        let of = format!("deployment/kubewarm --namespace={NAMESPACE}");
+        world.run(&format!("rollout restart {of}"))?;
+        world.run(&format!("rollout status {of} --timeout=2m"))?;
+        // The last of the old ones is on its way out for a while.
+        eventually(SOON, || {
+            let pods = release.pods()?.len();
+            let all = world
+                .list(&format!("pods --namespace={NAMESPACE} --selector=pod-template-hash"))?;
+            if all.len() == pods { Ok(()) } else { Err("an old replica is still there".into()) }
+        })
+    })?;
+    // One serves on after it was taken out of the Service, and tells its connections to go elsewhere.
+    assert!(again <= READERS, "{again} connections broke");
+
+    let pods = release.pods()?;
+    let victim = pods.first().ok_or("no pods")?;
+    under_load(&world, "a replica that is killed", || {
+        world.node.kill_container(&victim.container)?;
+        eventually(SOON, || {
+            let pods = release.pods()?;
+            let risen = pods.iter().find(|pod| pod.name == victim.name).ok_or("it is gone")?;
+            let is_back = risen.restarts > victim.restarts && risen.is_ready;
+            if is_back { Ok(()) } else { Err(format!("{risen:?}").into()) }
+        })
+    })?;
+    release.await_ready()
+}
