@@ -10,4 +10,5 @@ mod refusals;
 mod render;
 mod scraped;
 mod self_test;
+mod signed;
 mod upgrades;

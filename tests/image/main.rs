@@ -4,3 +4,4 @@ mod archive;
 mod materials;
 mod names;
 mod scripts;
+mod signature;
