@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::api::Served;
 use crate::cutter;
 use crate::operator::Operator;
 use crate::picture;
@@ -81,14 +82,46 @@ fn await_alert(
     Ok(())
 }
 
+/// The token of somebody who may read nearly everything.
+fn reader(world: &World, namespace: &str) -> Result<String, Failure> {
+    world.cluster.run(["create", "serviceaccount", "reader", "-n", namespace])?;
+    let account = format!("--serviceaccount={namespace}:reader");
+    world.cluster.run([
+        "create",
+        "clusterrolebinding",
+        "reader",
+        "--clusterrole=view",
+        &account,
+    ])?;
+    let token = world.cluster.run(["create", "token", "reader", "-n", namespace])?;
+    Ok(token.trim().to_owned())
+}
+
+/// Reads these, several times at once, each of which must be answered so.
+fn read(served: &Served, token: &str, times: usize, path: &str, code: u16) -> Outcome {
+    let address = served.server()?;
+    std::thread::scope(|scope| {
+        let ask = || address.get(token, path).map_err(|error| error.to_string());
+        let asking: Vec<_> = (0..times).map(|_| scope.spawn(ask)).collect();
+        for one in asking {
+            let reply = one.join().map_err(|_| "a reader panicked")??;
+            if reply.code != code {
+                return Err(format!("{path}: {} {}", reply.code, reply.text).into());
+            }
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
     let world = World::alone()?;
     let prometheus = Prometheus::start(&world)?;
     // Not every machine has a limit that one could follow from.
-    let operator = Operator::start_with(&world, &["--memory-limit", "512Mi"])?;
-    prometheus.scrape(&[("kubewarm", &operator)])?;
+    let served = Served::start(&world, &["--memory-limit", "512Mi"])?;
+    prometheus.scrape(&[("kubewarm", &served.operator)])?;
     let team = world.namespace("team")?;
+    let token = reader(&world, &team)?;
     let profile = granted(&world, &team, "granted", &format!("{{{SETTINGS}}}"))?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let refused = "{targets: [{name: services, resource: {resource: services}}]}";
@@ -96,11 +129,16 @@ fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
     // Watches end, and begin anew.
     world.cluster.apiserver().restart()?;
     profile.await_condition("Ready", "True", None, SOON)?;
+    let path = |resource: &str| format!("/api/v1/namespaces/{team}/{resource}");
+    // Declared, and not permitted.
+    read(&served, &token, 1, &path("services"), 429)?;
 
     let mut number = 0;
     eventually(2 * SOON, || {
         number += 1;
         world.cluster.run(["create", "configmap", &format!("c{number}"), "-n", &team])?;
+        read(&served, &token, 1, &path("configmaps"), 200)?;
+        read(&served, &token, 1, &path("pods"), 421)?;
         let mut silent = Vec::new();
         for (title, query) in queries()? {
             let samples = prometheus.query(&chosen(&query))?;
@@ -123,7 +161,9 @@ fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
 struct Scene {
     world: World,
     prometheus: Prometheus,
-    operator: Operator,
+    served: Served,
+    /// Of somebody who reads.
+    token: String,
     began: Instant,
 }
 
@@ -136,10 +176,11 @@ impl Scene {
         let prometheus = Prometheus::start(&world)?;
         let began = Instant::now();
         await_alert(&prometheus, "KubewarmAbsent", &[], SOON)?;
-        let operator = Operator::start(&world)?;
-        prometheus.scrape(&[("kubewarm", &operator)])?;
+        let served = Served::start(&world, &[])?;
+        prometheus.scrape(&[("kubewarm", &served.operator)])?;
         assert_eq!(world.namespace("other")?, Self::OTHER);
-        let scene = Self { world, prometheus, operator, began };
+        let token = reader(&world, Self::OTHER)?;
+        let scene = Self { world, prometheus, served, token, began };
         scene.steady()?.await_condition("Ready", "True", None, SOON)?;
         Ok(scene)
     }
@@ -157,7 +198,7 @@ impl Scene {
     }
 
     fn end(&self) -> Outcome {
-        self.operator.process.kill()?;
+        self.served.operator.process.kill()?;
         await_alert(&self.prometheus, "KubewarmAbsent", &[], SOON)
     }
 }
@@ -165,7 +206,7 @@ impl Scene {
 #[test]
 fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     let scene = Scene::start()?;
-    let Scene { world, prometheus, operator, .. } = &scene;
+    let Scene { world, prometheus, served, .. } = &scene;
     let team = world.namespace("team")?;
     let team = team.as_str();
     let fenced = granted(world, team, "fenced", &format!("{{{SETTINGS}}}"))?;
@@ -175,7 +216,7 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
 
     // A second replica, behind something that cuts connections.
     let cut = Operator::run(world, "kubewarm-cut", &cutter::kubeconfig(world)?, &[])?;
-    prometheus.scrape(&[("kubewarm", operator), ("kubewarm-cut", &cut)])?;
+    prometheus.scrape(&[("kubewarm", &served.operator), ("kubewarm-cut", &cut)])?;
 
     for (name, spec) in [
         ("cold", "{targets: [{name: t, resource: {group: example.com, resource: parts}}]}"),
@@ -206,6 +247,24 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     let others = prometheus.alerts()?.into_iter();
     let others: Vec<_> = others.filter(|alert| alert["labels"]["pod"] == "kubewarm").collect();
     assert!(others.is_empty(), "{others:#?}");
+    // Nobody declares pods, and nobody grants what is declared of services.
+    let path = |resource: &str| format!("/api/v1/namespaces/{team}/{resource}");
+    // An increase is seen from a first value on, so that each is asked once before.
+    for times in [1, 20] {
+        for (resource, code) in [("pods", 421), ("services", 429)] {
+            read(served, &scene.token, times, &path(resource), code)?;
+            let answered = format!("kubewarm_http_requests_total{{code=\"{code}\"}}");
+            eventually(SOON, || match prometheus.query(&answered)?.as_slice() {
+                [] => Err(format!("no {answered}").into()),
+                _ => Ok(()),
+            })?;
+        }
+    }
+    for alert in ["KubewarmReadsUndeclared", "KubewarmReadsUnanswered"] {
+        await_alert(prometheus, alert, &[("pod", "kubewarm")], SOON)?;
+    }
+    let steady = format!("/api/v1/namespaces/{}/configmaps", Scene::OTHER);
+    read(served, &scene.token, 20, &steady, 200)?;
     if std::env::var_os("PICTURE").is_some() {
         let began = scene.began.elapsed();
         picture::save(&picture::draw(prometheus, &dashboard()?, began, chosen)?)?;

@@ -9,7 +9,7 @@ const FILE: &str = "charts/kubewarm/files/dashboard.json";
 const SCHEMA: u64 = 38;
 const COLUMNS: u64 = 24;
 const ROWS: &[&str] =
-    &["Overview", "Warm-up", "Freshness", "Access", "Cost to the API server", "Process"];
+    &["Overview", "Warm-up", "Freshness", "Access", "Cost to the API server", "Reads", "Process"];
 /// What Grafana itself knows.
 const BUILT_IN: &str = "__rate_interval";
 
