@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use testbed::GoClients;
+
 use super::Scene;
 use crate::api::let_read;
 use crate::world::{Failure, Outcome, file};
@@ -13,11 +15,47 @@ use crate::world::{Failure, Outcome, file};
 const FORWARD: &str = "https://localhost:8443";
 const NAMESPACE: &str = "shop";
 
+/// Programs that the page has parts of.
+const GO: [&str; 2] = ["tests/clients/warmstart/main.go", "tests/clients/follow/followers.go"];
+const RUST: [&str; 1] = ["tests/clients/kube-rs/main.rs"];
+
+/// Is an example by itself.
+#[path = "../../clients/kube-rs/main.rs"]
+#[expect(dead_code, reason = "what reads its arguments is not called")]
+mod warmstart;
+
 /// The blocks of a page in this language.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let begin = format!("\n```{language}\n");
     let parts = page.split(&begin).skip(1);
     parts.filter_map(|part| part.split("\n```\n").next()).collect()
+}
+
+/// Each start, cold and warm, comes to the same objects; and the page has what is run here.
+pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
+    let page = fs::read_to_string(file("docs/clients.md"))?;
+    for (language, programs) in [("go", &GO[..]), ("rust", &RUST)] {
+        let texts = programs.iter().map(|path| fs::read_to_string(file(path)));
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
+        let found = blocks(&page, language);
+        assert!(!found.is_empty(), "nothing in {language}");
+        for block in found {
+            assert!(texts.iter().any(|text| text.contains(block)), "no program has {block}");
+        }
+    }
+    let (cold, warm) = (&scene.reader, scene.through()?);
+    let mut example = Command::new(GoClients::locate_or_build()?.program("warmstart"));
+    let output = example.args(["-namespace", &scene.team]).args([cold, &warm]).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let counts: Vec<_> = said.lines().map(|line| line.split(" objects").next()).collect();
+    let counts: Vec<_> = counts.iter().flatten().map(|it| it.rsplit(' ').next()).collect();
+    assert!(counts.len() == 2 && counts[0] == counts[1], "{said}");
+
+    let runtime = tokio::runtime::Runtime::new()?;
+    let count = |from: &Path| runtime.block_on(warmstart::first_answer(from, Some(&scene.team)));
+    assert_eq!(count(cold)?.0, count(&warm)?.0);
+    Ok(())
 }
 
 pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {

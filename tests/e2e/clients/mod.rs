@@ -2,8 +2,13 @@
 
 mod commands;
 mod documented;
+mod go;
+mod kube_rs;
+mod troubles;
 
+use std::net::TcpListener;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::api::{Served, let_read};
@@ -26,24 +31,46 @@ struct Scene {
     team: String,
     /// Of the reader, with a token, at the API server.
     reader: PathBuf,
+    token: String,
 }
 
 impl Scene {
     fn start() -> Result<Self, Failure> {
         let world = World::alone()?;
-        let served = Served::start(&world, &[])?;
+        // The same one after a restart.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+        let served = Served::start_at(&world, &address, &[])?;
         Operator::grant_reading(&world)?;
         world.cluster.apply(PARTS)?;
         let team = world.namespace("team")?;
         world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
         let_read(&world, (&team, "reader"), None)?;
         let reader = world.cluster.service_account_kubeconfig(&team, "reader")?;
+        let token =
+            world.cluster.run(["create", "token", "reader", "-n", &team])?.trim().to_owned();
         for name in ["red", "green", "blue"] {
             world.cluster.run(["create", "configmap", name, "-n", &team])?;
         }
-        let scene = Self { profile: "clients", world, served, team, reader };
+        let scene = Self { profile: "clients", world, served, team, reader, token };
         scene.declare(PROFILE)?.await_condition("Ready", "True", None, SOON)?;
         Ok(scene)
+    }
+
+    /// A kubeconfig of the reader, for the cache.
+    fn through(&self) -> Result<PathBuf, Failure> {
+        let path = self.world.cluster.folder().join("through-the-cache");
+        let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
+            .args(["kubeconfig", "--overwrite", "--server", &self.served.url()?, "--output"])
+            .arg(&path)
+            .arg("--certificate-authority")
+            .arg(self.served.authority())
+            .arg("--kubeconfig")
+            .arg(&self.reader)
+            .output()?;
+        if output.status.success() {
+            return Ok(path);
+        }
+        Err(String::from_utf8_lossy(&output.stderr).into())
     }
 
     /// Has the profile be this.
@@ -57,5 +84,7 @@ fn clients_read_from_the_cache_unchanged() -> Outcome {
     let scene = Scene::start()?;
     commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
     commands::get_reads_through_the_cache_and_compares(&scene)?;
-    documented::what_is_documented_is_what_works(&scene)
+    documented::what_is_documented_is_what_works(&scene)?;
+    documented::the_examples_start_cold_and_warm(&scene)?;
+    troubles::clients_keep_in_step_whatever_happens(&scene)
 }

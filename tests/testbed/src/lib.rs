@@ -17,6 +17,7 @@
 
 mod audit;
 mod backup;
+mod clients;
 mod components;
 mod control_plane;
 mod detached;
@@ -35,6 +36,7 @@ mod process;
 mod prometheus;
 mod tools;
 
+pub use clients::GoClients;
 pub use control_plane::{Builder, ControlPlane};
 pub use detached::take_down;
 pub use error::{Error, Result};

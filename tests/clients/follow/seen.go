@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// state is which object, and which state of it.
+type state struct {
+	uid     string
+	version uint64
+}
+
+// seen is what a client holds, and whether it was ever shown the past.
+type seen struct {
+	mu      sync.Mutex
+	objects map[string]state
+	newest  map[string]uint64
+	faults  []string
+}
+
+// maxFaults is as many as anybody reads.
+const maxFaults = 20
+
+func newSeen() *seen {
+	return &seen{objects: map[string]state{}, newest: map[string]uint64{}}
+}
+
+func (s *seen) apply(object any) {
+	name, found, err := stateOf(object)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.fault(err.Error())
+		return
+	}
+	if found.version < s.newest[name] {
+		s.fault(fmt.Sprintf("%s went back from version %d to %d", name, s.newest[name], found.version))
+	}
+	s.newest[name] = max(found.version, s.newest[name])
+	s.objects[name] = found
+}
+
+// remove takes away what object is, if that is still what is held: a client is told of a deletion by the
+// last state that it knew, too.
+func (s *seen) remove(object any) {
+	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	name, found, err := stateOf(object)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.fault(err.Error())
+		return
+	}
+	s.newest[name] = max(found.version, s.newest[name])
+	delete(s.objects, name)
+}
+
+// replace makes all be these.
+func (s *seen) replace(objects []any) {
+	s.mu.Lock()
+	s.objects = map[string]state{}
+	s.mu.Unlock()
+	for _, object := range objects {
+		s.apply(object)
+	}
+}
+
+// fault needs the lock.
+func (s *seen) fault(text string) {
+	if len(s.faults) < maxFaults {
+		s.faults = append(s.faults, text)
+	}
+}
+
+// differences says what is not as it is in truth.
+func (s *seen) differences(truth map[string]state) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []string
+	for name, is := range truth {
+		switch held, ok := s.objects[name]; {
+		case !ok:
+			found = append(found, fmt.Sprintf("%s is missing, of version %d", name, is.version))
+		case held != is:
+			found = append(found, fmt.Sprintf("%s is %v, not %v", name, held, is))
+		}
+	}
+	for name, held := range s.objects {
+		if _, ok := truth[name]; !ok {
+			found = append(found, fmt.Sprintf("%s is held, of version %d, and gone", name, held.version))
+		}
+	}
+	return found
+}
+
+func (s *seen) told() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string{}, s.faults...)
+}
+
+func stateOf(object any) (string, state, error) {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return "", state{}, err
+	}
+	version, err := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return "", state{}, fmt.Errorf("%s: %w", accessor.GetName(), err)
+	}
+	name := accessor.GetNamespace() + "/" + accessor.GetName()
+	return name, state{uid: string(accessor.GetUID()), version: version}, nil
+}

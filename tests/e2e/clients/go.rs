@@ -1,0 +1,82 @@
+//! client-go and controller-runtime, as a program of its own: `tests/clients/follow`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::world::{Failure, Outcome};
+
+/// A program with some informers in a namespace, and what it is told by.
+pub(super) struct Followers {
+    child: Child,
+    asked: ChildStdin,
+    said: BufReader<ChildStdout>,
+    title: String,
+}
+
+impl Followers {
+    /// Starts one, which returns when all have synced.
+    pub(super) fn start(
+        program: &Path,
+        (api, through): (&Path, &Path),
+        namespace: &str,
+        watch_list: bool,
+    ) -> Result<Self, Failure> {
+        let title = format!("client-go, WatchList {watch_list}");
+        let mut child = Command::new(program)
+            .arg(api)
+            .arg(through)
+            .arg(namespace)
+            .env("KUBE_FEATURE_WatchListClient", watch_list.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let asked = child.stdin.take().ok_or("no standard input")?;
+        let said = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        let mut followers = Self { child, asked, said, title };
+        let synced = followers.heard()?;
+        assert!(synced["followers"].as_u64() >= Some(8), "{synced}");
+        Ok(followers)
+    }
+
+    /// Sends a command and waits for its answer.
+    pub(super) fn ask(&mut self, command: &str) -> Result<Value, Failure> {
+        self.tell(command)?;
+        self.heard()
+    }
+
+    /// Sends a command.
+    pub(super) fn tell(&mut self, command: &str) -> Outcome {
+        writeln!(self.asked, "{command}")?;
+        Ok(())
+    }
+
+    /// The answer to a command.
+    pub(super) fn heard(&mut self) -> Result<Value, Failure> {
+        let mut line = String::new();
+        if self.said.read_line(&mut line)? == 0 {
+            return Err(format!("{} ended: {:?}", self.title, self.child.wait()?).into());
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    /// Waits until each of its clients holds what the API server has. None was ever shown the past.
+    pub(super) fn agree(&mut self, when: &str, seconds: u64) -> Outcome {
+        let line = self.ask(&format!("agree {seconds}"))?;
+        let none = Value::Array(Vec::new());
+        assert_eq!(line["differences"], none, "{when}, {}", self.title);
+        assert_eq!(line["faults"], none, "{when}, {}", self.title);
+        assert!(line["objects"].as_u64() > Some(20), "{when}: {line}");
+        Ok(())
+    }
+}
+
+impl Drop for Followers {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}

@@ -1,0 +1,153 @@
+//! Reflectors of kube-rs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Config};
+use parking_lot::Mutex;
+use tokio::runtime::Runtime;
+
+use crate::world::{Failure, Outcome, eventually};
+
+/// By namespace and name: which object, and which state of it.
+type Objects = BTreeMap<String, (String, u64)>;
+
+/// Some reflectors, each with a client of its own.
+pub(super) struct Reflectors {
+    runtime: Runtime,
+    all: Vec<Reflector>,
+}
+
+struct Reflector {
+    title: String,
+    kind: ApiResource,
+    labels: Option<&'static str>,
+    api: Api<DynamicObject>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    objects: Objects,
+    /// Of a list that is under way.
+    coming: Objects,
+    newest: BTreeMap<String, u64>,
+    faults: Vec<String>,
+}
+
+impl Seen {
+    fn on(&mut self, event: Event<DynamicObject>) {
+        match event {
+            Event::Init => self.coming.clear(),
+            Event::InitApply(object) => {
+                let (name, state) = self.state(&object);
+                self.coming.insert(name, state);
+            }
+            Event::InitDone => self.objects = std::mem::take(&mut self.coming),
+            Event::Apply(object) => {
+                let (name, state) = self.state(&object);
+                self.objects.insert(name, state);
+            }
+            Event::Delete(object) => {
+                let (name, _) = self.state(&object);
+                self.objects.remove(&name);
+            }
+        }
+    }
+
+    /// What the object is, which must not be older than what was seen of it.
+    fn state(&mut self, object: &DynamicObject) -> (String, (String, u64)) {
+        let (name, state) = state(object);
+        let newest = self.newest.entry(name.clone()).or_default();
+        if state.1 < *newest {
+            self.faults.push(format!("{name} went back from {newest} to {}", state.1));
+        }
+        *newest = state.1.max(*newest);
+        (name, state)
+    }
+}
+
+fn state(object: &DynamicObject) -> (String, (String, u64)) {
+    let metadata = &object.metadata;
+    let text = |it: &Option<String>| it.clone().unwrap_or_default();
+    let version = text(&metadata.resource_version).parse().unwrap_or_default();
+    (text(&metadata.name), (text(&metadata.uid), version))
+}
+
+impl Reflectors {
+    /// Starts those of each kind and strategy, which return when all have synced.
+    pub(super) fn start((api, through): (&Path, &Path), namespace: &str) -> Result<Self, Failure> {
+        let runtime = Runtime::new()?;
+        let mut all = Vec::new();
+        let direct = runtime.block_on(client(api))?;
+        for (group, kind, labels) in [
+            ("", "ConfigMap", None),
+            ("example.com", "Part", None),
+            ("", "ConfigMap", Some("app=web")),
+        ] {
+            for (strategy, config) in [
+                ("list and watch", watcher::Config::default()),
+                ("streaming", watcher::Config::default().streaming_lists()),
+            ] {
+                let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+                let own = runtime.block_on(client(through))?;
+                let config = labels.iter().fold(config, |config, labels| config.labels(labels));
+                let followed = Api::namespaced_with(own, namespace, &kind);
+                let seen = Arc::new(Mutex::new(Seen::default()));
+                let into = Arc::clone(&seen);
+                runtime.spawn(watcher(followed, config).default_backoff().for_each(move |event| {
+                    if let Ok(event) = event {
+                        into.lock().on(event);
+                    }
+                    std::future::ready(())
+                }));
+                let api = Api::namespaced_with(direct.clone(), namespace, &kind);
+                let title = format!("kube-rs, {strategy}, {} {labels:?}", kind.plural);
+                all.push(Reflector { title, kind, labels, api, seen });
+            }
+        }
+        Ok(Self { runtime, all })
+    }
+
+    /// Waits until each holds what the API server has. None was ever shown the past.
+    pub(super) fn agree(&self, when: &str, limit: Duration) -> Outcome {
+        for one in &self.all {
+            let selected =
+                one.labels.iter().fold(ListParams::default(), |it, labels| it.labels(labels));
+            eventually(limit, || {
+                let listed = self.runtime.block_on(one.api.list(&selected))?;
+                let truth: Objects = listed.items.iter().map(state).collect();
+                let seen = one.seen.lock();
+                if seen.objects == truth {
+                    return Ok(());
+                }
+                let differs =
+                    |(name, is): &(&String, &(String, u64))| seen.objects.get(*name) != Some(is);
+                let lost: Vec<_> = truth.iter().filter(differs).take(5).collect();
+                let title = &one.title;
+                Err(format!(
+                    "{when}, {title}: {} for {}; {lost:?}",
+                    seen.objects.len(),
+                    truth.len()
+                )
+                .into())
+            })?;
+            let faults = one.seen.lock().faults.clone();
+            assert!(faults.is_empty(), "{when}, {} {}: {faults:?}", one.title, one.kind.kind);
+        }
+        Ok(())
+    }
+}
+
+async fn client(kubeconfig: &Path) -> Result<Client, Failure> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}

@@ -1,0 +1,144 @@
+//! Clients that keep in step while everything under them is disturbed.
+
+use std::time::Duration;
+
+use serde_json::json;
+use testbed::GoClients;
+
+use super::go::Followers;
+use super::kube_rs::Reflectors;
+use super::{PROFILE, SOON, Scene};
+use crate::figures::cells;
+use crate::operator::Operator;
+use crate::world::{Failure, Outcome, eventually};
+
+/// For clients that wait longer from each failure to the next.
+const LIMIT: Duration = Duration::from_mins(3);
+const WRITES: u32 = 10_000;
+/// Before, while and after something is disturbed.
+const SOME: u32 = 150;
+
+/// All clients, which start in the namespace at once.
+struct Clients {
+    go: [Followers; 2],
+    rust: Reflectors,
+    seed: u32,
+}
+
+impl Clients {
+    fn start(scene: &Scene) -> Result<Self, Failure> {
+        let programs = GoClients::locate_or_build()?;
+        let follow = programs.program("follow");
+        let through = scene.through()?;
+        let servers = (scene.world.cluster.kubeconfig(), through.as_path());
+        let go = [true, false].map(|list| Followers::start(&follow, servers, &scene.team, list));
+        let [streaming, listing] = go;
+        let rust = Reflectors::start(servers, &scene.team)?;
+        Ok(Self { go: [streaming?, listing?], rust, seed: 0 })
+    }
+
+    /// Writes at random, and waits until that is done.
+    fn write(&mut self, count: u32) -> Outcome {
+        self.seed += 1;
+        let seed = self.seed;
+        self.go[0].ask(&format!("write {count} {seed}")).map(drop)
+    }
+
+    /// Waits until all hold what the API server has.
+    fn agree(&mut self, when: &str) -> Outcome {
+        for followers in &mut self.go {
+            followers.agree(when, LIMIT.as_secs())?;
+        }
+        self.rust.agree(when, LIMIT)
+    }
+}
+
+pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
+    let Scene { world, served, team, .. } = scene;
+    for number in 0..3 {
+        world.cluster.run(["create", "configmap", &format!("kept-{number}"), "-n", team])?;
+    }
+    let mut clients = Clients::start(scene)?;
+    clients.agree("synced")?;
+    clients.write(WRITES)?;
+    clients.agree("after many writes")?;
+
+    served.operator.process.kill()?;
+    clients.write(SOME)?;
+    served.operator.process.start()?;
+    clients.write(SOME)?;
+    clients.agree("kubewarm restarted")?;
+
+    world.cluster.apiserver().kill()?;
+    world.cluster.apiserver().start()?;
+    clients.write(SOME)?;
+    clients.agree("API server restarted")?;
+
+    served.operator.process.freeze()?;
+    clients.write(SOME)?;
+    world.cluster.compact()?;
+    world.cluster.apiserver().restart()?;
+    clients.write(SOME)?;
+    served.operator.process.thaw()?;
+    clients.agree("etcd compacted while kubewarm stood still")?;
+
+    // Another cell takes the place of the one that is watched.
+    let edited = PROFILE.replace("scope:", "projection: {managedFields: Keep}, scope:");
+    let profile = scene.declare(&edited)?;
+    clients.write(SOME)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    clients.write(SOME)?;
+    clients.agree("profile edited")?;
+    scene.declare(PROFILE)?.await_condition("Ready", "True", None, SOON)?;
+
+    world.cluster.run(["delete", "clusterrolebinding", "reader"])?;
+    eventually(SOON, || {
+        let all = cells(&served.operator)?;
+        let is_fenced =
+            |kind| all.iter().any(|it| it["resource"] == kind && it["state"] == "Fenced");
+        if is_fenced("configmaps") && is_fenced("parts") {
+            Ok(())
+        } else {
+            Err(format!("{all:?}").into())
+        }
+    })?;
+    clients.write(SOME)?;
+    Operator::grant_reading(world)?;
+    clients.agree("cells fenced")?;
+
+    nobody_is_told_that_what_exists_is_gone(scene, &mut clients)
+}
+
+/// Its profile is narrowed, deleted and made again under a running controller.
+fn nobody_is_told_that_what_exists_is_gone(scene: &Scene, clients: &mut Clients) -> Outcome {
+    let own = format!("/api/v1/namespaces/{}/configmaps/kept-0", scene.team);
+    let reads = scene.served.server()?;
+    let await_code = |wanted| {
+        eventually(SOON, || match reads.get(&scene.token, &own)?.code {
+            code if code == wanted => Ok(()),
+            code => Err(format!("{code}").into()),
+        })
+    };
+    clients.go[0].ask("look")?;
+    clients.write(SOME)?;
+    let narrow = PROFILE.replacen("scope:", "labelSelector: {matchLabels: {app: web}}, scope:", 1);
+    scene.declare(&narrow)?;
+    await_code(421)?;
+    clients.write(SOME)?;
+    scene.world.cluster.run([
+        "delete",
+        "cprof",
+        scene.profile,
+        "-n",
+        crate::operator::NAMESPACE,
+    ])?;
+    await_code(421)?;
+    clients.write(SOME)?;
+    scene.declare(PROFILE)?;
+    await_code(200)?;
+    clients.agree("profile narrowed, deleted and made again")?;
+    let looked = clients.go[0].ask("looked")?;
+    assert_eq!((&looked["not_found"], &looked["empty"]), (&json!(0), &json!(0)), "{looked}");
+    assert!(looked["found"].as_u64() > Some(100), "{looked}");
+    Ok(())
+}

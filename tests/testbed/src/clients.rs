@@ -1,0 +1,57 @@
+//! Clients of Go, as programs have them: client-go and controller-runtime.
+
+use std::path::PathBuf;
+
+use crate::error::Result;
+use crate::module::Module;
+
+/// The Go module, by file name below `tests/clients`.
+const MODULE: [(&str, &str); 9] = [
+    ("go.mod", include_str!("../../clients/go.mod")),
+    ("go.sum", include_str!("../../clients/go.sum")),
+    ("follow/main.go", include_str!("../../clients/follow/main.go")),
+    ("follow/followers.go", include_str!("../../clients/follow/followers.go")),
+    ("follow/protocol.go", include_str!("../../clients/follow/protocol.go")),
+    ("follow/reader.go", include_str!("../../clients/follow/reader.go")),
+    ("follow/seen.go", include_str!("../../clients/follow/seen.go")),
+    ("follow/truth.go", include_str!("../../clients/follow/truth.go")),
+    ("warmstart/main.go", include_str!("../../clients/warmstart/main.go")),
+];
+
+/// The programs, with the packages they are built from.
+const PROGRAMS: [(&str, &str); 2] = [("follow", "./follow"), ("warmstart", "./warmstart")];
+
+/// A folder with `follow`, whose informers read through a cache beside a client of the API server, and
+/// `warmstart`, an example for people.
+#[derive(Debug, Clone)]
+pub struct GoClients {
+    folder: PathBuf,
+}
+
+impl GoClients {
+    /// The programs from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), built if they are
+    /// not there.
+    ///
+    /// # Errors
+    /// When Go is missing, a module cannot be fetched, or the build fails.
+    ///
+    /// # Cost
+    /// Nothing if cached. Otherwise some 2 minutes on two cores, and 80 MB in the cache; less after the
+    /// control plane, most of whose modules are the same.
+    pub fn locate_or_build() -> Result<Self> {
+        let module = Module {
+            name: "clients",
+            title: "clients of Go",
+            files: &MODULE,
+            programs: &PROGRAMS,
+            flags: "-s -w",
+        };
+        Ok(Self { folder: module.locate_or_build()? })
+    }
+
+    /// The path of one program.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
