@@ -16,5 +16,6 @@ pub mod reads;
 pub mod server;
 pub mod status;
 pub mod store;
+pub mod tables;
 pub mod telemetry;
 pub mod wire;

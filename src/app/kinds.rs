@@ -1,18 +1,18 @@
 //! What a kind is, for the read API: from discovery, and from definitions where there are any.
 
 use crate::{
-    api,
-    cluster::{Definition, SelectableFields, Served, definition, is_builtin_group},
+    api::{self, CacheProfile},
+    cluster::{Definition, Served, definition, is_builtin_group},
     model::{Fault, GroupResource, Reason, Resource},
     reads::{Kind, LookUp, Origin},
     wire::DocumentResource,
 };
 use futures::FutureExt as _;
-use kube::Client;
+use kube::{Client, CustomResourceExt as _};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
@@ -33,6 +33,8 @@ pub(super) struct Kinds {
     /// `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
     held: Mutex<BTreeMap<GroupResource, Held>>,
+    /// Our own, once it was asked for: making it takes milliseconds.
+    own: OnceLock<Option<Arc<Definition>>>,
 }
 
 /// What was found of a definition.
@@ -47,7 +49,7 @@ struct Held {
 impl Kinds {
     pub(super) fn new(client: Client, served: ServedNow, aggregated: &[String]) -> Self {
         let aggregated = aggregated.iter().cloned().collect();
-        Self { client, served, aggregated, held: Mutex::default() }
+        Self { client, served, aggregated, held: Mutex::default(), own: OnceLock::new() }
     }
 
     /// The port of the read API. Requests are sent on `runtime`, whose connections outlive those of the
@@ -64,12 +66,14 @@ impl Kinds {
                 return std::future::ready(Ok(None)).boxed();
             };
             if is_builtin_group(resource.group()) {
-                return std::future::ready(Ok(Some(kind(document, Origin::BuiltIn, None)))).boxed();
+                let built_in = Arc::new(kind(document, Origin::BuiltIn));
+                return std::future::ready(Ok(Some(built_in))).boxed();
             }
-            // Our own definition, which has no selectable fields, need not be seen: no Role lets it be.
+            // Our own definition need not be seen: no Role lets it be.
             if resource.group() == api::GROUP {
-                let origin = Origin::Custom(SelectableFields::default());
-                return std::future::ready(Ok(Some(kind(document, origin, None)))).boxed();
+                let own =
+                    kinds.own.get_or_init(|| own_definition(resource.group_resource())).clone();
+                return std::future::ready(Ok(kinds.kind(document, &resource, own))).boxed();
             }
             if let Some(held) = kinds.held(&served, &resource) {
                 let known = kinds.kind(document, &resource, held.definition);
@@ -130,24 +134,35 @@ impl Kinds {
         match definition {
             Some(definition) => {
                 let fields = definition.fields.get(resource.version()).cloned().unwrap_or_default();
-                let list_kind = Arc::clone(&definition.list_kind);
-                Some(kind(document, Origin::Custom(fields), Some(list_kind)))
+                let columns = definition.columns.get(resource.version()).cloned();
+                let described = kind(document, Origin::Custom(fields));
+                Some(Arc::new(Kind {
+                    list_kind: Arc::clone(&definition.list_kind),
+                    columns: columns.unwrap_or_default(),
+                    ..described
+                }))
             }
             None if self.aggregated.contains(resource.group()) => {
-                Some(kind(document, Origin::Aggregated, None))
+                Some(Arc::new(kind(document, Origin::Aggregated)))
             }
             None => None,
         }
     }
 }
 
-fn kind(document: DocumentResource, origin: Origin, list_kind: Option<Arc<str>>) -> Arc<Kind> {
+/// There is one kind in our group.
+fn own_definition(of: &GroupResource) -> Option<Arc<Definition>> {
+    let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
+    Definition::of(applied, of).map(Arc::new)
+}
+
+fn kind(document: DocumentResource, origin: Origin) -> Kind {
     let api_version = match (&*document.group, &*document.version) {
         ("", version) => version.into(),
         (group, version) => format!("{group}/{version}").into(),
     };
-    let list_kind = list_kind.unwrap_or_else(|| format!("{}List", document.kind).into());
-    Arc::new(Kind { document, api_version, list_kind, origin })
+    let list_kind = format!("{}List", document.kind).into();
+    Kind { document, api_version, list_kind, origin, columns: Arc::default() }
 }
 
 /// What discovery says.

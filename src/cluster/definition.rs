@@ -1,7 +1,10 @@
 //! What a `CustomResourceDefinition` says of its kind that discovery does not.
 
 use super::answer::{Bounds, ask};
-use crate::model::{Fault, FieldPath, GroupResource, Reason};
+use crate::{
+    model::{Fault, FieldPath, GroupResource, Reason},
+    tables::{Column, Written},
+};
 use http::{HeaderValue, Request, StatusCode, header};
 use kube::{Client, client::Body};
 use serde::Deserialize;
@@ -20,6 +23,8 @@ pub struct Definition {
     pub list_kind: Arc<str>,
     /// By version, what its objects can be selected by.
     pub fields: BTreeMap<Arc<str>, SelectableFields>,
+    /// By version, what its objects are printed in.
+    pub columns: BTreeMap<Arc<str>, Arc<[Column]>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -50,6 +55,7 @@ struct Version {
     name: String,
     served: bool,
     selectable_fields: Vec<SelectableField>,
+    additional_printer_columns: Vec<Written>,
 }
 
 #[derive(Default, Deserialize)]
@@ -82,6 +88,14 @@ pub async fn definition(client: &Client, of: &GroupResource) -> Result<Option<De
     Ok(kept(answer.json()?, of))
 }
 
+impl Definition {
+    /// What `applied`, a `CustomResourceDefinition`, says of this kind; `None` if it is not of it.
+    #[must_use]
+    pub fn of(applied: serde_json::Value, of: &GroupResource) -> Option<Self> {
+        kept(serde_json::from_value(applied).ok()?, of)
+    }
+}
+
 /// `None` for one that is not of this kind, whatever its name says.
 fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
     if spec.group != of.group() || spec.names.plural != of.resource() {
@@ -91,15 +105,25 @@ fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
         "" => format!("{}List", spec.names.kind),
         given => given.to_owned(),
     };
-    let served = spec.versions.into_iter().filter(|version| version.served);
-    let fields = served.map(|version| {
+    let mut kept = Definition { list_kind: list_kind.into(), ..Definition::default() };
+    for version in spec.versions.into_iter().filter(|version| version.served) {
         let fields = version.selectable_fields.iter().filter_map(|field| {
             let path = FieldPath::parse(&field.json_path).ok()?;
             Some((field.json_path.strip_prefix('.')?.into(), path))
         });
-        (version.name.into(), fields.collect())
-    });
-    Some(Definition { list_kind: list_kind.into(), fields: fields.collect() })
+        let name: Arc<str> = version.name.into();
+        kept.fields.insert(Arc::clone(&name), fields.collect());
+        kept.columns.insert(name, columns(&version.additional_printer_columns));
+    }
+    Some(kept)
+}
+
+/// Up to one that cannot be read; where there are none, that which the API server adds.
+fn columns(written: &[Written]) -> Arc<[Column]> {
+    if written.is_empty() {
+        return Column::age().into_iter().collect();
+    }
+    written.iter().map_while(Column::new).collect()
 }
 
 #[cfg(test)]
@@ -113,7 +137,10 @@ mod tests {
         "names": {"kind": "Part", "listKind": "PartCollection", "plural": "parts"},
         "versions": [
             {"name": "v1", "served": true, "selectableFields": [{"jsonPath": ".spec.color"}]},
-            {"name": "v2", "served": true},
+            {"name": "v2", "served": true, "additionalPrinterColumns": [
+                {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+                {"name": "Odd", "type": "string", "jsonPath": ".spec["},
+                {"name": "Behind", "type": "string", "jsonPath": ".spec.size"}]},
             {"name": "v0", "served": false, "selectableFields": [{"jsonPath": ".spec.old"}]}]}}"#;
 
     async fn found(
@@ -140,6 +167,15 @@ mod tests {
         let color = FieldPath::parse(".spec.color").unwrap();
         assert_eq!(fields("v1"), Some(vec![("spec.color".into(), color)]));
         assert_eq!((fields("v2"), fields("v0")), (Some(Vec::new()), None));
+        let size = Written {
+            name: "Size".to_owned(),
+            kind: "integer".to_owned(),
+            json_path: ".spec.size".to_owned(),
+            ..Written::default()
+        };
+        let columns = |version: &str| found.columns[version].to_vec();
+        assert_eq!(columns("v1"), Column::age().into_iter().collect::<Vec<_>>());
+        assert_eq!(columns("v2"), Column::new(&size).into_iter().collect::<Vec<_>>());
     }
 
     #[tokio::test]

@@ -1,11 +1,11 @@
 //! An answer: one object, or a list that is written while it is sent.
 
-use super::cover::Candidate;
+use super::{cover::Candidate, frame::Frame};
 use crate::{
     informer::Reports,
     model::CellKey,
     store::{Chosen, Object},
-    wire::{ListFrame, Objects, Selection},
+    wire::{Objects, Selection},
 };
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -36,7 +36,7 @@ pub enum Body {
 
 /// A list, written a piece at a time: about 100 objects, unpacked for that alone.
 pub struct Pages {
-    frame: ListFrame,
+    frame: Frame,
     chosen: Chosen,
     namespace: Option<Arc<str>>,
     name: Option<Arc<str>>,
@@ -86,7 +86,7 @@ impl Leave {
 }
 
 impl Pages {
-    pub(super) fn new(frame: ListFrame, chosen: Chosen, asked: &Objects, leave: Leave) -> Self {
+    pub(super) fn new(frame: Frame, chosen: Chosen, asked: &Objects, leave: Leave) -> Self {
         let name = match &asked.selection {
             Selection::Get { name } => Some(&**name),
             Selection::List => asked.fields.name(),
@@ -139,15 +139,12 @@ impl Iterator for Pages {
                     tracing::error!("an object was selected that was not asked for; left out");
                     continue;
                 }
-                if self.stage == Stage::First {
-                    self.frame.first_item(&object.body, &mut out);
+                if self.frame.write(&object, self.stage == Stage::First, &mut out) {
                     self.stage = Stage::Further;
-                } else {
-                    self.frame.further_item(&object.body, &mut out);
                 }
             }
         } else {
-            ListFrame::tail(&mut out);
+            self.frame.tail(self.stage == Stage::First, &mut out);
             self.stage = Stage::Done;
         }
         Some(Ok(out))
@@ -167,7 +164,7 @@ mod tests {
         model::{Delta, DeltaSink as _, Item, ResourceVersion, Uid},
         reads::sample::{asked, cell},
         store::{Catalog, Wanted},
-        wire::{Form, ItemTypes},
+        wire::{ItemTypes, ListFrame, Part},
     };
     use std::{
         collections::BTreeSet,
@@ -204,12 +201,12 @@ mod tests {
             kind: "Pod".into(),
             list_kind: "PodList".into(),
             items: ItemTypes::Bare,
-            form: Form::Full,
+            of: Part::Full,
             version,
             next: None,
             remaining: None,
         };
-        Pages::new(frame, choosing.chosen(), &asked(path, query).0, leave)
+        Pages::new(Frame::List(frame), choosing.chosen(), &asked(path, query).0, leave)
     }
 
     #[test]

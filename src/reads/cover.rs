@@ -8,7 +8,7 @@ use super::{
 use crate::{
     informer::{CellReport, Phase},
     model::{CellKey, Consistency, Extent, Mode, OnAccessLost, ProfileRef, Projection},
-    wire::{Failure, Form, Objects, Selection},
+    wire::{Failure, Form, Included, Objects, Selection},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -59,7 +59,9 @@ impl<'a> Coverage<'a> {
             return Err(Failure::not_cached(of, asked.name().unwrap_or_default(), NOT_DECLARED));
         }
         let is_enough = |offering: &&Offering| match (offering.key.projection, asked.form) {
-            (Projection::Full(_), _) | (Projection::MetadataOnly(_), Form::Metadata) => true,
+            // Of a table, it depends on the columns of the kind.
+            (Projection::Full(_), _)
+            | (Projection::MetadataOnly(_), Form::Metadata | Form::Table(_)) => true,
             (Projection::MetadataOnly(_), Form::Full) | (Projection::Profile, _) => false,
         };
         let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
@@ -69,12 +71,20 @@ impl<'a> Coverage<'a> {
         Ok(Self { asked, cells })
     }
 
-    /// Those of which what is selected by can be told.
+    /// Those of which what is selected by can be told, and what is shown.
     ///
     /// # Errors
     ///
-    /// 421 where there is none.
+    /// 421 where there is none; 406 where they hold metadata alone, and the table has more.
     pub(super) fn knowing(mut self, kind: &Kind) -> Result<Self, Failure> {
+        if let Form::Table(table) = self.asked.form
+            && (table.object == Included::Object || !kind.printer().is_of_metadata())
+        {
+            self.cells.retain(|it| matches!(it.key.projection, Projection::Full(_)));
+            if self.cells.is_empty() {
+                return Err(Failure::only_metadata(self.asked.resource.group_resource()));
+            }
+        }
         self.cells.retain(|it| fields::are_held(self.asked, kind, &it.key));
         if self.cells.is_empty() {
             let of = self.asked.resource.group_resource();
@@ -210,7 +220,10 @@ fn contains(key: &CellKey, asked: &Objects) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::{asked, cell, kind, offers, report};
+    use crate::{
+        reads::sample::{self, asked, cell, kind, offers, report},
+        wire::TableForm,
+    };
 
     /// The code that a request is refused with; 0: it is not.
     fn refused(offers: &Offers, path: &str, query: &str) -> u16 {
@@ -283,6 +296,17 @@ mod tests {
         let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
         // What a phase is, metadata does not say.
         assert_eq!(coverage.knowing(&kind("")).unwrap_err().code(), 421);
+        let code = |kind: &Kind, object: Included| {
+            let (mut asked, _) = sample::asked(path, "");
+            asked.form = Form::Table(TableForm { object, ..TableForm::default() });
+            let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
+            coverage.knowing(kind).map_or_else(|failure| failure.code(), |_| 200)
+        };
+        let mut accounts = kind("");
+        accounts.document.plural = "serviceaccounts".into();
+        assert_eq!(code(&kind(""), Included::Metadata), 406, "of pods a table has more");
+        assert_eq!(code(&accounts, Included::Metadata), 200);
+        assert_eq!(code(&accounts, Included::Object), 406);
     }
 
     #[test]

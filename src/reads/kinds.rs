@@ -2,6 +2,7 @@
 
 use crate::{
     model::{Fault, FieldPath, Resource},
+    tables::{Column, Printer},
     wire::{DocumentResource, ItemTypes},
 };
 use futures::future::BoxFuture;
@@ -23,6 +24,8 @@ pub struct Kind {
     pub list_kind: Arc<str>,
     /// Who serves it.
     pub origin: Origin,
+    /// What a definition has its objects be printed in; empty for others.
+    pub columns: Arc<[Column]>,
 }
 
 /// Who serves a kind.
@@ -40,6 +43,17 @@ pub enum Origin {
 pub type CustomFields = Arc<[(Arc<str>, FieldPath)]>;
 
 impl Kind {
+    /// How its objects are printed as rows.
+    #[must_use]
+    pub fn printer(&self) -> Printer {
+        let DocumentResource { group, version, plural, .. } = &self.document;
+        match self.origin {
+            Origin::BuiltIn => Printer::built_in(group, version, plural),
+            Origin::Custom(_) => Printer::custom(&self.columns),
+            Origin::Aggregated => Printer::unknown(),
+        }
+    }
+
     /// Whether the items of a list of them say what they are.
     #[must_use]
     pub fn items(&self) -> ItemTypes {

@@ -8,6 +8,7 @@ mod choose;
 mod cover;
 mod fields;
 mod floors;
+mod frame;
 mod kinds;
 mod offers;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use self::{
     choose::{Doubt, Needs, Proved, wants_latest},
     cover::{Candidate, Coverage},
     floors::Floors,
+    frame::Frame,
     snapshots::{Moment, Snapshots},
     watch::Beginning,
 };
@@ -34,7 +36,7 @@ use crate::{
     informer::{Changes, Proofs, Reports},
     model::{CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceVersion, Sensitivity},
     store::{Catalog, Reader, Selected, Wanted},
-    wire::{self, At, Continue, DocumentResource, Failure, ListFrame, Objects, Selection, Written},
+    wire::{At, Continue, DocumentResource, Failure, Objects, Selection, Written},
 };
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -358,9 +360,7 @@ impl Reads {
             }
             return needs.unproven(asked, candidates);
         };
-        let mut body = Vec::with_capacity(object.body.len() + 128);
-        let (api_version, kind) = (&*kind.api_version, &*kind.document.kind);
-        wire::object(api_version, kind, &object.body, asked.form, &mut body);
+        let body = frame::whole(kind, &object, asked.form);
         let answer = Answer::new(Body::Whole(body), candidate, needs.bound);
         Ok(Attempt::Done(Reply::Answer(Box::new(answer))))
     }
@@ -410,16 +410,8 @@ impl Reads {
         });
         let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
         let behind = selected.behind(after).saturating_sub(chosen.objects()) as u64;
-        let frame = ListFrame {
-            api_version: Arc::clone(&kind.api_version),
-            kind: Arc::clone(&kind.document.kind),
-            list_kind: Arc::clone(&kind.list_kind),
-            items: kind.items(),
-            form: asked.form,
-            version,
-            remaining: next.as_ref().filter(|_| is_whole).map(|_| behind),
-            next,
-        };
+        let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
+        let frame = Frame::new(kind, asked.form, (version, next, remaining));
         let leave = Leave::of(candidate, self.from.reports.clone());
         let pages = Box::new(Pages::new(frame, chosen, asked, leave));
         let answer = Answer::new(Body::Pages(pages), candidate, needs.bound);

@@ -14,7 +14,7 @@ use crate::{
     wire::{Asked, DocumentResource, Objects, What},
 };
 use jiff::Timestamp;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// What a request asks for.
@@ -116,5 +116,6 @@ pub(super) fn kind(field: &str) -> Kind {
         api_version: "v1".into(),
         list_kind: "PodList".into(),
         origin,
+        columns: Arc::default(),
     }
 }

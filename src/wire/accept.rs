@@ -10,6 +10,39 @@ pub enum Form {
     Full,
     /// `PartialObjectMetadata`, or a list of those.
     Metadata,
+    /// A row of a Table.
+    Table(TableForm),
+}
+
+/// Which Table, and what stands beside the cells of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TableForm {
+    /// Of `meta.k8s.io`.
+    pub version: TableVersion,
+    /// `includeObject`.
+    pub object: Included,
+}
+
+/// The versions of `meta.k8s.io` that have Tables. They differ in name only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TableVersion {
+    /// `v1`.
+    #[default]
+    V1,
+    /// `v1beta1`.
+    V1Beta1,
+}
+
+/// What a row has of its object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Included {
+    /// Nothing.
+    None,
+    /// `PartialObjectMetadata`: clients take namespace and labels from there.
+    #[default]
+    Metadata,
+    /// All of it.
+    Object,
 }
 
 /// How `/api` and `/apis` are answered.
@@ -22,15 +55,18 @@ pub enum Listing {
     Aggregated,
 }
 
-/// Whether one object is asked for, or a list.
+/// Whether one object is asked for, a list, or events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     One,
     List,
+    /// With one object each; Tables of them are not served.
+    Event,
 }
 
 const ONE: &str = "PartialObjectMetadata";
 const LIST: &str = "PartialObjectMetadataList";
+const TABLE: &str = "Table";
 
 /// One media range of the header.
 #[derive(Debug, Default)]
@@ -49,8 +85,7 @@ struct Target<'a> {
     kind: &'a str,
 }
 
-/// The form of an answer with objects. A clause that asks for what is not served here, such as a
-/// Table, is passed over; clients that ask for one ask for plain JSON, too.
+/// The form of an answer with objects. A clause that asks for what is not served is passed over.
 ///
 /// # Errors
 ///
@@ -62,14 +97,26 @@ pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> 
     let served = |clause: &Clause<'_>| match clause.target {
         None => Some(Ok(Form::Full)),
         Some(Target { group: "meta.k8s.io", version: "v1", kind }) => match (kind, shape) {
-            (ONE, Shape::One) | (LIST, Shape::List) => Some(Ok(Form::Metadata)),
+            (ONE, Shape::One | Shape::Event) | (LIST, Shape::List) => Some(Ok(Form::Metadata)),
             (ONE, Shape::List) => Some(Err(Failure::other_shape(ONE, "is a list"))),
-            (LIST, Shape::One) => Some(Err(Failure::other_shape(LIST, "is not a list"))),
+            (LIST, Shape::One | Shape::Event) => {
+                Some(Err(Failure::other_shape(LIST, "is not a list")))
+            }
+            (TABLE, Shape::One | Shape::List) => Some(Ok(table(TableVersion::V1))),
             _ => None,
         },
+        Some(Target { group: "meta.k8s.io", version: "v1beta1", kind: TABLE })
+            if shape != Shape::Event =>
+        {
+            Some(Ok(table(TableVersion::V1Beta1)))
+        }
         Some(_) => None,
     };
     clauses(accept).iter().find_map(served).unwrap_or_else(|| Err(Failure::not_acceptable()))
+}
+
+fn table(version: TableVersion) -> Form {
+    Form::Table(TableForm { version, object: Included::default() })
 }
 
 /// How `/api` or `/apis` is to be answered.
@@ -159,7 +206,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    const TABLES: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -201,8 +248,9 @@ mod tests {
             "text/html",
             "json",
             ",",
-            TABLE,
-            "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+            "application/json;as=Table;v=v1;g=other",
+            "application/json;as=Table;v=v2;g=meta.k8s.io",
+            "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
             "application/json;as=PartialObjectMetadata;g=other;v=v1",
             "application/json;g=meta.k8s.io;v=v1",
             "application/json;stream=other",
@@ -211,16 +259,22 @@ mod tests {
             assert_eq!(code(form(Some(accept), Shape::One)), 406, "{accept}");
         }
         assert_eq!(code(plain(Some("text/html"))), 406);
-        assert_eq!(code(listing(Some(TABLE))), 406);
-        assert_eq!(code(plain(Some(TABLE))), 406);
+        assert_eq!(code(listing(Some(TABLES))), 406);
+        assert_eq!(code(plain(Some(TABLES))), 406);
     }
 
     #[test]
-    fn a_client_that_wants_tables_gets_json_if_it_takes_it() {
-        let kubectl =
-            format!("{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json");
-        assert_eq!(form(Some(&kubectl), Shape::List), Ok(Form::Full));
-        assert_eq!(form(Some(&kubectl), Shape::One), Ok(Form::Full));
+    fn tables_are_sent_in_the_first_version_that_is_asked_for() {
+        let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+        let kubectl = format!("{TABLES},{old},application/json");
+        assert_eq!(form(Some(&kubectl), Shape::Event), Ok(Form::Full));
+        assert_eq!(code(form(Some(TABLES), Shape::Event)), 406);
+        for shape in [Shape::List, Shape::One] {
+            assert_eq!(form(Some(&kubectl), shape), Ok(table(TableVersion::V1)));
+            assert_eq!(form(Some(old), shape), Ok(table(TableVersion::V1Beta1)));
+            let later = format!("application/json;as=Table;v=v2;g=meta.k8s.io,{kubectl}");
+            assert_eq!(form(Some(&later), shape), Ok(table(TableVersion::V1)));
+        }
     }
 
     #[test]

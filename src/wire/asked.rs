@@ -178,11 +178,16 @@ fn objects(
         return Err(Failure::not_cached(of, name.as_deref().unwrap_or_default(), why));
     }
     let query = Query::parse(query)?;
-    let is_list = name.is_none() && !query.is_set(Parameter::Watch);
-    let form = accept::form(accept, if is_list { Shape::List } else { Shape::One })?;
+    let shape = match (&name, query.is_set(Parameter::Watch)) {
+        (Some(_), _) => Shape::One,
+        (None, true) => Shape::Event,
+        (None, false) => Shape::List,
+    };
+    let form = accept::form(accept, shape)?;
     let Some(name) = name else {
         let options::Options { labels, fields, at, limit, watch } =
             options::of_list(&query, namespace.clone())?;
+        let form = options::of_form(form, &query)?;
         let selection = Selection::List;
         return Ok(Objects {
             resource,
@@ -198,13 +203,13 @@ fn objects(
     };
     Ok(Objects {
         at: options::of_get(&query)?,
+        form: options::of_form(form, &query)?,
         resource,
         namespace,
         selection: Selection::Get { name },
         labels: LabelFilter::default(),
         fields: FieldSelector::default(),
         limit: None,
-        form,
         watch: None,
     })
 }

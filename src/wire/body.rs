@@ -1,7 +1,7 @@
 //! Bodies of answers: what is stored, with what the API server writes around it. Nothing that is
 //! stored is read or written anew.
 
-use super::{Form, scan};
+use super::scan;
 use crate::model::ResourceVersion;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct ListFrame {
     /// Whether items say theirs.
     pub items: ItemTypes,
     /// What of each item.
-    pub form: Form,
+    pub of: Part,
     /// The version that the list is true at. Clients fail without one.
     pub version: ResourceVersion,
     /// [`Continue::encode`](super::Continue::encode)d; `None` behind the last object, and never where
@@ -40,33 +40,34 @@ pub struct ListFrame {
     pub remaining: Option<u64>,
 }
 
+/// What is sent of an object that is sent as itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Full,
+    /// `PartialObjectMetadata`.
+    Metadata,
+}
+
 /// Writes one object, as a get is answered; `stored` is its JSON without `apiVersion` and `kind`.
-pub fn object(api_version: &str, kind: &str, stored: &[u8], form: Form, out: &mut Vec<u8>) {
-    write_object(api_version, kind, stored, form, out);
+pub fn object(api_version: &str, kind: &str, stored: &[u8], of: Part, out: &mut Vec<u8>) {
+    write_object(api_version, kind, stored, of, out);
     out.push(b'\n');
 }
 
 impl ListFrame {
     /// What stands before the first item.
     pub fn head(&self, out: &mut Vec<u8>) {
-        let (api_version, kind) = match self.form {
-            Form::Full => (&*self.api_version, &*self.list_kind),
-            Form::Metadata => (META_VERSION, "PartialObjectMetadataList"),
+        let (api_version, kind) = match self.of {
+            Part::Full => (&*self.api_version, &*self.list_kind),
+            Part::Metadata => (META_VERSION, "PartialObjectMetadataList"),
         };
         write_types(api_version, kind, out);
-        out.extend_from_slice(br#","metadata":{"resourceVersion":"#);
-        write_string(&self.version.to_string(), out);
         // Of custom resources the API server writes it always.
-        let is_custom = (self.form, self.items) == (Form::Full, ItemTypes::Written);
-        if self.next.is_some() || is_custom {
-            out.extend_from_slice(br#","continue":"#);
-            write_string(self.next.as_deref().unwrap_or_default(), out);
-        }
-        if let Some(remaining) = self.remaining.filter(|remaining| *remaining > 0) {
-            out.extend_from_slice(br#","remainingItemCount":"#);
-            out.extend_from_slice(remaining.to_string().as_bytes());
-        }
-        out.extend_from_slice(br#"},"items":["#);
+        let is_custom = (self.of, self.items) == (Part::Full, ItemTypes::Written);
+        let next = self.next.as_deref().or_else(|| is_custom.then_some(""));
+        write_metadata(&self.version, next, self.remaining, out);
+        out.extend_from_slice(br#","items":["#);
     }
 
     /// An item behind another one.
@@ -77,10 +78,10 @@ impl ListFrame {
 
     /// The first item.
     pub fn first_item(&self, stored: &[u8], out: &mut Vec<u8>) {
-        match (self.form, self.items) {
-            (Form::Full, ItemTypes::Bare) => out.extend_from_slice(stored),
-            (Form::Full, ItemTypes::Written) | (Form::Metadata, _) => {
-                write_object(&self.api_version, &self.kind, stored, self.form, out);
+        match (self.of, self.items) {
+            (Part::Full, ItemTypes::Bare) => out.extend_from_slice(stored),
+            (Part::Full, ItemTypes::Written) | (Part::Metadata, _) => {
+                write_object(&self.api_version, &self.kind, stored, self.of, out);
             }
         }
     }
@@ -91,15 +92,36 @@ impl ListFrame {
     }
 }
 
+/// Writes `metadata` of a list, or of a table.
+pub(super) fn write_metadata(
+    version: &ResourceVersion,
+    next: Option<&str>,
+    remaining: Option<u64>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(br#","metadata":{"resourceVersion":"#);
+    write_string(&version.to_string(), out);
+    if let Some(next) = next {
+        out.extend_from_slice(br#","continue":"#);
+        write_string(next, out);
+    }
+    if let Some(remaining) = remaining.filter(|remaining| *remaining > 0) {
+        out.extend_from_slice(br#","remainingItemCount":"#);
+        out.extend_from_slice(remaining.to_string().as_bytes());
+    }
+    out.push(b'}');
+}
+
+/// Writes an object with its types, and no line end.
 pub(super) fn write_object(
     api_version: &str,
     kind: &str,
     stored: &[u8],
-    form: Form,
+    of: Part,
     out: &mut Vec<u8>,
 ) {
-    match form {
-        Form::Full => {
+    match of {
+        Part::Full => {
             write_types(api_version, kind, out);
             match scan::inside(stored) {
                 Some(rest @ [first, ..]) if *first != b'}' => {
@@ -110,10 +132,10 @@ pub(super) fn write_object(
                 _ => out.push(b'}'),
             }
         }
-        Form::Metadata => {
+        Part::Metadata => {
             write_types(META_VERSION, META_KIND, out);
-            out.extend_from_slice(br#","metadata":"#);
-            out.extend_from_slice(scan::metadata(stored).unwrap_or(b"{}"));
+            out.push(b',');
+            write_own_metadata(stored, out);
             out.push(b'}');
         }
     }
@@ -132,6 +154,12 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     let _written = serde_json::to_writer(out, text);
 }
 
+/// `"metadata":…` of what is stored.
+pub(super) fn write_own_metadata(stored: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(br#""metadata":"#);
+    out.extend_from_slice(scan::metadata(stored).unwrap_or(b"{}"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,19 +168,19 @@ mod tests {
     const POD: &str =
         r#"{"metadata":{"name":"a","labels":{"x":"y"}},"spec":{"n":1.0},"status":{}}"#;
 
-    fn one(stored: &str, form: Form) -> String {
+    fn one(stored: &str, of: Part) -> String {
         let mut out = Vec::new();
-        object("v1", "Pod", stored.as_bytes(), form, &mut out);
+        object("v1", "Pod", stored.as_bytes(), of, &mut out);
         String::from_utf8(out).unwrap()
     }
 
-    fn frame(form: Form, items: ItemTypes) -> ListFrame {
+    fn frame(of: Part, items: ItemTypes) -> ListFrame {
         ListFrame {
             api_version: "v1".into(),
             kind: "Pod".into(),
             list_kind: "PodList".into(),
             items,
-            form,
+            of,
             version: 1007.into(),
             next: None,
             remaining: None,
@@ -175,42 +203,42 @@ mod tests {
     #[test]
     fn an_object_is_what_is_stored_with_its_types() {
         assert_eq!(
-            one(POD, Form::Full),
+            one(POD, Part::Full),
             "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"labels\":\
              {\"x\":\"y\"}},\"spec\":{\"n\":1.0},\"status\":{}}\n"
         );
-        assert_eq!(one("{}", Form::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
-        assert_eq!(one("{ }", Form::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
-        assert_eq!(one("", Form::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("{}", Part::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("{ }", Part::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("", Part::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
     }
 
     #[test]
     fn of_metadata_nothing_else_is_written() {
         assert_eq!(
-            one(POD, Form::Metadata),
+            one(POD, Part::Metadata),
             "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":\
              {\"name\":\"a\",\"labels\":{\"x\":\"y\"}}}\n"
         );
-        assert!(one("{}", Form::Metadata).contains(r#""metadata":{}"#));
+        assert!(one("{}", Part::Metadata).contains(r#""metadata":{}"#));
     }
 
     #[test]
     fn items_of_builtin_kinds_are_bare_and_those_of_custom_resources_are_not() {
         assert_eq!(
-            list(&frame(Form::Full, ItemTypes::Bare), &["{\"metadata\":{}}", POD]),
+            list(&frame(Part::Full, ItemTypes::Bare), &["{\"metadata\":{}}", POD]),
             format!(
                 "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\
                  \"1007\"}},\"items\":[{{\"metadata\":{{}}}},{POD}]}}\n"
             )
         );
         assert_eq!(
-            list(&frame(Form::Full, ItemTypes::Written), &["{\"metadata\":{}}"]),
+            list(&frame(Part::Full, ItemTypes::Written), &["{\"metadata\":{}}"]),
             "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\",\
              \"continue\":\"\"},\"items\":[{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{}}]}\n"
         );
         for items in [ItemTypes::Bare, ItemTypes::Written] {
             assert_eq!(
-                list(&frame(Form::Metadata, items), &[POD]),
+                list(&frame(Part::Metadata, items), &[POD]),
                 "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\
                  \"metadata\":{\"resourceVersion\":\"1007\"},\"items\":[{\"kind\":\
                  \"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"name\":\
@@ -222,22 +250,22 @@ mod tests {
     #[test]
     fn an_empty_list_has_items_and_a_version() {
         assert_eq!(
-            list(&frame(Form::Full, ItemTypes::Bare), &[]),
+            list(&frame(Part::Full, ItemTypes::Bare), &[]),
             "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\"},\
              \"items\":[]}\n"
         );
-        let custom = list(&frame(Form::Full, ItemTypes::Written), &[]);
+        let custom = list(&frame(Part::Full, ItemTypes::Written), &[]);
         assert!(custom.contains(r#""metadata":{"resourceVersion":"1007","continue":""}"#));
     }
 
     #[test]
     fn a_page_says_how_it_goes_on() {
         let next = Some("dG9rZW4".to_owned());
-        let page = ListFrame { next, remaining: Some(12), ..frame(Form::Full, ItemTypes::Bare) };
+        let page = ListFrame { next, remaining: Some(12), ..frame(Part::Full, ItemTypes::Bare) };
         assert!(list(&page, &[]).contains(
             r#""metadata":{"resourceVersion":"1007","continue":"dG9rZW4","remainingItemCount":12}"#
         ));
-        let last = ListFrame { remaining: Some(0), ..frame(Form::Full, ItemTypes::Bare) };
+        let last = ListFrame { remaining: Some(0), ..frame(Part::Full, ItemTypes::Bare) };
         assert!(!list(&last, &[]).contains("remainingItemCount"));
     }
 
@@ -245,7 +273,7 @@ mod tests {
         #[test]
         fn names_that_need_escapes_keep_the_body_json(kind in ".{0,20}", version in ".{1,20}") {
             let mut out = Vec::new();
-            object(&version, &kind, POD.as_bytes(), Form::Full, &mut out);
+            object(&version, &kind, POD.as_bytes(), Part::Full, &mut out);
             let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
             prop_assert_eq!(read["kind"].as_str(), Some(&*kind));
             prop_assert_eq!(read["apiVersion"].as_str(), Some(&*version));

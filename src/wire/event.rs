@@ -1,8 +1,8 @@
 //! Events of a watch as they are sent: a line of JSON each.
 
 use super::{
-    Failure, Form,
-    body::{META_KIND, META_VERSION, write_object, write_string, write_types},
+    Failure,
+    body::{META_KIND, META_VERSION, Part, write_object, write_string, write_types},
     scan,
 };
 use crate::model::ResourceVersion;
@@ -27,7 +27,7 @@ pub struct EventFrame {
     /// Of an object.
     pub kind: Arc<str>,
     /// What of each object.
-    pub form: Form,
+    pub of: Part,
 }
 
 impl EventType {
@@ -64,9 +64,9 @@ impl EventFrame {
                 changed.extend_from_slice(before);
                 write_string(&version.to_string(), &mut changed);
                 changed.extend_from_slice(behind);
-                write_object(&self.api_version, &self.kind, &changed, self.form, out);
+                write_object(&self.api_version, &self.kind, &changed, self.of, out);
             }
-            None => write_object(&self.api_version, &self.kind, stored, self.form, out),
+            None => write_object(&self.api_version, &self.kind, stored, self.of, out),
         }
         out.extend_from_slice(b"}\n");
     }
@@ -74,9 +74,9 @@ impl EventFrame {
     /// Writes how far the watch has come; `is_initial_end` where the state that it began with is complete.
     pub fn bookmark(&self, version: &ResourceVersion, is_initial_end: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"type":"BOOKMARK","object":"#);
-        let (api_version, kind) = match self.form {
-            Form::Full => (&*self.api_version, &*self.kind),
-            Form::Metadata => (META_VERSION, META_KIND),
+        let (api_version, kind) = match self.of {
+            Part::Full => (&*self.api_version, &*self.kind),
+            Part::Metadata => (META_VERSION, META_KIND),
         };
         write_types(api_version, kind, out);
         out.extend_from_slice(br#","metadata":{"resourceVersion":"#);
@@ -101,8 +101,8 @@ mod tests {
 
     const POD: &str = r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"n":1.0}}"#;
 
-    fn frame(form: Form) -> EventFrame {
-        EventFrame { api_version: "v1".into(), kind: "Pod".into(), form }
+    fn frame(of: Part) -> EventFrame {
+        EventFrame { api_version: "v1".into(), kind: "Pod".into(), of }
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn an_event_is_a_line_with_the_whole_object() {
         let line =
-            written(|out| frame(Form::Full).event(EventType::Added, POD.as_bytes(), None, out));
+            written(|out| frame(Part::Full).event(EventType::Added, POD.as_bytes(), None, out));
         assert_eq!(
             line,
             "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
@@ -126,12 +126,12 @@ mod tests {
     fn what_is_gone_has_the_version_of_its_end() {
         for (form, expected) in [
             (
-                Form::Full,
+                Part::Full,
                 "{\"type\":\"DELETED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\
                  \"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"},\"spec\":{\"n\":1.0}}}\n",
             ),
             (
-                Form::Metadata,
+                Part::Metadata,
                 "{\"type\":\"DELETED\",\"object\":{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\
                  \"meta.k8s.io/v1\",\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"}}}\n",
             ),
@@ -146,13 +146,13 @@ mod tests {
 
     #[test]
     fn a_bookmark_is_of_the_kind_that_is_watched() {
-        let line = written(|out| frame(Form::Full).bookmark(&9.into(), false, out));
+        let line = written(|out| frame(Part::Full).bookmark(&9.into(), false, out));
         assert_eq!(
             line,
             "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
              {\"resourceVersion\":\"9\"}}}\n"
         );
-        let line = written(|out| frame(Form::Metadata).bookmark(&9.into(), true, out));
+        let line = written(|out| frame(Part::Metadata).bookmark(&9.into(), true, out));
         assert!(line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));
         assert!(line.contains(r#""annotations":{"k8s.io/initial-events-end":"true"}"#), "{line}");
     }

@@ -18,14 +18,15 @@ mod options;
 mod path;
 mod query;
 mod scan;
+mod table;
 mod token;
 mod watching;
 mod written;
 
 pub use self::{
-    accept::{Form, Listing},
+    accept::{Form, Included, Listing, TableForm, TableVersion},
     asked::{Access, Asked, At, Document, Objects, Selection, What},
-    body::{ItemTypes, ListFrame, object},
+    body::{ItemTypes, ListFrame, Part, object},
     discovery::{
         DocumentResource, Sent, core_document, group_document, groups_document, is_known,
         resources_document,
@@ -34,6 +35,7 @@ pub use self::{
     failure::Failure,
     labels::{Comparison, LabelFilter, Than},
     onward::{Onward, Written},
+    table::{Rows, TableFrame},
     token::Continue,
     watching::{Begin, Watching},
     written::{Encoding, version_of},

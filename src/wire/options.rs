@@ -2,7 +2,7 @@
 //! the first fault is the one that it names.
 
 use super::{
-    At, Continue, Failure, LabelFilter,
+    At, Continue, Failure, Form, Included, LabelFilter, TableForm,
     failure::{InvalidOption, Wrong},
     fields,
     query::{Parameter, Query, not_a_number},
@@ -77,6 +77,28 @@ pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Opti
         (Version::Number(version), _) => (At::NotOlderThan(version), limit),
     };
     Ok(Options { labels, fields, at, limit, watch: None })
+}
+
+/// The form that was asked for, with what a Table is to have of each object.
+///
+/// # Errors
+///
+/// 400 for what no Table has.
+pub(super) fn of_form(form: Form, query: &Query) -> Result<Form, Failure> {
+    let Form::Table(table) = form else { return Ok(form) };
+    let object = match query.text(Parameter::IncludeObject) {
+        "None" => Included::None,
+        "" | "Metadata" => Included::Metadata,
+        "Object" => Included::Object,
+        other => {
+            return Err(Failure::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be \
+                 'Metadata', 'Object', 'None', or empty",
+                super::failure::quoted(other)
+            )));
+        }
+    };
+    Ok(Form::Table(TableForm { object, ..table }))
 }
 
 /// `ValidateListOptions` of apimachinery, for lists.
@@ -294,6 +316,32 @@ mod tests {
         let options = list("watch=1&labelSelector=a&resourceVersion=7&limit=5").unwrap();
         assert!(options.watch.is_some() && !options.labels.is_empty() && options.limit.is_none());
         assert_eq!(list("watch=1&labelSelector=,").unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn a_table_has_of_objects_what_is_asked_for() {
+        let of = |form, query: &str| of_form(form, &Query::parse(Some(query)).unwrap());
+        let table = |object| Form::Table(TableForm { object, ..TableForm::default() });
+        for (given, expected) in [
+            ("", Included::Metadata),
+            ("None", Included::None),
+            ("Metadata", Included::Metadata),
+            ("Object", Included::Object),
+        ] {
+            let query = format!("includeObject={given}");
+            assert_eq!(of(table(Included::None), &query), Ok(table(expected)));
+            assert_eq!(of(Form::Full, &query), Ok(Form::Full));
+        }
+        let failure = of(table(Included::None), "includeObject=all").unwrap_err();
+        assert_eq!(
+            (failure.code(), failure.message()),
+            (
+                400,
+                "Unable to convert to Table as requested: includeObject: Invalid value: \"all\": must be \
+                 'Metadata', 'Object', 'None', or empty"
+            )
+        );
+        assert_eq!(of(Form::Metadata, "includeObject=all"), Ok(Form::Metadata));
     }
 
     #[test]

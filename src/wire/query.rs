@@ -23,10 +23,11 @@ pub(super) enum Parameter {
     Continue,
     SendInitialEvents,
     AllowWatchBookmarks,
+    IncludeObject,
 }
 
 /// In the order of [`Parameter`].
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "labelSelector",
     "fieldSelector",
     "watch",
@@ -37,6 +38,7 @@ const NAMES: [&str; 10] = [
     "continue",
     "sendInitialEvents",
     "allowWatchBookmarks",
+    "includeObject",
 ];
 
 /// What `+` stands for.

@@ -48,6 +48,7 @@ mod schema;
 mod secrets;
 mod selectors;
 mod status_writes;
+mod tables;
 mod tenants;
 mod terminal;
 mod verification;

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     model::{CellKey, OnAccessLost, ProfileRef, Resource, ResourceVersion},
     store::{Change, Chosen, Follower, Lag, News, Object, Wanted},
-    wire::{EventFrame, EventType, Failure, Objects},
+    wire::{EventFrame, EventType, Failure, Form, Objects, Part},
 };
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -114,7 +114,11 @@ impl Feed {
         let frame = EventFrame {
             api_version: Arc::clone(&kind.api_version),
             kind: Arc::clone(&kind.document.kind),
-            form: asked.form,
+            of: match asked.form {
+                Form::Metadata => Part::Metadata,
+                // Of a watch, Tables are passed over.
+                Form::Full | Form::Table(_) => Part::Full,
+            },
         };
         let is_unmarked =
             start.initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);

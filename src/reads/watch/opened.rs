@@ -2,7 +2,7 @@
 
 use crate::{
     store::{Change, Follower, Wanted},
-    wire::{EventFrame, EventType, Form},
+    wire::{EventFrame, EventType, Part},
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -34,7 +34,7 @@ pub(super) struct Opened {
     change: Arc<Change>,
     before: OnceLock<Option<Bytes>>,
     now: OnceLock<Option<Bytes>>,
-    written: Mutex<Vec<((Form, EventType), Bytes)>>,
+    written: Mutex<Vec<((Part, EventType), Bytes)>>,
 }
 
 /// What a change is for someone: of two events, an object went and another of its name came.
@@ -72,7 +72,7 @@ impl Shared {
         (frame, follower): (&EventFrame, &Follower),
     ) -> Option<Bytes> {
         let mut written = opened.written.lock();
-        let wanted = (frame.form, of);
+        let wanted = (frame.of, of);
         if let Some((_, line)) = written.iter().find(|(it, _)| *it == wanted) {
             return Some(line.clone());
         }

@@ -1,0 +1,278 @@
+//! Rows of nodes, namespaces, events, and of what says who may do what.
+
+use super::{
+    age,
+    view::{Printed, View},
+};
+use serde_json::Value;
+use std::{collections::BTreeSet, fmt::Write as _};
+
+const NONE: &str = "<none>";
+const UNSET: &str = "<unset>";
+const UNKNOWN: &str = "<unknown>";
+
+pub(super) fn nodes(of: &Printed<'_>) -> Vec<Value> {
+    let status = of.at("status");
+    // Of several conditions of a type the last counts.
+    let is_ready = |condition: &View<'_>| condition.at("type").text() == "Ready";
+    let state = match status.at("conditions").items().rfind(is_ready) {
+        Some(ready) if ready.at("status").text() == "True" => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    };
+    let is_closed = of.at("spec.unschedulable").flag();
+    let state = if is_closed { format!("{state},SchedulingDisabled") } else { state.to_owned() };
+    let roles = of.at("metadata.labels").entries().filter_map(|(key, value)| {
+        let role = match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => role,
+            None if key == "kubernetes.io/role" => value.text(),
+            None => "",
+        };
+        (!role.is_empty()).then_some(role)
+    });
+    let roles = roles.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(",");
+    let about = |field: &str| status.at("nodeInfo").at(field);
+    let address = |kind: &str| {
+        let found = status.at("addresses").of_type(kind);
+        found.at("address").given_or(NONE)
+    };
+    let mut kernel = about("kernelVersion").text_or(UNKNOWN).to_owned();
+    let machine = about("architecture").text();
+    if !machine.is_empty() {
+        let _written = write!(kernel, " ({machine})");
+    }
+    vec![
+        of.name(),
+        state.into(),
+        if roles.is_empty() { NONE.into() } else { roles.into() },
+        of.age(),
+        about("kubeletVersion").text().into(),
+        address("InternalIP").into(),
+        address("ExternalIP").into(),
+        about("osImage").text_or(UNKNOWN).into(),
+        kernel.into(),
+        about("containerRuntimeVersion").text_or(UNKNOWN).into(),
+    ]
+}
+
+pub(super) fn namespaces(of: &Printed<'_>) -> Vec<Value> {
+    vec![of.name(), of.at("status.phase").text().into(), of.age()]
+}
+
+/// Of both groups that have events: their fields have other names.
+pub(super) fn events(of: &Printed<'_>) -> Vec<Value> {
+    let either = |one: &str, other: &str| match of.at(one) {
+        found if found.is_set() => found,
+        _ => of.at(other),
+    };
+    let since = |time: View<'_>| age::since(time.text(), of.now);
+    let first = either("firstTimestamp", "deprecatedFirstTimestamp");
+    let first = since(if first.is_set() { first } else { of.at("eventTime") });
+    let last = either("lastTimestamp", "deprecatedLastTimestamp");
+    let last = if last.is_set() { since(last) } else { first.clone() };
+    let series = of.at("series");
+    let (last, count) = if series.is_set() {
+        (since(series.at("lastObservedTime")), series.at("count").int())
+    } else {
+        let count = either("count", "deprecatedCount").int();
+        (last, if count == 0 { 1 } else { count })
+    };
+    let about = either("involvedObject", "regarding");
+    let kind = about.at("kind").text().to_lowercase();
+    let object = match about.at("name").text() {
+        "" => kind,
+        name => format!("{kind}/{name}"),
+    };
+    let source = either("source", "deprecatedSource");
+    let reporter = either("reportingComponent", "reportingController").text();
+    let mut by = source.at("component").text_or(reporter).to_owned();
+    let host = source.at("host").text_or(of.at("reportingInstance").text());
+    if !host.is_empty() {
+        let _written = write!(by, ", {host}");
+    }
+    vec![
+        last.into(),
+        of.at("type").text().into(),
+        of.at("reason").text().into(),
+        object.into(),
+        about.at("fieldPath").text().into(),
+        by.into(),
+        either("message", "note").text().trim().into(),
+        first.into(),
+        count.into(),
+        of.name(),
+    ]
+}
+
+pub(super) fn config_maps(of: &Printed<'_>) -> Vec<Value> {
+    vec![of.name(), (of.at("data").len() + of.at("binaryData").len()).into(), of.age()]
+}
+
+pub(super) fn secrets(of: &Printed<'_>) -> Vec<Value> {
+    vec![of.name(), of.at("type").text().into(), of.at("data").len().into(), of.age()]
+}
+
+/// Of roles' bindings, in a namespace and in the cluster.
+pub(super) fn bindings(of: &Printed<'_>) -> Vec<Value> {
+    let role = of.at("roleRef");
+    let subjects = |kind: &str| {
+        let all = of.at("subjects").items().filter(|subject| subject.at("kind").text() == kind);
+        let names = all.map(|subject| match subject.at("namespace").text() {
+            namespace if kind == "ServiceAccount" => {
+                format!("{namespace}/{}", subject.at("name").text())
+            }
+            _ => subject.at("name").text().to_owned(),
+        });
+        Value::from(names.collect::<Vec<_>>().join(", "))
+    };
+    vec![
+        of.name(),
+        format!("{}/{}", role.at("kind").text(), role.at("name").text()).into(),
+        of.age(),
+        subjects("User"),
+        subjects("Group"),
+        subjects("ServiceAccount"),
+    ]
+}
+
+pub(super) fn leases(of: &Printed<'_>) -> Vec<Value> {
+    vec![of.name(), of.at("spec.holderIdentity").text().into(), of.age()]
+}
+
+pub(super) fn quotas(of: &Printed<'_>) -> Vec<Value> {
+    let (mut requests, mut limits) = (Vec::new(), Vec::new());
+    let quantity = |of: View<'_>| if of.is_set() { of.written() } else { "0".to_owned() };
+    for (resource, hard) in of.at("status.hard").entries() {
+        let used = quantity(of.at("status.used").field(resource));
+        let text = format!("{resource}: {used}/{}", quantity(hard));
+        if resource.starts_with("limits.") { &mut limits } else { &mut requests }.push(text);
+    }
+    vec![of.name(), requests.join(", ").into(), limits.join(", ").into(), of.age()]
+}
+
+pub(super) fn priority_classes(of: &Printed<'_>) -> Vec<Value> {
+    vec![
+        of.name(),
+        of.at("value").int().into(),
+        of.at("globalDefault").flag().into(),
+        of.age(),
+        of.at("preemptionPolicy").text().into(),
+    ]
+}
+
+pub(super) fn runtime_classes(of: &Printed<'_>) -> Vec<Value> {
+    vec![of.name(), of.at("handler").text().into(), of.age()]
+}
+
+/// Of webhooks that admit or change objects.
+pub(super) fn webhooks(of: &Printed<'_>) -> Vec<Value> {
+    vec![of.name(), of.at("webhooks").len().into(), of.age()]
+}
+
+pub(super) fn validating_policies(of: &Printed<'_>) -> Vec<Value> {
+    admission_policy(of, "spec.validations")
+}
+
+pub(super) fn mutating_policies(of: &Printed<'_>) -> Vec<Value> {
+    admission_policy(of, "spec.mutations")
+}
+
+fn admission_policy(of: &Printed<'_>, rules: &str) -> Vec<Value> {
+    let kind = of.at("spec.paramKind");
+    let kind = if kind.is_set() {
+        format!("{}/{}", kind.at("apiVersion").text(), kind.at("kind").text())
+    } else {
+        UNSET.to_owned()
+    };
+    vec![of.name(), of.at(rules).len().into(), kind.into(), of.age()]
+}
+
+/// Of admission policies' bindings. One that selects its parameters is not told apart by how.
+pub(super) fn policy_bindings(of: &Printed<'_>) -> Vec<Value> {
+    let parameter = of.at("spec.paramRef");
+    let parameter = match parameter.at("name").text() {
+        "" => UNSET.to_owned(),
+        name => format!("{}/{name}", parameter.at("namespace").text_or("*")),
+    };
+    vec![of.name(), of.at("spec.policyName").text().into(), parameter.into(), of.age()]
+}
+
+pub(super) fn flow_schemas(of: &Printed<'_>) -> Vec<Value> {
+    let spec = of.at("spec");
+    let method = spec.at("distinguisherMethod");
+    let dangling = of.at("status.conditions").of_type("Dangling");
+    vec![
+        of.name(),
+        spec.at("priorityLevelConfiguration.name").text().into(),
+        spec.at("matchingPrecedence").int().into(),
+        if method.is_set() { method.at("type").text() } else { NONE }.into(),
+        of.age(),
+        if dangling.is_set() { dangling.at("status").text() } else { "?" }.into(),
+    ]
+}
+
+pub(super) fn priority_levels(of: &Printed<'_>) -> Vec<Value> {
+    let limited = of.at("spec.limited");
+    let queuing = limited.at("limitResponse.queuing");
+    let number = |within: View<'_>, field: &str| match within {
+        within if within.is_set() => Value::from(within.at(field).int()),
+        _ => Value::from(NONE),
+    };
+    vec![
+        of.name(),
+        of.at("spec.type").text().into(),
+        number(limited, "nominalConcurrencyShares"),
+        number(queuing, "queues"),
+        number(queuing, "handSize"),
+        number(queuing, "queueLengthLimit"),
+        of.age(),
+    ]
+}
+
+pub(super) fn signing_requests(of: &Printed<'_>) -> Vec<Value> {
+    let (spec, status) = (of.at("spec"), of.at("status"));
+    let has = |kind: &str| status.at("conditions").of_type(kind).is_set();
+    let mut state = match () {
+        () if has("Denied") => "Denied",
+        () if has("Approved") => "Approved",
+        () => "Pending",
+    }
+    .to_owned();
+    if has("Failed") {
+        state.push_str(",Failed");
+    }
+    if !status.at("certificate").text().is_empty() {
+        state.push_str(",Issued");
+    }
+    let lasts = spec.at("expirationSeconds");
+    let lasts = if lasts.is_set() {
+        age::human(jiff::SignedDuration::from_secs(lasts.int()))
+    } else {
+        NONE.to_owned()
+    };
+    vec![
+        of.name(),
+        of.age(),
+        spec.at("signerName").text_or(NONE).into(),
+        spec.at("username").text().into(),
+        lasts.into(),
+        state.into(),
+    ]
+}
+
+pub(super) fn api_services(of: &Printed<'_>) -> Vec<Value> {
+    let service = of.at("spec.service");
+    let by = if service.is_set() {
+        format!("{}/{}", service.at("namespace").text(), service.at("name").text())
+    } else {
+        "Local".to_owned()
+    };
+    let available = of.at("status.conditions").of_type("Available");
+    let status = available.at("status").text_or("Unknown");
+    let available = match available.at("reason").text() {
+        "" => status.to_owned(),
+        _ if status == "True" => status.to_owned(),
+        reason => format!("{status} ({reason})"),
+    };
+    vec![of.name(), by.into(), available.into(), of.age()]
+}

@@ -1,0 +1,209 @@
+//! Columns that a definition gives its custom resources.
+
+use super::{age, path::Path};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A column of a `CustomResourceDefinition`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    definition: Value,
+    of: Type,
+    path: Path,
+}
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Text,
+    Integer,
+    Number,
+    Flag,
+    Date,
+}
+
+/// `additionalPrinterColumns`, one of them, as it is written in the definition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Written {
+    /// The heading.
+    pub name: String,
+    /// An `OpenAPI` type, or `date`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// An `OpenAPI` format.
+    pub format: String,
+    /// For people.
+    pub description: String,
+    /// 0 for what is always shown.
+    pub priority: i32,
+    /// Where the value stands.
+    pub json_path: String,
+}
+
+impl Column {
+    /// The column; `None` where the path cannot be read, which the API server answers by leaving out
+    /// this column and those behind it.
+    #[must_use]
+    pub fn new(written: &Written) -> Option<Self> {
+        let path = Path::parse(&written.json_path)?;
+        let description = match written.description.as_str() {
+            "" => format!(
+                "Custom resource definition column (in JSONPath format): {}",
+                written.json_path
+            ),
+            given => given.to_owned(),
+        };
+        let of = match written.kind.as_str() {
+            "integer" => Type::Integer,
+            "number" => Type::Number,
+            "boolean" => Type::Flag,
+            "date" => Type::Date,
+            _ => Type::Text,
+        };
+        let definition = json!({
+            "name": written.name, "type": written.kind, "format": written.format,
+            "description": description, "priority": written.priority,
+        });
+        Some(Self { definition, of, path })
+    }
+
+    /// The column of a definition that has none.
+    #[must_use]
+    pub fn age() -> Option<Self> {
+        Self::new(&Written {
+            name: "Age".to_owned(),
+            kind: "date".to_owned(),
+            description: super::described("creationTimestamp"),
+            json_path: ".metadata.creationTimestamp".to_owned(),
+            ..Written::default()
+        })
+    }
+
+    pub(super) fn definition(&self) -> &Value {
+        &self.definition
+    }
+
+    pub(super) fn is_of_metadata(&self) -> bool {
+        self.path.is_of_metadata()
+    }
+
+    /// What it shows of an object; null where there is nothing, or something of another kind.
+    pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
+        let Some(value) = self.path.first(object) else { return Value::Null };
+        let typed = match self.of {
+            Type::Text => Some(printed(value).into()),
+            Type::Integer => integer(value).map(Value::from),
+            Type::Number => value.as_f64().map(whole_or_float),
+            Type::Flag => value.as_bool().map(Value::from),
+            Type::Date => value.as_str().map(|time| age::since_date(time, now).into()),
+        };
+        typed.unwrap_or_default()
+    }
+}
+
+fn integer(value: &Value) -> Option<i64> {
+    #[expect(clippy::cast_possible_truncation, reason = "as Go converts it: towards zero")]
+    value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
+}
+
+/// Go writes a whole float without a point.
+fn whole_or_float(number: f64) -> Value {
+    #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
+    let whole = number as i64;
+    #[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "whether nothing was lost")]
+    if whole as f64 == number && number.abs() < 1e15 { whole.into() } else { number.into() }
+}
+
+/// A value as Go prints it.
+fn printed(value: &Value) -> String {
+    match value {
+        Value::Null => "<no value>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if !number.is_f64() => number.to_string(),
+        Value::Number(number) => shortest(number.as_f64().unwrap_or_default()),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Array(_) | Value::Object(_) => json_text(value),
+    }
+}
+
+/// `%v` of a float: an exponent where it is below -4 or above 5.
+fn shortest(number: f64) -> String {
+    let written = format!("{number:e}");
+    let Some((digits, exponent)) = written.split_once('e') else { return written };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if (-4..6).contains(&exponent) => format!("{number}"),
+        Ok(exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        Err(_) => written,
+    }
+}
+
+/// JSON as Go writes it, for HTML.
+fn json_text(value: &Value) -> String {
+    value.to_string().chars().fold(String::new(), |mut text, c| {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _written = write!(text, "\\u{:04x}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_has_the_type_of_its_column_or_is_null() {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let object = json!({"a": {
+            "text": "x", "n": 3, "f": 1.5, "half": 2.7, "yes": true, "list": [1, "<", 3], "none": null,
+            "large": 1e21, "when": "2025-12-31T23:59:00Z", "never": "soon",
+        }});
+        for (kind, field, expected) in [
+            ("string", "text", json!("x")),
+            ("string", "n", json!("3")),
+            ("string", "f", json!("1.5")),
+            ("string", "yes", json!("true")),
+            ("string", "list", json!("[1,\"\\u003c\",3]")),
+            ("string", "none", json!("<no value>")),
+            ("string", "large", json!("1e+21")),
+            ("string", "missing", json!(null)),
+            ("integer", "n", json!(3)),
+            ("integer", "half", json!(2)),
+            ("integer", "text", json!(null)),
+            ("integer", "none", json!(null)),
+            ("number", "n", json!(3)),
+            ("number", "f", json!(1.5)),
+            ("number", "text", json!(null)),
+            ("boolean", "yes", json!(true)),
+            ("boolean", "n", json!(null)),
+            ("date", "when", json!("60s")),
+            ("date", "never", json!("<invalid>")),
+            ("date", "n", json!(null)),
+        ] {
+            let written = Written {
+                kind: kind.to_owned(),
+                json_path: format!(".a.{field}"),
+                ..Written::default()
+            };
+            let column = Column::new(&written).unwrap();
+            assert_eq!(column.cell(&object, now), expected, "{kind} {field}");
+        }
+    }
+
+    #[test]
+    fn floats_are_printed_as_go_prints_them() {
+        for (number, expected) in
+            [(0.1, "0.1"), (123_456.5, "123456.5"), (1e6, "1e+06"), (1.5e-5, "1.5e-05")]
+        {
+            assert_eq!(shortest(number), expected);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Rows of services, what stands behind them, and what leads to them.
+
+use super::{
+    selectors::{first_of, labels, selector},
+    view::{Printed, View},
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+const NONE: &str = "<none>";
+const UNSET: &str = "<unset>";
+/// More addresses, ports or hosts are counted, not named.
+const MAX: usize = 3;
+
+pub(super) fn services(of: &Printed<'_>) -> Vec<Value> {
+    let spec = of.at("spec");
+    let address = spec.at("clusterIPs").items().next().map_or(NONE, View::text);
+    let ports = spec.at("ports").items().map(|port| {
+        let (number, protocol) = (port.at("port").int(), port.at("protocol").text());
+        match port.at("nodePort").int() {
+            node if node > 0 => format!("{number}:{node}/{protocol}"),
+            _ => format!("{number}/{protocol}"),
+        }
+    });
+    let ports = ports.collect::<Vec<_>>().join(",");
+    vec![
+        of.name(),
+        spec.at("type").text().into(),
+        address.into(),
+        external(of).into(),
+        if ports.is_empty() { NONE.into() } else { ports.into() },
+        of.age(),
+        labels(spec.at("selector")).into(),
+    ]
+}
+
+fn external(of: &Printed<'_>) -> String {
+    let spec = of.at("spec");
+    let own = spec.at("externalIPs").joined(",");
+    match spec.at("type").text() {
+        "ClusterIP" | "NodePort" if own.is_empty() => NONE.to_owned(),
+        "ClusterIP" | "NodePort" => own,
+        "LoadBalancer" => {
+            let balanced = balanced(of);
+            match (balanced.is_empty(), own.is_empty()) {
+                (true, true) => "<pending>".to_owned(),
+                (true, false) => own,
+                (false, true) => balanced,
+                (false, false) => format!("{balanced},{own}"),
+            }
+        }
+        "ExternalName" => spec.at("externalName").text().to_owned(),
+        _ => "<unknown>".to_owned(),
+    }
+}
+
+/// Where a load balancer takes what it balances.
+fn balanced(of: &Printed<'_>) -> String {
+    let all = of.at("status.loadBalancer.ingress").items();
+    let all = all.map(|it| it.at("ip").text_or(it.at("hostname").text()));
+    let all: BTreeSet<_> = all.filter(|address| !address.is_empty()).collect();
+    all.into_iter().collect::<Vec<_>>().join(",")
+}
+
+pub(super) fn ingresses(of: &Printed<'_>) -> Vec<Value> {
+    let spec = of.at("spec");
+    let is_encrypted = !spec.at("tls").is_empty();
+    vec![
+        of.name(),
+        spec.at("ingressClassName").given_or(NONE).into(),
+        hosts(spec.at("rules")).into(),
+        balanced(of).into(),
+        if is_encrypted { "80, 443" } else { "80" }.into(),
+        of.age(),
+    ]
+}
+
+fn hosts(rules: View<'_>) -> String {
+    let mut named = Vec::new();
+    let mut has_more = false;
+    for rule in rules.items() {
+        has_more |= named.len() == MAX;
+        let host = rule.at("host").text();
+        if !has_more && !host.is_empty() {
+            named.push(host);
+        }
+    }
+    let all = named.join(",");
+    match (named.is_empty(), has_more) {
+        (true, _) => "*".to_owned(),
+        (false, false) => all,
+        // Rules without a host count, too.
+        (false, true) => format!("{all} + {} more...", rules.items().len().saturating_sub(MAX)),
+    }
+}
+
+pub(super) fn ingress_classes(of: &Printed<'_>) -> Vec<Value> {
+    let is_default = of.annotation("ingressclass.kubernetes.io/is-default-class").text() == "true";
+    let of_parameters = of.at("spec.parameters");
+    let parameters = if of_parameters.is_set() {
+        let kind = of_parameters.at("kind").text();
+        let name = of_parameters.at("name").text();
+        match of_parameters.at("apiGroup") {
+            group if group.is_set() => format!("{kind}.{}/{name}", group.text()),
+            _ => format!("{kind}/{name}"),
+        }
+    } else {
+        NONE.to_owned()
+    };
+    vec![
+        marked(of, is_default),
+        of.at("spec.controller").text().into(),
+        parameters.into(),
+        of.age(),
+    ]
+}
+
+/// The name, and whether it is the one that is taken where none is named.
+pub(super) fn marked(of: &Printed<'_>, is_default: bool) -> Value {
+    let name = of.at("metadata.name").text();
+    if is_default { format!("{name} (default)").into() } else { name.into() }
+}
+
+pub(super) fn endpoints(of: &Printed<'_>) -> Vec<Value> {
+    let mut all = Vec::new();
+    for subset in of.at("subsets").items() {
+        let addresses = || subset.at("addresses").items().map(|address| address.at("ip").text());
+        if subset.at("ports").is_empty() {
+            all.extend(addresses().map(str::to_owned));
+        }
+        for port in subset.at("ports").items() {
+            let port = port.at("port").int();
+            all.extend(addresses().map(|ip| {
+                if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
+            }));
+        }
+    }
+    let is_empty = of.at("subsets").is_empty();
+    let text = if is_empty { NONE.to_owned() } else { first_of(&all, MAX, ",") };
+    vec![of.name(), text.into(), of.age()]
+}
+
+pub(super) fn endpoint_slices(of: &Printed<'_>) -> Vec<Value> {
+    let ports = of.at("ports").items().map(|port| match port.at("port") {
+        number if number.is_set() => number.int().to_string(),
+        _ => port.at("name").given_or("*").to_owned(),
+    });
+    let addresses =
+        of.at("endpoints").items().flat_map(|endpoint| endpoint.at("addresses").items());
+    let addresses = addresses.map(|address| address.text().to_owned());
+    vec![
+        of.name(),
+        of.at("addressType").text().into(),
+        some_of(&ports.collect::<Vec<_>>()).into(),
+        some_of(&addresses.collect::<Vec<_>>()).into(),
+        of.age(),
+    ]
+}
+
+fn some_of(all: &[String]) -> String {
+    match first_of(all, MAX, ",") {
+        text if text.is_empty() => UNSET.to_owned(),
+        text => text,
+    }
+}
+
+pub(super) fn network_policies(of: &Printed<'_>) -> Vec<Value> {
+    vec![of.name(), selector(of.at("spec.podSelector")).into(), of.age()]
+}
+
+pub(super) fn service_cidrs(of: &Printed<'_>) -> Vec<Value> {
+    vec![of.name(), of.at("spec.cidrs").joined(",").into(), of.age()]
+}
+
+/// The age has no column of its own, but a cell.
+pub(super) fn ip_addresses(of: &Printed<'_>) -> Vec<Value> {
+    let parent = of.at("spec.parentRef");
+    let text = if parent.is_set() {
+        let resource = parent.at("resource").text();
+        let resource = match parent.at("group").text() {
+            "" => resource.to_owned(),
+            group => format!("{resource}.{group}"),
+        };
+        let mut text = resource.to_lowercase();
+        let within = parent.at("namespace").text();
+        for part in
+            [within, parent.at("name").text()].into_iter().skip(usize::from(within.is_empty()))
+        {
+            text.push('/');
+            text.push_str(part);
+        }
+        text
+    } else {
+        NONE.to_owned()
+    };
+    vec![of.name(), text.into(), of.age()]
+}

@@ -1,0 +1,447 @@
+//! The path of a printer column: Kubernetes' own dialect of `JSONPath`, as the API server reads it.
+
+use serde_json::Value;
+
+/// How deep a recursive descent goes, and how far paths may be nested in filters.
+const MAX_DEPTH: usize = 64;
+/// More values are not looked at: a path can name the same one again and again.
+const MAX_FOUND: usize = 4096;
+
+/// A path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Path(Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Field(String),
+    /// Everything within.
+    Any,
+    /// Everything within, and within that.
+    Descend,
+    Slice(Slice),
+    Union(Vec<Path>),
+    Filter {
+        left: Path,
+        test: Option<(Compare, Path)>,
+    },
+    /// A value that the path itself gives, to compare with.
+    Literal(Value),
+}
+
+/// `[from:to:step]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slice {
+    from: Option<i64>,
+    to: Option<i64>,
+    /// Whether `to` follows from `from`: one element.
+    is_one: bool,
+    step: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compare {
+    Equal,
+    Different,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+/// The path leads nowhere: what it names is not there, or of another kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Nowhere;
+
+type Found<'a> = Result<Vec<&'a Value>, Nowhere>;
+
+impl Path {
+    /// Reads a path; `None` if it is none.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Self::nested(text, 0)
+    }
+
+    fn nested(text: &str, depth: usize) -> Option<Self> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let mut steps = Vec::new();
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            if let Some(behind) = rest.strip_prefix("[?(") {
+                let (filter, behind) = filter(behind)?;
+                steps.push(read_filter(filter, depth)?);
+                rest = behind;
+                continue;
+            }
+            if let Some(behind) = rest.strip_prefix("..") {
+                if steps.last() == Some(&Step::Descend) {
+                    return None;
+                }
+                steps.push(Step::Descend);
+                rest = behind;
+                if rest.starts_with(|c: char| c == '_' || c.is_alphanumeric()) {
+                    let (field, behind) = field(rest);
+                    steps.push(field);
+                    rest = behind;
+                }
+                continue;
+            }
+            let behind = rest.get(first.len_utf8()..)?;
+            rest = match first {
+                ' ' | '@' | '$' => behind,
+                '.' => {
+                    let (field, behind) = field(behind);
+                    steps.push(field);
+                    behind
+                }
+                '[' => {
+                    let (within, behind) = behind.split_once(']')?;
+                    steps.extend(read_brackets(within, depth)?);
+                    behind
+                }
+                '"' | '\'' => {
+                    let (text, behind) = quoted(behind, first)?;
+                    steps.push(Step::Literal(text.into()));
+                    behind
+                }
+                '+' | '-' | '0'..='9' => {
+                    let of_number = |c: char| c == '.' || c.is_ascii_digit();
+                    let end = behind.find(|c| !of_number(c)).unwrap_or(behind.len());
+                    let (number, behind) = rest.split_at_checked(first.len_utf8() + end)?;
+                    let number = number.trim_start_matches('+');
+                    let whole = number.parse::<i64>().map(Value::from);
+                    let value = whole.or_else(|_| number.parse::<f64>().map(Value::from)).ok()?;
+                    steps.push(Step::Literal(value));
+                    behind
+                }
+                _ => {
+                    let end = rest.find(ends_name).unwrap_or(rest.len());
+                    let (word, behind) = rest.split_at_checked(end)?;
+                    steps.push(Step::Literal(Value::Bool(word.parse().ok()?)));
+                    behind
+                }
+            };
+        }
+        Some(Self(steps))
+    }
+
+    /// Whether all that it can find stands in `metadata`.
+    pub(super) fn is_of_metadata(&self) -> bool {
+        matches!(self.0.first(), Some(Step::Field(name)) if name == "metadata")
+    }
+
+    /// The first of what it names; `None` if there is nothing.
+    pub(super) fn first<'a>(&'a self, object: &'a Value) -> Option<&'a Value> {
+        self.find(object, 0).ok()?.into_iter().next()
+    }
+
+    fn find<'a>(&'a self, object: &'a Value, depth: usize) -> Found<'a> {
+        if depth > MAX_DEPTH {
+            return Err(Nowhere);
+        }
+        let mut found = vec![object];
+        for step in &self.0 {
+            found = step.take(&found, depth)?;
+            if found.len() > MAX_FOUND {
+                return Err(Nowhere);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Step {
+    fn take<'a>(&'a self, values: &[&'a Value], depth: usize) -> Found<'a> {
+        let mut found = Vec::new();
+        let set = values.iter().copied().filter(|value| !value.is_null());
+        match self {
+            Self::Field(name) => found.extend(set.filter_map(|value| value.get(name))),
+            Self::Any => set.for_each(|value| found.extend(within(value))),
+            Self::Descend => set.for_each(|value| descend(value, &mut found, 0)),
+            Self::Slice(slice) => {
+                for value in set {
+                    found.extend(slice.of(value.as_array().ok_or(Nowhere)?)?);
+                }
+            }
+            Self::Union(paths) => {
+                for path in paths {
+                    for value in values {
+                        found.extend(path.find(value, depth + 1)?);
+                    }
+                }
+            }
+            Self::Filter { left, test } => {
+                for value in values {
+                    for item in value.as_array().ok_or(Nowhere)? {
+                        if passes(item, left, test.as_ref(), depth)? {
+                            found.push(item);
+                        }
+                    }
+                }
+            }
+            Self::Literal(value) => found.extend(values.iter().map(|_| value)),
+        }
+        Ok(found)
+    }
+}
+
+fn passes(
+    item: &Value,
+    left: &Path,
+    test: Option<&(Compare, Path)>,
+    depth: usize,
+) -> Result<bool, Nowhere> {
+    let one = |path: &Path| match path.find(item, depth + 1)?.as_slice() {
+        [] => Ok(None),
+        [value] => Ok(Some((*value).clone())),
+        _ => Err(Nowhere),
+    };
+    let Some((compare, right)) = test else {
+        return Ok(left.find(item, depth + 1).is_ok_and(|found| !found.is_empty()));
+    };
+    let (Some(left), Some(right)) = (one(left)?, one(right)?) else { return Ok(false) };
+    compare.holds(&left, &right)
+}
+
+impl Compare {
+    /// Values of different kinds cannot be compared.
+    fn holds(self, left: &Value, right: &Value) -> Result<bool, Nowhere> {
+        let order = match (left, right) {
+            (Value::String(left), Value::String(right)) => left.partial_cmp(right),
+            (Value::Bool(left), Value::Bool(right)) => match self {
+                Self::Equal | Self::Different => left.partial_cmp(right),
+                Self::Less | Self::AtMost | Self::Greater | Self::AtLeast => None,
+            },
+            (Value::Number(left), Value::Number(right)) => match (left.as_i64(), right.as_i64()) {
+                (Some(left), Some(right)) => left.partial_cmp(&right),
+                (None, None) => left.as_f64().partial_cmp(&right.as_f64()),
+                _ => None,
+            },
+            _ => None,
+        };
+        let order = order.ok_or(Nowhere)?;
+        Ok(match self {
+            Self::Equal => order.is_eq(),
+            Self::Different => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::AtMost => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::AtLeast => order.is_ge(),
+        })
+    }
+}
+
+impl Slice {
+    fn of(self, items: &[Value]) -> Result<impl Iterator<Item = &Value>, Nowhere> {
+        let len = i64::try_from(items.len()).map_err(|_| Nowhere)?;
+        let from = self.from.unwrap_or(0);
+        let from = if from < 0 { from + len } else { from };
+        let to = match (self.to, self.is_one) {
+            (_, true) => from + 1,
+            (None, false) => len,
+            (Some(to), false) if to < 0 => to + len,
+            (Some(to), false) => to,
+        };
+        let step = self.step.unwrap_or(1);
+        let chosen = if from == to {
+            &[][..]
+        } else {
+            let bound = |at: i64| usize::try_from(at).map_err(|_| Nowhere);
+            let (from, to) = (bound(from)?, bound(to)?);
+            items.get(from..to).filter(|chosen| !chosen.is_empty()).ok_or(Nowhere)?
+        };
+        let step = usize::try_from(step).ok().filter(|step| *step > 0).ok_or(Nowhere)?;
+        Ok(chosen.iter().step_by(step))
+    }
+}
+
+/// What stands right within a value.
+fn within(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Object(fields) => fields.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+/// The value, if anything is within it, and what is.
+fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
+    let inner = within(value);
+    if inner.is_empty() || depth > MAX_DEPTH || found.len() > MAX_FOUND {
+        return;
+    }
+    found.push(value);
+    for value in inner {
+        descend(value, found, depth + 1);
+    }
+}
+
+fn ends_name(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
+}
+
+/// A field up to what ends it; a backslash takes the next character as it is.
+fn field(text: &str) -> (Step, &str) {
+    let mut is_escaped = false;
+    let end = text.find(|c| {
+        let ends = !is_escaped && ends_name(c);
+        is_escaped = !is_escaped && c == '\\';
+        ends
+    });
+    let (name, behind) = text.split_at(end.unwrap_or(text.len()));
+    let step = if name == "*" { Step::Any } else { Step::Field(name.replace('\\', "")) };
+    (step, behind)
+}
+
+/// A text up to its closing quote.
+fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => value.push(match chars.next()?.1 {
+                'n' => '\n',
+                't' => '\t',
+                'r' => '\r',
+                other => other,
+            }),
+            c if c == quote => return Some((value, text.get(at + 1..)?)),
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+/// What stands between `[?(` and `)]`, and what behind it.
+fn filter(text: &str) -> Option<(&str, &str)> {
+    let (mut quote, mut last) = (None, ' ');
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if c == open && last != '\\' => quote = None,
+            (None, ')') => {
+                let behind = text.get(at + 1..)?.strip_prefix(']')?;
+                return Some((text.get(..at)?, behind));
+            }
+            _ => {}
+        }
+        last = c;
+    }
+    None
+}
+
+fn read_filter(text: &str, depth: usize) -> Option<Step> {
+    let is_sign = |c: char| matches!(c, '!' | '<' | '>' | '=');
+    let Some(at) = text.find(is_sign) else {
+        return Some(Step::Filter { left: Path::nested(text, depth + 1)?, test: None });
+    };
+    let (left, rest) = text.split_at_checked(at)?;
+    let (sign, right) = rest.split_at_checked(rest.find(|c| !is_sign(c))?)?;
+    let compare = match sign {
+        "==" => Compare::Equal,
+        "!=" => Compare::Different,
+        "<" => Compare::Less,
+        "<=" => Compare::AtMost,
+        ">" => Compare::Greater,
+        ">=" => Compare::AtLeast,
+        _ => return None,
+    };
+    let (left, right) = (Path::nested(left, depth + 1)?, Path::nested(right, depth + 1)?);
+    Some(Step::Filter { left, test: Some((compare, right)) })
+}
+
+/// What stands in brackets: several of them, a name in quotes, or places in a list.
+fn read_brackets(text: &str, depth: usize) -> Option<Vec<Step>> {
+    if text == "*" {
+        return read_brackets(":", depth);
+    }
+    if text.contains(',') {
+        let all = text
+            .split(',')
+            .map(|part| Path::nested(&format!("[{}]", part.trim_matches(' ')), depth + 1));
+        return Some(vec![Step::Union(all.collect::<Option<_>>()?)]);
+    }
+    let name = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+    if let Some(name) = name {
+        return Path::nested(&format!(".{name}"), depth + 1).map(|path| path.0);
+    }
+    let mut parts = text.split(':');
+    let mut number = || match parts.next() {
+        None => Some((false, None)),
+        Some("") => Some((true, None)),
+        Some(number) => number.parse().ok().map(|number| (true, Some(number))),
+    };
+    let ((_, from), (has_to, to), (_, step)) = (number()?, number()?, number()?);
+    let is_one = !has_to;
+    (parts.next().is_none() && !text.is_empty())
+        .then(|| vec![Step::Slice(Slice { from, to, is_one, step })])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn paths_lead_where_the_api_server_finds_them_to_lead() {
+        let object = json!({
+            "metadata": {"labels": {"a.b/c": "x"}},
+            "spec": {"n": 3, "list": [1, 2, 3], "none": null},
+            "status": {"conditions": [
+                {"type": "A", "status": "True", "n": 1},
+                {"type": "B", "status": "False", "n": 5},
+            ]},
+        });
+        for (path, expected) in [
+            (".spec.n", Some(json!(3))),
+            ("$.spec.n", Some(json!(3))),
+            ("spec", None),
+            (".spec['n']", Some(json!(3))),
+            (r".metadata.labels.a\.b/c", Some(json!("x"))),
+            (r".metadata.labels['a\.b/c']", Some(json!("x"))),
+            (".spec.none", Some(json!(null))),
+            (".spec.other", None),
+            (".spec.n.x", None),
+            (".spec.list[0]", Some(json!(1))),
+            (".spec.list[-1]", Some(json!(3))),
+            (".spec.list[-1:]", Some(json!(3))),
+            (".spec.list[1:]", Some(json!(2))),
+            (".spec.list[3]", None),
+            (".spec.list[*]", Some(json!(1))),
+            (".spec.list[2,0]", Some(json!(3))),
+            (".spec.n[0]", None),
+            (".spec.*", Some(json!([1, 2, 3]))),
+            ("..type", Some(json!("A"))),
+            (r#".status.conditions[?(@.type=="B")].status"#, Some(json!("False"))),
+            (".status.conditions[?(@.type=='B')].status", Some(json!("False"))),
+            (".status.conditions[?(@.type=='C')].status", None),
+            (".status.conditions[?(@.n>1)].type", Some(json!("B"))),
+            (".status.conditions[?(@.n<=1)].type", Some(json!("A"))),
+            (".status.conditions[?(@.type!='A')].type", Some(json!("B"))),
+            (".status.conditions[?(@.status)].type", Some(json!("A"))),
+            (".status.conditions[?(@.type>1)].type", None),
+            (".", None),
+        ] {
+            let found = Path::parse(path).and_then(|path| path.first(&object).cloned());
+            assert_eq!(found, expected, "{path}");
+        }
+        for path in [".a[", ".a[x]", ".a[?(@.b", ".a[?(@.b=~'x')]", ".a}", "....", ".a[]", "['"] {
+            assert_eq!(Path::parse(path), None, "{path}");
+        }
+        assert!(Path::parse(".metadata.name").unwrap().is_of_metadata());
+        assert!(!Path::parse(".spec.metadata").unwrap().is_of_metadata());
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_makes_it_panic(any in ".{0,40}", likely in r#"[.\[\]?()@*:,'"\\ab01=<é ]{0,40}"#) {
+            let object = json!({"a": [{"b": 1, "a": ["b"]}], "b": {"a": {"a": null}}});
+            for path in [any, likely] {
+                if let Some(path) = Path::parse(&path) {
+                    let _ = path.first(&object);
+                }
+            }
+        }
+    }
+}

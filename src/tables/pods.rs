@@ -1,0 +1,191 @@
+//! Rows of pods: what state the containers add up to.
+
+use super::{
+    age,
+    view::{Printed, View},
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const NONE: &str = "<none>";
+
+/// Restarts, and when the last of them was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Restarts {
+    count: i64,
+    last: Option<Timestamp>,
+}
+
+/// What the containers say together.
+#[derive(Debug, Default)]
+struct Sum {
+    ready: i64,
+    reason: String,
+    restarts: Restarts,
+}
+
+impl Restarts {
+    fn add(&mut self, container: View<'_>) {
+        self.count += container.at("restartCount").int();
+        let finished = container.at("lastState.terminated.finishedAt").text().parse().ok();
+        self.last = self.last.max(finished);
+    }
+}
+
+pub(super) fn pods(of: &Printed<'_>) -> Vec<Value> {
+    let (spec, status) = (of.at("spec"), of.at("status"));
+    let restartable = restartable(spec);
+    let total = spec.at("containers").len() + i64::try_from(restartable.len()).unwrap_or_default();
+    let Sum { ready, mut reason, restarts } = sum(of, &restartable);
+    if of.is_going() {
+        let is_over = matches!(status.at("phase").text(), "Succeeded" | "Failed");
+        if status.at("reason").text() == "NodeLost" {
+            "Unknown".clone_into(&mut reason);
+        } else if !is_over {
+            "Terminating".clone_into(&mut reason);
+        }
+    }
+    let restarts = match restarts {
+        Restarts { count, last: Some(last) } if count != 0 => {
+            format!("{count} ({} ago)", age::human(of.now.duration_since(last)))
+        }
+        Restarts { count, .. } => count.to_string(),
+    };
+    let address = status.at("podIPs").items().next().unwrap_or(View(None)).at("ip").text_or(NONE);
+    vec![
+        of.name(),
+        format!("{ready}/{total}").into(),
+        reason.into(),
+        restarts.into(),
+        of.age(),
+        address.into(),
+        spec.at("nodeName").text_or(NONE).into(),
+        status.at("nominatedNodeName").text_or(NONE).into(),
+        gates(spec, status).into(),
+    ]
+}
+
+/// What stands beside the cells of a pod that has come to its end.
+pub(super) fn conditions(phase: &str) -> Option<Value> {
+    let message = match phase {
+        "Succeeded" => "The pod has completed successfully.",
+        "Failed" => "The pod failed.",
+        _ => return None,
+    };
+    Some(json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]))
+}
+
+/// The init containers that go on running.
+fn restartable(spec: View<'_>) -> Vec<&str> {
+    let all = spec.at("initContainers").items();
+    let kept = all.filter(|container| container.at("restartPolicy").text() == "Always");
+    kept.map(|container| container.at("name").text()).collect()
+}
+
+fn sum(of: &Printed<'_>, restartable: &[&str]) -> Sum {
+    let status = of.at("status");
+    let conditions = status.at("conditions");
+    let mut sum = Sum::default();
+    status.at("reason").text_or(status.at("phase").text()).clone_into(&mut sum.reason);
+    let is_gated = conditions.items().any(|condition| {
+        condition.at("type").text() == "PodScheduled"
+            && condition.at("reason").text() == "SchedulingGated"
+    });
+    if is_gated {
+        "SchedulingGated".clone_into(&mut sum.reason);
+    }
+    let (is_initializing, of_sidecars) = initialize(of, restartable, &mut sum);
+    if !is_initializing || conditions.of_type("Initialized").at("status").text() == "True" {
+        sum.restarts = of_sidecars;
+        run(status, &mut sum);
+    }
+    sum
+}
+
+/// Adds the init containers up to the one that is not done; answers whether there is one, and the
+/// restarts of those that go on running.
+fn initialize(of: &Printed<'_>, restartable: &[&str], sum: &mut Sum) -> (bool, Restarts) {
+    let mut of_sidecars = Restarts::default();
+    let total = of.at("spec.initContainers").len();
+    for (number, container) in of.at("status.initContainerStatuses").items().enumerate() {
+        sum.restarts.add(container);
+        let is_sidecar = restartable.contains(&container.at("name").text());
+        if is_sidecar {
+            of_sidecars.add(container);
+        }
+        let ended = container.at("state.terminated");
+        if ended.is_set() && ended.at("exitCode").int() == 0 {
+            continue;
+        }
+        if is_sidecar && container.at("started").flag() {
+            sum.ready += i64::from(container.at("ready").flag());
+            continue;
+        }
+        let waiting = container.at("state.waiting.reason").text();
+        sum.reason = if ended.is_set() {
+            format!("Init:{}", end(ended))
+        } else if !matches!(waiting, "" | "PodInitializing") {
+            format!("Init:{waiting}")
+        } else {
+            format!("Init:{number}/{total}")
+        };
+        return (true, of_sidecars);
+    }
+    (false, of_sidecars)
+}
+
+/// Adds the containers, the last first: the reason of the first counts.
+fn run(status: View<'_>, sum: &mut Sum) {
+    let mut is_running = false;
+    let mut failure = None;
+    for container in status.at("containerStatuses").items().rev() {
+        sum.restarts.add(container);
+        let waiting = container.at("state.waiting.reason").text();
+        let ended = container.at("state.terminated");
+        if !waiting.is_empty() {
+            waiting.clone_into(&mut sum.reason);
+        } else if ended.is_set() {
+            sum.reason = end(ended);
+            if ended.at("exitCode").int() != 0 {
+                failure = Some(sum.reason.clone());
+            }
+        } else if container.at("ready").flag() && container.at("state.running").is_set() {
+            is_running = true;
+            sum.ready += 1;
+        }
+    }
+    if sum.reason == "Completed" {
+        let is_ready = status.at("conditions").items().any(|condition| {
+            condition.at("type").text() == "Ready" && condition.at("status").text() == "True"
+        });
+        if is_running && is_ready {
+            "Running".clone_into(&mut sum.reason);
+        } else if let Some(failure) = failure {
+            sum.reason = failure;
+        } else if is_running {
+            "NotReady".clone_into(&mut sum.reason);
+        }
+    }
+}
+
+/// How a container ended.
+fn end(ended: View<'_>) -> String {
+    match (ended.at("reason").text(), ended.at("signal").int()) {
+        ("", 0) => format!("ExitCode:{}", ended.at("exitCode").int()),
+        ("", signal) => format!("Signal:{signal}"),
+        (reason, _) => reason.to_owned(),
+    }
+}
+
+/// How many readiness gates are open.
+fn gates(spec: View<'_>, status: View<'_>) -> String {
+    let gates = spec.at("readinessGates");
+    if gates.is_empty() {
+        return NONE.to_owned();
+    }
+    let is_open = |gate: &View<'_>| {
+        let condition = status.at("conditions").of_type(gate.at("conditionType").text());
+        condition.at("status").text() == "True"
+    };
+    format!("{}/{}", gates.items().filter(is_open).count(), gates.len())
+}

@@ -1,0 +1,87 @@
+//! Labels, selectors and containers in one cell.
+
+use super::view::View;
+
+const NONE: &str = "<none>";
+
+/// A map of labels.
+pub(super) fn labels(of: View<'_>) -> String {
+    let mut all: Vec<_> =
+        of.entries().map(|(key, value)| format!("{key}={}", value.text())).collect();
+    all.sort_unstable();
+    or_none(&all)
+}
+
+/// A label selector of the kind that has `matchLabels` and `matchExpressions`.
+pub(super) fn selector(of: View<'_>) -> String {
+    let equal = of.at("matchLabels").entries();
+    let equal = equal.map(|(key, value)| (key, format!("{key}={}", value.text())));
+    let expressions = of.at("matchExpressions").items().map(|expression| {
+        let key = expression.at("key").text();
+        let mut values: Vec<_> = expression.at("values").items().map(View::text).collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let text = match expression.at("operator").text() {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        };
+        (key, text)
+    });
+    let mut all: Vec<_> = equal.chain(expressions).collect();
+    all.sort_by_key(|(key, _)| *key);
+    or_none(&all.into_iter().map(|(_, text)| text).collect::<Vec<_>>())
+}
+
+fn or_none(all: &[String]) -> String {
+    if all.is_empty() { NONE.to_owned() } else { all.join(",") }
+}
+
+/// Names and images of the containers of a pod's spec.
+pub(super) fn containers(of: View<'_>) -> [String; 2] {
+    ["name", "image"].map(|field| {
+        let all = of.at("containers").items().map(|container| container.at(field).text());
+        all.collect::<Vec<_>>().join(",")
+    })
+}
+
+/// At most `max` of them, and how many more there are.
+pub(super) fn first_of(all: &[String], max: usize, between: &str) -> String {
+    match all.split_at_checked(max) {
+        Some((first, rest)) if !rest.is_empty() => {
+            format!("{} + {} more...", first.join(between), rest.len())
+        }
+        _ => all.join(between),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn selectors_are_written_as_they_are_asked_for() {
+        let of = json!({
+            "matchLabels": {"b": "2", "a": "1"},
+            "matchExpressions": [
+                {"key": "d", "operator": "In", "values": ["y", "x"]},
+                {"key": "c", "operator": "Exists"},
+                {"key": "e", "operator": "DoesNotExist"},
+                {"key": "aa", "operator": "NotIn", "values": ["x"]},
+            ],
+        });
+        assert_eq!(selector(View(Some(&of))), "a=1,aa notin (x),b=2,c,d in (x,y),!e");
+        assert_eq!((selector(View(None)), labels(View(None))), (NONE.into(), NONE.into()));
+        assert_eq!(labels(View(Some(&of["matchLabels"]))), "a=1,b=2");
+    }
+
+    #[test]
+    fn of_many_the_first_are_named_and_the_rest_counted() {
+        let all: Vec<_> = (0..5).map(|n| n.to_string()).collect();
+        assert_eq!(first_of(&all, 3, ","), "0,1,2 + 2 more...");
+        assert_eq!(first_of(&all[..3], 3, ","), "0,1,2");
+        assert_eq!(first_of(&[], 3, ","), "");
+    }
+}

@@ -1,0 +1,196 @@
+//! Rows of objects that a control plane without nodes does not have; all others are compared with the API
+//! server's own in `tests/e2e/tables.rs`.
+
+use super::*;
+
+const NOW: &str = "2026-01-01T01:00:00Z";
+
+fn cells(group: &str, version: &str, resource: &str, object: &Value) -> Value {
+    let printer = Printer::built_in(group, version, resource);
+    let row = printer.row(("v1", "Kind"), object.to_string().as_bytes(), NOW.parse().unwrap());
+    let row: Value = serde_json::from_str(&format!("{{{}}}", row.unwrap())).unwrap();
+    row["cells"].clone()
+}
+
+#[test]
+fn every_row_has_a_cell_for_each_column_whatever_the_object_has() {
+    assert_eq!(COLUMNS.len(), printers::ALL.len() + 1, "columns.json is of other kinds");
+    for known in printers::ALL {
+        let columns: Value = serde_json::from_str(COLUMNS[known.name].get()).unwrap();
+        let columns = columns.as_array().unwrap().len();
+        for object in [json!({}), json!({"metadata": null, "spec": [], "status": "x"})] {
+            let of = Printed { object: View(Some(&object)), now: NOW.parse().unwrap() };
+            let cells = (known.print)(&of).len();
+            // The API server itself has a cell more there.
+            let more = usize::from(known.name.starts_with("ipaddresses."));
+            assert_eq!(cells, columns + more, "{}", known.name);
+        }
+    }
+}
+
+#[test]
+fn kinds_without_a_printer_have_a_name_and_a_time() {
+    let object = json!({"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}});
+    let group = "rbac.authorization.k8s.io";
+    assert_eq!(cells(group, "v1", "roles", &object), json!(["a", "2026-01-01T00:00:00Z"]));
+    assert_eq!(cells("example.com", "v1", "things", &object), json!(["a", "60m"]));
+    assert_eq!(
+        cells("autoscaling", "v1", "horizontalpodautoscalers", &object),
+        json!(["a", "60m"])
+    );
+    for (group, resource) in [(group, "roles"), ("example.com", "things")] {
+        let columns = Printer::built_in(group, "v1", resource).columns();
+        let columns: Value = serde_json::from_str(&columns).unwrap();
+        assert!(columns[1]["description"].as_str().is_some_and(|it| it.len() > 50), "{columns}");
+    }
+}
+
+/// `ready status restarts` of a pod.
+fn pod(spec: &Value, status: &Value, is_going: bool) -> String {
+    let mut object = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
+    if is_going {
+        object["metadata"]["deletionTimestamp"] = json!(NOW);
+    }
+    let cells = cells("", "v1", "pods", &object);
+    let text = |at: usize| cells[at].as_str().unwrap().to_owned();
+    format!("{} {} {}", text(1), text(2), text(3))
+}
+
+fn ended(code: i64, more: &Value) -> Value {
+    let mut ended = json!({"exitCode": code});
+    ended.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"terminated": ended})
+}
+
+#[test]
+fn the_state_of_a_pod_is_what_its_containers_add_up_to() {
+    let two = json!({"containers": [{"name": "a"}, {"name": "b"}]});
+    let init = json!({"containers": [{"name": "a"}], "initContainers": [
+        {"name": "i"}, {"name": "s", "restartPolicy": "Always"}, {"name": "j"}]});
+    let running = json!({"name": "a", "ready": true, "restartCount": 0, "state": {"running": {}}});
+    let of = |state: &Value| json!({"name": "b", "restartCount": 3, "state": state});
+    let crashed = json!({"name": "b", "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"finishedAt": "2026-01-01T00:55:00Z"}}});
+    let none = json!({});
+    let done = ended(0, &json!({"reason": "Completed"}));
+    let is_ready = json!([{"type": "Ready", "status": "True"}]);
+    let all = |containers: &[&Value]| json!({"phase": "Running", "containerStatuses": containers});
+    let with = |mut status: Value, key: &str, value: &Value| {
+        status[key] = value.clone();
+        status
+    };
+    let inits =
+        |containers: &[Value]| json!({"phase": "Pending", "initContainerStatuses": containers});
+    let sidecar = json!({"name": "s", "restartCount": 2, "started": true, "ready": true, "state": {"running": {}}});
+    let is_initialized = json!([{"type": "Initialized", "status": "True"}]);
+    for (spec, status, expected) in [
+        (&two, json!({"phase": "Pending"}), "0/2 Pending 0"),
+        (&two, json!({"phase": "Failed", "reason": "Evicted"}), "0/2 Evicted 0"),
+        (
+            &two,
+            json!({"phase": "Pending",
+                "conditions": [{"type": "PodScheduled", "reason": "SchedulingGated"}]}),
+            "0/2 SchedulingGated 0",
+        ),
+        (&two, all(&[&running, &crashed]), "1/2 CrashLoopBackOff 4 (5m ago)"),
+        (&two, all(&[&running, &of(&ended(2, &none))]), "1/2 ExitCode:2 3"),
+        (&two, all(&[&running, &of(&ended(2, &json!({"signal": 9})))]), "1/2 Signal:9 3"),
+        (&two, all(&[&running, &of(&ended(1, &json!({"reason": "Error"})))]), "1/2 Error 3"),
+        (&two, all(&[&running, &of(&done)]), "1/2 NotReady 3"),
+        (&two, with(all(&[&running, &of(&done)]), "conditions", &is_ready), "1/2 Running 3"),
+        (&two, all(&[&of(&done), &of(&ended(1, &json!({"reason": "Error"})))]), "0/2 Error 6"),
+        (&two, all(&[&of(&done), &of(&done)]), "0/2 Completed 6"),
+        (&init, inits(&[of(&json!({"waiting": {"reason": "PodInitializing"}}))]), "0/2 Init:0/3 3"),
+        (
+            &init,
+            inits(&[of(&json!({"waiting": {"reason": "ErrImagePull"}}))]),
+            "0/2 Init:ErrImagePull 3",
+        ),
+        (&init, inits(&[of(&ended(3, &none))]), "0/2 Init:ExitCode:3 3"),
+        (&init, inits(&[of(&ended(3, &json!({"signal": 9})))]), "0/2 Init:Signal:9 3"),
+        (&init, inits(&[of(&done), sidecar.clone(), of(&none)]), "1/2 Init:2/3 8"),
+        (
+            &init,
+            with(
+                all(&[&running]),
+                "initContainerStatuses",
+                &json!([of(&done), sidecar, of(&done)]),
+            ),
+            "2/2 Running 2",
+        ),
+        (
+            &init,
+            with(
+                with(all(&[&running]), "initContainerStatuses", &json!([of(&none)])),
+                "conditions",
+                &is_initialized,
+            ),
+            "1/2 Init:0/3 0",
+        ),
+    ] {
+        assert_eq!(pod(spec, &status, false), expected, "{spec} {status}");
+    }
+    assert_eq!(pod(&two, &all(&[&running]), true), "1/2 Terminating 0");
+    assert_eq!(pod(&two, &json!({"phase": "Succeeded"}), true), "0/2 Succeeded 0");
+    assert_eq!(
+        pod(&two, &json!({"phase": "Running", "reason": "NodeLost"}), true),
+        "0/2 Unknown 0"
+    );
+}
+
+#[test]
+fn a_pod_that_came_to_its_end_says_so_beside_its_cells() {
+    let printer = Printer::built_in("", "v1", "pods");
+    let row = |phase: &str| {
+        let object = json!({"status": {"phase": phase}}).to_string();
+        printer.row(("v1", "Pod"), object.as_bytes(), NOW.parse().unwrap()).unwrap()
+    };
+    assert!(row("Failed").contains(r#""conditions":[{"#) && row("Succeeded").contains("Completed"));
+    assert!(!row("Running").contains("conditions"));
+}
+
+#[test]
+fn an_event_is_of_when_it_was_last_seen_in_either_group() {
+    let old = json!({
+        "metadata": {"name": "e"}, "type": "Warning", "reason": "Bad", "message": " text\n",
+        "involvedObject": {"kind": "Pod", "name": "p"}, "source": {"component": "kubelet", "host": "n1"},
+        "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:59:00Z", "count": 5,
+    });
+    let expected =
+        json!(["60s", "Warning", "Bad", "pod/p", "", "kubelet, n1", "text", "60m", 5, "e"]);
+    assert_eq!(cells("", "v1", "events", &old), expected);
+    let new = json!({
+        "metadata": {"name": "e"}, "type": "Warning", "reason": "Bad", "note": "text",
+        "regarding": {"kind": "Pod", "name": "p"}, "reportingController": "kubelet",
+        "reportingInstance": "n1", "eventTime": "2026-01-01T00:00:00.000001Z",
+        "series": {"count": 5, "lastObservedTime": "2026-01-01T00:59:00.000000Z"},
+    });
+    let new = cells("events.k8s.io", "v1", "events", &new);
+    assert_eq!((&new[0], &new[5], &new[8]), (&json!("60s"), &json!("kubelet, n1"), &json!(5)));
+    assert_eq!(new[7], "59m");
+}
+
+#[test]
+fn autoscalers_name_two_metrics_and_count_the_others() {
+    let resource = |name: &str, current: Value| {
+        let wanted = json!({"type": "Resource", "resource":
+            {"name": name, "target": {"averageUtilization": 80}}});
+        (wanted, json!({"type": "Resource", "resource": {"current": current}}))
+    };
+    let (cpu, of_cpu) = resource("cpu", json!({"averageUtilization": 7}));
+    let pods = json!({"type": "Pods", "pods": {"target": {"averageValue": "10"}}});
+    let of_pods = json!({"type": "Pods", "pods": {"current": {"averageValue": "1500m"}}});
+    let external = json!({"type": "External", "external": {"target": {"value": "3"}}});
+    let text = |wanted: &[&Value], current: &[&Value]| {
+        let object = json!({"spec": {"metrics": wanted}, "status": {"currentMetrics": current}});
+        cells("autoscaling", "v2", "horizontalpodautoscalers", &object)[2].clone()
+    };
+    assert_eq!(text(&[], &[]), "<none>");
+    assert_eq!(text(&[&cpu], &[]), "cpu: <unknown>/80%");
+    assert_eq!(text(&[&cpu, &pods], &[&of_cpu, &of_pods]), "cpu: 7%/80%, 1500m/10");
+    assert_eq!(
+        text(&[&cpu, &pods, &external], &[&of_cpu]),
+        "cpu: 7%/80%, <unknown>/10 + 1 more..."
+    );
+    assert_eq!(text(&[&external], &[]), "<unknown>/3");
+}

@@ -1,0 +1,133 @@
+//! Looks into an object's JSON as Go's structs do: what is not there is empty.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::age;
+
+/// A value, or none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a>(pub(super) Option<&'a Value>);
+
+impl<'a> View<'a> {
+    /// What stands at a path of field names with dots between them.
+    pub(super) fn at(self, path: &str) -> Self {
+        path.split('.').fold(self, Self::field)
+    }
+
+    /// A field, whose name may have dots.
+    pub(super) fn field(self, name: &str) -> Self {
+        Self(self.0.and_then(|value| value.get(name)))
+    }
+
+    /// Whether there is anything: no null.
+    pub(super) fn is_set(self) -> bool {
+        self.0.is_some_and(|value| !value.is_null())
+    }
+
+    pub(super) fn text(self) -> &'a str {
+        self.0.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The text, or this where there is none.
+    pub(super) fn text_or(self, other: &'a str) -> &'a str {
+        Some(self.text()).filter(|text| !text.is_empty()).unwrap_or(other)
+    }
+
+    /// The text even if it is empty, or this where there is none at all.
+    pub(super) fn given_or(self, other: &'a str) -> &'a str {
+        if self.is_set() { self.text() } else { other }
+    }
+
+    pub(super) fn int(self) -> i64 {
+        self.0.and_then(Value::as_i64).unwrap_or_default()
+    }
+
+    pub(super) fn flag(self) -> bool {
+        self.flag_or(false)
+    }
+
+    pub(super) fn flag_or(self, other: bool) -> bool {
+        self.0.and_then(Value::as_bool).unwrap_or(other)
+    }
+
+    /// A number or a text, as it is written: quantities, ports, shares.
+    pub(super) fn written(self) -> String {
+        match self.0 {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        }
+    }
+
+    pub(super) fn items(self) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator {
+        let items = self.0.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        items.iter().map(|item| Self(Some(item)))
+    }
+
+    /// Keys and values, in the order of the keys.
+    pub(super) fn entries(self) -> impl Iterator<Item = (&'a str, Self)> {
+        let fields = self.0.and_then(Value::as_object).into_iter().flatten();
+        fields.map(|(key, value)| (key.as_str(), Self(Some(value))))
+    }
+
+    pub(super) fn len(self) -> i64 {
+        let len = match self.0 {
+            Some(Value::Array(items)) => items.len(),
+            Some(Value::Object(fields)) => fields.len(),
+            _ => 0,
+        };
+        i64::try_from(len).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The texts of a list, with commas between them.
+    pub(super) fn joined(self, between: &str) -> String {
+        self.items().map(Self::text).collect::<Vec<_>>().join(between)
+    }
+
+    /// The first condition, or address, of this type.
+    pub(super) fn of_type(self, kind: &str) -> Self {
+        let found = self.items().find(|item| item.at("type").text() == kind);
+        found.unwrap_or(Self(None))
+    }
+}
+
+/// An object that is printed, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Printed<'a> {
+    pub(super) object: View<'a>,
+    pub(super) now: Timestamp,
+}
+
+impl<'a> Printed<'a> {
+    pub(super) fn at(&self, path: &str) -> View<'a> {
+        self.object.at(path)
+    }
+
+    /// The first cell of nearly every row.
+    pub(super) fn name(&self) -> Value {
+        self.at("metadata.name").text().into()
+    }
+
+    pub(super) fn annotation(&self, name: &str) -> View<'a> {
+        self.at("metadata.annotations").field(name)
+    }
+
+    pub(super) fn is_going(&self) -> bool {
+        self.at("metadata.deletionTimestamp").is_set()
+    }
+
+    /// How long ago it was made.
+    pub(super) fn age(&self) -> Value {
+        self.since("metadata.creationTimestamp").into()
+    }
+
+    /// How long ago it was at what stands there.
+    pub(super) fn since(&self, path: &str) -> String {
+        age::since(self.at(path).text(), self.now)
+    }
+}

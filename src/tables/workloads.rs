@@ -1,0 +1,263 @@
+//! Rows of what runs pods: deployments, sets, jobs, autoscalers.
+
+use super::{
+    age,
+    selectors::{containers, first_of, labels, selector},
+    view::{Printed, View},
+};
+use jiff::Timestamp;
+use serde_json::Value;
+
+const NONE: &str = "<none>";
+const UNSET: &str = "<unset>";
+const UNKNOWN: &str = "<unknown>";
+/// More metrics of an autoscaler are counted, not named.
+const MAX_METRICS: usize = 2;
+
+pub(super) fn deployments(of: &Printed<'_>) -> Vec<Value> {
+    let status = of.at("status");
+    let [names, images] = containers(of.at("spec.template.spec"));
+    let selector = selector(of.at("spec.selector"));
+    vec![
+        of.name(),
+        format!("{}/{}", status.at("readyReplicas").int(), of.at("spec.replicas").int()).into(),
+        status.at("updatedReplicas").int().into(),
+        status.at("availableReplicas").int().into(),
+        of.age(),
+        names.into(),
+        images.into(),
+        // It has none in a deployment that was never given any.
+        selector.strip_prefix(NONE).unwrap_or(&selector).into(),
+    ]
+}
+
+/// Of replica sets.
+pub(super) fn replicas(of: &Printed<'_>) -> Vec<Value> {
+    replicated(of, selector(of.at("spec.selector")))
+}
+
+/// Of replication controllers, whose selectors are plain labels.
+pub(super) fn controllers(of: &Printed<'_>) -> Vec<Value> {
+    replicated(of, labels(of.at("spec.selector")))
+}
+
+fn replicated(of: &Printed<'_>, selector: String) -> Vec<Value> {
+    let [names, images] = containers(of.at("spec.template.spec"));
+    vec![
+        of.name(),
+        of.at("spec.replicas").int().into(),
+        of.at("status.replicas").int().into(),
+        of.at("status.readyReplicas").int().into(),
+        of.age(),
+        names.into(),
+        images.into(),
+        selector.into(),
+    ]
+}
+
+pub(super) fn stateful_sets(of: &Printed<'_>) -> Vec<Value> {
+    let [names, images] = containers(of.at("spec.template.spec"));
+    let (ready, all) = (of.at("status.readyReplicas").int(), of.at("spec.replicas").int());
+    vec![of.name(), format!("{ready}/{all}").into(), of.age(), names.into(), images.into()]
+}
+
+pub(super) fn daemon_sets(of: &Printed<'_>) -> Vec<Value> {
+    let status = |field: &str| Value::from(of.at("status").at(field).int());
+    let [names, images] = containers(of.at("spec.template.spec"));
+    vec![
+        of.name(),
+        status("desiredNumberScheduled"),
+        status("currentNumberScheduled"),
+        status("numberReady"),
+        status("updatedNumberScheduled"),
+        status("numberAvailable"),
+        labels(of.at("spec.template.spec.nodeSelector")).into(),
+        of.age(),
+        names.into(),
+        images.into(),
+        selector(of.at("spec.selector")).into(),
+    ]
+}
+
+pub(super) fn pod_templates(of: &Printed<'_>) -> Vec<Value> {
+    let [names, images] = containers(of.at("template.spec"));
+    vec![of.name(), names.into(), images.into(), labels(of.at("template.metadata.labels")).into()]
+}
+
+pub(super) fn controller_revisions(of: &Printed<'_>) -> Vec<Value> {
+    let mut owners = of.at("metadata.ownerReferences").items();
+    let owner = owners.find(|owner| owner.at("controller").flag()).map(|owner| {
+        let kind = owner.at("kind").text();
+        let kind = match owner.at("apiVersion").text().split_once('/') {
+            Some((group, _)) => format!("{kind}.{group}"),
+            None => kind.to_owned(),
+        };
+        format!("{}/{}", kind.to_lowercase(), owner.at("name").text())
+    });
+    let owner = owner.unwrap_or_else(|| NONE.to_owned());
+    vec![of.name(), owner.into(), of.at("revision").int().into(), of.age()]
+}
+
+pub(super) fn jobs(of: &Printed<'_>) -> Vec<Value> {
+    let (spec, status) = (of.at("spec"), of.at("status"));
+    let done = status.at("succeeded").int();
+    let parallel = spec.at("parallelism").int();
+    let completions = if spec.at("completions").is_set() {
+        format!("{done}/{}", spec.at("completions").int())
+    } else if parallel > 1 {
+        format!("{done}/1 of {parallel}")
+    } else {
+        format!("{done}/1")
+    };
+    let time = |field: &str| status.at(field).text().parse::<Timestamp>().ok();
+    let took = time("startTime")
+        .map(|from| age::human(time("completionTime").unwrap_or(of.now).duration_since(from)));
+    let is = |kind: &str| status.at("conditions").of_type(kind).at("status").text() == "True";
+    let state = match () {
+        () if is("Complete") => "Complete",
+        () if is("Failed") => "Failed",
+        () if of.is_going() => "Terminating",
+        () if is("Suspended") => "Suspended",
+        () if is("FailureTarget") => "FailureTarget",
+        () if is("SuccessCriteriaMet") => "SuccessCriteriaMet",
+        () => "Running",
+    };
+    let [names, images] = containers(spec.at("template.spec"));
+    vec![
+        of.name(),
+        state.into(),
+        completions.into(),
+        took.unwrap_or_default().into(),
+        of.age(),
+        names.into(),
+        images.into(),
+        selector(spec.at("selector")).into(),
+    ]
+}
+
+pub(super) fn cron_jobs(of: &Printed<'_>) -> Vec<Value> {
+    let spec = of.at("spec");
+    let last = "status.lastScheduleTime";
+    let last = if of.at(last).is_set() { of.since(last) } else { NONE.to_owned() };
+    let suspended = match spec.at("suspend") {
+        given if !given.is_set() => UNSET,
+        given if given.flag() => "True",
+        _ => "False",
+    };
+    let [names, images] = containers(spec.at("jobTemplate.spec.template.spec"));
+    vec![
+        of.name(),
+        spec.at("schedule").text().into(),
+        spec.at("timeZone").given_or(NONE).into(),
+        suspended.into(),
+        of.at("status.active").len().into(),
+        last.into(),
+        of.age(),
+        names.into(),
+        images.into(),
+        selector(spec.at("jobTemplate.spec.selector")).into(),
+    ]
+}
+
+pub(super) fn disruption_budgets(of: &Printed<'_>) -> Vec<Value> {
+    let given = |path: &str| match of.at(path) {
+        given if given.is_set() => given.written(),
+        _ => "N/A".to_owned(),
+    };
+    vec![
+        of.name(),
+        given("spec.minAvailable").into(),
+        given("spec.maxUnavailable").into(),
+        of.at("status.disruptionsAllowed").int().into(),
+        of.age(),
+    ]
+}
+
+pub(super) fn resource_claims(of: &Printed<'_>) -> Vec<Value> {
+    let status = of.at("status");
+    let state = match (status.at("allocation").is_set(), of.is_going()) {
+        (false, false) => "pending",
+        (false, true) => "deleted",
+        (true, _) if status.at("reservedFor").is_empty() => "allocated",
+        (true, _) => "allocated,reserved",
+    };
+    let state = match (status.at("allocation").is_set(), of.is_going()) {
+        (true, true) => format!("deleted,{state}"),
+        _ => state.to_owned(),
+    };
+    vec![of.name(), state.into(), of.age()]
+}
+
+pub(super) fn resource_slices(of: &Printed<'_>) -> Vec<Value> {
+    let spec = |path: &str| Value::from(of.at("spec").at(path).text());
+    vec![of.name(), spec("nodeName"), spec("driver"), spec("pool.name"), of.age()]
+}
+
+/// Of `autoscaling/v2`.
+pub(super) fn autoscalers(of: &Printed<'_>) -> Vec<Value> {
+    let spec = of.at("spec");
+    let target = spec.at("scaleTargetRef");
+    let fewest = spec.at("minReplicas");
+    let fewest = if fewest.is_set() { fewest.written() } else { UNSET.to_owned() };
+    vec![
+        of.name(),
+        format!("{}/{}", target.at("kind").text(), target.at("name").text()).into(),
+        metrics(spec.at("metrics"), of.at("status.currentMetrics")).into(),
+        fewest.into(),
+        spec.at("maxReplicas").int().into(),
+        of.at("status.currentReplicas").int().into(),
+        of.age(),
+    ]
+}
+
+fn metrics(wanted: View<'_>, current: View<'_>) -> String {
+    if wanted.is_empty() {
+        return NONE.to_owned();
+    }
+    let all = wanted
+        .items()
+        .enumerate()
+        .map(|(number, wanted)| metric(wanted, current.items().nth(number).unwrap_or(View(None))));
+    first_of(&all.collect::<Vec<_>>(), MAX_METRICS, ", ")
+}
+
+/// What one metric is, and what it is to be.
+fn metric(wanted: View<'_>, current: View<'_>) -> String {
+    let quantity = |of: View<'_>| if of.is_set() { of.written() } else { "0".to_owned() };
+    let or_unknown = |of: View<'_>| if of.is_set() { of.written() } else { UNKNOWN.to_owned() };
+    let share = |of: View<'_>, other: &str| match of {
+        of if of.is_set() => format!("{}%", of.int()),
+        _ => other.to_owned(),
+    };
+    let kind = wanted.at("type").text();
+    let (field, is_named) = match kind {
+        "External" => ("external", false),
+        "Object" => ("object", false),
+        "Pods" => ("pods", false),
+        "Resource" => ("resource", true),
+        "ContainerResource" => ("containerResource", true),
+        _ => return "<unknown type>".to_owned(),
+    };
+    let (wanted, current) = (wanted.at(field), current.at(field));
+    let (target, now) = (wanted.at("target"), current.at("current"));
+    let of_average = target.at("averageValue");
+    if is_named {
+        let name = wanted.at("name").text();
+        if of_average.is_set() {
+            let is = or_unknown(now.at("averageValue"));
+            return format!("{name}: {is}/{}", of_average.written());
+        }
+        let is = share(now.at("averageUtilization"), UNKNOWN);
+        return format!("{name}: {is}/{}", share(target.at("averageUtilization"), "<auto>"));
+    }
+    if kind == "Pods" {
+        let is = if current.is_set() { quantity(now.at("averageValue")) } else { UNKNOWN.into() };
+        return format!("{is}/{}", quantity(of_average));
+    }
+    if of_average.is_set() {
+        let is = or_unknown(now.at("averageValue"));
+        return format!("{is}/{} (avg)", of_average.written());
+    }
+    let is = if current.is_set() { quantity(now.at("value")) } else { UNKNOWN.into() };
+    format!("{is}/{}", quantity(target.at("value")))
+}

@@ -1,0 +1,459 @@
+//! Tables from the cache: every kind's rows are those that the API server prints.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::{Served, Server, account, api_kubectl, let_read};
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, World, eventually, file};
+
+const SOON: Duration = Duration::from_mins(1);
+const SOON_SAME: Duration = Duration::from_secs(5);
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
+                       application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+const OBJECTS: &str = include_str!("tables.yaml");
+/// Seconds by which two answers, one after the other, may differ in an age.
+const TOLERANCE: i64 = 20;
+/// Most targets of a profile.
+const MAX_TARGETS: usize = 30;
+
+/// Kinds for which the API server has no printer, and one of another version than the file's.
+const MORE: &[&str] = &[
+    "limitranges",
+    "roles.rbac.authorization.k8s.io",
+    "clusterroles.rbac.authorization.k8s.io",
+    "customresourcedefinitions.apiextensions.k8s.io",
+    "csistoragecapacities.storage.k8s.io",
+    "gadgets.example.com",
+    "plains.example.com",
+];
+
+/// One kind with columns of every type, and one without any.
+const GADGETS: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Gadget, plural: gadgets, singular: gadget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    additionalPrinterColumns:
+    - {name: Text, type: string, jsonPath: .spec.text}
+    - {name: Number, type: integer, jsonPath: .spec.number, description: how many}
+    - {name: Float, type: number, jsonPath: .spec.float, priority: 1}
+    - {name: Flag, type: boolean, jsonPath: .spec.flag}
+    - {name: List, type: string, jsonPath: .spec.list}
+    - {name: First, type: string, jsonPath: ".spec.list[0]"}
+    - {name: Last, type: string, jsonPath: ".spec.list[-1:]"}
+    - {name: Each, type: string, jsonPath: ".spec.list[*]"}
+    - {name: Beyond, type: string, jsonPath: ".spec.list[7]"}
+    - {name: Map, type: string, jsonPath: .spec.map}
+    - {name: Dotted, type: string, jsonPath: '.metadata.labels.example\.com/x'}
+    - {name: Ready, type: string, jsonPath: '.status.conditions[?(@.type=="Ready")].status'}
+    - {name: Some, type: string, jsonPath: '.status.conditions[?(@.n>1)].type'}
+    - {name: Deep, type: string, jsonPath: .spec..inner}
+    - {name: When, type: date, jsonPath: .spec.when}
+    - {name: Never, type: date, jsonPath: .spec.text}
+    - {name: Kind, type: string, jsonPath: .kind}
+    - {name: Nothing, type: string, jsonPath: .spec.nothing}
+    - {name: Age, type: date, jsonPath: .metadata.creationTimestamp}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: plains.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Plain, plural: plains, singular: plain}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"#;
+
+const CUSTOM: &str = r#"
+{apiVersion: v1, kind: List, items: [
+  {apiVersion: example.com/v1, kind: Plain, metadata: {name: p, namespace: NAMESPACE}},
+  {apiVersion: example.com/v1, kind: Gadget, metadata: {name: empty, namespace: NAMESPACE}},
+  {apiVersion: example.com/v1, kind: Gadget, metadata: {name: wrong, namespace: NAMESPACE},
+   spec: {text: 1.5, number: x, float: x, flag: 1, list: x, map: 1000000.5, when: 3}},
+  {apiVersion: example.com/v1, kind: Gadget, metadata: {name: full, namespace: NAMESPACE, labels: {example.com/x: odd}},
+   spec: {text: "a < b", number: 3, float: 1.25, flag: true, list: [1, 2, "<"], map: {b: {inner: 1}, a: [true]},
+          when: "2026-01-01T00:00:00Z"},
+   status: {conditions: [{type: Odd, status: "False", n: 1}, {type: Ready, status: "True", n: 2}]}}]}
+"#;
+
+/// What is in the status of some, as nobody here would write it.
+fn statuses() -> Vec<(&'static str, &'static str, Value)> {
+    let ended = json!({"exitCode": 3, "reason": "Error", "startedAt": "2026-01-01T00:00:00Z",
+                       "finishedAt": "2026-01-01T00:00:10Z"});
+    vec![
+        ("pod", "done", json!({"phase": "Succeeded"})),
+        (
+            "pod",
+            "states",
+            json!({
+                "phase": "Running", "podIP": "192.0.2.9", "podIPs": [{"ip": "192.0.2.9"}],
+                "conditions": [{"type": "Ready", "status": "False"},
+                               {"type": "example.com/open", "status": "True"}],
+                "initContainerStatuses": [
+                    {"name": "i", "image": "i", "imageID": "", "restartCount": 1, "ready": true,
+                     "state": {"terminated": {"exitCode": 0}}},
+                    {"name": "s", "image": "s", "imageID": "", "restartCount": 2, "ready": true,
+                     "started": true, "state": {"running": {}}}],
+                "containerStatuses": [
+                    {"name": "a", "image": "a", "imageID": "", "restartCount": 0, "ready": true,
+                     "state": {"running": {}}},
+                    {"name": "b", "image": "b", "imageID": "", "restartCount": 5, "ready": false,
+                     "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                     "lastState": {"terminated": ended}}],
+            }),
+        ),
+        (
+            "service",
+            "balanced",
+            json!({"loadBalancer": {"ingress": [{"hostname": "a-long-name.example.com"}, {"ip": "192.0.2.7"}]}}),
+        ),
+        (
+            "ingress",
+            "all",
+            json!({"loadBalancer": {"ingress": [{"hostname": "a-long-name.example.com"}]}}),
+        ),
+        (
+            "node",
+            "n1",
+            json!({
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "addresses": [{"type": "InternalIP", "address": "192.0.2.10"},
+                              {"type": "ExternalIP", "address": "198.51.100.1"}],
+                "nodeInfo": {"kubeletVersion": "v1.36.4", "osImage": "Linux", "kernelVersion": "6.1",
+                             "containerRuntimeVersion": "x://1", "architecture": "amd64",
+                             "machineID": "", "systemUUID": "", "bootID": "", "kubeProxyVersion": "",
+                             "operatingSystem": "linux"},
+            }),
+        ),
+        (
+            "hpa",
+            "h",
+            json!({"currentReplicas": 2, "desiredReplicas": 2, "currentMetrics": [
+                {"type": "Resource", "resource": {"name": "cpu", "current":
+                    {"averageUtilization": 7, "averageValue": "70m"}}}]}),
+        ),
+        ("volumeattachment", "va", json!({"attached": true})),
+    ]
+}
+
+/// A kind that is compared.
+struct Kind {
+    /// `resource.group`.
+    name: String,
+    group: String,
+    version: String,
+    resource: String,
+    namespaced: bool,
+}
+
+impl Kind {
+    fn path(&self) -> String {
+        match self.group.as_str() {
+            "" => format!("/api/{}/{}", self.version, self.resource),
+            group => format!("/apis/{group}/{}/{}", self.version, self.resource),
+        }
+    }
+
+    fn target(&self, number: usize) -> String {
+        let scope = if self.namespaced { "AllNamespaces" } else { "Cluster" };
+        let secrets = if self.name == "secrets" { ", sensitiveData: Allow" } else { "" };
+        format!(
+            "{{name: t{number}, resource: {{group: '{}', version: {}, resource: {}}}, scope: {{type: {scope}}}, \
+             projection: {{managedFields: Keep}}{secrets}}}",
+            self.group, self.version, self.resource
+        )
+    }
+}
+
+/// Columns as they are shipped, by `resource.group`.
+fn shipped() -> Result<BTreeMap<String, Value>, Failure> {
+    Ok(serde_json::from_str(&std::fs::read_to_string(file("src/tables/columns.json"))?)?)
+}
+
+/// The kinds that have columns of their own here, and some that have none, as the server has them.
+fn kinds(api: &Server, token: &str) -> Result<Vec<Kind>, Failure> {
+    let mut names: Vec<_> = shipped()?.into_keys().filter(|name| name != "metadata").collect();
+    names.extend(MORE.iter().map(|&name| name.to_owned()));
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let mut kinds = Vec::new();
+    for root in ["/api", "/apis"] {
+        let groups = api.get_as(token, root, accept)?.json();
+        for group in groups["items"].as_array().into_iter().flatten() {
+            let of_group = group["metadata"]["name"].as_str().unwrap_or_default();
+            for version in group["versions"].as_array().into_iter().flatten() {
+                for found in version["resources"].as_array().into_iter().flatten() {
+                    let resource = found["resource"].as_str().unwrap_or_default();
+                    let name = match of_group {
+                        "" => resource.to_owned(),
+                        group => format!("{resource}.{group}"),
+                    };
+                    let Some(at) = names.iter().position(|it| *it == name) else { continue };
+                    names.remove(at);
+                    kinds.push(Kind {
+                        name,
+                        group: of_group.to_owned(),
+                        version: version["version"].as_str().unwrap_or_default().to_owned(),
+                        resource: resource.to_owned(),
+                        namespaced: found["scope"] == "Namespaced",
+                    });
+                }
+            }
+        }
+    }
+    assert!(names.is_empty(), "not served: {names:?}");
+    Ok(kinds)
+}
+
+/// Seconds of an age.
+fn seconds(text: &str) -> Option<i64> {
+    let text = text.strip_suffix(" ago)").and_then(|it| it.split_once('(')).map_or(text, |it| it.1);
+    let mut total = 0;
+    let mut number = String::new();
+    for c in text.chars() {
+        if c.is_ascii_digit() {
+            number.push(c);
+            continue;
+        }
+        let unit = match c {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86400,
+            'y' => 365 * 86400,
+            _ => return None,
+        };
+        total += number.parse::<i64>().ok()? * unit;
+        number.clear();
+    }
+    (!text.is_empty() && number.is_empty()).then_some(total)
+}
+
+/// Whether two cells say the same, a moment apart.
+fn is_same(ours: &Value, theirs: &Value) -> bool {
+    let age = |cell: &Value| cell.as_str().and_then(seconds);
+    match (age(ours), age(theirs)) {
+        (Some(ours), Some(theirs)) => (ours - theirs).abs() <= TOLERANCE,
+        _ => ours == theirs,
+    }
+}
+
+/// Without what the API server's printers change: flow schemas come in their own order, and of daemon
+/// sets an annotation is lost.
+fn as_stored(mut table: Value, path: &str) -> Value {
+    let Some(rows) = table["rows"].as_array_mut() else { return table };
+    if path.contains("/flowschemas") {
+        rows.sort_by_key(|row| row["cells"][0].as_str().unwrap_or_default().to_owned());
+    }
+    for row in rows.iter_mut().filter(|_| path.contains("/daemonsets")) {
+        if let Some(annotations) = row["object"]["metadata"]["annotations"].as_object_mut() {
+            annotations.remove("deprecated.daemonset.template.generation");
+        }
+    }
+    table
+}
+
+/// The first difference of two tables.
+fn difference(ours: &Value, theirs: &Value) -> Option<String> {
+    for field in ["kind", "apiVersion", "columnDefinitions"] {
+        if ours[field] != theirs[field] {
+            return Some(format!("{field}\n  ours: {}\n  theirs: {}", ours[field], theirs[field]));
+        }
+    }
+    let rows = |table: &Value| table["rows"].as_array().cloned();
+    let (Some(own), Some(their)) = (rows(ours), rows(theirs)) else {
+        return (ours["rows"] != theirs["rows"]).then(|| format!("{ours} {theirs}"));
+    };
+    if own.len() != their.len() {
+        return Some(format!("{} rows, not {}", own.len(), their.len()));
+    }
+    for (own, their) in own.iter().zip(&their) {
+        let (cells, expected) = (own["cells"].as_array(), their["cells"].as_array());
+        let (cells, expected) = (cells?, expected?);
+        let is_equal = cells.len() == expected.len()
+            && cells.iter().zip(expected).all(|(own, their)| is_same(own, their));
+        if !is_equal || own["object"] != their["object"] || own["conditions"] != their["conditions"]
+        {
+            return Some(format!("\n  ours: {own}\n  theirs: {their}"));
+        }
+    }
+    None
+}
+
+/// A cluster with an object of every kind, and an operator that serves them.
+struct Scene {
+    world: World,
+    served: Served,
+    api: Server,
+    reads: Server,
+    token: String,
+    space: String,
+    kinds: Vec<Kind>,
+}
+
+impl Scene {
+    fn start() -> Result<Self, Failure> {
+        let world = World::alone()?;
+        let served = Served::start(&world, &[])?;
+        Operator::grant_reading(&world)?;
+        world.cluster.apply(GADGETS)?;
+        world.cluster.run(["wait", "--for=condition=Established", "crd", "--all"])?;
+        eventually(SOON, || Ok(world.cluster.run(["get", "gadgets,plains", "-A"])?))?;
+        let space = world.namespace("tables")?;
+        let has_account = ["get", "serviceaccount", "default", "-n", &space];
+        eventually(SOON, || Ok(world.cluster.run(has_account)?))?;
+        for objects in [OBJECTS, CUSTOM] {
+            world.cluster.apply(&objects.replace("NAMESPACE", &space))?;
+        }
+        for (kind, name, status) in statuses() {
+            let patch = json!({"status": status}).to_string();
+            let patch = [
+                "patch",
+                kind,
+                name,
+                "-n",
+                &space,
+                "--subresource=status",
+                "--type=merge",
+                "-p",
+                &patch,
+            ];
+            world.cluster.run(patch)?;
+        }
+        world.cluster.run(["delete", "pod", "going", "-n", &space, "--wait=false"])?;
+        let token = account(&world, &space, "reader")?;
+        let_read(&world, (&space, "reader"), None)?;
+        let (api, reads) = (Server::api(&world)?, served.server()?);
+        let kinds = eventually(SOON, || kinds(&api, &token))?;
+        for (part, some) in kinds.chunks(MAX_TARGETS).enumerate() {
+            let first = part * MAX_TARGETS;
+            let targets = some.iter().enumerate().map(|(at, kind)| kind.target(first + at));
+            let spec = format!("{{targets: [{}]}}", targets.collect::<Vec<_>>().join(", "));
+            let name = format!("part-{part}");
+            let profile = Profile::apply(&world, NAMESPACE, &name, &spec)?;
+            profile.await_condition("Ready", "True", None, SOON)?;
+        }
+        Ok(Self { world, served, api, reads, token, space, kinds })
+    }
+}
+
+#[test]
+fn tables_are_those_that_the_api_server_prints() -> Outcome {
+    let scene = Scene::start()?;
+    let mut different = Vec::new();
+    let mut same = |path: String, accept: &str| {
+        let outcome = eventually(SOON_SAME, || {
+            let theirs = scene.api.get_as(&scene.token, &path, accept)?;
+            let ours = scene.reads.get_as(&scene.token, &path, accept)?;
+            if (ours.code, theirs.code) != (200, 200) {
+                return Err(format!("{path}: {ours:?} {theirs:?}").into());
+            }
+            match difference(&as_stored(ours.json(), &path), &as_stored(theirs.json(), &path)) {
+                None => Ok(()),
+                Some(difference) => Err(format!("{path} ({accept}): {difference}").into()),
+            }
+        });
+        different.extend(outcome.err().map(|error| error.to_string()));
+    };
+    for kind in &scene.kinds {
+        same(kind.path(), TABLE);
+    }
+    let own = format!("/api/v1/namespaces/{}", scene.space);
+    let gadgets = format!("/apis/example.com/v1/namespaces/{}/gadgets", scene.space);
+    for included in ["", "None", "Metadata", "Object"] {
+        for path in [format!("{own}/pods"), format!("{own}/pods/states"), gadgets.clone()] {
+            same(format!("{path}?includeObject={included}"), KUBECTL);
+        }
+    }
+    for path in [
+        format!("{own}/pods?labelSelector=app%3Dnone"),
+        format!("{own}/limitranges?labelSelector=app%3Dnone"),
+        format!("{own}/pods?labelSelector=app%3Dweb&fieldSelector=status.phase%3DRunning"),
+        format!("{own}/configmaps?limit=1"),
+        format!("{own}/services?resourceVersion=0"),
+        format!("{gadgets}/full"),
+    ] {
+        same(path.clone(), KUBECTL);
+        same(path, "application/json;as=Table;v=v1beta1;g=meta.k8s.io");
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    for (path, code) in [("pods?includeObject=all", 400), ("pods/none", 404)] {
+        let path = format!("{own}/{path}");
+        let ours = scene.reads.get_as(&scene.token, &path, TABLE)?;
+        let theirs = scene.api.get_as(&scene.token, &path, TABLE)?;
+        assert_eq!((ours.code, ours.json()), (code, theirs.json()), "{path}");
+    }
+    let first =
+        scene.reads.get_as(&scene.token, &format!("{own}/configmaps?limit=1"), TABLE)?.json();
+    assert!(first["metadata"]["continue"].is_string(), "{first}");
+    assert!(first["metadata"]["remainingItemCount"].is_u64(), "{first}");
+    kubectl_prints_the_same(&scene)
+}
+
+/// What a command prints, with every age the same, and one space where there are several.
+fn printed(mut command: Command, arguments: &[&str]) -> Result<String, Failure> {
+    let output = command.args(arguments).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    let text = String::from_utf8(output.stdout)?;
+    let word = |word: &str| match seconds(word.trim_start_matches('(')) {
+        Some(_) => "AGE".to_owned(),
+        None => word.to_owned(),
+    };
+    let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ");
+    Ok(text.lines().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+fn kubectl_prints_the_same(scene: &Scene) -> Outcome {
+    let Scene { world, served, token, space, .. } = scene;
+    let many = "pods,services,deployments,replicasets,statefulsets,daemonsets,jobs,cronjobs,configmaps,\
+                secrets,serviceaccounts,ingresses,pvc,hpa,pdb,networkpolicies,roles,rolebindings,leases,\
+                resourcequotas,limitranges,gadgets";
+    let cluster = "nodes,namespaces,pv,storageclasses,clusterroles,clusterrolebindings,priorityclasses,\
+                   ingressclasses,csidrivers,csr,crd";
+    for arguments in [
+        &["get", many, "-n", space] as &[&str],
+        &["get", many, "-n", space, "-o", "wide"],
+        &["get", many, "-n", space, "--show-labels"],
+        &["get", many, "-A", "-L", "app"],
+        &["get", cluster],
+        &["get", cluster, "-o", "wide"],
+        &["get", "pods", "-n", space, "--no-headers"],
+        &["get", "pods", "-n", space, "--sort-by=.metadata.name"],
+        &["get", "pods", "-n", space, "--sort-by=.status.phase", "-o", "wide"],
+        &["get", "gadgets", "-n", space, "--sort-by=.metadata.name"],
+        &["get", "pod", "states", "-n", space, "-o", "wide"],
+        &["get", "pod/states", "svc/plain", "-n", space],
+        &["get", "all", "-n", space],
+        &["get", "events", "-n", space, "--field-selector=reason=Bad", "-o", "wide"],
+        &["get", "configmaps", "-A", "--chunk-size=2"],
+    ] {
+        eventually(SOON_SAME, || {
+            let ours = printed(served.kubectl(world, token)?, arguments)?;
+            let theirs = printed(api_kubectl(world, token)?, arguments)?;
+            if ours == theirs {
+                return Ok(());
+            }
+            Err(format!("{arguments:?}\nours:\n{ours}\ntheirs:\n{theirs}").into())
+        })?;
+    }
+    Ok(())
+}
