@@ -166,7 +166,10 @@ async fn a_tunnel_is_one_only_after_101_and_lasts_until_either_end_closes() {
         sent.contains("connection: upgrade\r\n") && sent.contains("upgrade: spdy/3.1\r\n"),
         "{sent}"
     );
-    stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").await.unwrap();
+    stream
+        .write_all(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
+        .await
+        .unwrap();
     let answer = heard(&mut caller, 2).await;
     assert!(answer.starts_with("HTTP/1.1 403") && answer.ends_with("no"), "{answer}");
     drop(stream);
