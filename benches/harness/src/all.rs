@@ -6,6 +6,7 @@ use crate::{
     corpus::{Corpus, Shape},
     load, operator,
     programs::Programs,
+    reads::{ManagedFields, Reading},
     report::{Findings, Origin},
     rounds::Rounds,
     samples::Samples,
@@ -73,6 +74,7 @@ async fn measure(
         rounds.round(samples).await.with_context(|| format!("in round {round}"))?;
         tracing::info!(round, of = plan.rounds, seconds = started.elapsed().as_secs(), "measured");
     }
+    reads(&cluster, corpus, plan.rounds, programs, samples).await?;
     drop(cluster);
     if shape == Shape::Plain {
         start(plan.rounds, programs, samples).await?;
@@ -95,6 +97,27 @@ pub async fn loaded(corpus: Corpus, programs: &Programs) -> Result<Cluster> {
     let (pods, shape) = (corpus.count, corpus.shape);
     tracing::info!(pods, ?shape, seconds = started.elapsed().as_secs(), "loaded");
     Ok(cluster)
+}
+
+/// The figures of reads: without managedFields as by default, and with them.
+///
+/// # Errors
+///
+/// If a step fails.
+pub async fn reads(
+    cluster: &Cluster,
+    corpus: Corpus,
+    rounds: u32,
+    programs: &Programs,
+    samples: &mut Samples,
+) -> Result<()> {
+    fs::create_dir_all(&programs.logs)?;
+    let reading = Reading::prepare(cluster, corpus, programs).await?;
+    for managed in [ManagedFields::Dropped, ManagedFields::Kept] {
+        reading.measure(managed, rounds, samples).await?;
+        tracing::info!(?managed, "measured reads");
+    }
+    Ok(())
 }
 
 /// The figures of an operator that has next to nothing to do, on a control plane of their own.

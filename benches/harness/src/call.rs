@@ -67,6 +67,25 @@ pub async fn get_text(client: &Client, path: &str) -> Result<String> {
     Ok(String::from_utf8(body.collect().await?.to_bytes().into())?)
 }
 
+/// A POST of JSON, and what came back.
+///
+/// # Errors
+///
+/// As [`get_json`].
+pub async fn create(
+    client: &Client,
+    path: &str,
+    object: &serde_json::Value,
+) -> Result<serde_json::Value> {
+    let request = Request::post(path)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .header(header::USER_AGENT, AGENT)
+        .body(Body::from(serde_json::to_vec(object)?))?;
+    let body = checked(path, client.send(request).await?).await?.into_body();
+    Ok(serde_json::from_slice(&body.collect().await?.to_bytes())?)
+}
+
 /// A write; the answer is read, so that the connection can be used again, and thrown away.
 ///
 /// # Errors

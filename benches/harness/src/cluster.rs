@@ -1,10 +1,12 @@
 //! The control plane of a run.
 
 use crate::call;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kube::Client;
+use serde_json::json;
 use std::{
     fmt,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 use testbed::ControlPlane;
@@ -52,6 +54,34 @@ impl Cluster {
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// Where the API server is, and the certificate that signed its own.
+    ///
+    /// # Errors
+    ///
+    /// If its URL is no address.
+    pub fn apiserver(&self) -> Result<(SocketAddr, PathBuf)> {
+        let url = self.control_plane.server_url();
+        let address = url.strip_prefix("https://").unwrap_or(&url).parse();
+        Ok((
+            address.with_context(|| format!("not an address: {url}"))?,
+            self.control_plane.authority(),
+        ))
+    }
+
+    /// A token of a ServiceAccount, good for 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such account.
+    pub async fn token(&self, namespace: &str, account: &str) -> Result<String> {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 86_400}});
+        let made = call::create(&self.client, &path, &request).await?;
+        let token = made["status"]["token"].as_str().context("a token without a token")?;
+        Ok(token.to_owned())
     }
 
     /// Kills the API server and starts it again: its watch cache begins anew, so a watch from an

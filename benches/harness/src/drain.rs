@@ -73,15 +73,29 @@ async fn streaming(client: &Client) -> Result<u64> {
     );
     let mut body = call::get(client, &path, ACCEPT).await?.into_body().into_data_stream();
     let mut received = 0;
-    let mut seam = Vec::new();
+    let mut seam = Seam::default();
     while let Some(chunk) = body.next().await {
         let chunk = chunk?;
         received += chunk.len() as u64;
-        // The annotation may be cut in two by the end of a chunk. Nothing but the seam is copied:
-        // the floor must not be slower than it has to be.
-        seam.extend_from_slice(chunk.get(..END.len()).unwrap_or(&chunk));
-        if [&chunk[..], &seam].iter().any(|part| memchr::memmem::find(part, END).is_some()) {
+        if seam.ends(&chunk) {
             return Ok(received);
+        }
+    }
+    bail!("the streaming list ended after {received} bytes without its end bookmark")
+}
+
+/// Finds the end of a streaming list in chunks that may cut it in two. Nothing but the seam is copied:
+/// the floor must not be slower than it has to be.
+#[derive(Debug, Default)]
+pub(crate) struct Seam(Vec<u8>);
+
+impl Seam {
+    /// Whether the list ends in `chunk`, which follows those before.
+    pub(crate) fn ends(&mut self, chunk: &[u8]) -> bool {
+        let seam = &mut self.0;
+        seam.extend_from_slice(chunk.get(..END.len()).unwrap_or(chunk));
+        if [chunk, seam].iter().any(|part| memchr::memmem::find(part, END).is_some()) {
+            return true;
         }
         if let Some(end) = chunk.len().checked_sub(END.len()) {
             seam.clear();
@@ -89,8 +103,8 @@ async fn streaming(client: &Client) -> Result<u64> {
         } else {
             seam.drain(..seam.len().saturating_sub(END.len()));
         }
+        false
     }
-    bail!("the streaming list ended after {received} bytes without its end bookmark")
 }
 
 async fn paged(client: &Client) -> Result<u64> {
@@ -130,6 +144,17 @@ fn continue_token(head: &[u8]) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_is_found_wherever_it_is_cut() {
+        let stream = [b"{\"a\":1}".as_slice(), END, b"\":\"true\"}"].concat();
+        for size in 1..stream.len() {
+            let mut seam = Seam::default();
+            assert!(stream.chunks(size).any(|chunk| seam.ends(chunk)), "in chunks of {size}");
+        }
+        let mut seam = Seam::default();
+        assert!(!stream[..30].chunks(3).any(|chunk| seam.ends(chunk)));
+    }
 
     #[test]
     fn the_token_comes_from_the_lists_own_metadata_only() {

@@ -8,7 +8,8 @@
 //!                        ├──► warm             kubewarm's engine, in a process of its own
 //!                        ├──► peer-kube-rs     a reflector of kube-runtime
 //!                        ├──► peer (Go)        informers of client-go and controller-runtime
-//!                        ├──► kubewarm run     the operator itself (operator, cells)
+//!                        ├──► kubewarm run     the operator itself (operator, cells), and what it
+//!                        │                     answers beside the API server (reads, fire)
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
@@ -23,12 +24,14 @@ pub mod corpus;
 pub mod drain;
 pub mod exposition;
 pub mod figures;
+pub mod fire;
 pub mod lag;
 pub mod load;
 pub mod operator;
 mod origin;
 pub mod programs;
 pub mod quantile;
+pub mod reads;
 pub mod report;
 pub mod rounds;
 pub mod samples;

@@ -86,6 +86,14 @@ enum Command {
         #[command(flatten)]
         pods: Pods,
     },
+    /// Reads through the operator beside the API server's, on a control plane of their own.
+    Reads {
+        #[command(flatten)]
+        pods: Pods,
+        /// Rounds that medians are taken of.
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+    },
     /// The operator without a profile, and with a small one, on a control plane of its own.
     Start {
         /// Another build of kubewarm.
@@ -159,6 +167,12 @@ async fn main() -> Result<()> {
             let cluster = all::loaded(corpus, &programs).await?;
             let rounds = Rounds { cluster: &cluster, corpus, programs: &programs };
             rounds.operator(&mut samples).await?;
+            subject::reply(&samples).await
+        }
+        Command::Reads { pods, rounds } => {
+            let mut samples = Samples::default();
+            let cluster = all::loaded(pods.corpus(), &programs).await?;
+            all::reads(&cluster, pods.corpus(), rounds, &programs, &mut samples).await?;
             subject::reply(&samples).await
         }
         Command::Start { program, rounds } => {

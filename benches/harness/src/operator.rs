@@ -111,6 +111,20 @@ impl Operator {
     ///
     /// If the program or the log cannot be opened.
     pub fn start(programs: &Programs, kubeconfig: &Path, name: &str) -> Result<Self> {
+        Self::start_with(programs, kubeconfig, name, &["--api-addr="])
+    }
+
+    /// The same, with more arguments.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        programs: &Programs,
+        kubeconfig: &Path,
+        name: &str,
+        more: &[&str],
+    ) -> Result<Self> {
         // Free now and taken within milliseconds; nothing else on the machine hunts for ports.
         let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = programs.logs.join(format!("{name}.log"));
@@ -118,7 +132,8 @@ impl Operator {
         let started = Instant::now();
         let child = Command::new(&programs.kubewarm)
             .args(["run", "--shutdown-delay=0s", "--operator-namespace", NAMESPACE])
-            .args(["--admin-addr", &admin.to_string(), "--api-addr="])
+            .args(["--admin-addr", &admin.to_string()])
+            .args(more)
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .stdin(Stdio::null())

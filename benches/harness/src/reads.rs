@@ -1,0 +1,320 @@
+//! Reads through kubewarm beside the same reads at the API server.
+
+use crate::{
+    child,
+    cluster::Cluster,
+    corpus::{APP_LABEL, APPS, Corpus, NAMESPACES, app, namespace},
+    fire::{Fired, Gun, Load},
+    load,
+    operator::{self, Operator},
+    programs::Programs,
+    samples::Samples,
+    subject::Synced,
+};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{process::Command, time::sleep};
+
+/// Who reads.
+const ACCOUNT: &str = "reader";
+/// Different names that are read one by one: what a controller with a thousand objects reads.
+const NAMES: u32 = 1_000;
+/// How long each kind of read is repeated.
+const LASTS: Duration = Duration::from_secs(4);
+/// Who lists everything at once, in the figure of memory.
+const CROWD: usize = 8;
+/// Until allocators and status writes have come to rest.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Whether kubewarm holds `metadata.managedFields`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagedFields {
+    /// Without them: the default.
+    Dropped,
+    /// With them, as the API server answers.
+    Kept,
+}
+
+/// The ways of reading that are compared, by the name of their samples.
+fn ways(corpus: Corpus) -> Vec<(&'static str, usize, Vec<String>)> {
+    let step = (corpus.count / NAMES).max(1);
+    let names = (0..NAMES.min(corpus.count)).map(|index| corpus.name(index * step));
+    let one =
+        |(namespace, name)| format!("/api/v1/namespaces/{namespace}/pods/{name}?resourceVersion=0");
+    let by_app = |index| {
+        format!("/api/v1/pods?labelSelector={APP_LABEL}%3D{}&resourceVersion=0", app(index))
+    };
+    let of_namespace =
+        |index| format!("/api/v1/namespaces/{}/pods?resourceVersion=0", namespace(index));
+    vec![
+        ("get", 16, names.map(one).collect()),
+        ("by_label", 2, (0..APPS).map(by_app).collect()),
+        ("namespace", 2, (0..NAMESPACES).map(of_namespace).collect()),
+    ]
+}
+
+/// Everything, in one answer.
+const EVERYTHING: &str = "/api/v1/pods?resourceVersion=0";
+/// The same as events.
+const STREAMING: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+    &resourceVersionMatch=NotOlderThan&timeoutSeconds=300";
+
+/// A cluster with pods, a reader who may read them all, and kubewarm beside the API server.
+pub struct Reading<'a> {
+    cluster: &'a Cluster,
+    corpus: Corpus,
+    programs: &'a Programs,
+    token: String,
+    api: Gun,
+}
+
+impl std::fmt::Debug for Reading<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reading").field("corpus", &self.corpus).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Reading<'a> {
+    /// Makes the reader.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses something.
+    pub async fn prepare(
+        cluster: &'a Cluster,
+        corpus: Corpus,
+        programs: &'a Programs,
+    ) -> Result<Self> {
+        let client = cluster.client();
+        let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", operator::NAMESPACE);
+        let named = |name: &str| json!({"metadata": {"name": name}});
+        load::create(client, &accounts, &named(ACCOUNT)).await?;
+        let mut role = named(ACCOUNT);
+        role["rules"] =
+            json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
+        let rbac = "/apis/rbac.authorization.k8s.io/v1";
+        load::create(client, &format!("{rbac}/clusterroles"), &role).await?;
+        let mut binding = named(ACCOUNT);
+        binding["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ACCOUNT});
+        binding["subjects"] = json!([{
+            "kind": "ServiceAccount", "name": ACCOUNT, "namespace": operator::NAMESPACE,
+        }]);
+        load::create(client, &format!("{rbac}/clusterrolebindings"), &binding).await?;
+        let token = cluster.token(operator::NAMESPACE, ACCOUNT).await?;
+        let (address, authority) = cluster.apiserver()?;
+        let api = Gun::new(address, &authority, &token)?;
+        Ok(Self { cluster, corpus, programs, token, api })
+    }
+
+    /// Measures every way of reading at both servers, `rounds` times.
+    ///
+    /// # Errors
+    ///
+    /// If an answer is not 200.
+    ///
+    /// # Cost
+    ///
+    /// About a minute a round with 50,000 pods.
+    pub async fn measure(
+        &self,
+        managed: ManagedFields,
+        rounds: u32,
+        samples: &mut Samples,
+    ) -> Result<()> {
+        let prefix = match managed {
+            ManagedFields::Dropped => "reads",
+            ManagedFields::Kept => "reads.keep",
+        };
+        let served = Served::start(self, managed).await?;
+        for _ in 0..rounds {
+            self.round(&served, prefix, managed, samples).await?;
+        }
+        served.end(self.cluster).await
+    }
+
+    async fn round(
+        &self,
+        served: &Served,
+        prefix: &str,
+        managed: ManagedFields,
+        samples: &mut Samples,
+    ) -> Result<()> {
+        for (way, connections, paths) in ways(self.corpus) {
+            let load = Load { paths: paths.into(), connections, lasts: LASTS };
+            let api = self.api.fire(load.clone()).await.context("at the API server")?;
+            push(samples, &format!("{prefix}.api.{way}"), &api);
+            let before = served.decisions().await?;
+            let own = served.gun.fire(load).await.context("at kubewarm")?;
+            push(samples, &format!("{prefix}.{way}"), &own);
+            if way == "get" {
+                let share = served.decisions().await?.cached_since(before);
+                samples.push(&format!("{prefix}.get.cached_share"), share);
+            }
+        }
+        self.whole(served, prefix, samples).await?;
+        self.crowd(served, prefix, samples).await?;
+        if managed == ManagedFields::Dropped {
+            self.informer(served, prefix, samples).await?;
+        }
+        Ok(())
+    }
+
+    /// Everything at once, as a list and as a stream.
+    async fn whole(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
+        let api = self.api.once(EVERYTHING).await?;
+        samples.push(&format!("{prefix}.api.everything.seconds"), api.seconds);
+        let before = served.operator.usage()?;
+        let mut gigabytes = 0.0;
+        let mut seconds = Vec::new();
+        // Once is too short for the kernel's clock of processor time.
+        for _ in 0..5 {
+            let own = served.gun.once(EVERYTHING).await?;
+            seconds.push(own.seconds);
+            gigabytes += own.gigabytes;
+        }
+        let cpu = served.operator.usage()?.cpu_seconds - before.cpu_seconds;
+        samples.push(&format!("{prefix}.everything.seconds"), crate::quantile::median(&seconds));
+        samples.push(&format!("{prefix}.cpu_seconds_per_gb"), cpu / gigabytes);
+        samples.push(&format!("{prefix}.everything.megabytes"), gigabytes / 5.0 * 1e3);
+        let api = self.api.until_synced(STREAMING).await?;
+        samples.push(&format!("{prefix}.api.streaming.seconds"), api.seconds);
+        let own = served.gun.until_synced(STREAMING).await?;
+        samples.push(&format!("{prefix}.streaming.seconds"), own.seconds);
+        Ok(())
+    }
+
+    /// Memory while many list everything.
+    async fn crowd(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
+        sleep(SETTLE).await;
+        let before = served.operator.usage()?;
+        served.operator.reset_peak()?;
+        let paths: Arc<[String]> = [EVERYTHING.to_owned()].into();
+        let load = Load { paths, connections: CROWD, lasts: LASTS };
+        served.gun.fire(load).await?;
+        let after = served.operator.usage()?;
+        let more = (after.peak_kib - before.rss_kib) / 1024.0;
+        samples.push(&format!("{prefix}.crowd.more_mib"), more);
+        Ok(())
+    }
+
+    /// An informer of client-go, unmodified, at either server.
+    async fn informer(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
+        let (address, authority) = self.cluster.apiserver()?;
+        let at = [
+            ("api.informer", address, authority.as_path()),
+            ("informer", served.address, &served.authority),
+        ];
+        for (name, address, authority) in at {
+            let kubeconfig = self.programs.logs.join("reader.kubeconfig");
+            std::fs::write(
+                &kubeconfig,
+                kubeconfig_of(address, authority, &self.token).to_string(),
+            )?;
+            let mut command = Command::new(&self.programs.go);
+            command.arg("dynamic").arg(&kubeconfig);
+            let (peer, synced): (_, Synced) = child::Asked::start(name, &mut command).await?;
+            let expected = u64::from(self.corpus.count);
+            ensure!(synced.objects == expected, "{name} holds {} objects", synced.objects);
+            samples.push(&format!("{prefix}.{name}.seconds"), synced.seconds);
+            peer.end().await?;
+            std::fs::remove_file(&kubeconfig)?;
+        }
+        Ok(())
+    }
+}
+
+fn push(samples: &mut Samples, name: &str, fired: &Fired) {
+    samples.push(&format!("{name}.per_second"), fired.per_second);
+    samples.push(&format!("{name}.p50_seconds"), fired.p50);
+    samples.push(&format!("{name}.p99_seconds"), fired.p99);
+}
+
+/// Of a client that has nothing but a token.
+fn kubeconfig_of(address: SocketAddr, authority: &Path, token: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "it",
+        "clusters": [{"name": "it", "cluster": {
+            "server": format!("https://{address}"), "certificate-authority": authority,
+        }}],
+        "users": [{"name": "it", "user": {"token": token}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    })
+}
+
+/// kubewarm with all pods warm, and its read address.
+struct Served {
+    operator: Operator,
+    address: SocketAddr,
+    authority: PathBuf,
+    gun: Gun,
+}
+
+/// How often it was decided whether somebody may read, and how often without asking the API server.
+#[derive(Clone, Copy, Debug)]
+struct Decisions {
+    all: f64,
+    cached: f64,
+}
+
+impl Decisions {
+    fn cached_since(self, before: Self) -> f64 {
+        (self.cached - before.cached) / (self.all - before.all)
+    }
+}
+
+impl Served {
+    async fn start(reading: &Reading<'_>, managed: ManagedFields) -> Result<Self> {
+        let programs = reading.programs;
+        let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+        let (authority, key) = (programs.logs.join("reads.crt"), programs.logs.join("reads.key"));
+        std::fs::write(&authority, pair.cert.pem())?;
+        std::fs::write(&key, pair.signing_key.serialize_pem())?;
+        let client = reading.cluster.client();
+        let mut target = json!({
+            "name": "pods",
+            "resource": {"group": "", "resource": "pods"},
+            "scope": {"type": "AllNamespaces"},
+        });
+        if managed == ManagedFields::Kept {
+            target["projection"] = json!({"managedFields": "Keep"});
+        }
+        operator::declare(client, "reads", &[target]).await?;
+        // Free now and taken within milliseconds; nothing else on the machine hunts for ports.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
+        let address_text = address.to_string();
+        let more = [
+            "--api-addr",
+            &address_text,
+            "--tls-cert-file",
+            &certificate,
+            "--tls-private-key-file",
+            &key,
+        ];
+        let kubeconfig = reading.cluster.kubeconfig();
+        let mut operator = Operator::start_with(programs, kubeconfig, "reads", &more)?;
+        operator.ready().await?;
+        sleep(SETTLE).await;
+        let gun = Gun::new(address, &authority, &reading.token)?;
+        Ok(Self { operator, address, authority, gun })
+    }
+
+    async fn decisions(&self) -> Result<Decisions> {
+        const DECISIONS: &str = "kubewarm_authz_decisions_total";
+        Ok(Decisions {
+            all: self.operator.metric(DECISIONS, "").await?,
+            cached: self.operator.metric(DECISIONS, r#"source="cache""#).await?,
+        })
+    }
+
+    async fn end(self, cluster: &Cluster) -> Result<()> {
+        self.operator.end().await?;
+        operator::withdraw(cluster.client(), "reads").await
+    }
+}
