@@ -167,6 +167,17 @@ impl Server {
 impl Server {
     /// Opens a watch.
     pub(crate) fn watch(&self, token: &str, path: &str, accept: &str) -> Result<Watch, Failure> {
+        self.watch_slowly(token, path, accept, Duration::ZERO)
+    }
+
+    /// The same by somebody who reads nothing for a while.
+    pub(crate) fn watch_slowly(
+        &self,
+        token: &str,
+        path: &str,
+        accept: &str,
+        pause: Duration,
+    ) -> Result<Watch, Failure> {
         let bearer = format!("Bearer {token}");
         let request = Request::builder().uri(path);
         let request = request.header("authorization", bearer).header("accept", accept);
@@ -176,6 +187,7 @@ impl Server {
             let brought: Arc<Mutex<Brought>> = Arc::default();
             let told = Arc::clone(&brought);
             let task = tokio::spawn(async move {
+                tokio::time::sleep(pause).await;
                 let mut rest = Vec::new();
                 while let Some(Ok(frame)) = body.frame().await {
                     rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));

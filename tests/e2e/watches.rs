@@ -14,6 +14,8 @@ const SOON: Duration = Duration::from_secs(30);
 const EVERYTHING: &str = "{targets: [
   {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}}]}";
+/// Within which a revoked right ends: decisions count for 10 s.
+const REVOKED: Duration = Duration::from_secs(15);
 const ANY: &str = "*/*";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -21,7 +23,7 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 /// A cluster with contents, and an operator that serves them to the account `reader`.
 struct Scene {
     world: World,
-    _served: Served,
+    served: Served,
     api: Server,
     reads: Server,
     token: String,
@@ -47,7 +49,7 @@ impl Scene {
         let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
         profile.await_condition("Ready", "True", None, SOON)?;
         let (api, reads) = (Server::api(&world)?, served.server()?);
-        Ok(Self { world, _served: served, api, reads, token, team })
+        Ok(Self { world, served, api, reads, token, team })
     }
 }
 
@@ -79,11 +81,132 @@ fn marks(watch: &Watch) -> Vec<Value> {
 fn watches_tell_what_the_api_server_tells() -> Outcome {
     let scene = Scene::start()?;
     refusals_are_the_same(&scene)?;
-    events_are_the_same(&scene)
+    events_are_the_same(&scene)?;
+    kubectl_watches(&scene)?;
+    rights_that_are_revoked_end_a_watch(&scene)?;
+    who_does_not_read_is_closed_and_hurts_nobody(&scene)?;
+    what_is_watched_is_seen_from_outside(&scene)
+}
+
+fn kubectl_watches(scene: &Scene) -> Outcome {
+    let Scene { world, served, token, team, .. } = scene;
+    let output = world.cluster.folder().join("watched");
+    let file = std::fs::File::create(&output)?;
+    let mut kubectl = served.kubectl(world, token)?;
+    kubectl.args(["get", "configmaps", "-n", team, "-w", "-o", "name"]);
+    let mut kubectl = kubectl.stdout(file).spawn()?;
+    let seen = |line: &str, times: usize| {
+        eventually(SOON, || {
+            let text = std::fs::read_to_string(&output)?;
+            let found = text.lines().filter(|it| *it == line).count();
+            if found >= times { Ok(()) } else { Err(text.into()) }
+        })
+    };
+    let outcome = seen("configmap/green", 1).and_then(|()| {
+        world.cluster.apply(&setting(team, "kubectl", "web", "0"))?;
+        seen("configmap/kubectl", 1)?;
+        world.cluster.run(["delete", "configmap", "kubectl", "-n", team])?;
+        seen("configmap/kubectl", 2)
+    });
+    kubectl.kill()?;
+    kubectl.wait()?;
+    outcome
 }
 
 fn await_end(watch: &Watch, within: Duration) -> Outcome {
     eventually(within, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })
+}
+
+fn rights_that_are_revoked_end_a_watch(scene: &Scene) -> Outcome {
+    let Scene { world, reads, team, .. } = scene;
+    let tenant = account(world, team, "tenant")?;
+    let_read(world, (team, "tenant"), Some(team))?;
+    let path = format!("/api/v1/namespaces/{team}/configmaps?watch=1");
+    let watch = eventually(SOON, || {
+        let watch = reads.watch(&tenant, &path, ANY)?;
+        if watch.code == 200 { Ok(watch) } else { Err(format!("{}", watch.code).into()) }
+    })?;
+    let gone = account(world, team, "gone")?;
+    let_read(world, (team, "gone"), Some(team))?;
+    let of_gone = eventually(SOON, || {
+        let watch = reads.watch(&gone, &path, ANY)?;
+        if watch.code == 200 { Ok(watch) } else { Err(format!("{}", watch.code).into()) }
+    })?;
+    let other = reads.watch(&scene.token, &path, ANY)?;
+    world.cluster.run(["delete", "rolebinding", &format!("read-{team}-tenant"), "-n", team])?;
+    world.cluster.run(["delete", "serviceaccount", "gone", "-n", team])?;
+    await_end(&watch, REVOKED)?;
+    await_end(&of_gone, REVOKED)?;
+    assert!(!other.is_over());
+    assert!(watch.events().iter().all(|event| event["type"] == "ADDED"), "{:?}", watch.events());
+    Ok(())
+}
+
+fn who_does_not_read_is_closed_and_hurts_nobody(scene: &Scene) -> Outcome {
+    let Scene { world, reads, token, team, .. } = scene;
+    let path = format!("/api/v1/namespaces/{team}/configmaps?watch=1&resourceVersion=0");
+    // Not as long as it takes to be closed for taking nothing at all.
+    let pause = Duration::from_secs(45);
+    let slow: Vec<_> =
+        (0..20).map(|_| reads.watch_slowly(token, &path, ANY, pause)).collect::<Result<_, _>>()?;
+    let quick = reads.watch(token, &path, ANY)?;
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut last = String::new();
+    // More than lies in the buffers between the two, and than is remembered of so small a table.
+    for number in 0..40 {
+        last = format!("{number}-{}", random.u64(..));
+        let noise: String = (0..200_000).map(|_| random.alphanumeric()).collect();
+        let large = setting(team, "large", "web", &format!("{last} {noise}"));
+        world.cluster.apply(&large)?;
+    }
+    eventually(SOON, || {
+        let events = quick.events();
+        let text = events.last().and_then(|event| event["object"]["data"]["text"].as_str());
+        if text.is_some_and(|text| text.starts_with(&last)) {
+            Ok(())
+        } else {
+            Err("not yet".into())
+        }
+    })?;
+    for watch in &slow {
+        await_end(watch, Duration::from_mins(1))?;
+        assert!(watch.events().len() < quick.events().len(), "it was told everything");
+    }
+    assert!(!quick.is_over());
+    world.cluster.run(["delete", "configmap", "large", "-n", team])?;
+    Ok(())
+}
+
+fn what_is_watched_is_seen_from_outside(scene: &Scene) -> Outcome {
+    let Scene { served, reads, token, team, .. } = scene;
+    let path = format!("/api/v1/namespaces/{team}/configmaps?watch=1&resourceVersion=0");
+    let watch = reads.watch(token, &path, ANY)?;
+    let of = |it: &&Value| it["namespace"] == json!(team) && it["resource"] == "configmaps";
+    let (one, open) = eventually(SOON, || {
+        let (code, open) = served.operator.ask("/debug/watchers")?;
+        let open: Value = serde_json::from_str(&open)?;
+        let one = open["watchers"].as_array().into_iter().flatten().find(of);
+        match one.filter(|one| one["position"].is_string()) {
+            Some(one) if !watch.events().is_empty() => Ok((one.clone(), open)),
+            _ => Err(format!("{code}: {open:#}").into()),
+        }
+    })?;
+    assert_eq!((&one["behind"], one["who"].as_str().map(str::len)), (&json!(0), Some(16)), "{one}");
+    assert!(!open.to_string().contains("reader"), "{open:#}");
+    let (_, metrics) = served.operator.ask("/metrics")?;
+    for line in [
+        r#"kubewarm_http_watch_clients{group="",resource="configmaps",version="v1"} "#,
+        r#"kubewarm_http_watch_ends_total{reason="refused"} "#,
+        r#"kubewarm_http_watch_ends_total{reason="slow"} 20"#,
+        r#"kubewarm_http_watch_ends_total{reason="expired"} "#,
+        r#"kubewarm_http_watch_ends_total{reason="timeout"} "#,
+        r#"kubewarm_http_watch_ends_total{reason="client"} "#,
+        "kubewarm_http_watch_events_total ",
+        r#"kubewarm_http_requests_total{code="200",handler="watch",method="GET"} "#,
+    ] {
+        assert!(metrics.contains(line), "no {line} in {metrics}");
+    }
+    Ok(())
 }
 
 /// What is written while both are watched.

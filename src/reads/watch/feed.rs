@@ -206,11 +206,11 @@ impl Feed {
             let told = following.follower.told();
             let mut told = pin!(told.notified());
             told.as_mut().enable();
-            match following.step(Instant::now()) {
-                Next::Send(piece) => {
-                    (*self.position.lock()).clone_from(&following.sent);
-                    return Some(piece);
-                }
+            let next = following.step(Instant::now());
+            // Also where nothing is said: what it began with may just have ended.
+            (*self.position.lock()).clone_from(&following.sent);
+            match next {
+                Next::Send(piece) => return Some(piece),
                 Next::Again => tokio::task::yield_now().await,
                 Next::Wait => {
                     let until = following.timing.next();
