@@ -13,12 +13,13 @@ use kubewarm::{
     metrics::{
         BuildInfo, CacheUse, CellSnapshot, ConditionSnapshot, ConditionStatus, Descriptor, Handler,
         Kind, Leadership, Method, Metrics, ProfileSnapshot, Reconciled,
-        SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite, TargetState, WaitFor, WaitOutcome,
-        WatchClosed, all, lint, markdown,
+        SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite, TargetState, WatchClosed, all, lint,
+        markdown,
     },
     model::{
         CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
-        Mode, ProfileRef, Projection, Reason, Resource, ResourceVersion, SensitiveData,
+        Mode, ProfileRef, Projection, Reason, Resource, ResourceVersion, SensitiveData, WaitFor,
+        WaitOutcome,
     },
 };
 use parking_lot::Mutex;

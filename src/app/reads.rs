@@ -11,9 +11,9 @@ use crate::{
     cluster::{self, Connection},
     controller::Declarations,
     informer::{Changes, Measured, Meter as _, Proofs},
-    metrics::{self, Metrics},
+    metrics::Metrics,
     model::{Fault, Reason},
-    reads::{Note, Noted, Offers, Reads, Surroundings, WaitFor, WaitOutcome},
+    reads::{Note, Noted, Offers, Reads, Surroundings},
     server::{
         Certificate, CertificateError, CertificateFiles, Watchers, names,
         read::{Forward, ReadApi, ServerVersion, Wrote},
@@ -120,18 +120,7 @@ fn note(metrics: &Metrics) -> Note {
     let (engine, reads) = (metrics.engine(), metrics.reads().clone());
     Box::new(move |resource, noted| match noted {
         Noted::Answered { age } => engine.record(resource, Measured::Read { age }),
-        Noted::Waited { reason, outcome, took } => {
-            let reason = match reason {
-                WaitFor::Warmth => metrics::WaitFor::Warmth,
-                WaitFor::Version => metrics::WaitFor::Version,
-                WaitFor::Proof => metrics::WaitFor::Proof,
-            };
-            let outcome = match outcome {
-                WaitOutcome::Met => metrics::WaitOutcome::Met,
-                WaitOutcome::Refused => metrics::WaitOutcome::Refused,
-            };
-            reads.waited(reason, outcome, took);
-        }
+        Noted::Waited { reason, outcome, took } => reads.waited(reason, outcome, took),
     })
 }
 

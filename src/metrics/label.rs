@@ -2,13 +2,13 @@
 
 use super::{
     operator::{Reconciled, StatusWrite},
-    reads::{CacheUse, Handler, Method, WaitFor, WaitOutcome, WatchClosed},
+    reads::{CacheUse, Handler, Method, WatchClosed},
     snapshot::{ConditionStatus, TargetState},
 };
 use crate::{
     access::{Check, CheckOutcome},
     informer::{Comparison, EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd},
-    model::{Measure, Mode, Verb},
+    model::{Measure, Mode, Verb, WaitFor, WaitOutcome},
 };
 
 /// A closed set of label values.

@@ -21,7 +21,7 @@ pub use self::{
     lint::{Linted, lint},
     markdown::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, markdown},
     operator::{Leadership, OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
-    reads::{CacheUse, Handler, Method, ReadMetrics, WaitFor, WaitOutcome, WatchClosed, Watching},
+    reads::{CacheUse, Handler, Method, ReadMetrics, WatchClosed, Watching},
     snapshot::{CellSnapshot, ConditionSnapshot, ConditionStatus, ProfileSnapshot, TargetState},
 };
 

@@ -4,7 +4,7 @@ use super::{
     OTHER, descriptor,
     label::{Label, code_label},
 };
-use crate::model::Resource;
+use crate::model::{Resource, WaitFor, WaitOutcome};
 use parking_lot::Mutex;
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec, Registry};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -35,26 +35,6 @@ pub enum CacheUse {
     Wait,
     /// Nowhere: it was refused.
     Miss,
-}
-
-/// What a read waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitFor {
-    /// A cell that is not warm.
-    Warmth,
-    /// A version.
-    Version,
-    /// A proof that the cell is current.
-    Proof,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitOutcome {
-    /// With an answer.
-    Met,
-    /// With a refusal.
-    Refused,
 }
 
 /// The method of a request.

@@ -22,6 +22,7 @@ mod selector;
 mod subject;
 mod target;
 mod version;
+mod wait;
 
 pub(crate) use self::resource::is_dns_label;
 #[cfg(test)]
@@ -55,4 +56,5 @@ pub use self::{
     subject::Subject,
     target::{Index, IndexBy, Target, TargetScope},
     version::ResourceVersion,
+    wait::{WaitFor, WaitOutcome},
 };

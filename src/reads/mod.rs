@@ -34,8 +34,11 @@ use self::{
 };
 use crate::{
     informer::{Changes, Proofs, Reports},
-    model::{CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceVersion, Sensitivity},
-    store::{Catalog, Reader, Selected, Wanted},
+    model::{
+        CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceVersion, Sensitivity, WaitFor,
+        WaitOutcome,
+    },
+    store::{Catalog, Chosen, Reader, Selected, Wanted},
     wire::{At, Continue, DocumentResource, Failure, Objects, Selection, Written},
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -93,26 +96,6 @@ pub enum Noted {
         /// How long it took, from the request on.
         took: Duration,
     },
-}
-
-/// What a read waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitFor {
-    /// A cell that is not warm.
-    Warmth,
-    /// A version.
-    Version,
-    /// A proof that the cell is current.
-    Proof,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitOutcome {
-    /// With an answer.
-    Met,
-    /// With a refusal.
-    Refused,
 }
 
 /// Answers reads.
@@ -394,14 +377,7 @@ impl Reads {
         if wants_latest(&asked.at) && !needs.are_met_by(candidate, Some(&version)) {
             return needs.unproven(asked, candidates);
         }
-        let mut choosing = selected.choose(&wanted, after, limit);
-        while choosing.step() {
-            if !wanted.tests.is_empty() {
-                // Others are answered by this thread, too.
-                tokio::task::yield_now().await;
-            }
-        }
-        let chosen = choosing.chosen();
+        let chosen = pick(&selected, &wanted, (after, limit)).await;
         let is_full = limit.is_some_and(|limit| chosen.objects() >= limit);
         let goes_on = is_full && selected.has_more(&chosen);
         let next = chosen.last_key().filter(|_| goes_on).and_then(|last| {
@@ -498,6 +474,22 @@ impl Reads {
         })
         .await;
     }
+}
+
+/// Those of `selected` that meet the tests of `wanted`, up to `limit` behind `after`.
+async fn pick(
+    selected: &Selected,
+    wanted: &Wanted,
+    (after, limit): (Option<&ObjectKey>, Option<usize>),
+) -> Chosen {
+    let mut choosing = selected.choose(wanted, after, limit);
+    while choosing.step() {
+        if !wanted.tests.is_empty() {
+            // Others are answered by this thread, too.
+            tokio::task::yield_now().await;
+        }
+    }
+    choosing.chosen()
 }
 
 /// Nobody knows what the kind is.

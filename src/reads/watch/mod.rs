@@ -15,6 +15,7 @@ use super::{
     cover::{Candidate, Coverage},
     fields,
     kinds::Kind,
+    pick,
 };
 use crate::{
     model::{CellKey, OnAccessLost, ProfileRef, ResourceVersion},
@@ -112,14 +113,8 @@ impl Reads {
         if wants_latest(&asked.at) && !needs.are_met_by(candidate, Some(&version)) {
             return needs.unproven(asked, candidates);
         }
-        let mut choosing = selected.choose(&wanted, None, None);
-        while choosing.step() {
-            if !wanted.tests.is_empty() {
-                // Others are answered by this thread, too.
-                tokio::task::yield_now().await;
-            }
-        }
-        let start = Start { initial: Some(choosing.chosen()), version: Some(version) };
+        let chosen = pick(&selected, &wanted, (None, None)).await;
+        let start = Start { initial: Some(chosen), version: Some(version) };
         Ok(done(candidate, (follower, start)))
     }
 

@@ -1,0 +1,21 @@
+//! What a read waits for, and how that ends.
+
+/// What a read waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// A cell that is not warm.
+    Warmth,
+    /// A version.
+    Version,
+    /// A proof that the cell is current.
+    Proof,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// With an answer.
+    Met,
+    /// With a refusal.
+    Refused,
+}
