@@ -214,8 +214,11 @@ impl Past {
 }
 
 impl Contents {
-    /// How a row is held, to be remembered.
+    /// How a row is held, if that is to be remembered: nothing is copied for a list.
     pub(super) fn held(&self, number: u32) -> Option<Held> {
+        if !self.past.is_settled() {
+            return None;
+        }
         let record = self.slab.get(number)?.record.clone();
         let with = self.dictionary(record.packing()).map(Arc::clone);
         Some(Held { record, with })

@@ -246,11 +246,10 @@ impl Writer {
         }
         let version = identity.version.clone();
         let arrived = self.provisional();
-        let is_noted = contents.past.is_settled();
-        let now = is_noted.then(|| Held::of(&packed));
+        let now = contents.past.is_settled().then(|| Held::of(&packed));
         let before = match target {
-            Target::Held(number, _) if is_noted => contents.held(number),
-            Target::New(_) | Target::Held(..) => None,
+            Target::Held(number, _) => contents.held(number),
+            Target::New(_) => None,
         };
         let (number, outcome, old) = match target {
             Target::New(place) => {
@@ -295,10 +294,9 @@ impl Writer {
         let mut gone = Gone::default();
         let mut forgotten = Vec::new();
         if !is_same {
-            let (namespace, held) = (contents.namespace_of(number), contents.held(number));
-            let now = contents.held(number);
-            let how = (self.arrived, false);
-            forgotten = contents.note(namespace, version.as_ref(), (held, now), how);
+            let namespace = contents.namespace_of(number);
+            let same = (contents.held(number), contents.held(number));
+            forgotten = contents.note(namespace, version.as_ref(), same, (self.arrived, false));
             let mark = contents.mark(number, self.provisional());
             if let Some(mark) = mark {
                 gone = contents.keep(number, mark);
@@ -381,8 +379,7 @@ impl Writer {
         let mut rows = Vec::with_capacity(all.len());
         let mut forgotten = Vec::new();
         for (number, entries) in all {
-            let is_noted = contents.past.is_settled();
-            let before = is_noted.then(|| contents.held(number)).flatten();
+            let before = contents.held(number);
             let namespace = contents.namespace_of(number);
             let how = (self.arrived, false);
             forgotten.extend(contents.note(namespace, version, (before, None), how));
