@@ -21,11 +21,15 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
 
 /// The largest file that is read: a chain has some 5 KiB.
 const MAX_FILE: u64 = 1 << 20;
-/// How often whoever serves looks at the files.
-pub(super) const LOOK: Duration = Duration::from_secs(5);
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(5);
 /// What clients may speak, best first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
@@ -141,6 +145,18 @@ impl Certificate {
     #[must_use]
     pub fn der(&self) -> Option<CertificateDer<'static>> {
         self.shown.read().cert.first().cloned()
+    }
+
+    /// Looks at the files again and again, for ever.
+    pub(super) async fn look_after(self: &Arc<Self>) {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            look.tick().await;
+            let certificate = Arc::clone(self);
+            // It reads files. If it broke, the next look is in 5 s.
+            let _looked = spawn_blocking(move || certificate.refresh()).await;
+        }
     }
 
     /// Takes the files if they have changed. What cannot be used changes nothing but the log, once.

@@ -3,7 +3,7 @@
 
 use super::{
     admin::{Admin, Held, routes},
-    certificate::{Certificate, CertificateError, LOOK},
+    certificate::{Certificate, CertificateError},
 };
 use actix_http::HttpService;
 use actix_service::map_config;
@@ -18,17 +18,14 @@ use actix_web::{
 use rustls::ServerConfig;
 use std::{
     any::Any,
+    future::pending,
     io,
     net::{self, Ipv4Addr, Shutdown, SocketAddr, TcpListener},
     os::fd::AsFd as _,
     sync::Arc,
     time::Duration,
 };
-use tokio::{
-    select,
-    task::spawn_blocking,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::select;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 /// Connections at once: probes, a few scrapers, a few people.
@@ -143,7 +140,7 @@ impl Listening {
         let handle = running.handle();
         select! {
             ended = &mut running => return ended.map_err(ServeError::Serve),
-            () = look_after(certificate) => {}
+            () = look_after(certificate.as_ref()) => {}
             () = stop.cancelled() => {}
         }
         let (ended, ()) = tokio::join!(running, handle.stop(true));
@@ -210,16 +207,11 @@ impl Listening {
     }
 }
 
-/// Has the files of a certificate looked at, for ever.
-async fn look_after(certificate: Option<Arc<Certificate>>) {
-    let Some(certificate) = certificate else { return std::future::pending().await };
-    let mut look = interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        look.tick().await;
-        let certificate = Arc::clone(&certificate);
-        // It reads files. If it broke, the next look is in 5 s.
-        let _looked = spawn_blocking(move || certificate.refresh()).await;
+/// Looks after the files of a certificate, if there is one, for ever.
+async fn look_after(certificate: Option<&Arc<Certificate>>) {
+    match certificate {
+        Some(certificate) => certificate.look_after().await,
+        None => pending().await,
     }
 }
 

@@ -139,24 +139,20 @@ impl ReadApi {
         handler: Handler,
     ) -> Result<Outcome, Failure> {
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
-        let mut actions = Vec::new();
-        let caller = match &what {
+        let (first, words) = match &what {
             What::Document(document) => {
                 let path = document.path();
                 let action = Action::Path { verb: "get".to_owned(), path: path.clone() };
-                let caller = self.admit(credentials, &action, peer, Words::Path(&path)).await?;
-                actions.push(action);
-                caller
+                (action, Words::Path(path))
             }
             What::Objects(objects) => {
                 let access = objects.access();
                 let action = action(&access, objects.labels.selector(), &objects.fields);
-                let caller =
-                    self.admit(credentials, &action, peer, Words::Resource(access)).await?;
-                actions.push(action);
-                caller
+                (action, Words::Resource(access))
             }
         };
+        let caller = self.admit(credentials, &first, peer, words).await?;
+        let mut actions = vec![first];
         if let Some(profile) = &profile {
             let access = profile_access(profile);
             let action = action(&access, &LabelSelector::default(), &FieldSelector::default());
@@ -273,7 +269,7 @@ async fn handle(request: HttpRequest, api: web::Data<ReadApi>) -> HttpResponse {
 
 /// In which words a caller is refused.
 enum Words<'a> {
-    Path(&'a str),
+    Path(String),
     Resource(wire::Access<'a>),
 }
 

@@ -21,7 +21,7 @@ use super::connection::{Shared, converse};
 use crate::{
     callers::Places,
     server::{
-        certificate::{Certificate, CertificateError, LOOK},
+        certificate::{Certificate, CertificateError},
         listen::everywhere,
     },
 };
@@ -49,8 +49,8 @@ use tokio::{
     runtime::Builder,
     select,
     sync::Semaphore,
-    task::{JoinError, JoinSet, LocalSet, spawn_blocking},
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    task::{JoinError, JoinSet, LocalSet},
+    time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -192,21 +192,15 @@ impl Reading {
             threads.spawn_blocking(move || serve_here(copies, &doors, tls, limits, routes, stop));
         }
         drop(listeners);
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            select! {
-                ended = threads.join_next() => match ended {
-                    // The last one, which was told to.
-                    None => return Ok(()),
-                    Some(ended) => ended.map_err(ReadError::Broken)?.map_err(ReadError::Serve)?,
-                },
-                _ = look.tick() => {
-                    let certificate = Arc::clone(&certificate);
-                    // It reads files. If it broke, the next look is in 5 s.
-                    let _looked = spawn_blocking(move || certificate.refresh()).await;
-                }
+        let until_all_have_ended = async {
+            while let Some(ended) = threads.join_next().await {
+                ended.map_err(ReadError::Broken)?.map_err(ReadError::Serve)?;
             }
+            Ok(())
+        };
+        select! {
+            ended = until_all_have_ended => ended,
+            () = certificate.look_after() => Ok(()),
         }
     }
 }
