@@ -1,5 +1,6 @@
 //! The read API as a client sees it: asked by path, beside the API server, and by an unmodified kubectl.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -207,11 +208,6 @@ impl Server {
 impl Served {
     /// Starts one with the shipped rights, those for reads among them.
     pub(crate) fn start(world: &World, more: &[&str]) -> Result<Self, Failure> {
-        Self::start_at(world, "127.0.0.1:0", more)
-    }
-
-    /// The same at an address that it has again when it is started again.
-    pub(crate) fn start_at(world: &World, address: &str, more: &[&str]) -> Result<Self, Failure> {
         let rights = file("deploy/read-api.yaml");
         let names = ["localhost", "127.0.0.1", SERVICE].map(str::to_owned);
         let pair = rcgen::generate_simple_self_signed(names)?;
@@ -221,7 +217,9 @@ impl Served {
         std::fs::write(&authority, &pem)?;
         std::fs::write(&key, pair.signing_key.serialize_pem())?;
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
-        let mut arguments = vec!["--api-addr", address];
+        // The same port after a restart: clients come back to where they were.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+        let mut arguments = vec!["--api-addr", &*address];
         arguments.extend(["--tls-cert-file", &*certificate, "--tls-private-key-file", &*key]);
         arguments.extend(more);
         let operator = Operator::start_with(world, &arguments)?;

@@ -2,7 +2,6 @@
 //! to kubewarm and to what it may read.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -20,7 +19,7 @@ use tokio::task::JoinHandle;
 use crate::api::{Served, account, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, PARTS, World, eventually};
+use crate::world::{Failure, Outcome, World, eventually};
 use crate::writers::{KINDS, Kind, send, write};
 
 const SOON: Duration = Duration::from_secs(90);
@@ -172,11 +171,8 @@ async fn write_some(client: &Client, written: &Arc<AtomicUsize>, until: usize) -
 async fn clients_that_follow_stay_in_step_whatever_happens() -> Outcome {
     let world = World::alone()?;
     world.cluster.run(["create", "namespace", WHERE])?;
-    world.cluster.apply(PARTS)?;
-    world.cluster.run(["wait", "--for=condition=Established", "crd/parts.example.com"])?;
-    // Clients come back to where they were.
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let served = Served::start_at(&world, &format!("127.0.0.1:{port}"), &[])?;
+    world.define_parts()?;
+    let served = Served::start(&world, &[])?;
     Operator::grant_reading(&world)?;
     let token = account(&world, WHERE, "reader")?;
     let_read(&world, (WHERE, "reader"), None)?;

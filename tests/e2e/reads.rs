@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::api::{Reply, Served, Server, account, api_kubectl, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, PARTS, World, eventually};
+use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Within which a revoked right ends: decisions count for 10 s.
@@ -263,8 +263,7 @@ impl Scene {
         let world = World::alone()?;
         let served = Served::start(&world, &[])?;
         Operator::grant_reading(&world)?;
-        world.cluster.apply(PARTS)?;
-        world.cluster.run(["wait", "--for=condition=Established", "crd/parts.example.com"])?;
+        world.define_parts()?;
         eventually(SOON, || Ok(world.cluster.run(["get", "parts", "-A"])?))?;
         let (a, b) = (world.namespace("team")?, world.namespace("other")?);
         let has_account = ["get", "serviceaccount", "default", "-n", &a];

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::{Served, Server, Watch, account, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, PARTS, World, eventually};
+use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 const EVERYTHING: &str = "{targets: [
@@ -35,8 +35,7 @@ impl Scene {
         let world = World::alone()?;
         let served = Served::start(&world, &[])?;
         Operator::grant_reading(&world)?;
-        world.cluster.apply(PARTS)?;
-        world.cluster.run(["wait", "--for=condition=Established", "crd/parts.example.com"])?;
+        world.define_parts()?;
         eventually(SOON, || Ok(world.cluster.run(["get", "parts", "-A"])?))?;
         let team = world.namespace("team")?;
         let has_account = ["get", "serviceaccount", "default", "-n", &team];

@@ -125,6 +125,13 @@ impl World {
         Ok(Self { cluster, namespaces: AtomicU32::new(0), _turn: turn })
     }
 
+    /// Makes [`PARTS`] a kind that the server knows.
+    pub(crate) fn define_parts(&self) -> Outcome {
+        self.cluster.apply(PARTS)?;
+        self.cluster.run(["wait", "--for=condition=Established", "crd/parts.example.com"])?;
+        Ok(())
+    }
+
     /// A new namespace whose name begins like this.
     pub(crate) fn namespace(&self, prefix: &str) -> Result<String, Failure> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);

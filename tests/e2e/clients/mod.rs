@@ -6,7 +6,6 @@ mod go;
 mod kube_rs;
 mod troubles;
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -37,9 +36,7 @@ struct Scene {
 impl Scene {
     fn start() -> Result<Self, Failure> {
         let world = World::alone()?;
-        // The same one after a restart.
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-        let served = Served::start_at(&world, &address, &[])?;
+        let served = Served::start(&world, &[])?;
         Operator::grant_reading(&world)?;
         world.cluster.apply(PARTS)?;
         let team = world.namespace("team")?;
