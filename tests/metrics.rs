@@ -17,9 +17,9 @@ use kubewarm::{
         markdown,
     },
     model::{
-        CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
-        Mode, ProfileRef, Projection, Reason, Resource, ResourceVersion, SensitiveData, WaitFor,
-        WaitOutcome,
+        CellKey, DecidedBy, Decision, Extent, FieldSelector, GroupResource, Identity,
+        LabelSelector, ManagedFields, Mode, ProfileRef, Projection, Reason, Resource,
+        ResourceVersion, SensitiveData, WaitFor, WaitOutcome,
     },
 };
 use parking_lot::Mutex;
@@ -218,6 +218,11 @@ fn read_everything(metrics: &Metrics) {
     for reason in [WaitFor::Warmth, WaitFor::Version, WaitFor::Proof] {
         for outcome in [WaitOutcome::Met, WaitOutcome::Refused] {
             metrics.reads().waited(reason, outcome, took);
+        }
+    }
+    for by in [DecidedBy::Cache, DecidedBy::Api] {
+        for decision in [Decision::Allow, Decision::Deny, Decision::Error] {
+            metrics.callers().decided(by, decision, took);
         }
     }
     for why in [

@@ -2,9 +2,10 @@
 
 use super::Error;
 use crate::{
-    callers::{Address, Callers},
+    callers::{Address, Callers, Note},
     cli::RunArgs,
     cluster::Connection,
+    metrics::Metrics,
     server::Guard,
 };
 use std::sync::Arc;
@@ -19,10 +20,21 @@ pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
 }
 
 /// The guard of the admin address, if one is asked for.
-pub(super) fn guard(args: &RunArgs, connection: &Connection) -> Result<Option<Guard>, Error> {
+pub(super) fn guard(
+    args: &RunArgs,
+    connection: &Connection,
+    metrics: &Metrics,
+) -> Result<Option<Guard>, Error> {
     if !args.metrics_auth {
         return Ok(None);
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);
-    Ok(Some(Guard::new(Callers::new(reviewer, Address::Admin, Handle::current())?)))
+    let callers = Callers::new(reviewer, Address::Admin, Handle::current(), note(metrics))?;
+    Ok(Some(Guard::new(callers)))
+}
+
+/// What is decided about callers, for the metrics.
+pub(super) fn note(metrics: &Metrics) -> Note {
+    let metrics = metrics.callers().clone();
+    Box::new(move |by, decision, took| metrics.decided(by, decision, took))
 }

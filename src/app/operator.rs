@@ -83,7 +83,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics), &frame)?;
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
-    let guard = callers::guard(&args, &connection)?;
+    let guard = callers::guard(&args, &connection, &metrics)?;
     let admin = observe(&metrics, &view, (&gate, guard, seen), filter)?;
     let until = stop.clone();
     tasks.spawn(async move {

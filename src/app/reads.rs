@@ -1,7 +1,7 @@
 //! `--api-addr`: the read API, put together.
 
 use super::{
-    Error,
+    Error, callers,
     kinds::{Kinds, ServedNow},
     view::View,
 };
@@ -72,7 +72,8 @@ pub(super) fn api(
         Auth::Delegated => connection.reviewer(&args.api.audience)?,
         Auth::CallerToken => connection.callers_reviewer()?,
     });
-    let callers = Callers::new(reviews, Address::Reads, Handle::current())?;
+    let note_callers = callers::note(metrics);
+    let callers = Callers::new(reviews, Address::Reads, Handle::current(), note_callers)?;
     let kinds = Kinds::new(connection.client(), served, &args.api.serve_aggregated_groups);
     let reads = Arc::new(Reads::new(Surroundings {
         catalog: view.catalog.clone(),

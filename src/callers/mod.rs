@@ -20,7 +20,7 @@ pub use crate::cluster::{Action, User};
 use self::decisions::{Decisions, Kept, Key, Tag};
 use crate::{
     cluster::{Presented, Reviewer, Verdict, Who},
-    model::{Fault, Reason},
+    model::{DecidedBy, Decision, Fault, Reason},
 };
 use futures::future::{BoxFuture, FutureExt as _, Shared};
 use parking_lot::Mutex;
@@ -76,6 +76,9 @@ pub enum Address {
     /// each other, not as long as clients do.
     Reads,
 }
+
+/// Takes note of a decision: who made it, what it is, how long it took.
+pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
 
 struct Bounds {
     /// Questions at once; each is a small request to the API server.
@@ -175,6 +178,7 @@ pub struct Callers {
     sent_on: Places<Tag>,
     watches: Places<Tag>,
     queue: Duration,
+    note: Note,
     /// Whether the last question had no answer.
     failing: Arc<AtomicBool>,
 }
@@ -200,7 +204,7 @@ enum Unanswered {
 
 impl Callers {
     /// Those who ask at `address`. Nobody has been asked about yet. Questions are asked on `runtime`, as its
-    /// connections must outlive those of whoever serves.
+    /// connections must outlive those of whoever serves. `note` takes note of each decision.
     ///
     /// # Errors
     ///
@@ -209,6 +213,7 @@ impl Callers {
         reviews: Arc<dyn Reviews>,
         address: Address,
         runtime: Handle,
+        note: Note,
     ) -> Result<Self, NoRandomness> {
         let Bounds { questions, of_address, queue, users, actions, share, watches, watches_share } =
             address.bounds();
@@ -225,6 +230,7 @@ impl Callers {
             sent_on: Places::new(SENT_ON, SENT_ON_OF_ONE),
             watches: Places::new(watches, watches_share),
             queue,
+            note,
             failing: Arc::default(),
         })
     }
@@ -261,9 +267,10 @@ impl Callers {
         action: &Action,
         peer: IpAddr,
     ) -> Result<Caller, Refused> {
-        let user = self.user(credentials, peer).await?;
+        let mut deciding = Deciding::begin();
+        let user = self.user(credentials, peer, &mut deciding).await?;
         let share = self.shares.take(self.key.of_user(&user)).ok_or(Refused::Busy)?;
-        self.allowed(credentials, &user, action, peer).await?;
+        self.allowed(credentials, &user, action, (peer, &mut deciding)).await?;
         Ok(Caller { user, _share: share })
     }
 
@@ -278,8 +285,9 @@ impl Callers {
         action: &Action,
         peer: IpAddr,
     ) -> Result<(), Refused> {
-        let user = self.user(credentials, peer).await?;
-        self.allowed(credentials, &user, action, peer).await
+        let mut deciding = Deciding::begin();
+        let user = self.user(credentials, peer, &mut deciding).await?;
+        self.allowed(credentials, &user, action, (peer, &mut deciding)).await
     }
 
     /// A place for a watch of somebody who was let in, in exchange for that among the requests.
@@ -291,15 +299,29 @@ impl Callers {
         self.watches.take(self.key.of_user(&caller.user)).ok_or(Refused::Busy)
     }
 
-    async fn user(&self, credentials: &Credentials, peer: IpAddr) -> Result<Arc<User>, Refused> {
+    async fn user(
+        &self,
+        credentials: &Credentials,
+        peer: IpAddr,
+        deciding: &mut Deciding,
+    ) -> Result<Arc<User>, Refused> {
+        let known = self.known(credentials, peer, deciding).await;
+        known.inspect_err(|refused| deciding.end(&self.note, refused.decision()))
+    }
+
+    async fn known(
+        &self,
+        credentials: &Credentials,
+        peer: IpAddr,
+        deciding: &mut Deciding,
+    ) -> Result<Arc<User>, Refused> {
         if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
             return Err(Refused::Impersonation);
         }
         let presented = credentials.presented();
         let tag = self.key.of_credentials(presented);
-        let who =
-            self.answer(&self.users, tag, peer, || self.reviews.who(Arc::clone(presented))).await?;
-        match who {
+        let ask = || self.reviews.who(Arc::clone(presented));
+        match self.answer(&self.users, tag, (peer, deciding), ask).await? {
             Who::Known(user) => Ok(user),
             Who::Unknown => Err(Refused::Unauthorized),
             Who::Refused { message } => {
@@ -313,17 +335,21 @@ impl Callers {
         credentials: &Credentials,
         user: &Arc<User>,
         action: &Action,
-        peer: IpAddr,
+        (peer, deciding): (IpAddr, &mut Deciding),
     ) -> Result<(), Refused> {
         let presented = credentials.presented();
         let tag = self.key.of_action(presented, user, action);
         let ask = || self.reviews.may(Arc::clone(presented), Arc::clone(user), action.clone());
-        match self.answer(&self.verdicts, tag, peer, ask).await? {
+        let answer = self.answer(&self.verdicts, tag, (peer, &mut *deciding), ask).await;
+        let allowed = answer.and_then(|verdict| match verdict {
             Verdict::Allowed => Ok(()),
             Verdict::Denied { reason } => {
                 Err(Refused::Forbidden { user: user.name.clone(), reason })
             }
-        }
+        });
+        let decision = allowed.as_ref().err().map_or(Decision::Allow, Refused::decision);
+        deciding.end(&self.note, decision);
+        allowed
     }
 
     /// What is remembered of `tag`, else what `ask` brings.
@@ -331,7 +357,7 @@ impl Callers {
         &self,
         asked: &Asked<T>,
         tag: Tag,
-        peer: IpAddr,
+        (peer, deciding): (IpAddr, &mut Deciding),
         ask: impl FnOnce() -> BoxFuture<'static, Result<T, Fault>>,
     ) -> Result<T, Refused> {
         let question = {
@@ -347,6 +373,7 @@ impl Callers {
                 posed
             }
         };
+        deciding.by = DecidedBy::Api;
         question.await.map_err(|unanswered| match unanswered {
             Unanswered::Busy => Refused::Busy,
             Unanswered::Fault(fault) => Refused::Undecided(fault),
@@ -391,6 +418,31 @@ impl Callers {
             })
         };
         heard.boxed().shared()
+    }
+}
+
+/// A decision under way; one that nobody waits for any more is none.
+struct Deciding {
+    by: DecidedBy,
+    began: Instant,
+}
+
+impl Deciding {
+    fn begin() -> Self {
+        Self { by: DecidedBy::Cache, began: Instant::now() }
+    }
+
+    fn end(&self, note: &Note, decision: Decision) {
+        note(self.by, decision, self.began.elapsed());
+    }
+}
+
+impl Refused {
+    const fn decision(&self) -> Decision {
+        match self {
+            Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => Decision::Deny,
+            Self::Busy | Self::Undecided(_) => Decision::Error,
+        }
     }
 }
 

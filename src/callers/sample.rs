@@ -1,6 +1,6 @@
 //! An API server that says of callers what a test wants.
 
-use super::{Address, Callers, Reviews};
+use super::{Address, Callers, Note, Reviews};
 use crate::{
     cluster::{Action, Presented, User, Verdict, Who},
     model::Fault,
@@ -144,5 +144,9 @@ pub(crate) fn silent() -> Callers {
 }
 
 pub(super) fn of(fake: Fake, address: Address) -> Callers {
-    Callers::new(Arc::new(fake), address, Handle::current()).unwrap()
+    noted(fake, address, Box::new(|_, _, _| ()))
+}
+
+pub(super) fn noted(fake: Fake, address: Address, note: Note) -> Callers {
+    Callers::new(Arc::new(fake), address, Handle::current(), note).unwrap()
 }

@@ -1,5 +1,5 @@
 use super::{
-    sample::{Count, Fake, Said, Say, of},
+    sample::{Count, Fake, Said, Say, noted, of},
     *,
 };
 use crate::model::{FieldSelector, LabelSelector};
@@ -68,6 +68,39 @@ async fn each_refusal_says_what_it_is() {
         let found = found.as_ref().map(|caller| caller.user.name.as_str()).map_err(Clone::clone);
         assert_eq!(found, expected, "{token}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_decision_is_noted_with_who_made_it() {
+    let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+    let notes = Arc::clone(&seen);
+    let note: Note = Box::new(move |by, decision, took| notes.lock().push((by, decision, took)));
+    let delay = Duration::from_secs(1);
+    let callers = noted(Fake { delay, ..Fake::new(said) }, Address::Reads, note);
+    let (get, list) = (action("get", Some("web")), action("list", None));
+    for (token, action, more, expected) in [
+        ("good", &get, &[] as &[_], (DecidedBy::Api, Decision::Allow, 2 * delay)),
+        ("good", &get, &[], (DecidedBy::Cache, Decision::Allow, Duration::ZERO)),
+        ("good", &list, &[], (DecidedBy::Api, Decision::Deny, delay + REFUSAL)),
+        ("good", &list, &[], (DecidedBy::Cache, Decision::Deny, Duration::ZERO)),
+        ("bad", &get, &[], (DecidedBy::Api, Decision::Deny, delay + REFUSAL)),
+        ("bad", &get, &[], (DecidedBy::Cache, Decision::Deny, Duration::ZERO)),
+        ("lost", &get, &[], (DecidedBy::Api, Decision::Error, delay + REFUSAL)),
+        (
+            "good",
+            &get,
+            &[("impersonate-user", "john")],
+            (DecidedBy::Cache, Decision::Deny, Duration::ZERO),
+        ),
+    ] {
+        let _admitted = callers.admit(&credentials(token, more), action, PEER).await;
+        assert_eq!(seen.lock().drain(..).collect::<Vec<_>>(), [expected], "{token}");
+    }
+    let (good, bad) = (credentials("good", &[]), credentials("bad", &[]));
+    assert!(callers.recheck(&good, &get, PEER).await.is_ok());
+    assert!(callers.recheck(&bad, &get, PEER).await.is_err());
+    let decisions: Vec<_> = seen.lock().drain(..).map(|(_, decision, _)| decision).collect();
+    assert_eq!(decisions, [Decision::Allow, Decision::Deny]);
 }
 
 #[tokio::test(start_paused = true)]

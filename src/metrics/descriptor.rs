@@ -112,6 +112,10 @@ descriptors! {
         "Events that were sent to those who watch, bookmarks and errors included; absent without --api-addr.";
     HTTP_WATCH_ENDS = "kubewarm_http_watch_ends_total", Kind::Counter, Process, ["reason"],
         "Watches of clients that ended, by what ended them; absent without --api-addr.";
+    AUTHZ_DECISIONS = "kubewarm_authz_decisions_total", Kind::Counter, Process, ["source", "decision"],
+        "Decisions on whether a caller may, who it is included, and each check of an open watch; by who said so: the API server now (api), or what it had said a moment ago (cache).";
+    AUTHZ_DURATION = "kubewarm_authz_duration_seconds", Kind::Histogram(REQUEST), Process, ["source"],
+        "Seconds until that was decided, the wait for a turn to ask included.";
     TOKIO_WORKERS = "tokio_workers", Kind::Gauge, Process, [],
         "Threads of the runtime.";
     TOKIO_ALIVE_TASKS = "tokio_alive_tasks", Kind::Gauge, Process, [],

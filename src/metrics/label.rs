@@ -8,7 +8,7 @@ use super::{
 use crate::{
     access::{Check, CheckOutcome},
     informer::{Comparison, EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd},
-    model::{Measure, Mode, Verb, WaitFor, WaitOutcome},
+    model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome},
 };
 
 /// A closed set of label values.
@@ -108,6 +108,8 @@ labels! {
     Method { Get => "GET", Other => "other" }
     WaitFor { Warmth => "warmth", Version => "version", Proof => "proof" }
     WaitOutcome { Met => "met", Refused => "refused" }
+    DecidedBy { Cache => "cache", Api => "api" }
+    Decision { Allow => "allow", Deny => "deny", Error => "error" }
     WatchClosed {
         Timeout => "timeout",
         Expired => "expired",

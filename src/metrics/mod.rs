@@ -1,6 +1,7 @@
 //! Prometheus metrics: what happens is pushed, what is the case is read at each scrape.
 
 mod build;
+mod callers;
 mod cells;
 mod descriptor;
 mod engine;
@@ -16,6 +17,7 @@ mod snapshot;
 
 pub use self::{
     build::BuildInfo,
+    callers::CallerMetrics,
     descriptor::{Descriptor, Keyed, Kind, all},
     engine::EngineMetrics,
     lint::{Linted, lint},
@@ -39,6 +41,7 @@ pub struct Metrics {
     engine: Arc<EngineMetrics>,
     operator: OperatorMetrics,
     reads: ReadMetrics,
+    callers: CallerMetrics,
 }
 
 /// A metric could not be made, registered or written. A bug: names and labels are constants.
@@ -57,7 +60,8 @@ impl Metrics {
         build.register(&registry)?;
         let operator = OperatorMetrics::register(&registry)?;
         let reads = ReadMetrics::register(&registry)?;
-        Ok(Self { registry, engine: Arc::default(), operator, reads })
+        let callers = CallerMetrics::register(&registry)?;
+        Ok(Self { registry, engine: Arc::default(), operator, reads, callers })
     }
 
     /// Where cells report. Its series appear once [`Self::observe_cells`] has been called.
@@ -76,6 +80,12 @@ impl Metrics {
     #[must_use]
     pub fn reads(&self) -> &ReadMetrics {
         &self.reads
+    }
+
+    /// Where decisions about callers are reported.
+    #[must_use]
+    pub fn callers(&self) -> &CallerMetrics {
+        &self.callers
     }
 
     /// Reads `cells` at each scrape. Must return every declared cell, and must not block.

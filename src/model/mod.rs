@@ -3,6 +3,7 @@
 mod access_lost;
 mod canonical;
 mod cell;
+mod decision;
 mod declared;
 mod fault;
 mod field_path;
@@ -33,6 +34,7 @@ pub use self::{
         CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
         ProfileRef, Projection, SensitiveData, Tuning,
     },
+    decision::{DecidedBy, Decision},
     declared::{
         AuthorCheck, Declared, DeclaredTarget, Mode, Refusal, RefusalReason, Requirement,
         ResolvedTarget, Serving,

@@ -133,12 +133,16 @@ fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
     // Declared, and not permitted.
     read(&served, &token, 1, &path("services"), 429)?;
 
+    // One stays open; the others end at once.
+    let watch = format!("{}?watch=true", path("configmaps"));
+    let _open = served.server()?.watch(&token, &watch, "application/json")?;
     let mut number = 0;
     eventually(2 * SOON, || {
         number += 1;
         world.cluster.run(["create", "configmap", &format!("c{number}"), "-n", &team])?;
         read(&served, &token, 1, &path("configmaps"), 200)?;
         read(&served, &token, 1, &path("pods"), 421)?;
+        read(&served, &token, 1, &format!("{watch}&timeoutSeconds=1"), 200)?;
         let mut silent = Vec::new();
         for (title, query) in queries()? {
             let samples = prometheus.query(&chosen(&query))?;

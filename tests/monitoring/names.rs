@@ -113,13 +113,6 @@ fn everything_that_rules_and_dashboard_name_exists() {
     assert!(all.is_empty(), "{}", all.join("\n"));
 }
 
-/// Of watches, which no panel shows yet.
-const OF_WATCHES: [&str; 3] = [
-    "kubewarm_http_watch_clients",
-    "kubewarm_http_watch_events_total",
-    "kubewarm_http_watch_ends_total",
-];
-
 #[test]
 fn every_metric_is_used() {
     let (rules, dashboard) = (Rules::read(), Dashboard::read());
@@ -130,7 +123,7 @@ fn every_metric_is_used() {
         .collect();
     let forms = |name: &str| ["", "_bucket", "_count"].map(|suffix| format!("{name}{suffix}"));
     let is_used = |name: &str| forms(name).iter().any(|form| used.contains(form));
-    let names = all().iter().map(|it| it.name).filter(|name| !OF_WATCHES.contains(name));
+    let names = all().iter().map(|it| it.name);
     let unused: Vec<_> = names.filter(|name| !is_used(name)).collect();
     assert!(unused.is_empty(), "nobody sees {unused:?}");
     let recorded = rules.recorded().map(|(name, _)| name);
