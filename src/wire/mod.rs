@@ -12,6 +12,8 @@ mod discovery;
 mod event;
 mod failure;
 mod fields;
+#[cfg(test)]
+mod hostile;
 mod labels;
 mod onward;
 mod options;

@@ -1,5 +1,6 @@
 //! kubewarm on a real API server. Never skipped: what is missing (Go, to build the server) is said.
 
+mod abuse;
 mod access;
 mod api;
 mod authorizer;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::abuse;
 use crate::api::{Reply, Served, Server, account, api_kubectl, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
@@ -314,6 +315,7 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
     what_only_a_cache_says(&scene)?;
     pages_are_of_one_moment(&scene)?;
     kubectl_reads_from_the_cache(&scene)?;
+    abuse::hurts_nobody(&scene.served, token, &scene.a)?;
     nobody_reads_more_than_they_may(&scene)
 }
 

@@ -11,14 +11,25 @@ const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', an
                     '123-abc', regex used for validation is \
                     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
+/// Faults that are named; the rest is counted. Each is a hundred times as long as the value it is about, and a
+/// caller is told before anybody knows who it is.
+const NAMED: usize = 16;
+
 /// What the server says of each value that no label has.
 pub(super) fn wrong_values(key: &str, values: &BTreeSet<&str>) -> Vec<String> {
-    let mut faults = Vec::new();
-    for (at, value) in values.iter().enumerate() {
-        if LabelRequirement::new("a", Operator::In, [*value]).is_err() {
+    let is_wrong = |value: &str| LabelRequirement::new("a", Operator::In, [value]).is_err();
+    let mut wrong = values.iter().enumerate().filter(|(_, value)| is_wrong(value));
+    let mut faults: Vec<_> = wrong
+        .by_ref()
+        .take(NAMED)
+        .map(|(at, value)| {
             let (value, fault) = (quoted(value), value_fault(value));
-            faults.push(format!("values[{at}][{key}]: Invalid value: {value}: {fault}"));
-        }
+            format!("values[{at}][{key}]: Invalid value: {value}: {fault}")
+        })
+        .collect();
+    let more = wrong.count();
+    if more > 0 {
+        faults.push(format!("and {more} more"));
     }
     faults
 }

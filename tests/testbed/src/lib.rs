@@ -34,6 +34,7 @@ mod pki;
 mod port;
 mod process;
 mod prometheus;
+mod requests;
 mod tools;
 
 pub use clients::GoClients;
@@ -46,4 +47,5 @@ pub use image::static_program;
 pub use node::Node;
 pub use process::Process;
 pub use prometheus::{Prometheus, Sample};
+pub use requests::{Request, changed, corpus};
 pub use tools::{KUBERNETES_VERSION, Tools};

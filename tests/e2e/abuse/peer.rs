@@ -1,0 +1,90 @@
+//! Connections to the read address that say what they are told to, byte by byte.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::Fault;
+use crate::api::Served;
+use crate::world::Failure;
+
+/// Where to connect to, and as whom.
+#[derive(Clone)]
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    pub(super) token: String,
+    roots: RootCertStore,
+}
+
+/// The head of an answer, and what there is of its body.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) code: u16,
+    pub(super) head: String,
+    pub(super) body: Vec<u8>,
+}
+
+impl Peer {
+    pub(super) fn of(served: &Served, token: &str) -> Result<Self, Failure> {
+        let pem = std::fs::read(served.authority())?;
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(&pem)?)?;
+        let url = served.url()?;
+        let address = url.trim_start_matches("https://").parse()?;
+        Ok(Self { address, token: token.to_owned(), roots })
+    }
+
+    /// Over TLS, for this protocol.
+    pub(super) async fn tls(
+        &self,
+        tcp: TcpStream,
+        protocol: &str,
+    ) -> Result<TlsStream<TcpStream>, Fault> {
+        let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(self.roots.clone())
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        let name = ServerName::try_from("localhost")?;
+        Ok(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
+    }
+
+    /// What is answered to these bytes, over HTTP/1.1 and a connection of their own, within so long; `None` if
+    /// that is nothing.
+    pub(super) async fn say(
+        &self,
+        bytes: &[u8],
+        within: Duration,
+    ) -> Result<Option<Answer>, Fault> {
+        let mut stream = self.tls(TcpStream::connect(self.address).await?, "http/1.1").await?;
+        // It may answer, and close, before it has heard all.
+        let _said = stream.write_all(bytes).await;
+        let mut heard = Vec::new();
+        // Whatever ends it: what has been heard counts.
+        let _end = timeout(within, stream.read_to_end(&mut heard)).await;
+        Answer::of(&heard)
+    }
+}
+
+impl Answer {
+    fn of(said: &[u8]) -> Result<Option<Self>, Fault> {
+        if said.is_empty() {
+            return Ok(None);
+        }
+        let end = said.windows(4).position(|end| end == b"\r\n\r\n").ok_or("half a head")?;
+        let (head, body) = said.split_at(end + 4);
+        let head = String::from_utf8(head.to_vec())?.to_lowercase();
+        let code = head.split(' ').nth(1).ok_or("no code")?.parse()?;
+        Ok(Some(Self { code, body: body.to_vec(), head }))
+    }
+}

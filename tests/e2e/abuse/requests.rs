@@ -1,0 +1,125 @@
+//! Requests of the corpus, changed, with a token that counts: what is asked for is answered in a known way.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::strategy::{Strategy as _, ValueTree as _};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use serde_json::Value;
+use testbed::{Request, changed, corpus};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::peer::{Answer, Peer};
+use super::{Fault, PATIENCE};
+use crate::world::{Failure, Outcome};
+
+/// Beside those of the corpus; more if `PROPTEST_CASES` says so.
+const CHANGED: u32 = 600;
+/// What is waited for takes three seconds, so that many ask at once: fewer than one caller may.
+const AT_ONCE: usize = 48;
+/// Of watches without an end only the beginning is looked at.
+const LOOKED_AT: Duration = Duration::from_secs(10);
+/// More than all there is to be listed.
+const LARGEST: usize = 4 << 20;
+/// How a request may end that is understood or not. 504 is for versions of the future.
+const CODES: [u16; 13] = [200, 304, 400, 403, 404, 405, 406, 410, 413, 421, 422, 429, 431];
+
+pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let asked = requests(namespace)?;
+    let answers = runtime.block_on(async {
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        let mut asking = JoinSet::new();
+        for request in asked {
+            let place = Arc::clone(&places).acquire_owned().await?;
+            let peer = peer.clone();
+            asking.spawn(async move {
+                let said = peer.say(&written(&request, &peer.token), LOOKED_AT).await;
+                drop(place);
+                (request, said.map_err(|error| error.to_string()))
+            });
+        }
+        let mut answers = Vec::new();
+        while let Some(answer) = asking.join_next().await {
+            answers.push(answer?);
+        }
+        Ok::<_, Fault>(answers)
+    });
+    let answers = answers.map_err(|error| error.to_string())?;
+    let mut wrong = String::new();
+    let mut understood = 0;
+    for (request, said) in answers {
+        let fault = match &said {
+            Err(error) => Some(error.clone()),
+            Ok(None) => None,
+            Ok(Some(answer)) => {
+                understood += usize::from(answer.code == 200);
+                fault(&request, answer).map(str::to_owned)
+            }
+        };
+        if let Some(fault) = fault {
+            writeln!(wrong, "{request:?}\n  {fault}: {said:?}")?;
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(understood > 20, "only {understood} were requests that mean something");
+    // It still knows what it knew.
+    let path = format!("GET /api/v1/namespaces/{namespace}/configmaps HTTP/1.1");
+    let ordinary = format!(
+        "{path}\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
+        peer.token
+    );
+    let answer = runtime.block_on(peer.say(ordinary.as_bytes(), PATIENCE));
+    let answer = answer.map_err(|error| error.to_string())?;
+    assert_eq!(answer.map(|answer| answer.code), Some(200));
+    Ok(())
+}
+
+/// Those of the corpus and changed ones, always the same, about what is there.
+fn requests(namespace: &str) -> Result<Vec<Request>, Failure> {
+    let count = match std::env::var("PROPTEST_CASES") {
+        Ok(cases) => cases.parse()?,
+        Err(_) => CHANGED,
+    };
+    let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(Config::default(), random);
+    let strategy = changed();
+    let mut requests = corpus();
+    for _ in 0..count {
+        requests.push(strategy.new_tree(&mut runner).map_err(|error| error.to_string())?.current());
+    }
+    for request in &mut requests {
+        request.target = request.target.replace("/team/", &format!("/{namespace}/"));
+    }
+    Ok(requests)
+}
+
+fn written(Request { method, target, accept }: &Request, token: &str) -> Vec<u8> {
+    let accept = accept.as_ref().map(|accept| format!("Accept: {accept}\r\n")).unwrap_or_default();
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+         Authorization: Bearer {token}\r\n{accept}\r\n"
+    );
+    head.into_bytes()
+}
+
+/// What is wrong with an answer.
+fn fault(request: &Request, answer: &Answer) -> Option<&'static str> {
+    let Answer { code, head, body } = answer;
+    let is_of_the_future = *code == 504 && request.target.contains("esourceVersion=");
+    if !CODES.contains(code) && !is_of_the_future {
+        return Some("not a code for this");
+    }
+    if body.len() > LARGEST {
+        return Some("far more than there is");
+    }
+    // What is no HTTP is refused before there is anybody to write JSON, and HEAD has no body.
+    if *code < 400 || body.is_empty() {
+        return None;
+    }
+    let status: Value = serde_json::from_slice(body).unwrap_or_default();
+    let is_status = status["kind"] == "Status" && status["code"] == *code;
+    (!is_status || !head.contains("application/json")).then_some("no Status")
+}

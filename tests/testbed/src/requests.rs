@@ -1,0 +1,273 @@
+//! Requests that no client sends: those of `tests/data/requests.txt`, changed where it may hurt.
+
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use proptest::{collection::vec, option, prelude::*, sample::Index};
+use std::fmt;
+
+/// A request for something to read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Such as `GET`.
+    pub method: String,
+    /// Path and query, percent-encoded or not.
+    pub target: String,
+    /// The `Accept` header, if there is one.
+    pub accept: Option<String>,
+}
+
+/// The parameters that a read API knows, and some that it does not.
+const PARAMETERS: [&str; 14] = [
+    "labelSelector",
+    "fieldSelector",
+    "watch",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "timeoutSeconds",
+    "limit",
+    "continue",
+    "sendInitialEvents",
+    "allowWatchBookmarks",
+    "includeObject",
+    "pretty",
+    "timeout",
+    "LABELSELECTOR",
+];
+/// What is at the edge of something.
+const EDGES: [&str; 40] = [
+    "",
+    "0",
+    "-0",
+    "-1",
+    "1",
+    "00",
+    "+1",
+    "%2B1",
+    "1e3",
+    "0x10",
+    "2147483648",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+    "340282366920938463463374607431768211456",
+    "NaN",
+    "true",
+    "False",
+    "null",
+    "Exact",
+    "NotOlderThan",
+    "None",
+    "%",
+    "%zz",
+    "%00",
+    "%0d%0aX:%20y",
+    "%ff%fe",
+    "%c3%28",
+    "%2e%2e%2f",
+    "%252e",
+    "..",
+    "*",
+    ";",
+    "%5c",
+    "%5c%2c",
+    "metadata.name%3D..%2F..",
+    "a%20in%20%28%29",
+    "%F0%9F%A6%80",
+];
+/// The signs of selectors, of queries and of media types.
+const SIGNS: &str = r"([a-z]|app|in|notin|metadata\.name|application/json|as=Table|[=!<>(),;&?/.*+ \\-]|%3D|%2C|%28|%29|%21|%00|%u|é|🦀){0,24}";
+
+impl Request {
+    /// A line of the corpus.
+    fn of(line: &str) -> Option<Self> {
+        let (request, accept) = match line.split_once('|') {
+            Some((request, accept)) => (request, Some(accept.trim().to_owned())),
+            None => (line, None),
+        };
+        let (method, target) = request.trim().split_once(' ')?;
+        Some(Self { method: method.to_owned(), target: target.to_owned(), accept })
+    }
+
+    /// The target up to its query.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// What stands behind the first question mark.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        self.target.split_once('?').map(|(_, query)| query)
+    }
+}
+
+/// A line of the corpus.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.target.escape_debug())?;
+        match &self.accept {
+            Some(accept) => write!(f, " | {}", accept.escape_debug()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The requests of the corpus.
+#[must_use]
+pub fn corpus() -> Vec<Request> {
+    let lines = include_str!("../../data/requests.txt").lines();
+    lines.filter(|line| !line.starts_with('#')).filter_map(Request::of).collect()
+}
+
+/// One way to change a request.
+#[derive(Clone, Debug)]
+enum Change {
+    /// Gives a parameter another value, once more or for the first time.
+    Parameter { name: &'static str, value: String },
+    /// Puts something in place of a segment of the path.
+    Segment { at: Index, text: String },
+    /// Puts something in place of some characters of the target.
+    Splice { at: Index, length: usize, text: String },
+    /// Says a part of the target again and again.
+    Repeat { at: Index, length: usize, times: usize },
+    /// Takes the query of another request.
+    Query { of: Index },
+    /// Takes another method.
+    Method(&'static str),
+    /// Takes another `Accept` header.
+    Accept(Option<String>),
+}
+
+/// Requests of the corpus with up to four changes.
+pub fn changed() -> impl Strategy<Value = Request> {
+    let all = corpus();
+    (any::<Index>(), vec(change(), 0..4)).prop_map(move |(of, changes)| {
+        changes
+            .into_iter()
+            .fold(of.get(&all).clone(), |request, change| change.apply(request, &all))
+    })
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let index = any::<Index>;
+    let parameter = (proptest::sample::select(&PARAMETERS[..]), value())
+        .prop_map(|(name, value)| Change::Parameter { name, value });
+    let methods = ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "POST", "get", "WATCH", ""];
+    prop_oneof![
+        8 => parameter,
+        2 => (index(), value()).prop_map(|(at, text)| Change::Segment { at, text }),
+        3 => (index(), 0_usize..8, SIGNS)
+            .prop_map(|(at, length, text)| Change::Splice { at, length, text }),
+        1 => (index(), 1_usize..40, 1_usize..400)
+            .prop_map(|(at, length, times)| Change::Repeat { at, length, times }),
+        1 => index().prop_map(|of| Change::Query { of }),
+        1 => proptest::sample::select(methods.to_vec()).prop_map(Change::Method),
+        2 => option::of(prop_oneof![Just("*/*".to_owned()), SIGNS]).prop_map(Change::Accept),
+    ]
+}
+
+/// What a parameter, or a segment of a path, may be said to be.
+fn value() -> impl Strategy<Value = String> {
+    let encoded = |text: String| form_urlencoded::byte_serialize(text.as_bytes()).collect();
+    prop_oneof![
+        3 => proptest::sample::select(&EDGES[..]).prop_map(str::to_owned),
+        3 => SIGNS,
+        2 => SIGNS.prop_map(encoded),
+        2 => token(),
+        1 => ".{0,20}".prop_map(encoded),
+        1 => "[a-z0-9.-]{1,80}",
+    ]
+}
+
+/// Continue tokens: such as a server makes, and such as nobody but an attacker does.
+fn token() -> impl Strategy<Value = String> {
+    let format =
+        prop_oneof![4 => Just("meta.k8s.io/v1"), 1 => Just("meta.k8s.io/v2"), 1 => Just("")];
+    let version = prop_oneof![
+        Just("-1".to_owned()),
+        Just("0".to_owned()),
+        Just("\"5\"".to_owned()),
+        Just("1e400".to_owned()),
+        Just("9223372036854775808".to_owned()),
+        (1..100_000_u32).prop_map(|version| version.to_string()),
+    ];
+    let start = r"(/?(team|kube-system|\.\.|a|é|\\u0000|\\ud800|%2F|/)){0,5}(\\u0000)?";
+    let whole = (format, version, start).prop_map(|(format, version, start)| {
+        format!(r#"{{"v":"{format}","rv":{version},"start":"{start}"}}"#)
+    });
+    let spoiled = (whole, option::weighted(0.3, any::<Index>()), any::<bool>());
+    spoiled.prop_map(|(whole, cut, is_standard)| {
+        let kept = cut.map_or(whole.len(), |at| at.index(whole.len()));
+        let bytes = &whole.as_bytes()[..kept];
+        if is_standard { STANDARD.encode(bytes) } else { URL_SAFE_NO_PAD.encode(bytes) }
+    })
+}
+
+impl Change {
+    fn apply(self, mut request: Request, all: &[Request]) -> Request {
+        match self {
+            Self::Parameter { name, value } => {
+                let query = request.query().unwrap_or_default();
+                // In front: of one that is given twice the first counts.
+                request.target = format!("{}?{name}={value}&{query}", request.path());
+            }
+            Self::Segment { at, text } => {
+                let mut segments: Vec<_> = request.path().split('/').collect();
+                let at = at.index(segments.len());
+                if let Some(segment) = segments.get_mut(at) {
+                    *segment = &text;
+                }
+                let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
+                request.target = format!("{}{query}", segments.join("/"));
+            }
+            Self::Splice { at, length, text } => {
+                let (front, rest) = parted(&request.target, at);
+                let behind: String = rest.chars().skip(length).collect();
+                request.target = format!("{front}{text}{behind}");
+            }
+            Self::Repeat { at, length, times } => {
+                let (front, rest) = parted(&request.target, at);
+                let part: String = rest.chars().take(length).collect();
+                request.target = format!("{front}{}{rest}", part.repeat(times));
+            }
+            Self::Query { of } => {
+                let query = of.get(all).query().unwrap_or_default();
+                request.target = format!("{}?{query}", request.path());
+            }
+            Self::Method(method) => method.clone_into(&mut request.method),
+            Self::Accept(accept) => request.accept = accept,
+        }
+        request
+    }
+}
+
+/// A text at one of its characters, or at its end.
+fn parted(text: &str, at: Index) -> (&str, &str) {
+    let places: Vec<_> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+    text.split_at(*at.get(&places))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_corpus_is_a_request() {
+        let all = corpus();
+        assert!(all.len() >= 30, "{} requests", all.len());
+        assert!(all.iter().all(|request| request.target.starts_with('/')), "{all:?}");
+        assert!(all.iter().any(|request| request.accept.is_none()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_is_printed_as_a_line_of_the_corpus(request in changed()) {
+            let line = format!("{request:?}");
+            prop_assert!(!line.contains('\n'));
+        }
+    }
+}
