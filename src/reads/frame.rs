@@ -55,14 +55,14 @@ impl Frame {
         }
     }
 
-    /// One object; answers whether anything was written.
-    pub(super) fn write(&self, object: &Object, is_first: bool, out: &mut Vec<u8>) -> bool {
+    /// One object by its body; answers whether anything was written.
+    pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
         match self {
-            Self::List(frame) if is_first => frame.first_item(&object.body, out),
-            Self::List(frame) => frame.further_item(&object.body, out),
+            Self::List(frame) if is_first => frame.first_item(body, out),
+            Self::List(frame) => frame.further_item(body, out),
             Self::Table(frame, printer, now) => {
                 let types = (&*frame.api_version, &*frame.kind);
-                let cells = match printer.row(types, &object.body, *now) {
+                let cells = match printer.row(types, body, *now) {
                     Ok(cells) => cells,
                     Err(error) => {
                         tracing::error!(kind = %frame.kind, %error, "a row is left out");
@@ -70,9 +70,9 @@ impl Frame {
                     }
                 };
                 if is_first {
-                    frame.first_row(&cells, &object.body, out);
+                    frame.first_row(&cells, body, out);
                 } else {
-                    frame.further_row(&cells, &object.body, out);
+                    frame.further_row(&cells, body, out);
                 }
             }
         }
@@ -104,7 +104,7 @@ pub(super) fn whole(kind: &Kind, object: &Object, form: Form) -> Vec<u8> {
             let version = object.version.clone().unwrap_or_else(|| 0.into());
             let frame = Frame::new(kind, form, (version, None, None));
             frame.head(&mut out);
-            let is_empty = !frame.write(object, true, &mut out);
+            let is_empty = !frame.write(&object.body, true, &mut out);
             frame.tail(is_empty, &mut out);
             return out;
         }

@@ -33,7 +33,7 @@ pub use self::{
     catalog::{Catalog, INDEXES_PER_TABLE},
     follow::{Follower, Forgotten, Lag, News},
     past::Change,
-    query::{Object, Page, Reader, Usage},
+    query::{Object, Page, Reader, Seen, Usage},
     sample::{Alike, Sample, Weight},
     select::{Choosing, Chosen, Is, Selected, Test, Than, Wanted},
     writer::Writer,

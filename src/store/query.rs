@@ -1,6 +1,7 @@
 //! What readers ask of a table: one object, pages in key order, selections by label or field.
 
 use super::{
+    codec::Context,
     contents::{Contents, Identity},
     dictionary::Dictionary,
     index::Building,
@@ -38,6 +39,17 @@ pub struct Object {
     pub version: Option<ResourceVersion>,
     /// The body as it was delivered: JSON without `apiVersion` and `kind`.
     pub body: Bytes,
+}
+
+/// One object while it is looked at: nothing of it is copied.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    /// Its namespace; empty of what is cluster-scoped.
+    pub namespace: &'a str,
+    /// Its name, which is UTF-8.
+    pub name: &'a [u8],
+    /// The body, as of [`Object`].
+    pub body: &'a [u8],
 }
 
 /// Some objects in key order, all from the same moment.
@@ -87,6 +99,14 @@ impl fmt::Debug for Object {
         let Self { key: ObjectKey { namespace, name }, uid, version, body } = self;
         let length = body.len();
         write!(f, "{namespace}/{name} ({uid:?}, version {version:?}) of {length} bytes")
+    }
+}
+
+impl fmt::Debug for Seen<'_> {
+    /// As of [`Object`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, length) = (self.name.escape_ascii(), self.body.len());
+        write!(f, "{}/{name} of {length} bytes", self.namespace)
     }
 }
 
@@ -240,23 +260,15 @@ impl Reader {
     }
 
     fn unpack(&self, copies: &Copies) -> Vec<Object> {
-        copies.unpack_all(&self.table, copies.rows.iter())
+        copies.unpack(&self.table)
     }
 }
 
 impl Copies {
-    /// The bodies of some rows, by their places here.
-    pub(super) fn unpack(&self, table: &Table, rows: &[usize]) -> Vec<Object> {
-        self.unpack_all(table, rows.iter().filter_map(|&row| self.rows.get(row)))
-    }
-
-    fn unpack_all<'a>(
-        &'a self,
-        table: &Table,
-        rows: impl Iterator<Item = &'a Copied>,
-    ) -> Vec<Object> {
+    /// All rows.
+    fn unpack(&self, table: &Table) -> Vec<Object> {
         table.codec.with(|context| {
-            let objects = rows.filter_map(|row| {
+            let objects = self.rows.iter().filter_map(|row| {
                 let packed = self.bytes.get(row.packed.clone()).unwrap_or_default();
                 let mut body = Vec::new();
                 let done =
@@ -275,6 +287,21 @@ impl Copies {
             });
             objects.collect()
         })
+    }
+
+    /// One row, unpacked into `body`; `None` if it does not decode.
+    pub(super) fn seen<'a>(
+        &'a self,
+        row: usize,
+        table: &Table,
+        context: &mut Context,
+        body: &'a mut Vec<u8>,
+    ) -> Option<Seen<'a>> {
+        let row = self.rows.get(row)?;
+        let packed = self.bytes.get(row.packed.clone())?;
+        let done = context.unpack(row.packing, packed, row.dictionary.as_deref(), body);
+        let name = self.bytes.get(row.name.clone())?;
+        table.count(done).then_some(Seen { namespace: &row.namespace, name, body })
     }
 
     /// Rows.

@@ -4,15 +4,15 @@ use super::{
     contents::Contents,
     index::Building,
     order::Place,
-    query::{Copies, Object, Reader},
+    query::{Copies, Reader, Seen},
     record::Encoding,
     table::Table,
 };
 use crate::model::{FieldPath, LabelSelector, ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, fmt, mem, ops::ControlFlow, sync::Arc, vec};
 
-/// Rows that are unpacked at once: about 600 KiB of pods.
+/// Rows that are copied together, and let go of together: some 100 KiB of pods, packed.
 const ROWS_A_PIECE: usize = 128;
 
 /// What is asked of a table; the default is everything.
@@ -101,7 +101,7 @@ pub struct Choosing {
 /// The objects of an answer, in key order. What has been read is let go of.
 pub struct Chosen {
     table: Arc<Table>,
-    parts: VecDeque<(Arc<Copies>, Vec<usize>)>,
+    parts: VecDeque<(Arc<Copies>, vec::IntoIter<usize>)>,
     objects: usize,
     last: Option<ObjectKey>,
 }
@@ -322,11 +322,16 @@ impl Choosing {
         });
         let mut rows: Vec<usize> = behind.collect();
         if !self.tests.is_empty() {
-            let encoding = self.from.table.encoding;
-            rows.retain(|&row| {
-                let object = piece.unpack(&self.from.table, &[row]).pop();
-                object
-                    .is_some_and(|it| self.tests.iter().all(|test| test.is_met(encoding, &it.body)))
+            let table = &self.from.table;
+            table.codec.with(|context| {
+                let mut body = mem::take(&mut context.body);
+                rows.retain(|&row| {
+                    let seen = piece.seen(row, table, context, &mut body);
+                    let is_met =
+                        |test: &Test, seen: Seen<'_>| test.is_met(table.encoding, seen.body);
+                    seen.is_some_and(|seen| self.tests.iter().all(|test| is_met(test, seen)))
+                });
+                context.body = body;
             });
         }
         rows.truncate(self.left);
@@ -334,7 +339,7 @@ impl Choosing {
         if let Some(&last) = rows.last() {
             self.chosen.objects += rows.len();
             self.chosen.last = piece.key_of(last);
-            self.chosen.parts.push_back((piece, rows));
+            self.chosen.parts.push_back((piece, rows.into_iter()));
         }
         self.left > 0 && self.at < self.from.pieces.len()
     }
@@ -358,15 +363,32 @@ impl Chosen {
     pub fn last_key(&self) -> Option<&ObjectKey> {
         self.last.as_ref()
     }
-}
 
-impl Iterator for Chosen {
-    type Item = Vec<Object>;
-
-    /// Up to 128 more. Cost: about 2 µs an object.
-    fn next(&mut self) -> Option<Vec<Object>> {
-        let (piece, rows) = self.parts.pop_front()?;
-        Some(piece.unpack(&self.table, &rows))
+    /// Shows the objects that come next, one after the other, until `see` has seen enough; answers whether
+    /// any may be left. Each is unpacked into the same memory, which stays in the processor's cache.
+    ///
+    /// # Cost
+    ///
+    /// About 2 µs an object.
+    pub fn show(&mut self, mut see: impl FnMut(Seen<'_>) -> ControlFlow<()>) -> bool {
+        let (table, parts) = (&self.table, &mut self.parts);
+        table.codec.with(|context| {
+            let mut body = mem::take(&mut context.body);
+            let mut flow = ControlFlow::Continue(());
+            while flow.is_continue()
+                && let Some((piece, rows)) = parts.front_mut()
+            {
+                flow = rows.try_for_each(|row| match piece.seen(row, table, context, &mut body) {
+                    Some(seen) => see(seen),
+                    None => ControlFlow::Continue(()),
+                });
+                if rows.len() == 0 {
+                    parts.pop_front();
+                }
+            }
+            context.body = body;
+        });
+        !self.parts.is_empty()
     }
 }
 
@@ -462,9 +484,23 @@ mod tests {
         choosing.chosen()
     }
 
+    /// Names and bodies, in parts of 7 objects.
+    fn shown(mut chosen: Chosen) -> Vec<(String, Vec<u8>)> {
+        let mut all = Vec::new();
+        let mut goes_on = true;
+        while goes_on {
+            let most = all.len() + 7;
+            goes_on = chosen.show(|it| {
+                let name = format!("{}/{}", it.namespace, it.name.escape_ascii());
+                all.push((name, it.body.to_vec()));
+                if all.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+        }
+        all
+    }
+
     fn names(chosen: Chosen) -> Vec<String> {
-        let objects = chosen.flatten();
-        objects.map(|it| format!("{}/{}", it.key.namespace, it.key.name)).collect()
+        shown(chosen).into_iter().map(|(name, _)| name).collect()
     }
 
     #[test]
@@ -616,9 +652,9 @@ mod tests {
         }
         writer.apply(remove("a/x050", "7"));
         let after = key("a/x039");
-        let found: Vec<_> = all(&selected, &wanted, Some(&after)).flatten().collect();
+        let found = shown(all(&selected, &wanted, Some(&after)));
         assert_eq!((found.len(), selected.behind(Some(&after))), (260, 260));
-        assert!(found.iter().all(|it| it.body.ends_with(br#""n":1}"#)));
+        assert!(found.iter().all(|(_, body)| body.ends_with(br#""n":1}"#)));
         assert_eq!(selected.version(), Some(&version("5")));
     }
 }

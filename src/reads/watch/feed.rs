@@ -7,12 +7,12 @@ use super::{
 };
 use crate::{
     model::{CellKey, OnAccessLost, ProfileRef, Resource, ResourceVersion},
-    store::{Change, Chosen, Follower, Lag, News, Object, Wanted},
+    store::{Change, Chosen, Follower, Lag, News, Wanted},
     wire::{EventFrame, EventType, Failure, Form, Objects, Part},
 };
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use std::{fmt, pin::pin, sync::Arc};
+use std::{fmt, ops::ControlFlow, pin::pin, sync::Arc};
 use tokio::{
     select,
     time::{Instant, sleep_until},
@@ -259,12 +259,8 @@ impl Following {
         if now >= self.timing.end {
             return Next::End(End::Timeout, None);
         }
-        if let Some(initial) = &mut self.start.initial {
-            if let Some(objects) = initial.next() {
-                return self.state(&objects);
-            }
-            self.start.initial = None;
-            self.sent = self.start.version.take();
+        if let Some(piece) = self.state() {
+            return if piece.events == 0 { Next::Again } else { Next::Send(piece) };
         }
         if self.is_unmarked
             && let Some(version) = self.sent.clone()
@@ -298,23 +294,29 @@ impl Following {
         }
     }
 
-    /// Part of the state that it begins with.
-    fn state(&self, objects: &[Object]) -> Next {
-        let mut out = Vec::with_capacity(objects.iter().map(|it| it.body.len() + 128).sum());
-        let mut events = 0;
-        for object in objects {
-            let key = &object.key;
-            if self.is_allowed(&key.namespace, key.name.as_bytes()) {
-                self.frame.event(EventType::Added, &object.body, None, &mut out);
+    /// Part of the state that it begins with; `None` if all has been sent.
+    fn state(&mut self) -> Option<Piece> {
+        let (frame, asked) = (&self.frame, &self.asked);
+        let initial = self.start.initial.as_mut()?;
+        let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
+        let goes_on = initial.show(|seen| {
+            if is_allowed(asked, seen.namespace, seen.name) {
+                frame.event(EventType::Added, seen.body, None, &mut lines);
                 events += 1;
             }
+            let has_room = lines.len() < PIECE_BYTES;
+            if has_room { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        if !goes_on {
+            self.start.initial = None;
+            self.sent = self.start.version.take();
         }
-        if events == 0 { Next::Again } else { Next::Send(Piece { lines: out.into(), events }) }
+        Some(Piece { lines: lines.into(), events })
     }
 
     /// Writes what a change is for this watch.
     fn add(&mut self, change: Arc<Change>, piece: &mut Vec<Bytes>) {
-        if !self.is_allowed(change.namespace(), change.name()) {
+        if !is_allowed(&self.asked, change.namespace(), change.name()) {
             return;
         }
         let opened = self.reads.shared.open(change);
@@ -355,12 +357,12 @@ impl Following {
         self.frame.bookmark(version, is_initial_end, &mut out);
         Piece { lines: out.into(), events: 1 }
     }
+}
 
-    /// Whether the caller was allowed this one: whatever happened, nothing is said of another.
-    fn is_allowed(&self, namespace: &str, name: &[u8]) -> bool {
-        self.asked.namespace.as_ref().is_none_or(|allowed| **allowed == *namespace)
-            && self.asked.fields.name().is_none_or(|allowed| allowed.as_bytes() == name)
-    }
+/// Whether the caller was allowed this one: whatever happened, nothing is said of another.
+fn is_allowed(asked: &Objects, namespace: &str, name: &[u8]) -> bool {
+    asked.namespace.as_ref().is_none_or(|allowed| **allowed == *namespace)
+        && asked.fields.name().is_none_or(|allowed| allowed.as_bytes() == name)
 }
 
 fn joined(lines: &[Bytes]) -> Piece {

@@ -60,8 +60,8 @@ pub(super) fn objects<T: 'static>(
         Body::Whole(body) => response.body(body),
         Body::Pages(pages) if pages.objects() <= AT_ONCE => {
             let of = answer.cell.resource.group_resource();
-            match pages.collect::<Result<Vec<_>, Cut>>() {
-                Ok(pieces) => response.body(pieces.concat()),
+            match pages.whole() {
+                Ok(body) => response.body(body),
                 Err(Cut) => failure(&Failure::not_warm(of, 1)),
             }
         }
