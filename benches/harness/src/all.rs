@@ -12,7 +12,7 @@ use crate::{
     samples::Samples,
 };
 use anyhow::{Context, Result, ensure};
-use std::{fs, path::PathBuf, time::Instant};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Instant};
 
 /// What the run should be.
 #[derive(Clone, Debug)]
@@ -43,6 +43,7 @@ pub async fn run(plan: &Plan, programs: &Programs) -> Result<()> {
         origin: Origin::of_this_run(plan.pods, plan.rounds),
         plain: Samples::default(),
         status: Samples::default(),
+        since: BTreeMap::new(),
     };
     for shape in [Shape::Plain, Shape::Status] {
         let result = measure(shape, plan, programs, &mut findings).await;

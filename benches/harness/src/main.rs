@@ -1,6 +1,6 @@
 //! The bench's command line.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use kubewarm_bench::{
     all::{self, Plan},
@@ -10,7 +10,7 @@ use kubewarm_bench::{
     drain::{self, Strategy},
     load,
     programs::Programs,
-    report::Findings,
+    report::{Findings, Origin, Part},
     rounds::Rounds,
     samples::Samples,
     subject, warm, write,
@@ -93,6 +93,9 @@ enum Command {
         /// Rounds that medians are taken of.
         #[arg(long, default_value_t = 3)]
         rounds: u32,
+        /// The document of the last whole run, to be written again with these figures.
+        #[arg(long)]
+        out: Option<PathBuf>,
     },
     /// The operator without a profile, and with a small one, on a control plane of its own.
     Start {
@@ -169,10 +172,16 @@ async fn main() -> Result<()> {
             rounds.operator(&mut samples).await?;
             subject::reply(&samples).await
         }
-        Command::Reads { pods, rounds } => {
+        Command::Reads { pods, rounds, out } => {
+            let is_plain = pods.shape == Shape::Plain;
+            ensure!(out.is_none() || is_plain, "--out has a column for reads of plain pods only");
             let mut samples = Samples::default();
             let cluster = all::loaded(pods.corpus(), &programs).await?;
             all::reads(&cluster, pods.corpus(), rounds, &programs, &mut samples).await?;
+            if let Some(out) = out {
+                let origin = Origin::of_this_run(pods.pods, rounds);
+                add("reads", Part { origin, plain: samples.clone() }, &programs, &out)?;
+            }
             subject::reply(&samples).await
         }
         Command::Start { program, rounds } => {
@@ -196,10 +205,25 @@ async fn main() -> Result<()> {
 }
 
 fn report(programs: &Programs, out: &Path) -> Result<()> {
+    write_report(&found(programs)?, out)
+}
+
+/// Puts what was measured by itself into the findings of the last whole run.
+fn add(command: &str, part: Part, programs: &Programs, out: &Path) -> Result<()> {
+    let mut findings = found(programs)?;
+    findings.since.insert(command.to_owned(), part);
+    std::fs::write(programs.samples(), serde_json::to_vec_pretty(&findings)?)?;
+    write_report(&findings, out)
+}
+
+fn found(programs: &Programs) -> Result<Findings> {
     let samples = programs.samples();
     let found = std::fs::read(&samples)
         .with_context(|| format!("no samples in {}: run `all` first", samples.display()))?;
-    let findings: Findings = serde_json::from_slice(&found)?;
+    Ok(serde_json::from_slice(&found)?)
+}
+
+fn write_report(findings: &Findings, out: &Path) -> Result<()> {
     std::fs::write(out, findings.to_markdown())
         .with_context(|| format!("cannot write {}", out.display()))
 }

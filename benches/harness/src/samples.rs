@@ -23,6 +23,11 @@ impl Samples {
         }
     }
 
+    /// Puts other measurements in the place of those of the same names.
+    pub fn replace(&mut self, by: &Self) {
+        self.0.extend(by.0.clone());
+    }
+
     /// The median over the rounds.
     #[must_use]
     pub fn median(&self, name: &str) -> Option<f64> {
