@@ -171,20 +171,23 @@ async fn one_of_many_leads_and_keeps_leading() {
 
 #[tokio::test(start_paused = true)]
 async fn a_released_lease_is_taken_at_the_next_look() {
-    let fake = Fake::default();
-    let first = fake.start("a");
-    sleep(SECOND).await;
-    let second = fake.start("b");
-    sleep(SECOND * 10).await;
-    first.stop.cancel();
-    let begun = Instant::now();
-    first.running.await.unwrap();
-    assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
-    assert!(!first.leadership.is_leader());
-    assert_eq!(fake.spec("holderIdentity"), "");
-    sleep(SECOND * 4).await;
-    assert!(second.leads());
-    assert_eq!(fake.spec("holderIdentity"), "b");
+    for seed in 0..40 {
+        fastrand::seed(seed);
+        let fake = Fake::default();
+        let first = fake.start("a");
+        sleep(SECOND).await;
+        let second = fake.start("b");
+        sleep(SECOND * 10).await;
+        first.stop.cancel();
+        let begun = Instant::now();
+        first.running.await.unwrap();
+        assert!(begun.elapsed() < SECOND, "seed {seed}: {:?}", begun.elapsed());
+        assert!(!first.leadership.is_leader(), "seed {seed}");
+        assert_eq!(fake.spec("holderIdentity"), "", "seed {seed}");
+        sleep(SECOND * 4).await;
+        assert!(second.leads(), "seed {seed}");
+        assert_eq!(fake.spec("holderIdentity"), "b", "seed {seed}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
