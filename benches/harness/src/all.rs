@@ -10,6 +10,7 @@ use crate::{
     report::{Findings, Origin},
     rounds::Rounds,
     samples::Samples,
+    watchers,
 };
 use anyhow::{Context, Result, ensure};
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Instant};
@@ -75,7 +76,11 @@ async fn measure(
         rounds.round(samples).await.with_context(|| format!("in round {round}"))?;
         tracing::info!(round, of = plan.rounds, seconds = started.elapsed().as_secs(), "measured");
     }
-    reads(&cluster, corpus, plan.rounds, programs, samples).await?;
+    let reading = Reading::prepare(&cluster, corpus, programs).await?;
+    reads(&reading, plan.rounds, samples).await?;
+    if shape == Shape::Plain {
+        watchers(&reading, plan.rounds, samples).await?;
+    }
     drop(cluster);
     if shape == Shape::Plain {
         start(plan.rounds, programs, samples).await?;
@@ -105,19 +110,22 @@ pub async fn loaded(corpus: Corpus, programs: &Programs) -> Result<Cluster> {
 /// # Errors
 ///
 /// If a step fails.
-pub async fn reads(
-    cluster: &Cluster,
-    corpus: Corpus,
-    rounds: u32,
-    programs: &Programs,
-    samples: &mut Samples,
-) -> Result<()> {
-    fs::create_dir_all(&programs.logs)?;
-    let reading = Reading::prepare(cluster, corpus, programs).await?;
+pub async fn reads(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
     for managed in [ManagedFields::Dropped, ManagedFields::Kept] {
         reading.measure(managed, rounds, samples).await?;
         tracing::info!(?managed, "measured reads");
     }
+    Ok(())
+}
+
+/// The figures of a thousand watches.
+///
+/// # Errors
+///
+/// If a step fails.
+pub async fn watchers(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
+    watchers::measure(reading, rounds, samples).await?;
+    tracing::info!("measured watches");
     Ok(())
 }
 

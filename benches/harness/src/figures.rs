@@ -48,7 +48,7 @@ use Target::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 41] = [
+pub const FIGURES: [Figure; 45] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -262,6 +262,30 @@ pub const FIGURES: [Figure; 41] = [
         " MiB",
         Source::Median("reads.keep.crowd.more_mib", 1.0),
     ),
+    milliseconds(
+        "1,000 watches of pods, 20 changes a second: from the write until it is told, p99",
+        250.0,
+        "watchers.lag.p99_seconds",
+        "watchers",
+    ),
+    watchers(
+        "the same: p50 ÷ API server",
+        Target::None,
+        "",
+        Source::Ratio("watchers.lag.p50_seconds", "watchers.api.lag.p50_seconds"),
+    ),
+    watchers(
+        "the same: p99 ÷ API server",
+        Target::None,
+        "",
+        Source::Ratio("watchers.lag.p99_seconds", "watchers.api.lag.p99_seconds"),
+    ),
+    watchers(
+        "an idle watch with its connection, resident",
+        AtMost(64.0),
+        " KiB",
+        Source::Median("watchers.kib_per_watch", 1.0),
+    ),
     Figure {
         name: "start to ready, no profile",
         target: AtMost(1.0),
@@ -324,6 +348,15 @@ const fn ratio(
 
 const fn read(name: &'static str, target: Target, unit: &'static str, source: Source) -> Figure {
     Figure { name, target, target_with_status: None, unit, source, command: "reads" }
+}
+
+const fn watchers(
+    name: &'static str,
+    target: Target,
+    unit: &'static str,
+    source: Source,
+) -> Figure {
+    Figure { name, target, target_with_status: None, unit, source, command: "watchers" }
 }
 
 const fn forecast(

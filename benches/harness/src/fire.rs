@@ -7,21 +7,24 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+};
 use hyper_util::rt::TokioIo;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use std::{
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::Path,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
-    net::TcpStream,
+    net::TcpSocket,
     runtime::Builder,
     task::{JoinSet, LocalSet, spawn_blocking},
 };
@@ -142,6 +145,18 @@ impl Gun {
         Ok(whole(began, bytes))
     }
 
+    /// Opens a watch, from this address and on a connection of its own.
+    ///
+    /// # Errors
+    ///
+    /// If it is refused.
+    pub async fn watch(&self, path: &str, from: Ipv4Addr) -> Result<Incoming> {
+        let mut sender = self.connect_from(from).await?;
+        let answer = sender.send_request(self.request(path)?).await?;
+        ensure!(answer.status() == StatusCode::OK, "{path}: {}", answer.status());
+        Ok(answer.into_body())
+    }
+
     async fn fire_here(self, load: Load) -> Result<Fired> {
         let gun = Rc::new(self);
         let mut connections = JoinSet::new();
@@ -196,7 +211,13 @@ impl Gun {
     ///
     /// If there is no server, or another one.
     pub async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>> {
-        let stream = TcpStream::connect(self.address).await?;
+        self.connect_from(Ipv4Addr::UNSPECIFIED).await
+    }
+
+    async fn connect_from(&self, from: Ipv4Addr) -> Result<SendRequest<Empty<Bytes>>> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        let stream = socket.connect(self.address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::from(self.address.ip());
         let stream = self.tls.connect(name, stream).await?;

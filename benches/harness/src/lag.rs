@@ -42,6 +42,11 @@ impl LagRecorder {
         }
     }
 
+    /// Events seen since the start.
+    pub fn seen_so_far(&self) -> u64 {
+        self.samples.lock().as_ref().map_or(0, |samples| samples.len() as u64)
+    }
+
     /// An object has just become visible; `written_at` is the value of its [`WRITTEN_AT`], if any.
     pub fn seen(&self, written_at: Option<&str>) {
         let now = Timestamp::now().as_nanosecond();

@@ -9,7 +9,8 @@
 //!                        ├──► peer-kube-rs     a reflector of kube-runtime
 //!                        ├──► peer (Go)        informers of client-go and controller-runtime
 //!                        ├──► kubewarm run     the operator itself (operator, cells), and what it
-//!                        │                     answers beside the API server (reads, fire)
+//!                        │                     answers beside the API server (reads, fire,
+//!                        │                     watchers)
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
@@ -38,4 +39,5 @@ pub mod samples;
 pub mod subject;
 pub mod usage;
 pub mod warm;
+pub mod watchers;
 pub mod write;

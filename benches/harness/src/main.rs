@@ -10,6 +10,7 @@ use kubewarm_bench::{
     drain::{self, Strategy},
     load,
     programs::Programs,
+    reads::Reading,
     report::{Findings, Origin, Part},
     rounds::Rounds,
     samples::Samples,
@@ -88,6 +89,17 @@ enum Command {
     },
     /// Reads through the operator beside the API server's, on a control plane of their own.
     Reads {
+        #[command(flatten)]
+        pods: Pods,
+        /// Rounds that medians are taken of.
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+        /// The document of the last whole run, to be written again with these figures.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+    /// A thousand watches through the operator beside the API server's, on a control plane of their own.
+    Watchers {
         #[command(flatten)]
         pods: Pods,
         /// Rounds that medians are taken of.
@@ -177,10 +189,24 @@ async fn main() -> Result<()> {
             ensure!(out.is_none() || is_plain, "--out has a column for reads of plain pods only");
             let mut samples = Samples::default();
             let cluster = all::loaded(pods.corpus(), &programs).await?;
-            all::reads(&cluster, pods.corpus(), rounds, &programs, &mut samples).await?;
+            let reading = reading(&cluster, &pods, &programs).await?;
+            all::reads(&reading, rounds, &mut samples).await?;
             if let Some(out) = out {
                 let origin = Origin::of_this_run(pods.pods, rounds);
                 add("reads", Part { origin, plain: samples.clone() }, &programs, &out)?;
+            }
+            subject::reply(&samples).await
+        }
+        Command::Watchers { pods, rounds, out } => {
+            let is_plain = pods.shape == Shape::Plain;
+            ensure!(out.is_none() || is_plain, "--out has a column for watches of plain pods only");
+            let mut samples = Samples::default();
+            let cluster = all::loaded(pods.corpus(), &programs).await?;
+            let reading = reading(&cluster, &pods, &programs).await?;
+            all::watchers(&reading, rounds, &mut samples).await?;
+            if let Some(out) = out {
+                let origin = Origin::of_this_run(pods.pods, rounds);
+                add("watchers", Part { origin, plain: samples.clone() }, &programs, &out)?;
             }
             subject::reply(&samples).await
         }
@@ -202,6 +228,15 @@ async fn main() -> Result<()> {
             subject::reply(&samples).await
         }
     }
+}
+
+async fn reading<'a>(
+    cluster: &'a Cluster,
+    pods: &Pods,
+    programs: &'a Programs,
+) -> Result<Reading<'a>> {
+    std::fs::create_dir_all(&programs.logs)?;
+    Reading::prepare(cluster, pods.corpus(), programs).await
 }
 
 fn report(programs: &Programs, out: &Path) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Reads through kubewarm beside the same reads at the API server.
 
 use crate::{
-    child,
+    call, child,
     cluster::Cluster,
     corpus::{APP_LABEL, APPS, Corpus, NAMESPACES, app, namespace},
     fire::{Fired, Gun, Load},
@@ -30,7 +30,7 @@ const LASTS: Duration = Duration::from_secs(4);
 /// Who lists everything at once, in the figure of memory.
 const CROWD: usize = 8;
 /// Until allocators and status writes have come to rest.
-const SETTLE: Duration = Duration::from_secs(5);
+pub(crate) const SETTLE: Duration = Duration::from_secs(5);
 
 /// Whether kubewarm holds `metadata.managedFields`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +67,11 @@ const STREAMING: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendIniti
 
 /// A cluster with pods, a reader who may read them all, and kubewarm beside the API server.
 pub struct Reading<'a> {
-    cluster: &'a Cluster,
-    corpus: Corpus,
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) corpus: Corpus,
     programs: &'a Programs,
     token: String,
-    api: Gun,
+    pub(crate) api: Gun,
 }
 
 impl std::fmt::Debug for Reading<'_> {
@@ -136,6 +136,13 @@ impl<'a> Reading<'a> {
             self.round(&served, prefix, managed, samples).await?;
         }
         served.end(self.cluster).await
+    }
+
+    /// The version of a list of pods at the API server.
+    pub(crate) async fn newest_version(&self) -> Result<String> {
+        let list = call::get_json(self.cluster.client(), "/api/v1/pods?limit=1").await?;
+        let version = list["metadata"]["resourceVersion"].as_str();
+        Ok(version.context("a list without a version")?.to_owned())
     }
 
     async fn round(
@@ -248,11 +255,11 @@ fn kubeconfig_of(address: SocketAddr, authority: &Path, token: &str) -> Value {
 }
 
 /// kubewarm with all pods warm, and its read address.
-struct Served {
-    operator: Operator,
+pub(crate) struct Served {
+    pub(crate) operator: Operator,
     address: SocketAddr,
     authority: PathBuf,
-    gun: Gun,
+    pub(crate) gun: Gun,
 }
 
 /// How often it was decided whether somebody may read, and how often without asking the API server.
@@ -269,7 +276,7 @@ impl Decisions {
 }
 
 impl Served {
-    async fn start(reading: &Reading<'_>, managed: ManagedFields) -> Result<Self> {
+    pub(crate) async fn start(reading: &Reading<'_>, managed: ManagedFields) -> Result<Self> {
         let programs = reading.programs;
         let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
         let (authority, key) = (programs.logs.join("reads.crt"), programs.logs.join("reads.key"));
@@ -313,7 +320,7 @@ impl Served {
         })
     }
 
-    async fn end(self, cluster: &Cluster) -> Result<()> {
+    pub(crate) async fn end(self, cluster: &Cluster) -> Result<()> {
         self.operator.end().await?;
         operator::withdraw(cluster.client(), "reads").await
     }

@@ -88,6 +88,9 @@ const NOTES: &str = "
   `resourceVersion=0`. kubewarm lets no decision about all names answer for one name, so 1,000 names are
   asked about every 10 s. Ratios above 1 are better where the target is ≥. The first rows are of the default
   projection, which drops `metadata.managedFields`, about half of the bytes; then of `managedFields: Keep`.
+- *Watches*: 1,000 at a time by the same account, each on a connection of its own, first at kubewarm and then at
+  the API server. Each is told of 200 changes, which say when they were sent; one thread of the bench reads them
+  all. Idle is before the first of them.
 - *Start*, and *one small profile*, of 400 objects of 20 kinds in one namespace: without anything of the
   bench's pods. The program of the image is the same but for the C library in it:
   `start --program $(deploy/image/build.sh)`.
@@ -116,6 +119,7 @@ $B write --rate 500 --seconds 10 --pods 50000 --shape plain --kubeconfig $K
 # with a control plane of their own:
 $B operator --pods 50000 --shape plain
 $B reads --pods 50000 --shape plain           # --out docs/performance.md: into the last run's document
+$B watchers --pods 50000 --shape plain        # the same
 $B start                                      # --program FILE: another build of kubewarm
 $B cells
 $B idle

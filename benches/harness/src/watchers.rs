@@ -1,0 +1,172 @@
+//! A thousand watches of one kind: what it takes to hold them, and how soon each is told of a change.
+
+use crate::{
+    fire::Gun,
+    lag::{Lag, LagRecorder},
+    reads::{ManagedFields, Reading, SETTLE, Served},
+    samples::Samples,
+    write,
+};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+use tokio::{
+    runtime::Builder,
+    select,
+    sync::oneshot,
+    task::{JoinHandle, JoinSet, LocalSet, spawn_blocking},
+    time::{Instant, sleep},
+};
+
+/// Watches at once: nearly as many as one identity may have.
+const WATCHERS: u32 = 1_000;
+/// Of one address: as many connections as kubewarm has places for, less what else is asked.
+const OF_ADDRESS: u32 = 500;
+/// Changes a second, and for how long.
+const RATE: u32 = 20;
+const SECONDS: u32 = 10;
+/// Until the last of them has been told to everybody.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Measures both servers, `rounds` times, one after the other.
+///
+/// # Errors
+///
+/// If a watch is refused or ends, or is not told of everything.
+///
+/// # Cost
+///
+/// About a minute a round.
+pub async fn measure(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
+    for _ in 0..rounds {
+        let served = Served::start(reading, ManagedFields::Dropped).await?;
+        let before = served.operator.usage()?;
+        let audience = Audience::gather(reading, &served.gun).await.context("at kubewarm")?;
+        sleep(SETTLE).await;
+        let more = served.operator.usage()?.rss_kib - before.rss_kib;
+        samples.push("watchers.kib_per_watch", more / f64::from(WATCHERS));
+        push(samples, "watchers", &audience.hear(reading).await.context("at kubewarm")?);
+        served.end(reading.cluster).await?;
+        let audience =
+            Audience::gather(reading, &reading.api).await.context("at the API server")?;
+        sleep(SETTLE).await;
+        push(samples, "watchers.api", &audience.hear(reading).await.context("at the API server")?);
+    }
+    Ok(())
+}
+
+fn push(samples: &mut Samples, name: &str, lag: &Lag) {
+    samples.push(&format!("{name}.lag.p50_seconds"), lag.p50_seconds);
+    samples.push(&format!("{name}.lag.p99_seconds"), lag.p99_seconds);
+}
+
+/// Those who watch, on a thread of their own.
+struct Audience {
+    lag: Arc<LagRecorder>,
+    /// Lets them go when it is dropped.
+    stay: oneshot::Sender<()>,
+    listening: JoinHandle<Result<()>>,
+}
+
+impl Audience {
+    /// Opens all watches, from the newest version on.
+    async fn gather(reading: &Reading<'_>, gun: &Gun) -> Result<Self> {
+        let since = reading.newest_version().await?;
+        let path = format!("/api/v1/pods?watch=1&resourceVersion={since}&timeoutSeconds=600");
+        let lag = Arc::new(LagRecorder::default());
+        let (open, opened) = oneshot::channel();
+        let (stay, left) = oneshot::channel();
+        let (gun, told) = (gun.clone(), Arc::clone(&lag));
+        let listening = spawn_blocking(move || {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            LocalSet::new().block_on(&runtime, listen(&gun, &path, told, open, left))
+        });
+        if opened.await.is_err() {
+            listening.await??;
+            bail!("the watches were not opened");
+        }
+        Ok(Self { lag, stay, listening })
+    }
+
+    /// Has pods updated, and says how long it took until each watch was told of each.
+    async fn hear(self, reading: &Reading<'_>) -> Result<Lag> {
+        self.lag.start();
+        let client = reading.cluster.client();
+        let written = write::updates(client, reading.corpus, RATE, SECONDS).await?;
+        let expected = written.updates * u64::from(WATCHERS);
+        let end = Instant::now() + PATIENCE;
+        while self.lag.seen_so_far() < expected && Instant::now() < end {
+            ensure!(!self.listening.is_finished(), "a watch ended");
+            sleep(Duration::from_millis(100)).await;
+        }
+        let lag = self.lag.stop();
+        ensure!(lag.events >= expected, "{} of {expected} events were told", lag.events);
+        drop(self.stay);
+        self.listening.await??;
+        Ok(lag)
+    }
+}
+
+async fn listen(
+    gun: &Gun,
+    path: &str,
+    told: Arc<LagRecorder>,
+    open: oneshot::Sender<()>,
+    left: oneshot::Receiver<()>,
+) -> Result<()> {
+    let mut watches = JoinSet::new();
+    for number in 0..WATCHERS {
+        let host = u8::try_from(2 + number / OF_ADDRESS)?;
+        let body = gun.watch(path, Ipv4Addr::new(127, 0, 0, host)).await?;
+        watches.spawn_local(follow(body, Arc::clone(&told)));
+    }
+    open.send(()).map_err(|()| anyhow!("nobody waits for the watches"))?;
+    select! {
+        _ = left => Ok(()),
+        Some(ended) = watches.join_next() => bail!("a watch ended: {ended:?}"),
+    }
+}
+
+/// Reads lines until the end; of each it is noted when it was whole.
+async fn follow(mut body: Incoming, told: Arc<LagRecorder>) -> Result<()> {
+    let mut rest = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        lines(&mut rest, &data, |line| told.seen_json(line));
+    }
+    Ok(())
+}
+
+/// Takes what came behind `rest`, and keeps what is no whole line yet.
+fn lines(rest: &mut Vec<u8>, data: &Bytes, mut whole: impl FnMut(&[u8])) {
+    let mut data = &data[..];
+    while let Some(end) = memchr::memchr(b'\n', data) {
+        let (line, behind) = data.split_at(end + 1);
+        if rest.is_empty() {
+            whole(line);
+        } else {
+            rest.extend_from_slice(line);
+            whole(rest);
+            rest.clear();
+        }
+        data = behind;
+    }
+    rest.extend_from_slice(data);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_counts_when_it_is_whole() {
+        let (mut rest, mut seen) = (Vec::new(), Vec::new());
+        for part in ["a\nb", "c", "d\n\ne\nf"] {
+            let part = Bytes::from(part);
+            lines(&mut rest, &part, |line| seen.push(String::from_utf8_lossy(line).into_owned()));
+        }
+        assert_eq!((seen.concat(), rest), ("a\nbcd\n\ne\n".to_owned(), b"f".to_vec()));
+    }
+}
