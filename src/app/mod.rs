@@ -4,6 +4,7 @@
 mod bucket;
 mod callers;
 mod dumps;
+mod files;
 mod kinds;
 mod learned;
 mod memory;

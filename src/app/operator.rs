@@ -1,7 +1,7 @@
 //! `kubewarm run`: puts the operator together, runs it, and takes it down in order.
 
 use super::{
-    Error, callers, dumps,
+    Error, callers, dumps, files,
     learned::{learn_subject, watch_authors},
     memory,
     reads::{self, Upstream},
@@ -54,6 +54,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     reads::check(&args)?;
     let filter = telemetry::start(&args.log.filter, args.log.format)?;
     dumps::forbid();
+    files::take_all();
     let signal = terminated().map_err(Error::Signal)?;
     let connection = Connection::load(
         args.connection.kubeconfig.as_deref(),

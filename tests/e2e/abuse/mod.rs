@@ -1,5 +1,7 @@
 //! Who means ill at the read address: every request is answered or cut off, and nobody else is the worse for it.
 
+mod connections;
+mod frames;
 mod peer;
 mod requests;
 
@@ -26,6 +28,8 @@ pub(crate) fn hurts_nobody(served: &Served, token: &str, namespace: &str) -> Out
     let peer = Peer::of(served, token)?;
     let before = Kept::read(&served.operator)?;
     requests::are_answered(&peer, namespace)?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/red");
+    connections::are_cut_off(&peer, &path)?;
     let after = Kept::read(&served.operator)?;
     let most = before.resident_kib + GROWTH_KIB;
     assert!(after.resident_kib < most, "{before:?}, and {after:?} afterwards");

@@ -1,0 +1,256 @@
+//! Connections that are slow, many, large or nonsense, all at once, while somebody goes on reading.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep, timeout};
+
+use super::Fault;
+use super::frames;
+use super::peer::Peer;
+use crate::world::Outcome;
+
+/// How an attempt ends that does what it should.
+pub(super) type Tried = Result<(), Fault>;
+
+/// Until the other end has had enough of whoever is slow: four times as long as it waits for a head.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Of an ordinary read meanwhile: it takes some milliseconds.
+const ORDINARY: Duration = Duration::from_secs(20);
+/// Connections of the flood; an address has 512 places, and all have 2,048.
+const FLOOD: usize = 10_000;
+const OF_ADDRESS: usize = 500;
+/// Files that this process needs for all else.
+const OTHER_FILES: u64 = 2_000;
+/// How many do the same thing slowly.
+const SLOW: usize = 30;
+
+/// Everything at once; whoever reads as they should is answered all the time, and afterwards.
+pub(super) fn are_cut_off(peer: &Peer, path: &str) -> Outcome {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let flood = flood_size().map_err(|error| error.to_string())?;
+    let done = runtime.block_on(async {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let reading = tokio::spawn(ordinary(peer.clone(), path.to_owned(), Arc::clone(&is_over)));
+        let mut all = JoinSet::new();
+        for _ in 0..SLOW {
+            all.spawn(named("silent", silent(peer.clone())));
+            all.spawn(named("a slow handshake", slow_handshake(peer.clone())));
+            all.spawn(named("a slow head", slow_head(peer.clone())));
+            all.spawn(named("a slow body", slow_body(peer.clone())));
+            all.spawn(named("a slow preface", frames::slow(peer.clone())));
+        }
+        sleep(Duration::from_secs(1)).await;
+        for seed in 0..20 {
+            all.spawn(named("garbage", garbage(peer.clone(), seed)));
+            all.spawn(named("garbled frames", frames::garbled(peer.clone(), seed)));
+        }
+        all.spawn(named("large heads", large_heads(peer.clone())));
+        all.spawn(named("pipelining", pipelined(peer.clone(), path.to_owned())));
+        all.spawn(named("continuations", frames::continuations(peer.clone())));
+        all.spawn(named("an HPACK bomb", frames::bomb(peer.clone())));
+        all.spawn(named("resets", frames::resets(peer.clone())));
+        sleep(Duration::from_secs(1)).await;
+        all.spawn(named("a flood", crowd(peer.clone(), flood)));
+        let mut wrong = Vec::new();
+        while let Some(ended) = all.join_next().await {
+            wrong.extend(ended?.err());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let reads = reading.await??;
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        assert!(reads > 10, "only {reads} reads");
+        let new = peer.say(&get(peer, path, "Connection: close\r\n"), ORDINARY).await?;
+        assert_eq!(new.map(|answer| answer.code), Some(200), "places come back");
+        Ok::<_, Fault>(())
+    });
+    done.map_err(|error| error.to_string().into())
+}
+
+async fn named(what: &'static str, doing: impl Future<Output = Tried>) -> Result<(), String> {
+    doing.await.map_err(|error| format!("{what}: {error}"))
+}
+
+/// As many as this process may have open.
+fn flood_size() -> Result<usize, Fault> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    let most = maximum.map_or(u64::MAX, |most| most.saturating_sub(OTHER_FILES));
+    Ok(usize::try_from(most).unwrap_or(FLOOD).min(FLOOD))
+}
+
+pub(super) fn get(peer: &Peer, path: &str, headers: &str) -> Vec<u8> {
+    let token = &peer.token;
+    format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{headers}\r\n")
+        .into()
+}
+
+/// From another address of this host than the ordinary client.
+pub(super) async fn from(peer: &Peer, host: u8) -> Result<TcpStream, Fault> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0)))?;
+    Ok(socket.connect(peer.address).await?)
+}
+
+/// Says a byte now and then, until the other end has had enough; answers what it said.
+async fn trickle(
+    stream: impl AsyncRead + AsyncWrite,
+    text: impl Iterator<Item = u8>,
+) -> Result<Vec<u8>, Fault> {
+    let (mut reading, mut writing) = tokio::io::split(Box::pin(stream));
+    let mut heard = Vec::new();
+    let mut text = text.fuse();
+    let mut more = interval(Duration::from_millis(500));
+    let until_closed = async {
+        loop {
+            tokio::select! {
+                read = reading.read_buf(&mut heard) => if !matches!(read, Ok(1..)) { break },
+                _ = more.tick() => if let Some(byte) = text.next()
+                    && writing.write_all(&[byte]).await.is_err() { break },
+            }
+        }
+    };
+    timeout(PATIENCE, until_closed).await.map_err(|_| "it goes on")?;
+    Ok(heard)
+}
+
+async fn silent(peer: Peer) -> Tried {
+    let heard = trickle(from(&peer, 2).await?, std::iter::empty()).await?;
+    if heard.is_empty() { Ok(()) } else { Err("who said nothing was answered".into()) }
+}
+
+/// The first bytes of a handshake that promises more.
+async fn slow_handshake(peer: Peer) -> Tried {
+    let promise = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
+    trickle(from(&peer, 3).await?, promise.into_iter().chain(std::iter::repeat(0))).await?;
+    Ok(())
+}
+
+async fn slow_head(peer: Peer) -> Tried {
+    let stream = peer.tls(from(&peer, 4).await?, "http/1.1").await?;
+    let head = b"GET /version HTTP/1.1\r\nX-Slow: ".iter().copied();
+    let answer = trickle(stream, head.chain(std::iter::repeat(b'x'))).await?;
+    let is_refused = answer.is_empty() || answer.starts_with(b"HTTP/1.1 408");
+    if is_refused { Ok(()) } else { Err("half a head was answered".into()) }
+}
+
+async fn slow_body(peer: Peer) -> Tried {
+    let mut stream = peer.tls(from(&peer, 5).await?, "http/1.1").await?;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let (host, length) = ("Host: x", "Content-Length: 1000000");
+    let bearer = format!("Authorization: Bearer {}", peer.token);
+    let head = format!("POST {path} HTTP/1.1\r\n{host}\r\n{bearer}\r\n{length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    let answer = trickle(stream, std::iter::repeat(b'{')).await?;
+    if answer.starts_with(b"HTTP/1.1 405") { Ok(()) } else { Err("not 405".into()) }
+}
+
+/// Nothing that means anything, at three depths.
+async fn garbage(peer: Peer, seed: u64) -> Tried {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let noise: Vec<u8> = (0..random.usize(1..40_000)).map(|_| random.u8(..)).collect();
+    let mut bare = from(&peer, 6).await?;
+    let _said = bare.write_all(&noise).await;
+    until_closed(bare).await?;
+    let mut within = peer.tls(from(&peer, 6).await?, "http/1.1").await?;
+    let _said = within.write_all(&noise).await;
+    until_closed(within).await?;
+    let mut broken = peer.tls(from(&peer, 6).await?, "http/1.1").await?;
+    broken.write_all(b"GET /version HTTP/1.1\r\n").await?;
+    let (tcp, _) = broken.into_inner();
+    let mut tcp = tcp;
+    let _said = tcp.write_all(&noise).await;
+    until_closed(tcp).await?;
+    Ok(())
+}
+
+/// All that is said until the end.
+pub(super) async fn until_closed(mut stream: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
+    let mut heard = Vec::new();
+    let _end = timeout(PATIENCE, stream.read_to_end(&mut heard)).await.map_err(|_| "it goes on")?;
+    Ok(heard)
+}
+
+async fn large_heads(peer: Peer) -> Tried {
+    let large = format!("X-Large: {}\r\n", "x".repeat(1 << 20));
+    let many = "X-Many: y\r\n".repeat(10_000);
+    let long = format!("/version?{}", "x".repeat(1 << 20));
+    for request in
+        [get(&peer, "/version", &large), get(&peer, "/version", &many), get(&peer, &long, "")]
+    {
+        let answer = peer.say(&request, PATIENCE).await?;
+        // Where the rest is still on its way, the answer may be lost with the connection.
+        if let Some(answer) = answer
+            && ![400, 414, 431].contains(&answer.code)
+        {
+            return Err(format!("{}", answer.code).into());
+        }
+    }
+    Ok(())
+}
+
+/// Thousands of requests without waiting for an answer: each is answered, in order, or none any more.
+async fn pipelined(peer: Peer, path: String) -> Tried {
+    const REQUESTS: usize = 3_000;
+    let stream = peer.tls(from(&peer, 7).await?, "http/1.1").await?;
+    let (reading, mut writing) = tokio::io::split(stream);
+    let asked = get(&peer, &path, "").repeat(REQUESTS - 1);
+    let last = get(&peer, &path, "Connection: close\r\n");
+    let saying = tokio::spawn(async move {
+        writing.write_all(&asked).await?;
+        writing.write_all(&last).await
+    });
+    let heard = until_closed(reading).await?;
+    saying.await??;
+    let answers = heard.windows(12).filter(|it| it.starts_with(b"HTTP/1.1 ")).count();
+    let good = heard.windows(12).filter(|it| *it == b"HTTP/1.1 200").count();
+    if (answers, good) == (REQUESTS, REQUESTS) {
+        return Ok(());
+    }
+    Err(format!("{answers} answers, {good} of them good").into())
+}
+
+/// Holds as many connections as it gets, from many addresses, and says nothing.
+async fn crowd(peer: Peer, size: usize) -> Tried {
+    let mut held = Vec::with_capacity(size);
+    for number in 0..size {
+        let host = 20 + u8::try_from(number / OF_ADDRESS)?;
+        held.push(from(&peer, host).await?);
+    }
+    // All that are waited for end before those who are waited for longest.
+    for stream in held {
+        until_closed(stream).await?;
+    }
+    Ok(())
+}
+
+/// Reads again and again over one connection; answers how often.
+async fn ordinary(peer: Peer, path: String, is_over: Arc<AtomicBool>) -> Result<u32, Fault> {
+    let mut stream = peer.tls(TcpStream::connect(peer.address).await?, "http/1.1").await?;
+    let mut reads = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        stream.write_all(&get(&peer, &path, "")).await?;
+        let mut heard = Vec::new();
+        // A get of one object: its body ends with its line.
+        while !heard.ends_with(b"}\n") {
+            let read = timeout(ORDINARY, stream.read_buf(&mut heard)).await;
+            let read = read.map_err(|_| format!("nothing for {:?}", began.elapsed()))??;
+            if read == 0 {
+                return Err("an ordinary client was cut off".into());
+            }
+        }
+        if !heard.starts_with(b"HTTP/1.1 200") {
+            return Err(String::from_utf8_lossy(&heard).into());
+        }
+        reads += 1;
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(reads)
+}
