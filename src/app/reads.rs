@@ -3,6 +3,7 @@
 use super::{
     Error, callers,
     kinds::{Kinds, ServedNow},
+    schemas::Documents,
     view::View,
 };
 use crate::{
@@ -87,9 +88,11 @@ pub(super) fn api(
     }));
     let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
     let version = version(connection.client(), Handle::current());
+    let schemas = Arc::new(Documents::new(connection.client(), Handle::current()));
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
     let metrics = metrics.reads().clone();
-    let api = ReadApi::new(Arc::clone(&reads), callers, version, metrics, names, watched);
+    let api =
+        ReadApi::new(Arc::clone(&reads), callers, (version, schemas), metrics, names, watched);
     Ok((Arc::new(api.forwarding(forward)), reads))
 }
 

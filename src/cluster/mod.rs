@@ -38,7 +38,9 @@ pub use self::{
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
     presented::{PresentedError, presented},
-    question::{OperatorError, Trust, dry_run, get, get_as, get_timed, operator_client},
+    question::{
+        OperatorError, Trust, dry_run, get, get_as, get_in_form, get_timed, operator_client,
+    },
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
     review::{Completeness, ReviewedRules, is_allowed, may, rules_of, whole_rules_of},
     subject::whoami,

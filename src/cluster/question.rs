@@ -62,6 +62,26 @@ pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
     send(client, Method::GET, path, None, Body::empty()).await
 }
 
+/// The same in the form that `accept` says.
+///
+/// # Errors
+///
+/// As for [`get`].
+///
+/// # Cost
+///
+/// As for [`get`].
+pub async fn get_in_form(
+    client: &Client,
+    path: &str,
+    accept: &'static str,
+) -> Result<Answer, Fault> {
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = parsed(path)?;
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+    ask(client, request, BOUNDS).await
+}
+
 /// The same in the form that `accept` says, with how long it took.
 ///
 /// # Errors

@@ -16,6 +16,7 @@ mod fields;
 mod hostile;
 mod labels;
 mod onward;
+mod openapi;
 mod options;
 mod path;
 mod query;
@@ -37,6 +38,7 @@ pub use self::{
     failure::Failure,
     labels::{Comparison, LabelFilter, Than},
     onward::{Onward, Written},
+    openapi::{SchemaForm, SchemaIndex},
     table::{Rows, TableFrame},
     token::Continue,
     watching::{Begin, Watching},

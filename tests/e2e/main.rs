@@ -29,6 +29,7 @@ mod limits;
 mod manifests;
 mod monitoring;
 mod namespaces;
+mod openapi;
 mod operator;
 mod oracle;
 mod outage;

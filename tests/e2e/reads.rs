@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::abuse;
 use crate::api::{Reply, Served, Server, account, api_kubectl, let_read};
+use crate::openapi;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
@@ -315,6 +316,7 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
     what_only_a_cache_says(&scene)?;
     pages_are_of_one_moment(&scene)?;
     kubectl_reads_from_the_cache(&scene)?;
+    openapi::is_passed_through(&scene.world, &scene.served, (api, reads), token)?;
     abuse::hurts_nobody(&scene.served, token, &scene.a)?;
     nobody_reads_more_than_they_may(&scene)
 }

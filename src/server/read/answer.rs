@@ -1,9 +1,10 @@
 //! From an answer to the bytes of HTTP: headers, and bodies that are written while they are sent.
 
+use super::schemas::Schema;
 use crate::{
     model::CellKey,
     reads::{Answer, Body, Cut},
-    wire::{Failure, Sent, is_known},
+    wire::{Failure, SchemaForm, Sent, is_known},
 };
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder,
@@ -116,6 +117,28 @@ pub(super) fn document(request: &HttpRequest, sent: Sent) -> HttpResponse {
         return response.finish();
     }
     response.insert_header((header::CONTENT_TYPE, sent.content_type)).body(sent.body)
+}
+
+/// Sends a document of OpenAPI v3, or that the client has it. Whoever keeps it asks again.
+pub(super) fn schema(
+    request: &HttpRequest,
+    Schema { etag, body }: Schema,
+    form: SchemaForm,
+) -> HttpResponse {
+    let known = request.headers().get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+    let is_known = known.zip(etag.as_deref()).is_some_and(|(known, etag)| is_known(known, etag));
+    let mut response =
+        HttpResponse::build(if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK });
+    response
+        .insert_header((header::VARY, "Accept"))
+        .insert_header((header::CACHE_CONTROL, NOT_KEPT));
+    if let Some(etag) = etag {
+        response.insert_header((header::ETAG, &*etag));
+    }
+    if is_known {
+        return response.finish();
+    }
+    response.insert_header((header::CONTENT_TYPE, form.media_type())).body(body)
 }
 
 /// Sends JSON that was not made here.

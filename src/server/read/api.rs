@@ -5,6 +5,7 @@ use super::{
     answer,
     body::Brought,
     forward::Forward,
+    schemas::{self, Schemas},
     watching::{Held, Needed, watch},
 };
 use crate::{
@@ -40,6 +41,7 @@ pub struct ReadApi {
     reads: Arc<Reads>,
     callers: Arc<Callers>,
     version: ServerVersion,
+    schemas: Arc<dyn Schemas>,
     /// Where goes what is not served here, if anywhere.
     forward: Option<Forward>,
     metrics: ReadMetrics,
@@ -64,13 +66,13 @@ impl ReadApi {
     pub fn new(
         reads: Arc<Reads>,
         callers: Callers,
-        version: ServerVersion,
+        (version, schemas): (ServerVersion, Arc<dyn Schemas>),
         metrics: ReadMetrics,
         names: hmac::Key,
         (watchers, stop): (Watchers, CancellationToken),
     ) -> Self {
         let callers = Arc::new(callers);
-        Self { reads, callers, version, forward: None, metrics, names, watchers, stop }
+        Self { reads, callers, version, schemas, forward: None, metrics, names, watchers, stop }
     }
 
     /// Has what is not served here sent on by `forward`.
@@ -240,6 +242,11 @@ impl ReadApi {
         let kinds = self.reads.kinds(profile).await?;
         let sent = match document {
             Document::Version => None,
+            Document::Schemas => return schemas::index(&*self.schemas, request, &kinds).await,
+            Document::Schema { group, version, form } => {
+                let of = (&**group, &**version, *form);
+                return schemas::document(&*self.schemas, request, &kinds, of).await;
+            }
             Document::Core(listing) => Some(wire::core_document(&kinds, *listing)),
             Document::Groups(listing) => Some(wire::groups_document(&kinds, *listing)),
             Document::Group(group) => wire::group_document(&kinds, group),

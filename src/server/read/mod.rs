@@ -6,6 +6,7 @@ mod body;
 mod connection;
 mod forward;
 mod listen;
+mod schemas;
 #[cfg(test)]
 mod tests;
 mod tunnel;
@@ -15,4 +16,5 @@ pub use self::{
     api::{ReadApi, ServerVersion},
     forward::{Forward, Wrote},
     listen::{ReadError, Reading, bind},
+    schemas::{Schema, Schemas},
 };
