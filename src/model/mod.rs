@@ -47,7 +47,9 @@ pub use self::{
     identity::Identity,
     invalid::Invalid,
     limits::{Attempt, Bound, Limited, Limits, Measure, Overrun, Remedy, parse_bytes},
-    object::{Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid},
+    object::{
+        Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
+    },
     profile::{ValidatedProfile, Warmup},
     read_terms::{Consistency, ReadTerms},
     resource::{GroupResource, InvalidName, Resource},

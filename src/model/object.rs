@@ -1,15 +1,35 @@
 //! What travels from an informer to a table.
 
 use super::ResourceVersion;
-use std::{borrow::Cow, fmt, time::Instant};
+use std::{borrow::Cow, cmp::Ordering, fmt, iter::once, time::Instant};
 
-/// Name of one object within a resource.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// Name of one object within a resource. Ordered as the API server lists them: by the bytes of
+/// `<namespace>/<name>`, which are their keys in etcd.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// Empty for cluster-scoped objects.
     pub namespace: Box<str>,
     /// `metadata.name`.
     pub name: Box<str>,
+}
+
+/// The order of two namespaces in a list: `team-a` comes before `team`, since `-` comes before the `/`
+/// behind it.
+#[must_use]
+pub fn namespace_order(one: &str, other: &str) -> Ordering {
+    one.bytes().chain(once(b'/')).cmp(other.bytes().chain(once(b'/')))
+}
+
+impl Ord for ObjectKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        namespace_order(&self.namespace, &other.namespace).then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+impl PartialOrd for ObjectKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// `metadata.uid`: which object this is, beyond its name.

@@ -11,7 +11,7 @@ use super::{
     slab::{Identified, Row, Slab},
     undo::{Gone, Undo},
 };
-use crate::model::{FieldPath, Gauge, ResourceVersion, Uid};
+use crate::model::{FieldPath, Gauge, ResourceVersion, Uid, namespace_order};
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -91,9 +91,23 @@ impl Contents {
             let in_namespace = if Some(row.namespace) == number {
                 Ordering::Equal
             } else {
-                self.namespaces.name(row.namespace).cmp(namespace)
+                namespace_order(self.namespaces.name(row.namespace), namespace)
             };
             in_namespace.then_with(|| row.record.name().cmp(name.as_bytes()))
+        })
+    }
+
+    /// Where the rows of a namespace begin in key order, and where they end.
+    pub(super) fn bounds(&self, namespace: &str) -> [Place; 2] {
+        // Of those within neither is said to be it, so that what is found is one end of them.
+        [Ordering::Greater, Ordering::Less].map(|within| {
+            let found = self.order.find(Place::default(), |row| {
+                let row = self.slab.get(row);
+                let own = row.map_or("", |row| self.namespaces.name(row.namespace));
+                namespace_order(own, namespace).then(within)
+            });
+            let (Ok(place) | Err(place)) = found;
+            place
         })
     }
 
@@ -105,7 +119,7 @@ impl Contents {
         let in_namespace = if a.namespace == b.namespace {
             Ordering::Equal
         } else {
-            self.namespaces.name(a.namespace).cmp(self.namespaces.name(b.namespace))
+            namespace_order(self.namespaces.name(a.namespace), self.namespaces.name(b.namespace))
         };
         in_namespace.then_with(|| a.record.name().cmp(b.record.name()))
     }

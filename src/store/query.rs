@@ -9,7 +9,9 @@ use super::{
     record::Packing,
     table::Table,
 };
-use crate::model::{FieldPath, LabelSelector, ObjectKey, ResourceVersion, Scratch, Uid};
+use crate::model::{
+    FieldPath, LabelSelector, ObjectKey, ResourceVersion, Scratch, Uid, namespace_order,
+};
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use std::{
@@ -55,7 +57,7 @@ pub struct Seen<'a> {
 /// Some objects in key order, all from the same moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// In key order: namespace, then name.
+    /// In key order.
     pub objects: Vec<Object>,
     /// The key to ask after for the next page; `None` behind the last object.
     pub next: Option<ObjectKey>,
@@ -320,10 +322,10 @@ impl Copies {
     }
 
     /// Whether a row stands behind this key.
-    pub(super) fn is_behind(&self, row: usize, namespace: &str, name: &str) -> bool {
+    pub(super) fn is_behind(&self, row: usize, after: &ObjectKey) -> bool {
         let Some(row) = self.rows.get(row) else { return false };
-        let own = self.bytes.get(row.name.clone()).unwrap_or_default();
-        (row.namespace.as_bytes(), own) > (namespace.as_bytes(), name.as_bytes())
+        let name = self.bytes.get(row.name.clone()).unwrap_or_default();
+        is_behind((&row.namespace, name), after)
     }
 
     pub(super) fn of(contents: &Contents, numbers: impl IntoIterator<Item = u32>) -> Self {
@@ -397,6 +399,12 @@ impl Contents {
             Err(place) => place,
         }
     }
+}
+
+/// Whether a namespace and a name stand behind a key.
+pub(super) fn is_behind((namespace, name): (&str, &[u8]), after: &ObjectKey) -> bool {
+    let in_order = namespace_order(namespace, &after.namespace);
+    in_order.then_with(|| name.cmp(after.name.as_bytes())).is_gt()
 }
 
 fn key(namespace: &str, name: &[u8]) -> ObjectKey {

@@ -4,7 +4,7 @@ use super::{
     contents::Contents,
     index::Building,
     order::Place,
-    query::{Copies, Reader, Seen},
+    query::{Copies, Reader, Seen, is_behind},
     record::Encoding,
     table::Table,
 };
@@ -164,18 +164,13 @@ struct Span<'a> {
 impl Contents {
     /// The rows of a namespace behind `after`.
     fn span<'a>(&self, namespace: Option<&'a str>, after: Option<&'a ObjectKey>) -> Span<'a> {
-        let place = |namespace: &str| {
-            let found = self.find(namespace, "", Place::default());
-            let (Ok(place) | Err(place)) = found;
-            place
-        };
-        let begin = namespace.map(place).unwrap_or_default();
+        let bounds = namespace.map(|namespace| self.bounds(namespace));
         let behind = self.behind(after);
         let rank = |place| self.order.rank(place);
+        let begin = bounds.map_or_else(Place::default, |[begin, _]| begin);
         let from = if rank(behind) > rank(begin) { behind } else { begin };
-        // No namespace stands between one and the same with a zero byte behind it.
-        let end = namespace.map(|namespace| rank(place(&format!("{namespace}\0"))));
-        let rows = end.unwrap_or_else(|| self.order.len()).saturating_sub(rank(from));
+        let end = bounds.map_or_else(|| self.order.len(), |[_, end]| rank(end));
+        let rows = end.saturating_sub(rank(from));
         Span { namespace, after, from, rows }
     }
 
@@ -234,10 +229,7 @@ impl Contents {
         let Some(row) = self.slab.get(number) else { return false };
         let namespace = self.namespaces.name(row.namespace);
         span.namespace.is_none_or(|wanted| wanted == namespace)
-            && span.after.is_none_or(|after| {
-                (namespace.as_bytes(), row.record.name())
-                    > (after.namespace.as_bytes(), after.name.as_bytes())
-            })
+            && span.after.is_none_or(|after| is_behind((namespace, row.record.name()), after))
     }
 }
 
@@ -301,7 +293,7 @@ impl Selected {
     #[must_use]
     pub fn behind(&self, after: Option<&ObjectKey>) -> usize {
         let Some(after) = after.filter(|_| self.after.as_ref() != after) else { return self.rows };
-        let is_behind = |piece: &Copies, row| piece.is_behind(row, &after.namespace, &after.name);
+        let is_behind = |piece: &Copies, row| piece.is_behind(row, after);
         let of_piece = |piece: &Arc<Copies>| {
             let first = (0..piece.len()).position(|row| is_behind(piece, row));
             first.map_or(0, |first| piece.len() - first)
@@ -317,9 +309,8 @@ impl Choosing {
         let Some(piece) = self.from.pieces.get(self.at).map(Arc::clone) else { return false };
         self.at += 1;
         let after = self.after.as_ref();
-        let behind = (0..piece.len()).filter(|&row| {
-            after.is_none_or(|after| piece.is_behind(row, &after.namespace, &after.name))
-        });
+        let behind =
+            (0..piece.len()).filter(|&row| after.is_none_or(|after| piece.is_behind(row, after)));
         let mut rows: Vec<usize> = behind.collect();
         if !self.tests.is_empty() {
             let table = &self.from.table;
@@ -511,8 +502,8 @@ mod tests {
             let mut writer = catalog.open(&cell("pods"), &declared);
             let mut objects = Vec::new();
             for n in 0..600_u32 {
-                // Namespaces of which one is the beginning of the other.
-                let namespace = ["a", "aa", "b"][n as usize % 3];
+                // Namespaces of which one is the beginning of the others.
+                let namespace = ["a", "aa", "a-a"][n as usize % 3];
                 let app = (n % 5 > 0).then(|| format!(r#""app":"v{}","n":"{n}""#, n % 5));
                 let phase = ["", r#","phase":"up""#, r#","phase":"down""#][n as usize % 7 % 3];
                 let name = format!("{namespace}/x{:03}", n * 7 % 600);
@@ -540,11 +531,17 @@ mod tests {
                     phase(Is::Equal, "down"),
                 ],
             ];
-            let afters = [None, Some(key("a/x100")), Some(key("aa/x999")), Some(key("c/x"))];
+            let afters = [
+                None,
+                Some(key("a/x100")),
+                Some(key("aa/x999")),
+                Some(key("a-a/x100")),
+                Some(key("c/x")),
+            ];
             for (labels, tests) in
                 selectors.iter().flat_map(|it| tests.iter().map(move |t| (it, t)))
             {
-                for namespace in [None, Some("a"), Some("aa"), Some("ab")] {
+                for namespace in [None, Some("a"), Some("aa"), Some("a-a"), Some("ab")] {
                     for after in &afters {
                         let wanted = Wanted {
                             namespace: namespace.map(Into::into),
@@ -583,6 +580,47 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn lists_and_their_pages_are_in_the_order_of_etcds_keys() {
+        let catalog = Catalog::new();
+        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        let names = [
+            "team-a/b",
+            "team-a/x",
+            "team/a",
+            "team/b",
+            "team/b-a",
+            "team/b.a",
+            "team/b0",
+            "team0-a/a",
+            "team0/a",
+        ];
+        for (number, _) in names.iter().enumerate() {
+            let name = names[number * 5 % names.len()];
+            writer.apply(upsert(name, 1, "5", &body("{}", "")));
+        }
+        let reader = catalog.reader(&cell("pods")).unwrap();
+        let wanted = Wanted::default();
+        assert_eq!(names_of(&reader, &wanted, None), names);
+        for (at, name) in names.iter().enumerate() {
+            let after = key(name);
+            assert_eq!(names_of(&reader, &wanted, Some(&after)), names[at + 1..], "behind {name}");
+        }
+        for (namespace, expected) in [("team", &names[2..7]), ("team-a", &names[..2]), ("tea", &[])]
+        {
+            let wanted = Wanted { namespace: Some(namespace.into()), ..Wanted::default() };
+            assert_eq!(names_of(&reader, &wanted, None), expected, "{namespace}");
+        }
+        assert_eq!(reader.page(None, 100).objects.len(), names.len());
+        let mut keys: Vec<_> = names.iter().rev().map(|name| key(name)).collect();
+        keys.sort();
+        assert_eq!(keys, names.map(key));
+    }
+
+    fn names_of(reader: &Reader, wanted: &Wanted, after: Option<&ObjectKey>) -> Vec<String> {
+        names(all(&reader.select(wanted, after, None), wanted, after))
     }
 
     #[test]
