@@ -52,6 +52,9 @@ pub struct NotJson(#[from] serde_json::Error);
 static COLUMNS: LazyLock<BTreeMap<&'static str, &'static RawValue>> =
     LazyLock::new(|| serde_json::from_str(include_str!("columns.json")).unwrap_or_default());
 
+/// The moment before all others, as the API server writes it.
+const NEVER: &str = "0001-01-01T00:00:00Z";
+
 /// What the API server says of kinds without a printer.
 const CREATED_AT: &[&str] = &[
     "limitranges",
@@ -106,7 +109,7 @@ impl Printer {
         !matches!(self.0, Of::CreatedAt)
     }
 
-    /// `columnDefinitions`, as JSON.
+    /// `columnDefinitions`, as JSON in one line.
     #[must_use]
     pub fn columns(&self) -> String {
         let name = || {
@@ -123,7 +126,9 @@ impl Printer {
         };
         match &self.0 {
             Of::BuiltIn(known) => {
-                COLUMNS.get(known.name).map(|it| it.get().to_owned()).unwrap_or_default()
+                let columns = COLUMNS.get(known.name).map(|it| it.get()).unwrap_or_default();
+                // No string has a line end in it.
+                columns.lines().map(str::trim_start).collect()
             }
             Of::CreatedAt => json!([name(), time("Created At", "date")]).to_string(),
             Of::Age => json!([name(), time("Age", "string")]).to_string(),
@@ -160,7 +165,11 @@ impl Printer {
                     None => format!(r#""cells":{cells}"#),
                 });
             }
-            Of::CreatedAt => json!([of.name(), of.at("metadata.creationTimestamp").text()]),
+            Of::CreatedAt => {
+                let created = of.at("metadata.creationTimestamp").text();
+                // A bookmark's row is of an object that was never made.
+                json!([of.name(), if created.is_empty() { NEVER } else { created }])
+            }
             Of::Age => json!([of.name(), of.age()]),
             Of::Custom(columns) => {
                 let name = of.name();

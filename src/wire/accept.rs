@@ -60,7 +60,7 @@ pub enum Listing {
 pub(super) enum Shape {
     One,
     List,
-    /// With one object each; Tables of them are not served.
+    /// With one object each.
     Event,
 }
 
@@ -105,12 +105,10 @@ pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> 
             (LIST, Shape::One | Shape::Event) => {
                 Some(Err(Failure::other_shape(LIST, "is not a list")))
             }
-            (TABLE, Shape::One | Shape::List) => Some(Ok(table(TableVersion::V1))),
+            (TABLE, _) => Some(Ok(table(TableVersion::V1))),
             _ => None,
         },
-        Some(Target { group: "meta.k8s.io", version: "v1beta1", kind: TABLE })
-            if shape != Shape::Event =>
-        {
+        Some(Target { group: "meta.k8s.io", version: "v1beta1", kind: TABLE }) => {
             Some(Ok(table(TableVersion::V1Beta1)))
         }
         Some(_) => None,
@@ -294,9 +292,7 @@ mod tests {
     fn tables_are_sent_in_the_first_version_that_is_asked_for() {
         let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
         let kubectl = format!("{TABLES},{old},application/json");
-        assert_eq!(form(Some(&kubectl), Shape::Event), Ok(Form::Full));
-        assert_eq!(code(form(Some(TABLES), Shape::Event)), 406);
-        for shape in [Shape::List, Shape::One] {
+        for shape in [Shape::List, Shape::One, Shape::Event] {
             assert_eq!(form(Some(&kubectl), shape), Ok(table(TableVersion::V1)));
             assert_eq!(form(Some(old), shape), Ok(table(TableVersion::V1Beta1)));
             let later = format!("application/json;as=Table;v=v2;g=meta.k8s.io,{kubectl}");

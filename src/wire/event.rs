@@ -2,11 +2,11 @@
 
 use super::{
     Failure,
-    body::{META_KIND, META_VERSION, Part, write_object, write_string, write_types},
+    body::{Part, write_object, write_string},
     scan,
 };
 use crate::model::ResourceVersion;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// What an event says of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub enum EventType {
     Deleted,
 }
 
-/// What stands around the objects of a watch: the one place where their form is chosen.
+/// What stands around the objects of a watch that are sent as themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventFrame {
     /// Of an object, such as `apps/v1`.
@@ -43,56 +43,68 @@ impl EventType {
 }
 
 impl EventFrame {
-    /// Writes an event about an object; `stored` is its JSON without `apiVersion` and `kind`. Of one that is
-    /// gone that is what there was before, and `version` that of its end.
-    pub fn event(
-        &self,
-        of: EventType,
-        stored: &[u8],
-        version: Option<&ResourceVersion>,
-        out: &mut Vec<u8>,
-    ) {
-        out.extend_from_slice(br#"{"type":""#);
-        out.extend_from_slice(of.as_str().as_bytes());
-        out.extend_from_slice(br#"","object":"#);
-        let place = version.and_then(|version| Some((version, scan::version(stored)?)));
-        match place.and_then(|(version, at)| {
-            Some((stored.get(..at.start)?, version, stored.get(at.end..)?))
-        }) {
-            Some((before, version, behind)) => {
-                let mut changed = Vec::with_capacity(stored.len() + 16);
-                changed.extend_from_slice(before);
-                write_string(&version.to_string(), &mut changed);
-                changed.extend_from_slice(behind);
-                write_object(&self.api_version, &self.kind, &changed, self.of, out);
-            }
-            None => write_object(&self.api_version, &self.kind, stored, self.of, out),
-        }
-        out.extend_from_slice(b"}\n");
+    /// Writes an event about an object; `stored` is its JSON without `apiVersion` and `kind`.
+    pub fn event(&self, of: EventType, stored: &[u8], out: &mut Vec<u8>) {
+        event(of, |out| self.object(stored, out), out);
     }
 
     /// Writes how far the watch has come; `is_initial_end` where the state that it began with is complete.
     pub fn bookmark(&self, version: &ResourceVersion, is_initial_end: bool, out: &mut Vec<u8>) {
-        out.extend_from_slice(br#"{"type":"BOOKMARK","object":"#);
-        let (api_version, kind) = match self.of {
-            Part::Full => (&*self.api_version, &*self.kind),
-            Part::Metadata => (META_VERSION, META_KIND),
-        };
-        write_types(api_version, kind, out);
-        out.extend_from_slice(br#","metadata":{"resourceVersion":"#);
-        write_string(&version.to_string(), out);
-        if is_initial_end {
-            out.extend_from_slice(br#","annotations":{"k8s.io/initial-events-end":"true"}"#);
-        }
-        out.extend_from_slice(b"}}}\n");
+        bookmark(|out| self.object(&progress(version, is_initial_end), out), out);
+    }
+
+    fn object(&self, stored: &[u8], out: &mut Vec<u8>) {
+        write_object(&self.api_version, &self.kind, stored, self.of, out);
     }
 
     /// Writes why the watch ends.
     pub fn error(failure: &Failure, out: &mut Vec<u8>) {
-        out.extend_from_slice(br#"{"type":"ERROR","object":"#);
-        out.extend_from_slice(failure.body().trim_end().as_bytes());
-        out.extend_from_slice(b"}\n");
+        let status = failure.body();
+        line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
     }
+}
+
+/// Writes an event about what `object` writes.
+pub fn event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+    line(of.as_str(), object, out);
+}
+
+/// Writes a bookmark, of which `object` writes what it says.
+pub fn bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+    line("BOOKMARK", object, out);
+}
+
+fn line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"type":""#);
+    out.extend_from_slice(of.as_bytes());
+    out.extend_from_slice(br#"","object":"#);
+    object(out);
+    out.extend_from_slice(b"}\n");
+}
+
+/// What a bookmark is of, as if it were stored: an object that has nothing but a version.
+#[must_use]
+pub fn progress(version: &ResourceVersion, is_initial_end: bool) -> Vec<u8> {
+    let mut out = br#"{"metadata":{"resourceVersion":"#.to_vec();
+    write_string(&version.to_string(), &mut out);
+    if is_initial_end {
+        out.extend_from_slice(br#","annotations":{"k8s.io/initial-events-end":"true"}"#);
+    }
+    out.extend_from_slice(b"}}");
+    out
+}
+
+/// What there was of an object that is gone, with the version of its end.
+#[must_use]
+pub fn ended<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
+    let parts =
+        scan::version(stored).and_then(|at| Some((stored.get(..at.start)?, stored.get(at.end..)?)));
+    let Some((before, behind)) = parts else { return Cow::Borrowed(stored) };
+    let mut changed = Vec::with_capacity(stored.len() + 16);
+    changed.extend_from_slice(before);
+    write_string(&version.to_string(), &mut changed);
+    changed.extend_from_slice(behind);
+    Cow::Owned(changed)
 }
 
 #[cfg(test)]
@@ -113,8 +125,7 @@ mod tests {
 
     #[test]
     fn an_event_is_a_line_with_the_whole_object() {
-        let line =
-            written(|out| frame(Part::Full).event(EventType::Added, POD.as_bytes(), None, out));
+        let line = written(|out| frame(Part::Full).event(EventType::Added, POD.as_bytes(), out));
         assert_eq!(
             line,
             "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
@@ -137,9 +148,8 @@ mod tests {
             ),
         ] {
             let version = ResourceVersion::from(123);
-            let line = written(|out| {
-                frame(form).event(EventType::Deleted, POD.as_bytes(), Some(&version), out);
-            });
+            let stored = ended(POD.as_bytes(), &version);
+            let line = written(|out| frame(form).event(EventType::Deleted, &stored, out));
             assert_eq!(line, expected);
         }
     }

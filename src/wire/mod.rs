@@ -34,7 +34,7 @@ pub use self::{
         DocumentResource, Sent, core_document, group_document, groups_document, is_known,
         resources_document,
     },
-    event::{EventFrame, EventType},
+    event::{EventFrame, EventType, bookmark, ended, event, progress},
     failure::Failure,
     labels::{Comparison, LabelFilter, Than},
     onward::{Onward, Written},

@@ -54,6 +54,13 @@ impl TableFrame {
         self.row(cells, stored, out);
     }
 
+    /// All of it, with one row, as an event has it: without a line end.
+    pub fn one_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
+        self.head(out);
+        self.first_row(cells, stored, out);
+        out.extend_from_slice(b"]}");
+    }
+
     /// A row behind another one.
     pub fn further_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b',');

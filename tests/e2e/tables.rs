@@ -1,12 +1,13 @@
 //! Tables from the cache: every kind's rows are those that the API server prints.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Served, Server, account, api_kubectl, let_read};
+use crate::api::{Served, Server, Watch, account, api_kubectl, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually, file};
@@ -93,6 +94,12 @@ const CUSTOM: &str = r#"
           when: "2026-01-01T00:00:00Z"},
    status: {conditions: [{type: Odd, status: "False", n: 1}, {type: Ready, status: "True", n: 2}]}}]}
 "#;
+
+/// A pod that the quota lets in.
+const LATE: &str = "
+{apiVersion: v1, kind: Pod, metadata: {name: late, namespace: NAMESPACE, labels: {app: web}},
+ spec: {automountServiceAccountToken: false, containers: [{name: a, image: example.com/a,
+        resources: {requests: {cpu: 1m}, limits: {memory: 1Mi}}}]}}";
 
 /// What is in the status of some, as nobody here would write it.
 fn statuses() -> Vec<(&'static str, &'static str, Value)> {
@@ -404,7 +411,8 @@ fn tables_are_those_that_the_api_server_prints() -> Outcome {
         scene.reads.get_as(&scene.token, &format!("{own}/configmaps?limit=1"), TABLE)?.json();
     assert!(first["metadata"]["continue"].is_string(), "{first}");
     assert!(first["metadata"]["remainingItemCount"].is_u64(), "{first}");
-    kubectl_prints_the_same(&scene)
+    kubectl_prints_the_same(&scene)?;
+    watches_tell_the_same(&scene)
 }
 
 /// What a command prints, with every age the same, and one space where there are several.
@@ -413,13 +421,16 @@ fn printed(mut command: Command, arguments: &[&str]) -> Result<String, Failure> 
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into());
     }
-    let text = String::from_utf8(output.stdout)?;
+    Ok(without_ages(&String::from_utf8(output.stdout)?))
+}
+
+fn without_ages(text: &str) -> String {
     let word = |word: &str| match seconds(word.trim_start_matches('(')) {
         Some(_) => "AGE".to_owned(),
         None => word.to_owned(),
     };
     let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ");
-    Ok(text.lines().map(line).collect::<Vec<_>>().join("\n"))
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn kubectl_prints_the_same(scene: &Scene) -> Outcome {
@@ -456,4 +467,148 @@ fn kubectl_prints_the_same(scene: &Scene) -> Outcome {
         })?;
     }
     Ok(())
+}
+
+/// What both servers are to tell alike: all but bookmarks that come when they come, and of the others all but
+/// how far each server is.
+fn told(watch: &Watch) -> Vec<Value> {
+    let mark = |event: &Value| {
+        event["object"]["rows"][0]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"]
+            == "true"
+    };
+    let comparable = |mut event: Value| {
+        if event["type"] == "BOOKMARK" {
+            event["object"]["metadata"]["resourceVersion"] = json!("*");
+            event["object"]["rows"][0]["object"]["metadata"]["resourceVersion"] = json!("*");
+        }
+        event
+    };
+    let events = watch.events().into_iter();
+    events.filter(|event| event["type"] != "BOOKMARK" || mark(event)).map(comparable).collect()
+}
+
+/// The first difference of what two watches told.
+fn first_difference(ours: &[Value], theirs: &[Value]) -> Option<String> {
+    let both = ours.iter().zip(theirs);
+    let different = both.filter_map(|(own, their)| {
+        let (table, expected) = (&own["object"], &their["object"]);
+        if own["type"] != their["type"] || table["metadata"] != expected["metadata"] {
+            return Some(format!("\n  ours: {own}\n  theirs: {their}"));
+        }
+        difference(table, expected)
+    });
+    let count = || format!("{} events, not {}", ours.len(), theirs.len());
+    different.into_iter().next().or_else(|| (ours.len() != theirs.len()).then(count))
+}
+
+fn watches_tell_the_same(scene: &Scene) -> Outcome {
+    let Scene { api, reads, token, space, .. } = scene;
+    let pods = format!("/api/v1/namespaces/{space}/pods");
+    let limits = format!("/api/v1/namespaces/{space}/limitranges");
+    let gadgets = format!("/apis/example.com/v1/namespaces/{space}/gadgets");
+    let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+    let state = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let since = reads.get(token, &pods)?.json();
+    let since = since["metadata"]["resourceVersion"].as_str().ok_or("no version")?.to_owned();
+    let mut pairs = Vec::new();
+    for (path, query, accept) in [
+        (&*pods, String::new(), TABLE),
+        (&pods, format!("resourceVersion={since}"), KUBECTL),
+        (
+            &pods,
+            "resourceVersion=0&includeObject=Object&labelSelector=app%3Dweb".to_owned(),
+            KUBECTL,
+        ),
+        (&pods, state.to_owned(), old),
+        (&pods, format!("{state}&includeObject=None"), TABLE),
+        (&pods, format!("{state}&labelSelector=app%3Dnone"), TABLE),
+        (&limits, state.to_owned(), TABLE),
+        (&gadgets, state.to_owned(), TABLE),
+        (&gadgets, "resourceVersion=0&includeObject=Object".to_owned(), old),
+        ("/api/v1/nodes", format!("{state}&includeObject=None"), TABLE),
+    ] {
+        let path = format!("{path}?watch=true&{query}");
+        let ours = reads.watch(token, &path, accept)?;
+        let theirs = api.watch(token, &path, accept)?;
+        assert_eq!((ours.code, theirs.code), (200, 200), "{path}");
+        assert_eq!(ours.headers.get("content-type"), theirs.headers.get("content-type"), "{path}");
+        pairs.push((format!("{path} ({accept})"), ours, theirs));
+    }
+    let refused = format!("{pods}?watch=true&includeObject=all");
+    let (ours, theirs) =
+        (reads.get_as(token, &refused, TABLE)?, api.get_as(token, &refused, TABLE)?);
+    assert_eq!((ours.code, ours.json()), (400, theirs.json()));
+
+    kubectl_shows_the_same(scene)?;
+    let mut different = Vec::new();
+    for (path, ours, theirs) in &pairs {
+        let same = eventually(SOON_SAME, || {
+            let (ours, theirs) = (told(ours), told(theirs));
+            assert!(
+                theirs.iter().all(|event| event["object"]["kind"] == "Table"),
+                "{path}: {theirs:?}"
+            );
+            match first_difference(&ours, &theirs) {
+                None if !ours.is_empty() => Ok(()),
+                None => Err(format!("{path}: nothing was told").into()),
+                Some(difference) => Err(format!("{path}: {difference}").into()),
+            }
+        });
+        different.extend(same.err().map(|error| error.to_string()));
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    Ok(())
+}
+
+/// What `kubectl get -w` shows of what is written meanwhile.
+fn kubectl_shows_the_same(scene: &Scene) -> Outcome {
+    let Scene { world, served, token, space, .. } = scene;
+    let mut watching = Vec::new();
+    for (name, mut kubectl) in
+        [("ours", served.kubectl(world, token)?), ("theirs", api_kubectl(world, token)?)]
+    {
+        let path = world.cluster.folder().join(format!("watched-{name}"));
+        kubectl.args(["get", "pods", "-n", space, "-w", "-o", "wide"]);
+        let child = kubectl.stdout(std::fs::File::create(&path)?).spawn()?;
+        watching.push((path, child));
+    }
+    let shown = || -> Result<Vec<String>, Failure> {
+        let text =
+            |(path, _): &(_, _)| Ok(without_ages(&std::fs::read_to_string::<&PathBuf>(path)?));
+        watching.iter().map(text).collect()
+    };
+    let outcome = eventually(SOON, || {
+        let shown = shown()?;
+        if shown.iter().all(|it| it.lines().count() >= 4) {
+            Ok(())
+        } else {
+            Err(format!("{shown:?}").into())
+        }
+    })
+    .and_then(|()| {
+        for arguments in [
+            &["label", "pod", "done", "-n", space, "more=1"] as &[&str],
+            &["label", "gadget", "full", "-n", space, "more=1"],
+            &["label", "limitrange", "l", "-n", space, "more=1"],
+            &["label", "node", "n1", "more=1"],
+            &["label", "pod", "states", "-n", space, "app-"],
+            &["delete", "pod", "done", "-n", space, "--force"],
+            &["delete", "gadget", "full", "-n", space],
+        ] {
+            world.cluster.run(arguments.iter().copied())?;
+        }
+        world.cluster.apply(&LATE.replace("NAMESPACE", space))?;
+        eventually(SOON_SAME, || {
+            let shown = shown()?;
+            if shown[0] == shown[1] && shown[0].contains("late ") {
+                return Ok(());
+            }
+            Err(format!("ours:\n{}\ntheirs:\n{}", shown[0], shown[1]).into())
+        })
+    });
+    for (_, mut child) in watching {
+        child.kill()?;
+        child.wait()?;
+    }
+    outcome
 }

@@ -3,12 +3,13 @@
 use super::{
     super::Reads,
     Beginning,
+    lines::{Columns, Lines},
     timing::{LOOK, Timing},
 };
 use crate::{
     model::{CellKey, OnAccessLost, ProfileRef, Resource, ResourceVersion},
     store::{Change, Chosen, Follower, Lag, News, Wanted},
-    wire::{EventFrame, EventType, Failure, Form, Objects, Part},
+    wire::{EventFrame, EventType, Failure, Objects},
 };
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -74,7 +75,9 @@ struct Following {
     /// What the profiles say that let it answer.
     policies: Vec<OnAccessLost>,
     wanted: Wanted,
-    frame: EventFrame,
+    lines: Arc<Lines>,
+    /// Of a table: whether its client knows them.
+    columns: Columns,
     follower: Follower,
     start: Start,
     timing: Timing,
@@ -111,15 +114,7 @@ impl Feed {
         timing: Timing,
     ) -> Self {
         let Beginning { kind, key, policies, wanted, follower, start } = beginning;
-        let frame = EventFrame {
-            api_version: Arc::clone(&kind.api_version),
-            kind: Arc::clone(&kind.document.kind),
-            of: match asked.form {
-                Form::Metadata => Part::Metadata,
-                // Of a watch, Tables are passed over.
-                Form::Full | Form::Table(_) => Part::Full,
-            },
-        };
+        let lines = Arc::new(Lines::new(&kind, asked.form));
         let is_unmarked =
             start.initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
         let of = asked.resource.clone();
@@ -130,7 +125,8 @@ impl Feed {
             key,
             policies,
             wanted,
-            frame,
+            lines,
+            columns: Columns::Said,
             follower,
             start,
             timing,
@@ -296,12 +292,14 @@ impl Following {
 
     /// Part of the state that it begins with; `None` if all has been sent.
     fn state(&mut self) -> Option<Piece> {
-        let (frame, asked) = (&self.frame, &self.asked);
+        let (by, asked, columns) = (&self.lines, &self.asked, &mut self.columns);
         let initial = self.start.initial.as_mut()?;
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
         let goes_on = initial.show(|seen| {
-            if is_allowed(asked, seen.namespace, seen.name) {
-                frame.event(EventType::Added, seen.body, None, &mut lines);
+            if is_allowed(asked, seen.namespace, seen.name)
+                && by.event(EventType::Added, seen.body, *columns, &mut lines)
+            {
+                *columns = Columns::Known;
                 events += 1;
             }
             let has_room = lines.len() < PIECE_BYTES;
@@ -322,8 +320,10 @@ impl Following {
         let opened = self.reads.shared.open(change);
         let events = opened.events(&self.wanted, &self.follower);
         for event in events.into_iter().flatten() {
-            let line = self.reads.shared.line(&opened, event, (&self.frame, &self.follower));
+            let form = (&self.lines, self.columns);
+            let line = self.reads.shared.line(&opened, event, form, &self.follower);
             if let Some(line) = line {
+                self.columns = Columns::Known;
                 piece.push(line);
                 self.sent = Some(opened.change().version().clone());
             }
@@ -352,9 +352,10 @@ impl Following {
         }
     }
 
-    fn bookmark(&self, version: &ResourceVersion, is_initial_end: bool) -> Piece {
+    fn bookmark(&mut self, version: &ResourceVersion, is_initial_end: bool) -> Piece {
         let mut out = Vec::new();
-        self.frame.bookmark(version, is_initial_end, &mut out);
+        self.lines.bookmark((version, is_initial_end), self.columns, &mut out);
+        self.columns = Columns::Known;
         Piece { lines: out.into(), events: 1 }
     }
 }

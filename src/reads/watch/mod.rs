@@ -1,6 +1,7 @@
 //! Watches: which cell one is answered from, where it begins, and what is sent until it ends.
 
 mod feed;
+mod lines;
 mod opened;
 mod timing;
 

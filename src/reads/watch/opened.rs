@@ -1,12 +1,14 @@
 //! Changes, unpacked and written once for all who watch.
 
+use super::lines::{Columns, Lines};
 use crate::{
     store::{Change, Follower, Wanted},
-    wire::{EventFrame, EventType, Part},
+    wire::{EventType, ended},
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::{
+    borrow::Cow,
     collections::{HashMap, VecDeque},
     fmt,
     sync::{Arc, OnceLock},
@@ -34,7 +36,15 @@ pub(super) struct Opened {
     change: Arc<Change>,
     before: OnceLock<Option<Bytes>>,
     now: OnceLock<Option<Bytes>>,
-    written: Mutex<Vec<((Part, EventType), Bytes)>>,
+    written: Mutex<Vec<Written>>,
+}
+
+/// A line, and for whom it was written.
+struct Written {
+    of: EventType,
+    columns: Columns,
+    by: Arc<Lines>,
+    line: Bytes,
 }
 
 /// What a change is for someone: of two events, an object went and another of its name came.
@@ -64,33 +74,30 @@ impl Shared {
         opened
     }
 
-    /// The line for one event, written by whoever needs it first.
+    /// The line for one event, written by whoever needs it first of all whose lines are the same; `None` if
+    /// it cannot be written.
     pub(super) fn line(
         &self,
         opened: &Opened,
         of: EventType,
-        (frame, follower): (&EventFrame, &Follower),
+        (by, columns): (&Arc<Lines>, Columns),
+        follower: &Follower,
     ) -> Option<Bytes> {
         let mut written = opened.written.lock();
-        let wanted = (frame.of, of);
-        if let Some((_, line)) = written.iter().find(|(it, _)| *it == wanted) {
-            return Some(line.clone());
+        let is_same = |it: &&Written| (it.of, it.columns) == (of, columns) && it.by == *by;
+        if let Some(known) = written.iter().find(is_same) {
+            return Some(known.line.clone());
         }
-        let mut line = Vec::new();
-        match of {
-            EventType::Added | EventType::Modified => {
-                let body = opened.now(follower)?;
-                line.reserve(body.len() + 128);
-                frame.event(of, body, None, &mut line);
-            }
-            EventType::Deleted => {
-                let body = opened.before(follower)?;
-                line.reserve(body.len() + 128);
-                frame.event(of, body, Some(opened.change.version()), &mut line);
-            }
+        let stored = match of {
+            EventType::Added | EventType::Modified => Cow::Borrowed(&**opened.now(follower)?),
+            EventType::Deleted => ended(opened.before(follower)?, opened.change.version()),
+        };
+        let mut line = Vec::with_capacity(stored.len() + 128);
+        if !by.event(of, &stored, columns, &mut line) {
+            return None;
         }
         let line = Bytes::from(line);
-        written.push((wanted, line.clone()));
+        written.push(Written { of, columns, by: Arc::clone(by), line: line.clone() });
         drop(written);
         let mut kept = self.0.lock();
         kept.bytes += line.len();
@@ -113,7 +120,7 @@ impl Kept {
         while self.order.len() > MAX_CHANGES || (self.bytes > MAX_BYTES && self.order.len() > 1) {
             let Some(oldest) = self.order.pop_front() else { break };
             if let Some(oldest) = self.by_change.remove(&oldest) {
-                let lines = oldest.written.lock().iter().map(|(_, line)| line.len()).sum();
+                let lines = oldest.written.lock().iter().map(|it| it.line.len()).sum();
                 self.bytes = self.bytes.saturating_sub(lines);
                 gone.push(oldest);
             }
