@@ -5,6 +5,7 @@ mod bucket;
 mod callers;
 mod dumps;
 mod files;
+mod forgetting;
 mod kinds;
 mod learned;
 mod memory;

@@ -2,6 +2,7 @@
 
 use super::{
     Error, callers, dumps, files,
+    forgetting::{Forgetting, Readers},
     learned::{learn_subject, watch_authors},
     memory,
     reads::{self, Upstream},
@@ -78,10 +79,11 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let mut tasks = Tasks::new();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
+    let readers = reads::callers(&args, &connection, &metrics)?;
     let Spawned { view, forecaster, upstream } =
-        spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
+        spawn_controller(&mut tasks, &connection, &args, (&metrics, &readers), &frame)?;
     let of_cluster = (&connection, upstream);
-    spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics), &frame)?;
+    spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, readers), &frame)?;
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
     let guard = callers::guard(&args, &connection, &metrics)?;
@@ -133,7 +135,7 @@ fn spawn_controller(
     tasks: &mut Tasks,
     connection: &Connection,
     args: &RunArgs,
-    metrics: &Metrics,
+    (metrics, readers): (&Metrics, &Readers),
     frame: &Frame,
 ) -> Result<Spawned, Error> {
     let catalog = Catalog::new();
@@ -146,13 +148,13 @@ fn spawn_controller(
     let clients: Arc<dyn Clients> = Arc::new(connection.clients(buckets.clone()));
     let waiting = Waiting::default();
     let tables = OperatorTables {
-        tables: CatalogTables(catalog.clone()),
+        tables: Forgetting { told: CatalogTables(catalog.clone()), readers: readers.clone() },
         profiles: Sieve::new(Arc::clone(namespace), waiting.clone()),
     };
     let registry = Registry::new(
         Arc::clone(&clients),
         Arc::new(tables),
-        metrics.engine(),
+        Arc::new(Forgetting { told: metrics.engine(), readers: readers.clone() }),
         bounds,
         Timing::default(),
     );
@@ -181,7 +183,8 @@ fn spawn_controller(
     let forecaster = Forecaster::new(forecasts, Arc::clone(&clients), buckets.clone());
     let asking = (clients, buckets.clone());
     let operator = metrics.operator().clone();
-    let verifier = verifier(asking, (&declarations, &own), &reports, changes.clone(), operator);
+    let fenced = (&reports, readers.clone());
+    let verifier = verifier(asking, (&declarations, &own), fenced, changes.clone(), operator);
     let served = discovery.served();
     let access = verifier.reports();
     let until = stop.clone();
@@ -214,15 +217,15 @@ fn spawn_reads(
     tasks: &mut Tasks,
     args: &RunArgs,
     (connection, upstream): (&Connection, Upstream),
-    (view, metrics): (&View, &Metrics),
+    (view, metrics, readers): (&View, &Metrics, Readers),
     frame: &Frame,
 ) -> Result<(), Error> {
-    let Some(address) = args.api.api_addr.0 else { return Ok(()) };
+    let Some((address, readers)) = args.api.api_addr.0.zip(readers) else { return Ok(()) };
     let listening = read::bind(address)?;
     let certificate = reads::certificate(&args.api, &frame.namespace).map_err(ReadError::from)?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
-        reads::api(args, connection, view, upstream, metrics, watched)?
+        reads::api(args, (connection, readers), view, upstream, metrics, watched)?
     };
     let until = frame.stop.clone();
     tasks.spawn(async move {

@@ -2,6 +2,7 @@
 
 use super::{
     Error, callers,
+    forgetting::Readers,
     kinds::{Kinds, ServedNow},
     schemas::Documents,
     view::View,
@@ -60,21 +61,32 @@ pub(super) struct Upstream {
     pub(super) proofs: Proofs,
 }
 
+/// Those who read, if there is an address for them.
+pub(super) fn callers(
+    args: &RunArgs,
+    connection: &Connection,
+    metrics: &Metrics,
+) -> Result<Readers, Error> {
+    if args.api.api_addr.0.is_none() {
+        return Ok(None);
+    }
+    let reviews: Arc<dyn Reviews> = Arc::new(match args.auth() {
+        Auth::Delegated => connection.reviewer(&args.api.audience)?,
+        Auth::CallerToken => connection.callers_reviewer()?,
+    });
+    let note = callers::note(metrics);
+    Ok(Some(Arc::new(Callers::new(reviews, Address::Reads, Handle::current(), note)?)))
+}
+
 /// What the read API answers from, watches until the token, and the reads themselves, which somebody must run.
 pub(super) fn api(
     args: &RunArgs,
-    connection: &Connection,
+    (connection, callers): (&Connection, Arc<Callers>),
     view: &View,
     Upstream { served, changes, proofs }: Upstream,
     metrics: &Metrics,
     watched: (Watchers, CancellationToken),
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
-    let reviews: Arc<dyn Reviews> = Arc::new(match args.auth() {
-        Auth::Delegated => connection.reviewer(&args.api.audience)?,
-        Auth::CallerToken => connection.callers_reviewer()?,
-    });
-    let note_callers = callers::note(metrics);
-    let callers = Callers::new(reviews, Address::Reads, Handle::current(), note_callers)?;
     let kinds = Kinds::new(connection.client(), served, &args.api.serve_aggregated_groups);
     let reads = Arc::new(Reads::new(Surroundings {
         catalog: view.catalog.clone(),

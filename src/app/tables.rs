@@ -1,5 +1,6 @@
 //! The tables of the catalog, as informers open them: the one join of `informer` and `store`.
 
+use super::forgetting::Forgetting;
 use crate::{
     controller::Sieve,
     informer::Tables,
@@ -26,27 +27,38 @@ impl Tables for CatalogTables {
     }
 }
 
-/// The same for the operator: of profiles, which it reads too, not more than it has room for.
+/// The same for the operator: of profiles, which it reads too, not more than it has room for, and of
+/// namespaces that go whoever decides about callers is told.
 #[derive(Clone, Debug)]
 pub(super) struct OperatorTables {
-    pub(super) tables: CatalogTables,
+    pub(super) tables: Forgetting<CatalogTables>,
     pub(super) profiles: Sieve<Writer>,
 }
 
 impl Tables for OperatorTables {
     fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
-        if key.projection != Projection::Profile {
-            return self.tables.open(key, indexes);
+        let Forgetting { told: tables, readers } = &self.tables;
+        let of = key.resource.group_resource();
+        if (of.group(), of.resource()) == ("", "namespaces") {
+            let told = tables.open(key, indexes);
+            return Box::new(Forgetting { told, readers: readers.clone() });
         }
-        let table = self.tables.0.open(key, indexes);
+        if key.projection != Projection::Profile {
+            return tables.open(key, indexes);
+        }
+        let table = tables.0.open(key, indexes);
         Box::new(self.profiles.open(table, key.clone()))
     }
 
     fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
-        self.tables.set_indexes(key, indexes);
+        self.tables.told.set_indexes(key, indexes);
     }
 
     fn close(&self, key: &CellKey) {
-        self.tables.close(key);
+        self.tables.told.close(key);
+        // Its namespace may be what went, of which nobody else would tell.
+        if let Some(namespace) = key.extent.namespace() {
+            self.tables.forget(Some(namespace));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Verification, and what it is told: the cells that profiles declare, and whose turn their checks
 //! take.
 
+use super::forgetting::{Forgetting, Readers};
 use crate::{
     access::{AccessReports, Declared, PATIENCE, Standing, Surroundings, Verifier, Wanted},
     cluster::{Buckets, Clients},
@@ -19,7 +20,7 @@ use std::{
 pub(super) fn verifier(
     (clients, buckets): (Arc<dyn Clients>, Buckets),
     (declarations, own): (&Declarations, &Arc<[CellKey]>),
-    reports: &Reports,
+    (reports, readers): (&Reports, Readers),
     changes: Changes,
     metrics: OperatorMetrics,
 ) -> Verifier {
@@ -30,7 +31,7 @@ pub(super) fn verifier(
         declared: Box::new(move || declared(&declarations, &own, &mut seen)),
         reports: reports.clone(),
         changes,
-        fences: Arc::new(reports.clone()),
+        fences: Arc::new(Forgetting { told: reports.clone(), readers }),
         patience: PATIENCE,
         count: Box::new(move |check, outcome| metrics.access_checked(check, outcome)),
     })

@@ -1,13 +1,16 @@
 //! What the API server said of callers a moment ago, so that it is not asked about each request, and
 //! what it is being asked.
 
-use crate::cluster::{Action, Presented, User, Verdict, Who};
+use crate::{
+    cluster::{Action, Presented, User, Verdict, Who},
+    model::Subject as Account,
+};
 use ring::{
     error::Unspecified,
     hmac::{self, HMAC_SHA256},
     rand::SystemRandom,
 };
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long somebody who was allowed stays so: a right that is revoked ends within it.
@@ -26,25 +29,62 @@ pub(super) struct Key(hmac::Key);
 pub(super) trait Kept: Clone + Send + Sync + 'static {
     /// Whether it is good for the caller.
     fn lets_in(&self) -> bool;
+
+    /// The namespace that it concerns beside that of the question.
+    fn namespace(&self) -> Option<Arc<str>>;
+}
+
+/// A question, as far as one is told from another.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    pub(super) tag: Tag,
+    /// The namespace that is asked about; `None` for all of them, and for what has none.
+    pub(super) namespace: Option<Arc<str>>,
+}
+
+/// How often something was forgotten: an answer to a question from before is not remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Age(u64);
+
+/// What is remembered of one question.
+struct Held<T> {
+    ends: Instant,
+    /// The namespaces that it concerns.
+    namespaces: [Option<Arc<str>>; 2],
+    decision: T,
 }
 
 /// Answers by tag, each until it ends, and questions that have none yet.
 pub(super) struct Decisions<T, Q> {
     most: usize,
-    held: HashMap<Tag, (Instant, T)>,
+    held: HashMap<Tag, Held<T>>,
     /// Bounded by those who wait for an answer: each waits with a request.
     posed: HashMap<Tag, Q>,
+    age: Age,
 }
 
 impl Kept for Who {
     fn lets_in(&self) -> bool {
         matches!(self, Self::Known(_))
     }
+
+    /// An account goes with its namespace.
+    fn namespace(&self) -> Option<Arc<str>> {
+        let Self::Known(user) = self else { return None };
+        match Account::from_username(&user.name) {
+            Account::ServiceAccount { namespace, .. } => Some(namespace),
+            Account::User(_) | Account::Group(_) => None,
+        }
+    }
 }
 
 impl Kept for Verdict {
     fn lets_in(&self) -> bool {
         *self == Self::Allowed
+    }
+
+    fn namespace(&self) -> Option<Arc<str>> {
+        None
     }
 }
 
@@ -171,30 +211,55 @@ impl Parts {
 impl<T: Kept, Q: Clone> Decisions<T, Q> {
     /// Nothing is known yet, and never more than `most` answers are.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, held: HashMap::new(), posed: HashMap::new() }
+        Self { most, held: HashMap::new(), posed: HashMap::new(), age: Age::default() }
     }
 
     /// What was decided, if that still counts.
     pub(super) fn get(&self, tag: &Tag, now: Instant) -> Option<T> {
-        let (ends, decision) = self.held.get(tag)?;
+        let Held { ends, decision, .. } = self.held.get(tag)?;
         (now < *ends).then(|| decision.clone())
     }
 
-    /// Remembers what was decided about what was asked at `asked`.
-    pub(super) fn put(&mut self, tag: Tag, decision: T, asked: Instant) {
+    /// Remembers what was decided about what was asked at `asked`, unless something was forgotten since.
+    pub(super) fn put(
+        &mut self,
+        Subject { tag, namespace }: Subject,
+        decision: T,
+        (asked, age): (Instant, Age),
+    ) {
+        if age != self.age {
+            return;
+        }
         if self.held.len() >= self.most && !self.held.contains_key(&tag) {
-            self.held.retain(|_, (ends, _)| asked < *ends);
+            self.held.retain(|_, held| asked < held.ends);
         }
         // All of them still count: the one that ends first does so now.
         if self.held.len() >= self.most
             && !self.held.contains_key(&tag)
             && let Some(first) =
-                self.held.iter().min_by_key(|(_, (ends, _))| *ends).map(|(&tag, _)| tag)
+                self.held.iter().min_by_key(|(_, held)| held.ends).map(|(&tag, _)| tag)
         {
             self.held.remove(&first);
         }
         let life = if decision.lets_in() { ALLOWED } else { REFUSED };
-        self.held.insert(tag, (asked + life, decision));
+        let namespaces = [namespace, decision.namespace()];
+        self.held.insert(tag, Held { ends: asked + life, namespaces, decision });
+    }
+
+    /// To be given with the answer to a question that is asked now.
+    pub(super) fn age(&self) -> Age {
+        self.age
+    }
+
+    /// Forgets what concerns `namespace`, or everything. Nobody joins a question any more that is under way.
+    pub(super) fn forget(&mut self, namespace: Option<&str>) {
+        self.age.0 += 1;
+        self.posed.clear();
+        self.held.retain(|_, held| {
+            let concerns =
+                |wanted: &str| held.namespaces.iter().flatten().any(|it| **it == *wanted);
+            namespace.is_some_and(|wanted| !concerns(wanted))
+        });
     }
 
     /// The question that is being asked already.
@@ -231,6 +296,10 @@ mod tests {
         Presented { token: token.to_owned().into(), impersonation: Vec::new() }
     }
 
+    fn of(tag: Tag) -> Subject {
+        Subject { tag, namespace: None }
+    }
+
     fn known() -> Who {
         Who::Known(std::sync::Arc::default())
     }
@@ -245,8 +314,8 @@ mod tests {
         let key = Key::generate().unwrap();
         let at = |seconds| start + Duration::from_secs(seconds);
         let [good, bad] = ["good", "bad"].map(|token| key.of_credentials(&of_token(token)));
-        decisions.put(good, known(), start);
-        decisions.put(bad, Who::Unknown, start);
+        decisions.put(of(good), known(), (start, Age(0)));
+        decisions.put(of(bad), Who::Unknown, (start, Age(0)));
         assert_eq!(decisions.get(&good, at(9)), Some(known()));
         assert_eq!(decisions.get(&good, at(10)), None);
         assert_eq!(decisions.get(&bad, at(4)), Some(Who::Unknown));
@@ -350,15 +419,55 @@ mod tests {
         let (mut decisions, start) = (decisions(), Instant::now());
         let key = Key::generate().unwrap();
         let scraper = key.of_credentials(&of_token("scraper"));
-        decisions.put(scraper, known(), start);
+        decisions.put(of(scraper), known(), (start, Age(0)));
         for n in 0..3 * MOST {
             let tag = key.of_credentials(&of_token(&n.to_string()));
-            decisions.put(tag, Who::Unknown, start + Duration::from_millis(1));
+            let asked = start + Duration::from_millis(1);
+            decisions.put(of(tag), Who::Unknown, (asked, Age(0)));
         }
         assert_eq!(decisions.held.len(), MOST);
         assert_eq!(decisions.get(&scraper, start), Some(known()));
         let late = start + Duration::from_mins(1);
-        decisions.put(Tag([0; 32]), Who::Unknown, late);
+        decisions.put(of(Tag([0; 32])), Who::Unknown, (late, Age(0)));
         assert_eq!(decisions.held.len(), 1, "what has ended makes room");
+    }
+
+    #[test]
+    fn what_concerns_a_namespace_is_forgotten_with_it_and_so_are_its_accounts() {
+        let start = Instant::now();
+        let key = Key::generate().unwrap();
+        let tags = ["reader", "other", "jane"].map(|token| key.of_credentials(&of_token(token)));
+        let user =
+            |name: &str| Who::Known(Arc::new(User { name: name.to_owned(), ..User::default() }));
+        let names =
+            ["system:serviceaccount:shop:reader", "system:serviceaccount:shopping:reader", "jane"];
+        let mut users = decisions();
+        let mut verdicts = Decisions::<Verdict, ()>::new(MOST);
+        let places = [Some("shop"), Some("shopping"), None];
+        for ((tag, name), place) in tags.into_iter().zip(names).zip(places) {
+            users.put(of(tag), user(name), (start, users.age()));
+            let asked = Subject { tag, namespace: place.map(Into::into) };
+            verdicts.put(asked, Verdict::Allowed, (start, verdicts.age()));
+        }
+        users.forget(Some("shop"));
+        verdicts.forget(Some("shop"));
+        let kept = |tag| (users.get(&tag, start).is_some(), verdicts.get(&tag, start).is_some());
+        assert_eq!(tags.map(kept), [(false, false), (true, true), (true, true)]);
+        users.forget(None);
+        assert!(users.held.is_empty());
+    }
+
+    #[test]
+    fn an_answer_to_a_question_from_before_is_not_remembered() {
+        let (mut decisions, start) = (decisions(), Instant::now());
+        let tag = Tag([0; 32]);
+        let age = decisions.age();
+        decisions.pose(tag, ());
+        decisions.forget(Some("shop"));
+        assert!(decisions.question(&tag).is_none(), "nobody joins it");
+        decisions.put(of(tag), known(), (start, age));
+        assert_eq!(decisions.get(&tag, start), None);
+        decisions.put(of(tag), known(), (start, decisions.age()));
+        assert_eq!(decisions.get(&tag, start), Some(known()));
     }
 }

@@ -17,7 +17,7 @@ pub use self::{
 };
 pub use crate::cluster::{Action, User};
 
-use self::decisions::{Decisions, Kept, Key, Tag};
+use self::decisions::{Age, Decisions, Kept, Key, Subject, Tag};
 use crate::{
     cluster::{Presented, Reviewer, Verdict, Who},
     model::{DecidedBy, Decision, Fault, Reason},
@@ -299,6 +299,13 @@ impl Callers {
         self.watches.take(self.key.of_user(&caller.user)).ok_or(Refused::Busy)
     }
 
+    /// Forgets what was decided about `namespace`, and who its accounts are; everything, if none is named: it
+    /// may be so no more.
+    pub fn forget(&self, namespace: Option<&str>) {
+        self.users.lock().forget(namespace);
+        self.verdicts.lock().forget(namespace);
+    }
+
     async fn user(
         &self,
         credentials: &Credentials,
@@ -321,7 +328,8 @@ impl Callers {
         let presented = credentials.presented();
         let tag = self.key.of_credentials(presented);
         let ask = || self.reviews.who(Arc::clone(presented));
-        match self.answer(&self.users, tag, (peer, deciding), ask).await? {
+        let subject = Subject { tag, namespace: None };
+        match self.answer(&self.users, subject, (peer, deciding), ask).await? {
             Who::Known(user) => Ok(user),
             Who::Unknown => Err(Refused::Unauthorized),
             Who::Refused { message } => {
@@ -340,7 +348,12 @@ impl Callers {
         let presented = credentials.presented();
         let tag = self.key.of_action(presented, user, action);
         let ask = || self.reviews.may(Arc::clone(presented), Arc::clone(user), action.clone());
-        let answer = self.answer(&self.verdicts, tag, (peer, &mut *deciding), ask).await;
+        let namespace = match action {
+            Action::Path { .. } => None,
+            Action::Resource { namespace, .. } => namespace.clone(),
+        };
+        let subject = Subject { tag, namespace };
+        let answer = self.answer(&self.verdicts, subject, (peer, &mut *deciding), ask).await;
         let allowed = answer.and_then(|verdict| match verdict {
             Verdict::Allowed => Ok(()),
             Verdict::Denied { reason } => {
@@ -352,23 +365,24 @@ impl Callers {
         allowed
     }
 
-    /// What is remembered of `tag`, else what `ask` brings.
+    /// What is remembered of `subject`, else what `ask` brings.
     async fn answer<T: Kept>(
         &self,
         asked: &Asked<T>,
-        tag: Tag,
+        subject: Subject,
         (peer, deciding): (IpAddr, &mut Deciding),
         ask: impl FnOnce() -> BoxFuture<'static, Result<T, Fault>>,
     ) -> Result<T, Refused> {
         let question = {
             let mut decisions = asked.lock();
+            let tag = subject.tag;
             if let Some(known) = decisions.get(&tag, Instant::now()) {
                 return Ok(known);
             }
             if let Some(posed) = decisions.question(&tag) {
                 posed
             } else {
-                let posed = self.pose(asked, tag, peer, ask());
+                let posed = self.pose((asked, decisions.age()), subject, peer, ask());
                 decisions.pose(tag, posed.clone());
                 posed
             }
@@ -383,12 +397,12 @@ impl Callers {
     /// Has `asking` sent in its turn, and heard to its end, whoever leaves: others may have joined.
     fn pose<T: Kept>(
         &self,
-        asked: &Asked<T>,
-        tag: Tag,
+        (asked, age): (&Asked<T>, Age),
+        subject: Subject,
         peer: IpAddr,
         asking: BoxFuture<'static, Result<T, Fault>>,
     ) -> Question<T> {
-        let posed = Posed { asked: Arc::clone(asked), tag };
+        let posed = Posed { asked: Arc::clone(asked), tag: subject.tag };
         let (places, queue, address) = (self.places.clone(), self.queue, self.address);
         let failing = Arc::clone(&self.failing);
         let hearing = async move {
@@ -402,7 +416,7 @@ impl Callers {
             });
             tell(&failing, answer.as_ref().err(), address);
             if let Ok(answer) = &answer {
-                posed.asked.lock().put(posed.tag, answer.clone(), began);
+                posed.asked.lock().put(subject, answer.clone(), (began, age));
             }
             if !answer.as_ref().is_ok_and(Kept::lets_in) {
                 sleep(REFUSAL).await;

@@ -65,13 +65,12 @@ impl ReadApi {
     #[must_use]
     pub fn new(
         reads: Arc<Reads>,
-        callers: Callers,
+        callers: Arc<Callers>,
         (version, schemas): (ServerVersion, Arc<dyn Schemas>),
         metrics: ReadMetrics,
         names: hmac::Key,
         (watchers, stop): (Watchers, CancellationToken),
     ) -> Self {
-        let callers = Arc::new(callers);
         Self { reads, callers, version, schemas, forward: None, metrics, names, watchers, stop }
     }
 
