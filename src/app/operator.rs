@@ -223,6 +223,7 @@ fn spawn_reads(
     let Some((address, readers)) = args.api.api_addr.0.zip(readers) else { return Ok(()) };
     let listening = read::bind(address)?;
     let certificate = reads::certificate(&args.api, &frame.namespace).map_err(ReadError::from)?;
+    let trust = reads::trust(&args.api.clients).map_err(ReadError::from)?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
         reads::api(args, (connection, readers), view, upstream, metrics, watched)?
@@ -235,7 +236,7 @@ fn spawn_reads(
     let until = frame.stop.clone();
     tasks.spawn(async move {
         let routes = move |app: &mut _| api.routes(app);
-        if let Err(error) = listening.serve(certificate, routes, until).await {
+        if let Err(error) = listening.serve((certificate, trust), routes, until).await {
             tracing::error!(%error, "the read server failed");
         }
         "read server"

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     callers::{Address, Callers, NoRandomness, Reviews},
-    cli::{ApiArgs, Auth, RunArgs},
+    cli::{ApiArgs, Auth, ClientArgs, RunArgs},
     cluster::{self, Connection},
     controller::Declarations,
     informer::{Changes, Measured, Meter as _, Proofs},
@@ -17,7 +17,8 @@ use crate::{
     model::{Fault, Reason},
     reads::{Note, Noted, Offers, Reads, Surroundings},
     server::{
-        Certificate, CertificateError, CertificateFiles, Watchers, names,
+        Authority, Certificate, CertificateError, CertificateFiles, FrontProxy, ProxyHeaders,
+        Trust, Watchers, names,
         read::{Forward, ReadApi, ServerVersion, Wrote},
     },
     status::Observed,
@@ -42,6 +43,9 @@ pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     let is_delegated = args.api.auth == Some(Auth::Delegated);
     if args.api.api_addr.0.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
         return Err(Error::NoDelegation);
+    }
+    if args.auth() == Auth::CallerToken && args.api.clients.are_wanted() {
+        return Err(Error::NoTokenToAskWith);
     }
     check_audience(args.auth(), &args.api.audience, args.api.forward)
 }
@@ -129,6 +133,26 @@ pub(super) fn certificate(
         Certificate::self_signed(names(&host, namespace))?
     };
     Ok(Arc::new(certificate))
+}
+
+/// Whose certificates count on the read address, if any do.
+pub(super) fn trust(args: &ClientArgs) -> Result<Option<Arc<Trust>>, CertificateError> {
+    let users = args.client_ca_file.as_deref().map(Authority::of_file).transpose()?;
+    let of_proxies = args.requestheader_client_ca_file.as_deref();
+    let proxies = of_proxies.map(|file| -> Result<_, CertificateError> {
+        Ok(FrontProxy {
+            authority: Authority::of_file(file)?,
+            names: args.requestheader_allowed_names.clone(),
+            headers: ProxyHeaders {
+                user: args.requestheader_username_headers.clone(),
+                uid: args.requestheader_uid_headers.clone(),
+                group: args.requestheader_group_headers.clone(),
+                extra: args.requestheader_extra_headers_prefix.clone(),
+            },
+        })
+    });
+    let proxies = proxies.transpose()?;
+    Ok(args.are_wanted().then(|| Arc::new(Trust { users, proxies })))
 }
 
 /// How reads go, for the metrics.

@@ -1,6 +1,6 @@
-//! What a caller shows of itself, out of the headers of its request.
+//! What a caller shows of itself: in the headers of its request, and behind its connection.
 
-use crate::cluster::Presented;
+use crate::cluster::{Presented, User, Who};
 use http::{HeaderName, HeaderValue};
 use std::{fmt, sync::Arc};
 use zeroize::Zeroizing;
@@ -8,9 +8,62 @@ use zeroize::Zeroizing;
 /// The longest token, in bytes: those of clusters have some 2 KiB.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// A bearer token, and whom its owner wants to act as.
+/// A bearer token and whom its owner wants to act as, a certificate, or both.
 #[derive(Clone)]
-pub struct Credentials(Arc<Presented>);
+pub struct Credentials {
+    token: Option<Arc<Presented>>,
+    shown: Option<Shown>,
+    impersonates: bool,
+}
+
+/// What a client proved in the handshake of its connection.
+pub trait Certified: Send + Sync + 'static {
+    /// What its certificate is good for: now, or at most 10 s ago.
+    fn vouched(&self) -> Vouched;
+}
+
+/// What a certificate is good for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vouched {
+    /// Whose it is, if a user's.
+    pub user: Option<Arc<User>>,
+    /// Whether it is of a front proxy, whose word about others counts.
+    pub is_front_proxy: bool,
+}
+
+/// A certificate, and what a request claims of whoever is behind it.
+#[derive(Clone)]
+pub struct Shown {
+    /// That of the connection.
+    pub certificate: Arc<dyn Certified>,
+    /// What counts from a front proxy alone.
+    pub claim: Claim,
+}
+
+/// For whom a front proxy says that it speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// For itself.
+    Nobody,
+    /// For this user.
+    User(Arc<User>),
+    /// What cannot be understood.
+    Nonsense,
+}
+
+impl Shown {
+    /// Who the certificate says is calling, in the API server's order: whom a front proxy names, then whose
+    /// the certificate is. `None` if it says nothing, so that a token counts.
+    #[must_use]
+    pub fn who(&self) -> Option<Who> {
+        let Vouched { user, is_front_proxy } = self.certificate.vouched();
+        match &self.claim {
+            Claim::User(user) if is_front_proxy => Some(Who::of(Arc::clone(user))),
+            Claim::Nonsense if is_front_proxy => Some(Who::Unknown),
+            Claim::Nobody | Claim::User(_) | Claim::Nonsense => user.map(Who::of),
+        }
+    }
+}
 
 /// Why a request has no credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +97,19 @@ impl Credentials {
     pub fn of<'h>(
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Result<Self, NoCredentials> {
+        Self::beside(None, headers)
+    }
+
+    /// Those of a request with these `headers` on a connection that has `shown` a certificate. Without one,
+    /// there must be a token.
+    ///
+    /// # Errors
+    ///
+    /// [`NoCredentials`].
+    pub fn beside<'h>(
+        shown: Option<Shown>,
+        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+    ) -> Result<Self, NoCredentials> {
         let mut authorization = None;
         let mut impersonation = Vec::new();
         for (name, value) in headers {
@@ -60,18 +126,29 @@ impl Credentials {
                 impersonation.push((name, value));
             }
         }
-        let token = token(authorization.ok_or(NoCredentials::Missing)?)?;
-        Ok(Self(Arc::new(Presented { token, impersonation })))
+        let impersonates = !impersonation.is_empty();
+        let token = match (authorization.ok_or(NoCredentials::Missing).and_then(token), &shown) {
+            (Ok(token), _) => Some(Arc::new(Presented { token, impersonation })),
+            // The certificate may be enough.
+            (Err(_), Some(_)) => None,
+            (Err(problem), None) => return Err(problem),
+        };
+        Ok(Self { token, shown, impersonates })
     }
 
-    /// Whether the token's owner wants to act as somebody else.
+    /// Whether their owner wants to act as somebody else.
     #[must_use]
     pub fn impersonates(&self) -> bool {
-        !self.0.impersonation.is_empty()
+        self.impersonates
     }
 
-    pub(super) fn presented(&self) -> &Arc<Presented> {
-        &self.0
+    /// The token, unless somebody is known without it.
+    pub(super) fn presented(&self) -> Option<&Arc<Presented>> {
+        self.token.as_ref()
+    }
+
+    pub(super) fn shown(&self) -> Option<&Shown> {
+        self.shown.as_ref()
     }
 }
 
@@ -90,10 +167,17 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, NoCredentials> {
     }
 }
 
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shown").field("claim", &self.claim).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
-            .field("impersonates", &self.impersonates())
+            .field("impersonates", &self.impersonates)
+            .field("shows_certificate", &self.shown.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -120,9 +204,72 @@ mod tests {
             ("Bearer tök", Err(NoCredentials::NoBearer)),
         ] {
             let found = of(&[("authorization", value)]);
-            let found = found.as_ref().map(|found| found.0.token.as_str()).map_err(|error| *error);
+            let found = found
+                .as_ref()
+                .map(|found| found.token.as_ref().unwrap().token.as_str())
+                .map_err(|error| *error);
             assert_eq!(found, expected, "{value}");
         }
+    }
+
+    /// A certificate that is good for this.
+    struct Good(Vouched);
+
+    impl Certified for Good {
+        fn vouched(&self) -> Vouched {
+            self.0.clone()
+        }
+    }
+
+    fn user(name: &str) -> Arc<User> {
+        Arc::new(User { name: name.to_owned(), ..User::default() })
+    }
+
+    #[test]
+    fn a_front_proxys_word_counts_before_its_own_name_and_nobody_elses_does() {
+        for (own, is_front_proxy, claim, expected) in [
+            (None, false, Claim::Nobody, None),
+            (None, false, Claim::User(user("root")), None),
+            (None, false, Claim::Nonsense, None),
+            (Some("jane"), false, Claim::Nobody, Some(Some("jane"))),
+            (Some("jane"), false, Claim::User(user("root")), Some(Some("jane"))),
+            (Some("jane"), false, Claim::Nonsense, Some(Some("jane"))),
+            (None, true, Claim::Nobody, None),
+            (None, true, Claim::User(user("john")), Some(Some("john"))),
+            (Some("proxy"), true, Claim::Nobody, Some(Some("proxy"))),
+            (Some("proxy"), true, Claim::User(user("john")), Some(Some("john"))),
+            (Some("proxy"), true, Claim::Nonsense, Some(None)),
+            (Some("proxy"), true, Claim::User(user("system:anonymous")), Some(None)),
+            (Some("system:anonymous"), false, Claim::Nobody, Some(None)),
+        ] {
+            let vouched = Vouched { user: own.map(user), is_front_proxy };
+            let shown = Shown { certificate: Arc::new(Good(vouched)), claim };
+            let expected =
+                expected.map(|it| it.map_or(Who::Unknown, |name| Who::Known(user(name))));
+            assert_eq!(shown.who(), expected, "{own:?} {is_front_proxy} {shown:?}");
+        }
+    }
+
+    #[test]
+    fn beside_a_certificate_a_token_may_be_missing_but_not_repeated() {
+        let shown = || {
+            let certificate = Arc::new(Good(Vouched::default()));
+            Some(Shown { certificate, claim: Claim::Nobody })
+        };
+        for (headers, has_token) in [
+            (&[] as &[(&str, &[u8])], false),
+            (&[("authorization", b"Basic Z29vZA==")], false),
+            (&[("authorization", b"Bearer t0k3n"), ("impersonate-user", b"jane")], true),
+        ] {
+            let found = Credentials::beside(shown(), headers.iter().copied()).unwrap();
+            assert_eq!(found.presented().is_some(), has_token);
+            assert_eq!(found.impersonates(), headers.len() > 1);
+        }
+        let twice = [("authorization", &b"Bearer t0k3n"[..]); 2];
+        let found = Credentials::beside(shown(), twice);
+        assert_eq!(found.unwrap_err(), NoCredentials::Repeated);
+        let acting = [("impersonate-user", &b"jane"[..])];
+        assert!(Credentials::beside(shown(), acting).unwrap().impersonates());
     }
 
     #[test]
@@ -139,7 +286,7 @@ mod tests {
         for name in ["impersonate-user", "impersonate-extra-scopes", "impersonate-new"] {
             let found = of(&[(name, "jane"), bearer]).unwrap();
             assert!(found.impersonates());
-            assert!(!format!("{found:?} {:?}", found.0).contains("t0k3n"));
+            assert!(!format!("{found:?} {:?}", found.token).contains("t0k3n"));
         }
         let broken = of(&[bearer, ("impersonate-user", "a\nb")]);
         assert_eq!(broken.unwrap_err(), NoCredentials::Impersonation);

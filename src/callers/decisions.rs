@@ -100,10 +100,13 @@ impl Key {
     }
 
     /// Of the question whether they may do `action`: of the whole identity, as two users may have one
-    /// name, and of the token, as it may end.
-    pub(super) fn of_action(&self, presented: &Presented, user: &User, action: &Action) -> Tag {
+    /// name, and of the token, as it may end; whose certificate it is, is known anew each time.
+    pub(super) fn of_action(&self, token: Option<&Presented>, user: &User, action: &Action) -> Tag {
         self.tag(|parts| {
-            parts.credentials(presented);
+            parts.count(token.iter().count());
+            if let Some(token) = token {
+                parts.credentials(token);
+            }
             parts.user(user);
             parts.action(action);
         })
@@ -333,7 +336,7 @@ mod tests {
         let user_with = |change: fn(&mut User)| {
             let mut other = user.clone();
             change(&mut other);
-            key.of_action(&token, &other, &path("get", "/m"))
+            key.of_action(Some(&token), &other, &path("get", "/m"))
         };
         let resource = |change: fn(&mut Action)| {
             let mut action = Action::Resource {
@@ -347,7 +350,7 @@ mod tests {
                 fields: FieldSelector::default(),
             };
             change(&mut action);
-            key.of_action(&token, &user, &action)
+            key.of_action(Some(&token), &user, &action)
         };
         let mut tags = vec![
             key.of_credentials(&token),
@@ -355,12 +358,13 @@ mod tests {
             key.of_credentials(&acting("impersonate-user", "jane")),
             key.of_credentials(&acting("impersonate-user", "john")),
             key.of_credentials(&acting("impersonate-group", "jane")),
-            key.of_action(&token, &user, &path("get", "/m")),
-            key.of_action(&of_token("b"), &user, &path("get", "/m")),
-            key.of_action(&acting("impersonate-user", "jane"), &user, &path("get", "/m")),
-            key.of_action(&token, &user, &path("put", "/m")),
-            key.of_action(&token, &user, &path("get", "/debug")),
-            key.of_action(&token, &user, &path("get/", "m")),
+            key.of_action(Some(&token), &user, &path("get", "/m")),
+            key.of_action(Some(&of_token("b")), &user, &path("get", "/m")),
+            key.of_action(Some(&acting("impersonate-user", "jane")), &user, &path("get", "/m")),
+            key.of_action(None, &user, &path("get", "/m")),
+            key.of_action(Some(&token), &user, &path("put", "/m")),
+            key.of_action(Some(&token), &user, &path("get", "/debug")),
+            key.of_action(Some(&token), &user, &path("get/", "m")),
             user_with(|user| user.name = "john".to_owned()),
             user_with(|user| user.uid = "1".to_owned()),
             user_with(|user| user.groups = vec!["a".to_owned(), "b".to_owned()]),

@@ -5,6 +5,7 @@
 //! are, and whether that user may do this very thing. A decision about all names is never one about a
 //! name, and no group is let through unasked.
 
+mod address;
 mod credentials;
 mod decisions;
 mod places;
@@ -12,11 +13,13 @@ mod places;
 pub(crate) mod sample;
 
 pub use self::{
-    credentials::{Credentials, NoCredentials},
+    address::Address,
+    credentials::{Certified, Claim, Credentials, NoCredentials, Shown, Vouched},
     places::{Place, Places},
 };
 pub use crate::cluster::{Action, User};
 
+use self::address::Bounds;
 use self::decisions::{Age, Decisions, Kept, Key, Subject, Tag};
 use crate::{
     cluster::{Presented, Reviewer, Verdict, Who},
@@ -58,84 +61,17 @@ pub trait Reviews: Send + Sync + 'static {
     /// Whose credentials these are.
     fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>>;
 
-    /// Whether the user, whose credentials these are, may do this.
+    /// Whether the user may do this, whose token this is; without one it has shown a certificate.
     fn may(
         &self,
-        presented: Arc<Presented>,
+        presented: Option<Arc<Presented>>,
         user: Arc<User>,
         action: Action,
     ) -> BoxFuture<'static, Result<Verdict, Fault>>;
 }
 
-/// Where callers ask, and so how many of them there is room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// The admin address: a few scrape; the rest only try.
-    Admin,
-    /// The read address. A controller that starts asks for many names at once: its questions wait for
-    /// each other, not as long as clients do.
-    Reads,
-}
-
 /// Takes note of a decision: who made it, what it is, how long it took.
 pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
-
-struct Bounds {
-    /// Questions at once; each is a small request to the API server.
-    questions: usize,
-    /// Of one address: whoever tries tokens leaves room for the others.
-    of_address: usize,
-    /// How long a question waits for its turn.
-    queue: Duration,
-    /// Credentials that are remembered.
-    users: usize,
-    /// Actions that are remembered: some 100 bytes each.
-    actions: usize,
-    /// Requests of one user at once.
-    share: usize,
-    /// Watches at once.
-    watches: usize,
-    /// Of one user: a program has one for each kind, and runs some dozen times.
-    watches_share: usize,
-}
-
-impl Address {
-    const fn bounds(self) -> Bounds {
-        match self {
-            Self::Admin => Bounds {
-                questions: 32,
-                of_address: 4,
-                queue: Duration::ZERO,
-                users: 256,
-                actions: 256,
-                share: 256,
-                watches: 0,
-                watches_share: 0,
-            },
-            // As many actions as the API server's own libraries remember.
-            Self::Reads => Bounds {
-                questions: 64,
-                of_address: 16,
-                queue: Duration::from_secs(3),
-                users: 1_024,
-                actions: 8_192,
-                // A quarter of what the listener admits.
-                share: 100,
-                // Some 40 KiB each.
-                watches: 4_096,
-                watches_share: 1_024,
-            },
-        }
-    }
-
-    /// What the log says when nobody knows who may.
-    const fn unanswered(self) -> &'static str {
-        match self {
-            Self::Admin => "nobody can say who may read metrics; callers get 503",
-            Self::Reads => "nobody can say who may read objects; callers get 503",
-        }
-    }
-}
 
 /// A caller who may. To be kept until the answer has ended: so long its share is taken.
 #[derive(Debug)]
@@ -268,10 +204,10 @@ impl Callers {
         peer: IpAddr,
     ) -> Result<Caller, Refused> {
         let mut deciding = Deciding::begin();
-        let user = self.user(credentials, peer, &mut deciding).await?;
-        let share = self.shares.take(self.key.of_user(&user)).ok_or(Refused::Busy)?;
-        self.allowed(credentials, &user, action, (peer, &mut deciding)).await?;
-        Ok(Caller { user, _share: share })
+        let known = self.known(credentials, peer, &mut deciding).await?;
+        let share = self.shares.take(self.key.of_user(&known.user)).ok_or(Refused::Busy)?;
+        self.allowed(&known, action, (peer, &mut deciding)).await?;
+        Ok(Caller { user: known.user, _share: share })
     }
 
     /// Whether one who was let in still may, from authentication on. Takes no share.
@@ -286,8 +222,8 @@ impl Callers {
         peer: IpAddr,
     ) -> Result<(), Refused> {
         let mut deciding = Deciding::begin();
-        let user = self.user(credentials, peer, &mut deciding).await?;
-        self.allowed(credentials, &user, action, (peer, &mut deciding)).await
+        let known = self.known(credentials, peer, &mut deciding).await?;
+        self.allowed(&known, action, (peer, &mut deciding)).await
     }
 
     /// A place for a watch of somebody who was let in, in exchange for that among the requests.
@@ -306,31 +242,34 @@ impl Callers {
         self.verdicts.lock().forget(namespace);
     }
 
-    async fn user(
+    async fn known<'c>(
         &self,
-        credentials: &Credentials,
+        credentials: &'c Credentials,
         peer: IpAddr,
         deciding: &mut Deciding,
-    ) -> Result<Arc<User>, Refused> {
-        let known = self.known(credentials, peer, deciding).await;
+    ) -> Result<Known<'c>, Refused> {
+        let known = self.identified(credentials, peer, deciding).await;
         known.inspect_err(|refused| deciding.end(&self.note, refused.decision()))
     }
 
-    async fn known(
+    async fn identified<'c>(
         &self,
-        credentials: &Credentials,
+        credentials: &'c Credentials,
         peer: IpAddr,
         deciding: &mut Deciding,
-    ) -> Result<Arc<User>, Refused> {
+    ) -> Result<Known<'c>, Refused> {
         if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
             return Err(Refused::Impersonation);
         }
-        let presented = credentials.presented();
-        let tag = self.key.of_credentials(presented);
-        let ask = || self.reviews.who(Arc::clone(presented));
-        let subject = Subject { tag, namespace: None };
-        match self.answer(&self.users, subject, (peer, deciding), ask).await? {
-            Who::Known(user) => Ok(user),
+        let shown = credentials.shown().and_then(Shown::who);
+        let (who, token) = match (shown, credentials.presented()) {
+            // A token beside it is not looked at, as the API server does not.
+            (Some(who), _) => (who, None),
+            (None, Some(token)) => (self.owner(token, peer, deciding).await?, Some(token)),
+            (None, None) => (Who::Unknown, None),
+        };
+        match who {
+            Who::Known(user) => Ok(Known { user, token }),
             Who::Unknown => Err(Refused::Unauthorized),
             Who::Refused { message } => {
                 Err(Refused::Forbidden { user: String::new(), reason: Some(message) })
@@ -338,16 +277,27 @@ impl Callers {
         }
     }
 
+    /// Whose token it is.
+    async fn owner(
+        &self,
+        presented: &Arc<Presented>,
+        peer: IpAddr,
+        deciding: &mut Deciding,
+    ) -> Result<Who, Refused> {
+        let tag = self.key.of_credentials(presented);
+        let ask = || self.reviews.who(Arc::clone(presented));
+        let subject = Subject { tag, namespace: None };
+        self.answer(&self.users, subject, (peer, deciding), ask).await
+    }
+
     async fn allowed(
         &self,
-        credentials: &Credentials,
-        user: &Arc<User>,
+        Known { user, token }: &Known<'_>,
         action: &Action,
         (peer, deciding): (IpAddr, &mut Deciding),
     ) -> Result<(), Refused> {
-        let presented = credentials.presented();
-        let tag = self.key.of_action(presented, user, action);
-        let ask = || self.reviews.may(Arc::clone(presented), Arc::clone(user), action.clone());
+        let tag = self.key.of_action(token.map(AsRef::as_ref), user, action);
+        let ask = || self.reviews.may(token.cloned(), Arc::clone(user), action.clone());
         let namespace = match action {
             Action::Path { .. } => None,
             Action::Resource { namespace, .. } => namespace.clone(),
@@ -435,6 +385,12 @@ impl Callers {
     }
 }
 
+/// Who somebody is, and by which token; without one, by a certificate.
+struct Known<'c> {
+    user: Arc<User>,
+    token: Option<&'c Arc<Presented>>,
+}
+
 /// A decision under way; one that nobody waits for any more is none.
 struct Deciding {
     by: DecidedBy,
@@ -494,12 +450,12 @@ impl Reviews for Reviewer {
 
     fn may(
         &self,
-        presented: Arc<Presented>,
+        presented: Option<Arc<Presented>>,
         user: Arc<User>,
         action: Action,
     ) -> BoxFuture<'static, Result<Verdict, Fault>> {
         let reviewer = self.clone();
-        Box::pin(async move { reviewer.may(&presented, &user, &action).await })
+        Box::pin(async move { reviewer.may(presented.as_deref(), &user, &action).await })
     }
 }
 

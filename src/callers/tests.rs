@@ -180,7 +180,13 @@ async fn those_who_ask_the_same_at_once_share_one_question_even_if_the_first_lea
     let found = join_all((0..100).map(|_| callers.admit(&good, &get, PEER))).await;
     assert!(found.iter().all(Result::is_ok));
     assert_eq!(counts(&count), (1, 1));
-    assert!(callers.users.lock().question(&callers.key.of_credentials(good.presented())).is_none());
+    assert!(
+        callers
+            .users
+            .lock()
+            .question(&callers.key.of_credentials(good.presented().unwrap()))
+            .is_none()
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 mod cache;
 mod check;
+mod clients;
 mod completion;
 mod explain;
 mod get;
@@ -18,6 +19,7 @@ mod wait;
 pub use self::{
     cache::{CacheArgs, Profile},
     check::CheckArgs,
+    clients::ClientArgs,
     completion::{Completion, Shell, Sought, script},
     explain::{ExplainArgs, Explained},
     get::{Form, GetArgs},

@@ -1,6 +1,6 @@
 //! What can be typed after `run`.
 
-use super::{ConnectionArgs, value};
+use super::{ClientArgs, ConnectionArgs, value};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
@@ -160,6 +160,10 @@ pub struct ApiArgs {
         requires = "tls_cert_file"
     )]
     pub tls_private_key_file: Option<PathBuf>,
+
+    /// Whose certificates count.
+    #[command(flatten)]
+    pub clients: ClientArgs,
 
     /// API groups that are served though another API server serves them, separated by commas. Such a
     /// server may hide some objects from some callers; of these groups you say that it does not. Without

@@ -24,6 +24,9 @@ const OWN_IDENTITY: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const OWN_ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Whom an API server with anonymous access takes callers for that it does not know.
 const ANONYMOUS: &str = "system:anonymous";
+/// The group of everybody who is known, and that of everybody else.
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// What somebody asks of us, as RBAC has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +80,18 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+impl User {
+    /// The same, of the group that the API server puts everybody into whom it knows.
+    #[must_use]
+    pub fn authenticated(mut self) -> Self {
+        let is_either = |group: &String| [AUTHENTICATED, UNAUTHENTICATED].contains(&&**group);
+        if !self.groups.iter().any(is_either) {
+            self.groups.push(AUTHENTICATED.to_owned());
+        }
+        self
+    }
+}
+
 /// What the API server says to credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
@@ -89,6 +104,19 @@ pub enum Who {
         /// In the server's words.
         message: String,
     },
+}
+
+impl Who {
+    /// This user: nobody without a name, and nobody whom the API server does not know either, as there is no
+    /// anonymous access here.
+    #[must_use]
+    pub fn of(user: Arc<User>) -> Self {
+        if user.name.is_empty() || user.name == ANONYMOUS {
+            Self::Unknown
+        } else {
+            Self::Known(user)
+        }
+    }
 }
 
 /// What the API server says to a user's action.
@@ -158,7 +186,8 @@ impl Reviewer {
         }
     }
 
-    /// Whether `user` may do `action`; `presented` are the user's credentials.
+    /// Whether `user` may do `action`; `presented` is the user's token. Of a user without one only the operator
+    /// can ask.
     ///
     /// # Errors
     ///
@@ -169,13 +198,17 @@ impl Reviewer {
     /// One request of at most 10 s.
     pub async fn may(
         &self,
-        presented: &Presented,
+        presented: Option<&Presented>,
         user: &User,
         action: &Action,
     ) -> Result<Verdict, Fault> {
         match &self.0 {
             As::Operator { client, .. } => access_review(client, user, action).await,
-            As::Caller(client) => self_access_review(client, presented, action).await,
+            As::Caller(client) => {
+                let no_token = || Fault::new(Reason::Internal, "there is no token to ask with");
+                let presented = presented.ok_or_else(no_token)?;
+                self_access_review(client, presented, action).await
+            }
         }
     }
 }
@@ -242,19 +275,14 @@ async fn self_access_review(
     answer.status.map(verdict).ok_or_else(|| without_status("SelfSubjectAccessReview"))
 }
 
-/// Nobody without a name, and nobody whom the server does not know either: there is no anonymous
-/// access here.
 fn known(user: UserInfo) -> Who {
     let UserInfo { username, uid, groups, extra } = user;
-    match username {
-        Some(name) if !name.is_empty() && name != ANONYMOUS => Who::Known(Arc::new(User {
-            name,
-            uid: uid.unwrap_or_default(),
-            groups: groups.unwrap_or_default(),
-            extra: extra.unwrap_or_default(),
-        })),
-        Some(_) | None => Who::Unknown,
-    }
+    Who::of(Arc::new(User {
+        name: username.unwrap_or_default(),
+        uid: uid.unwrap_or_default(),
+        groups: groups.unwrap_or_default(),
+        extra: extra.unwrap_or_default(),
+    }))
 }
 
 fn verdict(status: SubjectAccessReviewStatus) -> Verdict {
@@ -436,7 +464,7 @@ mod tests {
         let reviewer = reviewer(client);
         let found = async {
             let Who::Known(user) = reviewer.who(presented).await? else { return Ok(None) };
-            reviewer.may(presented, &user, &metrics()).await.map(Some)
+            reviewer.may(Some(presented), &user, &metrics()).await.map(Some)
         };
         let found = found.await;
         let sent = sent.lock().clone();
@@ -576,7 +604,7 @@ mod tests {
         };
         let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
         let user = User { name: "jane".to_owned(), ..User::default() };
-        let found = operator(client).may(&presented(), &user, &action).await;
+        let found = operator(client).may(None, &user, &action).await;
         assert_eq!(found, Ok(Verdict::Allowed));
         let expected = json!({
             "user": "jane",
@@ -593,6 +621,26 @@ mod tests {
             },
         });
         assert_eq!(sent.lock()[0].2["spec"], expected);
+    }
+
+    #[tokio::test]
+    async fn nobody_is_asked_about_as_the_caller_without_its_token() {
+        let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
+        let user = User { name: "jane".to_owned(), ..User::default() };
+        let found = Reviewer::callers(client).may(None, &user, &metrics()).await;
+        assert_eq!(found.unwrap_err().reason(), Reason::Internal);
+        assert!(sent.lock().is_empty());
+    }
+
+    #[test]
+    fn who_is_known_is_of_the_group_of_those_who_are() {
+        let groups = |groups: &[&str]| {
+            let groups = groups.iter().map(|&it| it.to_owned()).collect();
+            User { groups, ..User::default() }.authenticated().groups
+        };
+        assert_eq!(groups(&["a"]), ["a", "system:authenticated"]);
+        assert_eq!(groups(&["system:authenticated", "a"]), ["system:authenticated", "a"]);
+        assert_eq!(groups(&["system:unauthenticated"]), ["system:unauthenticated"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The certificate of an address: of files that are read again when they change, or made by this process
 //! and gone with it.
 
+use super::file::{Stamp, read};
 use parking_lot::{Mutex, RwLock};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use ring::digest::{SHA256, digest};
@@ -8,15 +9,16 @@ use rustls::{
     ServerConfig,
     crypto::{CryptoProvider, ring::default_provider},
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem, pem::PemObject as _},
-    server::{ClientHello, ResolvesServerCert},
+    server::{
+        ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+        danger::ClientCertVerifier,
+    },
     sign::CertifiedKey,
 };
 use std::{
     error::Error,
     fmt::{self, Write as _},
-    fs::{self, File},
-    io::{self, Read as _},
-    os::unix::fs::MetadataExt as _,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -26,10 +28,8 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-/// The largest file that is read: a chain has some 5 KiB.
-const MAX_FILE: u64 = 1 << 20;
 /// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(5);
+pub(super) const LOOK: Duration = Duration::from_secs(5);
 /// What clients may speak, best first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
@@ -38,7 +38,7 @@ pub struct Certificate {
     shown: RwLock<Arc<CertifiedKey>>,
     files: Option<CertificateFiles>,
     /// The files as they were when they were last tried.
-    tried: Mutex<Option<Stamps>>,
+    tried: Mutex<Option<[Stamp; 2]>>,
 }
 
 /// A chain and its key, each in PEM.
@@ -76,14 +76,28 @@ pub enum CertificateError {
     /// The key cannot be used, or is of another certificate.
     #[error("the certificate and the key cannot be used together")]
     Pair(#[source] rustls::Error),
+    /// A CA cannot be used.
+    #[error("{} holds a certificate that cannot be a CA's", path.display())]
+    Authority {
+        /// As the user wrote it.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::Error,
+    },
+    /// There is no CA.
+    #[error("{} holds no certificate of a CA in PEM", path.display())]
+    Authorities {
+        /// As the user wrote it.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: VerifierBuilderError,
+    },
     /// None can be made.
     #[error("no certificate can be made for this process")]
     Made(#[source] rcgen::Error),
 }
-
-/// What tells a file from its next version: Secrets are swapped by a link, others written in place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamps([Option<(u64, u64, i64, i64)>; 2]);
 
 /// Whom a certificate of our own is for: this host in every form a port-forward is asked for by, the pod,
 /// and the Service in the namespace of the operator.
@@ -109,7 +123,7 @@ impl Certificate {
     ///
     /// [`CertificateError`].
     pub fn of_files(files: CertificateFiles) -> Result<Self, CertificateError> {
-        let tried = Mutex::new(Some(Stamps::of(&files)));
+        let tried = Mutex::new(Some(files.stamps()));
         let shown = RwLock::new(Arc::new(files.load()?));
         Ok(Self { shown, files: Some(files), tried })
     }
@@ -162,7 +176,7 @@ impl Certificate {
     /// Takes the files if they have changed. What cannot be used changes nothing but the log, once.
     pub(super) fn refresh(&self) {
         let Some(files) = &self.files else { return };
-        let stamps = Some(Stamps::of(files));
+        let stamps = Some(files.stamps());
         let mut tried = self.tried.lock();
         if *tried == stamps {
             return;
@@ -185,13 +199,18 @@ impl Certificate {
         }
     }
 
-    /// What a server needs that shows this certificate: whichever there is at each handshake.
-    pub(super) fn tls(self: &Arc<Self>) -> Result<Arc<ServerConfig>, CertificateError> {
+    /// What a server needs that shows this certificate, whichever there is at each handshake, and has clients
+    /// show theirs to `clients`, if that is wanted.
+    pub(super) fn tls(
+        self: &Arc<Self>,
+        clients: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<Arc<ServerConfig>, CertificateError> {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Self>::clone(self);
+        let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_safe_default_protocol_versions()
             .map_err(CertificateError::Pair)?
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_cert_resolver(resolver);
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
         Ok(Arc::new(config))
@@ -199,7 +218,7 @@ impl Certificate {
 }
 
 /// As everywhere here.
-fn provider() -> CryptoProvider {
+pub(super) fn provider() -> CryptoProvider {
     default_provider()
 }
 
@@ -222,37 +241,28 @@ fn fingerprint(pair: &CertifiedKey) -> String {
 }
 
 impl CertificateFiles {
+    fn stamps(&self) -> [Stamp; 2] {
+        [&self.certificate, &self.key].map(|path| Stamp::of(path))
+    }
+
     fn load(&self) -> Result<CertifiedKey, CertificateError> {
         let Self { certificate, key } = self;
         let not = |path: &Path, what| {
             let path = path.to_owned();
             move |source| CertificateError::Pem { path, what, source }
         };
-        let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
+        let bytes = |path: &Path| {
+            read(path).map_err(|source| CertificateError::Read { path: path.to_owned(), source })
+        };
+        let chain = CertificateDer::pem_slice_iter(&bytes(certificate)?)
             .collect::<Result<Vec<_>, _>>()
             .and_then(
                 |chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) },
             )
             .map_err(not(certificate, "certificate"))?;
-        let secret = zeroize::Zeroizing::new(read(key)?);
+        let secret = zeroize::Zeroizing::new(bytes(key)?);
         let key = PrivateKeyDer::from_pem_slice(&secret).map_err(not(key, "key"))?;
         pair(chain, key)
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
-    read.map_err(|source| CertificateError::Read { path: path.to_owned(), source })?;
-    Ok(bytes)
-}
-
-impl Stamps {
-    fn of(files: &CertificateFiles) -> Self {
-        Self([&files.certificate, &files.key].map(|path| {
-            let found = fs::metadata(path).ok()?;
-            Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
-        }))
     }
 }
 
@@ -275,6 +285,7 @@ impl fmt::Debug for Certificate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// A certificate for `name` and its key, in PEM.
     fn made(name: &str) -> (String, String) {
@@ -341,7 +352,7 @@ mod tests {
         for _ in 0..2 {
             certificate.refresh();
             let tried = certificate.tried.lock().clone();
-            assert_eq!(tried, Some(Stamps::of(&folder.files())), "a third look finds no change");
+            assert_eq!(tried, Some(folder.files().stamps()), "a third look finds no change");
         }
     }
 

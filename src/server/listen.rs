@@ -131,7 +131,7 @@ impl Listening {
         let started = match &certificate {
             None => self.start(admin),
             Some(certificate) => {
-                let mut tls = ServerConfig::clone(&*certificate.tls()?);
+                let mut tls = ServerConfig::clone(&*certificate.tls(None)?);
                 tls.alpn_protocols = vec![PROTOCOL.to_vec()];
                 self.start_over_tls(&admin, &tls)
             }

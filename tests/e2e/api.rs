@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
+use kube::config::AuthInfo;
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -95,10 +96,16 @@ fn runtime() -> Result<&'static Runtime, Failure> {
 
 impl Server {
     fn new(url: &str, authority: &str) -> Result<Self, Failure> {
+        Self::showing(url, authority, AuthInfo::default())
+    }
+
+    /// By somebody who shows a certificate.
+    fn showing(url: &str, authority: &str, auth_info: AuthInfo) -> Result<Self, Failure> {
         let _runtime = runtime()?.enter();
         let mut config = Config::new(url.parse()?);
         // What a server refuses is what is looked at.
         config.default_retry = false;
+        config.auth_info = auth_info;
         config.root_cert = Some(vec![pem::der(authority)?]);
         Ok(Self(Client::try_from(config)?))
     }
@@ -250,6 +257,14 @@ impl Served {
     /// The read API.
     pub(crate) fn server(&self) -> Result<Server, Failure> {
         Server::new(&self.url()?, &self.pem)
+    }
+
+    /// The same for somebody who shows a certificate: `pair` is the files with it and its key.
+    pub(crate) fn server_for(&self, pair: &(PathBuf, PathBuf)) -> Result<Server, Failure> {
+        let text = |path: &Path| path.to_str().map(str::to_owned);
+        let (client_certificate, client_key) = (text(&pair.0), text(&pair.1));
+        let shown = AuthInfo { client_certificate, client_key, ..AuthInfo::default() };
+        Server::showing(&self.url()?, &self.pem, shown)
     }
 
     /// A client of the read API with this token.

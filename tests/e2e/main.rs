@@ -6,6 +6,7 @@ mod api;
 mod authorizer;
 mod authors;
 mod callers;
+mod certificates;
 mod churn;
 mod clients;
 mod command_line;

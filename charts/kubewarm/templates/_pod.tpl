@@ -56,3 +56,15 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
+
+{{/* The CAs whose client certificates count, by the name of their volume. */}}
+{{- define "kubewarm.clientAuthorities" -}}
+{{- with .Values.readApi -}}
+{{- if and .enabled .clientCA.configMap }}
+client-ca: {configMap: {{ .clientCA.configMap }}, key: {{ .clientCA.key }}}
+{{- end }}
+{{- if and .enabled .frontProxy.configMap }}
+front-proxy-ca: {configMap: {{ .frontProxy.configMap }}, key: {{ .frontProxy.key }}}
+{{- end }}
+{{- end -}}
+{{- end -}}

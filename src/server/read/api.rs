@@ -9,7 +9,7 @@ use super::{
     watching::{Held, Needed, watch},
 };
 use crate::{
-    callers::{Action, Caller, Callers, Credentials, NoCredentials, Refused},
+    callers::{Action, Caller, Callers, Credentials, NoCredentials, Refused, Shown},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
     model::{Fault, FieldSelector, LabelSelector, ProfileRef},
     reads::Reads,
@@ -96,6 +96,9 @@ impl ReadApi {
             }
         }
         let handler = Handler::Forward;
+        if is_known_by_certificate(request) {
+            return Err((handler, Failure::cannot_forward()));
+        }
         let sent = forward.send(request, &self.callers).await;
         let response = sent.map_err(|failure| (handler, failure))?;
         Ok(Outcome { handler, from: CacheUse::Miss, response })
@@ -117,7 +120,8 @@ impl ReadApi {
         let other = |failure| (Handler::Other, failure);
         let credentials = credentials(request).map_err(other)?;
         let asked = asked(request).map_err(other)?;
-        if self.forward.is_some() && matches!(asked.what, What::Document(_)) {
+        let sends_on = self.forward.is_some() && !is_known_by_certificate(request);
+        if sends_on && matches!(asked.what, What::Document(_)) {
             // A whole client asks here, so that it must see all there is.
             return Err((Handler::Forward, Failure::no_such_path()));
         }
@@ -305,7 +309,8 @@ impl Words<'_> {
 fn credentials(request: &HttpRequest) -> Result<Credentials, Failure> {
     let headers = request.headers().iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
-    Credentials::of(headers).map_err(|none| match none {
+    let shown = request.extensions().get::<Shown>().cloned();
+    Credentials::beside(shown, headers).map_err(|none| match none {
         NoCredentials::Repeated => Failure::bad_request("Authorization is repeated"),
         NoCredentials::Impersonation => Failure::bad_request("Impersonate-* cannot be read"),
         NoCredentials::Missing
@@ -313,6 +318,12 @@ fn credentials(request: &HttpRequest) -> Result<Credentials, Failure> {
         | NoCredentials::Empty
         | NoCredentials::TooLong => Failure::unauthorized(),
     })
+}
+
+/// Whether it counts what the caller has shown in the handshake, whatever token there is: nothing can be sent
+/// on with that.
+fn is_known_by_certificate(request: &HttpRequest) -> bool {
+    request.extensions().get::<Shown>().is_some_and(|shown| shown.who().is_some())
 }
 
 fn asked(request: &HttpRequest) -> Result<Asked, Failure> {

@@ -1,5 +1,6 @@
 //! A request on its way to a handler, and the answer on its way back, as the connection has them.
 
+use crate::server::ProxyHeaders;
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{
     HttpResponse,
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use hyper::{
     Version,
     body::{Body, Frame, Incoming, SizeHint},
-    header::{CONNECTION, UPGRADE},
+    header::{CONNECTION, HeaderName, UPGRADE},
     upgrade::OnUpgrade,
 };
 use serde_json::json;
@@ -63,7 +64,7 @@ pub(super) struct Answer {
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// `request` as handlers have it: its head.
+/// `request` as handlers have it: its head, without what is said in headers of `proxy`.
 ///
 /// # Errors
 ///
@@ -71,6 +72,7 @@ pub(super) struct Answer {
 pub(super) fn request(
     request: &hyper::Request<Incoming>,
     peer: SocketAddr,
+    proxy: Option<&ProxyHeaders>,
 ) -> Result<actix_http::Request, Refusal> {
     if request.headers().contains_key(hyper::header::TRANSFER_ENCODING) {
         return Err(Refusal::Chunked);
@@ -85,7 +87,8 @@ pub(super) fn request(
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     head.uri = path.parse().map_err(|_| Refusal::Malformed)?;
     head.peer_addr = Some(peer);
-    for (name, value) in request.headers() {
+    let is_of_proxy = |name: &HeaderName| proxy.is_some_and(|proxy| proxy.has(name.as_str()));
+    for (name, value) in request.headers().iter().filter(|(name, _)| !is_of_proxy(name)) {
         let name = header::HeaderName::from_bytes(name.as_str().as_bytes());
         let value = header::HeaderValue::from_bytes(value.as_bytes());
         let (Ok(name), Ok(value)) = (name, value) else { return Err(Refusal::Malformed) };

@@ -5,6 +5,10 @@ use super::{
     listen::Limits,
     tunnel::Tunnel,
 };
+use crate::{
+    callers::{Certified, Claim, Shown},
+    server::trust::{Chain, Trust},
+};
 use actix_http::Request;
 use actix_web::{
     HttpMessage as _, HttpResponse,
@@ -39,6 +43,8 @@ use tokio_util::sync::CancellationToken;
 /// What all connections of one thread share.
 pub(super) struct Shared<S> {
     pub(super) tls: TlsAcceptor,
+    /// Whose certificates count, if any do.
+    pub(super) trust: Option<Arc<Trust>>,
     pub(super) service: S,
     pub(super) limits: Limits,
     /// Requests under way, of all threads.
@@ -55,6 +61,8 @@ struct Life {
     answers: RefCell<Vec<Weak<Cell<Option<Instant>>>>>,
     /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
     tunnel: Cell<Option<Tunnel>>,
+    /// What the other end has shown of itself in the handshake.
+    shown: Option<Arc<dyn Certified>>,
 }
 
 /// How a connection stands.
@@ -92,8 +100,12 @@ where
     let _set = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(limits.head, shared.tls.accept(stream)).await else { return };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let shown = shared.trust.as_ref().zip(stream.get_ref().1.peer_certificates());
+    let shown = shown.map(|(trust, chain)| -> Arc<dyn Certified> {
+        Arc::new(Chain::new(chain, Arc::clone(trust)))
+    });
     let io = TokioIo::new(stream);
-    let life = Rc::new(Life::new());
+    let life = Rc::new(Life { shown, ..Life::new() });
     let (own, stop) = (Rc::clone(&life), shared.stop.clone());
     let service =
         service_fn(move |asked| respond(asked, peer, Rc::clone(&shared), Rc::clone(&own)));
@@ -142,8 +154,13 @@ where
     };
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
-    let mut response = match request(&asked, peer) {
+    let proxy = shared.trust.as_ref().and_then(|trust| trust.headers());
+    let mut response = match request(&asked, peer, proxy) {
         Ok(request) => {
+            if let Some(certificate) = life.shown.clone() {
+                let claim = proxy.map_or(Claim::Nobody, |proxy| proxy.claim(asked.headers()));
+                request.extensions_mut().insert(Shown { certificate, claim });
+            }
             // Dropped with the request, unless a handler takes it.
             request.extensions_mut().insert(brought(asked));
             match shared.service.call(request).await {
@@ -205,6 +222,7 @@ impl Life {
             used: Cell::default(),
             answers: RefCell::default(),
             tunnel: Cell::default(),
+            shown: None,
         }
     }
 

@@ -23,6 +23,7 @@ use crate::{
     server::{
         certificate::{Certificate, CertificateError},
         listen::everywhere,
+        trust::{Asking, Trust},
     },
 };
 use actix_http::Request;
@@ -153,7 +154,7 @@ impl Reading {
         self.address
     }
 
-    /// Answers requests by `routes`, on as many threads as there are processors, until `stop`; then
+    /// Shows `certificate`, and has clients show theirs if any counts by `trust`. Answers requests by `routes`, on as many threads as there are processors, until `stop`; then
     /// finishes those under way, for at most 10 s.
     ///
     /// # Errors
@@ -161,7 +162,7 @@ impl Reading {
     /// [`ReadError::Certificate`]; [`ReadError::Serve`] and [`ReadError::Broken`] if a thread ends.
     pub async fn serve<R>(
         self,
-        certificate: Arc<Certificate>,
+        (certificate, trust): (Arc<Certificate>, Option<Arc<Trust>>),
         routes: R,
         stop: CancellationToken,
     ) -> Result<(), ReadError>
@@ -169,7 +170,8 @@ impl Reading {
         R: Fn(&mut ServiceConfig) + Clone + Send + 'static,
     {
         let Self { listeners, address, limits } = self;
-        let tls = TlsAcceptor::from(certificate.tls()?);
+        let asking = trust.is_some().then(Asking::verifier);
+        let tls = TlsAcceptor::from(certificate.tls(asking)?);
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
         let doors = Doors {
@@ -187,9 +189,9 @@ impl Reading {
             let copies =
                 listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>();
             let copies = copies.map_err(ReadError::Serve)?;
-            let (doors, tls, routes, stop) =
-                (doors.clone(), tls.clone(), routes.clone(), stop.clone());
-            threads.spawn_blocking(move || serve_here(copies, &doors, tls, limits, routes, stop));
+            let (doors, routes, stop) = (doors.clone(), routes.clone(), stop.clone());
+            let door = (tls.clone(), trust.clone());
+            threads.spawn_blocking(move || serve_here(copies, &doors, door, limits, routes, stop));
         }
         drop(listeners);
         let until_all_have_ended = async {
@@ -201,7 +203,16 @@ impl Reading {
         select! {
             ended = until_all_have_ended => ended,
             () = certificate.look_after() => Ok(()),
+            () = look_after(trust) => Ok(()),
         }
+    }
+}
+
+/// Never ends.
+async fn look_after(trust: Option<Arc<Trust>>) {
+    match trust {
+        Some(trust) => trust.look_after().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -220,7 +231,7 @@ struct Doors {
 fn serve_here<R>(
     listeners: Vec<TcpListener>,
     doors: &Doors,
-    tls: TlsAcceptor,
+    (tls, trust): (TlsAcceptor, Option<Arc<Trust>>),
     limits: Limits,
     routes: R,
     stop: CancellationToken,
@@ -233,7 +244,7 @@ where
     runtime.block_on(here.run_until(async move {
         let service = service_of(App::new().configure(routes)).await?;
         let room = Arc::clone(&doors.room);
-        let shared = Rc::new(Shared { tls, service, limits, room, stop });
+        let shared = Rc::new(Shared { tls, trust, service, limits, room, stop });
         let (connections, mut accepting) = (TaskTracker::new(), JoinSet::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;

@@ -85,7 +85,8 @@ impl Served {
         change(&mut reading.limits);
         let address = SocketAddr::from(([127, 0, 0, 1], reading.address().port()));
         let stop = CancellationToken::new();
-        let serving = tokio::spawn(reading.serve(Arc::clone(&certificate), routes, stop.clone()));
+        let serving =
+            tokio::spawn(reading.serve((Arc::clone(&certificate), None), routes, stop.clone()));
         Self { address, certificate, stop, serving }
     }
 

@@ -197,7 +197,8 @@ impl Failure {
         Self::new(403, "Forbidden", format!("forbidden: {why}")).with("", "", "")
     }
 
-    /// 403: what is not served here is sent on with the caller's own token, and there is none.
+    /// 403: what is not served here is sent on with the caller's own token, and the caller has none, or is
+    /// known by something else.
     #[must_use]
     pub fn cannot_forward() -> Self {
         let message = "this is not served from the cache, and is sent on to the API server with the caller's \

@@ -1,0 +1,113 @@
+//! Who a client certificate is of, as the Kubernetes API reads it: the name is the common name, the groups
+//! are the organizations.
+
+use crate::callers::User;
+use ring::digest::{SHA256, digest};
+use std::fmt::Write as _;
+use x509_parser::{
+    certificate::X509Certificate,
+    der_parser::{Oid, oid},
+    prelude::FromDer as _,
+    x509::AttributeTypeAndValue,
+};
+
+/// Tells one user of a name from a later one.
+const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
+/// What the API server has in its audit log of the certificate.
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+
+/// What a certificate says of whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Subject {
+    /// The last, as with the API server; empty without one.
+    pub(super) common_name: String,
+    pub(super) uid: String,
+    pub(super) organizations: Vec<String>,
+}
+
+impl Subject {
+    /// That of the certificate in `der`, which somebody has verified; `None` if it cannot be read in full, has
+    /// several UIDs or an empty one.
+    pub(super) fn of(der: &[u8]) -> Option<Self> {
+        let (rest, certificate) = X509Certificate::from_der(der).ok()?;
+        if !rest.is_empty() {
+            return None;
+        }
+        let subject = certificate.subject();
+        let text = |it: &AttributeTypeAndValue<'_>| it.as_str().ok().map(str::to_owned);
+        let names: Vec<_> = subject.iter_common_name().map(text).collect::<Option<_>>()?;
+        let organizations = subject.iter_organization().map(text).collect::<Option<_>>()?;
+        let uids: Vec<_> = subject.iter_by_oid(&UID).map(text).collect::<Option<_>>()?;
+        let uid = match &*uids {
+            [] => String::new(),
+            [uid] if !uid.is_empty() => uid.clone(),
+            _ => return None,
+        };
+        let common_name = names.last().cloned().unwrap_or_default();
+        Some(Self { common_name, uid, organizations })
+    }
+
+    /// The user that the certificate in `der` is of; `None` for one without a name.
+    pub(super) fn user(self, der: &[u8]) -> Option<User> {
+        let Self { common_name: name, uid, organizations: groups } = self;
+        let mut id = "X509SHA256=".to_owned();
+        for byte in digest(&SHA256, der).as_ref() {
+            // A `String` takes all.
+            let _written = write!(id, "{byte:02x}");
+        }
+        let extra = [(CREDENTIAL.to_owned(), vec![id])].into();
+        (!name.is_empty()).then(|| User { name, uid, groups, extra }.authenticated())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, DnValue, KeyPair};
+
+    fn made(subject: &[(DnType, &str)]) -> Vec<u8> {
+        let mut wanted = CertificateParams::new([]).unwrap();
+        wanted.distinguished_name = DistinguishedName::new();
+        for (kind, value) in subject {
+            wanted.distinguished_name.push(kind.clone(), *value);
+        }
+        wanted.custom_extensions =
+            vec![CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 57683, 9], vec![5, 0])];
+        wanted.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    fn uid() -> DnType {
+        DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2])
+    }
+
+    #[test]
+    fn the_name_is_the_common_name_and_the_groups_are_the_organizations() {
+        let der = made(&[
+            (DnType::CommonName, "jané"),
+            (DnType::OrganizationName, "readers"),
+            (DnType::OrganizationalUnitName, "system:masters"),
+            (uid(), "u-1"),
+        ]);
+        let user = Subject::of(&der).unwrap().user(&der).unwrap();
+        assert_eq!((&*user.name, &*user.uid), ("jané", "u-1"));
+        assert_eq!(user.groups, ["readers", "system:authenticated"]);
+        let id = &user.extra[CREDENTIAL][0];
+        assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{id}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_or_has_no_name_is_nobodys() {
+        let der = made(&[(DnType::OrganizationName, "readers")]);
+        assert_eq!(Subject::of(&der).unwrap().user(&der), None);
+        let der = made(&[(DnType::CommonName, "jane"), (uid(), "")]);
+        assert_eq!(Subject::of(&der), None);
+        let mut wanted = CertificateParams::new([]).unwrap();
+        let wide = DnValue::BmpString("jane".parse().unwrap());
+        wanted.distinguished_name.push(DnType::CommonName, wide);
+        let der = wanted.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        assert_eq!(Subject::of(der.der()), None, "as nobody else reads it");
+        let der = made(&[(DnType::CommonName, "jane")]);
+        assert_eq!(Subject::of(&[&der[..], b"x"].concat()), None);
+        assert_eq!(Subject::of(&der[1..]), None);
+    }
+}

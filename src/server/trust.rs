@@ -1,0 +1,170 @@
+//! Whose client certificates count, and for what: a user's own, or a front proxy's.
+//!
+//! As with the API server, a handshake proves only that a client has the key of the certificate that it shows.
+//! Whether that is anybody's is asked of each request: a client whose certificate counts for nothing may have
+//! a token all the same.
+
+use super::{
+    authority::Authority,
+    certificate::{LOOK, provider},
+    front_proxy::{FrontProxy, ProxyHeaders},
+    subject::Subject,
+};
+use crate::callers::{Certified, Vouched};
+use parking_lot::Mutex;
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+/// How long what a certificate was good for stays so: it may have ended, and so may its CA's word.
+const KNOWN: Duration = Duration::from_secs(10);
+/// The longest chain, in bytes: each connection holds one, and usual ones have some 5 KiB.
+const MAX_CHAIN: usize = 16 << 10;
+
+/// Whose certificates count.
+#[derive(Debug)]
+pub struct Trust {
+    /// Those of users.
+    pub users: Option<Authority>,
+    /// Those of front proxies.
+    pub proxies: Option<FrontProxy>,
+}
+
+impl Trust {
+    /// Looks at the files again and again, for ever.
+    pub(super) async fn look_after(self: Arc<Self>) {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            look.tick().await;
+            let trust = Arc::clone(&self);
+            // It reads files. If it broke, the next look is in 5 s.
+            let _looked = spawn_blocking(move || trust.refresh()).await;
+        }
+    }
+
+    fn refresh(&self) {
+        let proxies = self.proxies.as_ref().map(|proxies| &proxies.authority);
+        self.users.iter().chain(proxies).for_each(Authority::refresh);
+    }
+
+    /// The headers that count from front proxies alone.
+    pub(super) fn headers(&self) -> Option<&ProxyHeaders> {
+        self.proxies.as_ref().map(|proxies| &proxies.headers)
+    }
+
+    /// What `chain` is good for at `now`.
+    fn vouched(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Vouched {
+        let Some(own) = chain.first() else { return Vouched::default() };
+        let is = |authority: &Authority| authority.vouches_for(chain, now);
+        let is_users = self.users.as_ref().is_some_and(is);
+        let proxies = self.proxies.as_ref().filter(|proxies| is(&proxies.authority));
+        if !is_users && proxies.is_none() {
+            return Vouched::default();
+        }
+        // Not read before somebody vouches for it.
+        let Some(subject) = Subject::of(own) else { return Vouched::default() };
+        let is_front_proxy =
+            proxies.is_some_and(|proxies| proxies.names.contains(&subject.common_name));
+        let user = subject.user(own).filter(|_| is_users).map(Arc::new);
+        Vouched { user, is_front_proxy }
+    }
+}
+
+/// The chain that a client has shown, for as long as its connection lives.
+pub(super) struct Chain {
+    certificates: Vec<CertificateDer<'static>>,
+    trust: Arc<Trust>,
+    known: Mutex<Option<(Instant, Vouched)>>,
+}
+
+impl Chain {
+    pub(super) fn new(certificates: &[CertificateDer<'_>], trust: Arc<Trust>) -> Self {
+        let certificates = certificates.iter().map(|it| it.clone().into_owned()).collect();
+        Self { certificates, trust, known: Mutex::default() }
+    }
+}
+
+impl Certified for Chain {
+    fn vouched(&self) -> Vouched {
+        let mut known = self.known.lock();
+        if let Some((at, vouched)) = &*known
+            && at.elapsed() < KNOWN
+        {
+            return vouched.clone();
+        }
+        let vouched = self.trust.vouched(&self.certificates, UnixTime::now());
+        *known = Some((Instant::now(), vouched.clone()));
+        vouched
+    }
+}
+
+/// Has clients show a certificate if they have one, and prove that it is theirs.
+pub(super) struct Asking(WebPkiSupportedAlgorithms);
+
+impl Asking {
+    pub(super) fn verifier() -> Arc<dyn ClientCertVerifier> {
+        Arc::new(Self(provider().signature_verification_algorithms))
+    }
+}
+
+impl ClientCertVerifier for Asking {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    /// None: what counts may change while clients are connected.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let bytes = own.len() + between.iter().map(|it| it.len()).sum::<usize>();
+        if bytes > MAX_CHAIN {
+            return Err(Error::General("the client's chain is longer than 16 KiB".to_owned()));
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,246 @@
+//! Client certificates and front proxies: who is known by them on the read address, and who is not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair,
+};
+
+use crate::api::{Reply, Served, account};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, World, eventually};
+
+const SOON: Duration = Duration::from_mins(1);
+/// How long a certificate is good that ends during a watch.
+const SHORT: Duration = Duration::from_secs(20);
+/// Until such a watch has ended: what is known of a certificate for 10 s, the next check, a busy machine.
+const ENDED: Duration = Duration::from_mins(2);
+
+/// A CA of the test's.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    file: PathBuf,
+}
+
+/// What is unusual about a certificate.
+enum Made {
+    Well,
+    Until(SystemTime),
+    For(ExtendedKeyUsagePurpose),
+}
+
+impl Authority {
+    fn new(folder: &Path, name: &str) -> Result<Self, Failure> {
+        let mut wanted = CertificateParams::default();
+        wanted.distinguished_name.push(DnType::CommonName, name);
+        wanted.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate()?;
+        let file = folder.join(format!("{name}.crt"));
+        fs::write(&file, wanted.self_signed(&key)?.pem())?;
+        Ok(Self { issuer: Issuer::new(wanted, key), file })
+    }
+
+    /// Files with a certificate of a user in groups, and its key.
+    fn sign(&self, user: &str, groups: &[&str], made: Made) -> Result<(PathBuf, PathBuf), Failure> {
+        let mut wanted = CertificateParams::default();
+        wanted.distinguished_name = DistinguishedName::new();
+        wanted.distinguished_name.push(DnType::CommonName, user);
+        for group in groups {
+            wanted.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        wanted.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        match made {
+            Made::Well => {}
+            Made::Until(end) => wanted.not_after = end.into(),
+            Made::For(usage) => wanted.extended_key_usages = vec![usage],
+        }
+        let key = KeyPair::generate()?;
+        let certificate = wanted.signed_by(&key, &self.issuer)?;
+        let stem = format!("{user}-{}", fastrand::u64(..));
+        let folder = self.file.parent().ok_or("no folder")?;
+        let pair = (folder.join(format!("{stem}.crt")), folder.join(format!("{stem}.key")));
+        fs::write(&pair.0, certificate.pem())?;
+        fs::write(&pair.1, key.serialize_pem())?;
+        Ok(pair)
+    }
+}
+
+/// One who asks, with what, and what is answered.
+struct Case<'a> {
+    told: &'a str,
+    pair: Option<&'a (PathBuf, PathBuf)>,
+    headers: &'a [(&'a str, &'a str)],
+    code: u16,
+    says: &'a str,
+}
+
+fn of<'a>(
+    told: &'a str,
+    pair: Option<&'a (PathBuf, PathBuf)>,
+    headers: &'a [(&'a str, &'a str)],
+    code: u16,
+    says: &'a str,
+) -> Case<'a> {
+    Case { told, pair, headers, code, says }
+}
+
+fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
+    let asked = match case.pair {
+        Some(pair) => served.server_for(pair)?,
+        None => served.server()?,
+    };
+    let reply = asked.ask("GET", path, case.headers)?;
+    assert_eq!(reply.code, case.code, "{}: {reply:?}", case.told);
+    assert!(reply.text.contains(case.says), "{}: {reply:?}", case.told);
+    Ok(reply)
+}
+
+#[test]
+fn a_certificate_says_who_reads_and_a_front_proxy_for_whom() -> Outcome {
+    let world = World::alone()?;
+    let folder = world.cluster.folder().to_owned();
+    let made = |name: &str| Authority::new(&folder, name);
+    let (people, proxies, strangers) = (made("people")?, made("proxies")?, made("strangers")?);
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let served = Served::start(
+        &world,
+        &[
+            "--forward",
+            "--client-ca-file",
+            &text(&people.file),
+            "--requestheader-client-ca-file",
+            &text(&proxies.file),
+            "--requestheader-allowed-names",
+            "front",
+        ],
+    )?;
+    let team = world.namespace("team")?;
+    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let profile = Profile::apply(&world, &team, "settings", spec)?;
+    profile.await_manifests()?;
+    profile.grant()?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    let kubectl = |arguments: &str| world.cluster.run(arguments.split_whitespace());
+    kubectl(&format!("create role reader -n {team} --verb=get,list,watch --resource=configmaps"))?;
+    kubectl(&format!(
+        "create rolebinding reader -n {team} --role=reader --user=jane --group=readers"
+    ))?;
+    let nobody = format!("Bearer {}", account(&world, &team, "nobody")?);
+    let reader = account(&world, &team, "reader")?;
+    kubectl(&format!(
+        "create rolebinding account -n {team} --role=reader --serviceaccount={team}:reader"
+    ))?;
+    let reader = format!("Bearer {reader}");
+
+    let jane = people.sign("jane", &[], Made::Well)?;
+    let john = people.sign("john", &["writers", "readers"], Made::Well)?;
+    let mary = people.sign("mary", &[], Made::Well)?;
+    let strange = strangers.sign("jane", &["readers"], Made::Well)?;
+    let ended = people.sign("jane", &[], Made::Until(SystemTime::now() - SHORT))?;
+    let unfit = people.sign("jane", &[], Made::For(ExtendedKeyUsagePurpose::ServerAuth))?;
+    let anonymous = people.sign("system:anonymous", &["readers"], Made::Well)?;
+    let front = proxies.sign("front", &["readers"], Made::Well)?;
+    let other = proxies.sign("other", &["readers"], Made::Well)?;
+    let forged = strangers.sign("front", &["readers"], Made::Well)?;
+
+    let own = format!("/api/v1/namespaces/{team}/configmaps");
+    let (as_jane, as_mary) = (("x-remote-user", "jane"), ("x-remote-user", "mary"));
+    let in_readers = ("x-remote-group", "readers");
+    let (of_reader, of_nobody) = (("authorization", &*reader), ("authorization", &*nobody));
+    let mary_is_not = r#"User \"mary\" cannot list resource"#;
+    let jane_is_not = r#"User \"jane\" cannot list resource"#;
+    for case in [
+        of("its name may", Some(&jane), &[], 200, "ConfigMapList"),
+        of("one of its groups may", Some(&john), &[], 200, "ConfigMapList"),
+        of("it may not", Some(&mary), &[], 403, mary_is_not),
+        of("of another CA", Some(&strange), &[], 401, "Unauthorized"),
+        of("it has ended", Some(&ended), &[], 401, "Unauthorized"),
+        of("it is a server's", Some(&unfit), &[], 401, "Unauthorized"),
+        of("nobody is anonymous", Some(&anonymous), &[], 401, "Unauthorized"),
+        of("of another CA, and a token", Some(&strange), &[of_reader], 200, "ConfigMapList"),
+        of("it counts before a token", Some(&jane), &[of_nobody], 200, "ConfigMapList"),
+        of("it counts before a token", Some(&mary), &[of_reader], 403, mary_is_not),
+        of("it acts as nobody", Some(&jane), &[("impersonate-user", "john")], 403, "CannotForward"),
+        of("a user is no proxy", Some(&mary), &[as_jane, in_readers], 403, mary_is_not),
+        of("a proxy speaks for one", Some(&front), &[as_jane], 200, "ConfigMapList"),
+        of(
+            "a proxy speaks for a group",
+            Some(&front),
+            &[as_mary, in_readers],
+            200,
+            "ConfigMapList",
+        ),
+        of("a proxy speaks for mary", Some(&front), &[as_mary], 403, mary_is_not),
+        of("a proxy for one with a token", Some(&front), &[as_mary, of_reader], 403, mary_is_not),
+        of("a proxy speaks for two", Some(&front), &[as_jane, as_mary], 401, "Unauthorized"),
+        of("a proxy is nobody itself", Some(&front), &[], 401, "Unauthorized"),
+        of("another of its CA is none", Some(&other), &[as_jane], 401, "Unauthorized"),
+        of("one of another CA is none", Some(&forged), &[as_jane], 401, "Unauthorized"),
+        of("without a certificate", None, &[as_jane, in_readers], 401, "Unauthorized"),
+        of("with a token it is its owner", None, &[as_jane, of_reader], 200, "ConfigMapList"),
+    ] {
+        ask(&served, &own, &case)?;
+    }
+    // Neither goes anywhere else, nor is anything sent on.
+    let elsewhere = "/api/v1/configmaps";
+    ask(&served, elsewhere, &of("elsewhere", Some(&jane), &[in_readers], 403, jane_is_not))?;
+    let services = format!("/api/v1/namespaces/{team}/services");
+    for headers in [&[][..], &[of_reader]] {
+        let case = of("not sent on", Some(&jane), headers, 403, "");
+        ask(&served, &services, &case)?;
+    }
+    let written = served.server_for(&john)?.ask("DELETE", &format!("{own}/none"), &[of_reader])?;
+    assert_eq!((written.code, &written.json()["reason"]), (403, &"CannotForward".into()));
+    ask(&served, "/api", &of("discovery is from here", Some(&jane), &[], 200, "APIVersions"))?;
+
+    what_ends_counts_no_more(&served, (&people, &strangers), &own)
+}
+
+/// Of `people`, whose CAs become those of `strangers`.
+fn what_ends_counts_no_more(
+    served: &Served,
+    (people, strangers): (&Authority, &Authority),
+    own: &str,
+) -> Outcome {
+    let jane = people.sign("jane", &[], Made::Well)?;
+    let strange = strangers.sign("jane", &["readers"], Made::Well)?;
+    // A certificate that ends cuts its watch off.
+    let short = people.sign("jane", &[], Made::Until(SystemTime::now() + SHORT))?;
+    let short = served.server_for(&short)?;
+    let watch = short.watch("", &format!("{own}?watch=true"), "application/json")?;
+    assert_eq!(watch.code, 200);
+    assert!(!watch.is_over());
+    eventually(ENDED, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
+    assert_eq!(short.ask("GET", own, &[])?.code, 401);
+
+    // A CA that is taken out of the file counts no more, on open connections neither.
+    let before = served.server_for(&jane)?;
+    assert_eq!(before.ask("GET", own, &[])?.code, 200);
+    let next = people.file.with_extension("next");
+    fs::copy(&strangers.file, &next)?;
+    fs::rename(next, &people.file)?;
+    eventually(SOON, || match before.ask("GET", own, &[])?.code {
+        401 => Ok(()),
+        code => Err(format!("{code}").into()),
+    })?;
+    assert_eq!(served.server_for(&strange)?.ask("GET", own, &[])?.code, 200);
+    Ok(())
+}
+
+#[test]
+fn who_has_no_token_to_ask_with_is_refused_by_name() -> Outcome {
+    for more in [&["--auth=caller-token"][..], &["--watch-namespaces=shop"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
+            .args(["run", "--client-ca-file=ca.crt"])
+            .args(more)
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("--client-ca-file") && said.contains("--auth=delegated"), "{said}");
+    }
+    Ok(())
+}
