@@ -1,6 +1,6 @@
 //! From an answer to the bytes of HTTP: headers, and bodies that are written while they are sent.
 
-use super::schemas::Schema;
+use super::{gzip, schemas::Schema};
 use crate::{
     model::CellKey,
     reads::{Answer, Body, Cut},
@@ -16,7 +16,7 @@ use actix_web::{
 use bytes::Bytes;
 use futures::stream;
 use ring::hmac;
-use std::{fmt::Write as _, time::Duration};
+use std::{error::Error, fmt::Write as _, iter::once, time::Duration};
 
 /// Objects of which all is written at once: what is short is told its length.
 const AT_ONCE: usize = 128;
@@ -57,23 +57,59 @@ pub(super) fn objects<T: 'static>(
     if answer.is_late {
         response.insert_header((header::WARNING, late(answer.age)));
     }
-    match answer.body {
-        Body::Whole(body) => response.body(body),
-        Body::Pages(pages) if pages.objects() <= AT_ONCE => {
-            let of = answer.cell.resource.group_resource();
-            match pages.whole() {
-                Ok(body) => response.body(body),
-                Err(Cut) => failure(&Failure::not_warm(of, 1)),
+    let mut pages = match answer.body {
+        Body::Whole(body) => return whole(request, response, body),
+        Body::Pages(pages) => pages,
+    };
+    let lost = || failure(&Failure::not_warm(answer.cell.resource.group_resource(), 1));
+    if takes_gzip(request) {
+        let mut begun = Vec::new();
+        // Whether it is to be compressed is not known before there is enough of it.
+        while begun.len() <= gzip::LONG {
+            match pages.next() {
+                Some(Ok(piece)) => begun.extend_from_slice(&piece),
+                Some(Err(Cut)) => return lost(),
+                None => return response.body(begun),
             }
         }
-        Body::Pages(pages) => {
-            let pieces = pages.map(move |piece| {
-                let _held = &held;
-                piece.map(Bytes::from)
-            });
-            streamed(request, response, stream::iter(pieces))
-        }
+        let pieces = once(Ok(begun)).chain(pages).inspect(move |_| {
+            let _held = &held;
+        });
+        return compressed(request, response, pieces);
     }
+    if pages.objects() <= AT_ONCE {
+        return pages.whole().map_or_else(|Cut| lost(), |body| response.body(body));
+    }
+    let pieces = pages.map(move |piece| {
+        let _held = &held;
+        piece.map(Bytes::from)
+    });
+    streamed(request, response, stream::iter(pieces))
+}
+
+/// Sends what is there.
+fn whole(request: &HttpRequest, mut response: HttpResponseBuilder, body: Vec<u8>) -> HttpResponse {
+    if body.len() > gzip::LONG && takes_gzip(request) {
+        return compressed(request, response, once(Ok(body)));
+    }
+    response.body(body)
+}
+
+/// Sends pieces as gzip.
+fn compressed(
+    request: &HttpRequest,
+    mut response: HttpResponseBuilder,
+    pieces: impl Iterator<Item = Result<Vec<u8>, Cut>> + 'static,
+) -> HttpResponse {
+    response
+        .insert_header((header::CONTENT_ENCODING, "gzip"))
+        .append_header((header::VARY, "Accept-Encoding"));
+    streamed(request, response, gzip::compressed(pieces))
+}
+
+fn takes_gzip(request: &HttpRequest) -> bool {
+    let header = request.headers().get(header::ACCEPT_ENCODING);
+    gzip::is_taken(header.map(HeaderValue::as_bytes))
 }
 
 /// What a client shows to people.
@@ -88,10 +124,10 @@ fn late(age: Option<Duration>) -> String {
 }
 
 /// Sends pieces as they come.
-pub(super) fn streamed(
+pub(super) fn streamed<E: Into<Box<dyn Error>> + 'static>(
     request: &HttpRequest,
     mut response: HttpResponseBuilder,
-    pieces: impl stream::Stream<Item = Result<Bytes, Cut>> + 'static,
+    pieces: impl stream::Stream<Item = Result<Bytes, E>> + 'static,
 ) -> HttpResponse {
     if request.version() < Version::HTTP_11 {
         // It knows no chunks: the end of the connection ends the body.
@@ -116,7 +152,8 @@ pub(super) fn document(request: &HttpRequest, sent: Sent) -> HttpResponse {
     if is_known {
         return response.finish();
     }
-    response.insert_header((header::CONTENT_TYPE, sent.content_type)).body(sent.body)
+    response.insert_header((header::CONTENT_TYPE, sent.content_type));
+    whole(request, response, sent.body)
 }
 
 /// Sends a document of OpenAPI v3, or that the client has it. Whoever keeps it asks again.

@@ -5,6 +5,7 @@ mod api;
 mod body;
 mod connection;
 mod forward;
+mod gzip;
 mod listen;
 mod schemas;
 #[cfg(test)]

@@ -1,0 +1,145 @@
+//! Bodies as gzip, as the API server compresses them: what is longer than 128 KiB, for those who take it. A piece
+//! at a time, so that a list is never held whole.
+
+use crate::reads::Cut;
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use futures::stream;
+use std::io::{self, Write as _};
+use tokio::task::{JoinError, spawn_blocking};
+
+/// What is longer is compressed, as with the API server: what is shorter takes longer to compress than to send.
+pub(super) const LONG: usize = 128 << 10;
+/// The API server's level: most of what there is to gain, for the least time.
+const LEVEL: Compression = Compression::fast();
+/// A piece from here on is compressed by another thread: it takes longer than all that is done for most requests,
+/// and everybody whose connection lives on this one would wait.
+const LARGE: usize = 32 << 10;
+
+/// Whether a client takes gzip, by its first `Accept-Encoding`. As the API server reads it: weights are not known.
+pub(super) fn is_taken(accept_encoding: Option<&[u8]>) -> bool {
+    let mut codings = accept_encoding.unwrap_or_default().split(|byte| *byte == b',');
+    codings.any(|coding| coding.trim_ascii() == b"gzip")
+}
+
+/// Part of a body that is compressed.
+struct Compressing<I> {
+    pieces: I,
+    /// `None` behind the end.
+    encoder: Option<Box<GzEncoder<Vec<u8>>>>,
+}
+
+/// The pieces, compressed one after the other: the next one is asked for when the last has been taken.
+pub(super) fn compressed<I>(pieces: I) -> impl stream::Stream<Item = io::Result<Bytes>>
+where
+    I: Iterator<Item = Result<Vec<u8>, Cut>>,
+{
+    let encoder = Some(Box::new(GzEncoder::new(Vec::new(), LEVEL)));
+    stream::unfold(Compressing { pieces, encoder }, |mut it| async move {
+        let next = it.next().await?;
+        Some((next, it))
+    })
+}
+
+impl<I: Iterator<Item = Result<Vec<u8>, Cut>>> Compressing<I> {
+    /// The next part; a failure is the end.
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        loop {
+            let mut encoder = self.encoder.take()?;
+            let Some(piece) = self.pieces.next() else {
+                return Some(encoder.finish().map(Bytes::from));
+            };
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(cut) => return Some(Err(io::Error::other(cut))),
+            };
+            let done = if piece.len() < LARGE {
+                encoder.write_all(&piece).map(|()| encoder)
+            } else {
+                let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
+                writing.await.unwrap_or_else(|lost: JoinError| Err(io::Error::other(lost)))
+            };
+            let mut encoder = match done {
+                Ok(encoder) => encoder,
+                Err(error) => return Some(Err(error)),
+            };
+            let part = std::mem::take(encoder.get_mut());
+            self.encoder = Some(encoder);
+            // It keeps some for later.
+            if !part.is_empty() {
+                return Some(Ok(part.into()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::read::GzDecoder;
+    use futures::StreamExt as _;
+    use std::{cell::Cell, io::Read as _, pin::pin, rc::Rc};
+
+    fn unpacked(parts: &[Bytes]) -> Vec<u8> {
+        let mut whole = Vec::new();
+        GzDecoder::new(&*parts.concat()).read_to_end(&mut whole).unwrap();
+        whole
+    }
+
+    #[test]
+    fn gzip_is_taken_by_those_who_name_it() {
+        for (header, expected) in [
+            (Some("gzip"), true),
+            (Some("deflate, gzip"), true),
+            (Some("br,gzip ,identity"), true),
+            (Some("gzip;q=1.0"), false),
+            (Some("gzip;q=0"), false),
+            (Some("GZIP"), false),
+            (Some("*"), false),
+            (Some(""), false),
+            (None, false),
+        ] {
+            assert_eq!(is_taken(header.map(str::as_bytes)), expected, "{header:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_compressed_is_what_was_written() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut text = |length| -> Vec<u8> {
+            std::iter::repeat_with(|| random.alphanumeric() as u8).take(length).collect()
+        };
+        let pieces = [text(10), text(LARGE + 1), Vec::new(), text(LARGE * 5), text(1_000)];
+        let parts: Vec<_> = compressed(pieces.clone().into_iter().map(Ok)).collect().await;
+        let parts: Vec<_> = parts.into_iter().map(Result::unwrap).collect();
+        assert!(parts.len() > 2 && parts.iter().all(|part| !part.is_empty()));
+        assert_eq!(unpacked(&parts), pieces.concat());
+    }
+
+    #[tokio::test]
+    async fn a_piece_is_asked_for_when_the_last_has_been_taken() {
+        let asked = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&asked);
+        let mut random = fastrand::Rng::with_seed(1);
+        let pieces = (0..100).map(move |_| {
+            counted.set(counted.get() + 1);
+            Ok(std::iter::repeat_with(|| random.u8(..)).take(LONG).collect())
+        });
+        let mut parts = pin!(compressed(pieces));
+        for taken in 1..5 {
+            parts.next().await.unwrap().unwrap();
+            assert_eq!(asked.get(), taken);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_cut_is_cut_here() {
+        let pieces = [Ok(vec![b'x'; LONG]), Err(Cut), Ok(vec![b'y'; LONG])];
+        let parts: Vec<_> = compressed(pieces.into_iter()).collect().await;
+        assert!(parts.last().unwrap().is_err());
+        let sent: Vec<_> = parts.into_iter().filter_map(Result::ok).collect();
+        let mut whole = Vec::new();
+        let end = GzDecoder::new(&*sent.concat()).read_to_end(&mut whole);
+        assert!(end.is_err(), "half of it does not look like all of it");
+    }
+}
