@@ -1,11 +1,13 @@
 //! The read API as a client sees it: asked by path, beside the API server, and by an unmodified kubectl.
 
+use std::io::Read as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use flate2::read::GzDecoder;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -166,7 +168,13 @@ impl Server {
             let answer = self.0.send(request).await?;
             let (head, body) = answer.into_parts();
             let body = body.collect().await?.to_bytes();
-            let text = String::from_utf8_lossy(&body).into_owned();
+            let is_packed = head.headers.get("content-encoding").is_some_and(|it| it == "gzip");
+            let mut unpacked = Vec::new();
+            if is_packed {
+                GzDecoder::new(&*body).read_to_end(&mut unpacked)?;
+            }
+            let body = if is_packed { &*unpacked } else { &*body };
+            let text = String::from_utf8_lossy(body).into_owned();
             Ok(Reply { code: head.status.as_u16(), headers: head.headers, text })
         })
     }

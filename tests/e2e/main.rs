@@ -44,6 +44,7 @@ mod rbac;
 mod reads;
 mod redefined;
 mod refused;
+mod replay;
 mod replicas;
 mod requests;
 mod rules;

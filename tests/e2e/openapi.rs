@@ -22,7 +22,8 @@ pub(crate) fn is_passed_through(
     let index = ours.json();
     let paths: Vec<_> = index["paths"].as_object().into_iter().flatten().collect();
     let names: Vec<_> = paths.iter().map(|(name, _)| name.as_str()).collect();
-    let expected = ["api/v1", "apis/example.com/v1", "apis/rbac.authorization.k8s.io/v1"];
+    let expected =
+        ["api/v1", "apis/apps/v1", "apis/example.com/v1", "apis/rbac.authorization.k8s.io/v1"];
     assert_eq!((ours.code, &*names), (200, &expected[..]), "{ours:?}");
     for (name, entry) in paths {
         assert_eq!(*entry, theirs["paths"][name], "{name}");
@@ -47,7 +48,7 @@ pub(crate) fn is_passed_through(
     let below = format!("/profiles/{}/everything/openapi/v3", crate::operator::NAMESPACE);
     assert_eq!(reads.get(token, &below)?.json(), index);
     for (path, accept, code) in [
-        ("/openapi/v3/apis/apps/v1", JSON, 404),
+        ("/openapi/v3/apis/batch/v1", JSON, 404),
         ("/openapi/v3/apis/example.com/v2", JSON, 404),
         ("/openapi/v2", JSON, 404),
         ("/openapi/v3/api/v1", "text/html", 406),

@@ -7,29 +7,25 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::abuse;
-use crate::api::{Reply, Served, Server, account, api_kubectl, let_read};
+use crate::api::{Served, Server, account, api_kubectl, let_read};
 use crate::openapi;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
+use crate::replay::{self, Players, replay};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Within which a revoked right ends: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
-/// Whatever the whole cluster is asked for is served from the operator's namespace.
-const EVERYTHING: &str = "{targets: [
+/// Whatever the whole cluster is asked for is served from the operator's namespace, beside [`replay::TARGETS`].
+const EVERYTHING: &str = "
   {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: pods, resource: {resource: pods}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: services, resource: {resource: services}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: namespaces, resource: {resource: namespaces}, scope: {type: Cluster}, projection: {managedFields: Keep}},
   {name: roles, resource: {group: rbac.authorization.k8s.io, resource: clusterroles}, scope: {type: Cluster}, projection: {managedFields: Keep}},
   {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: secrets, resource: {resource: secrets}, scope: {type: AllNamespaces}, projection: {type: MetadataOnly}}]}";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// What the server itself offers to every path.
-const ANY: &str = "*/*";
-
+  {name: secrets, resource: {resource: secrets}, scope: {type: AllNamespaces}, projection: {type: MetadataOnly}},";
 /// What stands in the namespaces `a` and `b`.
 fn contents(a: &str, b: &str) -> String {
     let settings = [
@@ -69,186 +65,6 @@ fn contents(a: &str, b: &str) -> String {
     format!("{{apiVersion: v1, kind: List, items: [{}]}}", all.join(", "))
 }
 
-/// Label selectors, some of which are refused.
-const LABELS: &[&str] = &[
-    "app%3Dweb",
-    "app%3D%3Dweb",
-    "app!%3Dweb",
-    "app+in+(web,api)",
-    "app+notin+(web)",
-    "app",
-    "!app",
-    "tier%3E1",
-    "tier%3C3",
-    "app%3Dweb,tier%3E1",
-    "example.com/x",
-    "example.com/x%3D",
-    "app%3Dnone",
-    // Refused.
-    "app%3D%3D%3Dweb",
-    "app+in+web",
-    "-app",
-    "app%3D-web-",
-];
-/// Field selectors of every kind, some of which are refused.
-const FIELDS: &[&str] = &[
-    "metadata.name%3Dred",
-    "metadata.name!%3Dred",
-    "metadata.name%3Dred,metadata.namespace%3Dnone",
-    "metadata.name%3Dnone",
-    // Refused.
-    "data.text%3Dx",
-    "metadata.uid%3Dx",
-    "metadata.name",
-];
-/// Other parameters of a list.
-const OPTIONS: &[&str] = &[
-    "limit=2",
-    "limit=2&labelSelector=app",
-    "limit=100",
-    "limit=0",
-    "resourceVersion=0",
-    "resourceVersion=0&limit=1",
-    "resourceVersion=1",
-    "resourceVersion=1&resourceVersionMatch=NotOlderThan",
-    "resourceVersion=0&resourceVersionMatch=NotOlderThan",
-    "resourceVersion=1&resourceVersionMatch=NotOlderThan&limit=2",
-    // Refused.
-    "resourceVersion=abc",
-    "resourceVersion=0&resourceVersionMatch=Exact",
-    "resourceVersionMatch=Exact",
-    "resourceVersionMatch=NotOlderThan",
-    "resourceVersion=1&resourceVersionMatch=Never",
-    "sendInitialEvents=true",
-    "continue=garbage",
-    "limit=abc",
-];
-/// Field selectors of pods.
-const POD_FIELDS: &[&str] = &[
-    "",
-    "status.phase%3DPending",
-    "status.phase!%3DRunning",
-    "spec.nodeName%3D",
-    "spec.nodeName%3Dn1",
-    "spec.nodeName!%3Dn1",
-    "spec.restartPolicy%3DNever",
-    "spec.schedulerName%3Ddefault-scheduler",
-    "spec.serviceAccountName%3Ddefault",
-    "spec.hostNetwork%3Dfalse",
-    "spec.hostNetwork%3Dtrue",
-    "status.podIP%3D",
-    "status.nominatedNodeName%3D",
-    "spec.unknown%3Dx",
-];
-/// Of other kinds.
-const PATHS: &[&str] = &[
-    "/api/v1/namespaces",
-    "/api/v1/namespaces/default",
-    "/api/v1/namespaces/none",
-    "/api/v1/namespaces?fieldSelector=status.phase%3DActive",
-    "/api/v1/namespaces?fieldSelector=metadata.name%3Ddefault",
-    "/api/v1/namespaces?fieldSelector=status.other%3Dx",
-    "/api/v1/services?fieldSelector=spec.type%3DClusterIP",
-    "/api/v1/services?fieldSelector=spec.clusterIP%3DNone",
-    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "/apis/rbac.authorization.k8s.io/v1/clusterroles/view",
-    "/apis/rbac.authorization.k8s.io/v1/clusterroles/none",
-    "/apis/rbac.authorization.k8s.io/v1/clusterroles?limit=10",
-    "/apis/rbac.authorization.k8s.io/v1/clusterroles?fieldSelector=rules%3Dx",
-    "/apis/example.com/v1/parts",
-    "/apis/example.com/v1/parts?labelSelector=app%3Dnut",
-    "/apis/example.com/v1/parts?fieldSelector=spec.size%3D3",
-    "/apis/example.com/v1/parts?limit=1",
-    "/version",
-];
-
-/// Requests that both servers answer alike.
-fn requests(a: &str) -> Vec<(String, &'static str)> {
-    let own = format!("/api/v1/namespaces/{a}/configmaps");
-    let all = "/api/v1/configmaps".to_owned();
-    let mut paths = Vec::new();
-    let mut add = |path: String| paths.push((path, ANY));
-    for base in [&own, &all] {
-        add(base.clone());
-        for labels in LABELS {
-            add(format!("{base}?labelSelector={labels}"));
-        }
-        for fields in FIELDS {
-            add(format!("{base}?fieldSelector={fields}"));
-        }
-        add(format!("{base}?fieldSelector=metadata.namespace%3D{a}"));
-        for options in OPTIONS {
-            add(format!("{base}?{options}"));
-        }
-    }
-    add(format!("{own}/red"));
-    add(format!("{own}/none"));
-    add(format!("{own}/red?resourceVersion=0"));
-    add(format!("{own}/red?resourceVersion=1"));
-    let pods = format!("/api/v1/namespaces/{a}/pods");
-    for fields in POD_FIELDS {
-        add(format!("{pods}?fieldSelector={fields}"));
-    }
-    for path in PATHS {
-        add((*path).to_owned());
-    }
-    let parts = format!("/apis/example.com/v1/namespaces/{a}/parts");
-    add(format!("{parts}/bolt"));
-    add(format!("{parts}/none"));
-    for (path, accept) in [
-        (own.clone(), METADATA_LIST),
-        (format!("{own}?limit=2"), METADATA_LIST),
-        (format!("{own}/red"), METADATA),
-        (own.clone(), METADATA),
-        (format!("{own}/red"), METADATA_LIST),
-        (parts.clone(), METADATA_LIST),
-        (format!("{parts}/bolt"), METADATA),
-        (parts, "application/vnd.kubernetes.protobuf,application/json"),
-        (format!("/api/v1/namespaces/{a}/secrets"), METADATA_LIST),
-        (format!("/api/v1/namespaces/{a}/secrets/hidden"), METADATA),
-        (own.clone(), "text/html"),
-        (own, "application/xml;q=0.9,application/json;q=0.8"),
-    ] {
-        paths.push((path, accept));
-    }
-    paths
-}
-
-/// What is left of an answer when what may differ is taken away: the version of a list, which is that of
-/// each server's cache; continue tokens, which contain it; and of secrets, what is not kept.
-fn comparable(reply: &Reply, path: &str) -> (u16, Value) {
-    let mut body = reply.json();
-    if body["items"].is_array() {
-        body["metadata"]["resourceVersion"] = json!("*");
-    }
-    if body["metadata"]["continue"].as_str().is_some_and(|token| !token.is_empty()) {
-        body["metadata"]["continue"] = json!("*");
-    }
-    if path.contains("/secrets") {
-        let items = body["items"].as_array_mut();
-        items.into_iter().flatten().for_each(as_kept);
-        as_kept(&mut body);
-    }
-    let of_token = "invalid continue token: continue key is not valid: ";
-    if body["message"].as_str().is_some_and(|message| message.starts_with(of_token)) {
-        // In the words of the language that it is read with.
-        body["message"] = json!(of_token);
-    }
-    if reply.code == 406 {
-        // Each server names the media types that it has.
-        body["message"] = json!("*");
-    }
-    (reply.code, body)
-}
-
-/// What is not kept of a secret that is held as metadata.
-fn as_kept(object: &mut Value) {
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.remove("managedFields");
-        metadata.remove("annotations");
-    }
-}
-
 /// A cluster with contents, and an operator that serves all of them to the account `reader`.
 struct Scene {
     world: World,
@@ -266,14 +82,18 @@ impl Scene {
         let served = Served::start(&world, &[])?;
         Operator::grant_reading(&world)?;
         world.define_parts()?;
-        eventually(SOON, || Ok(world.cluster.run(["get", "parts", "-A"])?))?;
+        world.cluster.apply(replay::DEFINITIONS)?;
+        world.cluster.run(["wait", "--for=condition=Established", "crd", "--all"])?;
+        eventually(SOON, || Ok(world.cluster.run(["get", "parts,widgets,planets", "-A"])?))?;
         let (a, b) = (world.namespace("team")?, world.namespace("other")?);
         let has_account = ["get", "serviceaccount", "default", "-n", &a];
         eventually(SOON, || Ok(world.cluster.run(has_account)?))?;
         world.cluster.apply(&contents(&a, &b))?;
+        world.cluster.apply(&replay::objects(&a))?;
         let token = account(&world, &a, "reader")?;
         let_read(&world, (&a, "reader"), None)?;
-        let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
+        let everything = format!("{{targets: [{EVERYTHING}{}]}}", replay::TARGETS);
+        let profile = Profile::apply(&world, NAMESPACE, "everything", &everything)?;
         profile.await_condition("Ready", "True", None, SOON)?;
         let (api, reads) = (Server::api(&world)?, served.server()?);
         Ok(Self { world, served, api, reads, token, a, b })
@@ -284,41 +104,35 @@ impl Scene {
 fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
     let scene = Scene::start()?;
     let Scene { api, reads, token, .. } = &scene;
-    let requests = requests(&scene.a);
-    assert!(requests.len() >= 100, "{} requests", requests.len());
-    let mut different = Vec::new();
-    for (path, accept) in &requests {
-        // The cache is told of what changes a moment after the API server knows it.
-        let same = eventually(Duration::from_secs(5), || {
-            let theirs = comparable(&api.get_as(token, path, accept)?, path);
-            let ours = comparable(&reads.get_as(token, path, accept)?, path);
-            if ours == theirs {
-                return Ok(theirs.0);
-            }
-            Err(format!("{path} ({accept})\n  ours: {ours:?}\n  theirs: {theirs:?}").into())
-        });
-        if let Err(difference) = same {
-            different.push(difference.to_string());
-        }
-    }
-    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
-    // What asks for a version that is not there yet takes three seconds each.
-    let path = "/api/v1/configmaps?resourceVersion=99999999999";
-    let ours = reads.get(token, path)?;
-    let theirs = api.get(token, path)?;
-    assert_eq!((ours.code, ours.header("retry-after")), (504, "1"));
-    let begin = "Timeout: Too large resource version: 99999999999, current: ";
-    for reply in [&ours, &theirs] {
-        let body = reply.json();
-        assert!(body["message"].as_str().is_some_and(|it| it.starts_with(begin)), "{body}");
-        assert_eq!(body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
-    }
+    replay(&Players { api, reads, token }, &scene.a)?;
+    lists_and_watches_are_in_one_order(&scene)?;
     what_only_a_cache_says(&scene)?;
     pages_are_of_one_moment(&scene)?;
     kubectl_reads_from_the_cache(&scene)?;
     openapi::is_passed_through(&scene.world, &scene.served, (api, reads), token)?;
     abuse::hurts_nobody(&scene.served, token, &scene.a)?;
     nobody_reads_more_than_they_may(&scene)
+}
+
+/// Of `zone` and `zone-a`, as etcd has their keys.
+fn lists_and_watches_are_in_one_order(scene: &Scene) -> Outcome {
+    let Scene { api, reads, token, .. } = scene;
+    let path = "/api/v1/configmaps?labelSelector=app%3Dzoned";
+    let order = ["zone-a/of-zone-a", "zone/of-zone"];
+    let watch = format!("{path}&watch=true&resourceVersion=0");
+    for server in [reads, api] {
+        assert_eq!(names(&server.get(token, path)?.json()), order);
+        let watch = server.watch(token, &watch, "*/*")?;
+        eventually(SOON, || {
+            let objects = watch.events().into_iter().map(|mut event| event["object"].take());
+            let told = names(&json!({"items": objects.collect::<Vec<_>>()}));
+            if told.len() == order.len() {
+                assert_eq!(told, order);
+            }
+            if told == order { Ok(()) } else { Err(format!("{told:?}").into()) }
+        })?;
+    }
+    Ok(())
 }
 
 fn what_only_a_cache_says(scene: &Scene) -> Outcome {
@@ -331,7 +145,7 @@ fn what_only_a_cache_says(scene: &Scene) -> Outcome {
     for path in [
         "/api/v1/limitranges".to_owned(),
         format!("/api/v1/namespaces/{a}/limitranges/x"),
-        "/apis/apps/v1/deployments".to_owned(),
+        "/apis/apps/v1/daemonsets".to_owned(),
         format!("/api/v1/namespaces/{a}/pods/one/log"),
         format!("/api/v1/watch/namespaces/{a}/configmaps"),
     ] {
@@ -340,12 +154,6 @@ fn what_only_a_cache_says(scene: &Scene) -> Outcome {
     }
     let whole = reads.get(token, &format!("/api/v1/namespaces/{a}/secrets/hidden"))?;
     assert_eq!(whole.code, 406, "{whole:?}");
-    for (method, code) in [("POST", 405), ("DELETE", 405), ("PUT", 405), ("PATCH", 405)] {
-        let bearer = format!("Bearer {token}");
-        let path = format!("/api/v1/namespaces/{a}/configmaps/red");
-        let reply = reads.ask(method, &path, &[("authorization", &bearer)])?;
-        assert_eq!(reply.code, code, "{method} {reply:?}");
-    }
     // Documents that clients keep are asked for once.
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let bearer = format!("Bearer {token}");
@@ -360,12 +168,15 @@ fn what_only_a_cache_says(scene: &Scene) -> Outcome {
         ];
         assert_eq!(reads.ask("GET", path, &headers)?.code, 304);
     }
-    assert_eq!(reads.get(token, "/apis/apps")?.code, 404);
-    assert_eq!(reads.get(token, "/apis/apps/v1")?.code, 404);
+    assert_eq!(reads.get(token, "/apis/batch")?.code, 404);
+    assert_eq!(reads.get(token, "/apis/batch/v1")?.code, 404);
     let kinds = reads.get(token, "/api/v1")?.json();
     let names: Vec<_> = kinds["resources"].as_array().into_iter().flatten().collect();
     let names: Vec<_> = names.iter().filter_map(|it| it["name"].as_str()).collect();
-    assert_eq!(names, ["configmaps", "namespaces", "pods", "secrets", "services"]);
+    assert_eq!(
+        names,
+        ["configmaps", "events", "namespaces", "nodes", "pods", "secrets", "services"]
+    );
     Ok(())
 }
 
@@ -495,11 +306,16 @@ fn kubectl_reads_from_the_cache(scene: &Scene) -> Outcome {
         kinds,
         [
             "configmaps",
+            "events",
             "namespaces",
+            "nodes",
             "pods",
             "secrets",
             "services",
+            "deployments.apps",
             "parts.example.com",
+            "planets.example.com",
+            "widgets.example.com",
             "clusterroles.rbac.authorization.k8s.io",
         ]
     );

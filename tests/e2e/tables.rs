@@ -230,7 +230,7 @@ fn kinds(api: &Server, token: &str) -> Result<Vec<Kind>, Failure> {
 }
 
 /// Seconds of an age.
-fn seconds(text: &str) -> Option<i64> {
+pub(crate) fn seconds(text: &str) -> Option<i64> {
     let text = text.strip_suffix(" ago)").and_then(|it| it.split_once('(')).map_or(text, |it| it.1);
     let mut total = 0;
     let mut number = String::new();

@@ -1,0 +1,506 @@
+//! The requests of the replay, and the objects that they read.
+
+use super::difference::Difference::{self, *};
+
+pub(super) const ANY: &str = "*/*";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const OLD_TABLE: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
+                       application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: &'static str,
+    /// With its query.
+    pub(super) path: String,
+    pub(super) accept: &'static str,
+    /// Whether it may be answered compressed.
+    pub(super) gzip: bool,
+    /// In which ways answers may differ.
+    pub(super) but: Vec<Difference>,
+}
+
+/// Kinds of which every kind of read is sent.
+struct Kind {
+    /// Below `/api/v1` or `/apis/…`.
+    group: &'static str,
+    resource: &'static str,
+    is_namespaced: bool,
+    /// An object that there is.
+    name: &'static str,
+    /// Selectors by fields, right and wrong ones.
+    fields: &'static [&'static str],
+}
+
+const KINDS: &[Kind] = &[
+    Kind {
+        group: "/api/v1",
+        resource: "pods",
+        is_namespaced: true,
+        name: "one",
+        fields: &[
+            "",
+            "status.phase%3DPending",
+            "status.phase!%3DRunning",
+            "spec.nodeName%3D",
+            "spec.nodeName%3Dn1",
+            "spec.nodeName!%3Dn1",
+            "spec.nodeName%3Dn1,status.phase%3DPending",
+            "spec.restartPolicy%3DNever",
+            "spec.schedulerName%3Ddefault-scheduler",
+            "spec.serviceAccountName%3Ddefault",
+            "spec.hostNetwork%3Dfalse",
+            "spec.hostNetwork%3Dtrue",
+            "status.podIP%3D",
+            "status.nominatedNodeName%3D",
+            "spec.unknown%3Dx",
+        ],
+    },
+    Kind {
+        group: "/api/v1",
+        resource: "configmaps",
+        is_namespaced: true,
+        name: "red",
+        fields: &[
+            "metadata.name%3Dred",
+            "metadata.name!%3Dred",
+            "metadata.name%3Dred,metadata.namespace%3Dnone",
+            "metadata.name%3Dnone",
+            "data.text%3Dx",
+            "metadata.uid%3Dx",
+            "metadata.name",
+        ],
+    },
+    Kind {
+        group: "/api/v1",
+        resource: "events",
+        is_namespaced: true,
+        name: "first",
+        fields: &[
+            "involvedObject.kind%3DPod",
+            "involvedObject.name%3Dtwo",
+            "involvedObject.uid%3D",
+            "reason%3DBad",
+            "reason!%3DBad",
+            "type%3DWarning",
+            "type%3DWarning,involvedObject.name%3Done",
+            "reportingComponent%3Dtester",
+            "message%3Dx",
+        ],
+    },
+    Kind {
+        group: "/api/v1",
+        resource: "services",
+        is_namespaced: true,
+        name: "plain",
+        fields: &[
+            "spec.type%3DClusterIP",
+            "spec.type%3DExternalName",
+            "spec.clusterIP%3DNone",
+            "spec.ports%3D1",
+        ],
+    },
+    Kind {
+        group: "/apis/apps/v1",
+        resource: "deployments",
+        is_namespaced: true,
+        name: "web",
+        fields: &["metadata.name%3Dweb", "spec.replicas%3D1"],
+    },
+    Kind {
+        group: "/apis/example.com/v1",
+        resource: "parts",
+        is_namespaced: true,
+        name: "bolt",
+        fields: &["metadata.name%3Dnut", "spec.size%3D3"],
+    },
+    Kind {
+        group: "/apis/example.com/v1",
+        resource: "widgets",
+        is_namespaced: true,
+        name: "wheel",
+        fields: &[
+            "spec.color%3Dred",
+            "spec.color!%3Dred",
+            "spec.count%3D3",
+            "spec.count%3D3,spec.color%3Dblue",
+            "spec.color%3D",
+            "spec.other%3Dx",
+        ],
+    },
+    Kind {
+        group: "/api/v1",
+        resource: "nodes",
+        is_namespaced: false,
+        name: "n1",
+        fields: &["spec.unschedulable%3Dtrue", "spec.unschedulable%3Dfalse", "spec.podCIDR%3D"],
+    },
+    Kind {
+        group: "/api/v1",
+        resource: "namespaces",
+        is_namespaced: false,
+        name: "default",
+        fields: &[
+            "status.phase%3DActive",
+            "status.phase%3DTerminating",
+            "metadata.name%3Ddefault",
+            "status.other%3Dx",
+        ],
+    },
+    Kind {
+        group: "/apis/rbac.authorization.k8s.io/v1",
+        resource: "clusterroles",
+        is_namespaced: false,
+        name: "view",
+        fields: &["metadata.name%3Dview", "rules%3Dx"],
+    },
+    Kind {
+        group: "/apis/example.com/v1",
+        resource: "planets",
+        is_namespaced: false,
+        name: "mars",
+        fields: &["metadata.name%3Dmars", "spec.moons%3D2"],
+    },
+];
+
+/// Label selectors, some of which are refused.
+const LABELS: &[&str] = &[
+    "app%3Dweb",
+    "app%3D%3Dweb",
+    "app!%3Dweb",
+    "app+in+(web,api)",
+    "app+notin+(web)",
+    "app",
+    "!app",
+    "tier%3E1",
+    "tier%3C3",
+    "app%3Dweb,tier%3E1",
+    "example.com/x",
+    "example.com/x%3D",
+    "app%3Dnone",
+    // Refused.
+    "app%3D%3D%3Dweb",
+    "app+in+web",
+    "-app",
+    "app%3D-web-",
+    "app%3E1.5",
+];
+
+/// Other parameters of a list.
+const OPTIONS: &[&str] = &[
+    "limit=2",
+    "limit=2&labelSelector=app",
+    "limit=100",
+    "limit=0",
+    "limit=-1",
+    "resourceVersion=",
+    "resourceVersion=0",
+    "resourceVersion=0&limit=1",
+    "resourceVersion=1",
+    "resourceVersion=1&resourceVersionMatch=NotOlderThan",
+    "resourceVersion=0&resourceVersionMatch=NotOlderThan",
+    "resourceVersion=1&resourceVersionMatch=NotOlderThan&limit=2",
+    "timeoutSeconds=5",
+    "pretty=true",
+    "unknown=x",
+    "allowWatchBookmarks=true",
+    "watch=false",
+    // Refused.
+    "resourceVersion=abc",
+    "resourceVersion=-1",
+    "resourceVersion=0&resourceVersionMatch=Exact",
+    "resourceVersionMatch=Exact",
+    "resourceVersionMatch=NotOlderThan",
+    "resourceVersion=1&resourceVersionMatch=Never",
+    "resourceVersion=0&resourceVersionMatch=",
+    "sendInitialEvents=true",
+    "sendInitialEvents=false",
+    "continue=garbage",
+    "continue=garbage&resourceVersion=1",
+    "continue=garbage&resourceVersionMatch=NotOlderThan",
+    "limit=abc",
+    "timeoutSeconds=abc",
+];
+
+/// Parameters of a watch that is refused.
+const WATCHES: &[&str] = &[
+    "sendInitialEvents=true",
+    "sendInitialEvents=false",
+    "resourceVersionMatch=NotOlderThan",
+    "resourceVersionMatch=Exact&resourceVersion=1",
+    "sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1",
+    "labelSelector=%3D%3D",
+    "fieldSelector=data.x%3Dy",
+    "timeoutSeconds=abc",
+];
+
+/// Definitions of the kinds that are not Kubernetes' own.
+pub(crate) const DEFINITIONS: &str = include_str!("definitions.yaml");
+/// What stands in the namespace NAMESPACE, and in none.
+pub(crate) const OBJECTS: &str = include_str!("objects.yaml");
+/// In the text of one of them: longer than what is sent as it is.
+pub(crate) const LONG: usize = 200_000;
+/// What is to be kept warm of it, beside what `reads.rs` keeps.
+pub(crate) const TARGETS: &str = "
+  {name: events, resource: {resource: events}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: nodes, resource: {resource: nodes}, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: deployments, resource: {group: apps, resource: deployments}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: widgets, resource: {group: example.com, resource: widgets}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: planets, resource: {group: example.com, resource: planets}, scope: {type: Cluster}, projection: {managedFields: Keep}}";
+
+impl Kind {
+    /// Of all namespaces.
+    fn all(&self) -> String {
+        format!("{}/{}", self.group, self.resource)
+    }
+
+    /// In one; of what lives in none, all.
+    fn own(&self, a: &str) -> String {
+        if self.is_namespaced {
+            format!("{}/namespaces/{a}/{}", self.group, self.resource)
+        } else {
+            self.all()
+        }
+    }
+}
+
+fn get(path: String, accept: &'static str, but: &[Difference]) -> Request {
+    Request { method: "GET", path, accept, gzip: false, but: but.to_vec() }
+}
+
+/// What may differ of every list.
+const LISTED: &[Difference] = &[ListVersion, ContinueToken, EmptyMetadata];
+const PRINTED: &[Difference] = &[ListVersion, ContinueToken, Ages];
+
+/// Every request. `a` is the namespace of most objects.
+pub(super) fn requests(a: &str) -> Vec<Request> {
+    let mut all: Vec<Request> = KINDS.iter().flat_map(|kind| of_kind(kind, a)).collect();
+    let settings = format!("/api/v1/namespaces/{a}/configmaps");
+    let widgets = format!("/apis/example.com/v1/namespaces/{a}/widgets");
+    let planets = "/apis/example.com/v1/planets".to_owned();
+    let everywhere = "/api/v1/configmaps".to_owned();
+    for base in [&settings, &everywhere, &widgets] {
+        for labels in LABELS {
+            all.push(get(format!("{base}?labelSelector={labels}"), ANY, LISTED));
+        }
+    }
+    for base in [&settings, &everywhere, &widgets, &planets] {
+        for options in OPTIONS {
+            let but = [LISTED, &[ContinueWords]].concat();
+            all.push(get(format!("{base}?{options}"), ANY, &but));
+        }
+    }
+    for options in WATCHES {
+        all.push(get(format!("{settings}?watch=1&{options}"), ANY, &[]));
+        all.push(get(format!("{planets}?watch=1&{options}"), TABLE, &[]));
+    }
+    all.extend(selections(a, &settings, &everywhere));
+    all.extend(versions(&settings, &widgets));
+    all.extend(forms(a, &settings, &widgets));
+    all.extend(documents());
+    all.extend(refusals(&settings, &planets));
+    all.extend(compressed());
+    all
+}
+
+/// Lists and gets of one kind in every form, and by its fields.
+fn of_kind(kind: &Kind, a: &str) -> Vec<Request> {
+    let (all, own) = (kind.all(), kind.own(a));
+    let mut requests = Vec::new();
+    let mut lists = vec![own.clone()];
+    lists.extend(kind.is_namespaced.then(|| all.clone()));
+    for list in lists {
+        requests.push(get(list.clone(), ANY, LISTED));
+        requests.push(get(list.clone(), METADATA_LIST, LISTED));
+        requests.push(get(list.clone(), KUBECTL, PRINTED));
+        requests.push(get(format!("{list}?labelSelector=app%3Dweb"), KUBECTL, PRINTED));
+        requests.push(get(format!("{list}?labelSelector=app%3Dweb"), METADATA_LIST, LISTED));
+    }
+    for name in [kind.name, "none"] {
+        requests.push(get(format!("{own}/{name}"), ANY, &[]));
+        requests.push(get(format!("{own}/{name}"), METADATA, &[]));
+        requests.push(get(format!("{own}/{name}"), KUBECTL, &[Ages]));
+    }
+    for included in ["None", "Object"] {
+        requests.push(get(format!("{own}?includeObject={included}"), TABLE, PRINTED));
+    }
+    for fields in kind.fields {
+        requests.push(get(format!("{own}?fieldSelector={fields}"), ANY, LISTED));
+    }
+    requests
+}
+
+/// Selectors together, and in a form.
+fn selections(a: &str, settings: &str, everywhere: &str) -> Vec<Request> {
+    let pods = format!("/api/v1/namespaces/{a}/pods");
+    vec![
+        get(format!("{settings}?fieldSelector=metadata.namespace%3D{a}"), ANY, LISTED),
+        get(format!("{everywhere}?fieldSelector=metadata.namespace%3D{a}"), ANY, LISTED),
+        get(format!("{everywhere}?fieldSelector=metadata.name%3Dred"), METADATA_LIST, LISTED),
+        get(
+            format!("{everywhere}?fieldSelector=metadata.name%3Dred&labelSelector=tier%3E1"),
+            ANY,
+            LISTED,
+        ),
+        get(
+            format!("{pods}?fieldSelector=spec.nodeName%3Dn1&labelSelector=app%3Done"),
+            KUBECTL,
+            PRINTED,
+        ),
+        get(format!("{pods}?fieldSelector=status.phase%3DPending&limit=1"), METADATA_LIST, LISTED),
+        get(format!("{pods}?fieldSelector=status.phase%3DPending&limit=1"), ANY, LISTED),
+        get(
+            format!("/api/v1/namespaces/{a}/events?fieldSelector=source%3Dtester"),
+            ANY,
+            &[FieldLabels],
+        ),
+    ]
+}
+
+/// Versions of one object, and of a list.
+fn versions(settings: &str, widgets: &str) -> Vec<Request> {
+    let mut all = Vec::new();
+    for base in [settings, widgets] {
+        let name = if base == settings { "red" } else { "wheel" };
+        for version in ["0", "1", ""] {
+            all.push(get(format!("{base}/{name}?resourceVersion={version}"), ANY, &[]));
+            all.push(get(format!("{base}/none?resourceVersion={version}"), ANY, &[]));
+        }
+        all.push(get(format!("{base}/{name}?resourceVersion=abc"), ANY, &[NoNumber]));
+    }
+    let exact = "resourceVersion=1&resourceVersionMatch=Exact";
+    all.push(get(format!("{settings}?{exact}"), ANY, &[ExactVersion]));
+    // Three seconds each.
+    let future = "resourceVersion=99999999999";
+    all.push(get(format!("{settings}?{future}"), ANY, &[FutureVersion]));
+    all.push(get(format!("{widgets}?{future}"), TABLE, &[FutureVersion]));
+    all
+}
+
+/// What `Accept` may say.
+fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
+    let (red, wheel) = (format!("{settings}/red"), format!("{widgets}/wheel"));
+    let secrets = format!("/api/v1/namespaces/{a}/secrets");
+    let mut all = Vec::new();
+    for accept in [
+        "application/json",
+        "application/xml;q=0.9,application/json;q=0.8",
+        "application/json;q=0.1,*/*",
+        "application/json;as=Table;v=v1;g=other,application/json",
+        "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",
+    ] {
+        all.push(get(settings.to_owned(), accept, LISTED));
+        all.push(get(wheel.clone(), accept, &[]));
+    }
+    for (path, accept) in [
+        (settings, METADATA),
+        (&red, METADATA_LIST),
+        (widgets, METADATA),
+        (&wheel, METADATA_LIST),
+        (settings, "text/html"),
+        (settings, "application/json;as=Table;v=v1;g=other"),
+        (&red, "application/json;as=Table;v=v2;g=meta.k8s.io"),
+        ("/version", "text/html"),
+        ("/api/v1", "text/html"),
+        ("/apis", "text/html"),
+    ] {
+        all.push(get(path.to_owned(), accept, &[MediaTypes]));
+    }
+    for path in [settings, widgets] {
+        all.push(get(path.to_owned(), OLD_TABLE, PRINTED));
+        all.push(get(format!("{path}?limit=1"), TABLE, PRINTED));
+        all.push(get(format!("{path}?limit=1"), METADATA_LIST, LISTED));
+        all.push(get(format!("{path}?includeObject=all"), TABLE, &[]));
+        all.push(get(format!("{path}?resourceVersion=0&limit=1"), TABLE, PRINTED));
+    }
+    for path in [&red, &wheel] {
+        all.push(get(format!("{path}?includeObject=None"), TABLE, &[Ages]));
+        all.push(get(format!("{path}?includeObject=Object"), OLD_TABLE, &[Ages]));
+    }
+    all.push(get(secrets.clone(), METADATA_LIST, &[ListVersion, SecretMetadata]));
+    all.push(get("/api/v1/secrets".to_owned(), METADATA_LIST, &[ListVersion, SecretMetadata]));
+    all.push(get(format!("{secrets}/hidden"), METADATA, &[SecretMetadata]));
+    all.push(get(format!("{secrets}/none"), METADATA, &[]));
+    all.push(get(
+        format!("{secrets}?labelSelector=app"),
+        METADATA_LIST,
+        &[ListVersion, EmptyMetadata],
+    ));
+    all
+}
+
+/// What there is.
+fn documents() -> Vec<Request> {
+    let mut all = vec![get("/version".to_owned(), ANY, &[])];
+    for path in [
+        "/api/v1",
+        "/apis",
+        "/apis/apps",
+        "/apis/apps/v1",
+        "/apis/example.com",
+        "/apis/example.com/v1",
+        "/apis/rbac.authorization.k8s.io",
+        "/apis/rbac.authorization.k8s.io/v1",
+    ] {
+        all.push(get(path.to_owned(), ANY, &[WarmKinds]));
+    }
+    for path in
+        ["/apis/none.example.com", "/apis/none.example.com/v1", "/apis/example.com/v9", "/api/v9"]
+    {
+        all.push(get(path.to_owned(), ANY, &[UnknownPath]));
+    }
+    all
+}
+
+/// What may be compressed, and is where it is long.
+fn compressed() -> Vec<Request> {
+    let zone = "/api/v1/namespaces/zone/configmaps";
+    let requests = [
+        get(format!("{zone}/long"), ANY, &[]),
+        get(format!("{zone}/long"), METADATA, &[]),
+        get(format!("{zone}/of-zone"), ANY, &[]),
+        get(zone.to_owned(), ANY, LISTED),
+        get(zone.to_owned(), KUBECTL, PRINTED),
+        get(format!("{zone}?includeObject=Object"), TABLE, PRINTED),
+        get("/api/v1/configmaps".to_owned(), ANY, LISTED),
+        get("/api/v1/configmaps?limit=3".to_owned(), ANY, LISTED),
+        get("/apis/rbac.authorization.k8s.io/v1/clusterroles".to_owned(), KUBECTL, PRINTED),
+        get("/api/v1".to_owned(), ANY, &[WarmKinds]),
+    ];
+    requests.into_iter().map(|request| Request { gzip: true, ..request }).collect()
+}
+
+/// What is no read.
+fn refusals(settings: &str, planets: &str) -> Vec<Request> {
+    let mut all = Vec::new();
+    for method in ["POST", "PUT", "PATCH", "DELETE"] {
+        for path in [format!("{settings}/red"), settings.to_owned(), planets.to_owned()] {
+            all.push(Request { method, ..get(path, ANY, &[OnlyReads]) });
+        }
+    }
+    all
+}
+
+/// Lists that are read to their end, a page at a time.
+pub(super) fn walks(a: &str) -> Vec<Request> {
+    let page = |path: &str, limit: usize, accept, but: &[Difference]| {
+        get(format!("{path}?limit={limit}"), accept, but)
+    };
+    vec![
+        page("/api/v1/configmaps", 2, ANY, LISTED),
+        page("/api/v1/configmaps", 5, METADATA_LIST, LISTED),
+        page("/api/v1/configmaps", 60, KUBECTL, PRINTED),
+        page("/apis/rbac.authorization.k8s.io/v1/clusterroles", 20, METADATA_LIST, LISTED),
+        page(&format!("/apis/example.com/v1/namespaces/{a}/widgets"), 1, ANY, LISTED),
+        page("/apis/example.com/v1/planets", 1, TABLE, PRINTED),
+        get("/api/v1/configmaps?labelSelector=app&limit=3".to_owned(), ANY, LISTED),
+        get(
+            format!("/api/v1/namespaces/{a}/pods?fieldSelector=status.phase%3DPending&limit=2"),
+            ANY,
+            LISTED,
+        ),
+    ]
+}

@@ -1,0 +1,209 @@
+//! Every way in which an answer of kubewarm's may differ from the API server's.
+
+use serde_json::{Value, json};
+
+use super::Answer;
+
+/// A way in which answers may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Difference {
+    Ages,
+    ContinueToken,
+    ContinueWords,
+    EmptyMetadata,
+    ExactVersion,
+    FieldLabels,
+    FutureVersion,
+    ListVersion,
+    MediaTypes,
+    NoNumber,
+    OnlyReads,
+    SecretMetadata,
+    UnknownPath,
+    WarmKinds,
+}
+
+impl Difference {
+    pub(crate) const ALL: &[Self] = &[
+        Self::Ages,
+        Self::ContinueToken,
+        Self::ContinueWords,
+        Self::EmptyMetadata,
+        Self::ExactVersion,
+        Self::FieldLabels,
+        Self::FutureVersion,
+        Self::ListVersion,
+        Self::MediaTypes,
+        Self::NoNumber,
+        Self::OnlyReads,
+        Self::SecretMetadata,
+        Self::UnknownPath,
+        Self::WarmKinds,
+    ];
+
+    /// As in the document.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ages => "ages",
+            Self::ContinueToken => "continue token",
+            Self::ContinueWords => "continue words",
+            Self::EmptyMetadata => "empty metadata",
+            Self::ExactVersion => "exact version",
+            Self::FieldLabels => "field labels",
+            Self::FutureVersion => "future version",
+            Self::ListVersion => "list version",
+            Self::MediaTypes => "media types",
+            Self::NoNumber => "no number",
+            Self::OnlyReads => "only reads",
+            Self::SecretMetadata => "secret metadata",
+            Self::UnknownPath => "unknown path",
+            Self::WarmKinds => "warm kinds",
+        }
+    }
+
+    /// Whether it is a matter of the moment if it is met.
+    pub(crate) fn is_by_chance(self) -> bool {
+        matches!(self, Self::Ages | Self::FutureVersion)
+    }
+
+    /// Takes out of both answers what may differ, and nothing else.
+    pub(crate) fn forgive(self, ours: &mut Answer, theirs: &mut Answer) {
+        match self {
+            Self::Ages => each(ours, theirs, |answer| rows(answer).for_each(without_ages)),
+            Self::ContinueToken => each(ours, theirs, |answer| {
+                let token = &mut answer.body["metadata"]["continue"];
+                if token.as_str().is_some_and(|token| !token.is_empty()) {
+                    *token = json!("*");
+                }
+            }),
+            Self::ContinueWords => each(ours, theirs, |answer| {
+                keep_before(answer, "invalid continue token: continue key is not valid: ");
+            }),
+            Self::FutureVersion => each(ours, theirs, |answer| {
+                keep_before(answer, ", current: ");
+            }),
+            Self::ListVersion => each(ours, theirs, |answer| {
+                let body = &mut answer.body;
+                if ["items", "rows"].iter().any(|list| body.get(list).is_some()) {
+                    body["metadata"]["resourceVersion"] = json!("*");
+                }
+            }),
+            Self::MediaTypes => {
+                decided(ours, theirs, 406, &[500]);
+                each(ours, theirs, |answer| {
+                    if answer.code == 406 {
+                        answer.body = Value::Null;
+                    }
+                });
+            }
+            Self::EmptyMetadata => each(ours, theirs, |answer| {
+                let body = &mut answer.body;
+                if body["kind"] == "PartialObjectMetadataList" && body["items"].is_null() {
+                    body["items"] = json!([]);
+                }
+            }),
+            Self::UnknownPath => {
+                if (ours.code, theirs.code) == (404, 404) {
+                    *ours = theirs.clone();
+                }
+            }
+            Self::ExactVersion => decided(ours, theirs, 410, &[200, 410]),
+            Self::FieldLabels => decided(ours, theirs, 400, &[200]),
+            Self::NoNumber => decided(ours, theirs, 400, &[500]),
+            Self::OnlyReads => decided(ours, theirs, 405, &[403, 405]),
+            Self::SecretMetadata => each(ours, theirs, |answer| {
+                let body = &mut answer.body;
+                for list in ["items", "rows"] {
+                    let all = body[list].as_array_mut().into_iter().flatten();
+                    all.for_each(|it| as_kept(if list == "rows" { &mut it["object"] } else { it }));
+                }
+                as_kept(body);
+            }),
+            Self::WarmKinds => as_warm(ours, theirs),
+        }
+    }
+}
+
+fn each(ours: &mut Answer, theirs: &mut Answer, change: impl Fn(&mut Answer)) {
+    change(ours);
+    change(theirs);
+}
+
+/// Where these are the codes, nothing else is compared.
+fn decided(ours: &mut Answer, theirs: &mut Answer, own: u16, their: &[u16]) {
+    if ours.code == own && their.contains(&theirs.code) {
+        *ours = theirs.clone();
+    }
+}
+
+/// Of a message that has these words, what stands before their end.
+fn keep_before(answer: &mut Answer, words: &str) {
+    let message = answer.body["message"].as_str().unwrap_or_default();
+    if let Some((before, _)) = message.split_once(words) {
+        answer.body["message"] = json!(format!("{before}{words}"));
+    }
+}
+
+fn rows(answer: &mut Answer) -> impl Iterator<Item = &mut Value> {
+    answer.body["rows"].as_array_mut().into_iter().flatten()
+}
+
+fn without_ages(row: &mut Value) {
+    for cell in row["cells"].as_array_mut().into_iter().flatten() {
+        if cell.as_str().is_some_and(|text| crate::tables::seconds(text).is_some()) {
+            *cell = json!("*");
+        }
+    }
+}
+
+/// What is kept of a secret that is held as metadata.
+fn as_kept(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+        metadata.remove("annotations");
+    }
+}
+
+/// Of the documents about kinds: those that are kept warm, and what may be done with them here.
+fn as_warm(ours: &mut Answer, theirs: &mut Answer) {
+    const VERBS: [&str; 3] = ["get", "list", "watch"];
+    // Of each list of a document, by what its elements are known.
+    fn keep(ours: &Value, theirs: &mut Value) {
+        for (list, by) in [
+            ("items", "/metadata/name"),
+            ("versions", "/version"),
+            ("groups", "/name"),
+            ("resources", "/name"),
+            ("resources", "/resource"),
+        ] {
+            let Some(own) = ours[list].as_array() else { continue };
+            let Some(all) = theirs[list].as_array_mut() else { continue };
+            if all.iter().all(|it| it.pointer(by).is_none()) {
+                continue;
+            }
+            all.retain(|it| own.iter().any(|own| own.pointer(by) == it.pointer(by)));
+            for (own, their) in own.iter().zip(all) {
+                keep(own, their);
+            }
+        }
+        if let Some(kind) = theirs.as_object_mut() {
+            kind.remove("storageVersionHash");
+            kind.remove("subresources");
+            if let Some(verbs) = kind.get_mut("verbs").and_then(Value::as_array_mut) {
+                verbs.retain(|it| VERBS.iter().any(|verb| it == verb));
+            }
+        }
+    }
+    keep(&ours.body, &mut theirs.body);
+    // Each has an `ETag` here, and is in the order of the names.
+    each(ours, theirs, |answer| {
+        for list in ["groups", "resources"] {
+            if let Some(all) = answer.body[list].as_array_mut() {
+                all.sort_by_key(|it| it["name"].as_str().unwrap_or_default().to_owned());
+            }
+        }
+        for name in ["cache-control", "vary"] {
+            answer.headers.remove(name);
+        }
+    });
+}

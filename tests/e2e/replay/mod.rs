@@ -1,0 +1,164 @@
+//! The replay: every kind of read is sent to both servers, and what they answer is the same but for differences
+//! that have a name. The names are those of `docs/read-api.md`, which says of each why it is there.
+
+mod corpus;
+mod difference;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+
+pub(crate) use self::corpus::{DEFINITIONS, TARGETS};
+
+use self::corpus::{LONG, OBJECTS, Request, requests, walks};
+use self::difference::Difference;
+use crate::api::{Reply, Server};
+use crate::world::{Failure, Outcome, eventually, file};
+
+/// As many as there have to be.
+const FEWEST: usize = 300;
+/// The cache is told of what changes a moment after the API server knows it.
+const SOON_SAME: Duration = Duration::from_secs(5);
+/// Pages of one list, at most.
+const MOST_PAGES: usize = 100;
+/// What clients read of an answer beside its body.
+const HEADERS: &[&str] = &[
+    "cache-control",
+    "content-encoding",
+    "content-type",
+    "retry-after",
+    "vary",
+    "x-content-type-options",
+];
+
+/// What a client reads of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    code: u16,
+    headers: BTreeMap<&'static str, String>,
+    body: Value,
+}
+
+/// What is read, most of it in the namespace `a`.
+pub(crate) fn objects(a: &str) -> String {
+    OBJECTS.replace("NAMESPACE", a).replace("LONG", &"long ".repeat(LONG / 5))
+}
+
+/// Both servers, and somebody who may read everything.
+pub(crate) struct Players<'a> {
+    pub(crate) api: &'a Server,
+    pub(crate) reads: &'a Server,
+    pub(crate) token: &'a str,
+}
+
+/// The differences that were met, and what nobody has a name for.
+#[derive(Default)]
+struct Found {
+    met: BTreeSet<Difference>,
+    unnamed: Vec<String>,
+}
+
+impl From<&Reply> for Answer {
+    fn from(reply: &Reply) -> Self {
+        let headers = HEADERS.iter().map(|&name| (name, reply.header(name).to_owned()));
+        Self { code: reply.code, headers: headers.collect(), body: reply.json() }
+    }
+}
+
+impl Players<'_> {
+    /// What both say to one request: ours, theirs.
+    fn ask(&self, request: &Request, more: &str) -> Result<[Answer; 2], Failure> {
+        let bearer = format!("Bearer {}", self.token);
+        let path = format!("{}{more}", request.path);
+        let mut headers = vec![("authorization", &*bearer), ("accept", request.accept)];
+        headers.extend(request.gzip.then_some(("accept-encoding", "gzip")));
+        let ask = |server: &Server| -> Result<Answer, Failure> {
+            Ok(Answer::from(&server.ask(request.method, &path, &headers)?))
+        };
+        Ok([ask(self.reads)?, ask(self.api)?])
+    }
+}
+
+/// Sends everything to both. `a` is the namespace that most of it is in.
+pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
+    let requests = requests(a);
+    let distinct: BTreeSet<_> =
+        requests.iter().map(|it| (it.method, &it.path, it.accept, it.gzip)).collect();
+    assert_eq!(distinct.len(), requests.len(), "a request is there twice");
+    assert!(requests.len() >= FEWEST, "{} requests", requests.len());
+    let mut found = Found::default();
+    for request in &requests {
+        let same = eventually(SOON_SAME, || compare(request, players.ask(request, "")?));
+        found.add(same);
+    }
+    for request in walks(a) {
+        found.add(eventually(SOON_SAME, || walk(players, &request)));
+    }
+    let Found { met, unnamed } = found;
+    assert!(unnamed.is_empty(), "{} differ:\n{}", unnamed.len(), unnamed.join("\n"));
+    let is_unmet = |it: &&Difference| !met.contains(it) && !it.is_by_chance();
+    let unmet: Vec<_> = Difference::ALL.iter().filter(is_unmet).collect();
+    assert!(unmet.is_empty(), "no request differs by {unmet:?}");
+    differences_are_documented()
+}
+
+/// All pages of a list, with each server's own tokens.
+fn walk(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference>, Failure> {
+    let mut met = BTreeSet::new();
+    let mut tokens = [String::new(), String::new()];
+    for _ in 0..MOST_PAGES {
+        let [ours, theirs] = [0, 1].map(|of| format!("&continue={}", tokens[of]));
+        let [mut own, _] = players.ask(request, &ours)?;
+        let [_, mut their] = players.ask(request, &theirs)?;
+        let next = |answer: &Answer| {
+            answer.body["metadata"]["continue"].as_str().unwrap_or_default().to_owned()
+        };
+        tokens = [next(&own), next(&their)];
+        met.extend(compare(request, [own.clone(), their.clone()])?);
+        if tokens.iter().all(String::is_empty) {
+            return Ok(met);
+        }
+        (own.body, their.body) = (Value::Null, Value::Null);
+    }
+    Err(format!("{} has no end", request.path).into())
+}
+
+/// The differences that are met, all of which are allowed.
+fn compare(
+    request: &Request,
+    [ours, theirs]: [Answer; 2],
+) -> Result<BTreeSet<Difference>, Failure> {
+    let without = |left_out: Option<Difference>| {
+        let (mut ours, mut theirs) = (ours.clone(), theirs.clone());
+        for difference in request.but.iter().filter(|it| Some(**it) != left_out) {
+            difference.forgive(&mut ours, &mut theirs);
+        }
+        (ours == theirs, ours, theirs)
+    };
+    let (is_same, own, their) = without(None);
+    if !is_same {
+        return Err(format!("{request:?}\n  ours: {own:?}\n  theirs: {their:?}").into());
+    }
+    Ok(request.but.iter().copied().filter(|it| !without(Some(*it)).0).collect())
+}
+
+impl Found {
+    fn add(&mut self, compared: Result<BTreeSet<Difference>, impl ToString>) {
+        match compared {
+            Ok(met) => self.met.extend(met),
+            Err(unnamed) => self.unnamed.push(unnamed.to_string()),
+        }
+    }
+}
+
+/// Those of the replay and those of the document are the same.
+fn differences_are_documented() -> Outcome {
+    let text = std::fs::read_to_string(file("docs/read-api.md"))?;
+    let (_, section) = text.split_once("## What differs").ok_or("no such section")?;
+    let names = section.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
+    let documented: BTreeSet<_> = names.map(|(name, _)| name).collect();
+    let allowed: BTreeSet<_> = Difference::ALL.iter().map(|it| it.name()).collect();
+    assert_eq!(documented, allowed);
+    Ok(())
+}
