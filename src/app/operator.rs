@@ -223,7 +223,7 @@ fn spawn_reads(
     let Some((address, readers)) = args.api.api_addr.0.zip(readers) else { return Ok(()) };
     let listening = read::bind(address)?;
     let certificate = reads::certificate(&args.api, &frame.namespace).map_err(ReadError::from)?;
-    let trust = reads::trust(&args.api.clients).map_err(ReadError::from)?;
+    let trust = reads::trust(&args.api.clients).map_err(ReadError::Trust)?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
         reads::api(args, (connection, readers), view, upstream, metrics, watched)?

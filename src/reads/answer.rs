@@ -113,15 +113,15 @@ impl Pages {
         self.chosen.objects()
     }
 
-    /// All that is left, as one piece.
+    /// The first piece: all of it, or more than `bytes` bytes; and whether anything may be left.
     ///
     /// # Errors
     ///
     /// [`Cut`].
-    pub fn whole(mut self) -> Result<Vec<u8>, Cut> {
+    pub fn begin(&mut self, bytes: usize) -> Result<(Vec<u8>, bool), Cut> {
         let mut out = Vec::new();
-        while self.write(usize::MAX, &mut out)? {}
-        Ok(out)
+        let goes_on = self.write(bytes + 1, &mut out)?;
+        Ok((out, goes_on))
     }
 
     /// Writes objects until `out` has so many bytes; answers whether any may be left.

@@ -29,6 +29,8 @@ use tokio::{
 const KNOWN: Duration = Duration::from_secs(10);
 /// The longest chain, in bytes: each connection holds one, and usual ones have some 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;
+/// Certificates between a client's own and the CA: whoever verifies tries their orders, one after the other.
+const MAX_BETWEEN: usize = 4;
 
 /// Whose certificates count.
 #[derive(Debug)]
@@ -133,6 +135,11 @@ impl ClientCertVerifier for Asking {
         between: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        if between.len() > MAX_BETWEEN {
+            return Err(Error::General(
+                "the client's chain has more than 5 certificates".to_owned(),
+            ));
+        }
         let bytes = own.len() + between.iter().map(|it| it.len()).sum::<usize>();
         if bytes > MAX_CHAIN {
             return Err(Error::General("the client's chain is longer than 16 KiB".to_owned()));
@@ -166,5 +173,24 @@ impl ClientCertVerifier for Asking {
 impl fmt::Debug for Asking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Asking").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_bounded_before_anybody_looks_into_them() {
+        let asking = Asking::verifier();
+        let now = UnixTime::now();
+        let shown = |length: usize, between: usize| {
+            let one = || CertificateDer::from(vec![0; length]);
+            let between: Vec<_> = std::iter::repeat_with(one).take(between).collect();
+            asking.verify_client_cert(&one(), &between, now).is_ok()
+        };
+        assert!(shown(1_000, 0) && shown(1_000, MAX_BETWEEN));
+        assert!(!shown(1_000, MAX_BETWEEN + 1));
+        assert!(!shown(MAX_CHAIN, 1));
     }
 }

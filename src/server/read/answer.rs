@@ -8,6 +8,7 @@ use crate::{
 };
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder,
+    body::{BodySize, BoxBody, MessageBody},
     http::{
         StatusCode, Version,
         header::{self, HeaderValue},
@@ -16,10 +17,18 @@ use actix_web::{
 use bytes::Bytes;
 use futures::stream;
 use ring::hmac;
-use std::{error::Error, fmt::Write as _, iter::once, time::Duration};
+use std::{
+    error::Error,
+    fmt::Write as _,
+    iter::once,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-/// Objects of which all is written at once: what is short is told its length.
-const AT_ONCE: usize = 128;
+/// What is no longer is written at once, and told its length; the rest of a longer list is written while it is sent.
+/// From here on the API server compresses.
+const LONG: usize = 128 << 10;
 const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
@@ -38,8 +47,14 @@ pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
     })
 }
 
+/// A body, and what is held for as long as it is sent.
+struct Holding<T> {
+    body: BoxBody,
+    _held: T,
+}
+
 /// Sends objects. `held` is let go of when the last of them is sent, or nobody listens any more.
-pub(super) fn objects<T: 'static>(
+pub(super) fn objects<T: Unpin + 'static>(
     request: &HttpRequest,
     answer: Answer,
     key: &hmac::Key,
@@ -57,39 +72,33 @@ pub(super) fn objects<T: 'static>(
     if answer.is_late {
         response.insert_header((header::WARNING, late(answer.age)));
     }
-    let mut pages = match answer.body {
-        Body::Whole(body) => return whole(request, response, body),
-        Body::Pages(pages) => pages,
+    let (begun, rest) = match answer.body {
+        Body::Whole(body) => (body, None),
+        Body::Pages(mut pages) => match pages.begin(LONG) {
+            Ok((begun, goes_on)) => (begun, goes_on.then_some(pages)),
+            Err(Cut) => {
+                return failure(&Failure::not_warm(answer.cell.resource.group_resource(), 1));
+            }
+        },
     };
-    let lost = || failure(&Failure::not_warm(answer.cell.resource.group_resource(), 1));
-    if takes_gzip(request) {
-        let mut begun = Vec::new();
-        // Whether it is to be compressed is not known before there is enough of it.
-        while begun.len() <= gzip::LONG {
-            match pages.next() {
-                Some(Ok(piece)) => begun.extend_from_slice(&piece),
-                Some(Err(Cut)) => return lost(),
-                None => return response.body(begun),
+    let response = match rest {
+        None => whole(request, response, begun),
+        Some(rest) => {
+            let pieces = once(Ok(begun)).chain(rest);
+            if takes_gzip(request) {
+                compressed(request, response, pieces)
+            } else {
+                let pieces = pieces.map(|piece| piece.map(Bytes::from));
+                streamed(request, response, stream::iter(pieces))
             }
         }
-        let pieces = once(Ok(begun)).chain(pages).inspect(move |_| {
-            let _held = &held;
-        });
-        return compressed(request, response, pieces);
-    }
-    if pages.objects() <= AT_ONCE {
-        return pages.whole().map_or_else(|Cut| lost(), |body| response.body(body));
-    }
-    let pieces = pages.map(move |piece| {
-        let _held = &held;
-        piece.map(Bytes::from)
-    });
-    streamed(request, response, stream::iter(pieces))
+    };
+    response.map_body(|_, body| Holding { body, _held: held }.boxed())
 }
 
 /// Sends what is there.
 fn whole(request: &HttpRequest, mut response: HttpResponseBuilder, body: Vec<u8>) -> HttpResponse {
-    if body.len() > gzip::LONG && takes_gzip(request) {
+    if body.len() > LONG && takes_gzip(request) {
         return compressed(request, response, once(Ok(body)));
     }
     response.body(body)
@@ -110,6 +119,21 @@ fn compressed(
 fn takes_gzip(request: &HttpRequest) -> bool {
     let header = request.headers().get(header::ACCEPT_ENCODING);
     gzip::is_taken(header.map(HeaderValue::as_bytes))
+}
+
+impl<T: Unpin> MessageBody for Holding<T> {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        self.body.as_pin_mut().poll_next(context)
+    }
 }
 
 /// What a client shows to people.

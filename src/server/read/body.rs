@@ -1,6 +1,6 @@
 //! A request on its way to a handler, and the answer on its way back, as the connection has them.
 
-use crate::server::ProxyHeaders;
+use crate::{callers::Place, server::ProxyHeaders};
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{
     HttpResponse,
@@ -22,7 +22,7 @@ use std::{
     rc::Rc,
     task::{Context, Poll},
 };
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 /// When a part of an answer was handed to the connection that has not asked for the next one since;
 /// `None` while the answer itself is waited for.
@@ -57,11 +57,20 @@ pub(super) enum Refusal {
     Malformed,
 }
 
+/// The most that is handed on at once: HTTP/2 takes all of what it is handed, whatever the other end takes of it.
+const PART: usize = 16 << 10;
+
+/// A refusal that is no longer keeps no room while it is sent: whoever is refused must not keep others out.
+const SHORT: u64 = 1 << 10;
+
 /// An answer, and the room it takes until its last byte has been handed on.
 pub(super) struct Answer {
     body: BoxBody,
+    is_empty: bool,
+    /// Of a piece of it, what has not been handed on.
+    left: Bytes,
     handed: Handed,
-    _room: Option<OwnedSemaphorePermit>,
+    _room: Option<Place>,
 }
 
 /// `request` as handlers have it: its head, without what is said in headers of `proxy`.
@@ -114,14 +123,19 @@ fn asks_for_upgrade(request: &hyper::Request<Incoming>) -> bool {
         && has(UPGRADE, &PROTOCOLS)
 }
 
-/// `response` as the connection has it. `room` is given back with its end.
+/// `response` as the connection has it. `room` is given back with its end; that of a short refusal now.
 pub(super) fn answer(
     response: HttpResponse,
     handed: Handed,
-    room: Option<OwnedSemaphorePermit>,
+    room: Option<Place>,
 ) -> hyper::Response<Answer> {
     let (head, body) = response.into_parts();
-    let mut answer = hyper::Response::new(Answer { body, handed, _room: room });
+    let is_refusal = head.status().is_client_error() || head.status().is_server_error();
+    let is_short = matches!(body.size(), BodySize::None | BodySize::Sized(..=SHORT));
+    let room = room.filter(|_| !(is_refusal && is_short));
+    let is_empty = matches!(body.size(), BodySize::None | BodySize::Sized(0));
+    let left = Bytes::new();
+    let mut answer = hyper::Response::new(Answer { body, is_empty, left, handed, _room: room });
     // Both libraries take the same codes and headers.
     if let Ok(code) = hyper::StatusCode::from_u16(head.status().as_u16()) {
         *answer.status_mut() = code;
@@ -173,20 +187,33 @@ impl Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let next = self.body.as_pin_mut().poll_next(context);
-        let now = matches!(next, Poll::Ready(Some(Ok(_)))).then(Instant::now);
-        self.handed.set(now);
-        next.map_ok(Frame::data).map_err(|error| io::Error::other(error.to_string()))
+        while self.left.is_empty() {
+            self.handed.set(None);
+            match self.body.as_pin_mut().poll_next(context) {
+                Poll::Ready(Some(Ok(piece))) => self.left = piece,
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Some(Err(io::Error::other(error.to_string()))));
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let most = self.left.len().min(PART);
+        let part = self.left.split_to(most);
+        self.handed.set(Some(Instant::now()));
+        Poll::Ready(Some(Ok(Frame::data(part))))
     }
 
+    /// Of a body that has anything the end is said by itself: HTTP/2 asks for it only when all before has been taken, and
+    /// until then this, and the room it takes, stays.
     fn is_end_stream(&self) -> bool {
-        matches!(self.body.size(), BodySize::None | BodySize::Sized(0))
+        self.is_empty
     }
 
     fn size_hint(&self) -> SizeHint {
         match self.body.size() {
             BodySize::None => SizeHint::with_exact(0),
-            BodySize::Sized(bytes) => SizeHint::with_exact(bytes),
+            BodySize::Sized(bytes) => SizeHint::with_exact(bytes + self.left.len() as u64),
             BodySize::Stream => SizeHint::default(),
         }
     }

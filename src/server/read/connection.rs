@@ -6,7 +6,7 @@ use super::{
     tunnel::Tunnel,
 };
 use crate::{
-    callers::{Certified, Claim, Shown},
+    callers::{Certified, Claim, Places, Shown},
     server::trust::{Chain, Trust},
 };
 use actix_http::Request;
@@ -26,7 +26,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
     rc::{Rc, Weak},
     sync::Arc,
@@ -34,7 +34,6 @@ use std::{
 use tokio::{
     net::TcpStream,
     select,
-    sync::Semaphore,
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -47,8 +46,8 @@ pub(super) struct Shared<S> {
     pub(super) trust: Option<Arc<Trust>>,
     pub(super) service: S,
     pub(super) limits: Limits,
-    /// Requests under way, of all threads.
-    pub(super) room: Arc<Semaphore>,
+    /// For requests under way, of all threads.
+    pub(super) rooms: Places<IpAddr>,
     pub(super) stop: CancellationToken,
 }
 
@@ -114,7 +113,7 @@ where
             .timer(TokioTimer::new())
             .max_header_list_size(limits.head_bytes)
             .max_concurrent_streams(limits.streams)
-            // Of bodies, which nobody reads.
+            // Of bodies, which are read only to be sent on.
             .initial_stream_window_size(limits.head_bytes)
             .initial_connection_window_size(limits.head_bytes)
             .max_send_buf_size(limits.sent_bytes)
@@ -149,7 +148,7 @@ where
     S: Service<Request, Response = ServiceResponse, Error = actix_web::Error>,
 {
     let handed: Handed = life.begin();
-    let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
+    let Some(room) = shared.rooms.take(peer.ip().to_canonical()) else {
         return Ok(answer(Refusal::Busy.response(), handed, None));
     };
     // What is left of a body must not be waited for, nor taken for another request.

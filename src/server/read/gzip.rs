@@ -5,16 +5,25 @@ use crate::reads::Cut;
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use futures::stream;
-use std::io::{self, Write as _};
-use tokio::task::{JoinError, spawn_blocking};
+use std::{
+    io::{self, Write as _},
+    num::NonZeroUsize,
+    sync::LazyLock,
+    thread,
+};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, spawn_blocking},
+};
 
-/// What is longer is compressed, as with the API server: what is shorter takes longer to compress than to send.
-pub(super) const LONG: usize = 128 << 10;
 /// The API server's level: most of what there is to gain, for the least time.
 const LEVEL: Compression = Compression::fast();
 /// A piece from here on is compressed by another thread: it takes longer than all that is done for most requests,
 /// and everybody whose connection lives on this one would wait.
 const LARGE: usize = 32 << 10;
+/// Pieces that are compressed at once, whoever they are for: the processors have tables to keep warm, too.
+static TURNS: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 
 /// Whether a client takes gzip, by its first `Accept-Encoding`. As the API server reads it: weights are not known.
 pub(super) fn is_taken(accept_encoding: Option<&[u8]>) -> bool {
@@ -56,6 +65,8 @@ impl<I: Iterator<Item = Result<Vec<u8>, Cut>>> Compressing<I> {
             let done = if piece.len() < LARGE {
                 encoder.write_all(&piece).map(|()| encoder)
             } else {
+                // Never closed.
+                let _turn = TURNS.acquire().await.ok();
                 let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
                 writing.await.unwrap_or_else(|lost: JoinError| Err(io::Error::other(lost)))
             };
@@ -123,7 +134,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         let pieces = (0..100).map(move |_| {
             counted.set(counted.get() + 1);
-            Ok(std::iter::repeat_with(|| random.u8(..)).take(LONG).collect())
+            Ok(std::iter::repeat_with(|| random.u8(..)).take(LARGE * 4).collect())
         });
         let mut parts = pin!(compressed(pieces));
         for taken in 1..5 {
@@ -134,7 +145,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_that_is_cut_is_cut_here() {
-        let pieces = [Ok(vec![b'x'; LONG]), Err(Cut), Ok(vec![b'y'; LONG])];
+        let pieces = [Ok(vec![b'x'; LARGE]), Err(Cut), Ok(vec![b'y'; LARGE])];
         let parts: Vec<_> = compressed(pieces.into_iter()).collect().await;
         assert!(parts.last().unwrap().is_err());
         let sent: Vec<_> = parts.into_iter().filter_map(Result::ok).collect();

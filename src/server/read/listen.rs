@@ -6,8 +6,9 @@
 //! | connections, of all and of one address | [`Limits::connections`], [`Limits::of_address`] | closed at once |
 //! | a handshake, a head, an HTTP/1.1 connection without a request, a first request | [`Limits::head`] | closed |
 //! | bytes and lines of a head | [`Limits::head_bytes`]; of HTTP/1.1 100 lines | 431, or the stream reset |
-//! | bodies | never read; those of GET and HEAD, and all in chunks, refused | 413, 400 |
-//! | requests under way | [`Limits::room`]; of one HTTP/2 connection [`Limits::streams`] | 429; refused |
+//! | bodies | read only to be sent on, bound there; those of GET and HEAD, and all in chunks, refused | 413, 400 |
+//! | requests under way, of all and of one address | [`Limits::room`], [`Limits::room_of_address`] | 429 |
+//! | requests under way of one HTTP/2 connection | [`Limits::streams`] | refused |
 //! | streams that are reset, frames of a head, pings | the library: 20, 1,024, answered or closed | closed |
 //! | part of an answer that is not taken | [`Limits::stall`], [`Limits::sent_bytes`] | closed |
 //! | a connection that is not used | [`Limits::idle`] | closed |
@@ -49,7 +50,6 @@ use tokio::{
     net,
     runtime::Builder,
     select,
-    sync::Semaphore,
     task::{JoinError, JoinSet, LocalSet},
     time::{sleep, timeout},
 };
@@ -74,6 +74,8 @@ pub(super) struct Limits {
     pub(super) head_bytes: u32,
     /// Requests under way: as many as the API server admits by default.
     pub(super) room: usize,
+    /// Of one address: others find room, whatever it does.
+    pub(super) room_of_address: usize,
     /// Of one HTTP/2 connection, as with the API server.
     pub(super) streams: u32,
     /// Bytes that one stream holds that the other end has not taken.
@@ -94,6 +96,7 @@ impl Default for Limits {
             head: Duration::from_secs(30),
             head_bytes: 64 << 10,
             room: 400,
+            room_of_address: 200,
             streams: 100,
             sent_bytes: 64 << 10,
             stall: Duration::from_mins(1),
@@ -128,6 +131,9 @@ pub enum ReadError {
     /// There is no certificate to serve with.
     #[error("the read address has no certificate")]
     Certificate(#[from] CertificateError),
+    /// What says whose client certificates count cannot be read.
+    #[error("the read address does not know whose client certificates count")]
+    Trust(#[source] CertificateError),
     /// Serving ended.
     #[error("the read server ended")]
     Serve(#[source] io::Error),
@@ -154,8 +160,8 @@ impl Reading {
         self.address
     }
 
-    /// Shows `certificate`, and has clients show theirs if any counts by `trust`. Answers requests by `routes`, on as many threads as there are processors, until `stop`; then
-    /// finishes those under way, for at most 10 s.
+    /// Shows `certificate`, and has clients show theirs if any counts by `trust`. Answers requests by `routes`, on
+    /// as many threads as there are processors, until `stop`; then finishes those under way, for at most 10 s.
     ///
     /// # Errors
     ///
@@ -176,7 +182,7 @@ impl Reading {
         tracing::info!(%address, %sha256, "serving reads");
         let doors = Doors {
             places: Places::new(limits.connections, limits.of_address),
-            room: Arc::new(Semaphore::new(limits.room)),
+            rooms: Places::new(limits.room, limits.room_of_address),
             full: Arc::default(),
             failing: Arc::default(),
         };
@@ -220,7 +226,7 @@ async fn look_after(trust: Option<Arc<Trust>>) {
 #[derive(Clone, Debug)]
 struct Doors {
     places: Places<IpAddr>,
-    room: Arc<Semaphore>,
+    rooms: Places<IpAddr>,
     /// Whether the last connection found no place.
     full: Arc<AtomicBool>,
     /// Whether the last connection could not be accepted.
@@ -243,8 +249,8 @@ where
     let here = LocalSet::new();
     runtime.block_on(here.run_until(async move {
         let service = service_of(App::new().configure(routes)).await?;
-        let room = Arc::clone(&doors.room);
-        let shared = Rc::new(Shared { tls, trust, service, limits, room, stop });
+        let rooms = doors.rooms.clone();
+        let shared = Rc::new(Shared { tls, trust, service, limits, rooms, stop });
         let (connections, mut accepting) = (TaskTracker::new(), JoinSet::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;

@@ -1,3 +1,5 @@
+mod rooms;
+
 use super::{
     bind,
     listen::{Limits, ReadError, Reading},

@@ -1,0 +1,90 @@
+//! Who keeps room for a request, and how long, whatever the other end takes of the answer.
+
+use super::*;
+
+/// Those of the other tests, an object of 2 MiB, and somebody who is refused.
+fn routes(app: &mut web::ServiceConfig) {
+    super::routes(app);
+    app.service(web::resource("/whole").to(async || Bytes::from(vec![b'x'; 2 << 20])))
+        .service(web::resource("/refused").to(async || HttpResponse::Forbidden().body("no")));
+}
+
+fn served(change: impl FnOnce(&mut Limits)) -> Served {
+    Served::answering(routes, Certificate::self_signed(names("here", "ops")).unwrap(), change)
+}
+
+/// Over HTTP/2, taking no more than a byte of each answer before it is asked for.
+async fn taking_a_byte(
+    served: &Served,
+) -> (http2::SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>) {
+    let io = TokioIo::new(served.tls("h2").await.unwrap());
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let (sender, connection) = builder.initial_stream_window_size(1).handshake(io).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+async fn from(served: &Served, address: &str) -> String {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
+    let tcp = socket.connect(served.address).await.unwrap();
+    let mut stream = served.tls_over(tcp, "http/1.1").await.unwrap();
+    stream.write_all(b"GET /ok HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    rest(&mut stream).await
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_taken_keeps_its_room_and_is_cut_off() {
+    let served = served(|limits| {
+        (limits.room, limits.stall) = (1, Duration::from_secs(3));
+        limits.look = Duration::from_millis(100);
+    });
+    let (mut sender, connection) = taking_a_byte(&served).await;
+    let answer = sender.send_request(h2_get(served.address, "/whole")).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(served.get("/ok").await.starts_with("HTTP/1.1 429"), "the only room is taken");
+    let _ended = timeout(MOST, connection).await.unwrap();
+    assert!(answer.into_body().collect().await.is_err());
+    assert!(served.get("/ok").await.ends_with("ok"));
+    served.end().await;
+}
+
+#[tokio::test]
+async fn whoever_is_refused_keeps_no_room() {
+    let served = served(|limits| limits.room = 1);
+    let (mut sender, _connection) = taking_a_byte(&served).await;
+    let mut refused = Vec::new();
+    for _ in 0..3 {
+        let answer = sender.send_request(h2_get(served.address, "/refused")).await.unwrap();
+        assert_eq!(answer.status(), 403);
+        refused.push(answer);
+    }
+    assert!(served.get("/ok").await.ends_with("ok"));
+    served.end().await;
+}
+
+#[tokio::test]
+async fn one_address_leaves_room_for_the_others() {
+    let served = served(|limits| (limits.room, limits.room_of_address) = (3, 2));
+    let (mut sender, _connection) = taking_a_byte(&served).await;
+    let mut open = Vec::new();
+    for code in [200, 200, 429] {
+        let answer = sender.send_request(h2_get(served.address, "/whole")).await.unwrap();
+        assert_eq!(answer.status(), code);
+        open.push(answer);
+    }
+    assert!(from(&served, "127.0.0.2").await.ends_with("ok"));
+    served.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_of_one_piece_comes_whole() {
+    let served = served(|_| ());
+    let answer = served.get("/whole").await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.to_ascii_lowercase().contains("content-length: 2097152"), "{head}");
+    assert_eq!(body.len(), 2 << 20);
+    let (mut sender, _connection) = served.h2().await;
+    let answer = sender.send_request(h2_get(served.address, "/whole")).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 2 << 20);
+    served.end().await;
+}
