@@ -3,6 +3,8 @@
 use super::Failure;
 use crate::model::{FieldRequirement, FieldSelector, InvalidSelector};
 
+/// Requirements: each is looked for in every object that a list or watch comes past.
+const MOST: usize = 64;
 /// Longer operators first: `!=` and `==` contain `=`.
 const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 
@@ -14,6 +16,12 @@ const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 /// not know.
 pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
     let mut all: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
+    if all.len() > MOST {
+        return Err(Failure::bad_request(format!(
+            "a field selector here has at most {MOST} requirements; ask for parts of it one after the other, or the \
+             API server"
+        )));
+    }
     // The server does so, too: of several faults it names the same one.
     all.sort_unstable();
     let mut read = Vec::new();
@@ -111,6 +119,14 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap().to_string(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn selectors_are_bounded() {
+        let many = |most: usize| vec!["spec.host!=a"; most].join(",");
+        assert!(parse(&many(MOST)).is_ok());
+        let refused = parse(&many(MOST + 1)).unwrap_err();
+        assert!(refused.code() == 400 && refused.message().contains("at most 64"), "{refused:?}");
     }
 
     #[test]

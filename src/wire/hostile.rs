@@ -94,7 +94,7 @@ fn requests_of_the_corpus_are_read_or_refused() {
 
 #[test]
 fn no_refusal_is_many_times_as_long_as_what_it_refuses() {
-    let values: Vec<_> = (0..8_000).map(|n| format!("-{n:x}")).collect();
+    let values: Vec<_> = (0..1_000).map(|n| format!("-{n:x}")).collect();
     let selectors = [
         format!("labelSelector=a+in+({})", values.join(",")),
         format!("labelSelector={}", values.join("%2C")),

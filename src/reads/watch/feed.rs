@@ -21,6 +21,8 @@ use tokio::{
 
 /// From here on a piece is sent as it is.
 const PIECE_BYTES: usize = 64 << 10;
+/// Changes that are looked at in one go: others are answered by this thread, too.
+const CHANGES: usize = 64;
 
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -269,7 +271,7 @@ impl Following {
 
     fn news(&mut self, now: Instant) -> Next {
         let mut piece = Vec::new();
-        loop {
+        for _ in 0..CHANGES {
             match self.follower.take(1) {
                 News::Changes(changes) => {
                     for change in changes {
@@ -288,6 +290,7 @@ impl Following {
             }
             return Next::Send(joined(&piece));
         }
+        if piece.is_empty() { Next::Again } else { Next::Send(joined(&piece)) }
     }
 
     /// Part of the state that it begins with; `None` if all has been sent.
@@ -318,7 +321,7 @@ impl Following {
             return;
         }
         let opened = self.reads.shared.open(change);
-        let events = opened.events(&self.wanted, &self.follower);
+        let events = self.reads.shared.events(&opened, &self.wanted, &self.follower);
         for event in events.into_iter().flatten() {
             let form = (&self.lines, self.columns);
             let line = self.reads.shared.line(&opened, event, form, &self.follower);

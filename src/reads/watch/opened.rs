@@ -10,13 +10,16 @@ use parking_lot::Mutex;
 use std::{
     borrow::Cow,
     collections::{HashMap, VecDeque},
-    fmt,
-    sync::{Arc, OnceLock},
+    fmt, ptr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// Changes that are kept open: those who follow are woken together, and are rarely further apart.
 const MAX_CHANGES: usize = 256;
-/// Bytes of what was written of them, whatever it was written for.
+/// Bytes of what was unpacked and written of them, whatever it was written for.
 const MAX_BYTES: usize = 32 << 20;
 
 /// What was opened lately. Changes of secrets are not kept here.
@@ -37,6 +40,8 @@ pub(super) struct Opened {
     before: OnceLock<Option<Bytes>>,
     now: OnceLock<Option<Bytes>>,
     written: Mutex<Vec<Written>>,
+    /// Bytes of all that, as they were last weighed.
+    weighed: AtomicUsize,
 }
 
 /// A line, and for whom it was written.
@@ -55,7 +60,8 @@ impl Shared {
     pub(super) fn open(&self, change: Arc<Change>) -> Arc<Opened> {
         let opened = |change| {
             let (before, now) = (OnceLock::new(), OnceLock::new());
-            Arc::new(Opened { change, before, now, written: Mutex::default() })
+            let (written, weighed) = (Mutex::default(), AtomicUsize::default());
+            Arc::new(Opened { change, before, now, written, weighed })
         };
         if change.is_secret() {
             return opened(change);
@@ -99,12 +105,35 @@ impl Shared {
         let line = Bytes::from(line);
         written.push(Written { of, columns, by: Arc::clone(by), line: line.clone() });
         drop(written);
+        self.weigh(opened);
+        Some(line)
+    }
+
+    /// What the change is for someone who wants that: an object that comes to be selected is added, and one
+    /// that ceases to be is deleted, as with the API server.
+    pub(super) fn events(&self, opened: &Opened, wanted: &Wanted, follower: &Follower) -> Events {
+        let unpacked = || (opened.before.get().is_some(), opened.now.get().is_some());
+        let known = unpacked();
+        let events = opened.events(wanted, follower);
+        if unpacked() != known {
+            self.weigh(opened);
+        }
+        events
+    }
+
+    /// Counts what has been unpacked and written of a change, if it is kept here.
+    fn weigh(&self, opened: &Opened) {
         let mut kept = self.0.lock();
-        kept.bytes += line.len();
+        let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());
+        if !known.is_some_and(|known| ptr::eq(Arc::as_ptr(known), opened)) {
+            return;
+        }
+        let bytes = opened.bytes();
+        let weighed = opened.weighed.swap(bytes, Ordering::Relaxed);
+        kept.bytes = kept.bytes.saturating_sub(weighed) + bytes;
         let gone = kept.shrink();
         drop(kept);
         drop(gone);
-        Some(line)
     }
 
     /// Lets go of everything: who still needs it opens it again.
@@ -120,8 +149,8 @@ impl Kept {
         while self.order.len() > MAX_CHANGES || (self.bytes > MAX_BYTES && self.order.len() > 1) {
             let Some(oldest) = self.order.pop_front() else { break };
             if let Some(oldest) = self.by_change.remove(&oldest) {
-                let lines = oldest.written.lock().iter().map(|it| it.line.len()).sum();
-                self.bytes = self.bytes.saturating_sub(lines);
+                let weighed = oldest.weighed.load(Ordering::Relaxed);
+                self.bytes = self.bytes.saturating_sub(weighed);
                 gone.push(oldest);
             }
         }
@@ -143,9 +172,13 @@ impl Opened {
         self.now.get_or_init(|| follower.body_after(&self.change)).as_ref()
     }
 
-    /// What the change is for someone who wants that: an object that comes to be selected is added, and one
-    /// that ceases to be is deleted, as with the API server.
-    pub(super) fn events(&self, wanted: &Wanted, follower: &Follower) -> Events {
+    fn bytes(&self) -> usize {
+        let unpacked = [&self.before, &self.now].into_iter().filter_map(|it| it.get()?.as_ref());
+        let lines = self.written.lock().iter().map(|it| it.line.len()).sum::<usize>();
+        unpacked.map(Bytes::len).sum::<usize>() + lines
+    }
+
+    fn events(&self, wanted: &Wanted, follower: &Follower) -> Events {
         let is_whole = wanted.labels.is_empty() && wanted.tests.is_empty();
         let change = &self.change;
         let is_selected =
@@ -175,6 +208,49 @@ impl fmt::Debug for Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        model::{Delta, DeltaSink as _, Item, Reread, ResourceVersion, Uid},
+        reads::sample::{asked, cell},
+        store::{Catalog, News, Writer},
+    };
+    use std::collections::BTreeSet;
+
+    fn say(writer: &mut Writer, version: u64, text: &str) {
+        let body = format!(r#"{{"metadata":{{"name":"x"}},"version":{version},"text":"{text}"}}"#);
+        writer.apply(Delta::Upsert(Item {
+            namespace: "a".into(),
+            name: "x".into(),
+            uid: Uid::parse("u"),
+            version: Some(ResourceVersion::from(version)),
+            body: body.as_bytes(),
+        }));
+    }
+
+    #[test]
+    fn what_is_unpacked_for_those_who_watch_is_bounded_whether_or_not_it_is_sent() {
+        let (catalog, key) = (Catalog::new(), cell("all", "", ""));
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        writer.apply(Delta::ListStarted(Reread::Changed));
+        let text = "x".repeat(1 << 20);
+        say(&mut writer, 4, &text);
+        writer.apply(Delta::ListDone(ResourceVersion::from(5)));
+        let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
+        let shared = Shared::default();
+        let labels = asked("/api/v1/pods", "labelSelector=app").0.labels.selector().clone();
+        let none = Wanted { labels, ..Wanted::default() };
+        for version in 6..60 {
+            say(&mut writer, version, &text);
+            let News::Changes(changes) = follower.take(1) else { panic!("a change") };
+            for change in changes {
+                let opened = shared.open(change);
+                assert_eq!(shared.events(&opened, &none, &follower), [None, None]);
+            }
+            let kept = shared.0.lock();
+            let held: usize = kept.by_change.values().map(|opened| opened.bytes()).sum();
+            assert_eq!(kept.bytes, held, "what is counted is what is held");
+            assert!(held >= 2 << 20 && held <= MAX_BYTES, "{held} at {version}");
+        }
+    }
 
     #[test]
     fn what_comes_to_be_selected_is_added_and_what_ceases_to_be_is_deleted() {

@@ -46,6 +46,11 @@ enum Sort {
     Word,
 }
 
+/// Requirements and values: each watch holds its own, and the API server is asked about them with each decision.
+const MOST: usize = 1_024;
+/// Comparisons, each of which is looked for in every object that a list or watch comes past.
+const MOST_COMPARISONS: usize = 64;
+
 /// What may stand between tokens.
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
@@ -55,7 +60,7 @@ struct Parser<'a> {
 }
 
 impl LabelFilter {
-    /// Reads a selector, decoded. Bounded by the head of the request.
+    /// Reads a selector, decoded.
     ///
     /// # Errors
     ///
@@ -65,7 +70,21 @@ impl LabelFilter {
         if text.contains('\0') {
             return Err(Failure::bad_request("found a NUL character in the label selector"));
         }
-        Parser { rest: text }.selector().map_err(Failure::bad_request)
+        // Each ends with a comma, but for the last.
+        if text.matches(',').count() >= MOST {
+            return Err(Failure::bad_request(format!(
+                "a label selector here has at most {MOST} requirements and values; ask for parts of it one after \
+                 the other, or the API server"
+            )));
+        }
+        let read = Parser { rest: text }.selector().map_err(Failure::bad_request)?;
+        if read.comparisons.len() > MOST_COMPARISONS {
+            return Err(Failure::bad_request(format!(
+                "a label selector here has at most {MOST_COMPARISONS} comparisons; ask for parts of it one after the \
+                 other, or the API server"
+            )));
+        }
+        Ok(read)
     }
 
     /// All but the comparisons: what a label index answers, and what cells are selected by.

@@ -125,6 +125,18 @@ fn numbers_compare_as_numbers_and_other_values_do_not_match() {
     assert!(filter.comparisons()[0].matches(Some("-6")) && !filter.is_empty());
 }
 
+#[test]
+fn selectors_are_bounded() {
+    let many = |most: usize, each: &str| vec![each; most].join(",");
+    assert!(LabelFilter::parse(&format!("a in ({})", many(MOST, "v"))).is_ok());
+    assert!(refusal(&format!("a in ({})", many(MOST + 1, "v"))).contains("at most 1024"));
+    assert!(LabelFilter::parse(&many(MOST, "a")).is_ok());
+    assert!(refusal(&many(MOST + 1, "a")).contains("at most 1024"));
+    let compared = |most| (0..most).map(|n| format!("a>{n}")).collect::<Vec<_>>().join(",");
+    assert!(LabelFilter::parse(&compared(MOST_COMPARISONS)).is_ok());
+    assert!(refusal(&compared(MOST_COMPARISONS + 1)).contains("at most 64 comparisons"));
+}
+
 proptest! {
     #[test]
     fn no_selector_makes_it_panic(any in ".{0,60}", likely in r"(in|notin|a|b|[!=<>(), ]){0,20}") {
