@@ -163,6 +163,8 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, NoCredentials> {
     match token.trim() {
         "" => Err(NoCredentials::Empty),
         token if token.len() > MAX_TOKEN => Err(NoCredentials::TooLong),
+        // The API server takes the first word for the token.
+        token if token.contains(char::is_whitespace) => Err(NoCredentials::NoBearer),
         token => Ok(Zeroizing::new(token.to_owned())),
     }
 }
@@ -198,6 +200,7 @@ mod tests {
             ("bEARER  t0k3n ", Ok("t0k3n")),
             (&format!("Bearer {longest}"), Ok(longest.as_str())),
             (&format!("Bearer {longer}"), Err(NoCredentials::TooLong)),
+            ("Bearer t0k3n again", Err(NoCredentials::NoBearer)),
             ("Bearer ", Err(NoCredentials::Empty)),
             ("Bearer", Err(NoCredentials::NoBearer)),
             ("Basic Z29vZA==", Err(NoCredentials::NoBearer)),

@@ -52,6 +52,16 @@ pub(crate) const REFUSAL: Duration = Duration::from_millis(250);
 const SENT_ON: usize = 1_024;
 /// Of one token: a controller watches some hundred kinds.
 const SENT_ON_OF_ONE: usize = 256;
+/// Of one address: a token may be made up, and is not asked about here.
+const SENT_ON_OF_ADDRESS: usize = 512;
+
+/// What a request that is sent on takes up, until it is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it gives the places back"]
+pub struct SentOn {
+    _of_address: Place,
+    _of_token: Place,
+}
 
 /// Asks the API server about callers. A port: one implementation sends requests.
 pub trait Reviews: Send + Sync + 'static {
@@ -112,6 +122,7 @@ pub struct Callers {
     places: Places<IpAddr>,
     shares: Places<Tag>,
     sent_on: Places<Tag>,
+    sent_on_from: Places<IpAddr>,
     watches: Places<Tag>,
     queue: Duration,
     note: Note,
@@ -164,6 +175,7 @@ impl Callers {
             // The listener bounds them all.
             shares: Places::new(Semaphore::MAX_PERMITS, share),
             sent_on: Places::new(SENT_ON, SENT_ON_OF_ONE),
+            sent_on_from: Places::new(SENT_ON, SENT_ON_OF_ADDRESS),
             watches: Places::new(watches, watches_share),
             queue,
             note,
@@ -177,14 +189,16 @@ impl Callers {
         self.reviews.passes_impersonation_on()
     }
 
-    /// A place for a request that is sent on with `bearer`, whoever that is: of 1,024, 256 of which are one
-    /// token's. To be kept until the answer, or the tunnel, has ended.
+    /// A place for a request that is sent on with the token `bearer` from `peer`, whoever that is: of 1,024, 256 of
+    /// which are one token's, and 512 one address's. To be kept until the answer, or the tunnel, has ended.
     ///
     /// # Errors
     ///
     /// [`Refused::Busy`].
-    pub fn send_on(&self, bearer: &[u8]) -> Result<Place, Refused> {
-        self.sent_on.take(self.key.of_bearer(bearer)).ok_or(Refused::Busy)
+    pub fn send_on(&self, bearer: &[u8], peer: IpAddr) -> Result<SentOn, Refused> {
+        let of_address = self.sent_on_from.take(peer.to_canonical()).ok_or(Refused::Busy)?;
+        let of_token = self.sent_on.take(self.key.of_bearer(bearer)).ok_or(Refused::Busy)?;
+        Ok(SentOn { _of_address: of_address, _of_token: of_token })
     }
 
     /// Lets the owner of `credentials`, who calls from `peer`, pass if `action` is allowed.

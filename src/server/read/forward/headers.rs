@@ -33,7 +33,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// What browsers show a token as, which cannot set `Authorization`.
 const WEBSOCKET_BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// The bearer token of a request, as it is written.
+/// The bearer token of a request, without what it is written with: the same of any spelling.
 ///
 /// # Errors
 ///
@@ -42,8 +42,9 @@ pub(super) fn bearer(asked: &Asked, is_upgrade: bool) -> Result<Vec<u8>, Failure
     let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     match Credentials::of(headers) {
         Ok(_) => {
-            let value = asked.get(AUTHORIZATION.as_str()).map(|value| value.as_bytes().to_vec());
-            value.ok_or_else(Failure::cannot_forward)
+            let value = asked.get(AUTHORIZATION.as_str()).map(|it| it.as_bytes().trim_ascii());
+            let token = value.and_then(|value| value.split(|byte| *byte == b' ').next_back());
+            token.map(<[u8]>::to_vec).ok_or_else(Failure::cannot_forward)
         }
         Err(NoCredentials::Missing) if is_upgrade => {
             websocket_bearer(asked).ok_or_else(Failure::cannot_forward)
@@ -204,7 +205,9 @@ mod tests {
             "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.dDBrM24",
         );
         for (headers, upgrade, expected) in [
-            (&[TOKEN] as &[_], false, Ok("Bearer t0k3n")),
+            (&[TOKEN] as &[_], false, Ok("t0k3n")),
+            (&[("authorization", "bEARER   t0k3n ")], false, Ok("t0k3n")),
+            (&[("authorization", "Bearer t0k3n again")], false, Err("CannotForward")),
             (&[], false, Err("CannotForward")),
             (&[("authorization", "Basic Z29vZA==")], false, Err("CannotForward")),
             (&[("authorization", "Bearer ")], false, Err("CannotForward")),

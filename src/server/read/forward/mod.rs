@@ -12,7 +12,7 @@ use super::{
     tunnel::Tunnel,
 };
 use crate::{
-    callers::{Callers, Place},
+    callers::{Callers, SentOn},
     cluster::{NotSent, Piped, Upstream},
     model::ResourceVersion,
     wire::{Encoding, Failure, Onward, Written, version_of},
@@ -80,8 +80,8 @@ impl Forward {
         let Onward { path, writes } =
             Onward::parse(request.method().as_str(), request.uri().path())?;
         let bearer = headers::bearer(request.headers(), upgrade.is_some())?;
-        let place = callers.send_on(&bearer).map_err(|_| Failure::too_many_requests(1))?;
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.ip());
+        let place = callers.send_on(&bearer, peer).map_err(|_| Failure::too_many_requests(1))?;
         let flags = (upgrade.is_some(), writes.is_some());
         let headers = headers::onward(request.headers(), peer, flags)?;
         let (sent, overflow) = onward(request, path, headers, body)?;
@@ -115,7 +115,7 @@ impl Forward {
         &self,
         answer: Response<Incoming>,
         writes: Option<Written>,
-        place: Place,
+        place: SentOn,
     ) -> Result<HttpResponse, Failure> {
         let (head, mut body) = answer.into_parts();
         let size = body.size_hint().exact();
@@ -163,7 +163,7 @@ fn onward(
 }
 
 /// The answer that makes a tunnel of the caller's connection, once it has been sent.
-fn tunnelled(mut answer: Response<Incoming>, caller: OnUpgrade, place: Place) -> HttpResponse {
+fn tunnelled(mut answer: Response<Incoming>, caller: OnUpgrade, place: SentOn) -> HttpResponse {
     let upstream = hyper::upgrade::on(&mut answer);
     let mut headers = answer.into_parts().0.headers;
     let protocol = headers.get(header::UPGRADE).cloned();

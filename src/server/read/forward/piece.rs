@@ -1,6 +1,6 @@
 //! Bodies on their way: a request's, of which there is a most, and an answer's.
 
-use crate::callers::Place;
+use crate::callers::SentOn;
 use actix_http::body::{BodySize, MessageBody};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -31,7 +31,7 @@ pub(super) struct Passed {
     pub(super) body: Incoming,
     /// Of the whole of it, where the API server says so.
     pub(super) size: Option<u64>,
-    pub(super) _place: Place,
+    pub(super) _place: SentOn,
 }
 
 impl Overflow {
