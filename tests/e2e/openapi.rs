@@ -9,8 +9,7 @@ const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 const OLD_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
-/// Compares both servers, of which `reads` keeps warm what is in `/api/v1` and `example.com/v1`, but nothing of
-/// `apps/v1`.
+/// Compares both servers, of which `reads` keeps warm some kinds alone.
 pub(crate) fn is_passed_through(
     world: &World,
     served: &Served,

@@ -82,7 +82,10 @@ fn flood_size() -> Result<usize, Fault> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     let most = maximum.map_or(u64::MAX, |most| most.saturating_sub(OTHER_FILES));
-    Ok(usize::try_from(most).unwrap_or(FLOOD).min(FLOOD))
+    let size = usize::try_from(most).unwrap_or(FLOOD).min(FLOOD);
+    // More than there are places.
+    assert!(size > 2_048, "no flood with {maximum:?} open files: ulimit -Hn 8192");
+    Ok(size)
 }
 
 pub(super) fn get(peer: &Peer, path: &str, headers: &str) -> Vec<u8> {

@@ -84,8 +84,10 @@ impl Difference {
             }),
             Self::ListVersion => each(ours, theirs, |answer| {
                 let body = &mut answer.body;
-                if ["items", "rows"].iter().any(|list| body.get(list).is_some()) {
-                    body["metadata"]["resourceVersion"] = json!("*");
+                let is_list = ["items", "rows"].iter().any(|list| body.get(list).is_some());
+                let version = &mut body["metadata"]["resourceVersion"];
+                if is_list && version.as_str().is_some_and(|version| !version.is_empty()) {
+                    *version = json!("*");
                 }
             }),
             Self::MediaTypes => {
@@ -160,7 +162,14 @@ fn without_ages(row: &mut Value) {
 fn as_kept(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
-        metadata.remove("annotations");
+        let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+        let is_empty = annotations.is_some_and(|annotations| {
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+            annotations.is_empty()
+        });
+        if is_empty {
+            metadata.remove("annotations");
+        }
     }
 }
 

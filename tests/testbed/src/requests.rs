@@ -119,8 +119,12 @@ impl fmt::Debug for Request {
 /// The requests of the corpus.
 #[must_use]
 pub fn corpus() -> Vec<Request> {
+    lines().filter_map(Request::of).collect()
+}
+
+fn lines() -> impl Iterator<Item = &'static str> {
     let lines = include_str!("../../data/requests.txt").lines();
-    lines.filter(|line| !line.starts_with('#')).filter_map(Request::of).collect()
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// One way to change a request.
@@ -259,6 +263,7 @@ mod tests {
     fn every_line_of_the_corpus_is_a_request() {
         let all = corpus();
         assert!(all.len() >= 30, "{} requests", all.len());
+        assert_eq!(all.len(), lines().count());
         assert!(all.iter().all(|request| request.target.starts_with('/')), "{all:?}");
         assert!(all.iter().any(|request| request.accept.is_none()));
     }
