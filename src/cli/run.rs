@@ -120,7 +120,7 @@ impl RunArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Read API")]
 pub struct ApiArgs {
-    /// Where get and list of what profiles keep warm are served in the Kubernetes API's own shape, over TLS;
+    /// Where get, list and watch of what profiles keep warm are served in the Kubernetes API's own shape, over TLS;
     /// '' is nowhere. It takes more permissions (`kubewarm rbac --operator --read-api`).
     #[arg(long, env = "KUBEWARM_API_ADDR", default_value = "[::]:8443", value_name = "ADDRESS")]
     pub api_addr: ApiAddr,

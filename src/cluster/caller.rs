@@ -1,4 +1,4 @@
-//! Who calls us, and whether they may: what the API server says of a bearer token.
+//! Who calls us, and whether they may: what the API server says of a bearer token, or of whoever a certificate names.
 
 use super::review::{post, post_with, without_status};
 use crate::model::{Fault, FieldSelector, LabelSelector, Operator, Reason};

@@ -7,7 +7,7 @@ use super::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where whatever a document is about stands: a client that is led elsewhere is not this server's.
+/// All documents stand below it; a URL that leads elsewhere is not asked for.
 const ROOT: &str = "/openapi/v3/";
 
 /// The form of a document.
