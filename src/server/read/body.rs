@@ -63,7 +63,8 @@ const PART: usize = 16 << 10;
 /// A refusal that is no longer keeps no room while it is sent: whoever is refused must not keep others out.
 const SHORT: u64 = 1 << 10;
 
-/// An answer, and the room it takes until its last byte has been handed on.
+/// An answer, and the room it takes: until its last byte may be sent, if its length is known; of a longer one, until
+/// its last part has been handed on.
 pub(super) struct Answer {
     body: BoxBody,
     is_empty: bool,
@@ -198,14 +199,17 @@ impl Body for Answer {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        let most = self.left.len().min(PART);
+        let mut most = self.left.len().min(PART);
+        let is_last = most == self.left.len() && matches!(self.body.size(), BodySize::Sized(0));
+        if is_last && most > 1 {
+            // The last byte by itself: HTTP/2 asks for it at once, and keeps this until the rest has been taken.
+            most -= 1;
+        }
         let part = self.left.split_to(most);
         self.handed.set(Some(Instant::now()));
         Poll::Ready(Some(Ok(Frame::data(part))))
     }
 
-    /// Of a body that has anything the end is said by itself: HTTP/2 asks for it only when all before has been taken, and
-    /// until then this, and the room it takes, stays.
     fn is_end_stream(&self) -> bool {
         self.is_empty
     }

@@ -5,8 +5,9 @@ use super::*;
 /// Those of the other tests, an object of 2 MiB, and somebody who is refused.
 fn routes(app: &mut web::ServiceConfig) {
     super::routes(app);
-    app.service(web::resource("/whole").to(async || Bytes::from(vec![b'x'; 2 << 20])))
-        .service(web::resource("/refused").to(async || HttpResponse::Forbidden().body("no")));
+    app.service(web::resource("/whole").to(async || Bytes::from(vec![b'x'; 2 << 20]))).service(
+        web::resource("/refused").to(async || HttpResponse::Forbidden().body("x".repeat(1_000))),
+    );
 }
 
 fn served(change: impl FnOnce(&mut Limits)) -> Served {
