@@ -248,7 +248,7 @@ mod tests {
             let kept = shared.0.lock();
             let held: usize = kept.by_change.values().map(|opened| opened.bytes()).sum();
             assert_eq!(kept.bytes, held, "what is counted is what is held");
-            assert!(held >= 2 << 20 && held <= MAX_BYTES, "{held} at {version}");
+            assert!((2 << 20..=MAX_BYTES).contains(&held), "{held} at {version}");
         }
     }
 
