@@ -76,10 +76,14 @@ pub async fn get_in_form(
     path: &str,
     accept: &'static str,
 ) -> Result<Answer, Fault> {
+    ask(client, in_form(path, accept)?, BOUNDS).await
+}
+
+fn in_form(path: &str, accept: &'static str) -> Result<Request<Body>, Fault> {
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = parsed(path)?;
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-    ask(client, request, BOUNDS).await
+    Ok(request)
 }
 
 /// The same in the form that `accept` says, with how long it took.
@@ -92,10 +96,7 @@ pub async fn get_in_form(
 ///
 /// One request of at most 60 s and 512 MiB, all of which is held.
 pub async fn get_timed(client: &Client, path: &str, accept: &'static str) -> Result<Timed, Fault> {
-    let mut request = Request::new(Body::empty());
-    *request.uri_mut() = parsed(path)?;
-    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-    ask_timed(client, request, WHOLE).await
+    ask_timed(client, in_form(path, accept)?, WHOLE).await
 }
 
 /// The same with a bearer token.

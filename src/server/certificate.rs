@@ -21,15 +21,8 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
-};
-use tokio::{
-    task::spawn_blocking,
-    time::{MissedTickBehavior, interval},
 };
 
-/// How often the files are looked at.
-pub(super) const LOOK: Duration = Duration::from_secs(5);
 /// What clients may speak, best first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
@@ -159,18 +152,6 @@ impl Certificate {
     #[must_use]
     pub fn der(&self) -> Option<CertificateDer<'static>> {
         self.shown.read().cert.first().cloned()
-    }
-
-    /// Looks at the files again and again, for ever.
-    pub(super) async fn look_after(self: &Arc<Self>) {
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            look.tick().await;
-            let certificate = Arc::clone(self);
-            // It reads files. If it broke, the next look is in 5 s.
-            let _looked = spawn_blocking(move || certificate.refresh()).await;
-        }
     }
 
     /// Takes the files if they have changed. What cannot be used changes nothing but the log, once.

@@ -4,6 +4,7 @@
 use super::{
     admin::{Admin, Held, routes},
     certificate::{Certificate, CertificateError},
+    file::look_after,
 };
 use actix_http::HttpService;
 use actix_service::map_config;
@@ -18,7 +19,6 @@ use actix_web::{
 use rustls::ServerConfig;
 use std::{
     any::Any,
-    future::pending,
     io,
     net::{self, Ipv4Addr, Shutdown, SocketAddr, TcpListener},
     os::fd::AsFd as _,
@@ -140,7 +140,7 @@ impl Listening {
         let handle = running.handle();
         select! {
             ended = &mut running => return ended.map_err(ServeError::Serve),
-            () = look_after(certificate.as_ref()) => {}
+            () = look_after(certificate.as_ref(), Certificate::refresh) => {}
             () = stop.cancelled() => {}
         }
         let (ended, ()) = tokio::join!(running, handle.stop(true));
@@ -204,14 +204,6 @@ impl Listening {
             })?;
         }
         Ok(server.run())
-    }
-}
-
-/// Looks after the files of a certificate, if there is one, for ever.
-async fn look_after(certificate: Option<&Arc<Certificate>>) {
-    match certificate {
-        Some(certificate) => certificate.look_after().await,
-        None => pending().await,
     }
 }
 

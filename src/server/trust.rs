@@ -6,7 +6,7 @@
 
 use super::{
     authority::Authority,
-    certificate::{LOOK, provider},
+    certificate::provider,
     front_proxy::{FrontProxy, ProxyHeaders},
     subject::Subject,
 };
@@ -20,10 +20,7 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 use std::{fmt, sync::Arc, time::Duration};
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, MissedTickBehavior, interval},
-};
+use tokio::time::Instant;
 
 /// How long what a certificate was good for stays so: it may have ended, and so may its CA's word.
 const KNOWN: Duration = Duration::from_secs(10);
@@ -42,19 +39,8 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Looks at the files again and again, for ever.
-    pub(super) async fn look_after(self: Arc<Self>) {
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            look.tick().await;
-            let trust = Arc::clone(&self);
-            // It reads files. If it broke, the next look is in 5 s.
-            let _looked = spawn_blocking(move || trust.refresh()).await;
-        }
-    }
-
-    fn refresh(&self) {
+    /// Takes the files if they have changed.
+    pub(super) fn refresh(&self) {
         let proxies = self.proxies.as_ref().map(|proxies| &proxies.authority);
         self.users.iter().chain(proxies).for_each(Authority::refresh);
     }

@@ -23,6 +23,7 @@ use crate::{
     callers::Places,
     server::{
         certificate::{Certificate, CertificateError},
+        file::look_after,
         listen::everywhere,
         trust::{Asking, Trust},
     },
@@ -208,17 +209,9 @@ impl Reading {
         };
         select! {
             ended = until_all_have_ended => ended,
-            () = certificate.look_after() => Ok(()),
-            () = look_after(trust) => Ok(()),
+            () = look_after(Some(&certificate), Certificate::refresh) => Ok(()),
+            () = look_after(trust.as_ref(), Trust::refresh) => Ok(()),
         }
-    }
-}
-
-/// Never ends.
-async fn look_after(trust: Option<Arc<Trust>>) {
-    match trust {
-        Some(trust) => trust.look_after().await,
-        None => std::future::pending().await,
     }
 }
 
