@@ -88,27 +88,9 @@ enum Command {
         pods: Pods,
     },
     /// Reads through the operator beside the API server's, on a control plane of their own.
-    Reads {
-        #[command(flatten)]
-        pods: Pods,
-        /// Rounds that medians are taken of.
-        #[arg(long, default_value_t = 3)]
-        rounds: u32,
-        /// The document of the last whole run, to be written again with these figures.
-        #[arg(long)]
-        out: Option<PathBuf>,
-    },
+    Reads(Apart),
     /// A thousand watches through the operator beside the API server's, on a control plane of their own.
-    Watchers {
-        #[command(flatten)]
-        pods: Pods,
-        /// Rounds that medians are taken of.
-        #[arg(long, default_value_t = 3)]
-        rounds: u32,
-        /// The document of the last whole run, to be written again with these figures.
-        #[arg(long)]
-        out: Option<PathBuf>,
-    },
+    Watchers(Apart),
     /// The operator without a profile, and with a small one, on a control plane of its own.
     Start {
         /// Another build of kubewarm.
@@ -122,6 +104,19 @@ enum Command {
     Cells,
     /// The operator with 2,000 idle cells, on a control plane of its own.
     Idle,
+}
+
+/// A part that is measured by itself.
+#[derive(Debug, Args)]
+struct Apart {
+    #[command(flatten)]
+    pods: Pods,
+    /// Rounds that medians are taken of.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// The document of the last whole run, to be written again with these figures.
+    #[arg(long)]
+    out: Option<PathBuf>,
 }
 
 /// Which cluster.
@@ -184,32 +179,8 @@ async fn main() -> Result<()> {
             rounds.operator(&mut samples).await?;
             subject::reply(&samples).await
         }
-        Command::Reads { pods, rounds, out } => {
-            let is_plain = pods.shape == Shape::Plain;
-            ensure!(out.is_none() || is_plain, "--out has a column for reads of plain pods only");
-            let mut samples = Samples::default();
-            let cluster = all::loaded(pods.corpus(), &programs).await?;
-            let reading = reading(&cluster, &pods, &programs).await?;
-            all::reads(&reading, rounds, &mut samples).await?;
-            if let Some(out) = out {
-                let origin = Origin::of_this_run(pods.pods, rounds);
-                add("reads", Part { origin, plain: samples.clone() }, &programs, &out)?;
-            }
-            subject::reply(&samples).await
-        }
-        Command::Watchers { pods, rounds, out } => {
-            let is_plain = pods.shape == Shape::Plain;
-            ensure!(out.is_none() || is_plain, "--out has a column for watches of plain pods only");
-            let mut samples = Samples::default();
-            let cluster = all::loaded(pods.corpus(), &programs).await?;
-            let reading = reading(&cluster, &pods, &programs).await?;
-            all::watchers(&reading, rounds, &mut samples).await?;
-            if let Some(out) = out {
-                let origin = Origin::of_this_run(pods.pods, rounds);
-                add("watchers", Part { origin, plain: samples.clone() }, &programs, &out)?;
-            }
-            subject::reply(&samples).await
-        }
+        Command::Reads(apart) => by_itself("reads", apart, &programs, all::reads).await,
+        Command::Watchers(apart) => by_itself("watchers", apart, &programs, all::watchers).await,
         Command::Start { program, rounds } => {
             let mut samples = Samples::default();
             let kubewarm = program.unwrap_or_else(|| programs.kubewarm.clone());
@@ -241,6 +212,26 @@ async fn reading<'a>(
 
 fn report(programs: &Programs, out: &Path) -> Result<()> {
     write_report(&found(programs)?, out)
+}
+
+/// Measures a part on a control plane of its own.
+async fn by_itself(
+    command: &str,
+    Apart { pods, rounds, out }: Apart,
+    programs: &Programs,
+    measure: impl AsyncFnOnce(&Reading<'_>, u32, &mut Samples) -> Result<()>,
+) -> Result<()> {
+    let is_plain = pods.shape == Shape::Plain;
+    ensure!(out.is_none() || is_plain, "--out has a column for {command} of plain pods only");
+    let mut samples = Samples::default();
+    let cluster = all::loaded(pods.corpus(), programs).await?;
+    let reading = reading(&cluster, &pods, programs).await?;
+    measure(&reading, rounds, &mut samples).await?;
+    if let Some(out) = out {
+        let origin = Origin::of_this_run(pods.pods, rounds);
+        add(command, Part { origin, plain: samples.clone() }, programs, &out)?;
+    }
+    subject::reply(&samples).await
 }
 
 /// Puts what was measured by itself into the findings of the last whole run.
