@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::{Reply, Served, Server, account, let_read};
+use crate::figures::cell;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
@@ -18,8 +19,7 @@ const READERS: usize = 100;
 /// Namespaces by what their profiles want.
 struct Scene {
     world: World,
-    /// For as long as it is looked at.
-    _served: Served,
+    served: Served,
     api: Server,
     reads: Server,
     token: String,
@@ -51,7 +51,7 @@ impl Scene {
         let (api, reads) = (Server::api(&world)?, served.server()?);
         let name = |name| world.namespace(name);
         let (strict, bounded, eventual) = (name("strict")?, name("bounded")?, name("eventual")?);
-        let scene = Self { world, _served: served, api, reads, token, strict, bounded, eventual };
+        let scene = Self { world, served, api, reads, token, strict, bounded, eventual };
         for (namespace, serving) in scene.profiles() {
             let profile = Profile::apply(&scene.world, namespace, "p", &spec("Active", serving))?;
             profile.await_manifests()?;
@@ -165,6 +165,13 @@ fn a_frozen_server_proves_nothing(scene: &Scene) -> Outcome {
 fn what_grows_old_is_answered_to_those_who_want_it(scene: &Scene) -> Outcome {
     for (namespace, serving) in scene.profiles() {
         Profile::apply(&scene.world, namespace, "p", &spec("Paused", serving))?;
+    }
+    // Until its cell is held, what is asked for is proved, and truly so. A condition speaks of the profile alone.
+    for (namespace, _) in scene.profiles() {
+        eventually(SOON, || {
+            let cell = cell(&scene.served.operator, namespace, "configmaps")?;
+            if cell["state"] == "Paused" { Ok(()) } else { Err(format!("{cell:#}").into()) }
+        })?;
     }
     eventually(LATER, || match scene.code(&scene.bounded)? {
         504 => Ok(()),
