@@ -28,11 +28,6 @@ impl Scratch {
         Self { bytes: Vec::new(), sensitivity }
     }
 
-    /// From now on what it holds is taken for a secret.
-    pub fn protect(&mut self) {
-        self.sensitivity = Sensitivity::Secret;
-    }
-
     /// Adds bytes at the end.
     ///
     /// # Cost

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 pub(super) const LIFE: Duration = Duration::from_secs(75);
 /// Memory for all of them: 250,000 pods, packed.
 const MAX_BYTES: usize = 128 << 20;
-/// Who takes fewer at once looks for some, not for all: what stands behind them is not copied.
+/// Who takes fewer at once looks for some, not for all: what stands behind them is not taken.
 pub(super) const MIN_LIMIT: usize = 50;
 
 /// Selections by cell, version and what was wanted, the oldest first.

@@ -194,15 +194,25 @@ impl Contents {
     /// Counts a record in.
     pub(super) fn admit(&mut self, packed: Packed) -> Record {
         self.record_bytes += packed.record.bytes();
-        if let (Packing::Dictionary(_), Some(with)) = (packed.record.packing(), &packed.with) {
-            self.dictionaries.enter(with);
-        }
+        self.enter(&packed.record, packed.with.as_ref());
         packed.record
     }
 
     /// Counts a record out.
     pub(super) fn dismiss(&mut self, record: &Record) {
         self.record_bytes -= record.bytes();
+        self.leave(record);
+    }
+
+    /// Keeps the dictionary that a record needs.
+    pub(super) fn enter(&mut self, record: &Record, with: Option<&Arc<Dictionary>>) {
+        if let (Packing::Dictionary(_), Some(with)) = (record.packing(), with) {
+            self.dictionaries.enter(with);
+        }
+    }
+
+    /// The record needs it no more.
+    pub(super) fn leave(&mut self, record: &Record) {
         if let Packing::Dictionary(generation) = record.packing() {
             self.dictionaries.leave(generation);
         }

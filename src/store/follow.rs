@@ -286,6 +286,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_remembered_weighs_what_nothing_else_holds() {
+        let (_catalog, mut writer, reader) = table();
+        let mut random = fastrand::Rng::with_seed(7);
+        let before = reader.usage().bytes;
+        for n in 6..16 {
+            let text: String = (0..64 << 10).map(|_| random.alphanumeric()).collect();
+            writer.apply(upsert("a/x", 1, &n.to_string(), &web(&text)));
+        }
+        // Each of ten records once, though nine of them are the end of one change and the begin of the next.
+        let one = reader.place_of(0).1 as u64;
+        let held = reader.usage().bytes - before;
+        assert!((one * 10..one * 11).contains(&held), "{held} bytes, of {one} each");
+        writer.apply(Delta::Purge);
+        assert_eq!(reader.usage(), crate::store::Usage::default());
+    }
+
+    #[test]
     fn what_is_selected_and_what_happens_next_meet_without_a_gap() {
         let (_catalog, mut writer, reader) = table();
         writer.apply(upsert("a/x", 1, "6", &web("one")));

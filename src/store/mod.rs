@@ -15,6 +15,7 @@ mod kind;
 mod namespaces;
 mod order;
 mod past;
+mod piece;
 mod query;
 mod record;
 mod sample;

@@ -141,12 +141,15 @@ impl Change {
         self.now.as_ref().is_some_and(is_secret) || self.before.as_ref().is_some_and(is_secret)
     }
 
-    fn records(&self) -> impl Iterator<Item = &Record> {
-        self.before.iter().chain(&self.now).map(|held| &held.record)
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        self.before.iter().chain(&self.now)
     }
 
-    fn record_bytes(&self) -> usize {
-        self.records().map(Record::bytes).sum()
+    /// The records that are there only to be remembered. What there is now is the table's own, or the next
+    /// change's before, unless it is a secret, or packed anew meanwhile.
+    fn own(&self) -> impl Iterator<Item = &Record> {
+        let is_copy = |held: &&Held| held.record.packing() == Packing::Secret;
+        self.before.iter().chain(self.now.iter().filter(is_copy)).map(|held| &held.record)
     }
 }
 
@@ -254,17 +257,15 @@ impl Contents {
             // What has no place in the order cannot be told to those who go by it.
             return self.cut(self.version.clone());
         };
-        let mut admit = |held: Option<Held>| {
-            held.map(|Held { record, with }| {
-                let record = self.admit(Packed { record, with: with.clone() });
-                Held { record, with }
-            })
-        };
-        let (before, now) = (admit(before), admit(now));
         let number = self.past.next;
         let change = Arc::new(Change { number, at, namespace, version, before, now, is_other });
+        for Held { record, with } in change.held() {
+            self.enter(record, with.as_ref());
+        }
+        let bytes: usize = change.own().map(Record::bytes).sum();
+        self.record_bytes += bytes;
         self.past.next += 1;
-        self.past.record_bytes += change.record_bytes();
+        self.past.record_bytes += bytes;
         self.past.aside_bytes += ASIDE;
         self.past.changes.push_back(change);
         self.tidy(at)
@@ -299,9 +300,11 @@ impl Contents {
 
     fn drop_oldest(&mut self) -> Option<Arc<Change>> {
         let oldest = self.past.changes.pop_front()?;
-        self.past.record_bytes -= oldest.record_bytes();
+        let bytes: usize = oldest.own().map(Record::bytes).sum();
+        self.record_bytes -= bytes;
+        self.past.record_bytes -= bytes;
         self.past.aside_bytes -= ASIDE;
-        oldest.records().for_each(|record| self.dismiss(record));
+        oldest.held().for_each(|held| self.leave(&held.record));
         Some(oldest)
     }
 

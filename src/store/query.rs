@@ -1,22 +1,18 @@
 //! What readers ask of a table: one object, pages in key order, selections by label or field.
 
 use super::{
-    codec::Context,
     contents::{Contents, Identity},
-    dictionary::Dictionary,
     index::Building,
     order::Place,
+    piece::Piece,
     record::Packing,
     table::Table,
 };
-use crate::model::{
-    FieldPath, LabelSelector, ObjectKey, ResourceVersion, Scratch, Uid, namespace_order,
-};
+use crate::model::{FieldPath, LabelSelector, ObjectKey, ResourceVersion, Uid, namespace_order};
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use std::{
     fmt,
-    ops::Range,
     sync::{Arc, atomic},
 };
 use zeroize::Zeroizing;
@@ -24,7 +20,7 @@ use zeroize::Zeroizing;
 /// Sees every delta that the table's writer has applied. Cloning is cheap; a reader of a table that
 /// was replaced or closed goes on seeing its last contents.
 ///
-/// Lock hold: a read copies packed records, about 0.1 µs an object, and unpacks them after the lock.
+/// Lock hold: a read shares packed records, about 0.1 µs an object, and unpacks them after the lock.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub(super) table: Arc<Table>,
@@ -78,21 +74,12 @@ pub struct Usage {
     pub bytes: u64,
 }
 
-/// Records copied out under the lock.
+/// Rows that objects are made of.
 #[derive(Debug, Default)]
-pub(super) struct Copies {
-    bytes: Scratch,
-    rows: Vec<Copied>,
-}
-
-#[derive(Debug)]
-struct Copied {
-    namespace: Arc<str>,
-    identity: Identity,
-    packing: Packing,
-    dictionary: Option<Arc<Dictionary>>,
-    name: Range<usize>,
-    packed: Range<usize>,
+struct Found {
+    rows: Piece,
+    /// Of each row.
+    identities: Vec<Identity>,
 }
 
 impl fmt::Debug for Object {
@@ -148,9 +135,9 @@ impl Reader {
     pub fn get(&self, key: &ObjectKey) -> Option<Object> {
         let contents = self.table.contents.read();
         let place = contents.find(&key.namespace, &key.name, Place::default()).ok()?;
-        let copies = Copies::of(&contents, contents.order.get(place));
+        let found = Found::of(&contents, contents.order.get(place));
         drop(contents);
-        self.unpack(&copies).pop()
+        found.unpack(&self.table).pop()
     }
 
     /// Up to `limit` objects behind `after`, or from the first on.
@@ -162,13 +149,14 @@ impl Reader {
     pub fn page(&self, after: Option<&ObjectKey>, limit: usize) -> Page {
         let contents = self.table.contents.read();
         let from = contents.behind(after);
-        let copies = Copies::of(&contents, contents.order.from(from).take(limit));
-        let behind = contents.order.rank(from) + copies.rows.len();
+        let found = Found::of(&contents, contents.order.from(from).take(limit));
+        let behind = contents.order.rank(from) + found.rows.len();
         let remaining = contents.order.len().saturating_sub(behind);
         let version = contents.version.clone();
         drop(contents);
-        let next = copies.rows.last().filter(|_| remaining > 0).map(|last| copies.key(last));
-        Page { objects: self.unpack(&copies), next, remaining: remaining as u64, version }
+        let last = found.rows.len().checked_sub(1).filter(|_| remaining > 0);
+        let next = last.and_then(|last| found.rows.key_of(last));
+        Page { objects: found.unpack(&self.table), next, remaining: remaining as u64, version }
     }
 
     /// The keys of up to `limit` objects behind `after`, in key order; no body is touched.
@@ -228,9 +216,9 @@ impl Reader {
     pub fn by_labels(&self, selector: &LabelSelector) -> Vec<Object> {
         let contents = self.table.contents.read();
         let selected = contents.labels.select(selector, || contents.all());
-        let copies = Copies::in_order(&contents, &selected);
+        let found = Found::in_order(&contents, &selected);
         drop(contents);
-        self.unpack(&copies)
+        found.unpack(&self.table)
     }
 
     /// The objects that have `value` at `path`, in key order, all from the same moment; `None` if
@@ -242,9 +230,9 @@ impl Reader {
         if index.state == Building::Underway {
             return None;
         }
-        let copies = Copies::in_order(&contents, &index.values.get(value));
+        let found = Found::in_order(&contents, &index.values.get(value));
         drop(contents);
-        Some(self.unpack(&copies))
+        Some(found.unpack(&self.table))
     }
 
     /// Address and length of a row's record.
@@ -260,97 +248,19 @@ impl Reader {
     pub(super) fn packing_of(&self, number: u32) -> Packing {
         self.table.contents.read().slab.get(number).unwrap().record.packing()
     }
-
-    fn unpack(&self, copies: &Copies) -> Vec<Object> {
-        copies.unpack(&self.table)
-    }
 }
 
-impl Copies {
-    /// All rows.
-    fn unpack(&self, table: &Table) -> Vec<Object> {
-        table.codec.with(|context| {
-            let objects = self.rows.iter().filter_map(|row| {
-                let packed = self.bytes.get(row.packed.clone()).unwrap_or_default();
-                let mut body = Vec::new();
-                let done =
-                    context.unpack(row.packing, packed, row.dictionary.as_deref(), &mut body);
-                let decoded = table.count(done);
-                let body = match row.packing {
-                    Packing::Secret => Bytes::from_owner(Zeroizing::new(body)),
-                    Packing::Plain | Packing::Zstd | Packing::Dictionary(_) => body.into(),
-                };
-                decoded.then(|| Object {
-                    key: self.key(row),
-                    uid: row.identity.uid.clone(),
-                    version: row.identity.version.clone(),
-                    body,
-                })
-            });
-            objects.collect()
-        })
-    }
-
-    /// One row, unpacked into `body`; `None` if it does not decode.
-    pub(super) fn seen<'a>(
-        &'a self,
-        row: usize,
-        table: &Table,
-        context: &mut Context,
-        body: &'a mut Vec<u8>,
-    ) -> Option<Seen<'a>> {
-        let row = self.rows.get(row)?;
-        let packed = self.bytes.get(row.packed.clone())?;
-        let done = context.unpack(row.packing, packed, row.dictionary.as_deref(), body);
-        let name = self.bytes.get(row.name.clone())?;
-        table.count(done).then_some(Seen { namespace: &row.namespace, name, body })
-    }
-
-    /// Rows.
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Bytes allocated.
-    pub(super) fn memory(&self) -> usize {
-        self.bytes.capacity() + self.rows.capacity() * size_of::<Copied>()
-    }
-
-    /// The key of a row, by its place here.
-    pub(super) fn key_of(&self, row: usize) -> Option<ObjectKey> {
-        self.rows.get(row).map(|row| self.key(row))
-    }
-
-    /// Whether a row stands behind this key.
-    pub(super) fn is_behind(&self, row: usize, after: &ObjectKey) -> bool {
-        let Some(row) = self.rows.get(row) else { return false };
-        let name = self.bytes.get(row.name.clone()).unwrap_or_default();
-        is_behind((&row.namespace, name), after)
-    }
-
-    pub(super) fn of(contents: &Contents, numbers: impl IntoIterator<Item = u32>) -> Self {
-        let mut copies = Self::default();
+impl Found {
+    fn of(contents: &Contents, numbers: impl IntoIterator<Item = u32>) -> Self {
+        let mut found = Self::default();
         for number in numbers {
-            let (Some(row), Some(identity)) =
-                (contents.slab.get(number), contents.identity(number))
-            else {
-                continue;
-            };
-            let namespace = match copies.rows.last() {
-                Some(last) if *last.namespace == *contents.namespaces.name(row.namespace) => {
-                    Arc::clone(&last.namespace)
-                }
-                Some(_) | None => contents.namespaces.shared_name(row.namespace),
-            };
-            if row.record.packing() == Packing::Secret {
-                copies.bytes.protect();
+            if let Some(identity) = contents.identity(number)
+                && found.rows.take(contents, number)
+            {
+                found.identities.push(identity);
             }
-            let (packing, name) = (row.record.packing(), copies.push(row.record.name()));
-            let dictionary = contents.dictionary(packing).map(Arc::clone);
-            let packed = copies.push(row.record.packed());
-            copies.rows.push(Copied { namespace, identity, packing, dictionary, name, packed });
         }
-        copies
+        found
     }
 
     /// The rows in `selected`, in key order.
@@ -365,14 +275,22 @@ impl Copies {
         Self::of(contents, numbers)
     }
 
-    fn push(&mut self, bytes: &[u8]) -> Range<usize> {
-        let from = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        from..self.bytes.len()
-    }
-
-    fn key(&self, row: &Copied) -> ObjectKey {
-        key(&row.namespace, self.bytes.get(row.name.clone()).unwrap_or_default())
+    /// Those that decode.
+    fn unpack(self, table: &Table) -> Vec<Object> {
+        let Self { rows, identities } = self;
+        table.codec.with(|context| {
+            let objects = identities.into_iter().enumerate().filter_map(|(row, identity)| {
+                let mut body = Vec::new();
+                rows.seen(row, table, context, &mut body)?;
+                let body = match rows.packing(row) {
+                    Packing::Secret => Bytes::from_owner(Zeroizing::new(body)),
+                    Packing::Plain | Packing::Zstd | Packing::Dictionary(_) => body.into(),
+                };
+                let Identity { uid, version } = identity;
+                Some(Object { key: rows.key_of(row)?, uid, version, body })
+            });
+            objects.collect()
+        })
     }
 }
 
@@ -407,7 +325,8 @@ pub(super) fn is_behind((namespace, name): (&str, &[u8]), after: &ObjectKey) -> 
     in_order.then_with(|| name.cmp(after.name.as_bytes())).is_gt()
 }
 
-fn key(namespace: &str, name: &[u8]) -> ObjectKey {
+/// Of a namespace and a name, which is UTF-8.
+pub(super) fn key(namespace: &str, name: &[u8]) -> ObjectKey {
     ObjectKey { namespace: namespace.into(), name: String::from_utf8_lossy(name).into() }
 }
 

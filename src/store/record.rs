@@ -3,6 +3,7 @@
 use super::{heap::taken, json::Cursor};
 use crate::model::FieldPath;
 use std::fmt;
+use triomphe::{Arc, ThinArc};
 use zeroize::Zeroize as _;
 
 /// Values of one object that one declared index takes; the rest are left out, so that one object
@@ -33,13 +34,17 @@ pub(super) enum Packing {
 }
 
 /// One allocation an object: a byte for the packing, the name's length, the name, the packed body.
+/// Clones share it: tables, what they remember, and the lists that are being sent.
 ///
-/// A secret is wiped before its memory is given back.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Record(Box<[u8]>);
+/// A secret is wiped before its memory is given back. Its clones are copies, so that each of them knows when
+/// that is.
+#[derive(PartialEq, Eq)]
+pub(super) struct Record(ThinArc<(), u8>);
 
 /// What stands for the packing of a secret.
 const SECRET: u8 = u8::MAX;
+/// What an allocation holds before the bytes: how often it is shared, and its length.
+const HEAD: usize = 2 * size_of::<usize>();
 
 /// Stored bytes that do not decode: a fault of ours, since nothing else writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,7 +143,11 @@ impl Record {
         }
         bytes.extend_from_slice(name.as_bytes());
         bytes.extend_from_slice(packed);
-        Self(bytes.into_boxed_slice())
+        let record = Self(ThinArc::from_header_and_slice((), &bytes));
+        if packing == Packing::Secret {
+            bytes.zeroize();
+        }
+        record
     }
 
     /// Of a body as it is.
@@ -149,7 +158,7 @@ impl Record {
 
     /// How the body is packed.
     pub(super) fn packing(&self) -> Packing {
-        match self.0.first() {
+        match self.held().first() {
             None | Some(0) => Packing::Plain,
             Some(1) => Packing::Zstd,
             Some(&SECRET) => Packing::Secret,
@@ -167,28 +176,46 @@ impl Record {
         self.parts().1
     }
 
-    /// Bytes taken of the allocator.
+    /// Bytes taken of the allocator, by whomever it is shared.
     pub(super) fn bytes(&self) -> usize {
-        taken(self.0.len())
+        taken(HEAD + self.held().len())
+    }
+
+    fn held(&self) -> &[u8] {
+        &self.0.slice
     }
 
     fn parts(&self) -> (&[u8], &[u8]) {
+        let held = self.held();
         let (mut length, mut at) = (0_usize, 1);
-        while let Some(&digit) = self.0.get(at) {
+        while let Some(&digit) = held.get(at) {
             length |= usize::from(digit & 0x7f) << (7 * (at - 1)).min(63);
             at += 1;
             if digit & 0x80 == 0 {
                 break;
             }
         }
-        self.0.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
+        held.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
+    }
+}
+
+impl Clone for Record {
+    fn clone(&self) -> Self {
+        if self.packing() == Packing::Secret {
+            return Self(ThinArc::from_header_and_slice((), self.held()));
+        }
+        Self(self.0.clone())
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if self.0.first() == Some(&SECRET) {
-            self.0.zeroize();
+        if self.packing() == Packing::Secret {
+            self.0.with_arc_mut(|held| {
+                if let Some(held) = Arc::get_mut(held) {
+                    held.slice_mut().zeroize();
+                }
+            });
         }
     }
 }
@@ -196,7 +223,7 @@ impl Drop for Record {
 impl fmt::Debug for Record {
     /// How much, never what.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of {} bytes", self.packing(), self.0.len())
+        write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
     }
 }
 
@@ -267,7 +294,10 @@ mod tests {
             prop_assert_eq!(record.packed(), &packed[..]);
             prop_assert_eq!(record.packing(), packing);
             let digits = if name.len() < 128 { 1 } else { 2 };
-            prop_assert_eq!(record.bytes(), taken(1 + digits + name.len() + packed.len()));
+            prop_assert_eq!(record.bytes(), taken(HEAD + 1 + digits + name.len() + packed.len()));
+            let copy = record.clone();
+            let is_shared = record.held().as_ptr() == copy.held().as_ptr();
+            prop_assert_eq!((is_shared, &copy), (packing != Packing::Secret, &record));
         }
     }
 }

@@ -164,7 +164,7 @@ impl Feed {
         }
     }
 
-    /// Whether it still sends what it began with, of which it holds copies.
+    /// Whether it still sends what it began with, whose records it holds.
     #[must_use]
     pub fn is_beginning(&self) -> bool {
         matches!(&self.stage, Stage::Following(following) if following.start.initial.is_some())

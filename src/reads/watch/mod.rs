@@ -47,7 +47,7 @@ impl Reads {
     ///
     /// # Cost
     ///
-    /// Waits as [`Reads::answer`] does. What it begins with is copied packed, as a list is.
+    /// Waits as [`Reads::answer`] does. What it begins with it holds packed, as a list does.
     pub async fn watch(
         self: &Arc<Self>,
         asked: &Objects,
