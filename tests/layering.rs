@@ -69,6 +69,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("prometheus::", &["metrics"]),
     ("rustls::", &["cluster", "server"]),
     ("tracing_subscriber::", &["telemetry"]),
+    ("triomphe::", &["store"]),
     ("zstd::", &["store"]),
 ];
 
