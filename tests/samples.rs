@@ -178,6 +178,7 @@ fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
         cells: cells.into(),
         namespaces: None,
         serving: None,
+        named: [].into(),
         indexes: [].into(),
         left_out: [].into(),
         too_large: [].into(),

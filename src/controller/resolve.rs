@@ -4,9 +4,9 @@ use crate::{
     informer::CellReport,
     model::{
         AuthorCheck, CellKey, CellSpec, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
-        Home, IndexBy, LabelSelector, Leaves, ManagedFields, MemberOf, NamespaceCheck, Projection,
-        Refusal, RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData, Target,
-        TargetScope, Tuning, ValidatedProfile,
+        Home, Index, IndexBy, LabelSelector, Leaves, ManagedFields, MemberOf, NamespaceCheck,
+        Projection, Refusal, RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData,
+        Target, TargetScope, Tuning, ValidatedProfile,
     },
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -43,6 +43,8 @@ pub(super) struct Resolved {
     pub(super) cells: Vec<CellSpec>,
     /// The cell that watches namespaces for a selector.
     pub(super) namespaces: Option<CellSpec>,
+    /// Its indexes as they are called.
+    pub(super) named: Arc<[Index]>,
 }
 
 impl Resolved {
@@ -72,6 +74,7 @@ pub(super) fn resolve(
         outcome: None,
         cells: Vec::new(),
         namespaces: None,
+        named: Arc::clone(&target.indexes),
     };
     let refused = may_look_there(profile, target, &home.namespace).err();
     if let Some(refusal) = refused.or_else(|| home.watched.refusal(profile, target)) {

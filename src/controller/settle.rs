@@ -138,7 +138,7 @@ pub(super) fn settle(
     limited: Option<Limited>,
 ) -> (DeclaredTarget, Holding) {
     let is_stopped = limited.is_some_and(|limited| limited.is_stopped());
-    let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
+    let Resolved { name, requirement, declared_as, outcome, cells, namespaces, named } = target;
     let cells_known = namespaces.as_ref().is_none_or(|cell| is_warm(&cell.key, cluster));
     if let Some(Ok(kind)) = &outcome
         && cells_known
@@ -187,6 +187,7 @@ pub(super) fn settle(
         requirement,
         declared_as,
         resolved: outcome,
+        named,
         indexes: indexes(&cells),
         cells: cells.into_iter().map(|cell| cell.key).collect(),
         namespaces: namespaces.map(|cell| cell.key),
@@ -201,11 +202,12 @@ pub(super) fn settle(
 
 /// Declares the target's cells without wanting them.
 pub(super) fn planned(target: Resolved) -> DeclaredTarget {
-    let Resolved { name, requirement, declared_as, outcome, cells, namespaces } = target;
+    let Resolved { name, requirement, declared_as, outcome, cells, namespaces, named } = target;
     DeclaredTarget {
         requirement,
         declared_as,
         resolved: outcome,
+        named,
         indexes: indexes(&cells),
         cells: cells.into_iter().map(|cell| cell.key).collect(),
         namespaces: namespaces.map(|cell| cell.key),

@@ -3,7 +3,9 @@
 //! Sync state is always computed from these, never from what happens to run: nothing started must
 //! not look like everything synced.
 
-use super::{CellKey, FieldPath, Limited, Limits, OnAccessLost, ProfileRef, ReadTerms, Resource};
+use super::{
+    CellKey, FieldPath, Index, Limited, Limits, OnAccessLost, ProfileRef, ReadTerms, Resource,
+};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Whether a profile's cells are watched.
@@ -116,6 +118,9 @@ pub struct DeclaredTarget {
     pub namespaces: Option<CellKey>,
     /// Which cells answer; `None` before the first sync.
     pub serving: Option<Serving>,
+    /// What its cells are selected by beside fields of the API server's: all indexes of the spec, whether
+    /// or not a table keeps them.
+    pub named: Arc<[Index]>,
     /// The indexes that it has its cells' tables keep, in order: it is charged for these and for no
     /// others.
     pub indexes: Arc<[FieldPath]>,

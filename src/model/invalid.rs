@@ -100,6 +100,16 @@ pub enum Invalid {
         /// Add or remove one.
         advice: &'static str,
     },
+    /// An index that is called as a field of the API server's.
+    #[error(
+        "{path} is {found:?}: that is a field label of the API server's, by which readers select; call the index otherwise"
+    )]
+    IndexName {
+        /// JSON path.
+        path: String,
+        /// As written.
+        found: String,
+    },
     /// An index on what a metadata-only target does not hold.
     #[error(
         "{path} is {found:?}: with MetadataOnly, index paths must start with .metadata.; index another field, or set projection.type to Full"

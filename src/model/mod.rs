@@ -11,6 +11,7 @@ mod fingerprint;
 mod gauge;
 mod home;
 mod identity;
+mod index;
 mod invalid;
 mod limits;
 mod object;
@@ -45,6 +46,7 @@ pub use self::{
     gauge::{Allowance, Gauge, Held, Leave, Leaves, Total},
     home::{Home, Watched},
     identity::Identity,
+    index::{Index, IndexBy},
     invalid::Invalid,
     limits::{Attempt, Bound, Limited, Limits, Measure, Overrun, Remedy, parse_bytes},
     object::{
@@ -58,7 +60,7 @@ pub use self::{
         FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector, Operator,
     },
     subject::Subject,
-    target::{Index, IndexBy, Target, TargetScope},
+    target::{Target, TargetScope},
     version::ResourceVersion,
     wait::{WaitFor, WaitOutcome},
 };

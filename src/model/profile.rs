@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(target.sensitive_data, SensitiveData::Deny);
         let path = FieldPath::parse(".metadata.ownerReferences[*].uid").unwrap();
         assert_eq!(
-            target.indexes,
+            *target.indexes,
             [
                 Index { name: "owner".into(), by: IndexBy::Field(path) },
                 Index { name: "app".into(), by: IndexBy::Label("app".into()) },

@@ -1,6 +1,6 @@
 //! Label and field selectors, checked, and in one canonical form so that equal selectors are equal.
 
-use super::{canonical::Canonical, resource::is_dns_subdomain};
+use super::{GroupResource, canonical::Canonical, resource::is_dns_subdomain};
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 /// What a label requirement asks.
@@ -183,6 +183,13 @@ impl FieldSelector {
     pub fn name(&self) -> Option<&str> {
         let is_name = |found: &&FieldRequirement| found.equals && &*found.field == "metadata.name";
         self.requirements.items().find(is_name).map(|found| &*found.value)
+    }
+
+    /// The requirements that are about fields of the API server's: all but those whose field may be the name
+    /// of a declared index of this kind, whether or not there is one.
+    #[must_use]
+    pub fn without_indexes(&self, of: &GroupResource) -> Self {
+        Self::new(self.requirements().filter(|it| !of.may_index_as(&it.field)).cloned())
     }
 
     /// Whether everything is selected.

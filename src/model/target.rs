@@ -1,9 +1,9 @@
 //! A checked target of a profile.
 
 use super::{
-    FieldPath, FieldRequirement, FieldSelector, GroupResource, Invalid, InvalidName,
-    InvalidSelector, LabelRequirement, LabelSelector, ManagedFields, Operator, Projection,
-    Requirement, Resource, SensitiveData,
+    FieldRequirement, FieldSelector, GroupResource, Index, Invalid, InvalidName, InvalidSelector,
+    LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Requirement, Resource,
+    SensitiveData, index,
     invalid::{counted, in_range, short},
     resource::is_dns_label,
 };
@@ -41,7 +41,7 @@ pub struct Target {
     /// What of each object.
     pub projection: Projection,
     /// At most 16, with unique names, in the order of the spec.
-    pub indexes: Vec<Index>,
+    pub indexes: Arc<[Index]>,
 }
 
 /// Where a target looks.
@@ -57,24 +57,6 @@ pub enum TargetScope {
     AllNamespaces,
     /// A cluster-scoped kind.
     Cluster,
-}
-
-/// A declared index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Index {
-    /// Unique within the target.
-    pub name: Arc<str>,
-    /// What is looked up by.
-    pub by: IndexBy,
-}
-
-/// What an index looks up by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IndexBy {
-    /// A label; labels are indexed anyway, so this only has a name.
-    Label(Arc<str>),
-    /// A field.
-    Field(FieldPath),
 }
 
 impl Target {
@@ -101,7 +83,7 @@ impl Target {
         {
             return Err(Invalid::SecretsWhole { path: path.to_owned() });
         }
-        let indexes = indexes(&format!("{path}.indexes"), &target.indexes, (&of, projection))?;
+        let indexes = index::parse(&format!("{path}.indexes"), &target.indexes, (&of, projection))?;
         Ok(Self {
             name,
             of,
@@ -121,7 +103,7 @@ impl Target {
     }
 }
 
-fn label(path: String, text: &str) -> Result<Arc<str>, Invalid> {
+pub(super) fn label(path: String, text: &str) -> Result<Arc<str>, Invalid> {
     if is_dns_label(text) {
         return Ok(text.into());
     }
@@ -263,56 +245,13 @@ fn projection(projection: &api::Projection) -> Projection {
     }
 }
 
-fn indexes(
+pub(super) fn duplicate(
     path: &str,
-    indexes: &[api::Index],
-    of: (&GroupResource, Projection),
-) -> Result<Vec<Index>, Invalid> {
-    counted(path, indexes.len(), 0, 16)?;
-    let mut checked = Vec::<Index>::new();
-    for (at, declared) in indexes.iter().enumerate() {
-        let name = label(format!("{path}[{at}].name"), &declared.name)?;
-        if let Some(earlier) = checked.iter().position(|index| index.name == name) {
-            return Err(duplicate(path, ".name", at, &name, Some(earlier)));
-        }
-        let by = index_by(&format!("{path}[{at}]"), declared, of)?;
-        checked.push(Index { name, by });
-    }
-    Ok(checked)
-}
-
-fn index_by(
-    path: &str,
-    index: &api::Index,
-    (of, projection): (&GroupResource, Projection),
-) -> Result<IndexBy, Invalid> {
-    let source = |advice| Invalid::IndexSource { path: path.to_owned(), advice };
-    match (&index.field_path, &index.label_key) {
-        (Some(_), Some(_)) => Err(source("remove one")),
-        (None, None) => Err(source("add one")),
-        (None, Some(key)) => {
-            let checked = LabelRequirement::new(key, Operator::Exists, []);
-            checked.map_err(malformed(|| format!("{path}.labelKey")))?;
-            Ok(IndexBy::Label(key.as_str().into()))
-        }
-        (Some(text), None) => {
-            let field =
-                FieldPath::parse(text).map_err(malformed(|| format!("{path}.fieldPath")))?;
-            if matches!(projection, Projection::MetadataOnly(_)) && !field.is_metadata() {
-                let path = format!("{path}.fieldPath");
-                return Err(Invalid::IndexOutsideMetadata { path, found: text.clone() });
-            }
-            // An index is not wiped, and its values would be asked for by name.
-            if of.is_secrets() && !field.is_metadata() {
-                let path = format!("{path}.fieldPath");
-                return Err(Invalid::IndexOfPayload { path, found: text.clone() });
-            }
-            Ok(IndexBy::Field(field))
-        }
-    }
-}
-
-fn duplicate(path: &str, field: &str, at: usize, value: &str, earlier: Option<usize>) -> Invalid {
+    field: &str,
+    at: usize,
+    value: &str,
+    earlier: Option<usize>,
+) -> Invalid {
     Invalid::Duplicate {
         path: format!("{path}[{at}]{field}"),
         value: value.to_owned(),
@@ -320,6 +259,6 @@ fn duplicate(path: &str, field: &str, at: usize, value: &str, earlier: Option<us
     }
 }
 
-fn malformed<E: Display>(path: impl FnOnce() -> String) -> impl FnOnce(E) -> Invalid {
+pub(super) fn malformed<E: Display>(path: impl FnOnce() -> String) -> impl FnOnce(E) -> Invalid {
     |error| Invalid::malformed(path(), &error)
 }

@@ -1,13 +1,15 @@
 //! Which cells wholly contain what is asked for, and which of them is the best to answer it.
 
 use super::{
-    fields,
+    fields::Fields,
     kinds::Kind,
     offers::{Offering, Offers},
 };
 use crate::{
     informer::{CellReport, Phase},
-    model::{CellKey, Consistency, Extent, Mode, OnAccessLost, ProfileRef, Projection},
+    model::{
+        CellKey, Consistency, Extent, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection,
+    },
     wire::{Failure, Form, Included, Objects, Selection},
 };
 use std::{sync::Arc, time::Duration};
@@ -71,12 +73,39 @@ impl<'a> Coverage<'a> {
         Ok(Self { asked, cells })
     }
 
+    /// What an index of this name looks up by, as all declare it who may answer; `None`: nobody declares it.
+    ///
+    /// # Errors
+    ///
+    /// 400 where they declare different ones: which of them is meant depends on who answers.
+    pub(super) fn index(&self, name: &str) -> Result<Option<&'a IndexBy>, Failure> {
+        let mut declared = self.cells.iter().flat_map(|it| it.indexes(name));
+        let first = declared.next();
+        if declared.all(|it| first == Some(it)) {
+            return Ok(first);
+        }
+        Err(Failure::bad_request(format!(
+            "field label not supported: {name}: the CacheProfiles that answer here mean different things by this \
+             index; ask below /profiles/<namespace>/<name>, or have it called otherwise"
+        )))
+    }
+
+    /// Whether those who offer the cell declare these indexes, together.
+    pub(super) fn declares(&self, key: &CellKey, indexes: &[Index]) -> bool {
+        indexes.iter().all(|index| {
+            let mut offers = self.cells.iter().filter(|it| it.key == *key);
+            // What the cell has of this name by itself is a field of the API server's.
+            let is_servers = key.fields.requirements().any(|it| *it.field() == *index.name);
+            !is_servers && offers.any(|it| it.indexes(&index.name).next().is_some())
+        })
+    }
+
     /// Those of which what is selected by can be told, and what is shown.
     ///
     /// # Errors
     ///
     /// 421 where there is none; 406 where they hold metadata alone, and the table has more.
-    pub(super) fn knowing(mut self, kind: &Kind) -> Result<Self, Failure> {
+    pub(super) fn knowing(mut self, kind: &Kind, fields: &Fields) -> Result<Self, Failure> {
         if let Form::Table(table) = self.asked.form
             && (table.object == Included::Object || !kind.printer().is_of_metadata())
         {
@@ -85,7 +114,9 @@ impl<'a> Coverage<'a> {
                 return Err(Failure::only_metadata(self.asked.resource.group_resource()));
             }
         }
-        self.cells.retain(|it| fields::are_held(self.asked, kind, &it.key));
+        let knows =
+            |it: &Offering| fields.are_held(&it.key) && self.declares(&it.key, &fields.indexes);
+        self.cells = self.cells.iter().copied().filter(|it| knows(it)).collect();
         if self.cells.is_empty() {
             let of = self.asked.resource.group_resource();
             return Err(Failure::not_cached(
@@ -295,12 +326,15 @@ mod tests {
         asked.form = Form::Metadata;
         let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
         // What a phase is, metadata does not say.
-        assert_eq!(coverage.knowing(&kind("")).unwrap_err().code(), 421);
+        let fields = Fields::of(&asked, &kind(""), |name| coverage.index(name)).unwrap();
+        assert_eq!(coverage.knowing(&kind(""), &fields).unwrap_err().code(), 421);
         let code = |kind: &Kind, object: Included| {
             let (mut asked, _) = sample::asked(path, "");
             asked.form = Form::Table(TableForm { object, ..TableForm::default() });
             let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
-            coverage.knowing(kind).map_or_else(|failure| failure.code(), |_| 200)
+            coverage
+                .knowing(kind, &Fields::default())
+                .map_or_else(|failure| failure.code(), |_| 200)
         };
         let mut accounts = kind("");
         accounts.document.plural = "serviceaccounts".into();

@@ -1,8 +1,12 @@
-//! What a kind can be selected by: which fields the API server knows of it, and where they are.
+//! What a kind can be selected by: which fields the API server knows of it, and where they are; and what
+//! indexes are declared of it.
 
 use super::kinds::{Kind, Origin};
 use crate::{
-    model::{CellKey, FieldPath, FieldRequirement, FieldSelector, Projection, Resource},
+    model::{
+        CellKey, FieldPath, FieldRequirement, Index, IndexBy, LabelRequirement, LabelSelector,
+        Operator, Projection, Resource,
+    },
     store::{Is, Test, Than, Wanted},
     wire::{self, Failure, Objects, Selection},
 };
@@ -82,72 +86,146 @@ const BUILT_IN: &[(&str, &str, &[Label])] = &[
     ),
 ];
 
-/// Where a field is, and what it is where nothing stands there.
-struct Place {
-    path: FieldPath,
-    absent: &'static str,
+/// What a field selector asks of objects.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    terms: Vec<Term>,
+    /// The declared indexes that it names.
+    pub(super) indexes: Vec<Index>,
 }
 
-/// Refuses what the kind is not selected by.
-///
-/// # Errors
-///
-/// 400, as the API server says it.
-pub(super) fn check(
-    resource: &Resource,
-    kind: &Kind,
-    selector: &FieldSelector,
-) -> Result<(), Failure> {
-    let unknown = selector.requirements().find(|it| place(resource, kind, it.field()).is_none());
-    let Some(unknown) = unknown.map(FieldRequirement::field) else { return Ok(()) };
-    let has_more = built_in(resource).is_some() || matches!(kind.origin, Origin::Custom(_));
-    Err(if has_more {
-        Failure::unknown_field(unknown)
-    } else {
-        Failure::bad_request(format!(
-            "{unknown:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-        ))
-    })
+/// One requirement.
+#[derive(Debug)]
+struct Term {
+    requirement: FieldRequirement,
+    asks: Asks,
 }
 
-/// Whether the cell holds what is selected by.
-pub(super) fn are_held(asked: &Objects, kind: &Kind, key: &CellKey) -> bool {
-    let is_held = |it: &FieldRequirement| {
-        let place = place(&asked.resource, kind, it.field());
-        place.is_some_and(|place| place.path.is_metadata())
-    };
-    matches!(key.projection, Projection::Full(_)) || beyond(asked, key).all(is_held)
+/// What a requirement asks.
+#[derive(Debug)]
+enum Asks {
+    /// About a field of the API server's, which is `absent` where nothing stands there.
+    Server { path: FieldPath, absent: &'static str },
+    /// About the values that an index looks up by.
+    Indexed(FieldPath),
+    /// About the label that an index looks up by.
+    Labelled(LabelRequirement),
 }
 
-/// What is asked of the table of a cell.
-pub(super) fn wanted(asked: &Objects, kind: &Kind, key: &CellKey) -> Wanted {
-    let fields = beyond(asked, key).filter_map(|it| {
-        let Place { path, absent } = place(&asked.resource, kind, it.field())?;
-        let is = if it.is_equality() { Is::Equal } else { Is::Different };
-        Some(Test::Field { path, absent: absent.into(), is, value: it.value().into() })
-    });
-    let labels = asked.labels.comparisons().iter().map(|it| {
-        let than = match it.than() {
-            wire::Than::Greater => Than::Greater,
-            wire::Than::Less => Than::Less,
+impl Fields {
+    /// Understands what is selected by: fields that the kind is selected by, and otherwise what `index` says is
+    /// declared of that name.
+    ///
+    /// # Errors
+    ///
+    /// 400, as the API server says it, for what the kind is not selected by; and that of `index`.
+    pub(super) fn of<'a>(
+        asked: &Objects,
+        kind: &Kind,
+        index: impl Fn(&str) -> Result<Option<&'a IndexBy>, Failure>,
+    ) -> Result<Self, Failure> {
+        let mut fields = Self::default();
+        for requirement in asked.fields.requirements() {
+            let name = requirement.field();
+            let asks = if let Some(Place { path, absent }) = place(&asked.resource, kind, name) {
+                Asks::Server { path, absent }
+            } else {
+                let by = index(name)?.ok_or_else(|| unknown(&asked.resource, kind, name))?;
+                fields.indexes.push(Index { name: name.into(), by: by.clone() });
+                Asks::of(by, requirement)?
+            };
+            fields.terms.push(Term { requirement: requirement.clone(), asks });
+        }
+        Ok(fields)
+    }
+
+    /// Whether the cell holds what is selected by.
+    pub(super) fn are_held(&self, key: &CellKey) -> bool {
+        matches!(key.projection, Projection::Full(_))
+            || self.beyond(key).all(|term| match &term.asks {
+                Asks::Server { path, .. } | Asks::Indexed(path) => path.is_metadata(),
+                Asks::Labelled(_) => true,
+            })
+    }
+
+    /// What is asked of the table of a cell.
+    pub(super) fn wanted(&self, asked: &Objects, key: &CellKey) -> Wanted {
+        let mut labels: Vec<_> = asked.labels.selector().requirements().cloned().collect();
+        let mut tests = Vec::new();
+        for Term { requirement, asks } in self.beyond(key) {
+            let (path, absent) = match asks {
+                Asks::Server { path, absent } => (path, *absent),
+                Asks::Indexed(path) => (path, ""),
+                Asks::Labelled(label) => {
+                    labels.push(label.clone());
+                    continue;
+                }
+            };
+            let is = if requirement.is_equality() { Is::Equal } else { Is::Different };
+            let (path, value) = (path.clone(), requirement.value().into());
+            tests.push(Test::Field { path, absent: absent.into(), is, value });
+        }
+        tests.extend(asked.labels.comparisons().iter().map(|it| {
+            let than = match it.than() {
+                wire::Than::Greater => Than::Greater,
+                wire::Than::Less => Than::Less,
+            };
+            Test::Label { key: it.key().into(), than, number: it.bound() }
+        }));
+        let name = match &asked.selection {
+            Selection::Get { name } => Some(&**name),
+            Selection::List => asked.fields.name(),
         };
-        Test::Label { key: it.key().into(), than, number: it.bound() }
-    });
-    let name = match &asked.selection {
-        Selection::Get { name } => Some(&**name),
-        Selection::List => asked.fields.name(),
-    };
-    Wanted {
-        namespace: asked.namespace.as_deref().map(Into::into),
-        name: name.map(Into::into),
-        labels: asked.labels.selector().clone(),
-        tests: fields.chain(labels).collect(),
+        Wanted {
+            namespace: asked.namespace.as_deref().map(Into::into),
+            name: name.map(Into::into),
+            labels: LabelSelector::new(labels),
+            tests,
+        }
+    }
+
+    /// What the cell does not meet by itself: the API server has selected by its own fields for it.
+    fn beyond<'a>(&'a self, key: &'a CellKey) -> impl Iterator<Item = &'a Term> {
+        let is_met = |term: &Term| {
+            matches!(term.asks, Asks::Server { .. })
+                && key.fields.requirements().any(|has| *has == term.requirement)
+        };
+        self.terms.iter().filter(move |term| !is_met(term))
     }
 }
 
-/// The requirements that the cell does not meet by itself.
-fn beyond<'a>(asked: &'a Objects, key: &'a CellKey) -> impl Iterator<Item = &'a FieldRequirement> {
-    asked.fields.requirements().filter(|it| !key.fields.requirements().any(|has| has == *it))
+impl Asks {
+    /// What is asked of what an index looks up by. Of a label the same as by a label selector.
+    fn of(by: &IndexBy, requirement: &FieldRequirement) -> Result<Self, Failure> {
+        let key = match by {
+            IndexBy::Field(path) => return Ok(Self::Indexed(path.clone())),
+            IndexBy::Label(key) => key,
+        };
+        let operator = if requirement.is_equality() { Operator::In } else { Operator::NotIn };
+        let label = LabelRequirement::new(key, operator, [requirement.value()]);
+        label.map(Self::Labelled).map_err(|invalid| {
+            Failure::bad_request(format!(
+                "invalid field selector: {}, an index of the label {key}: {invalid}",
+                requirement.field()
+            ))
+        })
+    }
+}
+
+/// The kind is not selected by this.
+fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
+    if built_in(resource).is_some() || matches!(kind.origin, Origin::Custom(_)) {
+        return Failure::unknown_field(field);
+    }
+    Failure::bad_request(format!(
+        "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+    ))
+}
+
+/// Where a field of the API server's is, and what it is where nothing stands there.
+struct Place {
+    path: FieldPath,
+    absent: &'static str,
 }
 
 fn place(resource: &Resource, kind: &Kind, field: &str) -> Option<Place> {
@@ -172,7 +250,16 @@ fn built_in(resource: &Resource) -> Option<&'static [Label]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::{asked, cell, kind};
+    use crate::{
+        reads::{
+            cover::Coverage,
+            offers::Offers,
+            sample::{asked, cell, kind, offers, report},
+        },
+        wire::Form,
+    };
+    use std::slice;
+    use tokio::time::Instant;
 
     fn resource(group: &str, plural: &str) -> Resource {
         let of = crate::model::GroupResource::new(group, plural).unwrap();
@@ -181,8 +268,9 @@ mod tests {
 
     /// What is said of a selector; empty: it is understood.
     fn said(resource: &Resource, kind: &Kind, fields: &str) -> String {
-        let (asked, _) = asked("/api/v1/pods", &format!("fieldSelector={fields}"));
-        check(resource, kind, &asked.fields)
+        let (mut asked, _) = asked("/api/v1/pods", &format!("fieldSelector={fields}"));
+        asked.resource = resource.clone();
+        Fields::of(&asked, kind, |_| Ok(None))
             .err()
             .map_or_else(String::new, |it| it.message().into())
     }
@@ -221,7 +309,8 @@ mod tests {
         let fields = "status.phase%3DPending,spec.nodeName%3Dn,metadata.name%3Dx";
         let query = format!("fieldSelector={fields}&labelSelector=app,tier%3E1");
         let (asked, _) = asked("/api/v1/namespaces/a/pods", &query);
-        let wanted = wanted(&asked, &kind(""), &cell("a", "", "status.phase=Pending"));
+        let fields = Fields::of(&asked, &kind(""), |_| Ok(None)).unwrap();
+        let wanted = fields.wanted(&asked, &cell("a", "", "status.phase=Pending"));
         assert_eq!((wanted.namespace.as_deref(), wanted.name.as_deref()), (Some("a"), Some("x")));
         assert_eq!(wanted.labels.to_string(), "app");
         let paths = wanted.tests.iter().map(|test| match test {
@@ -229,5 +318,125 @@ mod tests {
             Test::Label { key, .. } => key.to_string(),
         });
         assert_eq!(paths.collect::<Vec<_>>(), [".metadata.name", ".spec.nodeName", "tier"]);
+    }
+
+    #[test]
+    fn whatever_the_server_calls_a_field_no_index_is_called() {
+        for (group, plural, labels) in BUILT_IN {
+            let of = resource(group, plural);
+            let of = of.group_resource();
+            let taken = labels.iter().find(|label| of.may_index_as(label.name));
+            assert!(taken.is_none(), "{of} {}", taken.unwrap().name);
+        }
+    }
+
+    fn path(text: &str) -> IndexBy {
+        IndexBy::Field(FieldPath::parse(text).unwrap())
+    }
+
+    fn label(key: &str) -> IndexBy {
+        IndexBy::Label(key.into())
+    }
+
+    /// What is asked by `fields` of pods in the namespace `a`, and which of the cells answer that.
+    fn answering(
+        offers: &Offers,
+        (fields, kind): (&str, &Kind),
+    ) -> Result<(Fields, Vec<CellKey>), Failure> {
+        let query = format!("fieldSelector={}", fields.replace('=', "%3D"));
+        let (mut asked, _) = asked("/api/v1/namespaces/a/pods", &query);
+        asked.form = Form::Metadata;
+        let coverage = Coverage::of(offers, &asked, None, "home")?;
+        let fields = Fields::of(&asked, kind, |name| coverage.index(name))?;
+        let now = Instant::now();
+        let candidates = coverage.knowing(kind, &fields)?.warm(|_| Some(report(now)), now);
+        Ok((fields, candidates.into_iter().map(|it| it.key.clone()).collect()))
+    }
+
+    #[test]
+    fn a_cell_answers_by_the_indexes_that_its_profiles_declare_together() {
+        let (own, all) = (cell("a", "", ""), cell("all", "", ""));
+        let mut offers = offers("home", slice::from_ref(&all));
+        offers.add("a", &own);
+        offers.add("a", &all);
+        offers.index("home", &all, "by-node", &path(".spec.nodeName"));
+        offers.index("a", &own, "by-app", &label("app"));
+        offers.index("a", &all, "by-tier", &label("tier"));
+        let built_in = kind("");
+        let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys);
+        assert_eq!(of("spec.nodeName=n").unwrap(), [own.clone(), all.clone()]);
+        assert_eq!(of("by-app=web").unwrap(), slice::from_ref(&own));
+        assert_eq!(of("by-node=n,by-tier!=1,spec.nodeName=n").unwrap(), slice::from_ref(&all));
+        for (fields, code) in [("by-node=n,by-app=web", 421), ("by-none=x", 400)] {
+            assert_eq!(of(fields).unwrap_err().code(), code, "{fields}");
+        }
+        assert_eq!(of("by-none=x").unwrap_err().message(), "field label not supported: by-none");
+    }
+
+    #[test]
+    fn an_index_that_profiles_mean_differently_is_refused_where_both_answer() {
+        let (own, all) = (cell("a", "", ""), cell("all", "", ""));
+        let mut offers = offers("home", slice::from_ref(&all));
+        offers.add("a", &own);
+        offers.add("b", &cell("b", "", ""));
+        offers.index("home", &all, "by-app", &label("app"));
+        offers.index("b", &cell("b", "", ""), "by-app", &label("tier"));
+        offers.index("a", &own, "by-app", &label("app"));
+        let built_in = kind("");
+        assert_eq!(answering(&offers, ("by-app=x", &built_in)).unwrap().1.len(), 2);
+        offers.index("a", &own, "by-app", &label("tier"));
+        let refused = answering(&offers, ("by-app=x", &built_in)).unwrap_err();
+        assert_eq!(refused.code(), 400);
+        assert!(refused.message().contains("/profiles/<namespace>/<name>"), "{refused:?}");
+    }
+
+    #[test]
+    fn what_metadata_does_not_say_is_not_asked_of_it() {
+        let mut metadata = cell("a", "", "");
+        metadata.projection = Projection::MetadataOnly(crate::model::ManagedFields::Drop);
+        let mut offers = offers("a", slice::from_ref(&metadata));
+        offers.index("a", &metadata, "by-node", &path(".spec.nodeName"));
+        offers.index("a", &metadata, "by-owner", &path(".metadata.ownerReferences[*].uid"));
+        offers.index("a", &metadata, "by-app", &label("app"));
+        let built_in = kind("");
+        let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys.len());
+        assert_eq!((of("by-owner=x").unwrap(), of("by-app!=x").unwrap()), (1, 1));
+        assert_eq!(of("by-node=n").unwrap_err().code(), 421);
+    }
+
+    #[test]
+    fn a_definitions_field_is_what_is_meant_by_its_name_whatever_index_is_called_so() {
+        let three = cell("a", "", "size=3");
+        let mut offers = offers("a", slice::from_ref(&three));
+        offers.index("a", &three, "size", &path(".spec.other"));
+        let (fields, keys) = answering(&offers, ("size=3", &kind("size"))).unwrap();
+        assert_eq!((fields.indexes.len(), keys.len()), (0, 1));
+        // As long as nobody knows of it, what the cell selects by is not taken for the index.
+        assert_eq!(answering(&offers, ("size=3", &kind(""))).unwrap_err().code(), 421);
+    }
+
+    #[test]
+    fn an_index_is_looked_up_where_it_was_declared() {
+        let all = cell("all", "", "");
+        let mut offers = offers("home", slice::from_ref(&all));
+        offers.index("home", &all, "by-node", &path(".spec.nodeName"));
+        offers.index("home", &all, "by-app", &label("app"));
+        let built_in = kind("");
+        let wanted = |fields: &str| {
+            let (fields, _) = answering(&offers, (fields, &built_in))?;
+            let (asked, _) = asked("/api/v1/pods", "labelSelector=tier");
+            Ok::<_, Failure>(fields.wanted(&asked, &all))
+        };
+        let test = |is, value: &str| Test::Field {
+            path: FieldPath::parse(".spec.nodeName").unwrap(),
+            absent: "".into(),
+            is,
+            value: value.into(),
+        };
+        let both = wanted("by-node=n,by-node!=m,by-app=web,by-app!=api").unwrap();
+        assert_eq!(both.tests, [test(Is::Different, "m"), test(Is::Equal, "n")]);
+        assert_eq!(both.labels.to_string(), "app in (web),app notin (api),tier");
+        let refused = wanted("by-app=a b").unwrap_err();
+        assert!(refused.code() == 400 && refused.message().contains("label app"), "{refused:?}");
     }
 }

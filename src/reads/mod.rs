@@ -27,6 +27,7 @@ use self::{
     answer::Leave,
     choose::{Doubt, Needs, Proved, wants_latest},
     cover::{Candidate, Coverage},
+    fields::Fields,
     floors::Floors,
     frame::Frame,
     snapshots::{Moment, Snapshots},
@@ -290,8 +291,8 @@ impl Reads {
                 cover::MAY_FILTER,
             ));
         };
-        fields::check(&asked.resource, &kind, &asked.fields)?;
-        let coverage = coverage.knowing(&kind)?;
+        let fields = Fields::of(asked, &kind, |name| coverage.index(name))?;
+        let coverage = coverage.knowing(&kind, &fields)?;
         let now = Instant::now();
         let standing = |key: &CellKey| self.from.reports.glance(key);
         let candidates = coverage.warm(standing, now);
@@ -305,11 +306,11 @@ impl Reads {
             proved,
         };
         if let Some(watching) = &asked.watch {
-            return self.begin((asked, watching), &kind, &candidates, needs).await;
+            return self.begin((asked, watching), (&kind, fields), &candidates, needs).await;
         }
         match &asked.selection {
             Selection::Get { name } => self.get(asked, name, &kind, &candidates, needs),
-            Selection::List => self.list(asked, &kind, &candidates, needs).await,
+            Selection::List => self.list(asked, (&kind, &fields), &candidates, needs).await,
         }
     }
 
@@ -351,7 +352,7 @@ impl Reads {
     async fn list(
         &self,
         asked: &Objects,
-        kind: &Kind,
+        (kind, fields): (&Kind, &Fields),
         candidates: &[Candidate<'_>],
         needs: Needs<'_>,
     ) -> Result<Attempt, Failure> {
@@ -359,7 +360,7 @@ impl Reads {
             Ok(chosen) => chosen,
             Err(attempt) => return Ok(attempt),
         };
-        let wanted = fields::wanted(asked, kind, candidate.key);
+        let wanted = fields.wanted(asked, candidate.key);
         // A version that is no number does not fit into a token: then all is answered at once, as whoever
         // gets no token takes a list for whole.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());

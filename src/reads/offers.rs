@@ -1,12 +1,10 @@
 //! What profiles offer to readers: their cells, and on which terms.
 
 use crate::model::{
-    CellKey, Declared, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Resource,
+    CellKey, Declared, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
+    Resource,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// What all profiles offer, by resource. Made anew when a profile, or what it comes to, changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +19,8 @@ pub struct Offering {
     pub profile: ProfileRef,
     /// The cell.
     pub key: CellKey,
+    /// The indexes that it declares of the cell, by target.
+    pub indexes: Vec<Arc<[Index]>>,
     /// Whether it is watched.
     pub mode: Mode,
     /// `freshness.maxStalenessSeconds`.
@@ -29,6 +29,14 @@ pub struct Offering {
     pub reads: ReadTerms,
     /// `serving.onAccessLost`.
     pub on_access_lost: OnAccessLost,
+}
+
+impl Offering {
+    /// What the indexes look up by that it calls so: several, where targets of one cell mean different things.
+    pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &IndexBy> {
+        let named = self.indexes.iter().flat_map(|of_target| &**of_target);
+        named.filter(move |index| *index.name == *name).map(|index| &index.by)
+    }
 }
 
 impl Offers {
@@ -43,16 +51,25 @@ impl Offers {
             if profile.mode == Mode::Plan {
                 continue;
             }
-            let targets = profile.targets.iter().filter(|target| !target.is_stopped());
-            let cells = targets.flat_map(|target| {
+            let mut cells: BTreeMap<&CellKey, Vec<Arc<[Index]>>> = BTreeMap::new();
+            for target in profile.targets.iter().filter(|target| !target.is_stopped()) {
                 let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
-                target.cells.iter().chain(serving)
-            });
-            let cells: BTreeSet<_> = cells.collect();
-            for key in cells.into_iter().filter(|key| key.projection != Projection::Profile) {
+                for key in target.cells.iter().chain(serving) {
+                    let indexes = cells.entry(key).or_default();
+                    // Also of cells that were declared before them: bodies can be looked into.
+                    if !target.named.is_empty() && !indexes.contains(&target.named) {
+                        indexes.push(Arc::clone(&target.named));
+                    }
+                }
+            }
+            for (key, indexes) in cells {
+                if key.projection == Projection::Profile {
+                    continue;
+                }
                 by_resource.entry(key.resource.clone()).or_default().push(Offering {
                     profile: profile.profile.clone(),
                     key: key.clone(),
+                    indexes,
                     mode: profile.mode,
                     max_staleness: profile.max_staleness,
                     reads: profile.reads,
@@ -75,5 +92,78 @@ impl Offers {
             profile.is_none_or(|profile| cells.iter().any(|cell| cell.profile == *profile))
         };
         self.by_resource.iter().filter(move |(_, cells)| is_of(cells)).map(|(resource, _)| resource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{AuthorCheck, DeclaredTarget, Limits, Requirement, Serving},
+        reads::sample::cell,
+    };
+
+    fn index(name: &str) -> Index {
+        Index { name: name.into(), by: IndexBy::Label(name.into()) }
+    }
+
+    /// A target of one cell, for which another one answers.
+    fn target(name: &str, (cell, old): (&CellKey, &CellKey), indexes: &[&str]) -> DeclaredTarget {
+        let none: Arc<[_]> = [].into();
+        DeclaredTarget {
+            name: name.into(),
+            requirement: Requirement::Required,
+            declared_as: "pods".into(),
+            resolved: None,
+            cells: [cell.clone()].into(),
+            namespaces: None,
+            serving: Some(Serving {
+                generation: 1,
+                cells: [old.clone()].into(),
+                indexes: Arc::clone(&none),
+            }),
+            named: indexes.iter().copied().map(index).collect(),
+            indexes: Arc::clone(&none),
+            left_out: Arc::clone(&none),
+            too_large: none,
+            limited: None,
+        }
+    }
+
+    #[test]
+    fn what_a_profile_declares_counts_for_all_cells_of_its_target() {
+        let (one, two, old) = (cell("a", "", ""), cell("b", "", ""), cell("c", "", ""));
+        let declared = Declared {
+            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
+            uid: "u".into(),
+            generation: 2,
+            refused: None,
+            service_account: None,
+            authors: AuthorCheck::default(),
+            mode: Mode::Active,
+            targets: vec![
+                target("first", (&one, &old), &["app", "tier"]),
+                target("second", (&one, &one), &["node"]),
+                target("third", (&two, &two), &[]),
+            ],
+            objective: None,
+            max_staleness: Duration::from_mins(2),
+            on_access_lost: OnAccessLost::default(),
+            reads: ReadTerms::default(),
+            limits: Limits::default(),
+            accepted_at: Duration::ZERO,
+        };
+        let offers = Offers::of([&declared]);
+        let names: Vec<Vec<_>> = [&one, &two, &old]
+            .into_iter()
+            .map(|key| {
+                let cells = offers.cells(&key.resource).iter();
+                let of_key = cells.filter(|it| it.key == *key).collect::<Vec<_>>();
+                assert_eq!(of_key.len(), 1, "{key}");
+                let all = ["app", "tier", "node"].into_iter();
+                all.filter(|name| of_key[0].indexes(name).next().is_some()).collect()
+            })
+            .collect();
+        assert_eq!(names, [vec!["app", "tier", "node"], vec![], vec!["app", "tier"]]);
     }
 }

@@ -7,9 +7,9 @@ use super::{
 use crate::{
     informer::{CellReport, Phase},
     model::{
-        CellKey, Extent, FieldPath, FieldSelector, GroupResource, Identity, LabelSelector,
-        ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Resource,
-        SensitiveData,
+        CellKey, Extent, FieldPath, FieldSelector, GroupResource, Identity, Index, IndexBy,
+        LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
+        Resource, SensitiveData,
     },
     wire::{Asked, DocumentResource, Objects, What},
 };
@@ -66,11 +66,20 @@ impl Offers {
         self.by_resource.entry(cell.resource.clone()).or_default().push(Offering {
             profile: ProfileRef { namespace: namespace.into(), name: "p".into() },
             key: cell.clone(),
+            indexes: Vec::new(),
             mode: Mode::Active,
             max_staleness: Duration::from_mins(2),
             reads: ReadTerms::default(),
             on_access_lost: OnAccessLost::default(),
         });
+    }
+
+    /// Has the profile of a namespace declare an index of a cell.
+    pub(super) fn index(&mut self, namespace: &str, cell: &CellKey, name: &str, by: &IndexBy) {
+        let all = self.by_resource.values_mut().flatten();
+        for it in all.filter(|it| *it.profile.namespace == *namespace && it.key == *cell) {
+            it.indexes.push([Index { name: name.into(), by: by.clone() }].into());
+        }
     }
 
     pub(super) fn set_staleness(&mut self, cell: &CellKey, bound: Duration) {

@@ -32,13 +32,13 @@ pub struct Wanted {
 /// What a body must say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// The one value at a path.
+    /// The values at a path, of which each object has the first 64 that differ.
     Field {
         /// Where.
         path: FieldPath,
         /// What an object says that has nothing there.
         absent: Arc<str>,
-        /// Whether it must be `value`, or must not.
+        /// Whether one of them must be `value`, or none may be.
         is: Is,
         /// What it is compared with.
         value: Arc<str>,
@@ -409,8 +409,9 @@ impl Test {
         match self {
             Self::Field { path, absent, is, value } => {
                 let values = encoding.values(body, path);
-                let found = values.first().map_or(&**absent, |found| &**found);
-                (found == &**value) == (*is == Is::Equal)
+                let is_there = values.iter().any(|found| **found == **value)
+                    || (values.is_empty() && absent == value);
+                is_there == (*is == Is::Equal)
             }
             Self::Label { key, than, number } => {
                 let mut found = None;
@@ -451,6 +452,7 @@ mod tests {
         model::{DeltaSink as _, LabelRequirement, Operator},
         store::{
             Catalog,
+            record::VALUES_PER_OBJECT,
             samples::{body, cell, remove, upsert, version},
         },
     };
@@ -580,6 +582,45 @@ mod tests {
                         assert_eq!(found, expected.collect::<Vec<_>>(), "{wanted:?} {after:?}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn of_several_values_any_counts_with_an_index_and_without() {
+        let path = FieldPath::parse(".ports[*].name").unwrap();
+        for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
+            let catalog = Catalog::new();
+            let mut writer = catalog.open(&cell("services"), &declared);
+            // Of more values than one object may have in an index, the first count.
+            let many = (0..=VALUES_PER_OBJECT).map(|n| format!("p{n}")).collect::<Vec<_>>();
+            for (name, ports) in [
+                ("a/both", vec!["web".to_owned(), "admin".to_owned()]),
+                ("a/many", many),
+                ("a/none", vec![]),
+                ("a/one", vec!["web".to_owned()]),
+            ] {
+                let ports: Vec<_> =
+                    ports.iter().map(|port| format!(r#"{{"name":"{port}"}}"#)).collect();
+                let ports = format!(r#","ports":[{}]"#, ports.join(","));
+                writer.apply(upsert(name, 1, "5", &body("{}", &ports)));
+            }
+            let reader = catalog.reader(&cell("services")).unwrap();
+            for (is, value, expected) in [
+                (Is::Equal, "web", &["a/both", "a/one"] as &[_]),
+                (Is::Different, "web", &["a/many", "a/none"]),
+                (Is::Equal, "admin", &["a/both"]),
+                (Is::Different, "admin", &["a/many", "a/none", "a/one"]),
+                (Is::Equal, "", &["a/none"]),
+                (Is::Different, "", &["a/both", "a/many", "a/one"]),
+                (Is::Equal, "p63", &["a/many"]),
+                (Is::Equal, "p64", &[]),
+                (Is::Different, "p64", &["a/both", "a/many", "a/none", "a/one"]),
+            ] {
+                let (path, value) = (path.clone(), value.into());
+                let test = Test::Field { path, absent: "".into(), is, value };
+                let wanted = Wanted { tests: vec![test], ..Wanted::default() };
+                assert_eq!(names_of(&reader, &wanted, None), expected, "{wanted:?}");
             }
         }
     }

@@ -274,6 +274,14 @@ impl Objects {
         }
     }
 
+    /// The fields that the caller must be allowed to select by, and no others: an authorizer may allow a list
+    /// for what is selected by, and of indexes it knows nothing. What may be one is left out, so that it is
+    /// decided as if it were not asked for, before anybody looks whether it is declared.
+    #[must_use]
+    pub fn reviewed_fields(&self) -> FieldSelector {
+        self.fields.without_indexes(self.resource.group_resource())
+    }
+
     /// What the caller must be allowed, as the API server puts it: a list by `metadata.name=` is a
     /// list of that name, and a namespace stands within itself. From the same fields that select, so
     /// that nothing is read but what was reviewed.

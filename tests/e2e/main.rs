@@ -24,6 +24,7 @@ mod followers;
 mod forward;
 mod frozen;
 mod identity;
+mod indexed;
 mod kinds;
 mod life;
 mod limits;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::abuse;
 use crate::api::{Served, Server, account, api_kubectl, let_read};
+use crate::indexed;
 use crate::openapi;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
@@ -19,12 +20,15 @@ const SOON: Duration = Duration::from_secs(30);
 const REVOKED: Duration = Duration::from_secs(15);
 /// Whatever the whole cluster is asked for is served from the operator's namespace, beside [`replay::TARGETS`].
 const EVERYTHING: &str = "
-  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: pods, resource: {resource: pods}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
+   indexes: [{name: tone, fieldPath: .data.tone}]},
+  {name: pods, resource: {resource: pods}, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
+   indexes: [{name: by-node, fieldPath: .spec.nodeName}, {name: by-app, labelKey: app}]},
   {name: services, resource: {resource: services}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: namespaces, resource: {resource: namespaces}, scope: {type: Cluster}, projection: {managedFields: Keep}},
   {name: roles, resource: {group: rbac.authorization.k8s.io, resource: clusterroles}, scope: {type: Cluster}, projection: {managedFields: Keep}},
-  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
+   indexes: [{name: hole, fieldPath: '.spec.holes[*].at'}]},
   {name: secrets, resource: {resource: secrets}, scope: {type: AllNamespaces}, projection: {type: MetadataOnly}},";
 /// What stands in the namespaces `a` and `b`.
 fn contents(a: &str, b: &str) -> String {
@@ -109,6 +113,7 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
     what_only_a_cache_says(&scene)?;
     pages_are_of_one_moment(&scene)?;
     kubectl_reads_from_the_cache(&scene)?;
+    indexed::objects_are_selected(&scene.world, &scene.served, (api, reads), token, &scene.a)?;
     openapi::is_passed_through(&scene.world, &scene.served, (api, reads), token)?;
     abuse::hurts_nobody(&scene.served, token, &scene.a)?;
     nobody_reads_more_than_they_may(&scene)
@@ -181,7 +186,7 @@ fn what_only_a_cache_says(scene: &Scene) -> Outcome {
 }
 
 /// The names in a list, as `namespace/name`.
-fn names(list: &Value) -> Vec<String> {
+pub(crate) fn names(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().into_iter().flatten();
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let name = |it: &Value| {
@@ -253,7 +258,7 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
 }
 
 /// What a command prints.
-fn printed(command: &mut Command, arguments: &[&str]) -> Result<String, Failure> {
+pub(crate) fn printed(command: &mut Command, arguments: &[&str]) -> Result<String, Failure> {
     let output = command.args(arguments).output()?;
     let error = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {

@@ -62,6 +62,8 @@ fn nobody_is_charged_for_indexes_that_others_declare() {
         assert!(outcome.exceeded.is_empty() && outcome.desired.len() == 1);
         let gone = [0, 1, 2].map(|at| target(&outcome, at).too_large.len());
         assert_eq!((gone, indexes(&outcome)), ([0, bare, 0], 18 - bare));
+        let named = [0, 1, 2].map(|at| target(&outcome, at).named.len());
+        assert_eq!(named, [16, 2, 0], "what is not kept can be asked for");
         let leaves = &outcome.desired.values().next().unwrap().0.tuning.leaves;
         assert!(!leaves.are_partly_used_up(), "nobody's list is held back");
     }

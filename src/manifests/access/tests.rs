@@ -73,6 +73,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
             cells: extents.into_iter().map(|extent| cell(&target.of, extent, &identity)).collect(),
             namespaces,
             serving: None,
+            named: [].into(),
             indexes: [].into(),
             left_out: [].into(),
             too_large: [].into(),

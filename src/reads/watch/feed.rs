@@ -7,7 +7,7 @@ use super::{
     timing::{LOOK, Timing},
 };
 use crate::{
-    model::{CellKey, OnAccessLost, ProfileRef, Resource, ResourceVersion},
+    model::{CellKey, Index, OnAccessLost, ProfileRef, Resource, ResourceVersion},
     store::{Change, Chosen, Follower, Lag, News, Wanted},
     wire::{EventFrame, EventType, Failure, Objects},
 };
@@ -77,6 +77,8 @@ struct Following {
     /// What the profiles say that let it answer.
     policies: Vec<OnAccessLost>,
     wanted: Wanted,
+    /// The declared indexes that it selects by.
+    indexes: Vec<Index>,
     lines: Arc<Lines>,
     /// Of a table: whether its client knows them.
     columns: Columns,
@@ -115,7 +117,7 @@ impl Feed {
         beginning: Beginning,
         timing: Timing,
     ) -> Self {
-        let Beginning { kind, key, policies, wanted, follower, start } = beginning;
+        let Beginning { kind, key, policies, wanted, indexes, follower, start } = beginning;
         let lines = Arc::new(Lines::new(&kind, asked.form));
         let is_unmarked =
             start.initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
@@ -127,6 +129,7 @@ impl Feed {
             key,
             policies,
             wanted,
+            indexes,
             lines,
             columns: Columns::Said,
             follower,
@@ -245,7 +248,7 @@ impl Following {
         if now >= self.timing.look {
             self.timing.look = now + LOOK;
             let asked = (&self.asked, self.profile.as_ref());
-            match self.reads.policies(asked, &self.key) {
+            match self.reads.policies(asked, (&self.key, &self.indexes)) {
                 Some(policies) => self.policies = policies,
                 None => return Next::End(End::CellGone, None),
             }

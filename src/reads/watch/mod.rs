@@ -14,12 +14,12 @@ use super::{
     Attempt, Reads, Reply,
     choose::{Needs, wants_latest},
     cover::{Candidate, Coverage},
-    fields,
+    fields::Fields,
     kinds::Kind,
     pick,
 };
 use crate::{
-    model::{CellKey, OnAccessLost, ProfileRef, ResourceVersion},
+    model::{CellKey, Index, OnAccessLost, ProfileRef, ResourceVersion},
     store::{Follower, Wanted},
     wire::{At, Begin, Failure, Objects, Watching},
 };
@@ -32,6 +32,8 @@ pub(super) struct Beginning {
     key: CellKey,
     policies: Vec<OnAccessLost>,
     wanted: Wanted,
+    /// The declared indexes that it selects by.
+    indexes: Vec<Index>,
     follower: Follower,
     start: Start,
 }
@@ -78,7 +80,7 @@ impl Reads {
     pub(super) async fn begin(
         &self,
         (asked, watching): (&Objects, &Watching),
-        kind: &Arc<Kind>,
+        (kind, fields): (&Arc<Kind>, Fields),
         candidates: &[Candidate<'_>],
         needs: Needs<'_>,
     ) -> Result<Attempt, Failure> {
@@ -87,7 +89,8 @@ impl Reads {
                 kind: Arc::clone(kind),
                 key: candidate.key.clone(),
                 policies: candidate.policies(),
-                wanted: fields::wanted(asked, kind, candidate.key),
+                wanted: fields.wanted(asked, candidate.key),
+                indexes: fields.indexes.clone(),
                 follower,
                 start,
             })))
@@ -105,7 +108,7 @@ impl Reads {
         if watching.begin == Begin::Now {
             return Ok(done(candidate, (reader.follow_from_now(), Start::default())));
         }
-        let wanted = fields::wanted(asked, kind, candidate.key);
+        let wanted = fields.wanted(asked, candidate.key);
         let (selected, follower) = reader.select_and_follow(&wanted);
         if !self.is_undisturbed(candidate) {
             return Ok(Attempt::Disturbed);
@@ -143,14 +146,21 @@ impl Reads {
         }
     }
 
-    /// What the profiles say that let the cell answer what is asked; `None`: none does any more.
+    /// What the profiles say that let the cell answer what is asked by these indexes; `None`: none does any
+    /// more, or an index has become another one.
     fn policies(
         &self,
         (asked, profile): (&Objects, Option<&ProfileRef>),
-        key: &CellKey,
+        (key, indexes): (&CellKey, &[Index]),
     ) -> Option<Vec<OnAccessLost>> {
         let offers = self.offers().ok()?;
         let coverage = Coverage::of(&offers, asked, profile, &self.from.home).ok()?;
+        let is_same = |index: &Index| {
+            coverage.index(&index.name).is_ok_and(|declared| declared == Some(&index.by))
+        };
+        if !indexes.iter().all(is_same) || !coverage.declares(key, indexes) {
+            return None;
+        }
         let report = |it: &CellKey| (it == key).then(|| self.from.reports.glance(it)).flatten();
         let candidates = coverage.warm(report, Instant::now());
         candidates.first().map(Candidate::policies)

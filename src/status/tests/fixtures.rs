@@ -155,6 +155,7 @@ pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
         cells: cells.into(),
         namespaces: None,
         serving: None,
+        named: [].into(),
         indexes: [].into(),
         left_out: [].into(),
         too_large: [].into(),

@@ -1,0 +1,235 @@
+//! Reads by declared indexes, beside what the API server answers to the same question in its own words.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::{Served, Server, Watch};
+use crate::operator::NAMESPACE;
+use crate::profile::Profile;
+use crate::reads::{names, printed};
+use crate::world::{Outcome, World, eventually};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// In a namespace with pods that have labels and a node, and with a profile of the operator's namespace,
+/// `everything`, that declares indexes of them.
+pub(crate) fn objects_are_selected(
+    world: &World,
+    served: &Served,
+    (api, reads): (&Server, &Server),
+    token: &str,
+    team: &str,
+) -> Outcome {
+    let scene = Scene { world, api, reads, token, team };
+    scene.lists_are_those_of_labels_and_fields()?;
+    scene.of_several_values_any_counts()?;
+    scene.pages_hold_what_the_list_holds()?;
+    scene.watches_tell_what_comes_and_goes()?;
+    scene.a_name_means_one_thing()?;
+    scene.an_index_that_becomes_another_ends_its_watches()?;
+    let arguments = ["get", "pods", "-n", team, "--field-selector", "by-app=one", "-o", "name"];
+    assert_eq!(printed(&mut served.kubectl(world, token)?, &arguments)?, "pod/one\n");
+    Ok(())
+}
+
+struct Scene<'a> {
+    world: &'a World,
+    api: &'a Server,
+    reads: &'a Server,
+    token: &'a str,
+    team: &'a str,
+}
+
+/// Type and name of each event but bookmarks.
+fn told(watch: &Watch) -> Vec<(String, String)> {
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let events = watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK");
+    events.map(|it| (text(&it["type"]), text(&it["object"]["metadata"]["name"]))).collect()
+}
+
+impl Scene<'_> {
+    fn pods(&self) -> String {
+        format!("/api/v1/namespaces/{}/pods", self.team)
+    }
+
+    fn settings(&self) -> String {
+        format!("/api/v1/namespaces/{}/configmaps", self.team)
+    }
+
+    fn set_tone(&self, name: &str, tone: &str) -> Outcome {
+        let team = self.team;
+        self.world.cluster.apply(&format!(
+            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: {team}}}, \
+             data: {{tone: {tone}}}}}"
+        ))?;
+        Ok(())
+    }
+
+    fn lists_are_those_of_labels_and_fields(&self) -> Outcome {
+        let pods = self.pods();
+        for (ours, theirs) in [
+            ("fieldSelector=by-node%3Dn1", "fieldSelector=spec.nodeName%3Dn1"),
+            ("fieldSelector=by-node!%3Dn1", "fieldSelector=spec.nodeName!%3Dn1"),
+            ("fieldSelector=by-node%3D", "fieldSelector=spec.nodeName%3D"),
+            ("fieldSelector=by-app%3Done", "labelSelector=app%3Done"),
+            ("fieldSelector=by-app!%3Done", "labelSelector=app!%3Done"),
+            ("fieldSelector=by-app%3Dnone", "labelSelector=app%3Dnone"),
+            (
+                "fieldSelector=by-node%3D,status.phase%3DPending&labelSelector=app!%3Dtwo",
+                "fieldSelector=spec.nodeName%3D,status.phase%3DPending&labelSelector=app!%3Dtwo",
+            ),
+        ] {
+            for path in [&*pods, "/api/v1/pods"] {
+                let mine = self.reads.get(self.token, &format!("{path}?{ours}"))?;
+                let other = self.api.get(self.token, &format!("{path}?{theirs}"))?;
+                assert_eq!((mine.code, other.code), (200, 200), "{ours}: {mine:?}");
+                assert_eq!(mine.json()["items"], other.json()["items"], "{ours}");
+            }
+        }
+        // What nobody declares here is no field for either server.
+        for field in ["by-nothing", "tone"] {
+            let path = format!("{pods}?fieldSelector={field}%3Dx");
+            let (mine, other) =
+                (self.reads.get(self.token, &path)?, self.api.get(self.token, &path)?);
+            assert_eq!((mine.code, other.code), (400, 400), "{mine:?}");
+            assert_eq!(mine.json(), other.json());
+        }
+        Ok(())
+    }
+
+    fn of_several_values_any_counts(&self) -> Outcome {
+        let team = self.team;
+        self.world.cluster.apply(&format!(
+            "{{apiVersion: example.com/v1, kind: Part, metadata: {{name: hinge, namespace: {team}}}, \
+             spec: {{holes: [{{at: left}}, {{at: right}}]}}}}"
+        ))?;
+        let found = |selector: &str| {
+            let path = format!("/apis/example.com/v1/namespaces/{team}/parts");
+            let reply = self.reads.get(self.token, &format!("{path}?fieldSelector={selector}"))?;
+            assert_eq!(reply.code, 200, "{reply:?}");
+            Ok::<_, crate::world::Failure>(names(&reply.json()).contains(&format!("{team}/hinge")))
+        };
+        eventually(SOON, || {
+            if found("hole%3Dright")? { Ok(()) } else { Err("not there yet".into()) }
+        })?;
+        assert!(found("hole%3Dleft")? && found("hole!%3Dtop")?);
+        assert!(!found("hole!%3Dleft")? && !found("hole%3Dtop")? && !found("hole%3D")?);
+        Ok(())
+    }
+
+    fn pages_hold_what_the_list_holds(&self) -> Outcome {
+        let base = format!("{}?fieldSelector=tone!%3Ddark", self.settings());
+        let whole = names(&self.reads.get(self.token, &base)?.json());
+        let (mut found, mut next, mut pages) = (Vec::new(), String::new(), 0);
+        while pages == 0 || !next.is_empty() {
+            let path = format!("{base}&limit=50&continue={next}");
+            let page = self.reads.get(self.token, &path)?.json();
+            found.extend(names(&page));
+            assert_eq!(page["metadata"]["remainingItemCount"], json!(null), "{page}");
+            page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut next);
+            pages += 1;
+        }
+        assert_eq!(found, whole);
+        assert!(pages > 1, "{pages} pages of {}", whole.len());
+        Ok(())
+    }
+
+    fn watches_tell_what_comes_and_goes(&self) -> Outcome {
+        self.set_tone("hue", "dark")?;
+        let base = format!("{}?watch=true", self.settings());
+        let streaming =
+            "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+        let watch = |query: &str| self.reads.watch(self.token, &format!("{base}&{query}"), "*/*");
+        eventually(SOON, || {
+            let path = format!("{}?fieldSelector=tone%3Ddark", self.settings());
+            let found = names(&self.reads.get(self.token, &path)?.json());
+            if found == [format!("{}/hue", self.team)] { Ok(()) } else { Err("not yet".into()) }
+        })?;
+        let dark = watch("resourceVersion=0&fieldSelector=tone%3Ddark")?;
+        let streamed = watch(&format!("{streaming}&fieldSelector=tone%3Ddark"))?;
+        let light = watch("resourceVersion=0&fieldSelector=tone!%3Ddark,metadata.name%3Dhue")?;
+        for tone in ["darker", "dark"] {
+            eventually(SOON, || {
+                let (dark, streamed) = (told(&dark).len(), told(&streamed).len());
+                if dark > 0 && streamed > 0 { Ok(()) } else { Err("nothing yet".into()) }
+            })?;
+            self.set_tone("hue", tone)?;
+        }
+        let of = |types: &[&str]| -> Vec<_> {
+            types.iter().map(|it| ((*it).to_owned(), "hue".to_owned())).collect()
+        };
+        eventually(SOON, || {
+            let all = [told(&dark), told(&streamed), told(&light)];
+            let coming = of(&["ADDED", "DELETED", "ADDED"]);
+            let expected = [coming.clone(), coming, of(&["ADDED", "DELETED"])];
+            if all == expected { Ok(()) } else { Err(format!("{all:?}").into()) }
+        })?;
+        let marked = streamed.events().into_iter().any(|it| {
+            it["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
+        });
+        assert!(marked, "{:?}", streamed.events());
+        Ok(())
+    }
+
+    /// A profile of the team's own that calls another label `by-app`.
+    fn declare(&self, index: &str) -> Outcome {
+        let spec = format!(
+            "{{targets: [{{name: pods, resource: {{resource: pods}}, indexes: [{index}]}}]}}"
+        );
+        let profile = Profile::apply(self.world, self.team, "indexing", &spec)?;
+        profile.await_condition("Ready", "True", None, SOON)?;
+        Ok(())
+    }
+
+    fn a_name_means_one_thing(&self) -> Outcome {
+        let by_app = "fieldSelector=by-app%3Done";
+        let own = format!("{}?{by_app}", self.pods());
+        let code =
+            |path: &str| Ok::<_, crate::world::Failure>(self.reads.get(self.token, path)?.code);
+        assert_eq!(code(&own)?, 200);
+        self.declare("{name: by-app, labelKey: tier}")?;
+        let refused = eventually(SOON, || match self.reads.get(self.token, &own)? {
+            reply if reply.code == 400 => Ok(reply.json()),
+            reply => Err(format!("{reply:?}").into()),
+        })?;
+        let message = refused["message"].as_str().unwrap_or_default();
+        assert!(message.contains("below /profiles/<namespace>/<name>"), "{refused}");
+        // Elsewhere the team's profile has no say, and below their paths each means its own.
+        assert_eq!(code(&format!("/api/v1/pods?{by_app}"))?, 200);
+        for (profile, expected) in
+            [(format!("{NAMESPACE}/everything"), 1), (format!("{}/indexing", self.team), 0)]
+        {
+            let reply = self.reads.get(self.token, &format!("/profiles/{profile}{own}"))?;
+            assert_eq!((reply.code, names(&reply.json()).len()), (200, expected), "{reply:?}");
+        }
+        self.declare("{name: by-rank, labelKey: tier}")?;
+        eventually(SOON, || match code(&own)? {
+            200 => Ok(()),
+            code => Err(format!("{code}").into()),
+        })
+    }
+
+    fn an_index_that_becomes_another_ends_its_watches(&self) -> Outcome {
+        let by_rank = format!("{}?fieldSelector=by-rank!%3DNever", self.pods());
+        let path = format!("{by_rank}&watch=true&resourceVersion=0");
+        let watch = self.reads.watch(self.token, &path, "*/*")?;
+        let all = eventually(SOON, || match told(&watch).len() {
+            0 => Err("nothing yet".into()),
+            some => Ok(some),
+        })?;
+        let plain = format!("{}?watch=true&resourceVersion=0", self.pods());
+        let plain = self.reads.watch(self.token, &plain, "*/*")?;
+        assert!(!watch.is_over() && all > 0);
+        self.declare("{name: by-rank, fieldPath: .spec.restartPolicy}")?;
+        eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
+        assert!(!plain.is_over(), "what selects by no index goes on");
+        // Whoever comes back is answered by the new one, whether or not it is built.
+        let mine = self.reads.get(self.token, &by_rank)?;
+        let path = by_rank.replace("by-rank", "spec.restartPolicy");
+        let other = self.api.get(self.token, &path)?;
+        assert_eq!((mine.code, names(&mine.json())), (200, names(&other.json())), "{mine:?}");
+        assert!(names(&mine.json()).len() < all);
+        Ok(())
+    }
+}
