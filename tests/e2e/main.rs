@@ -42,6 +42,7 @@ mod profile;
 mod prometheus;
 mod quota;
 mod rbac;
+mod readers;
 mod reads;
 mod redefined;
 mod refused;

@@ -12,6 +12,7 @@ use crate::indexed;
 use crate::openapi;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
+use crate::readers;
 use crate::replay::{self, Players, replay};
 use crate::world::{Failure, Outcome, World, eventually};
 
@@ -116,7 +117,15 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
     indexed::objects_are_selected(&scene.world, &scene.served, (api, reads), token, &scene.a)?;
     openapi::is_passed_through(&scene.world, &scene.served, (api, reads), token)?;
     abuse::hurts_nobody(&scene.served, token, &scene.a)?;
-    nobody_reads_more_than_they_may(&scene)
+    nobody_reads_more_than_they_may(&scene)?;
+    readers::are_shown_what_they_may_read(&readers::Place {
+        world: &scene.world,
+        api,
+        reads,
+        profile: &format!("{NAMESPACE}/everything"),
+        a: &scene.a,
+        b: &scene.b,
+    })
 }
 
 /// Of `zone` and `zone-a`, as etcd has their keys.
