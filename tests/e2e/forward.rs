@@ -155,6 +155,7 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
     for arguments in [
         &["logs", "p", "-n", n] as &[&str],
         &["exec", "p", "-n", n, "--", "true"],
+        &["attach", "p", "-n", n, "--pod-running-timeout=5s"],
         &["port-forward", "pod/p", "1:1", "-n", n],
     ] {
         let ours = said(&mut scene.served.kubectl(world, token)?, arguments)?;
