@@ -94,19 +94,77 @@ impl DeltaSink for Forgetting<Box<dyn DeltaSink>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) mod sample {
+    //! Somebody who reads in the namespace `shop`, and what is remembered of that.
+
+    use super::Readers;
     use crate::{
         callers::{
             Action, Credentials,
-            sample::{Said, callers},
+            sample::{Count, Said, callers},
         },
         model::{
-            Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
-            Projection, Reason, SensitiveData, Uid,
+            CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
+            Projection, Resource, SensitiveData,
         },
     };
-    use std::{net::Ipv4Addr, sync::atomic::Ordering};
+    use std::{
+        net::Ipv4Addr,
+        sync::{Arc, atomic::Ordering},
+    };
+
+    pub(in crate::app) struct Jane {
+        pub(in crate::app) readers: Readers,
+        count: Count,
+    }
+
+    impl Jane {
+        pub(in crate::app) fn new() -> Self {
+            let (callers, count) = callers(|_, _| Said::Allowed("jane"));
+            Self { readers: Some(Arc::new(callers)), count }
+        }
+
+        /// Whether it is asked anew what she may, as nothing is remembered of it.
+        pub(in crate::app) async fn is_asked(&self) -> bool {
+            let credentials = Credentials::of([("authorization", &b"Bearer t0k3n"[..])]).unwrap();
+            let action = Action::Resource {
+                verb: "get",
+                group: "".into(),
+                version: "v1".into(),
+                resource: "pods".into(),
+                namespace: Some("shop".into()),
+                name: None,
+                labels: LabelSelector::default(),
+                fields: FieldSelector::default(),
+            };
+            let asked = self.count.may.load(Ordering::Relaxed);
+            let peer = Ipv4Addr::LOCALHOST.into();
+            let admitted = self.readers.as_ref().unwrap().admit(&credentials, &action, peer).await;
+            assert!(admitted.is_ok());
+            self.count.may.load(Ordering::Relaxed) > asked
+        }
+    }
+
+    pub(in crate::app) fn cell(resource: &str, extent: Extent) -> CellKey {
+        CellKey {
+            resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+            extent,
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection: Projection::Full(ManagedFields::Drop),
+            sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        sample::{Jane, cell},
+        *,
+    };
+    use crate::model::{Extent, Reason, Uid};
 
     /// Does nothing but give this outcome.
     struct Nothing(Outcome);
@@ -139,18 +197,6 @@ mod tests {
         }
     }
 
-    fn cell(extent: Extent) -> CellKey {
-        CellKey {
-            resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            extent,
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        }
-    }
-
     fn upsert(name: &str) -> Delta<'_> {
         let (namespace, name) = ("".into(), name.into());
         Delta::Upsert(Item { namespace, name, uid: Uid::parse("u"), version: None, body: b"{}" })
@@ -162,26 +208,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_may_be_so_no_more_is_asked_anew_and_nothing_else() {
-        let (callers, count) = callers(|_, _| Said::Allowed("jane"));
-        let readers = Some(Arc::new(callers));
-        let credentials = Credentials::of([("authorization", &b"Bearer t0k3n"[..])]).unwrap();
-        let action = Action::Resource {
-            verb: "get",
-            group: "".into(),
-            version: "v1".into(),
-            resource: "pods".into(),
-            namespace: Some("shop".into()),
-            name: None,
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-        };
-        let is_asked = async || {
-            let asked = count.may.load(Ordering::Relaxed);
-            let peer = Ipv4Addr::LOCALHOST.into();
-            let admitted = readers.as_ref().unwrap().admit(&credentials, &action, peer).await;
-            assert!(admitted.is_ok());
-            count.may.load(Ordering::Relaxed) > asked
-        };
+        let jane = Jane::new();
+        let readers = jane.readers.clone();
+        let is_asked = async || jane.is_asked().await;
         assert!(is_asked().await && !is_asked().await);
 
         let fault = Fault::new(Reason::Forbidden, "no");
@@ -191,17 +220,17 @@ mod tests {
             (Extent::Namespace("other".into()), false),
             (Extent::AllNamespaces, true),
         ] {
-            fences.lost(&cell(extent.clone()), Verb::Watch, &fault);
+            fences.lost(&cell("pods", extent.clone()), Verb::Watch, &fault);
             assert_eq!(is_asked().await, expected, "{extent:?}");
-            fences.verified(&cell(extent.clone()), Instant::now());
-            fences.returned(&cell(extent));
+            fences.verified(&cell("pods", extent.clone()), Instant::now());
+            fences.returned(&cell("pods", extent));
             assert!(!is_asked().await);
         }
 
         let told = Arc::new(Nothing(Outcome::Noted));
         let meter = Forgetting { told, readers: readers.clone() };
         for (what, expected) in [(Measured::WatchStarted, false), (Measured::RolledBack, true)] {
-            meter.record(&cell(Extent::Cluster).resource, what);
+            meter.record(&cell("pods", Extent::Cluster).resource, what);
             assert_eq!(is_asked().await, expected, "{what:?}");
         }
 

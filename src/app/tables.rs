@@ -62,3 +62,52 @@ impl Tables for OperatorTables {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::forgetting::sample::{Jane, cell},
+        *,
+    };
+    use crate::{
+        controller::Waiting,
+        model::{Delta, Extent, Item, Outcome, Tombstone, Uid},
+    };
+
+    #[tokio::test]
+    async fn of_a_namespace_that_goes_nothing_is_remembered() {
+        let jane = Jane::new();
+        let tables = OperatorTables {
+            tables: Forgetting {
+                told: CatalogTables(Catalog::new()),
+                readers: jane.readers.clone(),
+            },
+            profiles: Sieve::new("home".into(), Waiting::default()),
+        };
+        assert!(jane.is_asked().await && !jane.is_asked().await);
+        for (resource, extent, expected) in [
+            ("namespaces", Extent::Cluster, true),
+            // Something else of that name.
+            ("nodes", Extent::Cluster, false),
+        ] {
+            let mut sink = tables.open(&cell(resource, extent), &BTreeSet::new());
+            let (namespace, name, version) = ("".into(), "shop".into(), None);
+            let body = br#"{"metadata":{"name":"shop","uid":"u"}}"#;
+            let item = Item { namespace, name, uid: Uid::parse("u"), version, body };
+            assert_eq!(sink.apply(Delta::Upsert(item)), Outcome::Added);
+            assert!(!jane.is_asked().await, "{resource}");
+            let (namespace, name, version) = ("".into(), "shop".into(), None);
+            let gone = sink.apply(Delta::Remove(Tombstone { namespace, name, version }));
+            assert_eq!(gone, Outcome::Removed);
+            assert_eq!(jane.is_asked().await, expected, "{resource}");
+        }
+        for (extent, expected) in [
+            (Extent::Namespace("other".into()), false),
+            (Extent::AllNamespaces, false),
+            (Extent::Namespace("shop".into()), true),
+        ] {
+            tables.close(&cell("pods", extent.clone()));
+            assert_eq!(jane.is_asked().await, expected, "{extent:?}");
+        }
+    }
+}
