@@ -3,6 +3,7 @@
 mod abuse;
 mod access;
 mod api;
+mod audience;
 mod authorizer;
 mod authors;
 mod callers;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::abuse::Peer;
 use crate::api::{Served, Server, Watch, account, let_read};
+use crate::audience::Audience;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
@@ -16,6 +18,8 @@ const EVERYTHING: &str = "{targets: [
   {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}}]}";
 /// Within which a revoked right ends: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
+/// Until a thousand have been told of a few changes: far more than ten times what a debug build takes.
+const TOLD: Duration = Duration::from_mins(1);
 const ANY: &str = "*/*";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -141,39 +145,68 @@ fn rights_that_are_revoked_end_a_watch(scene: &Scene) -> Outcome {
     Ok(())
 }
 
+/// Beside a thousand who do read, each of whom is told everything, once and in order.
 fn who_does_not_read_is_closed_and_hurts_nobody(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, team, .. } = scene;
-    let path = format!("/api/v1/namespaces/{team}/configmaps?watch=1&resourceVersion=0");
+    let Scene { world, served, api, reads, token, team } = scene;
+    let all = format!("/api/v1/namespaces/{team}/configmaps");
+    let writer = account(world, team, "writer")?;
+    let editor = format!("--serviceaccount={team}:writer");
+    world.cluster.run(["create", "rolebinding", "w", "--clusterrole=edit", &editor, "-n", team])?;
+    let audience = account(world, team, "audience")?;
+    let_read(world, (team, "audience"), Some(team))?;
     // Not as long as it takes to be closed for taking nothing at all.
     let pause = Duration::from_secs(45);
+    let path = format!("{all}?watch=1&resourceVersion=0");
     let slow: Vec<_> =
         (0..20).map(|_| reads.watch_slowly(token, &path, ANY, pause)).collect::<Result<_, _>>()?;
     let quick = reads.watch(token, &path, ANY)?;
+    let listed = reads.get(token, &all)?.json();
+    let since = listed["metadata"]["resourceVersion"].as_str().ok_or("no version")?;
+    let path = format!("{all}?watch=1&resourceVersion={since}&timeoutSeconds=600");
+    let truth = api.watch(token, &path, METADATA)?;
+    let audience = Audience::gather(&Peer::of(served, &audience)?, &path, METADATA)?;
+
     let mut random = fastrand::Rng::with_seed(1);
     let mut last = String::new();
+    for name in ["large", "small"] {
+        let object = json!({"metadata": {"name": name}});
+        assert_eq!(api.write(&writer, ("POST", &all), &object)?.code, 201);
+    }
     // More than lies in the buffers between the two, and than is remembered of so small a table.
     for number in 0..40 {
         last = format!("{number}-{}", random.u64(..));
         let noise: String = (0..200_000).map(|_| random.alphanumeric()).collect();
-        let large = setting(team, "large", "web", &format!("{last} {noise}"));
-        world.cluster.apply(&large)?;
+        let large = json!({"data": {"text": format!("{last} {noise}")}});
+        assert_eq!(api.write(&writer, ("PATCH", &format!("{all}/large")), &large)?.code, 200);
+        for _ in 0..2 {
+            let small = json!({"metadata": {"labels": {"n": random.u64(..).to_string()}}});
+            assert_eq!(api.write(&writer, ("PATCH", &format!("{all}/small")), &small)?.code, 200);
+        }
+        // No faster than those who read are told by a debug build.
+        audience.hear(2 + 3 * (number + 1), TOLD)?;
     }
+    for name in ["small", "large"] {
+        let path = format!("{all}/{name}");
+        assert_eq!(api.write(&writer, ("DELETE", &path), &json!({}))?.code, 200);
+    }
+    let events = eventually(SOON, || {
+        let events = truth.events();
+        if events.len() == 124 { Ok(events) } else { Err(format!("{}", events.len()).into()) }
+    })?;
+    audience.hear(events.len(), TOLD)?;
+    audience.have_heard(&events)?;
     eventually(SOON, || {
         let events = quick.events();
         let text = events.last().and_then(|event| event["object"]["data"]["text"].as_str());
-        if text.is_some_and(|text| text.starts_with(&last)) {
-            Ok(())
-        } else {
-            Err("not yet".into())
-        }
+        let is_last = text.is_some_and(|text| text.starts_with(&last));
+        if is_last { Ok(()) } else { Err("not yet".into()) }
     })?;
     for watch in &slow {
         await_end(watch, Duration::from_mins(1))?;
         assert!(watch.events().len() < quick.events().len(), "it was told everything");
     }
     assert!(!quick.is_over());
-    world.cluster.run(["delete", "configmap", "large", "-n", team])?;
-    Ok(())
+    audience.have_heard(&events)
 }
 
 fn what_is_watched_is_seen_from_outside(scene: &Scene) -> Outcome {

@@ -12,10 +12,10 @@ use crate::api::Served;
 use crate::figures::Kept;
 use crate::world::Outcome;
 
-use self::peer::Peer;
+pub(crate) use self::peer::Peer;
 
 /// Why something cannot be tried, wherever that is noticed.
-type Fault = Box<dyn Error + Send + Sync>;
+pub(crate) type Fault = Box<dyn Error + Send + Sync>;
 
 /// Ten times what anything here takes.
 const PATIENCE: Duration = Duration::from_mins(1);

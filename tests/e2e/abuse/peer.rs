@@ -20,9 +20,9 @@ use crate::world::Failure;
 
 /// Where to connect to, and as whom.
 #[derive(Clone)]
-pub(super) struct Peer {
-    pub(super) address: SocketAddr,
-    pub(super) token: String,
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: String,
     roots: RootCertStore,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Answer {
 }
 
 impl Peer {
-    pub(super) fn of(served: &Served, token: &str) -> Result<Self, Failure> {
+    pub(crate) fn of(served: &Served, token: &str) -> Result<Self, Failure> {
         let pem = std::fs::read(served.authority())?;
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(&pem)?)?;
@@ -45,7 +45,7 @@ impl Peer {
     }
 
     /// Over TLS, for this protocol.
-    pub(super) async fn tls(
+    pub(crate) async fn tls(
         &self,
         tcp: TcpStream,
         protocol: &str,

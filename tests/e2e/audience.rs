@@ -1,0 +1,100 @@
+//! A thousand watches over a few connections, each of which keeps all that it is sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use crate::abuse::{Fault, Peer};
+use crate::world::{Failure, Outcome, eventually};
+
+const CONNECTIONS: usize = 20;
+/// Half as many as one connection may have.
+const OF_ONE: usize = 50;
+const WATCHES: usize = CONNECTIONS * OF_ONE;
+
+/// Those who watch, for as long as this lives.
+pub(crate) struct Audience {
+    /// What each was sent.
+    heard: Vec<Arc<Mutex<Vec<u8>>>>,
+    lines: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+    _runtime: Runtime,
+}
+
+impl Audience {
+    /// Opens all watches.
+    pub(crate) fn gather(peer: &Peer, path: &str, accept: &str) -> Result<Self, Failure> {
+        let runtime = Runtime::new()?;
+        let (lines, ended): (Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
+        let heard: Vec<Arc<Mutex<Vec<u8>>>> = (0..WATCHES).map(|_| Arc::default()).collect();
+        let opened = runtime.block_on(async {
+            for of_connection in heard.chunks(OF_ONE) {
+                let tls = peer.tls(TcpStream::connect(peer.address).await?, "h2").await?;
+                let (mut sender, connection) =
+                    http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await?;
+                tokio::spawn(connection);
+                for into in of_connection {
+                    let request = Request::get(format!("https://localhost{path}"))
+                        .header("authorization", format!("Bearer {}", peer.token))
+                        .header("accept", accept)
+                        .body(Empty::<Bytes>::new())?;
+                    let answer = sender.send_request(request).await?;
+                    if answer.status() != 200 {
+                        return Err(answer.status().to_string().into());
+                    }
+                    let (into, lines) = (Arc::clone(into), Arc::clone(&lines));
+                    let ended = Arc::clone(&ended);
+                    tokio::spawn(async move {
+                        follow(answer.into_body(), &into, &lines).await;
+                        ended.fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+            }
+            Ok::<_, Fault>(())
+        });
+        opened.map_err(|error| format!("not all watches are open: {error}"))?;
+        Ok(Self { heard, lines, ended, _runtime: runtime })
+    }
+
+    /// Waits until each was told of so many events, or as many in all.
+    pub(crate) fn hear(&self, events: usize, within: Duration) -> Outcome {
+        let expected = events * WATCHES;
+        eventually(within, || {
+            let (lines, ended) =
+                (self.lines.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed));
+            assert_eq!(ended, 0, "of {WATCHES} ended with {lines} of {expected} lines");
+            if lines >= expected { Ok(()) } else { Err(format!("{lines} of {expected}").into()) }
+        })
+    }
+
+    /// Checks that each was told of exactly these events, in this order, and that none has ended.
+    pub(crate) fn have_heard(&self, events: &[Value]) -> Outcome {
+        let first = self.heard[0].lock().clone();
+        let told = first.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let told = told.map(serde_json::from_slice).collect::<Result<Vec<Value>, _>>()?;
+        assert_eq!(told, events);
+        // Of one object the same bytes are sent to everybody.
+        let different = self.heard.iter().filter(|heard| *heard.lock() != first).count();
+        assert_eq!((different, self.ended.load(Ordering::Relaxed)), (0, 0), "of {WATCHES}");
+        Ok(())
+    }
+}
+
+async fn follow(mut body: Incoming, into: &Mutex<Vec<u8>>, lines: &AtomicUsize) {
+    while let Some(Ok(frame)) = body.frame().await {
+        let Some(data) = frame.data_ref() else { continue };
+        into.lock().extend_from_slice(data);
+        lines.fetch_add(memchr::memchr_iter(b'\n', data).count(), Ordering::Relaxed);
+    }
+}
