@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
@@ -13,6 +16,18 @@ import (
 type state struct {
 	uid     string
 	version uint64
+	// metadata is JSON without managedFields, which profiles drop.
+	metadata string
+	// rest is JSON of all else but the kind, which typed clients drop. Empty for who asks for metadata alone.
+	rest string
+}
+
+// shows says whether s is what somebody holds of is.
+func (s state) shows(is state) bool {
+	if s.rest == "" {
+		is.rest = ""
+	}
+	return s == is
 }
 
 // seen is what a client holds, and whether it was ever shown the past.
@@ -88,7 +103,7 @@ func (s *seen) differences(truth map[string]state) []string {
 		switch held, ok := s.objects[name]; {
 		case !ok:
 			found = append(found, fmt.Sprintf("%s is missing, of version %d", name, is.version))
-		case held != is:
+		case !held.shows(is):
 			found = append(found, fmt.Sprintf("%s is %v, not %v", name, held, is))
 		}
 	}
@@ -116,5 +131,40 @@ func stateOf(object any) (string, state, error) {
 		return "", state{}, fmt.Errorf("%s: %w", accessor.GetName(), err)
 	}
 	name := accessor.GetNamespace() + "/" + accessor.GetName()
-	return name, state{uid: string(accessor.GetUID()), version: version}, nil
+	metadata, rest, err := contents(object)
+	if err != nil {
+		return "", state{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return name, state{uid: string(accessor.GetUID()), version: version, metadata: metadata, rest: rest}, nil
+}
+
+// contents is the metadata of an object and the rest of it, the same whatever type holds it.
+func contents(object any) (metadata, rest string, err error) {
+	written, err := json.Marshal(object)
+	if err != nil {
+		return "", "", err
+	}
+	fields := map[string]any{}
+	read := json.NewDecoder(bytes.NewReader(written))
+	read.UseNumber()
+	if err := read.Decode(&fields); err != nil {
+		return "", "", err
+	}
+	own, ok := fields["metadata"].(map[string]any)
+	if !ok {
+		return "", "", fmt.Errorf("no metadata in %T", object)
+	}
+	delete(own, "managedFields")
+	for _, left := range []string{"metadata", "kind", "apiVersion"} {
+		delete(fields, left)
+	}
+	before, err := json.Marshal(own)
+	if err != nil {
+		return "", "", err
+	}
+	if _, isMetadata := object.(*metav1.PartialObjectMetadata); isMetadata {
+		return string(before), "", nil
+	}
+	behind, err := json.Marshal(fields)
+	return string(before), string(behind), err
 }

@@ -96,6 +96,12 @@ func (t *truth) change(ctx context.Context, random *rand.Rand, writer int) (int,
 		"apiVersion": version, "kind": kind,
 		"metadata": map[string]any{"name": name, "labels": labels},
 	}}
+	text := fmt.Sprintf("%d <é> \"\\\n", random.Uint64())
+	if kind == "Part" {
+		object.Object["spec"] = map[string]any{"text": text, "large": int64(12345678901234567), "half": 0.5, "none": []any{}}
+	} else {
+		object.Object["data"] = map[string]any{"text": text}
+	}
 	create := func() error {
 		return until(ctx, apierrors.IsAlreadyExists, func(ctx context.Context) error {
 			_, err := objects.Create(ctx, object, metav1.CreateOptions{})

@@ -12,12 +12,21 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Config};
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::world::{Failure, Outcome, eventually};
 
-/// By namespace and name: which object, and which state of it.
-type Objects = BTreeMap<String, (String, u64)>;
+/// By name.
+type Objects = BTreeMap<String, State>;
+
+/// Which object, and which state of it.
+#[derive(Clone, Debug, PartialEq)]
+struct State {
+    version: u64,
+    /// All of it but for `managedFields`, which profiles drop, and the kind, which items of lists lack.
+    body: Value,
+}
 
 /// Some reflectors, each with a client of its own.
 pub(super) struct Reflectors {
@@ -47,38 +56,39 @@ impl Seen {
         match event {
             Event::Init => self.coming.clear(),
             Event::InitApply(object) => {
-                let (name, state) = self.state(&object);
+                let (name, state) = self.state(object);
                 self.coming.insert(name, state);
             }
             Event::InitDone => self.objects = std::mem::take(&mut self.coming),
             Event::Apply(object) => {
-                let (name, state) = self.state(&object);
+                let (name, state) = self.state(object);
                 self.objects.insert(name, state);
             }
             Event::Delete(object) => {
-                let (name, _) = self.state(&object);
+                let (name, _) = self.state(object);
                 self.objects.remove(&name);
             }
         }
     }
 
     /// What the object is, which must not be older than what was seen of it.
-    fn state(&mut self, object: &DynamicObject) -> (String, (String, u64)) {
+    fn state(&mut self, object: DynamicObject) -> (String, State) {
         let (name, state) = state(object);
         let newest = self.newest.entry(name.clone()).or_default();
-        if state.1 < *newest {
-            self.faults.push(format!("{name} went back from {newest} to {}", state.1));
+        if state.version < *newest {
+            self.faults.push(format!("{name} went back from {newest} to {}", state.version));
         }
-        *newest = state.1.max(*newest);
+        *newest = state.version.max(*newest);
         (name, state)
     }
 }
 
-fn state(object: &DynamicObject) -> (String, (String, u64)) {
-    let metadata = &object.metadata;
+fn state(mut object: DynamicObject) -> (String, State) {
+    (object.types, object.metadata.managed_fields) = (None, None);
     let text = |it: &Option<String>| it.clone().unwrap_or_default();
-    let version = text(&metadata.resource_version).parse().unwrap_or_default();
-    (text(&metadata.name), (text(&metadata.uid), version))
+    let name = text(&object.metadata.name);
+    let version = text(&object.metadata.resource_version).parse().unwrap_or_default();
+    (name, State { version, body: json!(object) })
 }
 
 impl Reflectors {
@@ -123,14 +133,15 @@ impl Reflectors {
                 one.labels.iter().fold(ListParams::default(), |it, labels| it.labels(labels));
             eventually(limit, || {
                 let listed = self.runtime.block_on(one.api.list(&selected))?;
-                let truth: Objects = listed.items.iter().map(state).collect();
+                let truth: Objects = listed.items.into_iter().map(state).collect();
                 let seen = one.seen.lock();
                 if seen.objects == truth {
                     return Ok(());
                 }
-                let differs =
-                    |(name, is): &(&String, &(String, u64))| seen.objects.get(*name) != Some(is);
+                let held = |name: &String| seen.objects.get(name);
+                let differs = |(name, is): &(&String, &State)| held(name) != Some(is);
                 let lost: Vec<_> = truth.iter().filter(differs).take(5).collect();
+                let lost: Vec<_> = lost.into_iter().map(|(name, is)| (held(name), is)).collect();
                 let title = &one.title;
                 Err(format!(
                     "{when}, {title}: {} for {}; {lost:?}",
