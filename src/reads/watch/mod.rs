@@ -16,7 +16,7 @@ use super::{
     cover::{Candidate, Coverage},
     fields::Fields,
     kinds::Kind,
-    pick,
+    list::pick,
 };
 use crate::{
     model::{CellKey, Index, OnAccessLost, ProfileRef, ResourceVersion},

@@ -1,12 +1,19 @@
 //! Refusals, as the API server words them.
 
+mod options;
 #[cfg(test)]
 mod tests;
+mod words;
 
+pub(super) use self::{
+    options::{InvalidOption, Wrong},
+    words::quoted,
+};
+
+use self::words::{because, push, qualified, without_html};
 use super::Access;
 use crate::model::{GroupResource, ResourceVersion};
 use serde::Serialize;
-use std::fmt::Write as _;
 
 /// A `Status` of failure: what a client is told instead of what it asked for.
 ///
@@ -49,26 +56,6 @@ struct Cause {
     message: String,
     #[serde(skip_serializing_if = "str::is_empty")]
     field: &'static str,
-}
-
-/// A list option that is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct InvalidOption {
-    pub(super) field: &'static str,
-    pub(super) kind: Wrong,
-    pub(super) detail: String,
-}
-
-/// What is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
-    /// It may not be given here.
-    Forbidden,
-    /// It has no such value.
-    Unsupported {
-        /// The value.
-        value: String,
-    },
 }
 
 /// A `Status` as it is sent.
@@ -435,82 +422,4 @@ impl Failure {
     fn details_mut(&mut self) -> &mut Details {
         self.details.get_or_insert_default()
     }
-}
-
-impl InvalidOption {
-    fn body(&self) -> String {
-        let detail = &self.detail;
-        match &self.kind {
-            Wrong::Forbidden => format!("Forbidden: {detail}"),
-            Wrong::Unsupported { value } => {
-                format!("Unsupported value: {}: {detail}", quoted(value))
-            }
-        }
-    }
-}
-
-impl Wrong {
-    const fn reason(&self) -> &'static str {
-        match self {
-            Self::Forbidden => "FieldValueForbidden",
-            Self::Unsupported { .. } => "FieldValueNotSupported",
-        }
-    }
-}
-
-/// `text` in quotes, as Go's `%q` writes it.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            '\'' => out.push('\''),
-            // What Rust escapes here is what is not printable.
-            c if c.escape_debug().len() == 1 => out.push(c),
-            c => {
-                let code = u32::from(c);
-                match code {
-                    0..=0x7f => push(&mut out, format_args!("\\x{code:02x}")),
-                    0x80..=0xffff => push(&mut out, format_args!("\\u{code:04x}")),
-                    _ => push(&mut out, format_args!("\\U{code:08x}")),
-                }
-            }
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// `pods`, `deployments.apps`.
-fn qualified(group: &str, resource: &str) -> String {
-    match group {
-        "" => resource.to_owned(),
-        group => format!("{resource}.{group}"),
-    }
-}
-
-/// The API server does so with what callers are called, and with nothing else.
-fn without_html(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-fn because(mut message: String, reason: Option<&str>) -> String {
-    if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
-        push(&mut message, format_args!(": {reason}"));
-    }
-    message
-}
-
-fn push(text: &mut String, more: std::fmt::Arguments<'_>) {
-    // Writing to a string does not fail.
-    let _written = text.write_fmt(more);
 }

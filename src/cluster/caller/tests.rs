@@ -1,0 +1,266 @@
+use super::*;
+use crate::model::{FieldRequirement, LabelRequirement};
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use tower::service_fn;
+
+/// What was sent: the path, the credentials, the body.
+type Sent = Arc<Mutex<Vec<(String, Vec<String>, Value)>>>;
+
+/// A client whose server gives these answers, in turn, and what it was sent.
+fn answering(answers: &[(u16, Value)]) -> (Client, Sent) {
+    let sent = Sent::default();
+    let (noted, answers) = (Arc::clone(&sent), answers.to_vec());
+    let service = service_fn(move |request: Request<Body>| {
+        let (noted, answers) = (Arc::clone(&noted), answers.clone());
+        async move {
+            let path = request.uri().path().to_owned();
+            let shown = request.headers().iter().filter(|(name, _)| {
+                **name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-")
+            });
+            let shown =
+                shown.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let mut noted = noted.lock();
+            let (code, answer) = answers.get(noted.len()).cloned().unwrap_or_default();
+            noted.push((path, shown, serde_json::from_slice(&body).unwrap()));
+            let answer = Body::from(answer.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(answer).unwrap())
+        }
+    });
+    (Client::new(service, "default"), sent)
+}
+
+fn presented() -> Presented {
+    Presented { token: "t0k3n".to_owned().into(), impersonation: Vec::new() }
+}
+
+fn metrics() -> Action {
+    Action::Path { verb: "get".to_owned(), path: "/metrics".to_owned() }
+}
+
+fn operator(client: Client) -> Reviewer {
+    Reviewer::operator(client, &[])
+}
+
+fn for_kubewarm(client: Client) -> Reviewer {
+    Reviewer::operator(client, &["kubewarm".to_owned(), "other".to_owned()])
+}
+
+#[tokio::test]
+async fn a_token_counts_only_if_it_is_for_one_of_the_audiences() {
+    let user = json!({"username": "jane"});
+    for (named, counts) in [
+        (json!({"audiences": ["kubewarm"]}), true),
+        (json!({"audiences": ["x", "other"]}), true),
+        (json!({"audiences": ["https://kubernetes.default.svc"]}), false),
+        (json!({"audiences": []}), false),
+        (json!({}), false),
+    ] {
+        let mut status = json!({"authenticated": true, "user": user});
+        status["audiences"] = named["audiences"].clone();
+        let answers =
+            [(200, json!({"status": status})), (200, json!({"status": {"allowed": true}}))];
+        let (found, sent) = decided(&answers, for_kubewarm, &presented()).await;
+        let expected = counts.then_some(Verdict::Allowed);
+        assert_eq!(found, Ok(expected), "{named}");
+        assert_eq!(sent[0].2["spec"]["audiences"], json!(["kubewarm", "other"]));
+    }
+}
+
+/// What an API server that gives these answers, in turn, makes of a caller of `/metrics`; and what
+/// it was sent.
+async fn decided(
+    answers: &[(u16, Value)],
+    reviewer: fn(Client) -> Reviewer,
+    presented: &Presented,
+) -> (Result<Option<Verdict>, Fault>, Vec<(String, Vec<String>, Value)>) {
+    let (client, sent) = answering(answers);
+    let reviewer = reviewer(client);
+    let found = async {
+        let Who::Known(user) = reviewer.who(presented).await? else { return Ok(None) };
+        reviewer.may(Some(presented), &user, &metrics()).await.map(Some)
+    };
+    let found = found.await;
+    let sent = sent.lock().clone();
+    (found, sent)
+}
+
+fn known(user: &Value) -> (u16, Value) {
+    (200, json!({"spec": {}, "status": {"authenticated": true, "user": user}}))
+}
+
+fn status(status: &Value) -> (u16, Value) {
+    (200, json!({"spec": {}, "status": status}))
+}
+
+fn refused(code: u16) -> (u16, Value) {
+    (code, json!({"kind": "Status", "message": "jane may not", "code": code}))
+}
+
+#[tokio::test]
+async fn the_whole_identity_of_the_token_is_asked_about() {
+    let user = json!({"username": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}});
+    let answers = [known(&user), status(&json!({"allowed": true}))];
+    let (found, sent) = decided(&answers, operator, &presented()).await;
+    assert_eq!(found, Ok(Some(Verdict::Allowed)));
+    let [(tokens, shown, token), (access, also_shown, asked)] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    assert!(shown.is_empty() && also_shown.is_empty(), "as the operator");
+    assert_eq!((&**tokens, &token["spec"]), (TOKENS, &json!({"token": "t0k3n"})));
+    let expected = json!({
+        "user": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]},
+        "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+    });
+    assert_eq!((&**access, &asked["spec"]), (ACCESS, &expected));
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_known_or_anybodys_asks_for_nothing() {
+    for said in [
+        json!({}),
+        json!({"authenticated": false, "user": {"username": "jane"}}),
+        json!({"authenticated": true, "user": {"username": ""}}),
+        json!({"authenticated": true, "user": {"username": "system:anonymous"}}),
+        json!({"authenticated": true}),
+        json!({"error": "invalid bearer token"}),
+    ] {
+        let (found, sent) = decided(&[status(&said)], operator, &presented()).await;
+        assert_eq!((found, sent.len()), (Ok(None), 1), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_allowed_or_denied_as_well_is_denied() {
+    let user = json!({"username": "jane"});
+    for (said, reason) in [
+        (json!({"allowed": false}), None),
+        (json!({"allowed": false, "reason": ""}), None),
+        (json!({"allowed": true, "denied": true, "reason": "closed"}), Some("closed")),
+    ] {
+        let answers = [known(&user), status(&said)];
+        let (found, _) = decided(&answers, operator, &presented()).await;
+        let reason = reason.map(ToOwned::to_owned);
+        assert_eq!(found, Ok(Some(Verdict::Denied { reason })));
+    }
+}
+
+#[tokio::test]
+async fn without_an_answer_there_is_no_decision() {
+    for reviewer in [operator, Reviewer::callers] {
+        let nothing = (200, json!({"spec": {}}));
+        let (found, _) = decided(&[nothing], reviewer, &presented()).await;
+        assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
+        let (found, _) = decided(&[(500, json!({}))], reviewer, &presented()).await;
+        assert_eq!(found.unwrap_err().reason(), Reason::ServerError);
+    }
+    let answers = [known(&json!({"username": "jane"})), (200, json!({"spec": {}}))];
+    let (found, _) = decided(&answers, operator, &presented()).await;
+    assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
+}
+
+#[tokio::test]
+async fn a_callers_own_token_and_whom_it_acts_as_go_along_with_both_reviews() {
+    let acting = [("impersonate-user", "john"), ("impersonate-group", "a")];
+    let impersonation = acting
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    let presented = Presented { impersonation: impersonation.into(), ..presented() };
+    let answers =
+        [status(&json!({"userInfo": {"username": "john"}})), status(&json!({"allowed": true}))];
+    let (found, sent) = decided(&answers, Reviewer::callers, &presented).await;
+    assert_eq!(found, Ok(Some(Verdict::Allowed)));
+    let [(who, shown, _), (access, also_shown, asked)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!([&**who, &**access], [OWN_IDENTITY, OWN_ACCESS]);
+    let mut shown = shown.clone();
+    shown.sort_unstable();
+    let expected =
+        ["authorization: Bearer t0k3n", "impersonate-group: a", "impersonate-user: john"];
+    assert_eq!(shown, expected);
+    assert_eq!(also_shown.len(), expected.len());
+    let expected = json!({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}});
+    assert_eq!(asked["spec"], expected, "about itself: nobody else is named");
+}
+
+#[tokio::test]
+async fn a_caller_whom_the_server_refuses_is_refused() {
+    let presented = presented();
+    let (client, _) = answering(&[refused(401)]);
+    assert_eq!(Reviewer::callers(client).who(&presented).await, Ok(Who::Unknown));
+    let (client, _) = answering(&[refused(403)]);
+    let message = "jane may not".to_owned();
+    assert_eq!(Reviewer::callers(client).who(&presented).await, Ok(Who::Refused { message }));
+    for code in [401, 403] {
+        let answers = [status(&json!({"userInfo": {"username": "jane"}})), refused(code)];
+        let (found, _) = decided(&answers, Reviewer::callers, &presented).await;
+        assert!(matches!(found, Ok(Some(Verdict::Denied { reason: Some(_) }))), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn objects_are_asked_about_with_name_and_selectors() {
+    let wanted = |key: &str, operator, values: &[&str]| {
+        LabelRequirement::new(key, operator, values.iter().copied()).unwrap()
+    };
+    let action = Action::Resource {
+        verb: "list",
+        group: "apps".into(),
+        version: "v1".into(),
+        resource: "deployments".into(),
+        namespace: Some("shop".into()),
+        name: Some("web".into()),
+        labels: LabelSelector::new([
+            wanted("app", Operator::In, &["a", "b"]),
+            wanted("old", Operator::DoesNotExist, &[]),
+        ]),
+        fields: FieldSelector::new([FieldRequirement::new("metadata.name", true, "web").unwrap()]),
+    };
+    let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
+    let user = User { name: "jane".to_owned(), ..User::default() };
+    let found = operator(client).may(None, &user, &action).await;
+    assert_eq!(found, Ok(Verdict::Allowed));
+    let expected = json!({
+        "user": "jane",
+        "resourceAttributes": {
+            "verb": "list", "group": "apps", "version": "v1", "resource": "deployments",
+            "namespace": "shop", "name": "web",
+            "labelSelector": {"requirements": [
+                {"key": "app", "operator": "In", "values": ["a", "b"]},
+                {"key": "old", "operator": "DoesNotExist"},
+            ]},
+            "fieldSelector": {"requirements": [
+                {"key": "metadata.name", "operator": "In", "values": ["web"]},
+            ]},
+        },
+    });
+    assert_eq!(sent.lock()[0].2["spec"], expected);
+}
+
+#[tokio::test]
+async fn nobody_is_asked_about_as_the_caller_without_its_token() {
+    let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
+    let user = User { name: "jane".to_owned(), ..User::default() };
+    let found = Reviewer::callers(client).may(None, &user, &metrics()).await;
+    assert_eq!(found.unwrap_err().reason(), Reason::Internal);
+    assert!(sent.lock().is_empty());
+}
+
+#[test]
+fn who_is_known_is_of_the_group_of_those_who_are() {
+    let groups = |groups: &[&str]| {
+        let groups = groups.iter().map(|&it| it.to_owned()).collect();
+        User { groups, ..User::default() }.authenticated().groups
+    };
+    assert_eq!(groups(&["a"]), ["a", "system:authenticated"]);
+    assert_eq!(groups(&["system:authenticated", "a"]), ["system:authenticated", "a"]);
+    assert_eq!(groups(&["system:unauthenticated"]), ["system:unauthenticated"]);
+}
+
+#[test]
+fn no_token_is_shown() {
+    assert!(!format!("{:?}", presented()).contains("t0k3n"));
+}
