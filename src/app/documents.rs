@@ -1,12 +1,14 @@
-//! The API server's OpenAPI documents: asked for when a reader does, and some of them kept.
+//! What the API server says of itself, its version and its OpenAPI documents: asked for when a reader does, and some
+//! of it kept.
 
 use crate::{
-    cluster,
+    cluster::{self, Answer, ask_on},
     model::{Fault, Reason},
-    server::read::{Schema, Schemas},
+    server::read::{Documents, Schema},
     wire::{SchemaForm, SchemaIndex},
 };
-use futures::{FutureExt as _, future::BoxFuture};
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::header;
 use kube::Client;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -15,8 +17,9 @@ use tokio::{
     sync::Mutex,
     time::{Instant, timeout},
 };
-use tokio_util::task::AbortOnDropHandle;
 
+/// How long the version counts: it changes with an upgrade.
+const VERSION_KNOWN: Duration = Duration::from_mins(1);
 /// How long the index counts: so long after a CRD changed its schema is the old one.
 const INDEX_KNOWN: Duration = Duration::from_secs(10);
 /// How long a reader waits for its turn, and for the API server.
@@ -27,9 +30,11 @@ const MOST_BYTES: usize = 16 << 20;
 const MOST_DOCUMENTS: usize = 64;
 
 /// Asks for them as the operator. Who may see which is decided before.
-pub(super) struct Documents {
+pub(super) struct ApiDocuments {
     client: Client,
     runtime: Handle,
+    /// Locked while it is asked for.
+    version: Arc<Mutex<Option<(Instant, Bytes)>>>,
     /// Locked while one is asked for: what comes is held whole, so that it is one at a time.
     held: Arc<Mutex<Held>>,
 }
@@ -47,9 +52,9 @@ struct Kept(VecDeque<(Named, Schema)>);
 /// The URL at the API server, which changes with the document, and the form.
 type Named = (String, SchemaForm);
 
-impl Documents {
+impl ApiDocuments {
     pub(super) fn new(client: Client, runtime: Handle) -> Self {
-        Self { client, runtime, held: Arc::default() }
+        Self { client, runtime, version: Arc::default(), held: Arc::default() }
     }
 
     /// What comes of `asking`, which goes on with the operator's own connections.
@@ -57,16 +62,29 @@ impl Documents {
         &self,
         asking: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, Fault>> {
-        let asking = AbortOnDropHandle::new(self.runtime.spawn(async {
+        ask_on(&self.runtime, async {
             let late = || Fault::new(Reason::TimedOut, "the API server takes too long");
             timeout(PATIENCE, asking).await.unwrap_or_else(|_| Err(late()))
-        }));
-        let broken = || Fault::new(Reason::Internal, "the question broke off");
-        async move { asking.await.unwrap_or_else(|_| Err(broken())) }.boxed()
+        })
     }
 }
 
-impl Schemas for Documents {
+impl Documents for ApiDocuments {
+    fn version(&self) -> BoxFuture<'static, Result<Bytes, Fault>> {
+        let (client, held) = (self.client.clone(), Arc::clone(&self.version));
+        self.asked(async move {
+            let mut held = held.lock().await;
+            if let Some((at, version)) = &*held
+                && at.elapsed() < VERSION_KNOWN
+            {
+                return Ok(version.clone());
+            }
+            let version = said(cluster::get(&client, "/version").await?)?.body;
+            *held = Some((Instant::now(), version.clone()));
+            Ok(version)
+        })
+    }
+
     fn index(&self) -> BoxFuture<'static, Result<Arc<SchemaIndex>, Fault>> {
         let (client, held) = (self.client.clone(), Arc::clone(&self.held));
         self.asked(async move {
@@ -76,10 +94,7 @@ impl Schemas for Documents {
             {
                 return Ok(Arc::clone(index));
             }
-            let answer = cluster::get(&client, "/openapi/v3").await?;
-            if !answer.status.is_success() {
-                return Err(answer.fault());
-            }
+            let answer = said(cluster::get(&client, "/openapi/v3").await?)?;
             let none = || Fault::new(Reason::Internal, "/openapi/v3 is no index");
             let index = Arc::new(SchemaIndex::parse(&answer.body).ok_or_else(none)?);
             held.index = Some((Instant::now(), Arc::clone(&index)));
@@ -96,16 +111,18 @@ impl Schemas for Documents {
                 return Ok(known);
             }
             let (url, form) = &name;
-            let answer = cluster::get_in_form(&client, url, form.media_type()).await?;
-            if !answer.status.is_success() {
-                return Err(answer.fault());
-            }
+            let answer = said(cluster::get_in_form(&client, url, form.media_type()).await?)?;
             let etag = answer.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
             let schema = Schema { etag: etag.map(Into::into), body: answer.body };
             held.documents.put(name, &schema);
             Ok(schema)
         })
     }
+}
+
+/// `answer`, if it is what was asked for.
+fn said(answer: Answer) -> Result<Answer, Fault> {
+    if answer.status.is_success() { Ok(answer) } else { Err(answer.fault()) }
 }
 
 impl Kept {

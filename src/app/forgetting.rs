@@ -12,22 +12,18 @@ use crate::{
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Those who read, if there is an address for them.
-pub(super) type Readers = Option<Arc<Callers>>;
-
 /// Has decisions forgotten on the way of something to `told`.
 #[derive(Clone, Debug)]
 pub(super) struct Forgetting<T> {
     pub(super) told: T,
-    pub(super) readers: Readers,
+    /// Whose decisions; none where there is no address for reads.
+    pub(super) callers: Option<Arc<Callers>>,
 }
 
-impl<T> Forgetting<T> {
-    /// What was decided about `namespace`, or everything.
-    pub(super) fn forget(&self, namespace: Option<&str>) {
-        if let Some(readers) = &self.readers {
-            readers.forget(namespace);
-        }
+/// Has what was decided about `namespace` forgotten, or everything.
+pub(super) fn forget(callers: Option<&Callers>, namespace: Option<&str>) {
+    if let Some(callers) = callers {
+        callers.forget(namespace);
     }
 }
 
@@ -38,7 +34,7 @@ impl<T: Fences> Fences for Forgetting<T> {
 
     fn lost(&self, key: &CellKey, verb: Verb, fault: &Fault) {
         self.told.lost(key, verb, fault);
-        self.forget(key.extent.namespace());
+        forget(self.callers.as_deref(), key.extent.namespace());
     }
 
     fn returned(&self, key: &CellKey) {
@@ -51,7 +47,7 @@ impl<T: Meter> Meter for Forgetting<Arc<T>> {
         let is_restored = matches!(what, Measured::RolledBack);
         self.told.record(resource, what);
         if is_restored {
-            self.forget(None);
+            forget(self.callers.as_deref(), None);
         }
     }
 }
@@ -68,10 +64,10 @@ impl DeltaSink for Forgetting<Box<dyn DeltaSink>> {
         };
         let outcome = self.told.apply(delta);
         if matches!(outcome, Outcome::Replaced | Outcome::Removed) {
-            self.forget(name.as_deref());
+            forget(self.callers.as_deref(), name.as_deref());
         } else if matches!(outcome, Outcome::Swept { removed } if removed > 0) {
             // Which of them is not told.
-            self.forget(None);
+            forget(self.callers.as_deref(), None);
         }
         outcome
     }
@@ -97,10 +93,9 @@ impl DeltaSink for Forgetting<Box<dyn DeltaSink>> {
 pub(super) mod sample {
     //! Somebody who reads in the namespace `shop`, and what is remembered of that.
 
-    use super::Readers;
     use crate::{
         callers::{
-            Action, Credentials,
+            Action, Callers, Credentials,
             sample::{Count, Said, callers},
         },
         model::{
@@ -114,14 +109,14 @@ pub(super) mod sample {
     };
 
     pub(in crate::app) struct Jane {
-        pub(in crate::app) readers: Readers,
+        pub(in crate::app) callers: Option<Arc<Callers>>,
         count: Count,
     }
 
     impl Jane {
         pub(in crate::app) fn new() -> Self {
             let (callers, count) = callers(|_, _| Said::Allowed("jane"));
-            Self { readers: Some(Arc::new(callers)), count }
+            Self { callers: Some(Arc::new(callers)), count }
         }
 
         /// Whether it is asked anew what she may, as nothing is remembered of it.
@@ -139,7 +134,7 @@ pub(super) mod sample {
             };
             let asked = self.count.may.load(Ordering::Relaxed);
             let peer = Ipv4Addr::LOCALHOST.into();
-            let admitted = self.readers.as_ref().unwrap().admit(&credentials, &action, peer).await;
+            let admitted = self.callers.as_ref().unwrap().admit(&credentials, &action, peer).await;
             assert!(admitted.is_ok());
             self.count.may.load(Ordering::Relaxed) > asked
         }
@@ -209,12 +204,12 @@ mod tests {
     #[tokio::test]
     async fn what_may_be_so_no_more_is_asked_anew_and_nothing_else() {
         let jane = Jane::new();
-        let readers = jane.readers.clone();
+        let callers = jane.callers.clone();
         let is_asked = async || jane.is_asked().await;
         assert!(is_asked().await && !is_asked().await);
 
         let fault = Fault::new(Reason::Forbidden, "no");
-        let fences = Forgetting { told: Nothing(Outcome::Noted), readers: readers.clone() };
+        let fences = Forgetting { told: Nothing(Outcome::Noted), callers: callers.clone() };
         for (extent, expected) in [
             (Extent::Namespace("shop".into()), true),
             (Extent::Namespace("other".into()), false),
@@ -228,7 +223,7 @@ mod tests {
         }
 
         let told = Arc::new(Nothing(Outcome::Noted));
-        let meter = Forgetting { told, readers: readers.clone() };
+        let meter = Forgetting { told, callers: callers.clone() };
         for (what, expected) in [(Measured::WatchStarted, false), (Measured::RolledBack, true)] {
             meter.record(&cell("pods", Extent::Cluster).resource, what);
             assert_eq!(is_asked().await, expected, "{what:?}");
@@ -244,7 +239,7 @@ mod tests {
             (Delta::Purge, Outcome::Swept { removed: 1 }, true),
         ] {
             let told: Box<dyn DeltaSink> = Box::new(Nothing(outcome));
-            let mut namespaces = Forgetting { told, readers: readers.clone() };
+            let mut namespaces = Forgetting { told, callers: callers.clone() };
             namespaces.apply(delta);
             assert_eq!(is_asked().await, expected, "{outcome:?}");
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     api::{self, CacheProfile},
-    cluster::{Definition, Served, definition, is_builtin_group},
+    cluster::{Definition, Served, ask_on, definition, is_builtin_group},
     model::{Fault, GroupResource, Reason, Resource},
     reads::{Kind, LookUp, Origin},
     wire::DocumentResource,
@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
-use tokio_util::task::AbortOnDropHandle;
 
 /// What the API server serves, as discovery last said.
 pub(super) type ServedNow = watch::Receiver<Option<Arc<Served>>>;
@@ -83,9 +82,7 @@ impl Kinds {
                 let found = kinds.ask(&served, &resource).await?;
                 Ok(kinds.kind(document, &resource, found))
             };
-            let asking = AbortOnDropHandle::new(runtime.spawn(asking));
-            let broken = || Fault::new(Reason::Internal, "the question broke off");
-            async move { asking.await.unwrap_or_else(|_| Err(broken())) }.boxed()
+            ask_on(&runtime, asking)
         })
     }
 

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod bucket;
 mod callers;
+mod documents;
 mod dumps;
 mod files;
 mod forgetting;
@@ -11,7 +12,6 @@ mod learned;
 mod memory;
 mod operator;
 mod reads;
-mod schemas;
 mod tables;
 mod verified;
 mod view;

@@ -2,7 +2,7 @@
 
 use super::{
     Error, callers, dumps, files,
-    forgetting::{Forgetting, Readers},
+    forgetting::Forgetting,
     learned::{learn_subject, watch_authors},
     memory,
     reads::{self, Upstream},
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     access::Standing,
+    callers::Callers,
     cli::RunArgs,
     cluster::{
         Announcer, Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState,
@@ -79,11 +80,11 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let mut tasks = Tasks::new();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
-    let readers = reads::callers(&args, &connection, &metrics)?;
+    let callers = reads::callers(&args, &connection, &metrics)?;
     let Spawned { view, forecaster, upstream } =
-        spawn_controller(&mut tasks, &connection, &args, (&metrics, &readers), &frame)?;
+        spawn_controller(&mut tasks, &connection, &args, (&metrics, callers.as_ref()), &frame)?;
     let of_cluster = (&connection, upstream);
-    spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, readers), &frame)?;
+    spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, callers), &frame)?;
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
     let guard = callers::guard(&args, &connection, &metrics)?;
@@ -135,7 +136,7 @@ fn spawn_controller(
     tasks: &mut Tasks,
     connection: &Connection,
     args: &RunArgs,
-    (metrics, readers): (&Metrics, &Readers),
+    (metrics, callers): (&Metrics, Option<&Arc<Callers>>),
     frame: &Frame,
 ) -> Result<Spawned, Error> {
     let catalog = Catalog::new();
@@ -148,13 +149,14 @@ fn spawn_controller(
     let clients: Arc<dyn Clients> = Arc::new(connection.clients(buckets.clone()));
     let waiting = Waiting::default();
     let tables = OperatorTables {
-        tables: Forgetting { told: CatalogTables(catalog.clone()), readers: readers.clone() },
+        tables: CatalogTables(catalog.clone()),
+        callers: callers.cloned(),
         profiles: Sieve::new(Arc::clone(namespace), waiting.clone()),
     };
     let registry = Registry::new(
         Arc::clone(&clients),
         Arc::new(tables),
-        Arc::new(Forgetting { told: metrics.engine(), readers: readers.clone() }),
+        Arc::new(Forgetting { told: metrics.engine(), callers: callers.cloned() }),
         bounds,
         Timing::default(),
     );
@@ -183,7 +185,7 @@ fn spawn_controller(
     let forecaster = Forecaster::new(forecasts, Arc::clone(&clients), buckets.clone());
     let asking = (clients, buckets.clone());
     let operator = metrics.operator().clone();
-    let fenced = (&reports, readers.clone());
+    let fenced = (&reports, callers.cloned());
     let verifier = verifier(asking, (&declarations, &own), fenced, changes.clone(), operator);
     let served = discovery.served();
     let access = verifier.reports();
@@ -217,16 +219,17 @@ fn spawn_reads(
     tasks: &mut Tasks,
     args: &RunArgs,
     (connection, upstream): (&Connection, Upstream),
-    (view, metrics, readers): (&View, &Metrics, Readers),
+    (view, metrics, callers): (&View, &Metrics, Option<Arc<Callers>>),
     frame: &Frame,
 ) -> Result<(), Error> {
-    let Some((address, readers)) = args.api.api_addr.0.zip(readers) else { return Ok(()) };
+    let Some((address, callers)) = args.api.api_addr.0.zip(callers) else { return Ok(()) };
     let listening = read::bind(address)?;
     let certificate = reads::certificate(&args.api, &frame.namespace).map_err(ReadError::from)?;
-    let trust = reads::trust(&args.api.clients).map_err(ReadError::Trust)?;
+    let authorities =
+        reads::client_authorities(&args.api.clients).map_err(ReadError::ClientAuthorities)?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
-        reads::api(args, (connection, readers), view, upstream, metrics, watched)?
+        reads::api(args, (connection, callers), view, upstream, metrics, watched)?
     };
     let until = frame.stop.clone();
     tasks.spawn(async move {
@@ -236,7 +239,7 @@ fn spawn_reads(
     let until = frame.stop.clone();
     tasks.spawn(async move {
         let routes = move |app: &mut _| api.routes(app);
-        if let Err(error) = listening.serve((certificate, trust), routes, until).await {
+        if let Err(error) = listening.serve((certificate, authorities), routes, until).await {
             tracing::error!(%error, "the read server failed");
         }
         "read server"

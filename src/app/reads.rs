@@ -2,41 +2,32 @@
 
 use super::{
     Error, callers,
-    forgetting::Readers,
+    documents::ApiDocuments,
     kinds::{Kinds, ServedNow},
-    schemas::Documents,
     view::View,
 };
 use crate::{
     callers::{Address, Callers, NoRandomness, Reviews},
     cli::{ApiArgs, Auth, ClientArgs, RunArgs},
-    cluster::{self, Connection},
+    cluster::Connection,
     controller::Declarations,
     informer::{Changes, Measured, Meter as _, Proofs},
     metrics::Metrics,
-    model::{Fault, Reason},
     reads::{Note, Noted, Offers, Reads, Surroundings},
     server::{
-        Authority, Certificate, CertificateError, CertificateFiles, FrontProxy, ProxyHeaders,
-        Trust, Watchers, names,
-        read::{Forward, ReadApi, ServerVersion, Wrote},
+        Certificate, CertificateError, CertificateFiles, Watchers, names,
+        read::{Authority, ClientAuthorities, Forward, FrontProxy, ProxyHeaders, ReadApi, Wrote},
     },
     status::Observed,
 };
-use bytes::Bytes;
-use futures::FutureExt as _;
-use kube::Client;
 use parking_lot::Mutex;
 use ring::{
     hmac::{self, HMAC_SHA256},
     rand::SystemRandom,
 };
-use std::{sync::Arc, time::Duration};
-use tokio::{runtime::Handle, time::Instant};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-
-/// How long the API server's version counts: it changes with an upgrade.
-const VERSION_KNOWN: Duration = Duration::from_mins(1);
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 /// Refuses what cannot work.
 pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
@@ -70,7 +61,7 @@ pub(super) fn callers(
     args: &RunArgs,
     connection: &Connection,
     metrics: &Metrics,
-) -> Result<Readers, Error> {
+) -> Result<Option<Arc<Callers>>, Error> {
     if args.api.api_addr.0.is_none() {
         return Ok(None);
     }
@@ -103,12 +94,10 @@ pub(super) fn api(
         home: Arc::clone(&view.home),
     }));
     let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
-    let version = version(connection.client(), Handle::current());
-    let schemas = Arc::new(Documents::new(connection.client(), Handle::current()));
+    let documents = Arc::new(ApiDocuments::new(connection.client(), Handle::current()));
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
     let metrics = metrics.reads().clone();
-    let api =
-        ReadApi::new(Arc::clone(&reads), callers, (version, schemas), metrics, names, watched);
+    let api = ReadApi::new(Arc::clone(&reads), callers, documents, metrics, names, watched);
     Ok((Arc::new(api.forwarding(forward)), reads))
 }
 
@@ -136,7 +125,9 @@ pub(super) fn certificate(
 }
 
 /// Whose certificates count on the read address, if any do.
-pub(super) fn trust(args: &ClientArgs) -> Result<Option<Arc<Trust>>, CertificateError> {
+pub(super) fn client_authorities(
+    args: &ClientArgs,
+) -> Result<Option<Arc<ClientAuthorities>>, CertificateError> {
     let users = args.client_ca_file.as_deref().map(Authority::of_file).transpose()?;
     let of_proxies = args.requestheader_client_ca_file.as_deref();
     let proxies = of_proxies.map(|file| -> Result<_, CertificateError> {
@@ -152,7 +143,7 @@ pub(super) fn trust(args: &ClientArgs) -> Result<Option<Arc<Trust>>, Certificate
         })
     });
     let proxies = proxies.transpose()?;
-    Ok(args.are_wanted().then(|| Arc::new(Trust { users, proxies })))
+    Ok(args.are_wanted().then(|| Arc::new(ClientAuthorities { users, proxies })))
 }
 
 /// How reads go, for the metrics.
@@ -179,30 +170,6 @@ fn offers(declarations: Declarations) -> Box<dyn Fn() -> Option<Arc<Offers>> + S
         let offers = Arc::new(Offers::of(profiles.iter().map(|it| &*it.declared)));
         *held = Some((profiles, Arc::clone(&offers)));
         Some(offers)
-    })
-}
-
-/// What the API server says of its version, asked for at most once a minute.
-fn version(client: Client, runtime: Handle) -> ServerVersion {
-    let held: Arc<Mutex<Option<(Instant, Bytes)>>> = Arc::default();
-    Box::new(move || {
-        let known = held.lock().clone();
-        if let Some((at, version)) = known
-            && at.elapsed() < VERSION_KNOWN
-        {
-            return std::future::ready(Ok(version)).boxed();
-        }
-        let (client, held) = (client.clone(), Arc::clone(&held));
-        let asking = AbortOnDropHandle::new(runtime.spawn(async move {
-            let answer = cluster::get(&client, "/version").await?;
-            if !answer.status.is_success() {
-                return Err(answer.fault());
-            }
-            *held.lock() = Some((Instant::now(), answer.body.clone()));
-            Ok(answer.body)
-        }));
-        let broken = || Fault::new(Reason::Internal, "the question broke off");
-        async move { asking.await.unwrap_or_else(|_| Err(broken())) }.boxed()
     })
 }
 

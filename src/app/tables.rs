@@ -1,13 +1,14 @@
 //! The tables of the catalog, as informers open them: the one join of `informer` and `store`.
 
-use super::forgetting::Forgetting;
+use super::forgetting::{Forgetting, forget};
 use crate::{
+    callers::Callers,
     controller::Sieve,
     informer::Tables,
     model::{CellKey, DeltaSink, FieldPath, Projection},
     store::{Catalog, Writer},
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Opens, indexes and closes the tables of a catalog.
 #[derive(Clone, Debug)]
@@ -31,34 +32,36 @@ impl Tables for CatalogTables {
 /// namespaces that go whoever decides about callers is told.
 #[derive(Clone, Debug)]
 pub(super) struct OperatorTables {
-    pub(super) tables: Forgetting<CatalogTables>,
+    pub(super) tables: CatalogTables,
+    /// Those who decide about whoever reads, if there is an address for reads.
+    pub(super) callers: Option<Arc<Callers>>,
     pub(super) profiles: Sieve<Writer>,
 }
 
 impl Tables for OperatorTables {
     fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
-        let Forgetting { told: tables, readers } = &self.tables;
+        let Self { tables, callers, profiles } = self;
         let of = key.resource.group_resource();
         if (of.group(), of.resource()) == ("", "namespaces") {
             let told = tables.open(key, indexes);
-            return Box::new(Forgetting { told, readers: readers.clone() });
+            return Box::new(Forgetting { told, callers: callers.clone() });
         }
         if key.projection != Projection::Profile {
             return tables.open(key, indexes);
         }
         let table = tables.0.open(key, indexes);
-        Box::new(self.profiles.open(table, key.clone()))
+        Box::new(profiles.open(table, key.clone()))
     }
 
     fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
-        self.tables.told.set_indexes(key, indexes);
+        self.tables.set_indexes(key, indexes);
     }
 
     fn close(&self, key: &CellKey) {
-        self.tables.told.close(key);
+        self.tables.close(key);
         // Its namespace may be what went, of which nobody else would tell.
         if let Some(namespace) = key.extent.namespace() {
-            self.tables.forget(Some(namespace));
+            forget(self.callers.as_deref(), Some(namespace));
         }
     }
 }
@@ -78,10 +81,8 @@ mod tests {
     async fn of_a_namespace_that_goes_nothing_is_remembered() {
         let jane = Jane::new();
         let tables = OperatorTables {
-            tables: Forgetting {
-                told: CatalogTables(Catalog::new()),
-                readers: jane.readers.clone(),
-            },
+            tables: CatalogTables(Catalog::new()),
+            callers: jane.callers.clone(),
             profiles: Sieve::new("home".into(), Waiting::default()),
         };
         assert!(jane.is_asked().await && !jane.is_asked().await);

@@ -1,9 +1,10 @@
 //! Verification, and what it is told: the cells that profiles declare, and whose turn their checks
 //! take.
 
-use super::forgetting::{Forgetting, Readers};
+use super::forgetting::Forgetting;
 use crate::{
     access::{AccessReports, Declared, PATIENCE, Standing, Surroundings, Verifier, Wanted},
+    callers::Callers,
     cluster::{Buckets, Clients},
     controller::Declarations,
     informer::{Changes, Reports},
@@ -20,7 +21,7 @@ use std::{
 pub(super) fn verifier(
     (clients, buckets): (Arc<dyn Clients>, Buckets),
     (declarations, own): (&Declarations, &Arc<[CellKey]>),
-    (reports, readers): (&Reports, Readers),
+    (reports, callers): (&Reports, Option<Arc<Callers>>),
     changes: Changes,
     metrics: OperatorMetrics,
 ) -> Verifier {
@@ -31,7 +32,7 @@ pub(super) fn verifier(
         declared: Box::new(move || declared(&declarations, &own, &mut seen)),
         reports: reports.clone(),
         changes,
-        fences: Arc::new(Forgetting { told: reports.clone(), readers }),
+        fences: Arc::new(Forgetting { told: reports.clone(), callers }),
         patience: PATIENCE,
         count: Box::new(move |check, outcome| metrics.access_checked(check, outcome)),
     })

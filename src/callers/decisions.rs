@@ -3,7 +3,7 @@
 
 use crate::{
     cluster::{Action, Presented, User, Verdict, Who},
-    model::Subject as Account,
+    model::Subject,
 };
 use ring::{
     error::Unspecified,
@@ -36,7 +36,7 @@ pub(super) trait Kept: Clone + Send + Sync + 'static {
 
 /// A question, as far as one is told from another.
 #[derive(Clone, Debug)]
-pub(super) struct Subject {
+pub(super) struct QuestionKey {
     pub(super) tag: Tag,
     /// The namespace that is asked about; `None` for all of them, and for what has none.
     pub(super) namespace: Option<Arc<str>>,
@@ -71,9 +71,9 @@ impl Kept for Who {
     /// An account goes with its namespace.
     fn namespace(&self) -> Option<Arc<str>> {
         let Self::Known(user) = self else { return None };
-        match Account::from_username(&user.name) {
-            Account::ServiceAccount { namespace, .. } => Some(namespace),
-            Account::User(_) | Account::Group(_) => None,
+        match Subject::from_username(&user.name) {
+            Subject::ServiceAccount { namespace, .. } => Some(namespace),
+            Subject::User(_) | Subject::Group(_) => None,
         }
     }
 }
@@ -226,7 +226,7 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
     /// Remembers what was decided about what was asked at `asked`, unless something was forgotten since.
     pub(super) fn put(
         &mut self,
-        Subject { tag, namespace }: Subject,
+        QuestionKey { tag, namespace }: QuestionKey,
         decision: T,
         (asked, age): (Instant, Age),
     ) {
@@ -299,8 +299,8 @@ mod tests {
         Presented { token: token.to_owned().into(), impersonation: Vec::new() }
     }
 
-    fn of(tag: Tag) -> Subject {
-        Subject { tag, namespace: None }
+    fn of(tag: Tag) -> QuestionKey {
+        QuestionKey { tag, namespace: None }
     }
 
     fn known() -> Who {
@@ -450,7 +450,7 @@ mod tests {
         let places = [Some("shop"), Some("shopping"), None];
         for ((tag, name), place) in tags.into_iter().zip(names).zip(places) {
             users.put(of(tag), user(name), (start, users.age()));
-            let asked = Subject { tag, namespace: place.map(Into::into) };
+            let asked = QuestionKey { tag, namespace: place.map(Into::into) };
             verdicts.put(asked, Verdict::Allowed, (start, verdicts.age()));
         }
         users.forget(Some("shop"));

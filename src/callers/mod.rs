@@ -20,7 +20,7 @@ pub use self::{
 pub use crate::cluster::{Action, User};
 
 use self::address::Bounds;
-use self::decisions::{Age, Decisions, Kept, Key, Subject, Tag};
+use self::decisions::{Age, Decisions, Kept, Key, QuestionKey, Tag};
 use crate::{
     cluster::{Presented, Reviewer, Verdict, Who},
     model::{DecidedBy, Decision, Fault, Reason},
@@ -185,7 +185,7 @@ impl Callers {
 
     /// Whether somebody who acts as another can be answered here at all.
     #[must_use]
-    pub fn know_impersonation(&self) -> bool {
+    pub fn can_check_impersonation(&self) -> bool {
         self.reviews.passes_impersonation_on()
     }
 
@@ -300,8 +300,8 @@ impl Callers {
     ) -> Result<Who, Refused> {
         let tag = self.key.of_credentials(presented);
         let ask = || self.reviews.who(Arc::clone(presented));
-        let subject = Subject { tag, namespace: None };
-        self.answer(&self.users, subject, (peer, deciding), ask).await
+        let key = QuestionKey { tag, namespace: None };
+        self.answer(&self.users, key, (peer, deciding), ask).await
     }
 
     async fn allowed(
@@ -316,8 +316,8 @@ impl Callers {
             Action::Path { .. } => None,
             Action::Resource { namespace, .. } => namespace.clone(),
         };
-        let subject = Subject { tag, namespace };
-        let answer = self.answer(&self.verdicts, subject, (peer, &mut *deciding), ask).await;
+        let key = QuestionKey { tag, namespace };
+        let answer = self.answer(&self.verdicts, key, (peer, &mut *deciding), ask).await;
         let allowed = answer.and_then(|verdict| match verdict {
             Verdict::Allowed => Ok(()),
             Verdict::Denied { reason } => {
@@ -329,24 +329,24 @@ impl Callers {
         allowed
     }
 
-    /// What is remembered of `subject`, else what `ask` brings.
+    /// What is remembered of the question `key`, else what `ask` brings.
     async fn answer<T: Kept>(
         &self,
         asked: &Asked<T>,
-        subject: Subject,
+        key: QuestionKey,
         (peer, deciding): (IpAddr, &mut Deciding),
         ask: impl FnOnce() -> BoxFuture<'static, Result<T, Fault>>,
     ) -> Result<T, Refused> {
         let question = {
             let mut decisions = asked.lock();
-            let tag = subject.tag;
+            let tag = key.tag;
             if let Some(known) = decisions.get(&tag, Instant::now()) {
                 return Ok(known);
             }
             if let Some(posed) = decisions.question(&tag) {
                 posed
             } else {
-                let posed = self.pose((asked, decisions.age()), subject, peer, ask());
+                let posed = self.pose((asked, decisions.age()), key, peer, ask());
                 decisions.pose(tag, posed.clone());
                 posed
             }
@@ -362,11 +362,11 @@ impl Callers {
     fn pose<T: Kept>(
         &self,
         (asked, age): (&Asked<T>, Age),
-        subject: Subject,
+        key: QuestionKey,
         peer: IpAddr,
         asking: BoxFuture<'static, Result<T, Fault>>,
     ) -> Question<T> {
-        let posed = Posed { asked: Arc::clone(asked), tag: subject.tag };
+        let posed = Posed { asked: Arc::clone(asked), tag: key.tag };
         let (places, queue, address) = (self.places.clone(), self.queue, self.address);
         let failing = Arc::clone(&self.failing);
         let hearing = async move {
@@ -380,7 +380,7 @@ impl Callers {
             });
             tell(&failing, answer.as_ref().err(), address);
             if let Ok(answer) = &answer {
-                posed.asked.lock().put(subject, answer.clone(), (began, age));
+                posed.asked.lock().put(key, answer.clone(), (began, age));
             }
             if !answer.as_ref().is_ok_and(Kept::lets_in) {
                 sleep(REFUSAL).await;
@@ -390,10 +390,8 @@ impl Callers {
         let runtime = self.runtime.clone();
         // Spawned when it is first waited for, and not here, under a lock that its end takes.
         let heard = async move {
-            runtime.spawn(hearing).await.unwrap_or_else(|_| {
-                let broken = Fault::new(Reason::Internal, "the question broke off");
-                Err(Unanswered::Fault(broken))
-            })
+            let heard = runtime.spawn(hearing).await;
+            heard.unwrap_or_else(|_| Err(Unanswered::Fault(Fault::broke_off())))
         };
         heard.boxed().shared()
     }

@@ -2,6 +2,7 @@
 
 mod account;
 mod answer;
+mod asking;
 mod authors;
 mod bucket;
 mod caller;
@@ -27,6 +28,7 @@ pub(crate) use self::account::unreachable_accounts;
 pub use self::{
     account::Accounts,
     answer::{Answer, Timed},
+    asking::ask_on,
     authors::author_check,
     bucket::Buckets,
     caller::{Action, Presented, Reviewer, User, Verdict, Who},

@@ -48,7 +48,7 @@ pub enum Reason {
     /// For too long nobody has said whether there is still access, though the API server answers
     /// others.
     Unverified,
-    /// The informer's own task panicked: a bug in kubewarm.
+    /// A task panicked, such as an informer's own: a bug in kubewarm.
     Internal,
 }
 
@@ -96,6 +96,12 @@ impl Fault {
             message.push('…');
         }
         Self { reason, message, retry_after: None, code: None }
+    }
+
+    /// The task that asked panicked: a bug in kubewarm.
+    #[must_use]
+    pub fn broke_off() -> Self {
+        Self::new(Reason::Internal, "the question broke off")
     }
 
     /// Adds the HTTP status code.

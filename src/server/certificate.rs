@@ -1,8 +1,7 @@
 //! The certificate of an address: of files that are read again when they change, or made by this process
 //! and gone with it.
 
-use super::file::{Stamp, read};
-use parking_lot::{Mutex, RwLock};
+use super::file::{Files, Loaded, read};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use ring::digest::{SHA256, digest};
 use rustls::{
@@ -16,7 +15,6 @@ use rustls::{
     sign::CertifiedKey,
 };
 use std::{
-    error::Error,
     fmt::{self, Write as _},
     io,
     path::{Path, PathBuf},
@@ -27,11 +25,12 @@ use std::{
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// What an address shows of itself.
-pub struct Certificate {
-    shown: RwLock<Arc<CertifiedKey>>,
-    files: Option<CertificateFiles>,
-    /// The files as they were when they were last tried.
-    tried: Mutex<Option<[Stamp; 2]>>,
+pub struct Certificate(Source);
+
+/// Where it is from.
+enum Source {
+    Files(Loaded<CertificateFiles>),
+    Made(Arc<CertifiedKey>),
 }
 
 /// A chain and its key, each in PEM.
@@ -116,9 +115,7 @@ impl Certificate {
     ///
     /// [`CertificateError`].
     pub fn of_files(files: CertificateFiles) -> Result<Self, CertificateError> {
-        let tried = Mutex::new(Some(files.stamps()));
-        let shown = RwLock::new(Arc::new(files.load()?));
-        Ok(Self { shown, files: Some(files), tried })
+        Loaded::of(files).map(Source::Files).map(Self)
     }
 
     /// One for `names` that no other process has, signed by itself.
@@ -138,45 +135,41 @@ impl Certificate {
         };
         let (certificate, key) = made().map_err(CertificateError::Made)?;
         let pair = pair(vec![certificate], key.into())?;
-        let shown = RwLock::new(Arc::new(pair));
-        Ok(Self { shown, files: None, tried: Mutex::new(None) })
+        Ok(Self(Source::Made(Arc::new(pair))))
     }
 
     /// SHA-256 of the certificate that is shown now, as `openssl x509 -fingerprint -sha256` writes it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        fingerprint(&self.shown.read())
+        fingerprint(&self.shown())
     }
 
     /// The certificate that is shown now, in DER.
     #[must_use]
     pub fn der(&self) -> Option<CertificateDer<'static>> {
-        self.shown.read().cert.first().cloned()
+        self.shown().cert.first().cloned()
     }
 
     /// Takes the files if they have changed. What cannot be used changes nothing but the log, once.
     pub(super) fn refresh(&self) {
-        let Some(files) = &self.files else { return };
-        let stamps = Some(files.stamps());
-        let mut tried = self.tried.lock();
-        if *tried == stamps {
-            return;
+        let Source::Files(files) = &self.0 else { return };
+        if let Some(pair) = files.refresh() {
+            let (file, sha256) = (files.files().certificate.display(), fingerprint(&pair));
+            tracing::info!(%file, %sha256, "the certificate has changed");
         }
-        *tried = stamps;
-        match files.load() {
-            Ok(pair) => {
-                let sha256 = fingerprint(&pair);
-                *self.shown.write() = Arc::new(pair);
-                let file = files.certificate.display();
-                tracing::info!(%file, %sha256, "the certificate has changed");
-            }
-            Err(error) => {
-                let error: &(dyn Error + 'static) = &error;
-                tracing::warn!(
-                    error,
-                    "the files of the certificate have changed and cannot be used; the one before stays"
-                );
-            }
+    }
+
+    fn files(&self) -> Option<&CertificateFiles> {
+        match &self.0 {
+            Source::Files(files) => Some(files.files()),
+            Source::Made(_) => None,
+        }
+    }
+
+    fn shown(&self) -> Arc<CertifiedKey> {
+        match &self.0 {
+            Source::Files(files) => files.held(),
+            Source::Made(pair) => Arc::clone(pair),
         }
     }
 
@@ -221,12 +214,15 @@ fn fingerprint(pair: &CertifiedKey) -> String {
     text
 }
 
-impl CertificateFiles {
-    fn stamps(&self) -> [Stamp; 2] {
-        [&self.certificate, &self.key].map(|path| Stamp::of(path))
+impl Files for CertificateFiles {
+    type Held = CertifiedKey;
+    const NAME: &str = "the certificate";
+
+    fn paths(&self) -> Vec<&Path> {
+        vec![&self.certificate, &self.key]
     }
 
-    fn load(&self) -> Result<CertifiedKey, CertificateError> {
+    fn load(&self) -> Result<Arc<CertifiedKey>, CertificateError> {
         let Self { certificate, key } = self;
         let not = |path: &Path, what| {
             let path = path.to_owned();
@@ -243,13 +239,13 @@ impl CertificateFiles {
             .map_err(not(certificate, "certificate"))?;
         let secret = zeroize::Zeroizing::new(bytes(key)?);
         let key = PrivateKeyDer::from_pem_slice(&secret).map_err(not(key, "key"))?;
-        pair(chain, key)
+        pair(chain, key).map(Arc::new)
     }
 }
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.shown.read()))
+        Some(self.shown())
     }
 }
 
@@ -258,7 +254,7 @@ impl fmt::Debug for Certificate {
         // The other half is a secret.
         f.debug_struct("Certificate")
             .field("sha256", &self.fingerprint())
-            .field("files", &self.files)
+            .field("files", &self.files())
             .finish_non_exhaustive()
     }
 }
@@ -322,19 +318,6 @@ mod tests {
         folder.write(&second, &second_key);
         certificate.refresh();
         assert_ne!(certificate.fingerprint(), shown);
-    }
-
-    #[test]
-    fn what_is_broken_is_tried_once() {
-        let (first, key) = made("first");
-        let folder = Folder::with(&first, &key);
-        let certificate = Certificate::of_files(folder.files()).unwrap();
-        folder.write("", "");
-        for _ in 0..2 {
-            certificate.refresh();
-            let tried = certificate.tried.lock().clone();
-            assert_eq!(tried, Some(folder.files().stamps()), "a third look finds no change");
-        }
     }
 
     #[test]

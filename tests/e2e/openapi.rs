@@ -38,9 +38,16 @@ pub(crate) fn is_passed_through(
                 }
             }
         }
+        // The API server does not compress them, whoever asks for it.
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", &*bearer), ("accept", JSON), ("accept-encoding", "gzip")];
+        let (packed, theirs) = (reads.ask("GET", url, &headers)?, api.ask("GET", url, &headers)?);
+        assert!(packed.text == theirs.text, "{url}: other bytes");
+        for header in ["content-encoding", "vary", "etag", "content-type"] {
+            assert_eq!(packed.header(header), theirs.header(header), "{url} {header}");
+        }
         // Who has it is told so.
         let tag = reads.get_as(token, url, JSON)?.header("etag").to_owned();
-        let bearer = format!("Bearer {token}");
         let headers = [("authorization", &*bearer), ("if-none-match", &tag)];
         assert_eq!(reads.ask("GET", url, &headers)?.code, 304, "{url}");
     }

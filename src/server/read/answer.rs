@@ -1,10 +1,10 @@
 //! From an answer to the bytes of HTTP: headers, and bodies that are written while they are sent.
 
-use super::{gzip, schemas::Schema};
+use super::gzip;
 use crate::{
     model::CellKey,
     reads::{Answer, Body, Cut},
-    wire::{Failure, SchemaForm, Sent, is_known},
+    wire::{Failure, Sent, is_known},
 };
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder,
@@ -82,13 +82,13 @@ pub(super) fn objects<T: Unpin + 'static>(
         },
     };
     let response = match rest {
-        None => whole(request, response, begun),
+        None => whole(request, response, begun.into()),
         Some(rest) => {
-            let pieces = once(Ok(begun)).chain(rest);
+            let rest = rest.map(|piece| piece.map(Bytes::from));
+            let pieces = once(Ok(begun.into())).chain(rest);
             if takes_gzip(request) {
                 compressed(request, response, pieces)
             } else {
-                let pieces = pieces.map(|piece| piece.map(Bytes::from));
                 streamed(request, response, stream::iter(pieces))
             }
         }
@@ -97,7 +97,7 @@ pub(super) fn objects<T: Unpin + 'static>(
 }
 
 /// Sends what is there.
-fn whole(request: &HttpRequest, mut response: HttpResponseBuilder, body: Vec<u8>) -> HttpResponse {
+fn whole(request: &HttpRequest, mut response: HttpResponseBuilder, body: Bytes) -> HttpResponse {
     if body.len() > LONG && takes_gzip(request) {
         return compressed(request, response, once(Ok(body)));
     }
@@ -108,7 +108,7 @@ fn whole(request: &HttpRequest, mut response: HttpResponseBuilder, body: Vec<u8>
 fn compressed(
     request: &HttpRequest,
     mut response: HttpResponseBuilder,
-    pieces: impl Iterator<Item = Result<Vec<u8>, Cut>> + 'static,
+    pieces: impl Iterator<Item = Result<Bytes, Cut>> + 'static,
 ) -> HttpResponse {
     response
         .insert_header((header::CONTENT_ENCODING, "gzip"))
@@ -163,51 +163,54 @@ pub(super) fn streamed<E: Into<Box<dyn Error>> + 'static>(
     response.streaming(pieces)
 }
 
-/// Sends a document, or that the client has it.
-pub(super) fn document(request: &HttpRequest, sent: Sent) -> HttpResponse {
-    let known = request.headers().get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
-    let is_known = known.is_some_and(|known| is_known(known, &sent.etag));
-    let mut response =
-        HttpResponse::build(if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK });
-    response
-        .insert_header((header::ETAG, sent.etag))
-        .insert_header((header::VARY, "Accept"))
-        .insert_header((header::CACHE_CONTROL, "public"));
-    if is_known {
-        return response.finish();
-    }
-    response.insert_header((header::CONTENT_TYPE, sent.content_type));
-    whole(request, response, sent.body)
+/// What is sent whole, whoever made it.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub(super) body: Bytes,
+    pub(super) content_type: &'static str,
+    /// With its quotes.
+    pub(super) etag: Option<String>,
+    /// Whether there are other forms of it.
+    pub(super) varies: bool,
+    /// Whether it is compressed if it is long, as the API server does with all but OpenAPI.
+    pub(super) is_compressed: bool,
+    /// What whoever keeps it may do with it.
+    pub(super) cache_control: &'static str,
 }
 
-/// Sends a document of OpenAPI v3, or that the client has it. Whoever keeps it asks again.
-pub(super) fn schema(
-    request: &HttpRequest,
-    Schema { etag, body }: Schema,
-    form: SchemaForm,
-) -> HttpResponse {
+impl From<Sent> for Document {
+    fn from(Sent { content_type, etag, body }: Sent) -> Self {
+        let body = body.into();
+        Self {
+            body,
+            content_type,
+            etag: Some(etag),
+            varies: true,
+            is_compressed: true,
+            cache_control: "public",
+        }
+    }
+}
+
+/// Sends a document, or that the client has it.
+pub(super) fn document(request: &HttpRequest, document: Document) -> HttpResponse {
+    let Document { body, content_type, etag, varies, is_compressed, cache_control } = document;
     let known = request.headers().get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
     let is_known = known.zip(etag.as_deref()).is_some_and(|(known, etag)| is_known(known, etag));
     let mut response =
         HttpResponse::build(if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK });
-    response
-        .insert_header((header::VARY, "Accept"))
-        .insert_header((header::CACHE_CONTROL, NOT_KEPT));
+    response.insert_header((header::CACHE_CONTROL, cache_control));
+    if varies {
+        response.insert_header((header::VARY, "Accept"));
+    }
     if let Some(etag) = etag {
-        response.insert_header((header::ETAG, &*etag));
+        response.insert_header((header::ETAG, etag));
     }
     if is_known {
         return response.finish();
     }
-    response.insert_header((header::CONTENT_TYPE, form.media_type())).body(body)
-}
-
-/// Sends JSON that was not made here.
-pub(super) fn json(body: Bytes) -> HttpResponse {
-    HttpResponse::Ok()
-        .insert_header((header::CONTENT_TYPE, JSON))
-        .insert_header((header::CACHE_CONTROL, NOT_KEPT))
-        .body(body)
+    response.insert_header((header::CONTENT_TYPE, content_type));
+    if is_compressed { whole(request, response, body) } else { response.body(body) }
 }
 
 /// Sends a `Status` of failure.

@@ -4,14 +4,14 @@
 use super::{
     answer,
     body::Brought,
+    documents::{self, Documents},
     forward::Forward,
-    schemas::{self, Schemas},
     watching::{Held, Needed, watch},
 };
 use crate::{
     callers::{Action, Caller, Callers, Credentials, NoCredentials, Refused, Shown},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
-    model::{Fault, FieldSelector, LabelSelector, ProfileRef},
+    model::{FieldSelector, LabelSelector, ProfileRef},
     reads::Reads,
     server::Watchers,
     wire::{self, Asked, Document, Failure, Objects, Selection, Watching, What},
@@ -21,8 +21,6 @@ use actix_web::{
     http::{self, header},
     web,
 };
-use bytes::Bytes;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use ring::hmac;
 use std::{
@@ -33,15 +31,11 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What the API server says of its version, as JSON.
-pub type ServerVersion = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>> + Send + Sync>;
-
 /// What the read API answers from.
 pub struct ReadApi {
     reads: Arc<Reads>,
     callers: Arc<Callers>,
-    version: ServerVersion,
-    schemas: Arc<dyn Schemas>,
+    documents: Arc<dyn Documents>,
     /// Where goes what is not served here, if anywhere.
     forward: Option<Forward>,
     metrics: ReadMetrics,
@@ -66,12 +60,12 @@ impl ReadApi {
     pub fn new(
         reads: Arc<Reads>,
         callers: Arc<Callers>,
-        (version, schemas): (ServerVersion, Arc<dyn Schemas>),
+        documents: Arc<dyn Documents>,
         metrics: ReadMetrics,
         names: hmac::Key,
         (watchers, stop): (Watchers, CancellationToken),
     ) -> Self {
-        Self { reads, callers, version, schemas, forward: None, metrics, names, watchers, stop }
+        Self { reads, callers, documents, forward: None, metrics, names, watchers, stop }
     }
 
     /// Has what is not served here sent on by `forward`.
@@ -113,7 +107,7 @@ impl ReadApi {
             || request.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
         request.method() != http::Method::GET
             || is_upgrade()
-            || (acts_as_another() && !self.callers.know_impersonation())
+            || (acts_as_another() && !self.callers.can_check_impersonation())
     }
 
     async fn own(&self, request: &HttpRequest) -> Result<Outcome, (Handler, Failure)> {
@@ -232,19 +226,17 @@ impl ReadApi {
         profile: Option<&ProfileRef>,
     ) -> Result<HttpResponse, Failure> {
         if *document == Document::Version {
-            let version = (self.version)().await.map_err(|fault| {
-                tracing::debug!(%fault, "the API server does not say its version");
-                Failure::unavailable("the API server does not say its version; try again", 1)
-            })?;
-            return Ok(answer::json(version));
+            return documents::version(&*self.documents, request).await;
         }
         let kinds = self.reads.kinds(profile).await?;
         let sent = match document {
             Document::Version => None,
-            Document::Schemas => return schemas::index(&*self.schemas, request, &kinds).await,
+            Document::Schemas => {
+                return documents::schemas(&*self.documents, request, &kinds).await;
+            }
             Document::Schema { group, version, form } => {
                 let of = (&**group, &**version, *form);
-                return schemas::document(&*self.schemas, request, &kinds, of).await;
+                return documents::schema(&*self.documents, request, &kinds, of).await;
             }
             Document::Core(listing) => Some(wire::core_document(&kinds, *listing)),
             Document::Groups(listing) => Some(wire::groups_document(&kinds, *listing)),
@@ -254,7 +246,7 @@ impl ReadApi {
             }
         };
         let sent = sent.ok_or_else(Failure::no_such_path)?;
-        Ok(answer::document(request, sent))
+        Ok(answer::document(request, sent.into()))
     }
 }
 

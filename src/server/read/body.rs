@@ -1,6 +1,7 @@
 //! A request on its way to a handler, and the answer on its way back, as the connection has them.
 
-use crate::{callers::Place, server::ProxyHeaders};
+use super::identity::ProxyHeaders;
+use crate::callers::Place;
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{
     HttpResponse,

@@ -2,13 +2,11 @@
 
 use super::{
     body::{Answer, Handed, PlaceOfItsOwn, Refusal, answer, brought, request},
+    identity::{Chain, ClientAuthorities},
     listen::Limits,
     tunnel::Tunnel,
 };
-use crate::{
-    callers::{Certified, Claim, Places, Shown},
-    server::trust::{Chain, Trust},
-};
+use crate::callers::{Certified, Claim, Places, Shown};
 use actix_http::Request;
 use actix_web::{
     HttpMessage as _, HttpResponse,
@@ -43,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Shared<S> {
     pub(super) tls: TlsAcceptor,
     /// Whose certificates count, if any do.
-    pub(super) trust: Option<Arc<Trust>>,
+    pub(super) authorities: Option<Arc<ClientAuthorities>>,
     pub(super) service: S,
     pub(super) limits: Limits,
     /// For requests under way, of all threads.
@@ -99,9 +97,9 @@ where
     let _set = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(limits.head, shared.tls.accept(stream)).await else { return };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let shown = shared.trust.as_ref().zip(stream.get_ref().1.peer_certificates());
-    let shown = shown.map(|(trust, chain)| -> Arc<dyn Certified> {
-        Arc::new(Chain::new(chain, Arc::clone(trust)))
+    let shown = shared.authorities.as_ref().zip(stream.get_ref().1.peer_certificates());
+    let shown = shown.map(|(authorities, chain)| -> Arc<dyn Certified> {
+        Arc::new(Chain::new(chain, Arc::clone(authorities)))
     });
     let io = TokioIo::new(stream);
     let life = Rc::new(Life { shown, ..Life::new() });
@@ -153,7 +151,7 @@ where
     };
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
-    let proxy = shared.trust.as_ref().and_then(|trust| trust.headers());
+    let proxy = shared.authorities.as_ref().and_then(|authorities| authorities.headers());
     let mut response = match request(&asked, peer, proxy) {
         Ok(request) => {
             if let Some(certificate) = life.shown.clone() {

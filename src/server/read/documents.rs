@@ -1,6 +1,6 @@
-//! OpenAPI v3: the API server's documents of what is kept warm, passed through.
+//! What the API server says of itself, passed through: its version, and OpenAPI v3 of what is kept warm.
 
-use super::answer;
+use super::answer::{self, NOT_KEPT};
 use crate::{
     model::Fault,
     wire::{DocumentResource, Failure, SchemaForm, SchemaIndex},
@@ -10,16 +10,22 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::{fmt, sync::Arc};
 
-/// Has the API server's documents. A port: one implementation asks for them, and keeps some.
-pub trait Schemas: Send + Sync + 'static {
-    /// Which documents there are.
+const KINDS: &str = "what its kinds look like";
+const JSON: &str = SchemaForm::Json.media_type();
+
+/// What the API server says of itself. A port: one implementation asks for it, and keeps some.
+pub trait Documents: Send + Sync + 'static {
+    /// Its version, in JSON.
+    fn version(&self) -> BoxFuture<'static, Result<Bytes, Fault>>;
+
+    /// Which documents of OpenAPI there are.
     fn index(&self) -> BoxFuture<'static, Result<Arc<SchemaIndex>, Fault>>;
 
     /// One of them, by the URL that the index says.
     fn document(&self, url: &str, form: SchemaForm) -> BoxFuture<'static, Result<Schema, Fault>>;
 }
 
-/// A document as the API server sends it.
+/// A document of OpenAPI as the API server sends it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Schema {
     /// Its `ETag`, with its quotes.
@@ -28,18 +34,39 @@ pub struct Schema {
     pub body: Bytes,
 }
 
+/// Answers `/version`.
+///
+/// # Errors
+///
+/// 503 where the API server does not say.
+pub(super) async fn version(
+    documents: &dyn Documents,
+    request: &HttpRequest,
+) -> Result<HttpResponse, Failure> {
+    let body = documents.version().await.map_err(|fault| unsaid(&fault, "its version"))?;
+    let version = answer::Document {
+        body,
+        content_type: JSON,
+        etag: None,
+        varies: false,
+        is_compressed: false,
+        cache_control: NOT_KEPT,
+    };
+    Ok(answer::document(request, version))
+}
+
 /// Answers `/openapi/v3`, of these kinds.
 ///
 /// # Errors
 ///
 /// 503 where the API server does not say.
-pub(super) async fn index(
-    schemas: &dyn Schemas,
+pub(super) async fn schemas(
+    documents: &dyn Documents,
     request: &HttpRequest,
     kinds: &[DocumentResource],
 ) -> Result<HttpResponse, Failure> {
-    let index = schemas.index().await.map_err(|fault| unknown(&fault))?;
-    Ok(answer::document(request, index.document(kinds)))
+    let index = documents.index().await.map_err(|fault| unsaid(&fault, KINDS))?;
+    Ok(answer::document(request, index.document(kinds).into()))
 }
 
 /// Answers with the document of a version, if any of these kinds is in it.
@@ -47,8 +74,8 @@ pub(super) async fn index(
 /// # Errors
 ///
 /// 404 where there is none, 503 where the API server does not say.
-pub(super) async fn document(
-    schemas: &dyn Schemas,
+pub(super) async fn schema(
+    documents: &dyn Documents,
     request: &HttpRequest,
     kinds: &[DocumentResource],
     (group, version, form): (&str, &str, SchemaForm),
@@ -56,15 +83,25 @@ pub(super) async fn document(
     if !kinds.iter().any(|it| *it.group == *group && *it.version == *version) {
         return Err(Failure::no_such_path());
     }
-    let index = schemas.index().await.map_err(|fault| unknown(&fault))?;
+    let index = documents.index().await.map_err(|fault| unsaid(&fault, KINDS))?;
     let url = index.url(group, version).ok_or_else(Failure::no_such_path)?;
-    let schema = schemas.document(url, form).await.map_err(|fault| unknown(&fault))?;
-    Ok(answer::schema(request, schema, form))
+    let schema = documents.document(url, form).await.map_err(|fault| unsaid(&fault, KINDS))?;
+    let Schema { etag, body } = schema;
+    let document = answer::Document {
+        body,
+        content_type: form.media_type(),
+        etag: etag.as_deref().map(ToOwned::to_owned),
+        varies: true,
+        is_compressed: false,
+        // Whoever keeps it asks again.
+        cache_control: NOT_KEPT,
+    };
+    Ok(answer::document(request, document))
 }
 
-fn unknown(fault: &Fault) -> Failure {
-    tracing::debug!(%fault, "the API server does not say what its kinds look like");
-    Failure::unavailable("the API server does not say what its kinds look like; try again", 1)
+fn unsaid(fault: &Fault, what: &str) -> Failure {
+    tracing::debug!(%fault, "the API server does not say {what}");
+    Failure::unavailable(&format!("the API server does not say {what}; try again"), 1)
 }
 
 impl fmt::Debug for Schema {

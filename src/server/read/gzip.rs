@@ -41,7 +41,7 @@ struct Compressing<I> {
 /// The pieces, compressed one after the other: the next one is asked for when the last has been taken.
 pub(super) fn compressed<I>(pieces: I) -> impl stream::Stream<Item = io::Result<Bytes>>
 where
-    I: Iterator<Item = Result<Vec<u8>, Cut>>,
+    I: Iterator<Item = Result<Bytes, Cut>>,
 {
     let encoder = Some(Box::new(GzEncoder::new(Vec::new(), LEVEL)));
     stream::unfold(Compressing { pieces, encoder }, |mut it| async move {
@@ -50,7 +50,7 @@ where
     })
 }
 
-impl<I: Iterator<Item = Result<Vec<u8>, Cut>>> Compressing<I> {
+impl<I: Iterator<Item = Result<Bytes, Cut>>> Compressing<I> {
     /// The next part; a failure is the end.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
@@ -121,7 +121,8 @@ mod tests {
             std::iter::repeat_with(|| random.alphanumeric() as u8).take(length).collect()
         };
         let pieces = [text(10), text(LARGE + 1), Vec::new(), text(LARGE * 5), text(1_000)];
-        let parts: Vec<_> = compressed(pieces.clone().into_iter().map(Ok)).collect().await;
+        let parts: Vec<_> =
+            compressed(pieces.clone().into_iter().map(|piece| Ok(piece.into()))).collect().await;
         let parts: Vec<_> = parts.into_iter().map(Result::unwrap).collect();
         assert!(parts.len() > 2 && parts.iter().all(|part| !part.is_empty()));
         assert_eq!(unpacked(&parts), pieces.concat());
@@ -145,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_that_is_cut_is_cut_here() {
-        let pieces = [Ok(vec![b'x'; LARGE]), Err(Cut), Ok(vec![b'y'; LARGE])];
+        let pieces = [Ok(vec![b'x'; LARGE].into()), Err(Cut), Ok(vec![b'y'; LARGE].into())];
         let parts: Vec<_> = compressed(pieces.into_iter()).collect().await;
         assert!(parts.last().unwrap().is_err());
         let sent: Vec<_> = parts.into_iter().filter_map(Result::ok).collect();

@@ -18,14 +18,16 @@
 //! and its HTTP/1.1 no bound on the time for a head but the first. Handlers are actix-web's all the same:
 //! each thread has its own, and hyper brings them their requests.
 
-use super::connection::{Shared, converse};
+use super::{
+    connection::{Shared, converse},
+    identity::{Asking, ClientAuthorities},
+};
 use crate::{
     callers::Places,
     server::{
         certificate::{Certificate, CertificateError},
         file::look_after,
         listen::everywhere,
-        trust::{Asking, Trust},
     },
 };
 use actix_http::Request;
@@ -134,7 +136,7 @@ pub enum ReadError {
     Certificate(#[from] CertificateError),
     /// What says whose client certificates count cannot be read.
     #[error("the read address does not know whose client certificates count")]
-    Trust(#[source] CertificateError),
+    ClientAuthorities(#[source] CertificateError),
     /// Serving ended.
     #[error("the read server ended")]
     Serve(#[source] io::Error),
@@ -161,7 +163,7 @@ impl Reading {
         self.address
     }
 
-    /// Shows `certificate`, and has clients show theirs if any counts by `trust`. Answers requests by `routes`, on
+    /// Shows `certificate`, and has clients show theirs if any counts by `authorities`. Answers requests by `routes`, on
     /// as many threads as there are processors, until `stop`; then finishes those under way, for at most 10 s.
     ///
     /// # Errors
@@ -169,7 +171,7 @@ impl Reading {
     /// [`ReadError::Certificate`]; [`ReadError::Serve`] and [`ReadError::Broken`] if a thread ends.
     pub async fn serve<R>(
         self,
-        (certificate, trust): (Arc<Certificate>, Option<Arc<Trust>>),
+        (certificate, authorities): (Arc<Certificate>, Option<Arc<ClientAuthorities>>),
         routes: R,
         stop: CancellationToken,
     ) -> Result<(), ReadError>
@@ -177,7 +179,7 @@ impl Reading {
         R: Fn(&mut ServiceConfig) + Clone + Send + 'static,
     {
         let Self { listeners, address, limits } = self;
-        let asking = trust.is_some().then(Asking::verifier);
+        let asking = authorities.is_some().then(Asking::verifier);
         let tls = TlsAcceptor::from(certificate.tls(asking)?);
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
@@ -197,7 +199,7 @@ impl Reading {
                 listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>();
             let copies = copies.map_err(ReadError::Serve)?;
             let (doors, routes, stop) = (doors.clone(), routes.clone(), stop.clone());
-            let door = (tls.clone(), trust.clone());
+            let door = (tls.clone(), authorities.clone());
             threads.spawn_blocking(move || serve_here(copies, &doors, door, limits, routes, stop));
         }
         drop(listeners);
@@ -210,7 +212,7 @@ impl Reading {
         select! {
             ended = until_all_have_ended => ended,
             () = look_after(Some(&certificate), Certificate::refresh) => Ok(()),
-            () = look_after(trust.as_ref(), Trust::refresh) => Ok(()),
+            () = look_after(authorities.as_ref(), ClientAuthorities::refresh) => Ok(()),
         }
     }
 }
@@ -230,7 +232,7 @@ struct Doors {
 fn serve_here<R>(
     listeners: Vec<TcpListener>,
     doors: &Doors,
-    (tls, trust): (TlsAcceptor, Option<Arc<Trust>>),
+    (tls, authorities): (TlsAcceptor, Option<Arc<ClientAuthorities>>),
     limits: Limits,
     routes: R,
     stop: CancellationToken,
@@ -243,7 +245,7 @@ where
     runtime.block_on(here.run_until(async move {
         let service = service_of(App::new().configure(routes)).await?;
         let rooms = doors.rooms.clone();
-        let shared = Rc::new(Shared { tls, trust, service, limits, rooms, stop });
+        let shared = Rc::new(Shared { tls, authorities, service, limits, rooms, stop });
         let (connections, mut accepting) = (TaskTracker::new(), JoinSet::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;

@@ -4,18 +4,20 @@ mod answer;
 mod api;
 mod body;
 mod connection;
+mod documents;
 mod forward;
 mod gzip;
+mod identity;
 mod listen;
-mod schemas;
 #[cfg(test)]
 mod tests;
 mod tunnel;
 mod watching;
 
 pub use self::{
-    api::{ReadApi, ServerVersion},
+    api::ReadApi,
+    documents::{Documents, Schema},
     forward::{Forward, Wrote},
+    identity::{Authority, ClientAuthorities, FrontProxy, ProxyHeaders},
     listen::{ReadError, Reading, bind},
-    schemas::{Schema, Schemas},
 };

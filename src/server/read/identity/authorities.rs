@@ -6,11 +6,13 @@
 
 use super::{
     authority::Authority,
-    certificate::provider,
     front_proxy::{FrontProxy, ProxyHeaders},
-    subject::Subject,
+    subject::CertificateSubject,
 };
-use crate::callers::{Certified, Vouched};
+use crate::{
+    callers::{Certified, Vouched},
+    server::certificate::provider,
+};
 use parking_lot::Mutex;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
@@ -31,22 +33,22 @@ const MAX_BETWEEN: usize = 4;
 
 /// Whose certificates count.
 #[derive(Debug)]
-pub struct Trust {
+pub struct ClientAuthorities {
     /// Those of users.
     pub users: Option<Authority>,
     /// Those of front proxies.
     pub proxies: Option<FrontProxy>,
 }
 
-impl Trust {
+impl ClientAuthorities {
     /// Takes the files if they have changed.
-    pub(super) fn refresh(&self) {
+    pub(in crate::server::read) fn refresh(&self) {
         let proxies = self.proxies.as_ref().map(|proxies| &proxies.authority);
         self.users.iter().chain(proxies).for_each(Authority::refresh);
     }
 
     /// The headers that count from front proxies alone.
-    pub(super) fn headers(&self) -> Option<&ProxyHeaders> {
+    pub(in crate::server::read) fn headers(&self) -> Option<&ProxyHeaders> {
         self.proxies.as_ref().map(|proxies| &proxies.headers)
     }
 
@@ -60,7 +62,7 @@ impl Trust {
             return Vouched::default();
         }
         // Not read before somebody vouches for it.
-        let Some(subject) = Subject::of(own) else { return Vouched::default() };
+        let Some(subject) = CertificateSubject::of(own) else { return Vouched::default() };
         let is_front_proxy =
             proxies.is_some_and(|proxies| proxies.names.contains(&subject.common_name));
         let user = subject.user(own).filter(|_| is_users).map(Arc::new);
@@ -69,16 +71,19 @@ impl Trust {
 }
 
 /// The chain that a client has shown, for as long as its connection lives.
-pub(super) struct Chain {
+pub(in crate::server::read) struct Chain {
     certificates: Vec<CertificateDer<'static>>,
-    trust: Arc<Trust>,
+    authorities: Arc<ClientAuthorities>,
     known: Mutex<Option<(Instant, Vouched)>>,
 }
 
 impl Chain {
-    pub(super) fn new(certificates: &[CertificateDer<'_>], trust: Arc<Trust>) -> Self {
+    pub(in crate::server::read) fn new(
+        certificates: &[CertificateDer<'_>],
+        authorities: Arc<ClientAuthorities>,
+    ) -> Self {
         let certificates = certificates.iter().map(|it| it.clone().into_owned()).collect();
-        Self { certificates, trust, known: Mutex::default() }
+        Self { certificates, authorities, known: Mutex::default() }
     }
 }
 
@@ -90,17 +95,17 @@ impl Certified for Chain {
         {
             return vouched.clone();
         }
-        let vouched = self.trust.vouched(&self.certificates, UnixTime::now());
+        let vouched = self.authorities.vouched(&self.certificates, UnixTime::now());
         *known = Some((Instant::now(), vouched.clone()));
         vouched
     }
 }
 
 /// Has clients show a certificate if they have one, and prove that it is theirs.
-pub(super) struct Asking(WebPkiSupportedAlgorithms);
+pub(in crate::server::read) struct Asking(WebPkiSupportedAlgorithms);
 
 impl Asking {
-    pub(super) fn verifier() -> Arc<dyn ClientCertVerifier> {
+    pub(in crate::server::read) fn verifier() -> Arc<dyn ClientCertVerifier> {
         Arc::new(Self(provider().signature_verification_algorithms))
     }
 }

@@ -31,7 +31,7 @@ pub struct ProxyHeaders {
 
 impl ProxyHeaders {
     /// Whether the header `name` is one of them.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(in crate::server::read) fn has(&self, name: &str) -> bool {
         let named = |names: &[HeaderName]| names.iter().any(|it| *it == name);
         named(&self.user)
             || named(&self.uid)
@@ -41,7 +41,7 @@ impl ProxyHeaders {
 
     /// What `headers` claim. A name or UID that is there twice is nonsense: one of them may be of whoever
     /// asked the proxy.
-    pub(super) fn claim(&self, headers: &HeaderMap) -> Claim {
+    pub(in crate::server::read) fn claim(&self, headers: &HeaderMap) -> Claim {
         match self.read(headers) {
             Ok(Some(user)) => Claim::User(Arc::new(user.authenticated())),
             Ok(None) => Claim::Nobody,

@@ -18,14 +18,14 @@ const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// What a certificate says of whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Subject {
+pub(super) struct CertificateSubject {
     /// The last, as with the API server; empty without one.
     pub(super) common_name: String,
     pub(super) uid: String,
     pub(super) organizations: Vec<String>,
 }
 
-impl Subject {
+impl CertificateSubject {
     /// That of the certificate in `der`, which somebody has verified; `None` if it cannot be read in full, has
     /// several UIDs or an empty one.
     pub(super) fn of(der: &[u8]) -> Option<Self> {
@@ -88,7 +88,7 @@ mod tests {
             (DnType::OrganizationalUnitName, "system:masters"),
             (uid(), "u-1"),
         ]);
-        let user = Subject::of(&der).unwrap().user(&der).unwrap();
+        let user = CertificateSubject::of(&der).unwrap().user(&der).unwrap();
         assert_eq!((&*user.name, &*user.uid), ("jané", "u-1"));
         assert_eq!(user.groups, ["readers", "system:authenticated"]);
         let id = &user.extra[CREDENTIAL][0];
@@ -98,16 +98,16 @@ mod tests {
     #[test]
     fn what_cannot_be_read_or_has_no_name_is_nobodys() {
         let der = made(&[(DnType::OrganizationName, "readers")]);
-        assert_eq!(Subject::of(&der).unwrap().user(&der), None);
+        assert_eq!(CertificateSubject::of(&der).unwrap().user(&der), None);
         let der = made(&[(DnType::CommonName, "jane"), (uid(), "")]);
-        assert_eq!(Subject::of(&der), None);
+        assert_eq!(CertificateSubject::of(&der), None);
         let mut wanted = CertificateParams::new([]).unwrap();
         let wide = DnValue::BmpString("jane".parse().unwrap());
         wanted.distinguished_name.push(DnType::CommonName, wide);
         let der = wanted.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        assert_eq!(Subject::of(der.der()), None, "as nobody else reads it");
+        assert_eq!(CertificateSubject::of(der.der()), None, "as nobody else reads it");
         let der = made(&[(DnType::CommonName, "jane")]);
-        assert_eq!(Subject::of(&[&der[..], b"x"].concat()), None);
-        assert_eq!(Subject::of(&der[1..]), None);
+        assert_eq!(CertificateSubject::of(&[&der[..], b"x"].concat()), None);
+        assert_eq!(CertificateSubject::of(&der[1..]), None);
     }
 }
