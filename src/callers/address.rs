@@ -14,10 +14,16 @@ pub enum Address {
 
 /// How many there is room for.
 pub(super) struct Bounds {
-    /// Questions at once; each is a small request to the API server.
-    pub(super) questions: usize,
-    /// Of one address: whoever tries tokens leaves room for the others.
+    /// Questions at once about what was let in lately; each is a small request to the API server.
+    pub(super) anew: usize,
+    /// All other questions at once, whoever asks.
+    pub(super) first: usize,
+    /// Of either, of one address: whoever tries tokens leaves room for the others.
     pub(super) of_address: usize,
+    /// Requests that wait for one of these others: strangers leave room for those who are known.
+    pub(super) waiting: usize,
+    /// Of one address.
+    pub(super) waiting_of_address: usize,
     /// How long a question waits for its turn.
     pub(super) queue: Duration,
     /// Credentials that are remembered.
@@ -36,8 +42,12 @@ impl Address {
     pub(super) const fn bounds(self) -> Bounds {
         match self {
             Self::Admin => Bounds {
-                questions: 32,
+                anew: 16,
+                first: 16,
                 of_address: 4,
+                // Its listener bounds them.
+                waiting: 256,
+                waiting_of_address: 256,
                 queue: Duration::ZERO,
                 users: 256,
                 actions: 256,
@@ -47,8 +57,12 @@ impl Address {
             },
             // As many actions as the API server's own libraries remember.
             Self::Reads => Bounds {
-                questions: 64,
+                anew: 48,
+                first: 48,
                 of_address: 16,
+                // Half of what the listener admits.
+                waiting: 200,
+                waiting_of_address: 100,
                 queue: Duration::from_secs(3),
                 users: 1_024,
                 actions: 8_192,

@@ -18,6 +18,10 @@ const ALLOWED: Duration = Duration::from_secs(10);
 /// How long somebody who was refused stays so: a right that is granted counts after it.
 const REFUSED: Duration = Duration::from_secs(5);
 
+/// How long it is remembered that somebody was let in, once that counts no more: whoever comes back is asked about
+/// before strangers.
+const LATELY: Duration = Duration::from_mins(10);
+
 /// Of which question: a keyed hash, as no token is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tag([u8; 32]);
@@ -61,6 +65,16 @@ pub(super) struct Decisions<T, Q> {
     /// Bounded by those who wait for an answer: each waits with a request.
     posed: HashMap<Tag, Q>,
     age: Age,
+}
+
+impl<T: Kept> Held<T> {
+    fn forgotten(&self) -> Instant {
+        if self.decision.lets_in() { self.ends + LATELY } else { self.ends }
+    }
+
+    fn worth(&self) -> (bool, Instant) {
+        (self.decision.lets_in(), self.ends)
+    }
 }
 
 impl Kept for Who {
@@ -223,6 +237,13 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
         (now < *ends).then(|| decision.clone())
     }
 
+    /// What was decided, if that let somebody in and counts, or did so lately. Good for nothing but the order in which
+    /// questions are asked.
+    pub(super) fn let_in_lately(&self, tag: &Tag, now: Instant) -> Option<T> {
+        let held = self.held.get(tag)?;
+        (held.decision.lets_in() && now < held.forgotten()).then(|| held.decision.clone())
+    }
+
     /// Remembers what was decided about what was asked at `asked`, unless something was forgotten since.
     pub(super) fn put(
         &mut self,
@@ -234,13 +255,14 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
             return;
         }
         if self.held.len() >= self.most && !self.held.contains_key(&tag) {
-            self.held.retain(|_, held| asked < held.ends);
+            self.held.retain(|_, held| asked < held.forgotten());
         }
-        // All of them still count: the one that ends first does so now.
+        // All of them are good for something: of refusals, else of the others, the one that ends first goes now.
+        // So nobody makes others forgotten by trying tokens.
         if self.held.len() >= self.most
             && !self.held.contains_key(&tag)
             && let Some(first) =
-                self.held.iter().min_by_key(|(_, held)| held.ends).map(|(&tag, _)| tag)
+                self.held.iter().min_by_key(|(_, held)| held.worth()).map(|(&tag, _)| tag)
         {
             self.held.remove(&first);
         }
@@ -426,14 +448,20 @@ mod tests {
         decisions.put(of(scraper), known(), (start, Age(0)));
         for n in 0..3 * MOST {
             let tag = key.of_credentials(&of_token(&n.to_string()));
-            let asked = start + Duration::from_millis(1);
+            // They end later than what is known of the scraper.
+            let asked = start + Duration::from_secs(6);
             decisions.put(of(tag), Who::Unknown, (asked, Age(0)));
         }
         assert_eq!(decisions.held.len(), MOST);
-        assert_eq!(decisions.get(&scraper, start), Some(known()));
-        let late = start + Duration::from_mins(1);
-        decisions.put(of(Tag([0; 32])), Who::Unknown, (late, Age(0)));
-        assert_eq!(decisions.held.len(), 1, "what has ended makes room");
+        let soon = start + Duration::from_secs(6);
+        assert_eq!(decisions.get(&scraper, soon), Some(known()));
+        let again = start + Duration::from_secs(12);
+        decisions.put(of(Tag([0; 32])), Who::Unknown, (again, Age(0)));
+        assert_eq!(decisions.held.len(), 2, "what has ended makes room, but for who was let in");
+        assert_eq!(decisions.get(&scraper, again), None);
+        assert_eq!(decisions.let_in_lately(&scraper, again), Some(known()));
+        let late = start + ALLOWED + LATELY;
+        assert_eq!(decisions.let_in_lately(&scraper, late), None);
     }
 
     #[test]

@@ -9,38 +9,28 @@ mod address;
 mod credentials;
 mod decisions;
 mod places;
+mod questions;
 #[cfg(test)]
 pub(crate) mod sample;
 
 pub use self::{
     address::Address,
     credentials::{Certified, Claim, Credentials, NoCredentials, Shown, Vouched},
-    places::{Place, Places},
+    places::{Full, Place, Places},
 };
 pub use crate::cluster::{Action, User};
 
 use self::address::Bounds;
-use self::decisions::{Age, Decisions, Kept, Key, QuestionKey, Tag};
+use self::decisions::{Decisions, Key, QuestionKey, Tag};
+use self::questions::{Asked, Questions};
 use crate::{
     cluster::{Presented, Reviewer, Verdict, Who},
-    model::{DecidedBy, Decision, Fault, Reason},
+    model::{DecidedBy, Decision, Fault},
 };
-use futures::future::{BoxFuture, FutureExt as _, Shared};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use std::{
-    fmt,
-    net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
-use tokio::{
-    runtime::Handle,
-    sync::Semaphore,
-    time::{Instant, sleep, timeout},
-};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 
 /// How long the API server may take to each question: scrapes give up after 10 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -114,40 +104,22 @@ pub enum Refused {
 /// Lets callers in whom the API server knows and who may.
 pub struct Callers {
     reviews: Arc<dyn Reviews>,
-    runtime: Handle,
     address: Address,
     key: Key,
     users: Asked<Who>,
     verdicts: Asked<Verdict>,
-    places: Places<IpAddr>,
+    questions: Questions,
     shares: Places<Tag>,
     sent_on: Places<Tag>,
     sent_on_from: Places<IpAddr>,
     watches: Places<Tag>,
-    queue: Duration,
     note: Note,
-    /// Whether the last question had no answer.
-    failing: Arc<AtomicBool>,
 }
 
 /// There is no randomness to make a key of: the kernel gives none.
 #[derive(Debug, thiserror::Error)]
 #[error("the kernel gives no random numbers, which decisions about callers need")]
 pub struct NoRandomness;
-
-/// Questions of one kind: what was answered, and what is being asked.
-type Asked<T> = Arc<Mutex<Decisions<T, Question<T>>>>;
-/// A question that everybody waits for who has the same.
-type Question<T> = Shared<BoxFuture<'static, Result<T, Unanswered>>>;
-
-/// Why there is no answer.
-#[derive(Clone, Debug)]
-enum Unanswered {
-    /// No turn in time.
-    Busy,
-    /// The request failed.
-    Fault(Fault),
-}
 
 impl Callers {
     /// Those who ask at `address`. Nobody has been asked about yet. Questions are asked on `runtime`, as its
@@ -162,24 +134,20 @@ impl Callers {
         runtime: Handle,
         note: Note,
     ) -> Result<Self, NoRandomness> {
-        let Bounds { questions, of_address, queue, users, actions, share, watches, watches_share } =
-            address.bounds();
+        let Bounds { users, actions, share, watches, watches_share, .. } = address.bounds();
         Ok(Self {
             reviews,
-            runtime,
             address,
             key: Key::generate().map_err(|_| NoRandomness)?,
             users: Arc::new(Mutex::new(Decisions::new(users))),
             verdicts: Arc::new(Mutex::new(Decisions::new(actions))),
-            places: Places::new(questions, of_address),
+            questions: Questions::new(runtime, address),
             // The listener bounds them all.
             shares: Places::new(Semaphore::MAX_PERMITS, share),
             sent_on: Places::new(SENT_ON, SENT_ON_OF_ONE),
             sent_on_from: Places::new(SENT_ON, SENT_ON_OF_ADDRESS),
             watches: Places::new(watches, watches_share),
-            queue,
             note,
-            failing: Arc::default(),
         })
     }
 
@@ -218,8 +186,15 @@ impl Callers {
         peer: IpAddr,
     ) -> Result<Caller, Refused> {
         let mut deciding = Deciding::begin();
+        let share_of = |user: &User| {
+            let tag = self.key.of_user(user);
+            Ok((tag, self.shares.take(tag).ok_or(Refused::Busy)?))
+        };
+        // Of whom it is known who that was, before that is asked anew: those questions are not bounded otherwise.
+        let was = self.lately(credentials).map(|user| share_of(&user)).transpose()?;
         let known = self.known(credentials, peer, &mut deciding).await?;
-        let share = self.shares.take(self.key.of_user(&known.user)).ok_or(Refused::Busy)?;
+        let is_same = |(tag, _): &(Tag, Place)| *tag == self.key.of_user(&known.user);
+        let (_, share) = was.filter(is_same).map_or_else(|| share_of(&known.user), Ok)?;
         self.allowed(&known, action, (peer, &mut deciding)).await?;
         Ok(Caller { user: known.user, _share: share })
     }
@@ -291,6 +266,18 @@ impl Callers {
         }
     }
 
+    /// Whose token it was when that was last asked, if that is not long ago.
+    fn lately(&self, credentials: &Credentials) -> Option<Arc<User>> {
+        if credentials.shown().and_then(Shown::who).is_some() {
+            return None;
+        }
+        let tag = self.key.of_credentials(credentials.presented()?);
+        match self.users.lock().let_in_lately(&tag, Instant::now())? {
+            Who::Known(user) => Some(user),
+            Who::Unknown | Who::Refused { .. } => None,
+        }
+    }
+
     /// Whose token it is.
     async fn owner(
         &self,
@@ -301,7 +288,7 @@ impl Callers {
         let tag = self.key.of_credentials(presented);
         let ask = || self.reviews.who(Arc::clone(presented));
         let key = QuestionKey { tag, namespace: None };
-        self.answer(&self.users, key, (peer, deciding), ask).await
+        self.questions.answer(&self.users, key, (peer, || deciding.by = DecidedBy::Api), ask).await
     }
 
     async fn allowed(
@@ -317,7 +304,8 @@ impl Callers {
             Action::Resource { namespace, .. } => namespace.clone(),
         };
         let key = QuestionKey { tag, namespace };
-        let answer = self.answer(&self.verdicts, key, (peer, &mut *deciding), ask).await;
+        let is_asked = || deciding.by = DecidedBy::Api;
+        let answer = self.questions.answer(&self.verdicts, key, (peer, is_asked), ask).await;
         let allowed = answer.and_then(|verdict| match verdict {
             Verdict::Allowed => Ok(()),
             Verdict::Denied { reason } => {
@@ -327,73 +315,6 @@ impl Callers {
         let decision = allowed.as_ref().err().map_or(Decision::Allow, Refused::decision);
         deciding.end(&self.note, decision);
         allowed
-    }
-
-    /// What is remembered of the question `key`, else what `ask` brings.
-    async fn answer<T: Kept>(
-        &self,
-        asked: &Asked<T>,
-        key: QuestionKey,
-        (peer, deciding): (IpAddr, &mut Deciding),
-        ask: impl FnOnce() -> BoxFuture<'static, Result<T, Fault>>,
-    ) -> Result<T, Refused> {
-        let question = {
-            let mut decisions = asked.lock();
-            let tag = key.tag;
-            if let Some(known) = decisions.get(&tag, Instant::now()) {
-                return Ok(known);
-            }
-            if let Some(posed) = decisions.question(&tag) {
-                posed
-            } else {
-                let posed = self.pose((asked, decisions.age()), key, peer, ask());
-                decisions.pose(tag, posed.clone());
-                posed
-            }
-        };
-        deciding.by = DecidedBy::Api;
-        question.await.map_err(|unanswered| match unanswered {
-            Unanswered::Busy => Refused::Busy,
-            Unanswered::Fault(fault) => Refused::Undecided(fault),
-        })
-    }
-
-    /// Has `asking` sent in its turn, and heard to its end, whoever leaves: others may have joined.
-    fn pose<T: Kept>(
-        &self,
-        (asked, age): (&Asked<T>, Age),
-        key: QuestionKey,
-        peer: IpAddr,
-        asking: BoxFuture<'static, Result<T, Fault>>,
-    ) -> Question<T> {
-        let posed = Posed { asked: Arc::clone(asked), tag: key.tag };
-        let (places, queue, address) = (self.places.clone(), self.queue, self.address);
-        let failing = Arc::clone(&self.failing);
-        let hearing = async move {
-            let Some(_place) = places.wait(peer.to_canonical(), queue).await else {
-                return Err(Unanswered::Busy);
-            };
-            // From here on, not from the answer: what it says may have changed meanwhile.
-            let began = Instant::now();
-            let answer = timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
-                Err(Fault::new(Reason::TimedOut, format!("no decision within {PATIENCE:?}")))
-            });
-            tell(&failing, answer.as_ref().err(), address);
-            if let Ok(answer) = &answer {
-                posed.asked.lock().put(key, answer.clone(), (began, age));
-            }
-            if !answer.as_ref().is_ok_and(Kept::lets_in) {
-                sleep(REFUSAL).await;
-            }
-            answer.map_err(Unanswered::Fault)
-        };
-        let runtime = self.runtime.clone();
-        // Spawned when it is first waited for, and not here, under a lock that its end takes.
-        let heard = async move {
-            let heard = runtime.spawn(hearing).await;
-            heard.unwrap_or_else(|_| Err(Unanswered::Fault(Fault::broke_off())))
-        };
-        heard.boxed().shared()
     }
 }
 
@@ -425,28 +346,6 @@ impl Refused {
             Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => Decision::Deny,
             Self::Busy | Self::Undecided(_) => Decision::Error,
         }
-    }
-}
-
-/// A question under way, until it is dropped.
-struct Posed<T: Kept> {
-    asked: Asked<T>,
-    tag: Tag,
-}
-
-impl<T: Kept> Drop for Posed<T> {
-    fn drop(&mut self) {
-        self.asked.lock().end(&self.tag);
-    }
-}
-
-/// Logs that callers cannot be asked about, and that they can be again; not each time.
-fn tell(failing: &AtomicBool, fault: Option<&Fault>, address: Address) {
-    let was_failing = failing.swap(fault.is_some(), Ordering::Relaxed);
-    match fault {
-        Some(fault) if !was_failing => tracing::warn!(%fault, "{}", address.unanswered()),
-        None if was_failing => tracing::info!("callers are told apart again"),
-        Some(_) | None => {}
     }
 }
 

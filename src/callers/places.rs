@@ -22,6 +22,15 @@ pub struct Places<K> {
     each: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// Whoever asks has as many as there are for each.
+    OfOne,
+    /// All are taken.
+    OfAll,
+}
+
 /// A place, until it is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it gives the place back"]
@@ -40,9 +49,18 @@ impl<K: Copy + Eq + Hash> Places<K> {
     /// A place for `one`, if there is one.
     #[must_use]
     pub fn take(&self, one: K) -> Option<Place> {
-        let of_one = self.of(one).try_acquire_owned().ok()?;
-        let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
-        Some(Place { _of_one: of_one, _of_all: of_all })
+        self.try_take(one).ok()
+    }
+
+    /// The same, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`].
+    pub fn try_take(&self, one: K) -> Result<Place, Full> {
+        let of_one = self.of(one).try_acquire_owned().map_err(|_| Full::OfOne)?;
+        let of_all = Arc::clone(&self.all).try_acquire_owned().map_err(|_| Full::OfAll)?;
+        Ok(Place { _of_one: of_one, _of_all: of_all })
     }
 
     /// The same, waiting for a turn for at most `patience`. Turns come in the order of asking.

@@ -2,10 +2,11 @@ use super::{
     sample::{Count, Fake, Said, Say, noted, of},
     *,
 };
-use crate::model::{FieldSelector, LabelSelector};
+use crate::model::{FieldSelector, LabelSelector, Reason};
 use futures::future::join_all;
-use std::net::Ipv4Addr;
-use tokio::time::advance;
+use parking_lot::Mutex;
+use std::{net::Ipv4Addr, sync::atomic::Ordering};
+use tokio::time::{advance, sleep, timeout};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
@@ -211,6 +212,59 @@ async fn one_address_asks_a_few_questions_at_once_and_the_others_wait_or_go() {
     let admitted = found.iter().filter(|found| found.is_ok()).count();
     assert_eq!(busy + admitted, 100, "{found:?}");
     assert!(busy > 0 && admitted >= 16, "{busy} and {admitted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_strangers_wait_whoever_was_let_in_is_answered_and_asked_about_at_once() {
+    let delay = Duration::from_secs(1);
+    let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    assert!(callers.admit(&good, &get, PEER).await.is_ok());
+    // What was decided ends 10 s after it was asked, while the strangers wait.
+    advance(Duration::from_secs(7)).await;
+    let tokens: Vec<_> = (0..400).map(|n| credentials(&n.to_string(), &[])).collect();
+    let peers = (0..8).map(|n| IpAddr::from(Ipv4Addr::new(10, 0, 1, n)));
+    let strangers = tokens.iter().zip(peers.cycle()).map(async |(token, peer)| {
+        let began = Instant::now();
+        (callers.admit(token, &get, peer).await.err(), began.elapsed())
+    });
+    let reader = async {
+        let mut most = Duration::ZERO;
+        for _ in 0..60 {
+            sleep(delay / 10).await;
+            let began = Instant::now();
+            assert!(callers.admit(&good, &get, PEER).await.is_ok());
+            most = most.max(began.elapsed());
+        }
+        most
+    };
+    let (found, most) = tokio::join!(join_all(strangers), reader);
+    assert!(most <= 2 * delay, "{most:?}");
+    let at_once = found.iter().filter(|(refused, took)| {
+        assert!(took.is_zero() || *took >= delay, "{took:?}");
+        *refused == Some(Refused::Busy) && took.is_zero()
+    });
+    assert_eq!(at_once.count(), 200, "half of the requests may wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_users_tokens_that_are_asked_about_anew_have_its_share_of_the_requests() {
+    let delay = Duration::from_millis(10);
+    let (callers, _) = reading(Fake { delay, ..Fake::new(|_, _| Said::Allowed("jane")) });
+    let get = action("get", Some("web"));
+    let tokens: Vec<_> = (0..150).map(|n| credentials(&n.to_string(), &[])).collect();
+    for some in tokens.chunks(50) {
+        let admitted = join_all(some.iter().map(|token| callers.admit(token, &get, PEER))).await;
+        assert!(admitted.iter().all(Result::is_ok));
+    }
+    advance(Duration::from_secs(10)).await;
+    let asking = tokens.iter().map(async |token| {
+        let began = Instant::now();
+        let refused = callers.admit(token, &get, PEER).await.err();
+        refused == Some(Refused::Busy) && began.elapsed().is_zero()
+    });
+    let at_once = join_all(asking).await.into_iter().filter(|it| *it).count();
+    assert_eq!(at_once, 50);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 
 use super::{
     answer,
-    body::Brought,
+    body::{Brought, Known},
     documents::{self, Documents},
     forward::Forward,
     watching::{Held, Needed, watch},
@@ -18,7 +18,7 @@ use crate::{
 };
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
-    http::{self, header},
+    http::{self, StatusCode, header},
     web,
 };
 use jiff::Timestamp;
@@ -95,6 +95,9 @@ impl ReadApi {
         }
         let sent = forward.send(request, &self.callers).await;
         let response = sent.map_err(|failure| (handler, failure))?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            request.extensions_mut().insert(Known);
+        }
         Ok(Outcome { handler, from: CacheUse::Miss, response })
     }
 
@@ -147,6 +150,7 @@ impl ReadApi {
             What::Objects(objects) => (reviewed(objects), Words::Resource(objects.access())),
         };
         let caller = self.admit(credentials, &first, peer, words).await?;
+        request.extensions_mut().insert(Known);
         let mut actions = vec![first];
         if let Some(profile) = &profile {
             let access = profile_access(profile);

@@ -1,9 +1,10 @@
 //! One connection, from the handshake to its end: however it is used, or not used, it ends.
 
 use super::{
-    body::{Answer, Handed, PlaceOfItsOwn, Refusal, answer, brought, request},
+    body::{Answer, Handed, Known, PlaceOfItsOwn, Refusal, answer, brought, request},
     identity::{Chain, ClientAuthorities},
     listen::Limits,
+    newcomers::Newcomer,
     tunnel::Tunnel,
 };
 use crate::callers::{Certified, Claim, Places, Shown};
@@ -58,6 +59,8 @@ struct Life {
     answers: RefCell<Vec<Weak<Cell<Option<Instant>>>>>,
     /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
     tunnel: Cell<Option<Tunnel>>,
+    /// Until it is known who calls.
+    newcomer: Cell<Option<Newcomer>>,
     /// What the other end has shown of itself in the handshake.
     shown: Option<Arc<dyn Certified>>,
 }
@@ -87,8 +90,12 @@ impl<F: Future + 'static> Executor<F> for Here {
 }
 
 /// Serves `stream` until it ends or must.
-pub(super) async fn converse<S>(stream: TcpStream, peer: SocketAddr, shared: Rc<Shared<S>>)
-where
+pub(super) async fn converse<S>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: Rc<Shared<S>>,
+    newcomer: Newcomer,
+) where
     S: Service<Request, Response = ServiceResponse, Error = actix_web::Error> + 'static,
     S::Future: 'static,
 {
@@ -102,7 +109,8 @@ where
         Arc::new(Chain::new(chain, Arc::clone(authorities)))
     });
     let io = TokioIo::new(stream);
-    let life = Rc::new(Life { shown, ..Life::new() });
+    let newcomer = Cell::new(Some(newcomer));
+    let life = Rc::new(Life { newcomer, shown, ..Life::new() });
     let (own, stop) = (Rc::clone(&life), shared.stop.clone());
     let service =
         service_fn(move |asked| respond(asked, peer, Rc::clone(&shared), Rc::clone(&own)));
@@ -161,7 +169,13 @@ where
             // Dropped with the request, unless a handler takes it.
             request.extensions_mut().insert(brought(asked));
             match shared.service.call(request).await {
-                Ok(response) => response.into_parts().1,
+                Ok(response) => {
+                    let (request, response) = response.into_parts();
+                    if request.extensions().contains::<Known>() {
+                        drop(life.newcomer.take());
+                    }
+                    response
+                }
                 Err(error) => HttpResponse::from_error(error),
             }
         }
@@ -219,6 +233,7 @@ impl Life {
             used: Cell::default(),
             answers: RefCell::default(),
             tunnel: Cell::default(),
+            newcomer: Cell::default(),
             shown: None,
         }
     }

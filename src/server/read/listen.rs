@@ -3,7 +3,8 @@
 //!
 //! | what | bound by | then |
 //! |---|---|---|
-//! | connections, of all and of one address | [`Limits::connections`], [`Limits::of_address`] | closed at once |
+//! | connections of all | [`Limits::connections`] | the first one closed of which nobody knows whose it is ([`Newcomers`]) |
+//! | connections of one address | [`Limits::of_address`] | closed at once |
 //! | a handshake, a head, an HTTP/1.1 connection without a request, a first request | [`Limits::head`] | closed |
 //! | bytes and lines of a head | [`Limits::head_bytes`]; of HTTP/1.1 100 lines | 431, or the stream reset |
 //! | bodies | read only to be sent on, bound there; those of GET and HEAD, and all in chunks, refused | 413, 400 |
@@ -21,9 +22,10 @@
 use super::{
     connection::{Shared, converse},
     identity::{Asking, ClientAuthorities},
+    newcomers::Newcomers,
 };
 use crate::{
-    callers::Places,
+    callers::{Full, Places},
     server::{
         certificate::{Certificate, CertificateError},
         file::look_after,
@@ -63,6 +65,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 const STOP: Duration = Duration::from_secs(10);
 /// After a connection could not be accepted, for lack of memory or files.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Until the place of a connection that must end is free: it is dropped as soon as its thread has time for it.
+const HANDOVER: Duration = Duration::from_secs(1);
 
 /// How much callers can make the read address hold, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +190,7 @@ impl Reading {
         let doors = Doors {
             places: Places::new(limits.connections, limits.of_address),
             rooms: Places::new(limits.room, limits.room_of_address),
+            newcomers: Newcomers::default(),
             full: Arc::default(),
             failing: Arc::default(),
         };
@@ -222,6 +227,7 @@ impl Reading {
 struct Doors {
     places: Places<IpAddr>,
     rooms: Places<IpAddr>,
+    newcomers: Newcomers,
     /// Whether the last connection found no place.
     full: Arc<AtomicBool>,
     /// Whether the last connection could not be accepted.
@@ -305,17 +311,26 @@ async fn accept<S>(
                 continue;
             }
         };
-        let place = doors.places.take(peer.ip().to_canonical());
-        let was_full = doors.full.swap(place.is_none(), Ordering::Relaxed);
-        let Some(place) = place else {
-            if !was_full {
-                tracing::warn!(%peer, "too many connections to the read address; some are closed");
+        let address = peer.ip().to_canonical();
+        let taken = doors.places.try_take(address);
+        let was_full = doors.full.swap(taken.is_err(), Ordering::Relaxed);
+        if taken.is_err() && !was_full {
+            tracing::warn!(%peer, "too many connections to the read address; some are closed");
+        }
+        let place = match taken {
+            Ok(place) => Some(place),
+            // Nobody else is taken meanwhile: there is one more than there are places, and not many.
+            Err(Full::OfAll) if doors.newcomers.end_first() => {
+                doors.places.wait(address, HANDOVER).await
             }
-            continue;
+            Err(Full::OfAll | Full::OfOne) => None,
         };
-        let conversation = converse(stream, peer, Rc::clone(&shared));
+        let Some(place) = place else { continue };
+        let (shared, newcomers) = (Rc::clone(&shared), doors.newcomers.clone());
         connections.spawn_local(async move {
-            conversation.await;
+            let (newcomer, end) = newcomers.enter();
+            let conversation = converse(stream, peer, shared, newcomer);
+            let _ended = end.run_until_cancelled(conversation).await;
             drop(place);
         });
     }

@@ -9,6 +9,7 @@ mod forward;
 mod gzip;
 mod identity;
 mod listen;
+mod newcomers;
 #[cfg(test)]
 mod tests;
 mod tunnel;

@@ -23,6 +23,8 @@ pub(super) type Tried = Result<(), Fault>;
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Of an ordinary read meanwhile: it takes some milliseconds.
 const ORDINARY: Duration = Duration::from_secs(20);
+/// Of whoever comes while no place is left: shorter than those who say nothing may wait.
+const NEW: Duration = Duration::from_secs(10);
 /// Connections of the flood; an address has 512 places, and all have 2,048.
 const FLOOD: usize = 10_000;
 const OF_ADDRESS: usize = 500;
@@ -225,6 +227,15 @@ async fn crowd(peer: Peer, size: usize) -> Tried {
     for number in 0..size {
         let host = 20 + u8::try_from(number / OF_ADDRESS)?;
         held.push(from(&peer, host).await?);
+    }
+    // No place is left, and whoever comes now is let in all the same, once the last of the crowd have come.
+    let version = get(&peer, "/version", "Connection: close\r\n");
+    let began = Instant::now();
+    while !matches!(peer.say(&version, NEW).await, Ok(Some(answer)) if answer.code == 200) {
+        if began.elapsed() > NEW {
+            return Err("nobody new is let in".into());
+        }
+        sleep(Duration::from_millis(100)).await;
     }
     // All that are waited for end before those who are waited for longest.
     for stream in held {

@@ -2,10 +2,11 @@ mod rooms;
 
 use super::{
     bind,
+    body::Known,
     listen::{Limits, ReadError, Reading},
 };
 use crate::server::{Certificate, CertificateFiles, names};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures::{future::join_all, stream};
 use http_body_util::{BodyExt as _, Empty};
@@ -36,10 +37,16 @@ fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/ok").to(ok))
         .service(web::resource("/slow").to(slow))
         .service(web::resource("/asked").to(asked))
+        .service(web::resource("/known").to(known))
         .service(web::resource("/much").to(much));
 }
 
 async fn ok() -> &'static str {
+    "ok"
+}
+
+async fn known(request: HttpRequest) -> &'static str {
+    request.extensions_mut().insert(Known);
     "ok"
 }
 
@@ -326,6 +333,40 @@ async fn a_flood_of_connections_leaves_room_for_other_addresses_and_passes() {
         }
     };
     timeout(MOST, again).await.expect("places come back");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn where_no_place_is_left_the_first_makes_room_of_whom_nothing_is_known() {
+    let served = Served::new(|limits| (limits.connections, limits.of_address) = (4, 3));
+    let from = async |host: u8| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
+        socket.connect(served.address).await.unwrap()
+    };
+    let mut known = served.tls("http/1.1").await.unwrap();
+    known.write_all(b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    one_ok(&mut known).await;
+    let mut silent = Vec::new();
+    for host in [2, 3, 3] {
+        silent.push(served.tls_over(from(host).await, "http/1.1").await.unwrap());
+    }
+    let mut nothing = Vec::new();
+    for stream in &mut silent {
+        let mut newcomer = served.tls_over(from(4).await, "http/1.1").await.unwrap();
+        newcomer.write_all(OK).await.unwrap();
+        one_ok(&mut newcomer).await;
+        let _end = timeout(MOST, stream.read_to_end(&mut nothing)).await.unwrap();
+        drop(newcomer);
+        // Its place is taken, so that the next one is beyond them all again.
+        let mut more = served.tls_over(from(5).await, "http/1.1").await.unwrap();
+        more.write_all(b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        one_ok(&mut more).await;
+        nothing.clear();
+        std::mem::swap(stream, &mut more);
+    }
+    known.write_all(OK).await.unwrap();
+    one_ok(&mut known).await;
     served.end().await;
 }
 
