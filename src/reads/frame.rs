@@ -81,7 +81,7 @@ impl Frame {
 
     pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         match self {
-            Self::List(_) => ListFrame::tail(out),
+            Self::List(frame) => frame.tail(is_empty, out),
             Self::Table(_, printer, _) => {
                 let rows = match (is_empty, printer.has_rows_if_empty()) {
                     (false, _) => Rows::Some,

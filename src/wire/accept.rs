@@ -75,6 +75,8 @@ const OLD_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+pr
 #[derive(Debug, Default)]
 struct Clause<'a> {
     is_any: bool,
+    /// It is `application/*`.
+    is_of_type: bool,
     weight: f32,
     /// What the answer is to be converted to; `None`: nothing.
     target: Option<Target<'a>>,
@@ -113,7 +115,12 @@ pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> 
         }
         Some(_) => None,
     };
-    clauses(accept).iter().find_map(served).unwrap_or_else(|| Err(Failure::not_acceptable()))
+    let clauses = clauses(accept);
+    // The API server's router knows no such range: something beside it must name what it has, or anything.
+    if clauses.iter().all(|clause| clause.is_of_type) {
+        return Err(Failure::not_acceptable());
+    }
+    clauses.iter().find_map(served).unwrap_or_else(|| Err(Failure::not_acceptable()))
 }
 
 fn table(version: TableVersion) -> Form {
@@ -191,13 +198,15 @@ impl<'a> Clause<'a> {
         let trim = |text: &'a str| text.trim_matches(' ');
         let mut parts = trim(text).split(';');
         let (of, behind) = split(parts.next()?, '/');
-        let is_any = match (trim(of), split(behind, '/')) {
-            ("*", _) if behind.is_empty() => true,
-            ("application", (sub, "")) if trim(sub) == "json" => false,
-            ("application" | "*", (sub, "")) if trim(sub) == "*" => true,
+        let (is_any, is_of_type) = match (trim(of), split(behind, '/')) {
+            ("*", _) if behind.is_empty() => (true, false),
+            ("application", (sub, "")) if trim(sub) == "json" => (false, false),
+            (of, (sub, "")) if trim(sub) == "*" && matches!(of, "application" | "*") => {
+                (true, of == "application")
+            }
             _ => return None,
         };
-        let mut clause = Self { is_any, weight: 1.0, ..Self::default() };
+        let mut clause = Self { is_any, is_of_type, weight: 1.0, ..Self::default() };
         let (mut stream, mut server_version) = ("", "");
         for part in parts {
             let (name, behind) = split(part, '=');
@@ -247,7 +256,7 @@ mod tests {
             "application/json",
             "*/*",
             "*",
-            "application/*",
+            "application/*, application/json",
             "text/html, */*;q=0.1",
             "application/vnd.kubernetes.protobuf, */*",
             "application/vnd.kubernetes.protobuf,application/json",
@@ -270,6 +279,8 @@ mod tests {
         for accept in [
             "application/vnd.kubernetes.protobuf",
             "application/yaml",
+            "application/*",
+            "application/*;q=0.9, text/html",
             "text/html",
             "json",
             ",",

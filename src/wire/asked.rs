@@ -50,6 +50,8 @@ pub enum Document {
         version: Arc<str>,
         /// How it is to be written.
         form: SchemaForm,
+        /// That of the document that is meant; `None`: whichever there is.
+        hash: Option<Arc<str>>,
     },
     /// `/api/<version>`, where the group is empty, or `/apis/<group>/<version>`.
     Resources {
@@ -163,7 +165,10 @@ impl Asked {
             Named::Schemas => plain(Document::Schemas, accept)?,
             Named::Schema(group, version) => {
                 let form = accept::schema(accept)?;
-                What::Document(Document::Schema { group, version, form })
+                let query = Query::parse(query)?;
+                let hash = query.given(Parameter::Hash).filter(|hash| !hash.is_empty());
+                let hash = hash.map(Into::into);
+                What::Document(Document::Schema { group, version, form, hash })
             }
         };
         Ok(Self { profile, what })
@@ -252,10 +257,10 @@ impl Document {
             Self::Groups(_) => "/apis".to_owned(),
             Self::Group(group) => format!("/apis/{group}"),
             Self::Schemas => "/openapi/v3".to_owned(),
-            Self::Schema { group, version, form: _ } if group.is_empty() => {
+            Self::Schema { group, version, .. } if group.is_empty() => {
                 format!("/openapi/v3/api/{version}")
             }
-            Self::Schema { group, version, form: _ } => {
+            Self::Schema { group, version, .. } => {
                 format!("/openapi/v3/apis/{group}/{version}")
             }
             Self::Resources { group, version } if group.is_empty() => format!("/api/{version}"),

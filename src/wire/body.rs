@@ -67,17 +67,22 @@ impl ListFrame {
         let is_custom = (self.of, self.items) == (Part::Full, ItemTypes::Written);
         let next = self.next.as_deref().or_else(|| is_custom.then_some(""));
         write_metadata(&self.version, next, self.remaining, out);
-        out.extend_from_slice(br#","items":["#);
+        out.extend_from_slice(br#","items":"#);
     }
 
     /// An item behind another one.
     pub fn further_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b',');
-        self.first_item(stored, out);
+        self.item(stored, out);
     }
 
     /// The first item.
     pub fn first_item(&self, stored: &[u8], out: &mut Vec<u8>) {
+        out.push(b'[');
+        self.item(stored, out);
+    }
+
+    fn item(&self, stored: &[u8], out: &mut Vec<u8>) {
         match (self.of, self.items) {
             (Part::Full, ItemTypes::Bare) => out.extend_from_slice(stored),
             (Part::Full, ItemTypes::Written) | (Part::Metadata, _) => {
@@ -86,9 +91,14 @@ impl ListFrame {
         }
     }
 
-    /// What stands behind the last item.
-    pub fn tail(out: &mut Vec<u8>) {
-        out.extend_from_slice(b"]}\n");
+    /// What stands behind the last item, or behind the head if there is none.
+    pub fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(match (is_empty, self.of) {
+            (false, _) => b"]}\n".as_slice(),
+            (true, Part::Full) => b"[]}\n",
+            // So the API server says it.
+            (true, Part::Metadata) => b"null}\n",
+        });
     }
 }
 
@@ -196,7 +206,7 @@ mod tests {
                 _ => frame.further_item(stored.as_bytes(), &mut out),
             }
         }
-        ListFrame::tail(&mut out);
+        frame.tail(stored.is_empty(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -255,7 +265,11 @@ mod tests {
              \"items\":[]}\n"
         );
         let custom = list(&frame(Part::Full, ItemTypes::Written), &[]);
-        assert!(custom.contains(r#""metadata":{"resourceVersion":"1007","continue":""}"#));
+        assert!(
+            custom.contains(r#""metadata":{"resourceVersion":"1007","continue":""},"items":[]}"#)
+        );
+        let metadata = list(&frame(Part::Metadata, ItemTypes::Bare), &[]);
+        assert!(metadata.ends_with("\"items\":null}\n"), "{metadata}");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub use self::{
     failure::Failure,
     labels::{Comparison, LabelFilter, Than},
     onward::{Onward, Written},
-    openapi::{SchemaForm, SchemaIndex},
+    openapi::{SchemaForm, SchemaIndex, schema_hash},
     table::{Rows, TableFrame},
     token::Continue,
     watching::{Begin, Watching},

@@ -76,6 +76,12 @@ impl SchemaIndex {
     }
 }
 
+/// What the API server calls a document by, in the URL that it has it at; `None` where it does not.
+#[must_use]
+pub fn schema_hash(url: &str) -> Option<&str> {
+    url.split_once("?hash=").map(|(_, hash)| hash)
+}
+
 fn path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
@@ -108,6 +114,8 @@ mod tests {
         let index = SchemaIndex::parse(INDEX.as_bytes()).unwrap();
         assert_eq!(index.url("", "v1"), Some("/openapi/v3/api/v1?hash=A"));
         assert_eq!(index.url("apps", "v1"), Some("/openapi/v3/apis/apps/v1?hash=B"));
+        assert_eq!(index.url("", "v1").and_then(schema_hash), Some("A"));
+        assert_eq!(schema_hash("/openapi/v3/api/v1"), None);
         assert_eq!(index.url("apps", "v2"), None);
         assert_eq!(index.url("odd.example", "v1"), None, "that is no document");
         assert_eq!(SchemaIndex::parse(b"{}"), None);

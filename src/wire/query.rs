@@ -24,10 +24,11 @@ pub(super) enum Parameter {
     SendInitialEvents,
     AllowWatchBookmarks,
     IncludeObject,
+    Hash,
 }
 
 /// In the order of [`Parameter`].
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "labelSelector",
     "fieldSelector",
     "watch",
@@ -39,6 +40,7 @@ const NAMES: [&str; 11] = [
     "sendInitialEvents",
     "allowWatchBookmarks",
     "includeObject",
+    "hash",
 ];
 
 /// What `+` stands for.

@@ -33,10 +33,22 @@ pub(crate) fn is_passed_through(
                     (reads.get_as(token, path, accept)?, api.get_as(token, path, accept)?);
                 assert_eq!((ours.code, theirs.code), (200, 200), "{path} {accept}");
                 assert!(ours.text == theirs.text, "{path} {accept}: other bytes");
-                for header in ["etag", "content-type"] {
+                for header in ["cache-control", "content-type", "etag", "vary"] {
                     assert_eq!(ours.header(header), theirs.header(header), "{path} {accept}");
                 }
+                let is_kept = path == url;
+                for answer in [&ours, &theirs] {
+                    assert_eq!(answer.header("expires").is_empty(), !is_kept, "{path}");
+                }
             }
+        }
+        // Whoever knows an older one is sent to this one.
+        let older = format!("/openapi/v3/{name}?hash=ABC");
+        let (ours, theirs) = (reads.get(token, &older)?, api.get(token, &older)?);
+        assert_eq!((ours.code, ours.text), (301, theirs.text), "{older}");
+        for header in ["cache-control", "content-type", "location", "vary"] {
+            let (ours, theirs) = (&ours.headers, &theirs.headers);
+            assert_eq!(ours.get(header), theirs.get(header), "{older} {header}");
         }
         // The API server does not compress them, whoever asks for it.
         let bearer = format!("Bearer {token}");
@@ -53,6 +65,8 @@ pub(crate) fn is_passed_through(
     }
     let below = format!("/profiles/{}/everything/openapi/v3", crate::operator::NAMESPACE);
     assert_eq!(reads.get(token, &below)?.json(), index);
+    let older = reads.get(token, &format!("{below}/api/v1?hash=ABC"))?;
+    assert!(older.header("location").starts_with(&format!("{below}/api/v1?hash=")), "{older:?}");
     for (path, accept, code) in [
         ("/openapi/v3/apis/batch/v1", JSON, 404),
         ("/openapi/v3/apis/example.com/v2", JSON, 404),

@@ -238,9 +238,10 @@ impl ReadApi {
             Document::Schemas => {
                 return documents::schemas(&*self.documents, request, &kinds).await;
             }
-            Document::Schema { group, version, form } => {
+            Document::Schema { group, version, form, hash } => {
                 let of = (&**group, &**version, *form);
-                return documents::schema(&*self.documents, request, &kinds, of).await;
+                let named = (profile, hash.as_deref());
+                return documents::schema(&*self.documents, request, &kinds, of, named).await;
             }
             Document::Core(listing) => Some(wire::core_document(&kinds, *listing)),
             Document::Groups(listing) => Some(wire::groups_document(&kinds, *listing)),

@@ -2,14 +2,20 @@
 
 use super::answer::{self, NOT_KEPT};
 use crate::{
-    model::Fault,
-    wire::{DocumentResource, Failure, SchemaForm, SchemaIndex},
+    model::{Fault, ProfileRef},
+    wire::{DocumentResource, Failure, SchemaForm, SchemaIndex, schema_hash},
 };
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, http::header};
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
+/// How long a document may be kept that is asked for by its hash: a year, as the API server says.
+const KEPT: Duration = Duration::from_hours(365 * 24);
 const KINDS: &str = "what its kinds look like";
 const JSON: &str = SchemaForm::Json.media_type();
 
@@ -79,12 +85,16 @@ pub(super) async fn schema(
     request: &HttpRequest,
     kinds: &[DocumentResource],
     (group, version, form): (&str, &str, SchemaForm),
+    (profile, hash): (Option<&ProfileRef>, Option<&str>),
 ) -> Result<HttpResponse, Failure> {
     if !kinds.iter().any(|it| *it.group == *group && *it.version == *version) {
         return Err(Failure::no_such_path());
     }
     let index = documents.index().await.map_err(|fault| unsaid(&fault, KINDS))?;
     let url = index.url(group, version).ok_or_else(Failure::no_such_path)?;
+    if hash.is_some() && hash != schema_hash(url) {
+        return Ok(moved(profile, url, form));
+    }
     let schema = documents.document(url, form).await.map_err(|fault| unsaid(&fault, KINDS))?;
     let Schema { etag, body } = schema;
     let document = answer::Document {
@@ -93,10 +103,28 @@ pub(super) async fn schema(
         etag: etag.as_deref().map(ToOwned::to_owned),
         varies: true,
         is_compressed: false,
-        // Whoever keeps it asks again.
-        cache_control: NOT_KEPT,
+        // Without its hash whoever keeps it asks again.
+        cache_control: if hash.is_some() { "public, immutable" } else { NOT_KEPT },
     };
-    Ok(answer::document(request, document))
+    let mut response = answer::document(request, document);
+    if hash.is_some() {
+        let expires = header::HttpDate::from(SystemTime::now() + KEPT).to_string();
+        if let Ok(expires) = header::HeaderValue::from_str(&expires) {
+            response.headers_mut().insert(header::EXPIRES, expires);
+        }
+    }
+    Ok(response)
+}
+
+/// There is another document of that version now, at `url` of the API server.
+fn moved(profile: Option<&ProfileRef>, url: &str, form: SchemaForm) -> HttpResponse {
+    let below = profile.map(|it| format!("/profiles/{}/{}", it.namespace, it.name));
+    HttpResponse::MovedPermanently()
+        .insert_header((header::LOCATION, below.unwrap_or_default() + url))
+        .insert_header((header::VARY, "Accept"))
+        .insert_header((header::CACHE_CONTROL, NOT_KEPT))
+        .insert_header((header::CONTENT_TYPE, form.media_type()))
+        .finish()
 }
 
 fn unsaid(fault: &Fault, what: &str) -> Failure {

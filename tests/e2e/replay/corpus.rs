@@ -272,7 +272,7 @@ fn get(path: String, accept: &'static str, but: &[Difference]) -> Request {
 }
 
 /// What may differ of every list.
-const LISTED: &[Difference] = &[ListVersion, ContinueToken, EmptyMetadata];
+const LISTED: &[Difference] = &[ListVersion, ContinueToken];
 const PRINTED: &[Difference] = &[ListVersion, ContinueToken, Ages];
 
 /// Every request. `a` is the namespace of most objects.
@@ -395,11 +395,14 @@ fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
         all.push(get(settings.to_owned(), accept, LISTED));
         all.push(get(wheel.clone(), accept, &[]));
     }
+    all.push(get(settings.to_owned(), "application/*, application/json", LISTED));
     for (path, accept) in [
         (settings, METADATA),
         (&red, METADATA_LIST),
         (widgets, METADATA),
         (&wheel, METADATA_LIST),
+        (settings, "application/*"),
+        (&red, "application/*"),
         (settings, "text/html"),
         (settings, "application/json;as=Table;v=v1;g=other"),
         (&red, "application/json;as=Table;v=v2;g=meta.k8s.io"),
@@ -424,11 +427,7 @@ fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
     all.push(get("/api/v1/secrets".to_owned(), METADATA_LIST, &[ListVersion, SecretMetadata]));
     all.push(get(format!("{secrets}/hidden"), METADATA, &[SecretMetadata]));
     all.push(get(format!("{secrets}/none"), METADATA, &[]));
-    all.push(get(
-        format!("{secrets}?labelSelector=app"),
-        METADATA_LIST,
-        &[ListVersion, EmptyMetadata],
-    ));
+    all.push(get(format!("{secrets}?labelSelector=app"), METADATA_LIST, &[ListVersion]));
     all
 }
 

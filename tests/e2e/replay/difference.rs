@@ -10,7 +10,6 @@ pub(crate) enum Difference {
     Ages,
     ContinueToken,
     ContinueWords,
-    EmptyMetadata,
     ExactVersion,
     FieldLabels,
     FutureVersion,
@@ -28,7 +27,6 @@ impl Difference {
         Self::Ages,
         Self::ContinueToken,
         Self::ContinueWords,
-        Self::EmptyMetadata,
         Self::ExactVersion,
         Self::FieldLabels,
         Self::FutureVersion,
@@ -47,7 +45,6 @@ impl Difference {
             Self::Ages => "ages",
             Self::ContinueToken => "continue token",
             Self::ContinueWords => "continue words",
-            Self::EmptyMetadata => "empty metadata",
             Self::ExactVersion => "exact version",
             Self::FieldLabels => "field labels",
             Self::FutureVersion => "future version",
@@ -98,12 +95,6 @@ impl Difference {
                     }
                 });
             }
-            Self::EmptyMetadata => each(ours, theirs, |answer| {
-                let body = &mut answer.body;
-                if body["kind"] == "PartialObjectMetadataList" && body["items"].is_null() {
-                    body["items"] = json!([]);
-                }
-            }),
             Self::UnknownPath => {
                 if (ours.code, theirs.code) == (404, 404) {
                     *ours = theirs.clone();
