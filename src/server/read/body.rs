@@ -1,6 +1,7 @@
 //! A request on its way to a handler, and the answer on its way back, as the connection has them.
 
 use super::identity::ProxyHeaders;
+use super::unwritten::Unwritten;
 use crate::callers::Place;
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{
@@ -21,7 +22,7 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 use tokio::time::Instant;
 
@@ -68,15 +69,18 @@ const PART: usize = 16 << 10;
 /// A refusal that is no longer keeps no room while it is sent: whoever is refused must not keep others out.
 const SHORT: u64 = 1 << 10;
 
-/// An answer, and the room it takes: until its last byte may be sent, if its length is known; of a longer one, until
-/// its last part has been handed on.
+/// An answer, and the room it takes until it is written.
 pub(super) struct Answer {
     body: BoxBody,
     is_empty: bool,
     /// Of a piece of it, what has not been handed on.
     left: Bytes,
+    /// The piece behind that, if it has come.
+    next: Option<Bytes>,
+    is_ended: bool,
     handed: Handed,
-    _room: Option<Place>,
+    unwritten: Unwritten,
+    room: Option<Place>,
 }
 
 /// `request` as handlers have it: its head, without what is said in headers of `proxy`.
@@ -129,10 +133,10 @@ fn asks_for_upgrade(request: &hyper::Request<Incoming>) -> bool {
         && has(UPGRADE, &PROTOCOLS)
 }
 
-/// `response` as the connection has it. `room` is given back with its end; that of a short refusal now.
+/// `response` as the connection has it. `room` is given back when it is written; that of a short refusal now.
 pub(super) fn answer(
     response: HttpResponse,
-    handed: Handed,
+    (handed, unwritten): (Handed, Unwritten),
     room: Option<Place>,
 ) -> hyper::Response<Answer> {
     let (head, body) = response.into_parts();
@@ -140,8 +144,9 @@ pub(super) fn answer(
     let is_short = matches!(body.size(), BodySize::None | BodySize::Sized(..=SHORT));
     let room = room.filter(|_| !(is_refusal && is_short));
     let is_empty = matches!(body.size(), BodySize::None | BodySize::Sized(0));
-    let left = Bytes::new();
-    let mut answer = hyper::Response::new(Answer { body, is_empty, left, handed, _room: room });
+    let (left, next, is_ended) = (Bytes::new(), None, false);
+    let answer = Answer { body, is_empty, left, next, is_ended, handed, unwritten, room };
+    let mut answer = hyper::Response::new(answer);
     // Both libraries take the same codes and headers.
     if let Ok(code) = hyper::StatusCode::from_u16(head.status().as_u16()) {
         *answer.status_mut() = code;
@@ -193,24 +198,27 @@ impl Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.handed.set(None);
         while self.left.is_empty() {
-            self.handed.set(None);
-            match self.body.as_pin_mut().poll_next(context) {
+            match self.piece(context) {
                 Poll::Ready(Some(Ok(piece))) => self.left = piece,
-                Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Some(Err(io::Error::other(error.to_string()))));
-                }
-                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(ended) => return Poll::Ready(ended.map(|it| it.map(Frame::data))),
                 Poll::Pending => return Poll::Pending,
             }
         }
         let mut most = self.left.len().min(PART);
-        let is_last = most == self.left.len() && matches!(self.body.size(), BodySize::Sized(0));
-        if is_last && most > 1 {
-            // The last byte by itself: HTTP/2 asks for it at once, and keeps this until the rest has been taken.
-            most -= 1;
+        if most == self.left.len() && self.room.is_some() && self.next.is_none() {
+            match self.piece(context) {
+                Poll::Ready(Some(Ok(piece))) => self.next = Some(piece),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                // The last byte by itself: HTTP/2 asks for it at once, and keeps this until the rest may be sent.
+                Poll::Ready(None) | Poll::Pending if most > 1 => most -= 1,
+                Poll::Ready(None) => {}
+                Poll::Pending => return Poll::Pending,
+            }
         }
         let part = self.left.split_to(most);
+        self.unwritten.hand(part.len());
         self.handed.set(Some(Instant::now()));
         Poll::Ready(Some(Ok(Frame::data(part))))
     }
@@ -222,8 +230,37 @@ impl Body for Answer {
     fn size_hint(&self) -> SizeHint {
         match self.body.size() {
             BodySize::None => SizeHint::with_exact(0),
-            BodySize::Sized(bytes) => SizeHint::with_exact(bytes + self.left.len() as u64),
+            BodySize::Sized(bytes) => {
+                let next = self.next.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(bytes + (self.left.len() + next) as u64)
+            }
             BodySize::Stream => SizeHint::default(),
+        }
+    }
+}
+
+impl Answer {
+    /// The next piece of the body.
+    fn piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if let Some(piece) = self.next.take() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        if self.is_ended {
+            return Poll::Ready(None);
+        }
+        let piece = ready!(Pin::new(&mut self.body).poll_next(context));
+        self.is_ended = piece.is_none();
+        Poll::Ready(piece.map(|it| it.map_err(|error| io::Error::other(error.to_string()))))
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let is_whole = self.left.is_empty() && self.next.is_none();
+        let is_whole = is_whole && (self.is_ended || self.body.size() == BodySize::Sized(0));
+        // What the protocol has of another is thrown away.
+        if let Some(room) = self.room.take().filter(|_| is_whole) {
+            self.unwritten.keep(room);
         }
     }
 }

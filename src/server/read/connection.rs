@@ -6,6 +6,7 @@ use super::{
     listen::Limits,
     newcomers::Newcomer,
     tunnel::Tunnel,
+    unwritten::{Metered, Unwritten},
 };
 use crate::callers::{Certified, Claim, Places, Shown};
 use actix_http::Request;
@@ -53,6 +54,8 @@ pub(super) struct Shared<S> {
 /// What is known of a connection besides its bytes.
 struct Life {
     since: Instant,
+    /// What it was handed and has not written.
+    unwritten: Unwritten,
     /// When a request was last under way.
     used: Cell<Option<Instant>>,
     /// Those under way: as many as the protocol allows, and those that have ended since the last look.
@@ -108,9 +111,9 @@ pub(super) async fn converse<S>(
     let shown = shown.map(|(authorities, chain)| -> Arc<dyn Certified> {
         Arc::new(Chain::new(chain, Arc::clone(authorities)))
     });
-    let io = TokioIo::new(stream);
     let newcomer = Cell::new(Some(newcomer));
     let life = Rc::new(Life { newcomer, shown, ..Life::new() });
+    let io = Metered::new(TokioIo::new(stream), life.unwritten.clone());
     let (own, stop) = (Rc::clone(&life), shared.stop.clone());
     let service =
         service_fn(move |asked| respond(asked, peer, Rc::clone(&shared), Rc::clone(&own)));
@@ -153,9 +156,9 @@ async fn respond<S>(
 where
     S: Service<Request, Response = ServiceResponse, Error = actix_web::Error>,
 {
-    let handed: Handed = life.begin();
+    let (handed, unwritten): (Handed, _) = (life.begin(), life.unwritten.clone());
     let Some(room) = shared.rooms.take(peer.ip().to_canonical()) else {
-        return Ok(answer(Refusal::Busy.response(), handed, None));
+        return Ok(answer(Refusal::Busy.response(), (handed, unwritten), None));
     };
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
@@ -183,7 +186,7 @@ where
     };
     let tunnel = response.extensions_mut().remove::<Tunnel>();
     let has_its_own = response.extensions_mut().remove::<PlaceOfItsOwn>().is_some();
-    let mut answer = answer(response, handed, (!has_its_own).then_some(room));
+    let mut answer = answer(response, (handed, unwritten), (!has_its_own).then_some(room));
     if tunnel.is_some() {
         life.tunnel.set(tunnel);
     } else if has_body && !has_its_own {
@@ -230,6 +233,7 @@ impl Life {
     fn new() -> Self {
         Self {
             since: Instant::now(),
+            unwritten: Unwritten::default(),
             used: Cell::default(),
             answers: RefCell::default(),
             tunnel: Cell::default(),

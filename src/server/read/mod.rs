@@ -13,6 +13,7 @@ mod newcomers;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod unwritten;
 mod watching;
 
 pub use self::{

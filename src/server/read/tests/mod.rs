@@ -19,7 +19,7 @@ use rustls::{
 };
 use std::{fs, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
     task::JoinHandle,
     time::{Instant, sleep, timeout},
@@ -112,7 +112,10 @@ impl Served {
         self.tls_over(self.tcp().await, protocol).await
     }
 
-    async fn tls_over(&self, tcp: TcpStream, protocol: &str) -> io::Result<TlsStream<TcpStream>> {
+    async fn tls_over<I>(&self, tcp: I, protocol: &str) -> io::Result<TlsStream<I>>
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+    {
         let certificate = self.certificate.der().unwrap();
         timeout(MOST, trusting(&certificate, protocol, "kubewarm.ops.svc", tcp)).await.unwrap()
     }
@@ -141,12 +144,12 @@ impl Served {
     }
 }
 
-async fn trusting(
+async fn trusting<I: AsyncRead + AsyncWrite + Unpin>(
     certificate: &CertificateDer<'static>,
     protocol: &str,
     name: &'static str,
-    tcp: TcpStream,
-) -> io::Result<TlsStream<TcpStream>> {
+    tcp: I,
+) -> io::Result<TlsStream<I>> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))

@@ -1,13 +1,69 @@
 //! Who keeps room for a request, and how long, whatever the other end takes of the answer.
 
 use super::*;
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicBool, Ordering},
+    task::{Context, Poll},
+};
+use tokio::io::ReadBuf;
 
-/// Those of the other tests, an object of 2 MiB, and somebody who is refused.
+/// Of an answer that HTTP/2 takes at once, whatever is taken of it.
+const SOME: usize = 60 << 10;
+
+/// Those of the other tests, objects of 60 KiB and of 2 MiB, the former in pieces, too, and somebody who is refused.
 fn routes(app: &mut web::ServiceConfig) {
     super::routes(app);
-    app.service(web::resource("/whole").to(async || Bytes::from(vec![b'x'; 2 << 20]))).service(
-        web::resource("/refused").to(async || HttpResponse::Forbidden().body("x".repeat(1_000))),
-    );
+    app.service(web::resource("/some").to(async || Bytes::from(vec![b'x'; SOME])))
+        .service(web::resource("/pieces").to(pieces))
+        .service(web::resource("/whole").to(async || Bytes::from(vec![b'x'; 2 << 20])))
+        .service(
+            web::resource("/refused")
+                .to(async || HttpResponse::Forbidden().body("x".repeat(1_000))),
+        );
+}
+
+async fn pieces() -> HttpResponse {
+    let part = Bytes::from(vec![b'x'; SOME / 6]);
+    let parts = (0..6).map(move |_| Ok::<_, io::Error>(part.clone()));
+    HttpResponse::Ok().streaming(stream::iter(parts))
+}
+
+/// Who reads nothing any more once it is said.
+struct Deaf {
+    tcp: TcpStream,
+    is_deaf: Arc<AtomicBool>,
+}
+
+impl AsyncRead for Deaf {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_deaf.load(Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.tcp).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Deaf {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(context)
+    }
 }
 
 fn served(change: impl FnOnce(&mut Limits)) -> Served {
@@ -47,6 +103,50 @@ async fn an_answer_that_is_not_taken_keeps_its_room_and_is_cut_off() {
     assert!(answer.into_body().collect().await.is_err());
     assert!(served.get("/ok").await.ends_with("ok"));
     served.end().await;
+}
+
+#[tokio::test]
+async fn a_short_answer_keeps_its_room_until_it_is_written() {
+    for path in ["/some", "/pieces"] {
+        let served = served(|limits| (limits.room, limits.room_of_address) = (8, 8));
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 << 10).unwrap();
+        let (tcp, is_deaf) = (socket.connect(served.address).await.unwrap(), Arc::default());
+        let deaf = Deaf { tcp, is_deaf: Arc::clone(&is_deaf) };
+        let io = TokioIo::new(served.tls_over(deaf, "h2").await.unwrap());
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(1 << 20).initial_connection_window_size(1 << 30);
+        let (mut sender, connection) = builder.handshake(io).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let answer = sender.send_request(h2_get(served.address, "/ok")).await.unwrap();
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
+        is_deaf.store(true, Ordering::Relaxed);
+        // More than sockets hold; one after the other, so that each finds room as long as they do.
+        let mut asking = Vec::new();
+        for _ in 0..90 {
+            let answer = sender.send_request(h2_get(served.address, path));
+            asking.push(tokio::spawn(answer));
+            sleep(Duration::from_millis(20)).await;
+        }
+        let refused = async {
+            let mut in_a_row = 0;
+            while in_a_row < 10 {
+                sleep(Duration::from_millis(50)).await;
+                let is_refused = served.get("/ok").await.starts_with("HTTP/1.1 429");
+                in_a_row = if is_refused { in_a_row + 1 } else { 0 };
+            }
+        };
+        timeout(MOST, refused).await.expect("all rooms are kept");
+        connection.abort();
+        asking.iter().for_each(JoinHandle::abort);
+        let answered = async {
+            while !served.get("/ok").await.ends_with("ok") {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(MOST, answered).await.expect("with the connection they are given back");
+        served.end().await;
+    }
 }
 
 #[tokio::test]
