@@ -20,8 +20,8 @@ use tokio::sync::Notify;
 /// The objects of one cell: one writer, any number of readers.
 ///
 /// Locking: every reader and the writer take this one lock and no other table's with it. The writer
-/// holds it for a few microseconds a delta, packing and unpacking outside; readers while they copy
-/// packed records out, about 0.1 µs an object.
+/// holds it for a few microseconds a delta, packing and unpacking outside; readers while they take
+/// packed records, about 0.1 µs an object.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) contents: RwLock<Contents>,
