@@ -63,7 +63,7 @@ pub(super) struct Decisions<T, Q> {
     most: usize,
     held: HashMap<Tag, Held<T>>,
     /// Bounded by those who wait for an answer: each waits with a request.
-    posed: HashMap<Tag, Q>,
+    posed: HashMap<Tag, (Age, Q)>,
     age: Age,
 }
 
@@ -276,30 +276,37 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
         self.age
     }
 
-    /// Forgets what concerns `namespace`, or everything. Nobody joins a question any more that is under way.
-    pub(super) fn forget(&mut self, namespace: Option<&str>) {
+    /// Forgets what concerns `namespace`, or everything. Nobody joins a question any more that is under way. Who was
+    /// let in is still asked about before strangers: else whoever has things forgotten would keep them out.
+    pub(super) fn forget(&mut self, namespace: Option<&str>, now: Instant) {
         self.age.0 += 1;
         self.posed.clear();
         self.held.retain(|_, held| {
             let concerns =
                 |wanted: &str| held.namespaces.iter().flatten().any(|it| **it == *wanted);
-            namespace.is_some_and(|wanted| !concerns(wanted))
+            if namespace.is_none_or(concerns) {
+                held.ends = held.ends.min(now);
+                return held.decision.lets_in();
+            }
+            true
         });
     }
 
     /// The question that is being asked already.
     pub(super) fn question(&self, tag: &Tag) -> Option<Q> {
-        self.posed.get(tag).cloned()
+        self.posed.get(tag).map(|(_, question)| question.clone())
     }
 
     /// Others may join `question` from now on.
     pub(super) fn pose(&mut self, tag: Tag, question: Q) {
-        self.posed.insert(tag, question);
+        self.posed.insert(tag, (self.age, question));
     }
 
-    /// The question has its answer, or will have none.
-    pub(super) fn end(&mut self, tag: &Tag) {
-        self.posed.remove(tag);
+    /// The question that was posed at `age` has its answer, or will have none. One that was posed since goes on.
+    pub(super) fn end(&mut self, tag: &Tag, age: Age) {
+        if self.posed.get(tag).is_some_and(|(posed, _)| *posed == age) {
+            self.posed.remove(tag);
+        }
     }
 }
 
@@ -481,12 +488,16 @@ mod tests {
             let asked = QuestionKey { tag, namespace: place.map(Into::into) };
             verdicts.put(asked, Verdict::Allowed, (start, verdicts.age()));
         }
-        users.forget(Some("shop"));
-        verdicts.forget(Some("shop"));
+        users.forget(Some("shop"), start);
+        verdicts.forget(Some("shop"), start);
         let kept = |tag| (users.get(&tag, start).is_some(), verdicts.get(&tag, start).is_some());
         assert_eq!(tags.map(kept), [(false, false), (true, true), (true, true)]);
-        users.forget(None);
-        assert!(users.held.is_empty());
+        users.put(of(Tag([0; 32])), Who::Unknown, (start, users.age()));
+        users.forget(None, start);
+        assert!(users.held.keys().all(|tag| users.get(tag, start).is_none()));
+        let was_let_in = |tag| users.let_in_lately(&tag, start).is_some();
+        assert_eq!(tags.map(was_let_in), [true; 3], "they are no strangers");
+        assert_eq!(users.held.len(), 3, "of a refusal nothing is kept");
     }
 
     #[test]
@@ -495,8 +506,13 @@ mod tests {
         let tag = Tag([0; 32]);
         let age = decisions.age();
         decisions.pose(tag, ());
-        decisions.forget(Some("shop"));
+        decisions.forget(Some("shop"), start);
         assert!(decisions.question(&tag).is_none(), "nobody joins it");
+        decisions.pose(tag, ());
+        decisions.end(&tag, age);
+        assert!(decisions.question(&tag).is_some(), "its end is not that of the next");
+        decisions.end(&tag, decisions.age());
+        assert!(decisions.question(&tag).is_none());
         decisions.put(of(tag), known(), (start, age));
         assert_eq!(decisions.get(&tag, start), None);
         decisions.put(of(tag), known(), (start, decisions.age()));

@@ -227,8 +227,9 @@ impl Callers {
     /// Forgets what was decided about `namespace`, and who its accounts are; everything, if none is named: it
     /// may be so no more.
     pub fn forget(&self, namespace: Option<&str>) {
-        self.users.lock().forget(namespace);
-        self.verdicts.lock().forget(namespace);
+        let now = Instant::now();
+        self.users.lock().forget(namespace, now);
+        self.verdicts.lock().forget(namespace, now);
     }
 
     async fn known<'c>(

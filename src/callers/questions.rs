@@ -113,7 +113,7 @@ impl Questions {
         (peer, places): (IpAddr, &Places<IpAddr>),
         asking: BoxFuture<'static, Result<T, Fault>>,
     ) -> Question<T> {
-        let posed = Posed { asked: Arc::clone(asked), tag: key.tag };
+        let posed = Posed { asked: Arc::clone(asked), tag: key.tag, age };
         let (places, queue, address) = (places.clone(), self.queue, self.address);
         let failing = Arc::clone(&self.failing);
         let hearing = async move {
@@ -148,11 +148,12 @@ impl Questions {
 struct Posed<T: Kept> {
     asked: Asked<T>,
     tag: Tag,
+    age: Age,
 }
 
 impl<T: Kept> Drop for Posed<T> {
     fn drop(&mut self) {
-        self.asked.lock().end(&self.tag);
+        self.asked.lock().end(&self.tag, self.age);
     }
 }
 

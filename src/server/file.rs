@@ -100,10 +100,16 @@ fn stamps(files: &impl Files) -> Vec<Stamp> {
     files.paths().into_iter().map(Stamp::of).collect()
 }
 
-/// The file's first MiB.
+/// What the file says, in memory that was never moved: it may be a key, of which the caller wipes this.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    if length > MAX_FILE {
+        return Err(io::Error::other("it is larger than 1 MiB, which no key and no chain is"));
+    }
+    // One byte more, by which the end is found without growing.
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
+    file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

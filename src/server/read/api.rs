@@ -3,9 +3,10 @@
 
 use super::{
     answer,
-    body::{Brought, Known},
+    body::Brought,
     documents::{self, Documents},
     forward::Forward,
+    newcomers::Introduction,
     watching::{Held, Needed, watch},
 };
 use crate::{
@@ -95,8 +96,8 @@ impl ReadApi {
         }
         let sent = forward.send(request, &self.callers).await;
         let response = sent.map_err(|failure| (handler, failure))?;
-        if response.status() != StatusCode::UNAUTHORIZED {
-            request.extensions_mut().insert(Known);
+        if is_for_who_is_known(response.status()) {
+            introduce(request);
         }
         Ok(Outcome { handler, from: CacheUse::Miss, response })
     }
@@ -150,7 +151,7 @@ impl ReadApi {
             What::Objects(objects) => (reviewed(objects), Words::Resource(objects.access())),
         };
         let caller = self.admit(credentials, &first, peer, words).await?;
-        request.extensions_mut().insert(Known);
+        introduce(request);
         let mut actions = vec![first];
         if let Some(profile) = &profile {
             let access = profile_access(profile);
@@ -313,6 +314,19 @@ fn credentials(request: &HttpRequest) -> Result<Credentials, Failure> {
     })
 }
 
+/// Whether the API server must have known who calls, and let them: of some requests it refuses what they say before
+/// it looks at who says it.
+fn is_for_who_is_known(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS
+}
+
+/// It is known who calls, and that they may.
+fn introduce(request: &HttpRequest) {
+    if let Some(introduction) = request.extensions().get::<Introduction>() {
+        introduction.make();
+    }
+}
+
 /// Whether it counts what the caller has shown in the handshake, whatever token there is: nothing can be sent
 /// on with that.
 fn is_known_by_certificate(request: &HttpRequest) -> bool {
@@ -381,6 +395,14 @@ mod tests {
         let Action::Resource { fields, labels, .. } = reviewed(&objects) else { panic!("{path}") };
         assert_eq!(labels.to_string(), "app");
         fields.to_string()
+    }
+
+    #[test]
+    fn nobody_is_known_by_what_the_api_server_refuses() {
+        let known = [101, 200, 201, 400, 401, 403, 404, 409, 429, 500, 504]
+            .map(|code| is_for_who_is_known(StatusCode::from_u16(code).unwrap()));
+        assert_eq!(known.iter().position(|known| !known), Some(3));
+        assert!(!known[3..].contains(&true));
     }
 
     #[test]

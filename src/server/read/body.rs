@@ -38,10 +38,6 @@ pub(super) struct Brought {
     pub(super) upgrade: Option<OnUpgrade>,
 }
 
-/// Of a request: it is known who calls.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known;
-
 /// An answer holds a place of its own, and none among the requests that are answered here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlaceOfItsOwn;

@@ -1,10 +1,10 @@
 //! One connection, from the handshake to its end: however it is used, or not used, it ends.
 
 use super::{
-    body::{Answer, Handed, Known, PlaceOfItsOwn, Refusal, answer, brought, request},
+    body::{Answer, Handed, PlaceOfItsOwn, Refusal, answer, brought, request},
     identity::{Chain, ClientAuthorities},
     listen::Limits,
-    newcomers::Newcomer,
+    newcomers::{Introduction, Newcomer},
     tunnel::Tunnel,
     unwritten::{Metered, Unwritten},
 };
@@ -62,8 +62,8 @@ struct Life {
     answers: RefCell<Vec<Weak<Cell<Option<Instant>>>>>,
     /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
     tunnel: Cell<Option<Tunnel>>,
-    /// Until it is known who calls.
-    newcomer: Cell<Option<Newcomer>>,
+    /// For whom it becomes known who calls.
+    introduction: Introduction,
     /// What the other end has shown of itself in the handshake.
     shown: Option<Arc<dyn Certified>>,
 }
@@ -111,8 +111,8 @@ pub(super) async fn converse<S>(
     let shown = shown.map(|(authorities, chain)| -> Arc<dyn Certified> {
         Arc::new(Chain::new(chain, Arc::clone(authorities)))
     });
-    let newcomer = Cell::new(Some(newcomer));
-    let life = Rc::new(Life { newcomer, shown, ..Life::new() });
+    let introduction = Introduction::of(newcomer);
+    let life = Rc::new(Life { introduction, shown, ..Life::new() });
     let io = Metered::new(TokioIo::new(stream), life.unwritten.clone());
     let (own, stop) = (Rc::clone(&life), shared.stop.clone());
     let service =
@@ -171,14 +171,9 @@ where
             }
             // Dropped with the request, unless a handler takes it.
             request.extensions_mut().insert(brought(asked));
+            request.extensions_mut().insert(life.introduction.clone());
             match shared.service.call(request).await {
-                Ok(response) => {
-                    let (request, response) = response.into_parts();
-                    if request.extensions().contains::<Known>() {
-                        drop(life.newcomer.take());
-                    }
-                    response
-                }
+                Ok(response) => response.into_parts().1,
                 Err(error) => HttpResponse::from_error(error),
             }
         }
@@ -237,7 +232,7 @@ impl Life {
             used: Cell::default(),
             answers: RefCell::default(),
             tunnel: Cell::default(),
-            newcomer: Cell::default(),
+            introduction: Introduction::default(),
             shown: None,
         }
     }

@@ -2,7 +2,7 @@
 //! room for the next: whoever only holds places keeps nobody out.
 
 use parking_lot::Mutex;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 /// Those connections, bounded by the places that there are for connections.
@@ -21,6 +21,22 @@ struct Line {
 pub(super) struct Newcomer {
     among: Newcomers,
     number: u64,
+}
+
+/// Of a request: what tells its connection that it is known who calls, as soon as it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Introduction(Rc<RefCell<Option<Newcomer>>>);
+
+impl Introduction {
+    /// Of a newcomer, once and for all requests.
+    pub(super) fn of(newcomer: Newcomer) -> Self {
+        Self(Rc::new(RefCell::new(Some(newcomer))))
+    }
+
+    /// They are known.
+    pub(super) fn make(&self) {
+        drop(self.0.take());
+    }
 }
 
 impl Newcomers {

@@ -2,8 +2,8 @@ mod rooms;
 
 use super::{
     bind,
-    body::Known,
     listen::{Limits, ReadError, Reading},
+    newcomers::Introduction,
 };
 use crate::server::{Certificate, CertificateFiles, names};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
@@ -17,7 +17,15 @@ use rustls::{
     crypto::ring::default_provider,
     pki_types::{CertificateDer, ServerName},
 };
-use std::{fs, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    fs, io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
@@ -38,6 +46,7 @@ fn routes(app: &mut web::ServiceConfig) {
         .service(web::resource("/slow").to(slow))
         .service(web::resource("/asked").to(asked))
         .service(web::resource("/known").to(known))
+        .service(web::resource("/waiting").to(waiting))
         .service(web::resource("/much").to(much));
 }
 
@@ -46,8 +55,20 @@ async fn ok() -> &'static str {
 }
 
 async fn known(request: HttpRequest) -> &'static str {
-    request.extensions_mut().insert(Known);
+    request.extensions().get::<Introduction>().unwrap().make();
     "ok"
+}
+
+/// Who is known, and waits.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+async fn waiting(request: HttpRequest) -> &'static str {
+    let answer = known(request).await;
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    while WAITING.load(Ordering::Relaxed) > 0 {
+        sleep(Duration::from_millis(20)).await;
+    }
+    answer
 }
 
 async fn slow() -> &'static str {
@@ -348,8 +369,13 @@ async fn where_no_place_is_left_the_first_makes_room_of_whom_nothing_is_known() 
         socket.connect(served.address).await.unwrap()
     };
     let mut known = served.tls("http/1.1").await.unwrap();
-    known.write_all(b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    one_ok(&mut known).await;
+    known.write_all(b"GET /waiting HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let is_waiting = async {
+        while WAITING.load(Ordering::Relaxed) == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(MOST, is_waiting).await.unwrap();
     let mut silent = Vec::new();
     for host in [2, 3, 3] {
         silent.push(served.tls_over(from(host).await, "http/1.1").await.unwrap());
@@ -368,6 +394,8 @@ async fn where_no_place_is_left_the_first_makes_room_of_whom_nothing_is_known() 
         nothing.clear();
         std::mem::swap(stream, &mut more);
     }
+    WAITING.store(0, Ordering::Relaxed);
+    one_ok(&mut known).await;
     known.write_all(OK).await.unwrap();
     one_ok(&mut known).await;
     served.end().await;

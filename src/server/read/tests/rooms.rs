@@ -3,7 +3,7 @@
 use super::*;
 use std::{
     pin::Pin,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::AtomicBool,
     task::{Context, Poll},
 };
 use tokio::io::ReadBuf;
