@@ -13,7 +13,8 @@ use crate::world::{Failure, Outcome, World, eventually};
 const SOON: Duration = Duration::from_secs(30);
 /// Ten times what a profile has them be.
 const LATER: Duration = Duration::from_secs(100);
-const WRITES: usize = 200;
+/// Of writes, each of which is read at once.
+const ROUNDS: usize = 50;
 const READERS: usize = 100;
 
 /// Namespaces by what their profiles want.
@@ -91,6 +92,8 @@ fn named(list: &Value, name: &str) -> bool {
 fn answers_are_as_new_as_their_profile_has_them_be() -> Outcome {
     let scene = Scene::start()?;
     what_was_written_just_before_is_seen(&scene)?;
+    a_version_that_is_asked_for_is_waited_for(&scene)?;
+    a_version_of_the_future_is_refused_as_by_the_api_server(&scene)?;
     readers_share_what_is_asked_for_them(&scene)?;
     a_frozen_server_proves_nothing(&scene)?;
     what_grows_old_is_answered_to_those_who_want_it(&scene)?;
@@ -101,7 +104,7 @@ fn answers_are_as_new_as_their_profile_has_them_be() -> Outcome {
 fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, strict, .. } = scene;
     let all = configmaps(strict);
-    for n in 0..WRITES / 4 {
+    for n in 0..ROUNDS {
         let name = format!("x{n}");
         let one = format!("{all}/{name}");
         let body = json!({"metadata": {"name": name}, "data": {"n": "0"}});
@@ -120,6 +123,71 @@ fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
         assert_eq!(api.write(token, ("DELETE", &one), &json!({}))?.code, 200);
         let gone = reads.get(token, &one)?;
         assert_eq!((gone.code, &gone.json()["reason"]), (404, &json!("NotFound")), "{gone:?}");
+    }
+    Ok(())
+}
+
+/// Whatever the profile: whoever knows the version of a write reads that write, or something newer.
+fn a_version_that_is_asked_for_is_waited_for(scene: &Scene) -> Outcome {
+    let Scene { api, reads, token, bounded, eventual, .. } = scene;
+    for n in 0..ROUNDS {
+        // Not of Strict ones: what these answer is as new without it.
+        let all = configmaps(if n % 2 == 0 { eventual } else { bounded });
+        let name = format!("y{n}");
+        let one = format!("{all}/{name}");
+        let body = json!({"metadata": {"name": name}, "data": {"n": "0"}});
+        let created = api.write(token, ("POST", &all), &body)?;
+        assert_eq!(created.code, 201, "{created:?}");
+        let at = version(&created.json())?;
+        let got = reads.get(token, &format!("{one}?resourceVersion={at}"))?;
+        assert_eq!((got.code, version(&got.json())?), (200, at), "created: {got:?}");
+
+        let body = json!({"data": {"n": "1"}});
+        let patched = api.write(token, ("PATCH", &one), &body)?;
+        assert_eq!(patched.code, 200, "{patched:?}");
+        let at = version(&patched.json())?;
+        let matching = if n % 4 < 2 { "" } else { "&resourceVersionMatch=NotOlderThan" };
+        let listed = reads.get(token, &format!("{all}?resourceVersion={at}{matching}"))?;
+        assert_eq!(listed.code, 200, "patched: {listed:?}");
+        let list = listed.json();
+        let mut items = list["items"].as_array().into_iter().flatten();
+        let item = items.find(|item| item["metadata"]["name"] == *name);
+        let item = item.ok_or_else(|| format!("{name} is not there: {listed:?}"))?;
+        assert_eq!((version(item)?, &item["data"]["n"]), (at, &json!("1")), "{item}");
+        assert!(version(&list)? >= at, "{listed:?}");
+    }
+    Ok(())
+}
+
+fn version(object: &Value) -> Result<u64, Failure> {
+    let version = object["metadata"]["resourceVersion"].as_str();
+    Ok(version.ok_or_else(|| format!("no version: {object}"))?.parse()?)
+}
+
+fn a_version_of_the_future_is_refused_as_by_the_api_server(scene: &Scene) -> Outcome {
+    let all = configmaps(&scene.bounded);
+    let future = version(&scene.api.get(&scene.token, &all)?.json())? + 1_000_000;
+    let words = format!("Timeout: Too large resource version: {future}, current: ");
+    for path in [
+        format!("{all}?resourceVersion={future}"),
+        format!("{all}?resourceVersion={future}&resourceVersionMatch=NotOlderThan&limit=5"),
+        // Of one that is there, which makes no difference, and of one that may come.
+        format!("{all}/y1?resourceVersion={future}"),
+        format!("{all}/none?resourceVersion={future}"),
+    ] {
+        // Each says how far it is itself.
+        let told = |server: &Server| -> Result<_, Failure> {
+            let reply = server.get(&scene.token, &path)?;
+            let mut status = reply.json();
+            let message = status["message"].as_str().unwrap_or_default();
+            let current = message.strip_prefix(&words).unwrap_or_default().parse::<u64>();
+            let current = current.map_err(|error| format!("{path}: {error}: {reply:?}"))?;
+            assert!(current < future, "{path}: {reply:?}");
+            status["message"] = json!(words);
+            Ok((reply.code, reply.header("retry-after").to_owned(), status))
+        };
+        let (ours, theirs) = (told(&scene.reads)?, told(&scene.api)?);
+        assert_eq!((ours.0, &ours), (504, &theirs), "{path}");
     }
     Ok(())
 }

@@ -1,19 +1,20 @@
 //! What the tables hold in the end is what the API server has, whatever was written meanwhile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kubewarm::app::CatalogTables;
 use kubewarm::cluster::{Connection, OperatorOnly};
-use kubewarm::informer::{Bounds, Informers as _, Measured, Meter, Registry, Timing};
+use kubewarm::informer::{Bounds, Comparison, Informers as _, Measured, Meter, Registry, Timing};
 use kubewarm::model::{
     CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, Leaves,
     ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, SensitiveData,
     Tuning,
 };
 use kubewarm::store::Catalog;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::contents::{difference, held, listed, look, states};
@@ -25,6 +26,8 @@ const WRITERS: usize = 16;
 /// Writes that the server has taken, in the end.
 const WRITES: usize = 3_000;
 const NAMESPACE: &str = "oracle";
+/// Between two comparisons of one table: as often as a profile may have it.
+const COMPARED: Duration = Duration::from_secs(1);
 
 fn spec(kind: Kind) -> Result<CellSpec, Failure> {
     let of = GroupResource::new(kind.group, kind.plural)?;
@@ -45,7 +48,7 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
             page_size: 20,
             streaming_deadline: Duration::from_secs(30),
             max_staleness: Duration::from_mins(2),
-            verify_interval: None,
+            verify_interval: Some(COMPARED),
             namespace_check: NamespaceCheck::Known,
             keep_fenced: Duration::from_mins(10),
             leaves: Leaves::default(),
@@ -54,10 +57,24 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
     })
 }
 
-struct Unmetered;
+/// How the comparisons of each kind's table with a list of its version have ended.
+#[derive(Default)]
+struct Compared(Mutex<BTreeMap<(String, Comparison), usize>>);
 
-impl Meter for Unmetered {
-    fn record(&self, _resource: &Resource, _what: Measured) {}
+impl Compared {
+    fn count(&self, plural: &str, comparison: Comparison) -> usize {
+        let counted = self.0.lock();
+        counted.get(&(plural.to_owned(), comparison)).copied().unwrap_or_default()
+    }
+}
+
+impl Meter for Compared {
+    fn record(&self, resource: &Resource, what: Measured) {
+        if let Measured::Compared(comparison) = what {
+            let of = (resource.resource().to_owned(), comparison);
+            *self.0.lock().entry(of).or_default() += 1;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,10 +89,11 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
         eventually(SOON, || Ok(world.cluster.run(["get", "--raw", path])?))?;
     }
     let catalog = Catalog::new();
+    let compared = Arc::new(Compared::default());
     let mut registry = Registry::new(
         Arc::new(OperatorOnly::new(connection.informer_client())),
         Arc::new(CatalogTables(catalog.clone())),
-        Arc::new(Unmetered),
+        Arc::clone(&compared) as Arc<dyn Meter>,
         Bounds { lists: 8, namespace_share: 100, buckets: kubewarm::cluster::Buckets::default() },
         Timing::default(),
     );
@@ -112,6 +130,17 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
             if held == expected { Ok(()) } else { Err(difference(&expected, &held).into()) }
         })
         .map_err(|error| format!("{}: {error}; {}", kind.plural, states(&registry.reports())))?;
+    }
+    for kind in KINDS {
+        let count = |comparison| compared.count(kind.plural, comparison);
+        let before = count(Comparison::Equal);
+        // Of what stands still now, beside those of what was being written.
+        eventually(SOON, || {
+            let equal = count(Comparison::Equal);
+            if equal > before + 1 { Ok(()) } else { Err(format!("{equal} were equal").into()) }
+        })?;
+        assert!(before > 0, "no table of {} was equal while it was written", kind.plural);
+        assert_eq!(count(Comparison::Different), 0, "{}", kind.plural);
     }
     stop.cancel();
     let looks = reader.await?.map_err(|what| format!("went back: {what}"))?;

@@ -11,7 +11,7 @@ use crate::api::{Served, Server, account, api_kubectl, let_read};
 use crate::indexed;
 use crate::openapi;
 use crate::operator::{NAMESPACE, Operator};
-use crate::profile::Profile;
+use crate::profile::{Profile, target};
 use crate::readers;
 use crate::replay::{self, Players, replay};
 use crate::world::{Failure, Outcome, World, eventually};
@@ -19,6 +19,8 @@ use crate::world::{Failure, Outcome, World, eventually};
 const SOON: Duration = Duration::from_secs(30);
 /// Within which a revoked right ends: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
+/// Within which numbers of objects are in a status, twice over.
+const TOLD: Duration = Duration::from_mins(2);
 /// Whatever the whole cluster is asked for is served from the operator's namespace, beside [`replay::TARGETS`].
 const EVERYTHING: &str = "
   {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
@@ -125,7 +127,22 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
         profile: &format!("{NAMESPACE}/everything"),
         a: &scene.a,
         b: &scene.b,
-    })
+    })?;
+    how_long_reads_took_is_in_the_status(&scene)
+}
+
+/// With what else is written there: of times alone nothing is. The pages above have changed the numbers of objects,
+/// which are written within a minute.
+fn how_long_reads_took_is_in_the_status(scene: &Scene) -> Outcome {
+    let profile = Profile { world: &scene.world, namespace: NAMESPACE, name: "everything" };
+    let took = |profile: &Value| {
+        let took = target(profile, "settings")?.pointer("/latencyMilliseconds/read")?;
+        Some((took["p50"].as_u64()?, took["p99"].as_u64()?))
+    };
+    let told = profile.await_that(TOLD, |profile| took(profile).map(drop))?;
+    let (half, most) = took(&told).ok_or("no times")?;
+    assert!(half <= most, "{half} ms, {most} ms");
+    Ok(())
 }
 
 /// Of `zone` and `zone-a`, as etcd has their keys.
@@ -458,13 +475,17 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     let served = Served::start(&world, &[])?;
     let reads = served.server()?;
     let team = world.namespace("team")?;
-    world.cluster.run(["create", "configmap", "red", "-n", &team])?;
+    let elsewhere = world.namespace("elsewhere")?;
+    for namespace in [&team, &elsewhere] {
+        world.cluster.run(["create", "configmap", "red", "-n", namespace])?;
+    }
     let token = account(&world, &team, "reader")?;
-    let_read(&world, (&team, "reader"), Some(&team))?;
+    let_read(&world, (&team, "reader"), None)?;
     let own = format!("/api/v1/namespaces/{team}/configmaps");
     assert_eq!(
         eventually(SOON, || match reads.get(&token, &own)?.code {
             503 => Err("the profiles are not listed yet".into()),
+            403 => Err("the right is not known yet".into()),
             code => Ok(code),
         })?,
         421
@@ -489,6 +510,7 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     // A tenant's profile answers in its namespace, and below its own path.
     let by_profile = format!("/profiles/{team}/mine{own}");
     assert_eq!(reads.get(&token, &by_profile)?.code, 200);
+    what_no_profile_keeps_is_never_gone(&reads, &token, (&team, &elsewhere))?;
 
     // Narrowed under its reader, who never sees that it were gone.
     let narrow = "{targets: [{name: settings, resource: {resource: configmaps}, \
@@ -505,6 +527,37 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     assert!(codes.iter().all(|code| [200, 421, 429].contains(code)), "{codes:?}");
     let selected = reads.get(&token, &format!("{own}?labelSelector=app%3Dweb"))?;
     assert_eq!((selected.code, names(&selected.json())), (200, Vec::new()));
+    Ok(())
+}
+
+/// Of a kind that a profile keeps in the namespace `team` alone: neither of the other namespace, which has some, nor
+/// of all of them together is it said that there were none, or no more than what is kept.
+fn what_no_profile_keeps_is_never_gone(
+    reads: &Server,
+    token: &str,
+    (team, elsewhere): (&str, &str),
+) -> Outcome {
+    let other = format!("/api/v1/namespaces/{elsewhere}/configmaps");
+    let all = "/api/v1/configmaps";
+    let objects = [format!("{other}/red"), format!("{other}/none")];
+    let lists = [all, &other].into_iter().flat_map(|path| {
+        let asked =
+            ["limit=500", "resourceVersion=0", "watch=true", "watch=true&resourceVersion=0"];
+        let with = asked.map(|query| format!("{path}?{query}"));
+        [path.to_owned()].into_iter().chain(with)
+    });
+    let of_team = [
+        format!("{all}?fieldSelector=metadata.name%3Dred"),
+        format!("{all}?labelSelector=app%3Dnone"),
+    ];
+    for path in objects.into_iter().chain(lists).chain(of_team) {
+        for before in [String::new(), format!("/profiles/{team}/mine")] {
+            let path = format!("{before}{path}");
+            let reply = reads.get(token, &path)?;
+            assert_eq!(reply.code, 421, "{path}: {reply:?}");
+            assert_eq!(reply.json()["reason"], "NotCached", "{path}: {reply:?}");
+        }
+    }
     Ok(())
 }
 

@@ -8,14 +8,17 @@ use serde_json::{Value, json};
 use crate::abuse::Peer;
 use crate::api::{Served, Server, Watch, account, let_read};
 use crate::audience::Audience;
+use crate::figures::Exposition;
 use crate::operator::{NAMESPACE, Operator};
-use crate::profile::Profile;
+use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-const EVERYTHING: &str = "{targets: [
+const EVERYTHING: &str = "{freshness: {verifyIntervalSeconds: 1}, targets: [
   {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}}]}";
+/// How many seconds a watch lasts whose last bookmark is looked at: that comes 2 s before its end.
+const BRIEF: u64 = 8;
 /// Within which a revoked right ends: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
 /// Until a thousand have been told of a few changes: far more than ten times what a debug build takes.
@@ -31,6 +34,8 @@ struct Scene {
     api: Server,
     reads: Server,
     token: String,
+    /// Of one who may write.
+    writer: String,
     team: String,
 }
 
@@ -49,10 +54,21 @@ impl Scene {
         }
         let token = account(&world, &team, "reader")?;
         let_read(&world, (&team, "reader"), None)?;
+        let writer = account(&world, &team, "writer")?;
+        let editor = format!("--serviceaccount={team}:writer");
+        world.cluster.run([
+            "create",
+            "rolebinding",
+            "w",
+            "--clusterrole=edit",
+            &editor,
+            "-n",
+            &team,
+        ])?;
         let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
         profile.await_condition("Ready", "True", None, SOON)?;
         let (api, reads) = (Server::api(&world)?, served.server()?);
-        Ok(Self { world, served, api, reads, token, team })
+        Ok(Self { world, served, api, reads, token, writer, team })
     }
 }
 
@@ -85,10 +101,13 @@ fn watches_tell_what_the_api_server_tells() -> Outcome {
     let scene = Scene::start()?;
     refusals_say_what_to_do(&scene)?;
     events_are_the_same(&scene)?;
+    whoever_comes_back_is_told_what_happened_since(&scene)?;
+    the_last_bookmark_comes_before_the_end(&scene)?;
     kubectl_watches(&scene)?;
     rights_that_are_revoked_end_a_watch(&scene)?;
     who_does_not_read_is_closed_and_hurts_nobody(&scene)?;
-    what_is_watched_is_seen_from_outside(&scene)
+    what_is_watched_is_seen_from_outside(&scene)?;
+    tables_are_compared_and_found_equal(&scene)
 }
 
 fn kubectl_watches(scene: &Scene) -> Outcome {
@@ -147,11 +166,8 @@ fn rights_that_are_revoked_end_a_watch(scene: &Scene) -> Outcome {
 
 /// Beside a thousand who do read, each of whom is told everything, once and in order.
 fn who_does_not_read_is_closed_and_hurts_nobody(scene: &Scene) -> Outcome {
-    let Scene { world, served, api, reads, token, team } = scene;
+    let Scene { world, served, api, reads, token, writer, team } = scene;
     let all = format!("/api/v1/namespaces/{team}/configmaps");
-    let writer = account(world, team, "writer")?;
-    let editor = format!("--serviceaccount={team}:writer");
-    world.cluster.run(["create", "rolebinding", "w", "--clusterrole=edit", &editor, "-n", team])?;
     let audience = account(world, team, "audience")?;
     let_read(world, (team, "audience"), Some(team))?;
     // Not as long as it takes to be closed for taking nothing at all.
@@ -170,24 +186,24 @@ fn who_does_not_read_is_closed_and_hurts_nobody(scene: &Scene) -> Outcome {
     let mut last = String::new();
     for name in ["large", "small"] {
         let object = json!({"metadata": {"name": name}});
-        assert_eq!(api.write(&writer, ("POST", &all), &object)?.code, 201);
+        assert_eq!(api.write(writer, ("POST", &all), &object)?.code, 201);
     }
     // More than lies in the buffers between the two, and than is remembered of so small a table.
     for number in 0..40 {
         last = format!("{number}-{}", random.u64(..));
         let noise: String = (0..200_000).map(|_| random.alphanumeric()).collect();
         let large = json!({"data": {"text": format!("{last} {noise}")}});
-        assert_eq!(api.write(&writer, ("PATCH", &format!("{all}/large")), &large)?.code, 200);
+        assert_eq!(api.write(writer, ("PATCH", &format!("{all}/large")), &large)?.code, 200);
         for _ in 0..2 {
             let small = json!({"metadata": {"labels": {"n": random.u64(..).to_string()}}});
-            assert_eq!(api.write(&writer, ("PATCH", &format!("{all}/small")), &small)?.code, 200);
+            assert_eq!(api.write(writer, ("PATCH", &format!("{all}/small")), &small)?.code, 200);
         }
         // No faster than those who read are told by a debug build.
         audience.hear(2 + 3 * (number + 1), TOLD)?;
     }
     for name in ["small", "large"] {
         let path = format!("{all}/{name}");
-        assert_eq!(api.write(&writer, ("DELETE", &path), &json!({}))?.code, 200);
+        assert_eq!(api.write(writer, ("DELETE", &path), &json!({}))?.code, 200);
     }
     let events = eventually(SOON, || {
         let events = truth.events();
@@ -264,9 +280,15 @@ fn write(scene: &Scene) -> Outcome {
     ))?;
     cluster.run(["label", "part", "bolt", "app=web", "-n", team])?;
     cluster.run(["delete", "part", "bolt", "-n", team])?;
-    // The last of each kind, by which it is known that all has been told.
+    // The last of each kind, by which it is known that all has been told: by whichever label it is selected, it ends.
+    cluster.apply(&setting(team, "last", "api", "0"))?;
     cluster.apply(&setting(team, "last", "web", "0"))?;
     cluster.run(["delete", "configmap", "last", "-n", team])?;
+    cluster.apply(&format!(
+        "{{apiVersion: example.com/v1, kind: Part, metadata: {{name: last, namespace: {team}, \
+         labels: {{app: web}}}}}}"
+    ))?;
+    cluster.run(["delete", "part", "last", "-n", team])?;
     Ok(())
 }
 
@@ -308,12 +330,27 @@ fn events_are_the_same(scene: &Scene) -> Outcome {
         pairs.push((format!("{path} ({accept})"), ours, theirs));
     }
     write(scene)?;
+    are_told_alike(&pairs);
+    Ok(())
+}
+
+/// Whether a watch has been told of the end of `last`; where it does not select that, whether of anything.
+fn is_told_all(path: &str, told: &[Value]) -> bool {
+    let selects_last = !path.contains("metadata.name%3Dred");
+    let is_end =
+        |event: &Value| event["type"] == "DELETED" && event["object"]["metadata"]["name"] == "last";
+    if selects_last { told.iter().any(is_end) } else { !told.is_empty() }
+}
+
+/// Both servers' watches of each path.
+fn are_told_alike(pairs: &[(String, Watch, Watch)]) {
     let mut different = Vec::new();
-    for (path, ours, theirs) in &pairs {
-        let same = eventually(Duration::from_secs(10), || {
+    for (path, ours, theirs) in pairs {
+        let same = eventually(SOON, || {
+            let marks_agree = marks(ours).len() == marks(theirs).len();
             let (ours, theirs) = (told(ours), told(theirs));
-            let marks_agree = marks(&pairs[0].1).len() == marks(&pairs[0].2).len();
-            if ours == theirs && marks_agree && !ours.is_empty() {
+            let are_told_all = is_told_all(path, &ours) && is_told_all(path, &theirs);
+            if ours == theirs && marks_agree && are_told_all {
                 return Ok(());
             }
             Err(format!("{path}\n ours: {}\n theirs: {}", json!(ours), json!(theirs)).into())
@@ -321,10 +358,159 @@ fn events_are_the_same(scene: &Scene) -> Outcome {
         if let Err(difference) = same {
             different.push(difference.to_string());
         }
-        assert_eq!(marks(ours).len(), marks(theirs).len(), "{path}: {:?}", marks(theirs));
         assert!(!ours.is_over() && !theirs.is_over(), "{path}");
     }
     assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+}
+
+fn version(object: &Value) -> Result<u64, Failure> {
+    let version = object["metadata"]["resourceVersion"].as_str();
+    Ok(version.ok_or_else(|| format!("no version: {object}"))?.parse()?)
+}
+
+/// From whichever of the versions on the way it is.
+fn whoever_comes_back_is_told_what_happened_since(scene: &Scene) -> Outcome {
+    let Scene { api, reads, token, writer, team, .. } = scene;
+    let all = format!("/api/v1/namespaces/{team}/configmaps");
+    // Of the cache, which is never ahead of the API server.
+    let mut versions = vec![version(&reads.get(token, &all)?.json())?];
+    let write = |name: &str, method: &str, app: &str| -> Result<Value, Failure> {
+        let path = if method == "POST" { all.clone() } else { format!("{all}/{name}") };
+        let body = match method {
+            "DELETE" => json!({}),
+            _ => json!({"metadata": {"name": name, "labels": {"app": app}}, "data": {"text": app}}),
+        };
+        let done = api.write(writer, (method, &path), &body)?;
+        assert!([200, 201].contains(&done.code), "{method} {path}: {done:?}");
+        Ok(done.json())
+    };
+    for (method, name, app) in [
+        ("POST", "north", "web"),
+        ("PATCH", "north", "api"),
+        ("POST", "south", "web"),
+        ("PATCH", "north", "web"),
+        ("DELETE", "south", ""),
+        ("POST", "south", "api"),
+        ("PATCH", "south", "web"),
+        ("DELETE", "north", ""),
+        ("PATCH", "south", "api"),
+    ] {
+        let written = write(name, method, app)?;
+        // An end has no version in its answer.
+        if method != "DELETE" {
+            versions.push(version(&written)?);
+        }
+    }
+    let newest = versions.last().ok_or("no version")?;
+    let got = reads.get(token, &format!("{all}/south?resourceVersion={newest}"))?;
+    assert_eq!((got.code, version(&got.json())?), (200, *newest), "{got:?}");
+
+    let mut pairs = Vec::new();
+    for since in &versions {
+        for (query, accept) in [
+            ("", ANY),
+            ("&labelSelector=app%3Dweb", METADATA),
+            ("&labelSelector=app!%3Dweb", ANY),
+            ("&fieldSelector=metadata.name!%3Dsouth&allowWatchBookmarks=true", ANY),
+        ] {
+            let path = format!("{all}?watch=true&resourceVersion={since}{query}");
+            let (ours, theirs) =
+                (reads.watch(token, &path, accept)?, api.watch(token, &path, accept)?);
+            assert_eq!((ours.code, theirs.code), (200, 200), "{path}");
+            pairs.push((path, ours, theirs));
+        }
+    }
+    for (method, app) in [("POST", "api"), ("PATCH", "web"), ("DELETE", "")] {
+        write("last", method, app)?;
+    }
+    are_told_alike(&pairs);
+    // Each write since, the ends among them, and the three just now.
+    let events: Vec<_> = pairs.iter().step_by(4).map(|(_, ours, _)| told(ours).len()).collect();
+    assert_eq!(events, [12, 11, 10, 9, 8, 6, 5, 3]);
+    Ok(())
+}
+
+/// By which whoever comes back needs no list; who has not asked for bookmarks is told none.
+fn the_last_bookmark_comes_before_the_end(scene: &Scene) -> Outcome {
+    let Scene { api, reads, token, team, .. } = scene;
+    let settings = format!("/api/v1/namespaces/{team}/configmaps");
+    let parts = format!("/apis/example.com/v1/namespaces/{team}/parts");
+    let mut expected = Vec::new();
+    for (path, accept) in
+        [(&settings, ANY), (&settings, METADATA), (&parts, ANY), (&parts, METADATA)]
+    {
+        // What the API server marks the end of a state with is a bookmark like any other.
+        let state = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
+        let marked = format!("{path}?watch=true&allowWatchBookmarks=true&{state}");
+        let theirs = api.watch(token, &marked, accept)?;
+        let mark = eventually(SOON, || Ok(marks(&theirs).pop().ok_or("no mark")?))?;
+        expected.push((path, accept, without_place(&mark)));
+    }
+    // A process that stands still for as long as is left then tells nothing any more.
+    eventually(TOLD, || {
+        let mut watches = Vec::new();
+        for (path, accept, bookmark) in &expected {
+            let since = version(&reads.get(token, path)?.json())?;
+            let path = format!("{path}?watch=true&resourceVersion={since}&timeoutSeconds={BRIEF}");
+            let silent = reads.watch(token, &path, accept)?;
+            let path = format!("{path}&allowWatchBookmarks=true");
+            watches.push((reads.watch(token, &path, accept)?, silent, since, bookmark, path));
+        }
+        let text = json!({"data": {"text": fastrand::u64(..).to_string()}});
+        let green = format!("{settings}/green");
+        let done = api.write(&scene.writer, ("PATCH", &green), &text)?;
+        assert_eq!(done.code, 200, "{done:?}");
+        for (watch, silent, since, bookmark, path) in &watches {
+            await_end(watch, SOON)?;
+            await_end(silent, SOON)?;
+            assert_eq!(told(silent), silent.events(), "{path}: nobody asked for these");
+            assert_eq!(told(silent), told(watch), "{path}");
+            let events = watch.events();
+            let mut newest = *since;
+            for event in &events {
+                let version = version(&event["object"])?;
+                assert!(version >= newest, "{path}: it goes back: {}", json!(events));
+                newest = version;
+            }
+            let told = events.iter().rfind(|event| event["type"] == "BOOKMARK");
+            let told = told.ok_or_else(|| format!("{path}: no bookmark: {}", json!(events)))?;
+            assert_eq!(&without_place(told), *bookmark, "{path}");
+            assert_eq!(marks(watch), Vec::<Value>::new(), "{path}: it began with no state");
+        }
+        Ok(())
+    })
+}
+
+/// The object of a bookmark without how far it is, and of what it is the end.
+fn without_place(bookmark: &Value) -> Value {
+    let mut object = bookmark["object"].clone();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("annotations");
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+/// As often as a profile may have it, while all of the above was written.
+fn tables_are_compared_and_found_equal(scene: &Scene) -> Outcome {
+    let Scene { world, served, .. } = scene;
+    let ended = |resource: &str, result: &str| -> Result<f64, Failure> {
+        let labels = [format!("resource=\"{resource}\""), format!("result=\"{result}\"")];
+        let labels = [&*labels[0], &*labels[1]];
+        Ok(Exposition::read(&served.operator)?.sum("kubewarm_consistency_checks_total", &labels))
+    };
+    for resource in ["configmaps", "parts"] {
+        eventually(SOON, || match ended(resource, "equal")? {
+            0.0..2.0 => Err(format!("{resource}: nothing was found equal").into()),
+            _ => Ok(()),
+        })?;
+        assert!(ended(resource, "different")? < 1.0, "{resource}");
+    }
+    let profile = Profile { world, namespace: NAMESPACE, name: "everything" }.read()?;
+    for name in ["settings", "parts"] {
+        let target = target(&profile, name).ok_or_else(|| format!("{profile:#}"))?;
+        assert_eq!(target.get("lastRelist"), None, "{target:#}");
+    }
     Ok(())
 }
 
