@@ -163,7 +163,7 @@ fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> 
 
 fn aggregated(groups: &[(&str, Versions<'_>)]) -> Sent {
     let items = groups.iter().map(|(name, versions)| Item {
-        metadata: Name { name, creation_timestamp: None },
+        metadata: Name { name },
         versions: versions
             .iter()
             .map(|(version, resources)| ItemVersion {
@@ -316,12 +316,9 @@ struct Item<'a> {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Name<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     name: &'a str,
-    /// Always `null`, as Go writes it.
-    creation_timestamp: Option<()>,
 }
 
 #[derive(Serialize)]
@@ -394,13 +391,13 @@ mod tests {
         let core = core_document(&served(), Listing::Aggregated);
         assert_eq!(
             body(&core),
-            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"group":"","version":"v1","kind":"Node"},"scope":"Cluster","singularResource":"node","verbs":["get","list","watch"]}],"freshness":"Current"}]}]}"#
+            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"group":"","version":"v1","kind":"Node"},"scope":"Cluster","singularResource":"node","verbs":["get","list","watch"]}],"freshness":"Current"}]}]}"#
         );
         assert_eq!(core.content_type, AGGREGATED);
         let named = groups_document(&served()[1..3], Listing::Aggregated);
         assert_eq!(
             body(&named),
-            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"name":"apps","creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"deployments","responseKind":{"group":"apps","version":"v1","kind":"Deployment"},"scope":"Namespaced","singularResource":"deployment","verbs":["get","list","watch"],"shortNames":["deploy"],"categories":["all"]}],"freshness":"Current"}]},{"metadata":{"name":"shop.example","creationTimestamp":null},"versions":[{"version":"v2","resources":[{"resource":"orders","responseKind":{"group":"shop.example","version":"v2","kind":"Order"},"scope":"Namespaced","singularResource":"order","verbs":["get","list","watch"]}],"freshness":"Current"}]}]}"#
+            r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"name":"apps"},"versions":[{"version":"v1","resources":[{"resource":"deployments","responseKind":{"group":"apps","version":"v1","kind":"Deployment"},"scope":"Namespaced","singularResource":"deployment","verbs":["get","list","watch"],"shortNames":["deploy"],"categories":["all"]}],"freshness":"Current"}]},{"metadata":{"name":"shop.example"},"versions":[{"version":"v2","resources":[{"resource":"orders","responseKind":{"group":"shop.example","version":"v2","kind":"Order"},"scope":"Namespaced","singularResource":"order","verbs":["get","list","watch"]}],"freshness":"Current"}]}]}"#
         );
     }
 

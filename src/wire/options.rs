@@ -64,6 +64,8 @@ pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Opti
             ));
         }
         let at = At::Continue { version, after };
+        // As below, with 0.
+        let limit = limit.filter(|_| given.is_empty());
         return Ok(Options { labels, fields, at, limit, watch: None });
     }
     let (at, limit) = match (version(given)?, query.text(Parameter::ResourceVersionMatch)) {
@@ -226,7 +228,7 @@ mod tests {
             ("resourceVersion=7&resourceVersionMatch=Exact&limit=5", "at 7 5"),
             (&format!("continue={on}"), "on 5 after ns/a 0"),
             (&format!("continue={on}&limit=5"), "on 5 after ns/a 5"),
-            (&format!("continue={on}&limit=5&resourceVersion=0"), "on 5 after ns/a 5"),
+            (&format!("continue={on}&limit=5&resourceVersion=0"), "on 5 after ns/a 0"),
             (&format!("continue={newest}"), "on newest after ns/a 0"),
         ] {
             assert_eq!(told(query), expected, "{query}");
