@@ -1,14 +1,21 @@
 //! The requests of the replay, and the objects that they read.
 
 use super::difference::Difference::{self, *};
+use super::watched;
 
 pub(super) const ANY: &str = "*/*";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const OLD_TABLE: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
 const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
                        application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// As kubectl asks.
+const AGGREGATED_FIRST: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                                application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
+                                application/json";
 
 /// One request.
 #[derive(Debug)]
@@ -225,18 +232,6 @@ const OPTIONS: &[&str] = &[
     "timeoutSeconds=abc",
 ];
 
-/// Parameters of a watch that is refused.
-const WATCHES: &[&str] = &[
-    "sendInitialEvents=true",
-    "sendInitialEvents=false",
-    "resourceVersionMatch=NotOlderThan",
-    "resourceVersionMatch=Exact&resourceVersion=1",
-    "sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1",
-    "labelSelector=%3D%3D",
-    "fieldSelector=data.x%3Dy",
-    "timeoutSeconds=abc",
-];
-
 /// Definitions of the kinds that are not Kubernetes' own.
 pub(crate) const DEFINITIONS: &str = include_str!("definitions.yaml");
 /// What stands in the namespace NAMESPACE, and in none.
@@ -267,7 +262,7 @@ impl Kind {
     }
 }
 
-fn get(path: String, accept: &'static str, but: &[Difference]) -> Request {
+pub(super) fn get(path: String, accept: &'static str, but: &[Difference]) -> Request {
     Request { method: "GET", path, accept, gzip: false, but: but.to_vec() }
 }
 
@@ -293,9 +288,9 @@ pub(super) fn requests(a: &str) -> Vec<Request> {
             all.push(get(format!("{base}?{options}"), ANY, &but));
         }
     }
-    for options in WATCHES {
-        all.push(get(format!("{settings}?watch=1&{options}"), ANY, &[]));
-        all.push(get(format!("{planets}?watch=1&{options}"), TABLE, &[]));
+    for (options, but) in watched::refused() {
+        all.push(get(format!("{settings}?watch=1&{options}"), ANY, but));
+        all.push(get(format!("{planets}?watch=1&{options}"), TABLE, but));
     }
     all.extend(selections(a, &settings, &everywhere));
     all.extend(versions(&settings, &widgets));
@@ -371,8 +366,12 @@ fn versions(settings: &str, widgets: &str) -> Vec<Request> {
         }
         all.push(get(format!("{base}/{name}?resourceVersion=abc"), ANY, &[NoNumber]));
     }
-    let exact = "resourceVersion=1&resourceVersionMatch=Exact";
-    all.push(get(format!("{settings}?{exact}"), ANY, &[ExactVersion]));
+    for (path, accept) in [(settings, ANY), (settings, METADATA_LIST), (widgets, TABLE)] {
+        for exact in ["resourceVersionMatch=Exact", "resourceVersionMatch=Exact&limit=2", "limit=2"]
+        {
+            all.push(get(format!("{path}?resourceVersion=1&{exact}"), accept, &[ExactVersion]));
+        }
+    }
     // Three seconds each.
     let future = "resourceVersion=99999999999";
     all.push(get(format!("{settings}?{future}"), ANY, &[FutureVersion]));
@@ -434,6 +433,11 @@ fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
 /// What there is.
 fn documents() -> Vec<Request> {
     let mut all = vec![get("/version".to_owned(), ANY, &[])];
+    for path in ["/api", "/apis"] {
+        for accept in [AGGREGATED, AGGREGATED_FIRST] {
+            all.push(get(path.to_owned(), accept, &[WarmKinds]));
+        }
+    }
     for path in [
         "/api/v1",
         "/apis",
@@ -478,6 +482,55 @@ fn refusals(settings: &str, planets: &str) -> Vec<Request> {
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
         for path in [format!("{settings}/red"), settings.to_owned(), planets.to_owned()] {
             all.push(Request { method, ..get(path, ANY, &[OnlyReads]) });
+        }
+    }
+    all
+}
+
+/// Lists of which the second page is asked for with more options beside its token.
+pub(super) fn continued(a: &str) -> Vec<Request> {
+    let settings = format!("/api/v1/namespaces/{a}/configmaps?limit=2");
+    let mut all = Vec::new();
+    for more in [
+        "resourceVersion=0",
+        "resourceVersion=1",
+        "resourceVersion=abc",
+        "resourceVersion=0&resourceVersionMatch=NotOlderThan",
+        "resourceVersion=1&resourceVersionMatch=NotOlderThan",
+        "resourceVersion=1&resourceVersionMatch=Exact",
+        "resourceVersionMatch=NotOlderThan",
+        "resourceVersionMatch=Exact",
+        "resourceVersionMatch=",
+    ] {
+        for base in [&*settings, "/apis/example.com/v1/planets?limit=1"] {
+            all.push(get(format!("{base}&{more}"), ANY, LISTED));
+        }
+    }
+    all
+}
+
+/// Lists of the version that kubewarm has got to, which is put behind them.
+pub(super) fn of_now(a: &str) -> Vec<Request> {
+    let settings = format!("/api/v1/namespaces/{a}/configmaps?");
+    let widgets = format!("/apis/example.com/v1/namespaces/{a}/widgets?");
+    let mut all = Vec::new();
+    for (base, accept, but) in [
+        (&*settings, ANY, &[][..]),
+        (&settings, METADATA_LIST, &[]),
+        (&widgets, TABLE, &[Ages]),
+        ("/api/v1/configmaps?", ANY, &[]),
+    ] {
+        for more in [
+            "resourceVersionMatch=Exact&",
+            "resourceVersionMatch=Exact&limit=2&",
+            "resourceVersionMatch=NotOlderThan&",
+            "resourceVersionMatch=NotOlderThan&limit=2&",
+            "limit=2&",
+            "",
+        ] {
+            let is_exact = more.contains("Exact") || more == "limit=2&";
+            let but = [but, if is_exact { &[ContinueToken] } else { LISTED }].concat();
+            all.push(get(format!("{base}{more}resourceVersion="), accept, &but));
         }
     }
     all

@@ -12,6 +12,7 @@ pub(crate) enum Difference {
     ContinueWords,
     ExactVersion,
     FieldLabels,
+    ForgottenVersion,
     FutureVersion,
     ListVersion,
     MediaTypes,
@@ -29,6 +30,7 @@ impl Difference {
         Self::ContinueWords,
         Self::ExactVersion,
         Self::FieldLabels,
+        Self::ForgottenVersion,
         Self::FutureVersion,
         Self::ListVersion,
         Self::MediaTypes,
@@ -47,6 +49,7 @@ impl Difference {
             Self::ContinueWords => "continue words",
             Self::ExactVersion => "exact version",
             Self::FieldLabels => "field labels",
+            Self::ForgottenVersion => "forgotten version",
             Self::FutureVersion => "future version",
             Self::ListVersion => "list version",
             Self::MediaTypes => "media types",
@@ -74,10 +77,21 @@ impl Difference {
                 }
             }),
             Self::ContinueWords => each(ours, theirs, |answer| {
-                keep_before(answer, "invalid continue token: continue key is not valid: ");
+                keep_before(
+                    &mut answer.body,
+                    "invalid continue token: continue key is not valid: ",
+                );
             }),
+            Self::ForgottenVersion => {
+                let event = &ours.body[0]["object"];
+                let said = event["message"].as_str().unwrap_or_default();
+                let is_told = said.starts_with("too old resource version: 1 (");
+                if is_told && event["code"] == 410 && ours.body[1].is_null() {
+                    *ours = theirs.clone();
+                }
+            }
             Self::FutureVersion => each(ours, theirs, |answer| {
-                keep_before(answer, ", current: ");
+                keep_before(&mut answer.body, ", current: ");
             }),
             Self::ListVersion => each(ours, theirs, |answer| {
                 let body = &mut answer.body;
@@ -129,11 +143,11 @@ fn decided(ours: &mut Answer, theirs: &mut Answer, own: u16, their: &[u16]) {
     }
 }
 
-/// Of a message that has these words, what stands before their end.
-fn keep_before(answer: &mut Answer, words: &str) {
-    let message = answer.body["message"].as_str().unwrap_or_default();
+/// Of a `Status` whose message has these words, what stands before their end.
+fn keep_before(status: &mut Value, words: &str) {
+    let message = status["message"].as_str().unwrap_or_default();
     if let Some((before, _)) = message.split_once(words) {
-        answer.body["message"] = json!(format!("{before}{words}"));
+        status["message"] = json!(format!("{before}{words}"));
     }
 }
 
@@ -167,23 +181,32 @@ fn as_kept(object: &mut Value) {
 /// Of the documents about kinds: those that are kept warm, and what may be done with them here.
 fn as_warm(ours: &mut Answer, theirs: &mut Answer) {
     const VERBS: [&str; 3] = ["get", "list", "watch"];
-    // Of each list of a document, by what its elements are known.
+    const LISTS: [&str; 4] = ["items", "versions", "groups", "resources"];
+    /// By what an element of a list is known; of the group without a name that is nothing.
+    fn name(it: &Value) -> &str {
+        let all = ["/metadata/name", "/name", "/resource", "/version"];
+        all.iter().find_map(|at| it.pointer(at)?.as_str()).unwrap_or_default()
+    }
+    fn list<'a>(of: &'a mut Value, list: &str) -> Option<&'a mut Vec<Value>> {
+        of.get_mut(list)?.as_array_mut()
+    }
     fn keep(ours: &Value, theirs: &mut Value) {
-        for (list, by) in [
-            ("items", "/metadata/name"),
-            ("versions", "/version"),
-            ("groups", "/name"),
-            ("resources", "/name"),
-            ("resources", "/resource"),
-        ] {
-            let Some(own) = ours[list].as_array() else { continue };
-            let Some(all) = theirs[list].as_array_mut() else { continue };
-            if all.iter().all(|it| it.pointer(by).is_none()) {
-                continue;
-            }
-            all.retain(|it| own.iter().any(|own| own.pointer(by) == it.pointer(by)));
-            for (own, their) in own.iter().zip(all) {
-                keep(own, their);
+        for list_name in LISTS {
+            let Some(own) = ours[list_name].as_array() else { continue };
+            let Some(all) = list(theirs, list_name) else { continue };
+            all.retain_mut(|it| {
+                let same = own.iter().find(|own| name(own) == name(it));
+                same.is_some_and(|own| {
+                    keep(own, it);
+                    true
+                })
+            });
+        }
+        // Of a kind of Kubernetes' own it does not say what stands above.
+        let kind = "responseKind";
+        if theirs.pointer("/responseKind/version").is_some_and(|version| version == "") {
+            for of in ["group", "version"] {
+                theirs[kind][of] = ours[kind][of].clone();
             }
         }
         if let Some(kind) = theirs.as_object_mut() {
@@ -194,14 +217,20 @@ fn as_warm(ours: &mut Answer, theirs: &mut Answer) {
             }
         }
     }
+    // The versions of a group stand in an order that means something.
+    fn sort(document: &mut Value) {
+        for list_name in LISTS {
+            let Some(all) = list(document, list_name) else { continue };
+            if list_name != "versions" {
+                all.sort_by_key(|it| name(it).to_owned());
+            }
+            all.iter_mut().for_each(sort);
+        }
+    }
     keep(&ours.body, &mut theirs.body);
     // Each has an `ETag` here, and is in the order of the names.
     each(ours, theirs, |answer| {
-        for list in ["groups", "resources"] {
-            if let Some(all) = answer.body[list].as_array_mut() {
-                all.sort_by_key(|it| it["name"].as_str().unwrap_or_default().to_owned());
-            }
-        }
+        sort(&mut answer.body);
         for name in ["cache-control", "vary"] {
             answer.headers.remove(name);
         }

@@ -3,6 +3,7 @@
 
 mod corpus;
 mod difference;
+mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 pub(crate) use self::corpus::{DEFINITIONS, TARGETS};
 
-use self::corpus::{LONG, OBJECTS, Request, requests, walks};
+use self::corpus::{LONG, OBJECTS, Request, continued, of_now, requests, walks};
 use self::difference::Difference;
 use crate::api::{Reply, Server};
 use crate::world::{Failure, Outcome, eventually, file};
@@ -20,6 +21,8 @@ use crate::world::{Failure, Outcome, eventually, file};
 const FEWEST: usize = 300;
 /// The cache is told of what changes a moment after the API server knows it.
 const SOON_SAME: Duration = Duration::from_secs(5);
+/// As long for a watch, each of which takes five seconds.
+const SOON_TOLD: Duration = Duration::from_secs(30);
 /// Pages of one list, at most.
 const MOST_PAGES: usize = 100;
 /// What clients read of an answer beside its body.
@@ -78,6 +81,12 @@ impl Players<'_> {
         };
         Ok([ask(self.reads)?, ask(self.api)?])
     }
+
+    /// The version of a list of kubewarm's now.
+    fn now(&self, path: &str) -> Result<String, Failure> {
+        let list = self.reads.get(self.token, path)?.json();
+        Ok(list["metadata"]["resourceVersion"].as_str().ok_or("no version")?.to_owned())
+    }
 }
 
 /// Sends everything to both. `a` is the namespace that most of it is in.
@@ -94,6 +103,18 @@ pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     }
     for request in walks(a) {
         found.add(eventually(SOON_SAME, || walk(players, &request)));
+    }
+    for request in continued(a) {
+        found.add(eventually(SOON_SAME, || go_on(players, &request)));
+    }
+    for request in of_now(a) {
+        found.add(eventually(SOON_SAME, || {
+            let path = request.path.split('?').next().unwrap_or_default();
+            compare(&request, players.ask(&request, &players.now(path)?)?)
+        }));
+    }
+    for watched in watches(players, watched::begun(a)) {
+        found.add(watched);
     }
     let Found { met, unnamed } = found;
     assert!(unnamed.is_empty(), "{} differ:\n{}", unnamed.len(), unnamed.join("\n"));
@@ -122,6 +143,49 @@ fn walk(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference>
         (own.body, their.body) = (Value::Null, Value::Null);
     }
     Err(format!("{} has no end", request.path).into())
+}
+
+/// The second page of a list, by each server's own token and what else is asked of it.
+fn go_on(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference>, Failure> {
+    let (first, _) = request.path.split_once('&').ok_or("no options")?;
+    let bearer = format!("Bearer {}", players.token);
+    let page = |server: &Server| -> Result<Answer, Failure> {
+        let first = server.get(players.token, first)?.json();
+        let token = first["metadata"]["continue"].as_str().ok_or("one page has all of it")?;
+        let path = format!("{}&continue={token}", request.path);
+        let headers = [("authorization", &*bearer), ("accept", request.accept)];
+        Ok(Answer::from(&server.ask(request.method, &path, &headers)?))
+    };
+    compare(request, [page(players.reads)?, page(players.api)?])
+}
+
+/// What both tell of these until they end, all at once. Bookmarks come when they come.
+fn watches(
+    players: &Players<'_>,
+    requests: Vec<Request>,
+) -> Vec<Result<BTreeSet<Difference>, String>> {
+    let told = |request: &Request| {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let path = request.path.replace("NOW", &players.now(path)?);
+        let told = |server: &Server| -> Result<Answer, Failure> {
+            let reply = server.get_as(players.token, &path, request.accept)?;
+            let lines = reply.text.lines().map(serde_json::from_str::<Value>);
+            let mut events = lines.collect::<Result<Vec<_>, _>>()?;
+            events.retain(|event| event["type"] != "BOOKMARK");
+            Ok(Answer { body: events.into(), ..Answer::from(&reply) })
+        };
+        compare(request, [told(players.reads)?, told(players.api)?])
+    };
+    std::thread::scope(|scope| {
+        let run = |request: Request| {
+            let same = eventually(SOON_TOLD, || told(&request));
+            same.map_err(|error| error.to_string())
+        };
+        let all: Vec<_> =
+            requests.into_iter().map(|request| scope.spawn(move || run(request))).collect();
+        let broken = |_| Err("a watch panicked".to_owned());
+        all.into_iter().map(|one| one.join().unwrap_or_else(broken)).collect()
+    })
 }
 
 /// The differences that are met, all of which are allowed.

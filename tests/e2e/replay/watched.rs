@@ -1,0 +1,71 @@
+//! The watches of the replay: every way to say where one begins, and what is refused.
+
+use super::corpus::{ANY, METADATA, Request, get};
+use super::difference::Difference::{self, *};
+
+/// As long as both take to tell what there is: far more than ten times that.
+const TIMEOUT: &str = "timeoutSeconds=5";
+const VERSIONS: &[&str] = &["", "&resourceVersion=0", "&resourceVersion=1", NOW];
+/// Of what kubewarm has got to.
+pub(super) const NOW: &str = "&resourceVersion=NOW";
+const INITIAL: &[&str] = &["", "&sendInitialEvents=true", "&sendInitialEvents=false"];
+const NOT_OLDER_THAN: &str = "&resourceVersionMatch=NotOlderThan";
+const NOT_FOR_WATCHES: &[&str] =
+    &["&resourceVersionMatch=Exact", "&resourceVersionMatch=Never", "&resourceVersionMatch=exact"];
+
+/// Parameters of a watch that is refused for other reasons.
+const REFUSED: &[&str] = &[
+    "labelSelector=%3D%3D",
+    "fieldSelector=data.x%3Dy",
+    "timeoutSeconds=abc",
+    "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x",
+    "resourceVersionMatch=Exact&continue=x",
+];
+
+/// Parameters of watches that are refused, and in which ways.
+pub(super) fn refused() -> Vec<(String, &'static [Difference])> {
+    let mut all: Vec<_> = REFUSED.iter().map(|it| ((*it).to_owned(), &[][..])).collect();
+    for version in ["", "&resourceVersion=0", "&resourceVersion=1", "&resourceVersion=abc"] {
+        let more = |it: String| (format!("{TIMEOUT}{version}{it}"), &[][..]);
+        // A match without a word about initial events, and the other way round.
+        all.push(more(NOT_OLDER_THAN.to_owned()));
+        for initial in INITIAL.iter().filter(|it| !it.is_empty()) {
+            all.push(more((*initial).to_owned()));
+            all.push(more(format!("{initial}&resourceVersionMatch=")));
+        }
+        for matched in NOT_FOR_WATCHES {
+            all.extend(INITIAL.iter().map(|initial| more(format!("{initial}{matched}"))));
+        }
+    }
+    for initial in INITIAL {
+        let matched = if initial.is_empty() { "" } else { NOT_OLDER_THAN };
+        all.push((format!("{TIMEOUT}&resourceVersion=abc{initial}{matched}"), &[NoNumber]));
+    }
+    all
+}
+
+/// Watches that begin, and end by themselves.
+pub(super) fn begun(a: &str) -> Vec<Request> {
+    let settings = format!("/api/v1/namespaces/{a}/configmaps");
+    let mut all = Vec::new();
+    for (path, accept) in
+        [(&*settings, ANY), (&settings, METADATA), ("/apis/example.com/v1/planets", ANY)]
+    {
+        for version in VERSIONS {
+            for initial in INITIAL {
+                let matches: &[&str] = if initial.is_empty() {
+                    &["", "&resourceVersionMatch="]
+                } else {
+                    &[NOT_OLDER_THAN]
+                };
+                for matched in matches {
+                    let query = format!("watch=true&{TIMEOUT}{initial}{matched}{version}");
+                    let bookmarks = "&allowWatchBookmarks=true";
+                    let path = format!("{path}?{query}{bookmarks}");
+                    all.push(get(path, accept, &[ForgottenVersion]));
+                }
+            }
+        }
+    }
+    all
+}
