@@ -182,6 +182,16 @@ mod tests {
     }
 
     #[test]
+    fn every_parameter_is_in_the_requests_that_are_changed() {
+        for name in NAMES {
+            assert!(testbed::PARAMETERS.contains(&name), "{name} is never changed");
+            let has = |query: &str| query.split('&').any(|it| it.starts_with(&format!("{name}=")));
+            let is_sent = |it: &testbed::Request| it.query().is_some_and(has);
+            assert!(testbed::corpus().iter().any(is_sent), "{name} is in no request");
+        }
+    }
+
+    #[test]
     fn every_parameter_is_found_by_its_own_name() {
         for (parameter, name) in [
             (Parameter::LabelSelector, "labelSelector"),

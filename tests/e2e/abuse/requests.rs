@@ -23,8 +23,8 @@ const AT_ONCE: usize = 48;
 const LOOKED_AT: Duration = Duration::from_secs(10);
 /// More than all there is to be listed.
 const LARGEST: usize = 4 << 20;
-/// How a request may end that is understood or not. 504 is for versions of the future.
-const CODES: [u16; 13] = [200, 304, 400, 403, 404, 405, 406, 410, 413, 421, 422, 429, 431];
+/// How a request may end that is understood or not. 301 is for other hashes, 504 for versions of the future.
+const CODES: [u16; 14] = [200, 301, 304, 400, 403, 404, 405, 406, 410, 413, 421, 422, 429, 431];
 
 pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
     let runtime = tokio::runtime::Runtime::new()?;

@@ -47,5 +47,5 @@ pub use image::static_program;
 pub use node::Node;
 pub use process::Process;
 pub use prometheus::{Prometheus, Sample};
-pub use requests::{Request, changed, corpus};
+pub use requests::{PARAMETERS, Request, changed, corpus};
 pub use tools::{KUBERNETES_VERSION, Tools};

@@ -19,7 +19,7 @@ pub struct Request {
 }
 
 /// The parameters that a read API knows, and some that it does not.
-const PARAMETERS: [&str; 14] = [
+pub const PARAMETERS: [&str; 15] = [
     "labelSelector",
     "fieldSelector",
     "watch",
@@ -31,6 +31,7 @@ const PARAMETERS: [&str; 14] = [
     "sendInitialEvents",
     "allowWatchBookmarks",
     "includeObject",
+    "hash",
     "pretty",
     "timeout",
     "LABELSELECTOR",
