@@ -81,6 +81,12 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// Has the peak begin anew at what is resident now.
+    pub(crate) fn forget_peak(operator: &Operator) -> Result<(), Failure> {
+        let id = operator.process.id().ok_or("it does not run")?;
+        Ok(std::fs::write(format!("/proc/{id}/clear_refs"), "5")?)
+    }
+
     /// As the kernel has it.
     pub(crate) fn read(operator: &Operator) -> Result<Self, Failure> {
         let id = operator.process.id().ok_or("it does not run")?;
