@@ -20,6 +20,8 @@ type syncedLine struct {
 // writtenLine answers `write COUNT SEED`.
 type writtenLine struct {
 	Seconds float64 `json:"seconds"`
+	// Writes are those that took place.
+	Writes int `json:"writes"`
 }
 
 // agreedLine answers `agree SECONDS`: what any follower holds that is not so, and what went back in time.
@@ -50,10 +52,11 @@ func serve(ctx context.Context, followers []*follower, truth *truth, reader *rea
 				return err
 			}
 			started := time.Now()
-			if err := truth.write(ctx, count, seed); err != nil {
+			writes, err := truth.write(ctx, count, seed)
+			if err != nil {
 				return err
 			}
-			answer = writtenLine{Seconds: time.Since(started).Seconds()}
+			answer = writtenLine{Seconds: time.Since(started).Seconds(), Writes: writes}
 		case len(words) == 2 && words[0] == "agree":
 			seconds, err := strconv.Atoi(words[1])
 			if err != nil {

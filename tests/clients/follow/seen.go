@@ -53,15 +53,12 @@ func (s *seen) apply(object any) {
 		s.fault(err.Error())
 		return
 	}
-	if found.version < s.newest[name] {
-		s.fault(fmt.Sprintf("%s went back from version %d to %d", name, s.newest[name], found.version))
-	}
-	s.newest[name] = max(found.version, s.newest[name])
+	s.look(name, found)
 	s.objects[name] = found
 }
 
-// remove takes away what object is, if that is still what is held: a client is told of a deletion by the
-// last state that it knew, too.
+// remove takes away what object is, if that is what is held, and not another of its name. A client is told of a
+// deletion by the last state that it knew, too, which is never older than what was seen of it.
 func (s *seen) remove(object any) {
 	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		object = unknown.Obj
@@ -73,8 +70,20 @@ func (s *seen) remove(object any) {
 		s.fault(err.Error())
 		return
 	}
-	s.newest[name] = max(found.version, s.newest[name])
+	s.look(name, found)
+	if held, ok := s.objects[name]; ok && held.uid != found.uid {
+		s.fault(fmt.Sprintf("%s was said to be gone with UID %s, and is %s", name, found.uid, held.uid))
+		return
+	}
 	delete(s.objects, name)
+}
+
+// look notes how new an object is, which must not be older than what was seen of it. It needs the lock.
+func (s *seen) look(name string, found state) {
+	if found.version < s.newest[name] {
+		s.fault(fmt.Sprintf("%s went back from version %d to %d", name, s.newest[name], found.version))
+	}
+	s.newest[name] = max(found.version, s.newest[name])
 }
 
 // replace makes all be these.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -51,8 +52,11 @@ func (t *truth) list(ctx context.Context, of schema.GroupVersionResource, select
 	return found, nil
 }
 
-// write makes count random changes; the same for the same seed, but for their order.
-func (t *truth) write(ctx context.Context, count int, seed uint64) error {
+// write makes count random changes, or a few more, and says how many took place; the same for the same seed, but
+// for their order and for what an API server that went away did unheard.
+func (t *truth) write(ctx context.Context, count int, seed uint64) (int, error) {
+	share := (count + writers - 1) / writers
+	made := make([]int, writers)
 	errs := make([]error, writers)
 	var all sync.WaitGroup
 	for writer := range writers {
@@ -60,23 +64,23 @@ func (t *truth) write(ctx context.Context, count int, seed uint64) error {
 		go func() {
 			defer all.Done()
 			random := rand.New(rand.NewPCG(seed, uint64(writer)))
-			for done := 0; done < count/writers && errs[writer] == nil; {
-				var made int
-				made, errs[writer] = t.change(ctx, random, writer)
-				done += made
+			for made[writer] < share && errs[writer] == nil {
+				var more int
+				more, errs[writer] = t.change(ctx, random, writer)
+				made[writer] += more
 			}
 		}()
 	}
 	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+	sum := 0
+	for _, of := range made {
+		sum += of
 	}
-	return nil
+	return sum, errors.Join(errs...)
 }
 
-// change makes one random change, or two: a deletion with another object of the same name right behind it.
+// change makes one random change, or two: a deletion with another object of the same name right behind it. It
+// answers how many took place: what is there cannot be created, nor what is not there changed.
 func (t *truth) change(ctx context.Context, random *rand.Rand, writer int) (int, error) {
 	of, kind := settings, "ConfigMap"
 	if random.IntN(3) == 0 {
@@ -102,51 +106,58 @@ func (t *truth) change(ctx context.Context, random *rand.Rand, writer int) (int,
 	} else {
 		object.Object["data"] = map[string]any{"text": text}
 	}
-	create := func() error {
+	create := func() (int, error) {
 		return until(ctx, apierrors.IsAlreadyExists, func(ctx context.Context) error {
 			_, err := objects.Create(ctx, object, metav1.CreateOptions{})
 			return err
 		})
 	}
-	remove := func() error {
+	remove := func() (int, error) {
 		return until(ctx, apierrors.IsNotFound, func(ctx context.Context) error {
 			return objects.Delete(ctx, name, metav1.DeleteOptions{})
 		})
 	}
-	patch := func(body string) error {
+	patch := func(body string) (int, error) {
 		return until(ctx, apierrors.IsNotFound, func(ctx context.Context) error {
 			_, err := objects.Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
 			return err
 		})
 	}
+	// Each has something new in it: what changes nothing is no write.
+	number := random.Uint64()
 	switch roll := random.IntN(10); {
 	case roll < 3:
-		return 1, create()
+		return create()
 	case roll < 6:
-		return 1, patch(fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, random.Uint64()))
+		return patch(fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, number))
 	case roll < 8:
 		value := []string{`"web"`, `"api"`, "null"}[random.IntN(3)]
-		return 1, patch(fmt.Sprintf(`{"metadata":{"labels":{"app":%s}}}`, value))
+		return patch(fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"},"labels":{"app":%s}}}`, number, value))
 	case roll < 9:
-		return 1, remove()
+		return remove()
 	default:
-		if err := remove(); err != nil {
-			return 0, err
+		removed, err := remove()
+		if err != nil {
+			return removed, err
 		}
-		return 2, create()
+		created, err := create()
+		return removed + created, err
 	}
 }
 
-// until tries again while the API server is away; expected is as good as done.
-func until(ctx context.Context, expected func(error) bool, try func(context.Context) error) error {
+// until tries again while the API server is away, and answers how many writes took place: none if it is refused
+// as expected.
+func until(ctx context.Context, expected func(error) bool, try func(context.Context) error) (int, error) {
 	deadline := time.Now().Add(patience)
 	for {
 		err := try(ctx)
-		if err == nil || expected(err) {
-			return nil
-		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			return err
+		switch {
+		case err == nil:
+			return 1, nil
+		case expected(err):
+			return 0, nil
+		case time.Now().After(deadline) || ctx.Err() != nil:
+			return 0, err
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -37,11 +37,13 @@ impl Clients {
         Ok(Self { go: [streaming?, listing?], rust, seed: 0 })
     }
 
-    /// Writes at random, and waits until that is done.
+    /// Writes at random, and waits until so many have taken place.
     fn write(&mut self, count: u32) -> Outcome {
         self.seed += 1;
         let seed = self.seed;
-        self.go[0].ask(&format!("write {count} {seed}")).map(drop)
+        let written = self.go[0].ask(&format!("write {count} {seed}"))?;
+        assert!(written["writes"].as_u64() >= Some(count.into()), "{count}: {written}");
+        Ok(())
     }
 
     /// Waits until all hold what the API server has.
