@@ -3,13 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Output, Stdio};
 
 use super::{PROFILE, SOON, Scene};
 use crate::operator::NAMESPACE;
 use crate::world::{Failure, Outcome, eventually};
 
 /// What a command said.
+#[derive(Debug, PartialEq, Eq)]
 struct Said {
     code: Option<i32>,
     out: String,
@@ -17,9 +18,12 @@ struct Said {
 }
 
 fn said(command: &mut Command) -> Result<Said, Failure> {
-    let output = command.output()?;
+    Ok(said_by(&command.output()?))
+}
+
+fn said_by(output: &Output) -> Said {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) })
+    Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
 /// kubewarm, as whoever has this kubeconfig.
@@ -30,9 +34,13 @@ fn kubewarm(who: &Path, arguments: &[&str]) -> Result<Said, Failure> {
 
 /// kubectl with this kubeconfig.
 fn kubectl(scene: &Scene, with: &Path, arguments: &[&str]) -> Result<Said, Failure> {
+    said(kubectl_with(scene, with).args(arguments))
+}
+
+fn kubectl_with(scene: &Scene, with: &Path) -> Command {
     let mut command = Command::new(scene.world.cluster.tools().program("kubectl"));
-    let cache = with.with_extension("cache");
-    said(command.arg("--kubeconfig").arg(with).arg("--cache-dir").arg(cache).args(arguments))
+    command.arg("--kubeconfig").arg(with).arg("--cache-dir").arg(with.with_extension("cache"));
+    command
 }
 
 pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcome {
@@ -161,4 +169,62 @@ pub(super) fn get_reads_through_the_cache_and_compares(scene: &Scene) -> Outcome
         let compared = get(&["cm", "--compare"])?;
         if compared.code == Some(0) { Ok(()) } else { Err(compared.out.into()) }
     })
+}
+
+/// What kubectl waits for through the cache it waits for at the API server, and says the same of it.
+pub(super) fn wait_waits_until_it_is_so(scene: &Scene) -> Outcome {
+    let Scene { world, served, team, reader, .. } = scene;
+    let through = scene.through()?;
+    let write = |arguments: &[&str]| world.cluster.run([arguments, &["-n", team]].concat());
+    for name in ["changed", "deleted"] {
+        write(&["create", "configmap", name, "--from-literal=word=one"])?;
+    }
+    let one = "--for=jsonpath={.data.word}=one";
+    let two = "--for=jsonpath={.data.word}=two";
+    let begin = |with: &Path, condition: &str, object: &str, timeout: &str| {
+        let mut command = kubectl_with(scene, with);
+        command.args(["wait", condition, object, "-n", team, timeout]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    };
+    let compare = |condition: &str, object: &str, (timeout, code): (&str, i32)| -> Outcome {
+        let [ours, theirs] = [&through, reader].map(|with| begin(with, condition, object, timeout));
+        let [ours, theirs] = [ours?, theirs?].map(Child::wait_with_output);
+        let [ours, theirs] = [said_by(&ours?), said_by(&theirs?)];
+        assert_eq!(ours, theirs, "{condition} {object}");
+        assert_eq!(ours.code, Some(code), "{condition} {object}: {ours:?}");
+        Ok(())
+    };
+    eventually(SOON, || match kubectl(scene, &through, &["get", "cm/deleted", "-n", team])? {
+        Said { code: Some(0), .. } => Ok(()),
+        said => Err(said.err.into()),
+    })?;
+    let (long, short) = ("--timeout=300s", "--timeout=2s");
+    compare(one, "configmap/changed", (long, 0))?;
+    compare(two, "configmap/changed", (short, 1))?;
+    compare("--for=delete", "configmap/deleted", (short, 1))?;
+
+    // By a write that comes while it is watched for.
+    let clients = r#"kubewarm_http_watch_clients{group="",resource="configmaps",version="v1"}"#;
+    let is_watched = |times: usize| {
+        eventually(SOON, || {
+            let (_, metrics) = served.operator.ask("/metrics")?;
+            let line = metrics.lines().find_map(|line| line.strip_prefix(clients));
+            let now: usize = line.map_or("0", str::trim).parse()?;
+            if now == times { Ok(()) } else { Err(format!("{now} watches").into()) }
+        })
+    };
+    is_watched(0)?;
+    let changing = begin(&through, two, "configmap/changed", long)?;
+    let going = begin(&through, "--for=delete", "configmap/deleted", long)?;
+    is_watched(2)?;
+    write(&["patch", "configmap", "changed", "--type=merge", "-p", r#"{"data":{"word":"two"}}"#])?;
+    write(&["delete", "configmap", "deleted"])?;
+    for (waiting, of) in [(changing, "changed"), (going, "deleted")] {
+        let ended = said_by(&waiting.wait_with_output()?);
+        let expected = (Some(0), format!("configmap/{of} condition met\n"));
+        assert_eq!((ended.code, ended.out), expected, "{}", ended.err);
+    }
+    is_watched(0)?;
+    compare(two, "configmap/changed", (long, 0))?;
+    compare("--for=delete", "configmap/deleted", (long, 0))
 }
