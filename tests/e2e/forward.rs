@@ -4,12 +4,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::api::{Served, Server, account, api_kubectl, let_read};
+use crate::api::{Served, Server, Watch, account, api_kubectl, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World};
+use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 const WARM: &str = "{targets: [
@@ -69,6 +69,7 @@ fn a_whole_client_points_at_kubewarm() -> Outcome {
     the_api_server_is_asked_as_the_caller(&scene)?;
     a_writer_reads_what_it_wrote(&scene)?;
     kubectl_does_everything(&scene)?;
+    what_is_not_warm_is_watched(&scene)?;
     nothing_is_sent_on_without_a_token(&scene)
 }
 
@@ -167,6 +168,59 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
     let kinds = ["api-resources", "-o", "name"];
     let theirs = said(&mut api_kubectl(world, token)?, &kinds)?;
     assert_eq!(of(&scene.kubectl(&kinds)?), of(&theirs.1));
+    Ok(())
+}
+
+/// Of a kind that no profile keeps: by the API server, event by event, a write of its status among them.
+fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
+    let Scene { world, reads, token, namespace, .. } = scene;
+    let api = Server::api(world)?;
+    let path = format!("/api/v1/namespaces/{namespace}/services");
+    let query = format!("{path}?watch=true&resourceVersion=0&allowWatchBookmarks=true");
+    let watches = [reads, &api].map(|server| server.watch(token, &query, "application/json"));
+    let [ours, theirs] = watches;
+    let (ours, theirs) = (ours?, theirs?);
+    assert_eq!((ours.code, theirs.code), (200, 200));
+    assert!(ours.headers.get("kubewarm-cell").is_none(), "{:?}", ours.headers);
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "front"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+    assert_eq!(reads.write(token, ("POST", &path), &service)?.code, 201);
+
+    // Who may write a service may not therefore write its status: that is for the API server to say.
+    let status = format!("{path}/front/status");
+    let balanced =
+        json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": "VIP"}]}}});
+    let refused = reads.write(token, ("PATCH", &status), &balanced)?;
+    assert_eq!((refused.code, &refused.json()["reason"]), (403, &json!("Forbidden")));
+    let role = ["role", "status", "--verb=get,patch", "--resource=services/status"];
+    world.cluster.run([&["create", "-n", namespace], &role[..]].concat())?;
+    let whole = format!("--serviceaccount={namespace}:whole");
+    let binding = ["create", "rolebinding", "status", "-n", namespace, "--role=status", &whole];
+    world.cluster.run(binding)?;
+    eventually(SOON, || {
+        let written = reads.write(token, ("PATCH", &status), &balanced)?;
+        if written.code == 200 { Ok(()) } else { Err(format!("{written:?}").into()) }
+    })?;
+    let held = api.get(token, &status)?.json();
+    assert_eq!(held["status"], balanced["status"], "{held}");
+    assert_eq!(reads.get(token, &status)?.json(), held);
+
+    let gone = reads.write(token, ("DELETE", &format!("{path}/front")), &json!({}))?;
+    assert_eq!(gone.code, 200, "{gone:?}");
+    let told = |watch: &Watch| -> Vec<Value> {
+        watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK").collect()
+    };
+    eventually(SOON, || {
+        let (ours, theirs) = (told(&ours), told(&theirs));
+        let is_gone = theirs.last().is_some_and(|event| event["type"] == "DELETED");
+        if is_gone && ours == theirs {
+            return Ok(());
+        }
+        Err(format!("ours: {ours:?}\ntheirs: {theirs:?}").into())
+    })?;
+    let balanced = |event: &Value| event["object"]["status"] == balanced["status"];
+    assert!(told(&ours).iter().any(balanced), "{:?}", told(&ours));
+    assert!(!ours.is_over());
     Ok(())
 }
 
