@@ -224,13 +224,9 @@ impl Served {
     /// Starts one with the shipped rights, those for reads among them.
     pub(crate) fn start(world: &World, more: &[&str]) -> Result<Self, Failure> {
         let rights = file("deploy/read-api.yaml");
-        let names = ["localhost", "127.0.0.1", SERVICE].map(str::to_owned);
-        let pair = rcgen::generate_simple_self_signed(names)?;
         let authority = world.cluster.folder().join("reads.crt");
-        let key = world.cluster.folder().join("reads.key");
-        let pem = pair.cert.pem();
-        std::fs::write(&authority, &pem)?;
-        std::fs::write(&key, pair.signing_key.serialize_pem())?;
+        let pem = certify(&authority)?;
+        let key = authority.with_extension("key");
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
         // The same port after a restart: clients come back to where they were.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
@@ -240,6 +236,12 @@ impl Served {
         let operator = Operator::start_with(world, &arguments)?;
         world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
         Ok(Self { operator, authority, pem })
+    }
+
+    /// Puts another certificate where its files are. Clients that are made from now on trust that one alone.
+    pub(crate) fn certify_anew(&mut self) -> Result<(), Failure> {
+        self.pem = certify(&self.authority)?;
+        Ok(())
     }
 
     /// The URL of the read API.
@@ -287,6 +289,21 @@ impl Served {
     pub(crate) fn kubectl(&self, world: &World, token: &str) -> Result<Command, Failure> {
         kubectl(world, &self.url()?, &self.authority, token)
     }
+}
+
+/// Makes a certificate for the read API, signed by itself, and its key beside it; answers the certificate.
+fn certify(certificate: &Path) -> Result<String, Failure> {
+    let names = ["localhost", "127.0.0.1", SERVICE].map(str::to_owned);
+    let pair = rcgen::generate_simple_self_signed(names)?;
+    let pem = pair.cert.pem();
+    let key = certificate.with_extension("key");
+    for (path, text) in [(key.as_path(), &pair.signing_key.serialize_pem()), (certificate, &pem)] {
+        // As others replace them: at once.
+        let next = path.with_extension("next");
+        std::fs::write(&next, text)?;
+        std::fs::rename(next, path)?;
+    }
+    Ok(pem)
 }
 
 /// The same, pointed at the API server.

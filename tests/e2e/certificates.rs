@@ -9,6 +9,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair,
 };
+use serde_json::Value;
 
 use crate::api::{Reply, Served, account};
 use crate::profile::Profile;
@@ -106,7 +107,7 @@ fn a_certificate_says_who_reads_and_a_front_proxy_for_whom() -> Outcome {
     let made = |name: &str| Authority::new(&folder, name);
     let (people, proxies, strangers) = (made("people")?, made("proxies")?, made("strangers")?);
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let served = Served::start(
+    let mut served = Served::start(
         &world,
         &[
             "--forward",
@@ -197,7 +198,8 @@ fn a_certificate_says_who_reads_and_a_front_proxy_for_whom() -> Outcome {
     assert_eq!((written.code, &written.json()["reason"]), (403, &"CannotForward".into()));
     ask(&served, "/api", &of("discovery is from here", Some(&jane), &[], 200, "APIVersions"))?;
 
-    what_ends_counts_no_more(&served, (&people, &strangers), &own)
+    what_ends_counts_no_more(&served, (&people, &strangers), &own)?;
+    its_own_certificate_is_replaced(&world, &mut served, (&team, &own), of_reader)
 }
 
 /// Of `people`, whose CAs become those of `strangers`.
@@ -228,6 +230,38 @@ fn what_ends_counts_no_more(
         code => Err(format!("{code}").into()),
     })?;
     assert_eq!(served.server_for(&strange)?.ask("GET", own, &[])?.code, 200);
+    Ok(())
+}
+
+/// New connections are shown the new one; those that are open go on.
+fn its_own_certificate_is_replaced(
+    world: &World,
+    served: &mut Served,
+    (team, own): (&str, &str),
+    of_reader: (&str, &str),
+) -> Outcome {
+    let token = of_reader.1.trim_start_matches("Bearer ");
+    // Each of these trusts the certificate of now, and no other.
+    let (open, watcher, late) = (served.server()?, served.server()?, served.server()?);
+    let watch = watcher.watch(token, &format!("{own}?watch=true"), "application/json")?;
+    assert_eq!((watch.code, open.get(token, own)?.code), (200, 200));
+    served.certify_anew()?;
+    eventually(SOON, || {
+        assert_eq!(open.get(token, own)?.code, 200);
+        match served.server()?.get(token, own)?.code {
+            200 => Ok(()),
+            code => Err(format!("{code}").into()),
+        }
+    })?;
+    let refused = late.get(token, own).map(|reply| reply.code);
+    assert!(refused.is_err(), "the old certificate is still shown: {refused:?}");
+    assert_eq!(open.get(token, own)?.code, 200);
+    world.cluster.run(["create", "configmap", "renewed", "-n", team])?;
+    eventually(SOON, || {
+        let is_it = |it: &Value| it["object"]["metadata"]["name"] == "renewed";
+        if watch.events().iter().any(is_it) { Ok(()) } else { Err("it is not told".into()) }
+    })?;
+    assert!(!watch.is_over());
     Ok(())
 }
 
