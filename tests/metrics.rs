@@ -17,9 +17,8 @@ use kubewarm::{
         markdown,
     },
     model::{
-        CellKey, DecidedBy, Decision, Extent, FieldSelector, GroupResource, Identity,
-        LabelSelector, ManagedFields, Mode, ProfileRef, Projection, Reason, Resource,
-        ResourceVersion, SensitiveData, WaitFor, WaitOutcome,
+        CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
+        Projection, Reason, Resource, ResourceVersion, WaitFor, WaitOutcome,
     },
 };
 use parking_lot::Mutex;
@@ -286,15 +285,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> CellSnapshot {
-    let key = CellKey {
-        resource: resource.clone(),
-        extent,
-        labels: LabelSelector::default(),
-        fields: FieldSelector::default(),
-        projection: Projection::Full(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
-        identity: Identity::Operator,
-    };
+    let key = CellKey::all(resource.clone(), extent, Projection::Full(ManagedFields::Drop));
     CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4_096, undecodable: 2 }
 }
 

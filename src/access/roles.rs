@@ -4,10 +4,7 @@ use super::{reports::AccessReports, rules::attributes};
 use crate::{
     cluster::{Clients, is_allowed},
     informer::hearsay,
-    model::{
-        CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
-        Projection, Resource, SensitiveData, Verb,
-    },
+    model::{CellKey, Extent, GroupResource, ManagedFields, Projection, Resource, Verb},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -24,15 +21,11 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(super) fn kinds() -> Vec<CellKey> {
     let key = |resource, extent: &Extent| {
         let of = GroupResource::new("rbac.authorization.k8s.io", resource).ok()?;
-        Some(CellKey {
-            resource: Resource::new(of, "v1").ok()?,
-            extent: extent.clone(),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::MetadataOnly(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        })
+        Some(CellKey::all(
+            Resource::new(of, "v1").ok()?,
+            extent.clone(),
+            Projection::MetadataOnly(ManagedFields::Drop),
+        ))
     };
     let kinds = [
         ("roles", Extent::AllNamespaces),

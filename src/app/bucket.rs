@@ -9,9 +9,8 @@ use crate::{
     informer::{Changes, Reports},
     metrics::{BuildInfo, Metrics},
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, Leaves,
-        ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource,
-        SensitiveData, Tuning,
+        CellKey, CellSpec, Extent, GroupResource, Identity, Leaves, ListStrategy, ManagedFields,
+        MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, Tuning,
     },
     status::{ApiServer, Notices, StatusSink as _},
 };
@@ -62,15 +61,11 @@ fn member() -> MemberOf {
 /// A cell that the operator reads for `noisy`.
 fn cell(name: &str) -> CellSpec {
     CellSpec {
-        key: CellKey {
-            resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            extent: Extent::Namespace(name.into()),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::MetadataOnly(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        },
+        key: CellKey::all(
+            Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            Extent::Namespace(name.into()),
+            Projection::MetadataOnly(ManagedFields::Drop),
+        ),
         tuning: Tuning {
             member_of: member(),
             strategy: ListStrategy::Auto,

@@ -99,8 +99,8 @@ pub(super) mod sample {
             sample::{Count, Said, callers},
         },
         model::{
-            CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
-            Projection, Resource, SensitiveData,
+            CellKey, Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields,
+            Projection, Resource,
         },
     };
     use std::{
@@ -141,15 +141,11 @@ pub(super) mod sample {
     }
 
     pub(in crate::app) fn cell(resource: &str, extent: Extent) -> CellKey {
-        CellKey {
-            resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+        CellKey::all(
+            Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
             extent,
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        }
+            Projection::Full(ManagedFields::Drop),
+        )
     }
 }
 

@@ -7,10 +7,9 @@ use super::{
 use crate::{
     api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, Invalid, InvalidName,
-        LabelSelector, Leaves, ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef,
-        Projection, Refusal, RefusalReason, Resource, ResourceVersion, SensitiveData, Tuning,
-        ValidatedProfile, Watched,
+        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, Leaves,
+        ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Refusal,
+        RefusalReason, Resource, ResourceVersion, Tuning, ValidatedProfile, Watched,
     },
     store::{Object, Reader},
 };
@@ -84,15 +83,7 @@ fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
     let of = GroupResource::new(api::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     Ok(CellSpec {
-        key: CellKey {
-            resource: Resource::new(of, api::VERSION)?,
-            extent,
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::Profile,
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        },
+        key: CellKey::all(Resource::new(of, api::VERSION)?, extent, Projection::Profile),
         tuning: Tuning {
             member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 1_000 },
             strategy: ListStrategy::Auto,

@@ -1,9 +1,8 @@
 //! Cells for the tests of this folder.
 
 use crate::model::{
-    CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, Leaves,
-    ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource,
-    SensitiveData, Tuning,
+    CellKey, CellSpec, Extent, GroupResource, Leaves, ListStrategy, ManagedFields, MemberOf,
+    NamespaceCheck, ProfileRef, Projection, Resource, Tuning,
 };
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,15 +10,11 @@ use std::{collections::BTreeSet, time::Duration};
 pub(super) fn spec(resource: &str, namespace: &str) -> CellSpec {
     let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
     CellSpec {
-        key: CellKey {
-            resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-            extent: Extent::Namespace(namespace.into()),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        },
+        key: CellKey::all(
+            Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+            Extent::Namespace(namespace.into()),
+            Projection::Full(ManagedFields::Drop),
+        ),
         tuning: Tuning {
             member_of: MemberOf { profile, max_concurrent_lists: 2, priority: 500 },
             strategy: ListStrategy::Auto,

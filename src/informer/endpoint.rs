@@ -218,20 +218,16 @@ fn encoded(version: &ResourceVersion) -> String {
 mod tests {
     use super::*;
     use crate::model::{
-        FieldRequirement, FieldSelector, GroupResource, Identity, LabelRequirement, LabelSelector,
-        Operator, Resource, SensitiveData,
+        FieldRequirement, FieldSelector, GroupResource, LabelRequirement, LabelSelector, Operator,
+        Resource, SensitiveData,
     };
 
     fn key(group: &str, resource: &str, projection: Projection) -> CellKey {
-        CellKey {
-            resource: Resource::new(GroupResource::new(group, resource).unwrap(), "v1").unwrap(),
-            extent: Extent::Namespace("shop".into()),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
+        CellKey::all(
+            Resource::new(GroupResource::new(group, resource).unwrap(), "v1").unwrap(),
+            Extent::Namespace("shop".into()),
             projection,
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        }
+        )
     }
 
     #[test]

@@ -109,10 +109,7 @@ struct Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Projection,
-        SensitiveData,
-    };
+    use crate::model::{Extent, GroupResource, ManagedFields, Projection};
     use http::{Request, Response};
     use kube::client::Body;
 
@@ -130,15 +127,11 @@ mod tests {
     }
 
     fn pods() -> CellKey {
-        CellKey {
-            resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            extent: Extent::AllNamespaces,
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        }
+        CellKey::all(
+            Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            Extent::AllNamespaces,
+            Projection::Full(ManagedFields::Drop),
+        )
     }
 
     #[tokio::test]

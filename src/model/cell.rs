@@ -181,6 +181,20 @@ impl Projection {
 }
 
 impl CellKey {
+    /// All objects of a kind there, for the operator itself; no payload of secrets.
+    #[must_use]
+    pub fn all(resource: Resource, extent: Extent, projection: Projection) -> Self {
+        Self {
+            resource,
+            extent,
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            projection,
+            sensitive_data: SensitiveData::Deny,
+            identity: Identity::Operator,
+        }
+    }
+
     /// Whether its objects hold the payload of secrets.
     #[must_use]
     pub fn sensitivity(&self) -> Sensitivity {
@@ -248,15 +262,11 @@ mod tests {
 
     #[test]
     fn a_key_reads_as_one_line() {
-        let mut key = CellKey {
-            resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            extent: Extent::Namespace("a\n2026 INFO forged".into()),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::MetadataOnly(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        };
+        let mut key = CellKey::all(
+            Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            Extent::Namespace("a\n2026 INFO forged".into()),
+            Projection::MetadataOnly(ManagedFields::Drop),
+        );
         let expected = r"pods.v1 in namespace a\n2026 INFO forged, metadata only";
         assert_eq!(key.to_string(), expected);
         key.identity = Identity::ServiceAccount { namespace: "a".into(), name: "r\n".into() };

@@ -9,8 +9,8 @@ use crate::{
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
     metrics::{BuildInfo, CellSnapshot, Metrics},
     model::{
-        CellKey, Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields,
-        Projection, Reason, Resource, ResourceVersion, SensitiveData,
+        CellKey, Extent, GroupResource, ManagedFields, Projection, Reason, Resource,
+        ResourceVersion,
     },
 };
 use actix_web::{App, http::StatusCode, test, web};
@@ -26,15 +26,11 @@ pub(super) fn at(second: i64) -> Timestamp {
 }
 
 pub(super) fn key(resource: &str, namespace: &str) -> CellKey {
-    CellKey {
-        resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-        extent: Extent::Namespace(namespace.into()),
-        labels: LabelSelector::default(),
-        fields: FieldSelector::default(),
-        projection: Projection::Full(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
-        identity: Identity::Operator,
-    }
+    CellKey::all(
+        Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+        Extent::Namespace(namespace.into()),
+        Projection::Full(ManagedFields::Drop),
+    )
 }
 
 pub(super) fn snapshot(key: CellKey, report: CellReport) -> CellSnapshot {

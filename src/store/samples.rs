@@ -1,21 +1,17 @@
 //! Cells and objects for the tests of this layer.
 
 use crate::model::{
-    CellKey, Delta, Extent, FieldSelector, GroupResource, Identity, Item, LabelSelector,
-    ManagedFields, Projection, Resource, ResourceVersion, SensitiveData, Tombstone, Uid,
+    CellKey, Delta, Extent, GroupResource, Item, ManagedFields, Projection, Resource,
+    ResourceVersion, Tombstone, Uid,
 };
 
 /// All objects of a kind of the core group.
 pub(super) fn cell(resource: &str) -> CellKey {
-    CellKey {
-        resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-        extent: Extent::AllNamespaces,
-        labels: LabelSelector::default(),
-        fields: FieldSelector::default(),
-        projection: Projection::Full(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
-        identity: Identity::Operator,
-    }
+    CellKey::all(
+        Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+        Extent::AllNamespaces,
+        Projection::Full(ManagedFields::Drop),
+    )
 }
 
 /// `metadata.uid` number `n`.

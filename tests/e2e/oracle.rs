@@ -9,9 +9,8 @@ use kubewarm::app::CatalogTables;
 use kubewarm::cluster::{Connection, OperatorOnly};
 use kubewarm::informer::{Bounds, Comparison, Informers as _, Measured, Meter, Registry, Timing};
 use kubewarm::model::{
-    CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, Leaves,
-    ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, SensitiveData,
-    Tuning,
+    CellKey, CellSpec, Extent, GroupResource, Leaves, ManagedFields, MemberOf, NamespaceCheck,
+    ProfileRef, Projection, Resource, Tuning,
 };
 use kubewarm::store::Catalog;
 use parking_lot::Mutex;
@@ -33,15 +32,11 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
     let of = GroupResource::new(kind.group, kind.plural)?;
     let profile = ProfileRef { namespace: NAMESPACE.into(), name: "all".into() };
     Ok(CellSpec {
-        key: CellKey {
-            resource: Resource::new(of, kind.version)?,
-            extent: Extent::Namespace(NAMESPACE.into()),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        },
+        key: CellKey::all(
+            Resource::new(of, kind.version)?,
+            Extent::Namespace(NAMESPACE.into()),
+            Projection::Full(ManagedFields::Drop),
+        ),
         tuning: Tuning {
             member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 100 },
             strategy: kind.strategy,

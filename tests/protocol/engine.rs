@@ -12,9 +12,8 @@ use kubewarm::{
         Timing,
     },
     model::{
-        CellKey, CellSpec, Extent, FieldSelector, GroupResource, Identity, LabelSelector, Leaves,
-        ListStrategy, ManagedFields, MemberOf, NamespaceCheck, ProfileRef, Projection, Resource,
-        SensitiveData, Tuning,
+        CellKey, CellSpec, Extent, GroupResource, Identity, Leaves, ListStrategy, ManagedFields,
+        MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, Tuning,
     },
     store::{Catalog, Object},
 };
@@ -227,15 +226,11 @@ pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
     let of = GroupResource::new(group, plural).unwrap();
     CellSpec {
-        key: CellKey {
-            resource: Resource::new(of, "v1").unwrap(),
-            extent: Extent::Namespace(namespace.into()),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        },
+        key: CellKey::all(
+            Resource::new(of, "v1").unwrap(),
+            Extent::Namespace(namespace.into()),
+            Projection::Full(ManagedFields::Drop),
+        ),
         tuning: Tuning {
             member_of: MemberOf {
                 profile: ProfileRef { namespace: "ns".into(), name: "p".into() },

@@ -4,9 +4,9 @@ use crate::{
     cluster::OperatorOnly,
     informer::{Bounds, Informers as _, Measured, Meter, Phase, Registry, Tables, Timing},
     model::{
-        CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity,
-        LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf, Named, NamespaceCheck,
-        Outcome, ProfileRef, Projection, Resource, ResourceVersion, SensitiveData, Tuning,
+        CellSpec, Delta, DeltaSink, Extent, FieldPath, GroupResource, Leaves, ListStrategy,
+        ManagedFields, MemberOf, Named, NamespaceCheck, Outcome, ProfileRef, Projection, Resource,
+        ResourceVersion, Tuning,
     },
 };
 use std::{collections::BTreeSet, convert::Infallible, future::pending};
@@ -46,15 +46,11 @@ impl Meter for Nothing {
 
 fn cell() -> CellSpec {
     CellSpec {
-        key: CellKey {
-            resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            extent: Extent::Namespace("shop".into()),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::MetadataOnly(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        },
+        key: CellKey::all(
+            Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            Extent::Namespace("shop".into()),
+            Projection::MetadataOnly(ManagedFields::Drop),
+        ),
         tuning: Tuning {
             member_of: MemberOf {
                 profile: ProfileRef { namespace: "shop".into(), name: "p".into() },

@@ -206,18 +206,14 @@ impl Reviewed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ManagedFields, Projection, Resource, SensitiveData};
+    use crate::model::{ManagedFields, Projection, Resource};
 
     fn pods(namespace: &str) -> CellKey {
-        CellKey {
-            resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            extent: Extent::Namespace(namespace.into()),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            identity: Identity::Operator,
-        }
+        CellKey::all(
+            Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            Extent::Namespace(namespace.into()),
+            Projection::Full(ManagedFields::Drop),
+        )
     }
 
     #[test]

@@ -5,9 +5,9 @@ use crate::{
     api::{AccessStatus, CacheProfileStatus},
     informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
     model::{
-        AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
-        Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
-        ReadTerms, Reason, Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
+        AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, GroupResource, Limits,
+        ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Reason, Requirement,
+        ResolvedTarget, Resource, Serving,
     },
     status::{CellView, Clock, Excesses, Inputs, compute},
 };
@@ -124,15 +124,11 @@ impl World {
 }
 
 pub(super) fn key(resource: &str, extent: Extent) -> CellKey {
-    CellKey {
-        resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+    CellKey::all(
+        Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
         extent,
-        labels: LabelSelector::default(),
-        fields: FieldSelector::default(),
-        projection: Projection::Full(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
-        identity: Identity::Operator,
-    }
+        Projection::Full(ManagedFields::Drop),
+    )
 }
 
 pub(super) fn pods(namespace: &str) -> CellKey {
