@@ -1,6 +1,9 @@
 //! Whom the present configuration has us be, for another kubeconfig that is to say the same.
 
-use super::client::{ConnectError, SERVICE_ACCOUNT_TOKEN, Source, Surroundings, choose, merged};
+use super::{
+    client::ConnectError,
+    source::{SERVICE_ACCOUNT_TOKEN, Source, Surroundings, choose, merged},
+};
 use kube::{
     Config,
     config::{AuthInfo, Kubeconfig},

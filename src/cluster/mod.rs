@@ -19,6 +19,7 @@ mod proxy;
 mod question;
 mod replica;
 mod review;
+mod source;
 mod subject;
 mod transport;
 mod upstream;
