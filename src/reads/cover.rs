@@ -63,7 +63,7 @@ impl<'a> Coverage<'a> {
         let is_enough = |offering: &&Offering| match (offering.key.projection, asked.form) {
             // Of a table, it depends on the columns of the kind.
             (Projection::Full(_), _)
-            | (Projection::MetadataOnly(_), Form::Metadata | Form::Table(_)) => true,
+            | (Projection::MetadataOnly(_), Form::Metadata(_) | Form::Table(_)) => true,
             (Projection::MetadataOnly(_), Form::Full) | (Projection::Profile, _) => false,
         };
         let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use crate::{
         reads::sample::{self, asked, cell, kind, offers, report},
-        wire::TableForm,
+        wire::{MetaVersion, TableForm},
     };
 
     /// The code that a request is refused with; 0: it is not.
@@ -323,7 +323,7 @@ mod tests {
         let path = "/api/v1/namespaces/a/pods";
         assert_eq!(refused(&offers, path, ""), 406);
         let (mut asked, _) = asked(path, "fieldSelector=status.phase%3DPending");
-        asked.form = Form::Metadata;
+        asked.form = Form::Metadata(MetaVersion::V1);
         let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
         // What a phase is, metadata does not say.
         let fields = Fields::of(&asked, &kind(""), |name| coverage.index(name)).unwrap();

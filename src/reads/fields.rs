@@ -256,7 +256,7 @@ mod tests {
             offers::Offers,
             sample::{asked, cell, kind, offers, report},
         },
-        wire::Form,
+        wire::{Form, MetaVersion},
     };
     use std::slice;
     use tokio::time::Instant;
@@ -345,7 +345,7 @@ mod tests {
     ) -> Result<(Fields, Vec<CellKey>), Failure> {
         let query = format!("fieldSelector={}", fields.replace('=', "%3D"));
         let (mut asked, _) = asked("/api/v1/namespaces/a/pods", &query);
-        asked.form = Form::Metadata;
+        asked.form = Form::Metadata(MetaVersion::V1);
         let coverage = Coverage::of(offers, &asked, None, "home")?;
         let fields = Fields::of(&asked, kind, |name| coverage.index(name))?;
         let now = Instant::now();

@@ -27,7 +27,7 @@ impl Frame {
         let (api_version, name) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
         let of = match form {
             Form::Full => Part::Full,
-            Form::Metadata => Part::Metadata,
+            Form::Metadata(version) => Part::Metadata(version),
             Form::Table(form) => {
                 let printer = kind.printer();
                 let columns = printer.columns().into();
@@ -99,7 +99,7 @@ pub(super) fn whole(kind: &Kind, object: &Object, form: Form) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.body.len() + 128);
     let part = match form {
         Form::Full => Part::Full,
-        Form::Metadata => Part::Metadata,
+        Form::Metadata(version) => Part::Metadata(version),
         Form::Table(_) => {
             let version = object.version.clone().unwrap_or_else(|| 0.into());
             let frame = Frame::new(kind, form, (version, None, None));

@@ -9,7 +9,7 @@ pub enum Form {
     #[default]
     Full,
     /// `PartialObjectMetadata`, or a list of those.
-    Metadata,
+    Metadata(MetaVersion),
     /// A row of a Table.
     Table(TableForm),
 }
@@ -18,19 +18,38 @@ pub enum Form {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TableForm {
     /// Of `meta.k8s.io`.
-    pub version: TableVersion,
+    pub version: MetaVersion,
     /// `includeObject`.
     pub object: Included,
 }
 
-/// The versions of `meta.k8s.io` that have Tables. They differ in name only.
+/// The versions of `meta.k8s.io` that have Tables and metadata alone. They differ in name only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum TableVersion {
+pub enum MetaVersion {
     /// `v1`.
     #[default]
     V1,
     /// `v1beta1`.
     V1Beta1,
+}
+
+impl MetaVersion {
+    /// Of `name`, such as `v1`.
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1Beta1),
+            _ => None,
+        }
+    }
+
+    /// With its group.
+    pub(super) const fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
 }
 
 /// What a row has of its object.
@@ -101,17 +120,19 @@ pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> 
     };
     let served = |clause: &Clause<'_>| match clause.target {
         None => Some(Ok(Form::Full)),
-        Some(Target { group: "meta.k8s.io", version: "v1", kind }) => match (kind, shape) {
-            (ONE, Shape::One | Shape::Event) | (LIST, Shape::List) => Some(Ok(Form::Metadata)),
-            (ONE, Shape::List) => Some(Err(Failure::other_shape(ONE, "is a list"))),
-            (LIST, Shape::One | Shape::Event) => {
-                Some(Err(Failure::other_shape(LIST, "is not a list")))
+        Some(Target { group: "meta.k8s.io", version, kind }) => {
+            let version = MetaVersion::parse(version)?;
+            match (kind, shape) {
+                (ONE, Shape::One | Shape::Event) | (LIST, Shape::List) => {
+                    Some(Ok(Form::Metadata(version)))
+                }
+                (ONE, Shape::List) => Some(Err(Failure::other_shape(ONE, "is a list"))),
+                (LIST, Shape::One | Shape::Event) => {
+                    Some(Err(Failure::other_shape(LIST, "is not a list")))
+                }
+                (TABLE, _) => Some(Ok(table(version))),
+                _ => None,
             }
-            (TABLE, _) => Some(Ok(table(TableVersion::V1))),
-            _ => None,
-        },
-        Some(Target { group: "meta.k8s.io", version: "v1beta1", kind: TABLE }) => {
-            Some(Ok(table(TableVersion::V1Beta1)))
         }
         Some(_) => None,
     };
@@ -123,7 +144,7 @@ pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> 
     clauses.iter().find_map(served).unwrap_or_else(|| Err(Failure::not_acceptable()))
 }
 
-fn table(version: TableVersion) -> Form {
+fn table(version: MetaVersion) -> Form {
     Form::Table(TableForm { version, object: Included::default() })
 }
 
@@ -241,6 +262,7 @@ mod tests {
     use proptest::prelude::*;
 
     const TABLES: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    const METADATA_FORM: Form = Form::Metadata(MetaVersion::V1);
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -304,17 +326,23 @@ mod tests {
         let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
         let kubectl = format!("{TABLES},{old},application/json");
         for shape in [Shape::List, Shape::One, Shape::Event] {
-            assert_eq!(form(Some(&kubectl), shape), Ok(table(TableVersion::V1)));
-            assert_eq!(form(Some(old), shape), Ok(table(TableVersion::V1Beta1)));
+            assert_eq!(form(Some(&kubectl), shape), Ok(table(MetaVersion::V1)));
+            assert_eq!(form(Some(old), shape), Ok(table(MetaVersion::V1Beta1)));
             let later = format!("application/json;as=Table;v=v2;g=meta.k8s.io,{kubectl}");
-            assert_eq!(form(Some(&later), shape), Ok(table(TableVersion::V1)));
+            assert_eq!(form(Some(&later), shape), Ok(table(MetaVersion::V1)));
         }
     }
 
     #[test]
     fn metadata_is_sent_in_the_shape_of_what_was_asked_for() {
-        assert_eq!(form(Some(METADATA), Shape::One), Ok(Form::Metadata));
-        assert_eq!(form(Some(METADATA_LIST), Shape::List), Ok(Form::Metadata));
+        for (version, found) in [("v1", MetaVersion::V1), ("v1beta1", MetaVersion::V1Beta1)] {
+            let (one, list) = (METADATA, METADATA_LIST);
+            let [one, list] = [one, list].map(|it| it.replace("v=v1", &format!("v={version}")));
+            assert_eq!(form(Some(&one), Shape::One), Ok(Form::Metadata(found)), "{one}");
+            assert_eq!(form(Some(&list), Shape::List), Ok(Form::Metadata(found)), "{list}");
+        }
+        assert_eq!(form(Some(METADATA), Shape::One), Ok(METADATA_FORM));
+        assert_eq!(form(Some(METADATA_LIST), Shape::List), Ok(METADATA_FORM));
         let failure = form(Some(METADATA), Shape::List).unwrap_err();
         assert_eq!(
             (failure.code(), failure.message()),
@@ -325,7 +353,7 @@ mod tests {
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
              {METADATA_LIST},application/json"
         );
-        assert_eq!(form(Some(&client_go), Shape::List), Ok(Form::Metadata));
+        assert_eq!(form(Some(&client_go), Shape::List), Ok(METADATA_FORM));
     }
 
     #[test]
@@ -333,9 +361,9 @@ mod tests {
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*");
         assert_eq!(form(Some(&accept), Shape::One), Ok(Form::Full));
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*;q=0.1");
-        assert_eq!(form(Some(&accept), Shape::One), Ok(Form::Metadata));
+        assert_eq!(form(Some(&accept), Shape::One), Ok(METADATA_FORM));
         let accept = format!("*/*,{METADATA}");
-        assert_eq!(form(Some(&accept), Shape::One), Ok(Form::Metadata), "wildcards come last");
+        assert_eq!(form(Some(&accept), Shape::One), Ok(METADATA_FORM), "wildcards come last");
     }
 
     #[test]

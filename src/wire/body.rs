@@ -1,11 +1,10 @@
 //! Bodies of answers: what is stored, with what the API server writes around it. Nothing that is
 //! stored is read or written anew.
 
-use super::scan;
+use super::{MetaVersion, scan};
 use crate::model::ResourceVersion;
 use std::sync::Arc;
 
-pub(super) const META_VERSION: &str = "meta.k8s.io/v1";
 pub(super) const META_KIND: &str = "PartialObjectMetadata";
 
 /// Whether the items of a list say their `apiVersion` and `kind`. Clients compare what they listed
@@ -46,7 +45,7 @@ pub enum Part {
     /// All of it.
     Full,
     /// `PartialObjectMetadata`.
-    Metadata,
+    Metadata(MetaVersion),
 }
 
 /// Writes one object, as a get is answered; `stored` is its JSON without `apiVersion` and `kind`.
@@ -60,7 +59,7 @@ impl ListFrame {
     pub fn head(&self, out: &mut Vec<u8>) {
         let (api_version, kind) = match self.of {
             Part::Full => (&*self.api_version, &*self.list_kind),
-            Part::Metadata => (META_VERSION, "PartialObjectMetadataList"),
+            Part::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
         };
         write_types(api_version, kind, out);
         // Of custom resources the API server writes it always.
@@ -85,7 +84,7 @@ impl ListFrame {
     fn item(&self, stored: &[u8], out: &mut Vec<u8>) {
         match (self.of, self.items) {
             (Part::Full, ItemTypes::Bare) => out.extend_from_slice(stored),
-            (Part::Full, ItemTypes::Written) | (Part::Metadata, _) => {
+            (Part::Full, ItemTypes::Written) | (Part::Metadata(_), _) => {
                 write_object(&self.api_version, &self.kind, stored, self.of, out);
             }
         }
@@ -97,7 +96,7 @@ impl ListFrame {
             (false, _) => b"]}\n".as_slice(),
             (true, Part::Full) => b"[]}\n",
             // So the API server says it.
-            (true, Part::Metadata) => b"null}\n",
+            (true, Part::Metadata(_)) => b"null}\n",
         });
     }
 }
@@ -142,8 +141,8 @@ pub(super) fn write_object(
                 _ => out.push(b'}'),
             }
         }
-        Part::Metadata => {
-            write_types(META_VERSION, META_KIND, out);
+        Part::Metadata(version) => {
+            write_types(version.api_version(), META_KIND, out);
             out.push(b',');
             write_own_metadata(stored, out);
             out.push(b'}');
@@ -225,11 +224,11 @@ mod tests {
     #[test]
     fn of_metadata_nothing_else_is_written() {
         assert_eq!(
-            one(POD, Part::Metadata),
+            one(POD, Part::Metadata(MetaVersion::V1)),
             "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":\
              {\"name\":\"a\",\"labels\":{\"x\":\"y\"}}}\n"
         );
-        assert!(one("{}", Part::Metadata).contains(r#""metadata":{}"#));
+        assert!(one("{}", Part::Metadata(MetaVersion::V1)).contains(r#""metadata":{}"#));
     }
 
     #[test]
@@ -248,7 +247,7 @@ mod tests {
         );
         for items in [ItemTypes::Bare, ItemTypes::Written] {
             assert_eq!(
-                list(&frame(Part::Metadata, items), &[POD]),
+                list(&frame(Part::Metadata(MetaVersion::V1), items), &[POD]),
                 "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\
                  \"metadata\":{\"resourceVersion\":\"1007\"},\"items\":[{\"kind\":\
                  \"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"name\":\
@@ -268,7 +267,7 @@ mod tests {
         assert!(
             custom.contains(r#""metadata":{"resourceVersion":"1007","continue":""},"items":[]}"#)
         );
-        let metadata = list(&frame(Part::Metadata, ItemTypes::Bare), &[]);
+        let metadata = list(&frame(Part::Metadata(MetaVersion::V1), ItemTypes::Bare), &[]);
         assert!(metadata.ends_with("\"items\":null}\n"), "{metadata}");
     }
 

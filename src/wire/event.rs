@@ -110,6 +110,7 @@ pub fn ended<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::MetaVersion;
 
     const POD: &str = r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"n":1.0}}"#;
 
@@ -142,7 +143,7 @@ mod tests {
                  \"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"},\"spec\":{\"n\":1.0}}}\n",
             ),
             (
-                Part::Metadata,
+                Part::Metadata(MetaVersion::V1),
                 "{\"type\":\"DELETED\",\"object\":{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\
                  \"meta.k8s.io/v1\",\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"}}}\n",
             ),
@@ -162,7 +163,8 @@ mod tests {
             "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
              {\"resourceVersion\":\"9\"}}}\n"
         );
-        let line = written(|out| frame(Part::Metadata).bookmark(&9.into(), true, out));
+        let line =
+            written(|out| frame(Part::Metadata(MetaVersion::V1)).bookmark(&9.into(), true, out));
         assert!(line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));
         assert!(line.contains(r#""annotations":{"k8s.io/initial-events-end":"true"}"#), "{line}");
     }

@@ -27,7 +27,7 @@ mod watching;
 mod written;
 
 pub use self::{
-    accept::{Form, Included, Listing, TableForm, TableVersion},
+    accept::{Form, Included, Listing, MetaVersion, TableForm},
     asked::{Access, Asked, At, Document, Objects, Selection, What},
     body::{ItemTypes, ListFrame, Part, object},
     discovery::{

@@ -179,7 +179,7 @@ pub(super) fn version(text: &str) -> Result<Version, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ObjectKey;
+    use crate::{model::ObjectKey, wire::MetaVersion};
 
     fn list(query: &str) -> Result<Options, Failure> {
         of_list(&Query::parse(Some(query)).unwrap(), Some("ns".into()))
@@ -343,7 +343,8 @@ mod tests {
                  'Metadata', 'Object', 'None', or empty"
             )
         );
-        assert_eq!(of(Form::Metadata, "includeObject=all"), Ok(Form::Metadata));
+        let metadata = Form::Metadata(MetaVersion::V1);
+        assert_eq!(of(metadata, "includeObject=all"), Ok(metadata));
     }
 
     #[test]

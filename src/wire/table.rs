@@ -1,7 +1,7 @@
 //! Tables: what is stored as rows, with what the API server writes around them.
 
 use super::{
-    Included, TableForm, TableVersion,
+    Included, TableForm,
     body::{META_KIND, Part, write_metadata, write_object, write_own_metadata, write_types},
 };
 use crate::model::ResourceVersion;
@@ -41,7 +41,7 @@ pub enum Rows {
 impl TableFrame {
     /// What stands before the first row.
     pub fn head(&self, out: &mut Vec<u8>) {
-        write_types(self.version_of_meta(), "Table", out);
+        write_types(self.form.version.api_version(), "Table", out);
         write_metadata(&self.version, self.next.as_deref(), self.remaining, out);
         out.extend_from_slice(br#","columnDefinitions":"#);
         out.extend_from_slice(self.columns.as_bytes());
@@ -74,7 +74,7 @@ impl TableFrame {
         match self.form.object {
             Included::None => out.extend_from_slice(b"null"),
             Included::Metadata => {
-                write_types(self.version_of_meta(), META_KIND, out);
+                write_types(self.form.version.api_version(), META_KIND, out);
                 out.push(b',');
                 write_own_metadata(stored, out);
                 out.push(b'}');
@@ -94,22 +94,16 @@ impl TableFrame {
             Rows::Null => b"null}\n",
         });
     }
-
-    fn version_of_meta(&self) -> &'static str {
-        match self.form.version {
-            TableVersion::V1 => "meta.k8s.io/v1",
-            TableVersion::V1Beta1 => "meta.k8s.io/v1beta1",
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::MetaVersion;
 
     const POD: &str = r#"{"metadata":{"name":"a"},"spec":{}}"#;
 
-    fn table(object: Included, version: TableVersion, rows: usize) -> String {
+    fn table(object: Included, version: MetaVersion, rows: usize) -> String {
         let frame = TableFrame {
             api_version: "v1".into(),
             kind: "Pod".into(),
@@ -140,7 +134,7 @@ mod tests {
             [(Included::None, "null"), (Included::Metadata, metadata), (Included::Object, whole)]
         {
             assert_eq!(
-                table(included, TableVersion::V1, 1),
+                table(included, MetaVersion::V1, 1),
                 format!(
                     "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":\
                      {{\"resourceVersion\":\"7\"}},\"columnDefinitions\":[1],\"rows\":[{{\"cells\":[\"a\"],\
@@ -148,14 +142,14 @@ mod tests {
                 )
             );
         }
-        let old = table(Included::Metadata, TableVersion::V1Beta1, 1);
+        let old = table(Included::Metadata, MetaVersion::V1Beta1, 1);
         assert_eq!(old.matches("meta.k8s.io/v1beta1").count(), 2, "{old}");
     }
 
     #[test]
     fn a_table_of_any_length_is_one_document() {
         for rows in 0..3 {
-            let text = table(Included::Object, TableVersion::V1, rows);
+            let text = table(Included::Object, MetaVersion::V1, rows);
             let read: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(read["rows"].as_array().unwrap().len(), rows);
             assert_eq!(read["metadata"]["continue"].is_string(), rows > 1);

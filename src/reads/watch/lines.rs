@@ -39,7 +39,7 @@ impl Lines {
         let (api_version, name) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
         let of = match form {
             Form::Full => Part::Full,
-            Form::Metadata => Part::Metadata,
+            Form::Metadata(version) => Part::Metadata(version),
             Form::Table(form) => {
                 return Self::Rows(Rows { form, api_version, kind: name, printer: kind.printer() });
             }
@@ -119,7 +119,7 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::kind;
+    use crate::{reads::sample::kind, wire::MetaVersion};
     use serde_json::{Value, json};
 
     const POD: &[u8] =
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(rows(Included::None), rows(Included::None));
         assert_ne!(rows(Included::None), rows(Included::Object));
         let plain = |form| Lines::new(&kind(""), form);
-        assert_ne!(plain(Form::Full), plain(Form::Metadata));
+        assert_ne!(plain(Form::Full), plain(Form::Metadata(MetaVersion::V1)));
         // Of a definition that has been given other columns since.
         let table = Form::Table(TableForm::default());
         let custom = kind("spec.x");

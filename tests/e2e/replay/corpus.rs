@@ -6,6 +6,9 @@ use super::watched;
 pub(super) const ANY: &str = "*/*";
 pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const OLD_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1";
+const OLD_METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const OLD_TABLE: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
 const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
@@ -404,6 +407,8 @@ fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
         (&red, "application/*"),
         (settings, "text/html"),
         (settings, "application/json;as=Table;v=v1;g=other"),
+        (settings, OLD_METADATA),
+        (&red, OLD_METADATA_LIST),
         (&red, "application/json;as=Table;v=v2;g=meta.k8s.io"),
         ("/version", "text/html"),
         ("/api/v1", "text/html"),
@@ -413,12 +418,15 @@ fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
     }
     for path in [settings, widgets] {
         all.push(get(path.to_owned(), OLD_TABLE, PRINTED));
+        all.push(get(path.to_owned(), OLD_METADATA_LIST, LISTED));
+        all.push(get(format!("{path}?labelSelector=none%3Dhere"), OLD_METADATA_LIST, LISTED));
         all.push(get(format!("{path}?limit=1"), TABLE, PRINTED));
         all.push(get(format!("{path}?limit=1"), METADATA_LIST, LISTED));
         all.push(get(format!("{path}?includeObject=all"), TABLE, &[]));
         all.push(get(format!("{path}?resourceVersion=0&limit=1"), TABLE, PRINTED));
     }
     for path in [&red, &wheel] {
+        all.push(get(path.clone(), OLD_METADATA, &[]));
         all.push(get(format!("{path}?includeObject=None"), TABLE, &[Ages]));
         all.push(get(format!("{path}?includeObject=Object"), OLD_TABLE, &[Ages]));
     }
