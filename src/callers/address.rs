@@ -1,5 +1,6 @@
 //! Where callers ask, and how many of them there is room for.
 
+use super::Action;
 use std::time::Duration;
 
 /// Where callers ask, and so how many of them there is room for.
@@ -14,19 +15,19 @@ pub enum Address {
 
 /// How many there is room for.
 pub(super) struct Bounds {
-    /// Questions at once about what was let in lately; each is a small request to the API server.
-    pub(super) anew: usize,
-    /// All other questions at once, whoever asks.
-    pub(super) first: usize,
-    /// Of either, of one address: whoever tries tokens leaves room for the others.
-    pub(super) of_address: usize,
-    /// Requests that wait for one of these others: strangers leave room for those who are known.
+    /// Questions at once; each is a small request to the API server. So many about users that were let in lately, as many
+    /// about others that are known, as many about strangers.
+    pub(super) questions: usize,
+    /// Of one user or, of strangers, of one address: whoever tries tokens or names leaves room for the others.
+    pub(super) questions_of_one: usize,
+    /// Requests that wait for an answer about others that are known, and as many about strangers: they leave room for
+    /// those who were let in.
     pub(super) waiting: usize,
-    /// Of one address.
-    pub(super) waiting_of_address: usize,
+    /// Of one user or address.
+    pub(super) waiting_of_one: usize,
     /// How long a question waits for its turn.
     pub(super) queue: Duration,
-    /// Credentials that are remembered.
+    /// Credentials that are remembered, and users that were let in lately.
     pub(super) users: usize,
     /// Actions that are remembered: some 100 bytes each.
     pub(super) actions: usize,
@@ -36,33 +37,35 @@ pub(super) struct Bounds {
     pub(super) watches: usize,
     /// Of one user: a program has one for each kind, and runs some dozen times.
     pub(super) watches_share: usize,
+    /// Connections of one user that do not make room for others.
+    pub(super) connections_share: usize,
 }
 
 impl Address {
     pub(super) const fn bounds(self) -> Bounds {
         match self {
             Self::Admin => Bounds {
-                anew: 16,
-                first: 16,
-                of_address: 4,
+                questions: 16,
+                questions_of_one: 4,
                 // Its listener bounds them.
                 waiting: 256,
-                waiting_of_address: 256,
+                waiting_of_one: 256,
                 queue: Duration::ZERO,
                 users: 256,
                 actions: 256,
                 share: 256,
                 watches: 0,
                 watches_share: 0,
+                connections_share: 0,
             },
             // As many actions as the API server's own libraries remember.
             Self::Reads => Bounds {
-                anew: 48,
-                first: 48,
-                of_address: 16,
-                // Half of what the listener admits.
-                waiting: 200,
-                waiting_of_address: 100,
+                questions: 48,
+                questions_of_one: 16,
+                // Both together leave a quarter of what the listener admits.
+                waiting: 150,
+                // A client that starts may send as many as its share at once.
+                waiting_of_one: 100,
                 queue: Duration::from_secs(3),
                 users: 1_024,
                 actions: 8_192,
@@ -71,7 +74,18 @@ impl Address {
                 // Some 40 KiB each.
                 watches: 4_096,
                 watches_share: 1_024,
+                // A quarter of what the listener admits.
+                connections_share: 512,
             },
+        }
+    }
+
+    /// Whether those who may do `action` come before others from then on: discovery is allowed to everybody whom the API
+    /// server knows.
+    pub(super) const fn tells_users(self, action: &Action) -> bool {
+        match (self, action) {
+            (Self::Admin, _) | (Self::Reads, Action::Resource { .. }) => true,
+            (Self::Reads, Action::Path { .. }) => false,
         }
     }
 

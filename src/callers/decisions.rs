@@ -1,16 +1,20 @@
 //! What the API server said of callers a moment ago, so that it is not asked about each request, and
 //! what it is being asked.
 
+use super::{
+    lately::LATELY,
+    tags::{Key, Tag},
+};
 use crate::{
-    cluster::{Action, Presented, User, Verdict, Who},
+    cluster::{Verdict, Who},
     model::Subject,
 };
-use ring::{
-    error::Unspecified,
-    hmac::{self, HMAC_SHA256},
-    rand::SystemRandom,
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long somebody who was allowed stays so: a right that is revoked ends within it.
@@ -18,21 +22,19 @@ const ALLOWED: Duration = Duration::from_secs(10);
 /// How long somebody who was refused stays so: a right that is granted counts after it.
 const REFUSED: Duration = Duration::from_secs(5);
 
-/// How long it is remembered that somebody was let in, once that counts no more: whoever comes back is asked about
-/// before strangers.
-const LATELY: Duration = Duration::from_mins(10);
-
-/// Of which question: a keyed hash, as no token is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Tag([u8; 32]);
-
-/// What tags are made with, of this process alone.
-pub(super) struct Key(hmac::Key);
+/// How often, at most, all answers are looked at for those that are good for nothing more.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// What is remembered.
 pub(super) trait Kept: Clone + Send + Sync + 'static {
+    /// How long it is known what was good for the caller, once that counts no more.
+    const AFTERWARDS: Duration;
+
     /// Whether it is good for the caller.
     fn lets_in(&self) -> bool;
+
+    /// Who it makes known, if the question does not say whom it is about.
+    fn user(&self, key: &Key) -> Option<Tag>;
 
     /// The namespace that it concerns beside that of the question.
     fn namespace(&self) -> Option<Arc<str>>;
@@ -42,6 +44,8 @@ pub(super) trait Kept: Clone + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub(super) struct QuestionKey {
     pub(super) tag: Tag,
+    /// Whom it is about, if that is known.
+    pub(super) user: Option<Tag>,
     /// The namespace that is asked about; `None` for all of them, and for what has none.
     pub(super) namespace: Option<Arc<str>>,
 }
@@ -53,6 +57,8 @@ pub(super) struct Age(u64);
 /// What is remembered of one question.
 struct Held<T> {
     ends: Instant,
+    /// Whom it is about; nobody, if the API server knows no such token.
+    user: Option<Tag>,
     /// The namespaces that it concerns.
     namespaces: [Option<Arc<str>>; 2],
     decision: T,
@@ -60,26 +66,47 @@ struct Held<T> {
 
 /// Answers by tag, each until it ends, and questions that have none yet.
 pub(super) struct Decisions<T, Q> {
+    key: Arc<Key>,
     most: usize,
     held: HashMap<Tag, Held<T>>,
+    /// Of each user the tags of what is held, in the order in which it makes room.
+    by_user: HashMap<Option<Tag>, BTreeSet<Rank>>,
+    swept: Option<Instant>,
     /// Bounded by those who wait for an answer: each waits with a request.
     posed: HashMap<Tag, (Age, Q)>,
     age: Age,
 }
 
+/// Of a user's answers refusals make room first, then what ends first.
+type Rank = (bool, Instant, Tag);
+
 impl<T: Kept> Held<T> {
     fn forgotten(&self) -> Instant {
-        if self.decision.lets_in() { self.ends + LATELY } else { self.ends }
+        if self.decision.lets_in() { self.ends + T::AFTERWARDS } else { self.ends }
     }
 
-    fn worth(&self) -> (bool, Instant) {
-        (self.decision.lets_in(), self.ends)
+    fn rank(&self, tag: Tag) -> Rank {
+        (self.decision.lets_in(), self.ends, tag)
+    }
+
+    fn concerns(&self, namespace: &str) -> bool {
+        self.namespaces.iter().flatten().any(|it| **it == *namespace)
     }
 }
 
 impl Kept for Who {
+    /// Whose token it was tells whether they were let in.
+    const AFTERWARDS: Duration = LATELY;
+
     fn lets_in(&self) -> bool {
         matches!(self, Self::Known(_))
+    }
+
+    fn user(&self, key: &Key) -> Option<Tag> {
+        match self {
+            Self::Known(user) => Some(key.of_name(user)),
+            Self::Unknown | Self::Refused { .. } => None,
+        }
     }
 
     /// An account goes with its namespace.
@@ -93,8 +120,14 @@ impl Kept for Who {
 }
 
 impl Kept for Verdict {
+    const AFTERWARDS: Duration = Duration::ZERO;
+
     fn lets_in(&self) -> bool {
         *self == Self::Allowed
+    }
+
+    fn user(&self, _: &Key) -> Option<Tag> {
+        None
     }
 
     fn namespace(&self) -> Option<Arc<str>> {
@@ -102,133 +135,18 @@ impl Kept for Verdict {
     }
 }
 
-impl Key {
-    /// A new one.
-    pub(super) fn generate() -> Result<Self, Unspecified> {
-        hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map(Self)
-    }
-
-    /// Of the question whose credentials these are.
-    pub(super) fn of_credentials(&self, presented: &Presented) -> Tag {
-        self.tag(|parts| parts.credentials(presented))
-    }
-
-    /// Of the question whether they may do `action`: of the whole identity, as two users may have one
-    /// name, and of the token, as it may end; whose certificate it is, is known anew each time.
-    pub(super) fn of_action(&self, token: Option<&Presented>, user: &User, action: &Action) -> Tag {
-        self.tag(|parts| {
-            parts.count(token.iter().count());
-            if let Some(token) = token {
-                parts.credentials(token);
-            }
-            parts.user(user);
-            parts.action(action);
-        })
-    }
-
-    /// Of whoever shows `bearer`: a token, however it is written.
-    pub(super) fn of_bearer(&self, bearer: &[u8]) -> Tag {
-        self.tag(|parts| parts.part(bearer))
-    }
-
-    /// Of whom requests are counted by.
-    pub(super) fn of_user(&self, user: &User) -> Tag {
-        self.tag(|parts| parts.user(user))
-    }
-
-    fn tag(&self, write: impl FnOnce(&mut Parts)) -> Tag {
-        let mut parts = Parts(hmac::Context::with_key(&self.0));
-        write(&mut parts);
-        let mut tag = Tag([0; 32]);
-        // As long as the hash is.
-        tag.0.iter_mut().zip(parts.0.sign().as_ref()).for_each(|(to, from)| *to = *from);
-        tag
-    }
-}
-
-/// What a tag is made of, piece by piece.
-struct Parts(hmac::Context);
-
-impl Parts {
-    /// The length first: no other parts come to the same bytes.
-    fn part(&mut self, part: impl AsRef<[u8]>) {
-        let part = part.as_ref();
-        self.count(part.len());
-        self.0.update(part);
-    }
-
-    fn count(&mut self, count: usize) {
-        self.0.update(&count.to_le_bytes());
-    }
-
-    fn parts<P: AsRef<[u8]>>(&mut self, parts: &[P]) {
-        self.count(parts.len());
-        for part in parts {
-            self.part(part);
-        }
-    }
-
-    fn optional(&mut self, part: Option<&str>) {
-        self.parts(part.as_slice());
-    }
-
-    fn credentials(&mut self, Presented { token, impersonation }: &Presented) {
-        self.part(token.as_str());
-        self.count(impersonation.len());
-        for (name, value) in impersonation {
-            self.part(name.as_str());
-            self.part(value);
-        }
-    }
-
-    fn user(&mut self, User { name, uid, groups, extra }: &User) {
-        self.part(name);
-        self.part(uid);
-        self.parts(groups);
-        self.count(extra.len());
-        for (key, values) in extra {
-            self.part(key);
-            self.parts(values);
-        }
-    }
-
-    fn action(&mut self, action: &Action) {
-        match action {
-            Action::Path { verb, path } => {
-                self.part("path");
-                self.part(verb);
-                self.part(path);
-            }
-            Action::Resource {
-                verb,
-                group,
-                version,
-                resource,
-                namespace,
-                name,
-                labels,
-                fields,
-            } => {
-                self.part("resource");
-                self.part(verb);
-                self.part(group.as_ref());
-                self.part(version.as_ref());
-                self.part(resource.as_ref());
-                // A name is not the same as none: who may read all may be refused one by a webhook.
-                self.optional(namespace.as_deref());
-                self.optional(name.as_deref());
-                // Canonical: what is asked alike is written alike.
-                self.part(labels.to_string());
-                self.part(fields.to_string());
-            }
-        }
-    }
-}
-
 impl<T: Kept, Q: Clone> Decisions<T, Q> {
-    /// Nothing is known yet, and never more than `most` answers are.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, held: HashMap::new(), posed: HashMap::new(), age: Age::default() }
+    /// Nothing is known yet, and never more than `most` answers are; users are told apart by `key`.
+    pub(super) fn new(most: usize, key: Arc<Key>) -> Self {
+        Self {
+            key,
+            most,
+            held: HashMap::new(),
+            by_user: HashMap::new(),
+            swept: None,
+            posed: HashMap::new(),
+            age: Age::default(),
+        }
     }
 
     /// What was decided, if that still counts.
@@ -237,17 +155,17 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
         (now < *ends).then(|| decision.clone())
     }
 
-    /// What was decided, if that let somebody in and counts, or did so lately. Good for nothing but the order in which
+    /// What was decided, if that is good for the caller and still known. Good for nothing but the order in which
     /// questions are asked.
-    pub(super) fn let_in_lately(&self, tag: &Tag, now: Instant) -> Option<T> {
+    pub(super) fn was(&self, tag: &Tag, now: Instant) -> Option<&T> {
         let held = self.held.get(tag)?;
-        (held.decision.lets_in() && now < held.forgotten()).then(|| held.decision.clone())
+        (held.decision.lets_in() && now < held.forgotten()).then_some(&held.decision)
     }
 
     /// Remembers what was decided about what was asked at `asked`, unless something was forgotten since.
     pub(super) fn put(
         &mut self,
-        QuestionKey { tag, namespace }: QuestionKey,
+        QuestionKey { tag, user, namespace }: QuestionKey,
         decision: T,
         (asked, age): (Instant, Age),
     ) {
@@ -255,20 +173,51 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
             return;
         }
         if self.held.len() >= self.most && !self.held.contains_key(&tag) {
-            self.held.retain(|_, held| asked < held.forgotten());
-        }
-        // All of them are good for something: of refusals, else of the others, the one that ends first goes now.
-        // So nobody makes others forgotten by trying tokens.
-        if self.held.len() >= self.most
-            && !self.held.contains_key(&tag)
-            && let Some(first) =
-                self.held.iter().min_by_key(|(_, held)| held.worth()).map(|(&tag, _)| tag)
-        {
-            self.held.remove(&first);
+            self.make_room(asked);
         }
         let life = if decision.lets_in() { ALLOWED } else { REFUSED };
+        let user = user.or_else(|| decision.user(&self.key));
         let namespaces = [namespace, decision.namespace()];
-        self.held.insert(tag, Held { ends: asked + life, namespaces, decision });
+        self.hold(tag, Held { ends: asked + life, user, namespaces, decision });
+    }
+
+    /// Drops what is good for nothing. If all is good for something, an answer goes that is about nobody, else one about
+    /// whoever has most: nobody has others forgotten, be it by trying tokens or by asking for names.
+    fn make_room(&mut self, now: Instant) {
+        if self.swept.is_none_or(|swept| swept + SWEEP <= now) {
+            self.swept = Some(now);
+            let ended = self.held.iter().filter(|(_, held)| held.forgotten() <= now);
+            for tag in ended.map(|(&tag, _)| tag).collect::<Vec<_>>() {
+                self.remove(tag);
+            }
+        }
+        if self.held.len() < self.most {
+            return;
+        }
+        let most = self
+            .by_user
+            .iter()
+            .max_by_key(|(user, theirs)| (user.is_none(), theirs.len(), Reverse(theirs.first())));
+        if let Some(&(.., tag)) = most.and_then(|(_, theirs)| theirs.first()) {
+            self.remove(tag);
+        }
+    }
+
+    fn hold(&mut self, tag: Tag, held: Held<T>) {
+        self.remove(tag);
+        self.by_user.entry(held.user).or_default().insert(held.rank(tag));
+        self.held.insert(tag, held);
+    }
+
+    fn remove(&mut self, tag: Tag) -> Option<Held<T>> {
+        let held = self.held.remove(&tag)?;
+        if let Some(theirs) = self.by_user.get_mut(&held.user) {
+            theirs.remove(&held.rank(tag));
+            if theirs.is_empty() {
+                self.by_user.remove(&held.user);
+            }
+        }
+        Some(held)
     }
 
     /// To be given with the answer to a question that is asked now.
@@ -276,20 +225,22 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
         self.age
     }
 
-    /// Forgets what concerns `namespace`, or everything. Nobody joins a question any more that is under way. Who was
-    /// let in is still asked about before strangers: else whoever has things forgotten would keep them out.
+    /// Forgets what concerns `namespace`, or everything. Nobody joins a question any more that is under way. Whose
+    /// tokens they were is still known: else whoever has things forgotten would make strangers of all.
     pub(super) fn forget(&mut self, namespace: Option<&str>, now: Instant) {
         self.age.0 += 1;
         self.posed.clear();
-        self.held.retain(|_, held| {
-            let concerns =
-                |wanted: &str| held.namespaces.iter().flatten().any(|it| **it == *wanted);
-            if namespace.is_none_or(concerns) {
-                held.ends = held.ends.min(now);
-                return held.decision.lets_in();
+        let concerned = self
+            .held
+            .iter()
+            .filter(|(_, held)| namespace.is_none_or(|namespace| held.concerns(namespace)));
+        for tag in concerned.map(|(&tag, _)| tag).collect::<Vec<_>>() {
+            let Some(mut held) = self.remove(tag) else { continue };
+            held.ends = held.ends.min(now);
+            if now < held.forgotten() {
+                self.hold(tag, held);
             }
-            true
-        });
+        }
     }
 
     /// The question that is being asked already.
@@ -313,15 +264,15 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        FieldRequirement, FieldSelector, LabelRequirement, LabelSelector, Operator,
+    use crate::{
+        callers::tags::sample::tag,
+        cluster::{Presented, User},
     };
-    use http::{HeaderName, HeaderValue};
 
     const MOST: usize = 256;
 
-    fn decisions() -> Decisions<Who, ()> {
-        Decisions::new(MOST)
+    fn decisions<T: Kept>() -> Decisions<T, ()> {
+        Decisions::new(MOST, Arc::new(Key::generate().unwrap()))
     }
 
     fn of_token(token: &str) -> Presented {
@@ -329,15 +280,15 @@ mod tests {
     }
 
     fn of(tag: Tag) -> QuestionKey {
-        QuestionKey { tag, namespace: None }
+        QuestionKey { tag, user: None, namespace: None }
+    }
+
+    fn user(name: &str) -> Who {
+        Who::Known(Arc::new(User { name: name.to_owned(), ..User::default() }))
     }
 
     fn known() -> Who {
-        Who::Known(std::sync::Arc::default())
-    }
-
-    fn path(verb: &str, path: &str) -> Action {
-        Action::Path { verb: verb.to_owned(), path: path.to_owned() }
+        user("jane")
     }
 
     #[test]
@@ -352,99 +303,6 @@ mod tests {
         assert_eq!(decisions.get(&good, at(10)), None);
         assert_eq!(decisions.get(&bad, at(4)), Some(Who::Unknown));
         assert_eq!(decisions.get(&bad, at(5)), None);
-    }
-
-    #[test]
-    fn whatever_differs_is_another_question() {
-        let key = Key::generate().unwrap();
-        let (token, user) = (of_token("a"), User { name: "jane".to_owned(), ..User::default() });
-        let acting = |name: &'static str, value: &'static str| Presented {
-            impersonation: vec![(HeaderName::from_static(name), HeaderValue::from_static(value))],
-            ..of_token("a")
-        };
-        let user_with = |change: fn(&mut User)| {
-            let mut other = user.clone();
-            change(&mut other);
-            key.of_action(Some(&token), &other, &path("get", "/m"))
-        };
-        let resource = |change: fn(&mut Action)| {
-            let mut action = Action::Resource {
-                verb: "get",
-                group: "apps".into(),
-                version: "v1".into(),
-                resource: "deployments".into(),
-                namespace: Some("shop".into()),
-                name: None,
-                labels: LabelSelector::default(),
-                fields: FieldSelector::default(),
-            };
-            change(&mut action);
-            key.of_action(Some(&token), &user, &action)
-        };
-        let mut tags = vec![
-            key.of_credentials(&token),
-            key.of_credentials(&of_token("b")),
-            key.of_credentials(&acting("impersonate-user", "jane")),
-            key.of_credentials(&acting("impersonate-user", "john")),
-            key.of_credentials(&acting("impersonate-group", "jane")),
-            key.of_action(Some(&token), &user, &path("get", "/m")),
-            key.of_action(Some(&of_token("b")), &user, &path("get", "/m")),
-            key.of_action(Some(&acting("impersonate-user", "jane")), &user, &path("get", "/m")),
-            key.of_action(None, &user, &path("get", "/m")),
-            key.of_action(Some(&token), &user, &path("put", "/m")),
-            key.of_action(Some(&token), &user, &path("get", "/debug")),
-            key.of_action(Some(&token), &user, &path("get/", "m")),
-            user_with(|user| user.name = "john".to_owned()),
-            user_with(|user| user.uid = "1".to_owned()),
-            user_with(|user| user.groups = vec!["a".to_owned(), "b".to_owned()]),
-            user_with(|user| user.groups = vec!["ab".to_owned()]),
-            user_with(|user| user.extra = [("a".to_owned(), vec!["b".to_owned()])].into()),
-            user_with(|user| {
-                user.extra = [("a".to_owned(), vec![]), ("b".to_owned(), vec![])].into();
-            }),
-            resource(|_| ()),
-            resource(|action| {
-                if let Action::Resource { verb, .. } = action {
-                    *verb = "list";
-                }
-            }),
-            resource(|action| {
-                if let Action::Resource { name, .. } = action {
-                    *name = Some("".into());
-                }
-            }),
-            resource(|action| {
-                if let Action::Resource { name, .. } = action {
-                    *name = Some("web".into());
-                }
-            }),
-            resource(|action| {
-                if let Action::Resource { namespace, .. } = action {
-                    *namespace = None;
-                }
-            }),
-            resource(|action| {
-                if let Action::Resource { labels, .. } = action {
-                    let wanted = LabelRequirement::new("a", Operator::Exists, []);
-                    *labels = LabelSelector::new(wanted);
-                }
-            }),
-            resource(|action| {
-                if let Action::Resource { fields, .. } = action {
-                    *fields = FieldSelector::new(FieldRequirement::new("a", true, ""));
-                }
-            }),
-        ];
-        let all = tags.len();
-        tags.sort_unstable_by_key(|tag| tag.0);
-        tags.dedup();
-        assert_eq!(tags.len(), all);
-        let other = Key::generate().unwrap();
-        assert_ne!(
-            key.of_credentials(&token),
-            other.of_credentials(&token),
-            "of this process alone"
-        );
     }
 
     #[test]
@@ -463,12 +321,56 @@ mod tests {
         let soon = start + Duration::from_secs(6);
         assert_eq!(decisions.get(&scraper, soon), Some(known()));
         let again = start + Duration::from_secs(12);
-        decisions.put(of(Tag([0; 32])), Who::Unknown, (again, Age(0)));
+        decisions.put(of(tag(0)), Who::Unknown, (again, Age(0)));
         assert_eq!(decisions.held.len(), 2, "what has ended makes room, but for who was let in");
         assert_eq!(decisions.get(&scraper, again), None);
-        assert_eq!(decisions.let_in_lately(&scraper, again), Some(known()));
+        assert_eq!(decisions.was(&scraper, again), Some(&known()));
         let late = start + ALLOWED + LATELY;
-        assert_eq!(decisions.let_in_lately(&scraper, late), None);
+        assert_eq!(decisions.was(&scraper, late), None);
+    }
+
+    /// Users and their answers.
+    fn theirs<T>(decisions: &Decisions<T, ()>) -> Vec<usize> {
+        let mut counts: Vec<_> = decisions.by_user.values().map(BTreeSet::len).collect();
+        assert_eq!(counts.iter().sum::<usize>(), decisions.held.len());
+        counts.sort_unstable();
+        counts
+    }
+
+    #[test]
+    fn whoever_has_most_makes_room_whatever_it_asks() {
+        let start = Instant::now();
+        let key = Key::generate().unwrap();
+        let numbered = |user: &str, n: usize| key.of_credentials(&of_token(&format!("{user}{n}")));
+        let mut users = decisions::<Who>();
+        let mut verdicts = decisions::<Verdict>();
+        for (name, count) in [("jane", 10), ("john", 3 * MOST), ("joan", 10)] {
+            let of_user = key.of_name(&User { name: name.to_owned(), ..User::default() });
+            for n in 0..count {
+                let tag = numbered(name, n);
+                users.put(of(tag), user(name), (start, Age(0)));
+                let asked = QuestionKey { tag, user: Some(of_user), namespace: None };
+                // One of two.
+                let verdict =
+                    if n % 2 == 0 { Verdict::Allowed } else { Verdict::Denied { reason: None } };
+                verdicts.put(asked, verdict, (start, Age(0)));
+            }
+        }
+        assert_eq!(theirs(&users), [10, 10, MOST - 20]);
+        assert_eq!(theirs(&verdicts), [10, 10, MOST - 20]);
+        for (name, n) in [("jane", 0), ("jane", 9), ("joan", 0), ("joan", 9)] {
+            let tag = numbered(name, n);
+            assert!(users.get(&tag, start).is_some() && verdicts.get(&tag, start).is_some());
+        }
+        let allowed = |n: &usize| verdicts.get(&numbered("john", *n), start).is_some();
+        let kept = (0..3 * MOST).filter(allowed).filter(|n| n % 2 == 0).count();
+        assert!(kept > MOST - 30, "refusals went first: {kept}");
+        // All of them end now, those of tokens that were let in are known for a while.
+        let ended = start + ALLOWED;
+        users.put(of(tag(1)), user("jim"), (ended, Age(0)));
+        assert_eq!(theirs(&users), [1, 10, 10, MOST - 21]);
+        verdicts.put(of(tag(1)), Verdict::Allowed, (ended, Age(0)));
+        assert_eq!(theirs(&verdicts), [1]);
     }
 
     #[test]
@@ -476,34 +378,32 @@ mod tests {
         let start = Instant::now();
         let key = Key::generate().unwrap();
         let tags = ["reader", "other", "jane"].map(|token| key.of_credentials(&of_token(token)));
-        let user =
-            |name: &str| Who::Known(Arc::new(User { name: name.to_owned(), ..User::default() }));
         let names =
             ["system:serviceaccount:shop:reader", "system:serviceaccount:shopping:reader", "jane"];
-        let mut users = decisions();
-        let mut verdicts = Decisions::<Verdict, ()>::new(MOST);
+        let (mut users, mut verdicts) = (decisions::<Who>(), decisions::<Verdict>());
         let places = [Some("shop"), Some("shopping"), None];
         for ((tag, name), place) in tags.into_iter().zip(names).zip(places) {
             users.put(of(tag), user(name), (start, users.age()));
-            let asked = QuestionKey { tag, namespace: place.map(Into::into) };
+            let asked = QuestionKey { tag, user: None, namespace: place.map(Into::into) };
             verdicts.put(asked, Verdict::Allowed, (start, verdicts.age()));
         }
         users.forget(Some("shop"), start);
         verdicts.forget(Some("shop"), start);
         let kept = |tag| (users.get(&tag, start).is_some(), verdicts.get(&tag, start).is_some());
         assert_eq!(tags.map(kept), [(false, false), (true, true), (true, true)]);
-        users.put(of(Tag([0; 32])), Who::Unknown, (start, users.age()));
+        users.put(of(tag(0)), Who::Unknown, (start, users.age()));
         users.forget(None, start);
         assert!(users.held.keys().all(|tag| users.get(tag, start).is_none()));
-        let was_let_in = |tag| users.let_in_lately(&tag, start).is_some();
-        assert_eq!(tags.map(was_let_in), [true; 3], "they are no strangers");
-        assert_eq!(users.held.len(), 3, "of a refusal nothing is kept");
+        assert!(tags.iter().all(|tag| users.was(tag, start).is_some()), "they are no strangers");
+        assert_eq!(theirs(&users), [1, 1, 1], "of a refusal nothing is kept");
+        verdicts.forget(None, start);
+        assert!(theirs(&verdicts).is_empty());
     }
 
     #[test]
     fn an_answer_to_a_question_from_before_is_not_remembered() {
         let (mut decisions, start) = (decisions(), Instant::now());
-        let tag = Tag([0; 32]);
+        let tag = tag(0);
         let age = decisions.age();
         decisions.pose(tag, ());
         decisions.forget(Some("shop"), start);

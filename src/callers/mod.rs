@@ -8,26 +8,33 @@
 mod address;
 mod credentials;
 mod decisions;
+mod lately;
 mod places;
 mod questions;
+mod reviews;
 #[cfg(test)]
 pub(crate) mod sample;
+mod tags;
 
 pub use self::{
     address::Address,
     credentials::{Certified, Claim, Credentials, NoCredentials, Shown, Vouched},
     places::{Full, Place, Places},
+    reviews::Reviews,
 };
 pub use crate::cluster::{Action, User};
 
-use self::address::Bounds;
-use self::decisions::{Decisions, Key, QuestionKey, Tag};
-use self::questions::{Asked, Questions};
+use self::{
+    address::Bounds,
+    decisions::{Decisions, Kept as _, QuestionKey},
+    lately::Lately,
+    questions::{Asked, Asker, Questions},
+    tags::{Key, Tag},
+};
 use crate::{
-    cluster::{Presented, Reviewer, Verdict, Who},
+    cluster::{Presented, Verdict, Who},
     model::{DecidedBy, Decision, Fault},
 };
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
@@ -53,23 +60,6 @@ pub struct SentOn {
     _of_token: Place,
 }
 
-/// Asks the API server about callers. A port: one implementation sends requests.
-pub trait Reviews: Send + Sync + 'static {
-    /// Whether the `Impersonate-*` headers of callers are passed on.
-    fn passes_impersonation_on(&self) -> bool;
-
-    /// Whose credentials these are.
-    fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>>;
-
-    /// Whether the user may do this, whose token this is; without one it has shown a certificate.
-    fn may(
-        &self,
-        presented: Option<Arc<Presented>>,
-        user: Arc<User>,
-        action: Action,
-    ) -> BoxFuture<'static, Result<Verdict, Fault>>;
-}
-
 /// Takes note of a decision: who made it, what it is, how long it took.
 pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
 
@@ -78,6 +68,7 @@ pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
 pub struct Caller {
     /// Who it is.
     pub user: Arc<User>,
+    tag: Tag,
     _share: Place,
 }
 
@@ -105,14 +96,16 @@ pub enum Refused {
 pub struct Callers {
     reviews: Arc<dyn Reviews>,
     address: Address,
-    key: Key,
+    key: Arc<Key>,
     users: Asked<Who>,
     verdicts: Asked<Verdict>,
+    lately: Lately,
     questions: Questions,
     shares: Places<Tag>,
     sent_on: Places<Tag>,
     sent_on_from: Places<IpAddr>,
     watches: Places<Tag>,
+    connections: Places<Tag>,
     note: Note,
 }
 
@@ -134,19 +127,24 @@ impl Callers {
         runtime: Handle,
         note: Note,
     ) -> Result<Self, NoRandomness> {
-        let Bounds { users, actions, share, watches, watches_share, .. } = address.bounds();
+        let Bounds { users, actions, share, watches, watches_share, connections_share, .. } =
+            address.bounds();
+        let key = Arc::new(Key::generate().map_err(|_| NoRandomness)?);
         Ok(Self {
             reviews,
             address,
-            key: Key::generate().map_err(|_| NoRandomness)?,
-            users: Arc::new(Mutex::new(Decisions::new(users))),
-            verdicts: Arc::new(Mutex::new(Decisions::new(actions))),
+            users: Arc::new(Mutex::new(Decisions::new(users, Arc::clone(&key)))),
+            verdicts: Arc::new(Mutex::new(Decisions::new(actions, Arc::clone(&key)))),
+            lately: Lately::new(users),
+            key,
             questions: Questions::new(runtime, address),
             // The listener bounds them all.
             shares: Places::new(Semaphore::MAX_PERMITS, share),
             sent_on: Places::new(SENT_ON, SENT_ON_OF_ONE),
             sent_on_from: Places::new(SENT_ON, SENT_ON_OF_ADDRESS),
             watches: Places::new(watches, watches_share),
+            // The listener bounds them all.
+            connections: Places::new(Semaphore::MAX_PERMITS, connections_share),
             note,
         })
     }
@@ -186,17 +184,15 @@ impl Callers {
         peer: IpAddr,
     ) -> Result<Caller, Refused> {
         let mut deciding = Deciding::begin();
-        let share_of = |user: &User| {
-            let tag = self.key.of_user(user);
-            Ok((tag, self.shares.take(tag).ok_or(Refused::Busy)?))
-        };
+        let share_of = |tag| Ok((tag, self.shares.take(tag).ok_or(Refused::Busy)?));
         // Of whom it is known who that was, before that is asked anew: those questions are not bounded otherwise.
-        let was = self.lately(credentials).map(|user| share_of(&user)).transpose()?;
-        let known = self.known(credentials, peer, &mut deciding).await?;
-        let is_same = |(tag, _): &(Tag, Place)| *tag == self.key.of_user(&known.user);
-        let (_, share) = was.filter(is_same).map_or_else(|| share_of(&known.user), Ok)?;
-        self.allowed(&known, action, (peer, &mut deciding)).await?;
-        Ok(Caller { user: known.user, _share: share })
+        let was = self.was(credentials);
+        let taken = was.map(share_of).transpose()?;
+        let known = self.known(credentials, (was, peer), &mut deciding).await?;
+        let is_same = |(tag, _): &(Tag, Place)| *tag == known.tag;
+        let (_, share) = taken.filter(is_same).map_or_else(|| share_of(known.tag), Ok)?;
+        self.allowed(&known, action, &mut deciding).await?;
+        Ok(Caller { user: known.user, tag: known.tag, _share: share })
     }
 
     /// Whether one who was let in still may, from authentication on. Takes no share.
@@ -211,8 +207,8 @@ impl Callers {
         peer: IpAddr,
     ) -> Result<(), Refused> {
         let mut deciding = Deciding::begin();
-        let known = self.known(credentials, peer, &mut deciding).await?;
-        self.allowed(&known, action, (peer, &mut deciding)).await
+        let known = self.known(credentials, (self.was(credentials), peer), &mut deciding).await?;
+        self.allowed(&known, action, &mut deciding).await
     }
 
     /// A place for a watch of somebody who was let in, in exchange for that among the requests.
@@ -221,7 +217,20 @@ impl Callers {
     ///
     /// [`Refused::Busy`] if there is none, or that user has too many.
     pub fn watch(&self, caller: &Caller) -> Result<Place, Refused> {
-        self.watches.take(self.key.of_user(&caller.user)).ok_or(Refused::Busy)
+        self.watches.take(caller.tag).ok_or(Refused::Busy)
+    }
+
+    /// A place for the connection of somebody who was let in, so that it need not make room for others; `None` if
+    /// that user has 512 already.
+    #[must_use]
+    pub fn connection(&self, caller: &Caller) -> Option<Place> {
+        self.connections.take(caller.tag)
+    }
+
+    /// The same for the connection of whoever shows the token `bearer`, whom the API server has answered.
+    #[must_use]
+    pub fn connection_of_bearer(&self, bearer: &[u8]) -> Option<Place> {
+        self.connections.take(self.key.of_bearer(bearer))
     }
 
     /// Forgets what was decided about `namespace`, and who its accounts are; everything, if none is named: it
@@ -235,17 +244,17 @@ impl Callers {
     async fn known<'c>(
         &self,
         credentials: &'c Credentials,
-        peer: IpAddr,
+        from: (Option<Tag>, IpAddr),
         deciding: &mut Deciding,
     ) -> Result<Known<'c>, Refused> {
-        let known = self.identified(credentials, peer, deciding).await;
+        let known = self.identified(credentials, from, deciding).await;
         known.inspect_err(|refused| deciding.end(&self.note, refused.decision()))
     }
 
     async fn identified<'c>(
         &self,
         credentials: &'c Credentials,
-        peer: IpAddr,
+        from: (Option<Tag>, IpAddr),
         deciding: &mut Deciding,
     ) -> Result<Known<'c>, Refused> {
         if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
@@ -255,11 +264,11 @@ impl Callers {
         let (who, token) = match (shown, credentials.presented()) {
             // A token beside it is not looked at, as the API server does not.
             (Some(who), _) => (who, None),
-            (None, Some(token)) => (self.owner(token, peer, deciding).await?, Some(token)),
+            (None, Some(token)) => (self.owner(token, from, deciding).await?, Some(token)),
             (None, None) => (Who::Unknown, None),
         };
         match who {
-            Who::Known(user) => Ok(Known { user, token }),
+            Who::Known(user) => Ok(Known { tag: self.key.of_name(&user), user, token }),
             Who::Unknown => Err(Refused::Unauthorized),
             Who::Refused { message } => {
                 Err(Refused::Forbidden { user: String::new(), reason: Some(message) })
@@ -268,45 +277,54 @@ impl Callers {
     }
 
     /// Whose token it was when that was last asked, if that is not long ago.
-    fn lately(&self, credentials: &Credentials) -> Option<Arc<User>> {
+    fn was(&self, credentials: &Credentials) -> Option<Tag> {
         if credentials.shown().and_then(Shown::who).is_some() {
             return None;
         }
         let tag = self.key.of_credentials(credentials.presented()?);
-        match self.users.lock().let_in_lately(&tag, Instant::now())? {
-            Who::Known(user) => Some(user),
-            Who::Unknown | Who::Refused { .. } => None,
-        }
+        self.users.lock().was(&tag, Instant::now())?.user(&self.key)
+    }
+
+    /// For whom something is asked about the user `tag`.
+    fn asker(&self, tag: Tag) -> Asker {
+        if self.lately.has(&tag, Instant::now()) { Asker::LetIn(tag) } else { Asker::Known(tag) }
     }
 
     /// Whose token it is.
     async fn owner(
         &self,
         presented: &Arc<Presented>,
-        peer: IpAddr,
+        (was, peer): (Option<Tag>, IpAddr),
         deciding: &mut Deciding,
     ) -> Result<Who, Refused> {
         let tag = self.key.of_credentials(presented);
+        let key = QuestionKey { tag, user: None, namespace: None };
+        let for_whom = || {
+            deciding.by = DecidedBy::Api;
+            was.map_or(Asker::Stranger(peer), |user| self.asker(user))
+        };
         let ask = || self.reviews.who(Arc::clone(presented));
-        let key = QuestionKey { tag, namespace: None };
-        self.questions.answer(&self.users, key, (peer, || deciding.by = DecidedBy::Api), ask).await
+        self.questions.answer(&self.users, key, for_whom, ask).await
     }
 
     async fn allowed(
         &self,
-        Known { user, token }: &Known<'_>,
+        Known { user, tag: of_user, token }: &Known<'_>,
         action: &Action,
-        (peer, deciding): (IpAddr, &mut Deciding),
+        deciding: &mut Deciding,
     ) -> Result<(), Refused> {
         let tag = self.key.of_action(token.map(AsRef::as_ref), user, action);
-        let ask = || self.reviews.may(token.cloned(), Arc::clone(user), action.clone());
         let namespace = match action {
             Action::Path { .. } => None,
             Action::Resource { namespace, .. } => namespace.clone(),
         };
-        let key = QuestionKey { tag, namespace };
-        let is_asked = || deciding.by = DecidedBy::Api;
-        let answer = self.questions.answer(&self.verdicts, key, (peer, is_asked), ask).await;
+        let key = QuestionKey { tag, user: Some(*of_user), namespace };
+        let for_whom = || {
+            deciding.by = DecidedBy::Api;
+            self.asker(*of_user)
+        };
+        let ask = || self.reviews.may(token.cloned(), Arc::clone(user), action.clone());
+        let answer = self.questions.answer(&self.verdicts, key, for_whom, ask).await;
         let allowed = answer.and_then(|verdict| match verdict {
             Verdict::Allowed => Ok(()),
             Verdict::Denied { reason } => {
@@ -314,6 +332,10 @@ impl Callers {
             }
         });
         let decision = allowed.as_ref().err().map_or(Decision::Allow, Refused::decision);
+        // What is remembered ends soon: whoever goes on is asked about again.
+        if allowed.is_ok() && deciding.by == DecidedBy::Api && self.address.tells_users(action) {
+            self.lately.let_in(*of_user, Instant::now());
+        }
         deciding.end(&self.note, decision);
         allowed
     }
@@ -322,6 +344,8 @@ impl Callers {
 /// Who somebody is, and by which token; without one, by a certificate.
 struct Known<'c> {
     user: Arc<User>,
+    /// Of the user.
+    tag: Tag,
     token: Option<&'c Arc<Presented>>,
 }
 
@@ -347,27 +371,6 @@ impl Refused {
             Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => Decision::Deny,
             Self::Busy | Self::Undecided(_) => Decision::Error,
         }
-    }
-}
-
-impl Reviews for Reviewer {
-    fn passes_impersonation_on(&self) -> bool {
-        Self::passes_impersonation_on(self)
-    }
-
-    fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>> {
-        let reviewer = self.clone();
-        Box::pin(async move { reviewer.who(&presented).await })
-    }
-
-    fn may(
-        &self,
-        presented: Option<Arc<Presented>>,
-        user: Arc<User>,
-        action: Action,
-    ) -> BoxFuture<'static, Result<Verdict, Fault>> {
-        let reviewer = self.clone();
-        Box::pin(async move { reviewer.may(presented.as_deref(), &user, &action).await })
     }
 }
 

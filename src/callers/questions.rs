@@ -1,16 +1,18 @@
 //! Questions to the API server about callers: in turns, and one for all who have the same. Whoever was let in lately
-//! does not wait behind strangers, however many there are.
+//! does not wait behind others, nor whoever is known behind strangers, however many there are.
 
 use super::{
     PATIENCE, REFUSAL, Refused,
     address::{Address, Bounds},
-    decisions::{Age, Decisions, Kept, QuestionKey, Tag},
-    places::Places,
+    decisions::{Age, Decisions, Kept, QuestionKey},
+    places::{Place, Places},
+    tags::Tag,
 };
 use crate::model::{Fault, Reason};
 use futures::future::{BoxFuture, FutureExt as _, Shared};
 use parking_lot::Mutex;
 use std::{
+    hash::Hash,
     net::IpAddr,
     sync::{
         Arc,
@@ -28,6 +30,17 @@ pub(super) type Asked<T> = Arc<Mutex<Decisions<T, Question<T>>>>;
 /// A question that everybody waits for who has the same.
 pub(super) type Question<T> = Shared<BoxFuture<'static, Result<T, Unanswered>>>;
 
+/// For whom something is asked. Each kind has turns of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// For a user that was let in lately.
+    LetIn(Tag),
+    /// For one that the API server knows.
+    Known(Tag),
+    /// For whoever calls from there, with a token that nobody has been asked about.
+    Stranger(IpAddr),
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug)]
 pub(super) enum Unanswered {
@@ -41,63 +54,98 @@ pub(super) enum Unanswered {
 pub(super) struct Questions {
     runtime: Handle,
     address: Address,
-    /// For questions about what was let in lately.
-    anew: Places<IpAddr>,
-    /// For all others.
-    first: Places<IpAddr>,
-    /// For those who wait for one of these others: each waits with a request.
-    waiting: Places<IpAddr>,
+    let_in: Places<Tag>,
+    known: Turns<Tag>,
+    strangers: Turns<IpAddr>,
     queue: Duration,
     /// Whether the last question had no answer.
     failing: Arc<AtomicBool>,
 }
 
+/// Of those who were not let in lately.
+struct Turns<K> {
+    questions: Places<K>,
+    /// For those who wait for an answer: each waits with a request.
+    waiting: Places<K>,
+}
+
+/// A question's turn, to be waited for.
+type Turn = BoxFuture<'static, Option<Place>>;
+
+impl<K: Copy + Eq + Hash + Send + Sync + 'static> Turns<K> {
+    fn new(Bounds { questions, questions_of_one, waiting, waiting_of_one, .. }: &Bounds) -> Self {
+        Self {
+            questions: Places::new(*questions, *questions_of_one),
+            waiting: Places::new(*waiting, *waiting_of_one),
+        }
+    }
+}
+
+/// Waits for one of `places` for at most `queue`.
+fn turn<K: Copy + Eq + Hash + Send + Sync + 'static>(
+    places: &Places<K>,
+    one: K,
+    queue: Duration,
+) -> Turn {
+    let places = places.clone();
+    Box::pin(async move { places.wait(one, queue).await })
+}
+
 impl Questions {
     pub(super) fn new(runtime: Handle, address: Address) -> Self {
-        let Bounds { anew, first, of_address, waiting, waiting_of_address, queue, .. } =
-            address.bounds();
+        let bounds = address.bounds();
         Self {
             runtime,
             address,
-            anew: Places::new(anew, of_address),
-            first: Places::new(first, of_address),
-            waiting: Places::new(waiting, waiting_of_address),
-            queue,
+            let_in: Places::new(bounds.questions, bounds.questions_of_one),
+            known: Turns::new(&bounds),
+            strangers: Turns::new(&bounds),
+            queue: bounds.queue,
             failing: Arc::default(),
         }
     }
 
-    /// What is remembered of the question `key`, else what `ask` brings; `is_asked` is told before that.
+    /// A turn for a question of `asker`, and room to wait for the answer; `None` if too many wait.
+    fn turn(&self, asker: Asker) -> Option<(Turn, Option<Place>)> {
+        Some(match asker {
+            Asker::LetIn(user) => (turn(&self.let_in, user, self.queue), None),
+            Asker::Known(user) => {
+                let waits = self.known.waiting.take(user)?;
+                (turn(&self.known.questions, user, self.queue), Some(waits))
+            }
+            Asker::Stranger(peer) => {
+                let peer = peer.to_canonical();
+                let waits = self.strangers.waiting.take(peer)?;
+                (turn(&self.strangers.questions, peer, self.queue), Some(waits))
+            }
+        })
+    }
+
+    /// What is remembered of the question `key`, else what `ask` brings; `for_whom` is called before that.
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`]: at once for a stranger where too many of them wait. [`Refused::Undecided`].
+    /// [`Refused::Busy`]: at once where too many wait of whoever was not let in lately. [`Refused::Undecided`].
     pub(super) async fn answer<T: Kept>(
         &self,
         asked: &Asked<T>,
         key: QuestionKey,
-        (peer, is_asked): (IpAddr, impl FnOnce()),
+        for_whom: impl FnOnce() -> Asker,
         ask: impl FnOnce() -> BoxFuture<'static, Result<T, Fault>>,
     ) -> Result<T, Refused> {
-        let peer = peer.to_canonical();
         let (question, _waits) = {
             let mut decisions = asked.lock();
-            let (tag, now) = (key.tag, Instant::now());
-            if let Some(known) = decisions.get(&tag, now) {
+            let tag = key.tag;
+            if let Some(known) = decisions.get(&tag, Instant::now()) {
                 return Ok(known);
             }
-            is_asked();
-            let is_stranger = decisions.let_in_lately(&tag, now).is_none();
-            let waits = is_stranger.then(|| self.waiting.take(peer).ok_or(Refused::Busy));
-            let waits = waits.transpose()?;
-            if let Some(posed) = decisions.question(&tag) {
-                (posed, waits)
-            } else {
-                let places = if is_stranger { &self.first } else { &self.anew };
-                let posed = self.pose((asked, decisions.age()), key, (peer, places), ask());
+            let (turn, waits) = self.turn(for_whom()).ok_or(Refused::Busy)?;
+            let question = decisions.question(&tag).unwrap_or_else(|| {
+                let posed = self.pose((asked, decisions.age()), key, turn, ask());
                 decisions.pose(tag, posed.clone());
-                (posed, waits)
-            }
+                posed
+            });
+            (question, waits)
         };
         question.await.map_err(|unanswered| match unanswered {
             Unanswered::Busy => Refused::Busy,
@@ -110,14 +158,13 @@ impl Questions {
         &self,
         (asked, age): (&Asked<T>, Age),
         key: QuestionKey,
-        (peer, places): (IpAddr, &Places<IpAddr>),
+        turn: Turn,
         asking: BoxFuture<'static, Result<T, Fault>>,
     ) -> Question<T> {
         let posed = Posed { asked: Arc::clone(asked), tag: key.tag, age };
-        let (places, queue, address) = (places.clone(), self.queue, self.address);
-        let failing = Arc::clone(&self.failing);
+        let (address, failing) = (self.address, Arc::clone(&self.failing));
         let hearing = async move {
-            let Some(_place) = places.wait(peer, queue).await else {
+            let Some(_place) = turn.await else {
                 return Err(Unanswered::Busy);
             };
             // From here on, not from the answer: what it says may have changed meanwhile.

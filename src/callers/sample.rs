@@ -93,7 +93,11 @@ impl Reviews for Fake {
             let say = *say.lock();
             match say(&presented.token, "") {
                 Said::Allowed(name) | Said::Denied(name) => {
-                    Ok(Who::Known(Arc::new(User { name: name.to_owned(), ..User::default() })))
+                    // As of bound tokens: each makes another identity of the account.
+                    let id = "authentication.kubernetes.io/credential-id";
+                    let extra = [(id.to_owned(), vec![presented.token.to_string()])].into();
+                    let user = User { name: name.to_owned(), extra, ..User::default() };
+                    Ok(Who::Known(Arc::new(user)))
                 }
                 Said::Unknown => Ok(Who::Unknown),
                 Said::NotAnother(message) => Ok(Who::Refused { message: message.to_owned() }),

@@ -193,7 +193,9 @@ async fn those_who_ask_the_same_at_once_share_one_question_even_if_the_first_lea
 #[tokio::test(start_paused = true)]
 async fn one_address_asks_a_few_questions_at_once_and_the_others_wait_or_go() {
     let delay = Duration::from_secs(1);
-    let (callers, count) = reading(Fake { delay, ..Fake::new(|_, _| Said::Allowed("jane")) });
+    let say =
+        |token: &str, _: &str| if token == "other" { Said::Allowed("john") } else { Said::Unknown };
+    let (callers, count) = reading(Fake { delay, ..Fake::new(say) });
     let tokens: Vec<_> = (0..100).map(|n| credentials(&n.to_string(), &[])).collect();
     let get = action("get", Some("web"));
     let asking = tokens.iter().map(|token| callers.admit(token, &get, PEER));
@@ -209,9 +211,26 @@ async fn one_address_asks_a_few_questions_at_once_and_the_others_wait_or_go() {
     assert_eq!(count.most.load(Ordering::Relaxed), 16 + 1);
     assert!(waited < 3 * delay, "{waited:?}");
     let busy = found.iter().filter(|found| matches!(found, Err(Refused::Busy))).count();
-    let admitted = found.iter().filter(|found| found.is_ok()).count();
-    assert_eq!(busy + admitted, 100, "{found:?}");
-    assert!(busy > 0 && admitted >= 16, "{busy} and {admitted}");
+    let unknown = found.iter().filter(|it| matches!(it, Err(Refused::Unauthorized))).count();
+    assert_eq!(busy + unknown, 100, "{found:?}");
+    assert!(busy > 0 && unknown >= 16, "{busy} and {unknown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_asks_a_few_questions_at_once_wherever_it_calls_from() {
+    let delay = Duration::from_secs(1);
+    let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
+    let good = credentials("good", &[]);
+    let ask = async |n: u8| {
+        let (get, peer) = (action("get", Some(&n.to_string())), Ipv4Addr::new(10, 0, 2, n));
+        callers.admit(&good, &get, peer.into()).await.map(drop)
+    };
+    // Let in for the first time, and then lately.
+    for names in [0..50, 50..100] {
+        let found = join_all(names.map(ask)).await;
+        assert!(found.iter().filter(|found| found.is_ok()).count() >= 32, "{found:?}");
+        assert_eq!(count.most.swap(0, Ordering::Relaxed), 16);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,23 +247,80 @@ async fn however_many_strangers_wait_whoever_was_let_in_is_answered_and_asked_ab
         let began = Instant::now();
         (callers.admit(token, &get, peer).await.err(), began.elapsed())
     });
-    let reader = async {
-        let mut most = Duration::ZERO;
-        for _ in 0..60 {
-            sleep(delay / 10).await;
-            let began = Instant::now();
-            assert!(callers.admit(&good, &get, PEER).await.is_ok());
-            most = most.max(began.elapsed());
-        }
-        most
-    };
-    let (found, most) = tokio::join!(join_all(strangers), reader);
+    let (found, most) = tokio::join!(join_all(strangers), longest(&callers, &good, delay));
     assert!(most <= 2 * delay, "{most:?}");
     let at_once = found.iter().filter(|(refused, took)| {
         assert!(took.is_zero() || *took >= delay, "{took:?}");
         *refused == Some(Refused::Busy) && took.is_zero()
     });
-    assert_eq!(at_once.count(), 200, "half of the requests may wait");
+    assert_eq!(at_once.count(), 400 - 150, "the others may wait");
+}
+
+/// How long `reader` waits at most who asks for what it asked before, and for something new each time.
+async fn longest(callers: &Callers, reader: &Credentials, delay: Duration) -> Duration {
+    let mut most = Duration::ZERO;
+    for n in 0..30 {
+        for name in ["web", &format!("web-{n}")] {
+            sleep(delay / 10).await;
+            let began = Instant::now();
+            let admitted = callers.admit(reader, &action("get", Some(name)), PEER).await;
+            assert!(admitted.is_ok(), "{admitted:?}");
+            most = most.max(began.elapsed());
+        }
+    }
+    most
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_was_let_in_does_not_wait_behind_those_who_may_nothing() {
+    const USERS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let say = |token: &str, _: &str| match USERS.iter().find(|user| **user == token) {
+        Some(user) => Said::Denied(user),
+        None => Said::Allowed("jane"),
+    };
+    let delay = Duration::from_millis(100);
+    let (callers, _) = reading(Fake { delay, ..Fake::new(say) });
+    let (good, web) = (credentials("good", &[]), action("get", Some("web")));
+    assert!(callers.admit(&good, &web, PEER).await.is_ok());
+    let trying = USERS.iter().map(async |user| {
+        let token = credentials(user, &[]);
+        let mut at_once = 0;
+        for round in 0..40 {
+            let names = (0..50).map(async |n| {
+                let began = Instant::now();
+                let get = action("get", Some(&format!("{round}-{n}")));
+                let refused = callers.admit(&token, &get, PEER).await.unwrap_err();
+                refused == Refused::Busy && began.elapsed().is_zero()
+            });
+            at_once += join_all(names).await.into_iter().filter(|it| *it).count();
+            sleep(delay).await;
+        }
+        at_once
+    });
+    let (at_once, most) = tokio::join!(join_all(trying), longest(&callers, &good, delay));
+    assert!(most <= 2 * delay, "{most:?}");
+    assert!(at_once.iter().sum::<usize>() > 0, "all of them may not wait: {at_once:?}");
+    // Discovery is everybody's: it makes nobody come before others.
+    let path = Action::Path { verb: "get".to_owned(), path: "/api".to_owned() };
+    assert!(callers.admit(&credentials("other", &[]), &path, PEER).await.is_ok());
+    assert_eq!(callers.lately.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_has_a_share_of_the_connections_that_make_no_room() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("get", Some("web"));
+    let admit = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+    let jane = [admit("one").await, admit("two").await];
+    let mut held: Vec<_> = (0..1_000).filter_map(|n| callers.connection(&jane[n % 2])).collect();
+    assert_eq!(held.len(), 512);
+    assert!(callers.connection(&admit("other").await).is_some());
+    held.pop();
+    assert!(callers.connection(&jane[0]).is_some());
+    let held: Vec<_> = (0..1_000).filter_map(|_| callers.connection_of_bearer(b"x")).collect();
+    assert_eq!(held.len(), 512);
+    assert!(callers.connection_of_bearer(b"y").is_some());
 }
 
 #[tokio::test(start_paused = true)]

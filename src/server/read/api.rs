@@ -6,7 +6,7 @@ use super::{
     body::Brought,
     documents::{self, Documents},
     forward::Forward,
-    newcomers::Introduction,
+    newcomers::introduce,
     watching::{Held, Needed, watch},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 };
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
-    http::{self, StatusCode, header},
+    http::{self, header},
     web,
 };
 use jiff::Timestamp;
@@ -96,9 +96,6 @@ impl ReadApi {
         }
         let sent = forward.send(request, &self.callers).await;
         let response = sent.map_err(|failure| (handler, failure))?;
-        if is_for_who_is_known(response.status()) {
-            introduce(request);
-        }
         Ok(Outcome { handler, from: CacheUse::Miss, response })
     }
 
@@ -151,7 +148,10 @@ impl ReadApi {
             What::Objects(objects) => (reviewed(objects), Words::Resource(objects.access())),
         };
         let caller = self.admit(credentials, &first, peer, words).await?;
-        introduce(request);
+        // Discovery is everybody's.
+        if matches!(what, What::Objects(_)) {
+            introduce(request, || self.callers.connection(&caller));
+        }
         let mut actions = vec![first];
         if let Some(profile) = &profile {
             let access = profile_access(profile);
@@ -314,19 +314,6 @@ fn credentials(request: &HttpRequest) -> Result<Credentials, Failure> {
     })
 }
 
-/// Whether the API server must have known who calls, and let them: of some requests it refuses what they say before
-/// it looks at who says it.
-fn is_for_who_is_known(status: StatusCode) -> bool {
-    status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS
-}
-
-/// It is known who calls, and that they may.
-fn introduce(request: &HttpRequest) {
-    if let Some(introduction) = request.extensions().get::<Introduction>() {
-        introduction.make();
-    }
-}
-
 /// Whether it counts what the caller has shown in the handshake, whatever token there is: nothing can be sent
 /// on with that.
 fn is_known_by_certificate(request: &HttpRequest) -> bool {
@@ -395,14 +382,6 @@ mod tests {
         let Action::Resource { fields, labels, .. } = reviewed(&objects) else { panic!("{path}") };
         assert_eq!(labels.to_string(), "app");
         fields.to_string()
-    }
-
-    #[test]
-    fn nobody_is_known_by_what_the_api_server_refuses() {
-        let known = [101, 200, 201, 400, 401, 403, 404, 409, 429, 500, 504]
-            .map(|code| is_for_who_is_known(StatusCode::from_u16(code).unwrap()));
-        assert_eq!(known.iter().position(|known| !known), Some(3));
-        assert!(!known[3..].contains(&true));
     }
 
     #[test]

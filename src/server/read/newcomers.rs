@@ -1,6 +1,8 @@
 //! Connections of which nobody knows yet whose they are. Where there is no place left, the one that came first makes
 //! room for the next: whoever only holds places keeps nobody out.
 
+use crate::callers::Place;
+use actix_web::{HttpMessage as _, HttpRequest};
 use parking_lot::Mutex;
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc};
 use tokio_util::sync::CancellationToken;
@@ -25,17 +27,47 @@ pub(super) struct Newcomer {
 
 /// Of a request: what tells its connection that it is known who calls, as soon as it is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Introduction(Rc<RefCell<Option<Newcomer>>>);
+pub(super) struct Introduction(Rc<RefCell<Connection>>);
+
+/// Whose a connection is.
+#[derive(Debug)]
+enum Connection {
+    Nobodys {
+        _newcomer: Option<Newcomer>,
+    },
+    /// Somebody's, with a place among theirs.
+    Somebodys {
+        _place: Place,
+    },
+}
 
 impl Introduction {
     /// Of a newcomer, once and for all requests.
     pub(super) fn of(newcomer: Newcomer) -> Self {
-        Self(Rc::new(RefCell::new(Some(newcomer))))
+        Self(Rc::new(RefCell::new(Connection::Nobodys { _newcomer: Some(newcomer) })))
     }
 
-    /// They are known.
-    pub(super) fn make(&self) {
-        drop(self.0.take());
+    /// They are known, and their connections have `place` for one more; where there is none, it stays a newcomer.
+    pub(super) fn make(&self, place: impl FnOnce() -> Option<Place>) {
+        let mut connection = self.0.borrow_mut();
+        if matches!(*connection, Connection::Nobodys { .. })
+            && let Some(place) = place()
+        {
+            *connection = Connection::Somebodys { _place: place };
+        }
+    }
+}
+
+/// It is known whose `request` is, and that they may; their connections have `place` for one more.
+pub(super) fn introduce(request: &HttpRequest, place: impl FnOnce() -> Option<Place>) {
+    if let Some(introduction) = request.extensions().get::<Introduction>() {
+        introduction.make(place);
+    }
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self::Nobodys { _newcomer: None }
     }
 }
 
@@ -65,6 +97,23 @@ impl Drop for Newcomer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::callers::Places;
+
+    #[test]
+    fn a_connection_is_a_newcomer_until_there_is_a_place_for_it() {
+        let (newcomers, places) = (Newcomers::default(), Places::new(9, 1));
+        let (first, _) = newcomers.enter();
+        let (second, of_second) = newcomers.enter();
+        let (first, second) = (Introduction::of(first), Introduction::of(second));
+        first.make(|| places.take("jane"));
+        // Once and for all.
+        first.make(|| unreachable!());
+        second.make(|| places.take("jane"));
+        assert!(newcomers.end_first() && of_second.is_cancelled());
+        drop(first);
+        second.make(|| places.take("jane"));
+        assert!(places.take("jane").is_none() && !newcomers.end_first());
+    }
 
     #[test]
     fn who_came_first_goes_first_and_who_is_known_stays() {

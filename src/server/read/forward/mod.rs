@@ -9,6 +9,7 @@ mod tests;
 use self::piece::{Limited, Overflow, Passed};
 use super::{
     body::{Brought, PlaceOfItsOwn},
+    newcomers::introduce,
     tunnel::Tunnel,
 };
 use crate::{
@@ -101,6 +102,9 @@ impl Forward {
                 }
             }
         })?;
+        if is_for_who_is_known(answer.status()) {
+            introduce(request, || callers.connection_of_bearer(&bearer));
+        }
         if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
             return self.passed(answer, writes, place).await;
         }
@@ -137,6 +141,12 @@ impl Forward {
         response.extensions_mut().insert(PlaceOfItsOwn);
         Ok(response.map_into_boxed_body())
     }
+}
+
+/// Whether the API server must have known who calls, and let them: of some requests it refuses what they say before
+/// it looks at who says it.
+fn is_for_who_is_known(status: http::StatusCode) -> bool {
+    status.is_success() || status == http::StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// What the API server is sent, and whether its body has turned out to be too large.

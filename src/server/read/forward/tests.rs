@@ -255,3 +255,11 @@ async fn an_api_server_that_is_away_is_said_to_be_and_nothing_is_done_twice() {
     assert!(answer.to_lowercase().contains("\r\nretry-after: 1\r\n"), "{answer}");
     served.end().await;
 }
+
+#[test]
+fn nobody_is_known_by_what_the_api_server_refuses() {
+    let known = [101, 200, 201, 400, 401, 403, 404, 409, 429, 500, 504]
+        .map(|code| is_for_who_is_known(http::StatusCode::from_u16(code).unwrap()));
+    assert_eq!(known.iter().position(|known| !known), Some(3));
+    assert!(!known[3..].contains(&true));
+}
