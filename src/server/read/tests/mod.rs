@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{
-    ClientConfig, RootCertStore,
+    CipherSuite, ClientConfig, RootCertStore,
     crypto::ring::default_provider,
     pki_types::{CertificateDer, ServerName},
 };
@@ -214,6 +214,9 @@ const OK: &[u8] = b"GET /ok HTTP/1.1\r\nHost: x\r\n\r\n";
 async fn a_certificate_of_our_own_serves_both_protocols_to_who_trusts_it() {
     let served = Served::new(|_| ());
     let mut stream = served.tls("http/1.1").await.unwrap();
+    // The client's first wish is AES-256.
+    let suite = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
+    assert_eq!(suite, CipherSuite::TLS13_AES_128_GCM_SHA256);
     for _ in 0..2 {
         stream.write_all(OK).await.unwrap();
         one_ok(&mut stream).await;
