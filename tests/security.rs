@@ -59,6 +59,21 @@ fn rules(page: &str) -> Vec<&str> {
 }
 
 #[test]
+fn what_befell_others_is_answered_by_rules() {
+    let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
+    let known: BTreeSet<_> = rules(&page).into_iter().collect();
+    let table = page.split_once("| What happened | Where | Rules |").expect("there is a table").1;
+    let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with("| ")).collect();
+    assert!(rows.len() > 10, "{rows:?}");
+    for row in rows {
+        let named = row.trim_end_matches(" |").rsplit_once(" | ").expect("it has columns").1;
+        for rule in named.split(", ") {
+            assert!(known.contains(rule), "{rule:?} is no rule: {row}");
+        }
+    }
+}
+
+#[test]
 fn each_threat_is_answered_by_rules_and_each_rule_answers_one() {
     let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
     let model = fs::read_to_string(root().join("THREAT_MODEL.md")).expect("it is readable");

@@ -18,7 +18,7 @@ use crate::api::{Reply, Server};
 use crate::world::{Failure, Outcome, eventually, file};
 
 /// As many as there have to be.
-const FEWEST: usize = 300;
+const FEWEST: usize = 600;
 /// The cache is told of what changes a moment after the API server knows it.
 const SOON_SAME: Duration = Duration::from_secs(5);
 /// As long for a watch, each of which takes five seconds.
