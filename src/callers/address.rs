@@ -29,7 +29,7 @@ pub(super) struct Bounds {
     pub(super) queue: Duration,
     /// Credentials that are remembered, and users that were let in lately.
     pub(super) users: usize,
-    /// Actions that are remembered: some 100 bytes each.
+    /// Actions that are remembered: some 300 bytes each.
     pub(super) actions: usize,
     /// Requests of one user at once.
     pub(super) share: usize,
