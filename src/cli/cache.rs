@@ -23,7 +23,8 @@ pub struct CacheArgs {
     #[arg(long, value_name = "NAME", default_value = "kubewarm")]
     pub service: String,
 
-    /// The Secret whose `ca.crt`, or else `tls.crt`, vouches for the read API.
+    /// The Secret whose `ca.crt`, or else `tls.crt`, vouches for the read API. Whoever may not get it has the `ca.crt`
+    /// of the `ConfigMap` that is called as the Service and `-ca`.
     #[arg(long, value_name = "NAME", default_value = "kubewarm-tls")]
     pub secret: String,
 

@@ -1,4 +1,4 @@
-//! By which certificate the read API is known: a Secret's, a file's, or one whose SHA-256 was given.
+//! By which certificate the read API is known: that of a Secret or a `ConfigMap`, a file's, or one whose SHA-256 was given.
 
 use super::{
     super::{Error, text::escape},
@@ -9,7 +9,7 @@ use crate::{
     cluster::{ConnectError, Connection, PresentedError, presented},
 };
 use http::Uri;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use std::{fmt::Write as _, fs::File, io::Read as _, path::Path};
 
@@ -34,12 +34,15 @@ pub enum AuthorityError {
     NoSecret(String),
     /// Whoever asks may not get it.
     #[error(
-        "you may not get Secret {secret}, which holds the key of the read API, too: {message}; pass its CA \
-         with --certificate-authority, or the SHA-256 that the log says (`serving reads`) with --fingerprint"
+        "you may not get Secret {secret}, which holds the key of the read API, too: {message}; and there is no \
+         ConfigMap {config_map} that you may get; pass its CA with --certificate-authority, or the SHA-256 that \
+         the log says (`serving reads`) with --fingerprint"
     )]
     NotAllowed {
         /// `namespace/name`.
         secret: String,
+        /// `namespace/name`.
+        config_map: String,
         /// The server's words, escaped.
         message: String,
     },
@@ -72,10 +75,15 @@ pub(super) async fn authority(
         let found = presented(server, fingerprint).await.map_err(AuthorityError::from)?;
         return Ok(pem(found));
     }
-    of_secret(&connect()?, &args.home.operator_namespace, &args.secret).await
+    let config_map = format!("{}-ca", args.service);
+    of_secret(&connect()?, &args.home.operator_namespace, (&args.secret, &config_map)).await
 }
 
-async fn of_secret(connection: &Connection, namespace: &str, name: &str) -> Result<String, Error> {
+async fn of_secret(
+    connection: &Connection,
+    namespace: &str,
+    (name, config_map): (&str, &str),
+) -> Result<String, Error> {
     let title = format!("{namespace}/{name}");
     let secrets = Api::<Secret>::namespaced(connection.client(), namespace);
     let secret = match secrets.get(name).await {
@@ -84,8 +92,12 @@ async fn of_secret(connection: &Connection, namespace: &str, name: &str) -> Resu
             return Err(AuthorityError::NoSecret(title).into());
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
+            if let Some(found) = of_config_map(connection, namespace, config_map).await {
+                return Ok(found);
+            }
             let message = escape(&status.message).into_owned();
-            return Err(AuthorityError::NotAllowed { secret: title, message }.into());
+            let config_map = format!("{namespace}/{config_map}");
+            return Err(AuthorityError::NotAllowed { secret: title, config_map, message }.into());
         }
         Err(error) => return Err(Error::of_request(format!("Secret {title}"), error)),
     };
@@ -95,6 +107,13 @@ async fn of_secret(connection: &Connection, namespace: &str, name: &str) -> Resu
         certificates(&String::from_utf8_lossy(bytes))
     });
     Ok(found.ok_or(AuthorityError::EmptySecret(title))?)
+}
+
+/// The CA without its key, as the chart has it for everybody. Whatever is wrong with it, it is the Secret that is missed.
+async fn of_config_map(connection: &Connection, namespace: &str, name: &str) -> Option<String> {
+    let config_maps = Api::<ConfigMap>::namespaced(connection.client(), namespace);
+    let data = config_maps.get(name).await.ok()?.data?;
+    certificates(data.get(KEYS.first().copied()?)?)
 }
 
 fn read(path: &Path) -> Result<String, Error> {

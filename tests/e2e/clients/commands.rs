@@ -114,6 +114,22 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     let inside = kubewarm(world.cluster.kubeconfig(), &with_token[..1])?;
     assert!(inside.out.contains("https://kubewarm.kubewarm-system.svc"), "{}", inside.out);
 
+    // By the ConfigMap, for whoever may not see the key.
+    let cluster = &world.cluster;
+    cluster.run(["create", "serviceaccount", "clerk", "-n", team])?;
+    let clerk = cluster.service_account_kubeconfig(team, "clerk")?;
+    let none = kubewarm(&clerk, &server)?;
+    let named =
+        none.err.contains("kubewarm-tls") && none.err.contains("kubewarm-system/kubewarm-ca");
+    assert!(none.code == Some(2) && named, "{}", none.err);
+    cluster.run(["create", "configmap", "kubewarm-ca", "-n", NAMESPACE, &from])?;
+    let may = ["--verb=get", "--resource=configmaps", "--resource-name=kubewarm-ca"];
+    cluster.run([&["create", "role", "ca", "-n", NAMESPACE][..], &may].concat())?;
+    let to = ["--role=ca", &format!("--serviceaccount={team}:clerk")];
+    cluster.run([&["create", "rolebinding", "ca", "-n", NAMESPACE][..], &to].concat())?;
+    let by_config_map = kubewarm(&clerk, &with_token)?;
+    assert_eq!(by_config_map.out, by_secret.out, "{}", by_config_map.err);
+
     // From one profile alone.
     let title = format!("{NAMESPACE}/{profile}");
     let of_profile = kubewarm(reader, &[&file[..], &["--profile", &title]].concat())?;
