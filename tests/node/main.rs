@@ -2,6 +2,7 @@
 //! takes root; without, each test says that it did nothing, and fails in CI.
 
 mod drain;
+mod forward;
 mod install;
 mod leader;
 mod memory;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::forward;
 use crate::object::text;
 use crate::release::{NAMESPACE, PAIR, Release};
 use crate::world::{Outcome, World};
@@ -12,7 +13,7 @@ fn a_release_for_some_namespaces_works_without_a_cluster_role() -> Outcome {
     let Some(world) = World::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: orders}}")?;
-    let values = format!("watchNamespaces: [shop, orders]\n{PAIR}");
+    let values = format!("watchNamespaces: [shop, orders]\nreadApi: {{forward: true}}\n{PAIR}");
     let (release, notes) = Release::anew(&world, &values)?;
     release.await_ready()?;
     assert!(notes.replace('\n', " ").contains("for the profiles of shop, orders."), "{notes}");
@@ -37,5 +38,5 @@ fn a_release_for_some_namespaces_works_without_a_cluster_role() -> Outcome {
     };
     let ours: Vec<_> = roles.iter().filter(is_ours).collect();
     assert!(ours.is_empty(), "{ours:#?}");
-    Ok(())
+    forward::pods_are_reached_through_kubewarm(&world, &release)
 }
