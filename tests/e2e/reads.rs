@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use crate::abuse;
 use crate::api::{Served, Server, account, api_kubectl, let_read};
 use crate::indexed;
+use crate::meant;
 use crate::openapi;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, target};
 use crate::readers;
 use crate::replay::{self, Players, replay};
+use crate::room;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -472,14 +474,19 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
 #[test]
 fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_empty() -> Outcome {
     let world = World::alone()?;
-    let served = Served::start(&world, &[])?;
+    let served = Served::start(&world, &["--audience", meant::AUDIENCE])?;
     let reads = served.server()?;
     let team = world.namespace("team")?;
     let elsewhere = world.namespace("elsewhere")?;
     for namespace in [&team, &elsewhere] {
         world.cluster.run(["create", "configmap", "red", "-n", namespace])?;
     }
-    let token = account(&world, &team, "reader")?;
+    for name in ["reader", "another"] {
+        account(&world, &team, name)?;
+    }
+    let [token, another] =
+        ["reader", "another"].map(|name| meant::token(&world, (&team, name), &[meant::AUDIENCE]));
+    let (token, another) = (token?, another?);
     let_read(&world, (&team, "reader"), None)?;
     let own = format!("/api/v1/namespaces/{team}/configmaps");
     assert_eq!(
@@ -500,6 +507,7 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
         assert!(!reply.header("retry-after").is_empty(), "{reply:?}");
         assert!(began.elapsed() > Duration::from_secs(4), "it is waited for");
     }
+    room::who_waits_leaves_some(&served, (&token, &another), &own)?;
     profile.grant()?;
     let list = eventually(SOON, || {
         let reply = reads.get(&token, &own)?;
@@ -507,6 +515,7 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     })?;
     assert!(names(&list).contains(&format!("{team}/red")), "{list}");
     assert_eq!(reads.get(&token, &format!("{own}/none"))?.code, 404);
+    meant::is_who_takes_it(&world, &reads, (&team, "reader"), &own)?;
     // A tenant's profile answers in its namespace, and below its own path.
     let by_profile = format!("/profiles/{team}/mine{own}");
     assert_eq!(reads.get(&token, &by_profile)?.code, 200);
