@@ -5,10 +5,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
-use crate::api::{Served, Server, Watch, account, api_kubectl, let_read};
+use crate::abuse::Peer;
+use crate::api::{Reply, Served, Server, Watch, account, api_kubectl, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
+use crate::room;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -28,6 +31,8 @@ struct Scene {
     reads: Server,
     /// Of an account that may do everything in the namespace.
     token: String,
+    /// Of one that may do nothing.
+    nobody: String,
     namespace: String,
 }
 
@@ -38,6 +43,7 @@ impl Scene {
         Operator::grant_reading(&world)?;
         let namespace = world.namespace("team")?;
         let token = account(&world, &namespace, "whole")?;
+        let nobody = account(&world, &namespace, "nobody")?;
         let_read(&world, (&namespace, "whole"), None)?;
         let owner = format!("--serviceaccount={namespace}:whole");
         world.cluster.run([
@@ -52,7 +58,7 @@ impl Scene {
         let profile = Profile::apply(&world, NAMESPACE, "settings", WARM)?;
         profile.await_condition("Ready", "True", None, SOON)?;
         let reads = served.server()?;
-        Ok(Self { world, served, reads, token, namespace })
+        Ok(Self { world, served, reads, token, nobody, namespace })
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String, Failure> {
@@ -70,23 +76,29 @@ fn a_whole_client_points_at_kubewarm() -> Outcome {
     a_writer_reads_what_it_wrote(&scene)?;
     kubectl_does_everything(&scene)?;
     what_is_not_warm_is_watched(&scene)?;
+    what_is_of_one_connection_stays_there(&scene)?;
+    redirects_are_answers(&scene)?;
+    what_is_too_large_is_refused(&scene)?;
+    let of = |kind: &str| format!("/api/v1/namespaces/{}/{kind}", scene.namespace);
+    let callers = (&*scene.token, &*scene.nobody);
+    let paths = (&*of("services"), &*of("configmaps/own-1"));
+    room::who_has_much_sent_on_leaves_some(&scene.served, callers, paths)?;
     nothing_is_sent_on_without_a_token(&scene)
 }
 
 /// The operator of this test is an administrator by its client certificate.
 fn the_api_server_is_asked_as_the_caller(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, namespace, .. } = scene;
+    let Scene { world, reads, token, nobody, namespace, .. } = scene;
     let name = format!("system:serviceaccount:{namespace}:whole");
     let whoami =
         scene.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])?;
     assert_eq!(whoami, name);
-    let nobody = account(world, namespace, "nobody")?;
-    let ours = said(&mut scene.served.kubectl(world, &nobody)?, &["get", "nodes"])?;
-    let theirs = said(&mut api_kubectl(world, &nobody)?, &["get", "nodes"])?;
+    let ours = said(&mut scene.served.kubectl(world, nobody)?, &["get", "nodes"])?;
+    let theirs = said(&mut api_kubectl(world, nobody)?, &["get", "nodes"])?;
     assert!(!ours.0, "{ours:?}");
     assert_eq!(ours, theirs);
     let create = ["create", "configmap", "x", "-n", namespace];
-    let ours = said(&mut scene.served.kubectl(world, &nobody)?, &create)?;
+    let ours = said(&mut scene.served.kubectl(world, nobody)?, &create)?;
     assert!(!ours.0 && ours.1.contains(&format!("{namespace}:nobody")), "{ours:?}");
     // Whoever may not act as another is told so by the API server, not answered as itself.
     let bearer = format!("Bearer {token}");
@@ -221,6 +233,100 @@ fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
     let balanced = |event: &Value| event["object"]["status"] == balanced["status"];
     assert!(told(&ours).iter().any(balanced), "{:?}", told(&ours));
     assert!(!ours.is_over());
+    Ok(())
+}
+
+/// Asks with a token and two more headers.
+fn ask(
+    server: &Server,
+    token: &str,
+    (method, path): (&str, &str),
+    [first, second]: [(&str, &str); 2],
+) -> Result<Reply, Failure> {
+    let bearer = format!("Bearer {token}");
+    server.ask(method, path, &[("authorization", &bearer), first, second])
+}
+
+/// What `Connection` names, and any `Upgrade` but that to a tunnel.
+fn what_is_of_one_connection_stays_there(scene: &Scene) -> Outcome {
+    let Scene { world, reads, token, namespace, .. } = scene;
+    let api = Server::api(world)?;
+    let services = format!("/api/v1/namespaces/{namespace}/services");
+    let of_services = ("GET", &*services);
+    let table = ("accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
+    for (connection, kind) in [("keep-alive", "Table"), ("keep-alive, Accept", "ServiceList")] {
+        let headers = [table, ("connection", connection)];
+        let [ours, theirs] = [reads, &api].map(|server| ask(server, token, of_services, headers));
+        assert_eq!(theirs?.json()["kind"], "Table", "{connection}");
+        assert_eq!(ours?.json()["kind"], kind, "{connection}");
+    }
+    // Nobody has it forgotten so who they are, or act as.
+    let named = ("connection", "Authorization, Impersonate-User");
+    let reply = ask(reads, token, of_services, [named, ("impersonate-user", "admin")])?;
+    assert!(reply.code == 403 && reply.text.contains("cannot impersonate"), "{reply:?}");
+
+    // Of a pod whose node has a kubelet, as far as the API server knows, which would be asked to change protocols.
+    world.cluster.apply("{apiVersion: v1, kind: Node, metadata: {name: none}}")?;
+    let status = json!({"status": {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},
+    }});
+    let patch = ["patch", "node", "none", "--subresource=status", "--type=merge", "--patch"];
+    world.cluster.run([&patch[..], &[&status.to_string()]].concat())?;
+    let exec = format!("/api/v1/namespaces/{namespace}/pods/p/exec?command=true&stdout=true");
+    let change = [("connection", "Upgrade"), ("upgrade", "example")];
+    let [ours, theirs] = [reads, &api].map(|server| ask(server, token, ("POST", &exec), change));
+    let (ours, theirs) = (ours?, theirs?);
+    let status = ours.json();
+    let told = (ours.code, &status["message"]);
+    assert_eq!(told, (400, &json!("Upgrade request required")), "{ours:?}");
+    assert!(theirs.code == 500 && theirs.text.contains("127.0.0.1:1"), "{theirs:?}");
+    Ok(())
+}
+
+fn redirects_are_answers(scene: &Scene) -> Outcome {
+    let Scene { world, reads, token, .. } = scene;
+    let older = "/openapi/v3/apis/apps/v1?hash=ABC";
+    let (ours, theirs) = (reads.get(token, older)?, Server::api(world)?.get(token, older)?);
+    assert_eq!((ours.code, &ours.text), (301, &theirs.text), "{ours:?}");
+    assert_eq!(ours.header("location"), theirs.header("location"));
+    assert!(ours.header("location").starts_with("/openapi/v3/apis/apps/v1?hash="), "{ours:?}");
+    Ok(())
+}
+
+/// By the API server, which takes bodies of 3 MiB; beyond 16 MiB, which may go on to a pod, by kubewarm.
+fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
+    let Scene { world, served, reads, token, namespace, .. } = scene;
+    let api = Server::api(world)?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let of = |bytes: usize| {
+        let metadata = json!({"name": format!("of-{bytes}")});
+        let data = json!({"text": "x".repeat(bytes)});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    };
+    let large = of(1_000_000);
+    assert_eq!(reads.write(token, ("POST", &path), &large)?.code, 201);
+    let held = api.get(token, &format!("{path}/of-1000000"))?.json();
+    assert!(held["data"] == large["data"], "it is not what was sent");
+    // By so little that both read it to its end: no answer is lost with a connection.
+    let larger = of(3 << 20);
+    let [ours, theirs] = [reads, &api].map(|server| server.write(token, ("POST", &path), &larger));
+    let (ours, theirs) = (ours?, theirs?);
+    assert_eq!((ours.code, ours.json()), (413, theirs.json()));
+
+    let length = (16 << 20) + 1;
+    let announced = format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    // Nothing of the body is waited for.
+    let peer = Peer::of(served, token)?;
+    let answer = Runtime::new()?.block_on(peer.say(announced.as_bytes(), SOON));
+    let answer = answer.map_err(|fault| fault.to_string())?.ok_or("no answer")?;
+    let status: Value = serde_json::from_slice(&answer.body)?;
+    let told = (answer.code, &status["reason"], &status["message"]);
+    let larger = json!("the body is larger than 16777216 bytes");
+    assert_eq!(told, (413, &json!("RequestEntityTooLarge"), &larger), "{status}");
     Ok(())
 }
 

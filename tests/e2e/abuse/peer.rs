@@ -28,10 +28,10 @@ pub(crate) struct Peer {
 
 /// The head of an answer, and what there is of its body.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
-    pub(super) code: u16,
-    pub(super) head: String,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Peer {
@@ -61,7 +61,7 @@ impl Peer {
 
     /// What is answered to these bytes, over HTTP/1.1 and a connection of their own, within so long; `None` if
     /// that is nothing.
-    pub(super) async fn say(
+    pub(crate) async fn say(
         &self,
         bytes: &[u8],
         within: Duration,

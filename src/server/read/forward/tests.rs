@@ -7,8 +7,12 @@ use super::{
 };
 use crate::{callers::sample, cluster::Connection};
 use actix_web::web;
+use futures::stream;
+use http_body_util::StreamBody;
+use hyper::{body::Frame, client::conn::http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
-use std::{fs, sync::Arc};
+use std::{convert::Infallible, fs, sync::Arc};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -148,6 +152,35 @@ async fn without_a_bearer_token_nothing_is_sent_on() {
     }
     let nobody = timeout(Duration::from_millis(200), scene.server.accept()).await;
     assert!(nobody.is_err(), "the API server was asked");
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn a_body_that_turns_out_to_be_too_large_is_not_sent_to_its_end() {
+    const PART: usize = 1 << 20;
+    let scene = Scene::new().await;
+    let io = TokioIo::new(scene.served.tls("h2").await.unwrap());
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    // Nothing says how long it is.
+    let parts = (0..=16).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; PART]))));
+    let asked = Request::post("https://kubewarm.ops.svc/api/v1/namespaces/n/configmaps")
+        .header(header::AUTHORIZATION, "Bearer of-the-caller")
+        .body(StreamBody::new(stream::iter(parts)))
+        .unwrap();
+    let (answer, sent) = tokio::join!(timeout(MOST, sender.send_request(asked)), async {
+        let (mut stream, _) = timeout(MOST, scene.server.accept()).await.unwrap().unwrap();
+        let mut sent = Vec::new();
+        // However it ends.
+        let _end = timeout(MOST, stream.read_to_end(&mut sent)).await.unwrap();
+        sent
+    });
+    let (head, body) = answer.unwrap().unwrap().into_parts();
+    assert_eq!(head.status, 413);
+    let body = body.collect().await.unwrap().to_bytes();
+    assert!(str::from_utf8(&body).unwrap().contains("RequestEntityTooLarge"), "{body:?}");
+    assert!(!sent.ends_with(b"\r\n0\r\n\r\n"), "all of it was sent");
+    connection.abort();
     scene.served.end().await;
 }
 
