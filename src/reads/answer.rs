@@ -4,11 +4,11 @@ use super::{cover::Candidate, frame::Frame};
 use crate::{
     informer::Reports,
     model::CellKey,
-    store::{Chosen, Seen},
+    store::{Chosen, Seen, Turn},
     wire::{Objects, Selection},
 };
 use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::{task::yield_now, time::Instant};
 
 /// What is answered.
 #[derive(Debug)]
@@ -47,6 +47,7 @@ pub struct Pages {
     namespace: Option<Arc<str>>,
     name: Option<Arc<str>>,
     stage: Stage,
+    turn: Turn,
     leave: Leave,
 }
 
@@ -103,6 +104,7 @@ impl Pages {
             namespace: asked.namespace.clone(),
             name: name.map(Into::into),
             stage: Stage::Head,
+            turn: Turn::default(),
             leave,
         }
     }
@@ -118,18 +120,51 @@ impl Pages {
     /// # Errors
     ///
     /// [`Cut`].
-    pub fn begin(&mut self, bytes: usize) -> Result<(Vec<u8>, bool), Cut> {
+    pub async fn begin(&mut self, bytes: usize) -> Result<(Vec<u8>, bool), Cut> {
         let mut out = Vec::new();
-        let goes_on = self.write(bytes + 1, &mut out)?;
+        let goes_on = self.fill(bytes + 1, &mut out).await?;
         Ok((out, goes_on))
     }
 
+    /// The next piece; `None` at the end.
+    ///
+    /// # Cost
+    ///
+    /// About 2 µs an object, and more of large ones. Little may be written of much that is looked into, of whole
+    /// objects their metadata: others have their turn meanwhile.
+    pub async fn next(&mut self) -> Option<Result<Vec<u8>, Cut>> {
+        if self.stage == Stage::Done {
+            return None;
+        }
+        let most = self.chosen.objects().saturating_mul(OBJECT_BYTES);
+        let mut out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
+        let written = self.fill(PIECE_BYTES, &mut out).await;
+        if written.is_err() {
+            self.stage = Stage::Done;
+        }
+        Some(written.map(|_| out))
+    }
+
     /// Writes objects until `out` has so many bytes; answers whether any may be left.
+    async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, Cut> {
+        loop {
+            if self.turn.is_over() {
+                yield_now().await;
+                self.turn = Turn::default();
+            }
+            let goes_on = self.write(bytes, out)?;
+            if !goes_on || out.len() >= bytes {
+                return Ok(goes_on);
+            }
+        }
+    }
+
+    /// The same, but no longer than the turn lasts.
     fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, Cut> {
         if !(self.leave.0)() {
             return Err(Cut);
         }
-        let Self { frame, chosen, namespace, name, stage, .. } = self;
+        let Self { frame, chosen, namespace, name, stage, turn, .. } = self;
         if *stage == Stage::Head {
             frame.head(out);
             *stage = Stage::First;
@@ -145,31 +180,15 @@ impl Pages {
             } else if frame.write(seen.body, *stage == Stage::First, out) {
                 *stage = Stage::Further;
             }
-            if out.len() < bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            turn.count(seen.body.len());
+            let goes_on = out.len() < bytes && !turn.is_over();
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         if !goes_on {
             frame.tail(*stage == Stage::First, out);
             *stage = Stage::Done;
         }
         Ok(goes_on)
-    }
-}
-
-impl Iterator for Pages {
-    type Item = Result<Vec<u8>, Cut>;
-
-    /// The next piece. Cost: about 2 µs an object.
-    fn next(&mut self) -> Option<Result<Vec<u8>, Cut>> {
-        if self.stage == Stage::Done {
-            return None;
-        }
-        let most = self.chosen.objects().saturating_mul(OBJECT_BYTES);
-        let mut out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
-        let written = self.write(PIECE_BYTES, &mut out);
-        if written.is_err() {
-            self.stage = Stage::Done;
-        }
-        Some(written.map(|_| out))
     }
 }
 
@@ -186,26 +205,42 @@ mod tests {
         model::{Delta, DeltaSink as _, Item, ResourceVersion, Uid},
         reads::sample::{asked, cell},
         store::{Catalog, Wanted},
-        wire::{ItemTypes, ListFrame, Part},
+        wire::{ItemTypes, ListFrame, MetaVersion, Part},
     };
+    use futures::FutureExt as _;
     use std::{
         collections::BTreeSet,
         sync::atomic::{AtomicBool, Ordering},
     };
 
     /// The list that is answered to a request, if everything of a table is selected for it.
-    fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
-        let pieces = pages(objects, (path, query), Leave(Box::new(|| true)));
-        let body: Vec<u8> = pieces.collect::<Result<Vec<_>, _>>().unwrap().concat();
+    async fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
+        let mut pages = pages(objects, (path, query), Leave(Box::new(|| true)));
+        let mut body = Vec::new();
+        while let Some(piece) = pages.next().await {
+            body.extend(piece.unwrap());
+        }
         serde_json::from_slice(&body).unwrap()
     }
 
-    fn pages(objects: &[(&str, &str)], (path, query): (&str, &str), leave: Leave) -> Pages {
+    fn pages(objects: &[(&str, &str)], asked: (&str, &str), leave: Leave) -> Pages {
+        pages_of("", objects, asked, leave)
+    }
+
+    /// The same of objects that say `text`, of which only the metadata are written.
+    fn pages_of(
+        text: &str,
+        objects: &[(&str, &str)],
+        (path, query): (&str, &str),
+        leave: Leave,
+    ) -> Pages {
         let (catalog, key) = (Catalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let version = ResourceVersion::from(9);
         for (namespace, name) in objects {
-            let body = format!(r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}"}}}}"#);
+            let body = format!(
+                r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}"}},"text":"{text}"}}"#
+            );
             writer.apply(Delta::Upsert(Item {
                 namespace: (*namespace).into(),
                 name: (*name).into(),
@@ -223,7 +258,7 @@ mod tests {
             kind: "Pod".into(),
             list_kind: "PodList".into(),
             items: ItemTypes::Bare,
-            of: Part::Full,
+            of: if text.is_empty() { Part::Full } else { Part::Metadata(MetaVersion::V1) },
             version,
             next: None,
             remaining: None,
@@ -231,8 +266,8 @@ mod tests {
         Pages::new(Frame::List(frame), choosing.chosen(), &asked(path, query).0, leave)
     }
 
-    #[test]
-    fn a_list_is_cut_where_access_is_lost_and_never_looks_whole() {
+    #[tokio::test]
+    async fn a_list_is_cut_where_access_is_lost_and_never_looks_whole() {
         // Of more than one piece.
         let names: Vec<_> = (0..3_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
@@ -240,17 +275,17 @@ mod tests {
         let asked = Arc::clone(&held);
         let leave = Leave(Box::new(move || asked.load(Ordering::Relaxed)));
         let mut pages = pages(&objects, ("/api/v1/pods", ""), leave);
-        let first = pages.next().unwrap().unwrap();
+        let first = pages.next().await.unwrap().unwrap();
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
-        assert_eq!(pages.next(), Some(Err(Cut)));
+        assert_eq!(pages.next().await, Some(Err(Cut)));
         // Not even if it comes back.
         held.store(true, Ordering::Relaxed);
-        assert_eq!(pages.next(), None);
+        assert_eq!(pages.next().await, None);
     }
 
-    #[test]
-    fn nothing_is_written_that_was_not_asked_for() {
+    #[tokio::test]
+    async fn nothing_is_written_that_was_not_asked_for() {
         let objects = [("a", "x"), ("a", "y"), ("b", "x")];
         for (path, query, expected) in [
             ("/api/v1/pods", "", &["a/x", "a/y", "b/x"] as &[&str]),
@@ -259,7 +294,7 @@ mod tests {
             ("/api/v1/namespaces/a/pods", "fieldSelector=metadata.name%3Dy", &["a/y"]),
             ("/api/v1/pods", "fieldSelector=metadata.name%3Dx", &["a/x", "b/x"]),
         ] {
-            let list = answered(&objects, path, query);
+            let list = answered(&objects, path, query).await;
             let of = |item: &serde_json::Value, field: &str| {
                 item["metadata"][field].as_str().unwrap().to_owned()
             };
@@ -269,14 +304,32 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_list_of_any_length_is_one_document() {
+    #[tokio::test]
+    async fn a_list_of_any_length_is_one_document() {
         for count in [0, 1, 127, 128, 129, 3_000] {
             let names: Vec<_> = (0..count).map(|n| format!("x{n:04}")).collect();
             let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
-            let list = answered(&objects, "/api/v1/pods", "");
+            let list = answered(&objects, "/api/v1/pods", "").await;
             assert_eq!(list["items"].as_array().unwrap().len(), count);
             assert_eq!(list["metadata"]["resourceVersion"], "9");
         }
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_while_little_is_written_of_large_objects() {
+        let names: Vec<_> = (0..20).map(|n| format!("x{n:02}")).collect();
+        let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
+        let text = "x".repeat(256 << 10);
+        let all = || pages_of(&text, &objects, ("/api/v1/pods", ""), Leave(Box::new(|| true)));
+        assert!(all().next().now_or_never().is_none(), "four of them are a turn");
+        assert!(all().begin(PIECE_BYTES).now_or_never().is_none());
+        let (first, goes_on) = all().begin(PIECE_BYTES).await.unwrap();
+        let list: serde_json::Value = serde_json::from_slice(&first).unwrap();
+        assert_eq!((list["items"].as_array().unwrap().len(), goes_on), (20, false));
+        // What is written of small ones is no longer than a turn.
+        let objects = [("a", "x"), ("a", "y")];
+        let few =
+            pages(&objects, ("/api/v1/pods", ""), Leave(Box::new(|| true))).next().now_or_never();
+        assert!(few.is_some());
     }
 }

@@ -180,7 +180,7 @@ impl Fields {
             namespace: asked.namespace.as_deref().map(Into::into),
             name: name.map(Into::into),
             labels: LabelSelector::new(labels),
-            tests,
+            tests: tests.into_iter().collect(),
         }
     }
 
@@ -313,7 +313,7 @@ mod tests {
         let wanted = fields.wanted(&asked, &cell("a", "", "status.phase=Pending"));
         assert_eq!((wanted.namespace.as_deref(), wanted.name.as_deref()), (Some("a"), Some("x")));
         assert_eq!(wanted.labels.to_string(), "app");
-        let paths = wanted.tests.iter().map(|test| match test {
+        let paths = wanted.tests.all().iter().map(|test| match test {
             Test::Field { path, .. } => path.to_string(),
             Test::Label { key, .. } => key.to_string(),
         });
@@ -434,7 +434,7 @@ mod tests {
             value: value.into(),
         };
         let both = wanted("by-node=n,by-node!=m,by-app=web,by-app!=api").unwrap();
-        assert_eq!(both.tests, [test(Is::Different, "m"), test(Is::Equal, "n")]);
+        assert_eq!(both.tests.all(), [test(Is::Different, "m"), test(Is::Equal, "n")]);
         assert_eq!(both.labels.to_string(), "app in (web),app notin (api),tier");
         let refused = wanted("by-app=a b").unwrap_err();
         assert!(refused.code() == 400 && refused.message().contains("label app"), "{refused:?}");

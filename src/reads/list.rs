@@ -124,7 +124,8 @@ impl Reads {
     }
 }
 
-/// Those of `selected` that meet the tests of `wanted`, up to `limit` behind `after`.
+/// Those of `selected` that meet the tests of `wanted`, up to `limit` behind `after`; in turns with others, where
+/// bodies are looked into.
 pub(super) async fn pick(
     selected: &Selected,
     wanted: &Wanted,

@@ -7,6 +7,7 @@ use super::{
     namespaces::Namespaces,
     order::{Order, Place},
     past::Past,
+    paths::Paths,
     record::{Packing, Record, Undecodable},
     slab::{Identified, Row, Slab},
     undo::{Gone, Undo},
@@ -29,7 +30,7 @@ pub(super) struct Contents {
     pub(super) labels: LabelIndex,
     pub(super) declared: Vec<DeclaredIndex>,
     /// The paths of `declared`, shared with whoever looks for values outside the lock.
-    pub(super) paths: Arc<[FieldPath]>,
+    pub(super) paths: Arc<Paths>,
     pub(super) version: Option<ResourceVersion>,
     pub(super) dictionaries: Dictionaries,
     /// What is needed to take provisional changes back.
@@ -338,7 +339,7 @@ impl Contents {
                 self.declared.push(DeclaredIndex { path: path.clone(), values, state, gauge });
             }
         }
-        self.paths = self.declared.iter().map(|index| index.path.clone()).collect();
+        self.paths = Arc::new(self.declared.iter().map(|index| index.path.clone()).collect());
         gone
     }
 

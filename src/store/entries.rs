@@ -2,9 +2,9 @@
 
 use super::{
     contents::{Contents, FieldValues},
+    paths::Paths,
     record::Encoding,
 };
-use crate::model::FieldPath;
 
 /// Where the indexes have one object.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) enum Labels {
 
 impl Entries {
     /// Of a body; the values at `paths`.
-    pub(super) fn of(encoding: Encoding, body: &[u8], paths: &[FieldPath], which: Labels) -> Self {
+    pub(super) fn of(encoding: Encoding, body: &[u8], paths: &Paths, which: Labels) -> Self {
         let mut labels = Vec::new();
         if which == Labels::All {
             encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));

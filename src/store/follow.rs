@@ -5,7 +5,7 @@ use super::{
     past::{Change, Held},
     query::Reader,
     record::Packing,
-    select::{Selected, Wanted},
+    select::{Said, Selected, Wanted},
     table::Table,
 };
 use crate::model::ResourceVersion;
@@ -175,10 +175,15 @@ impl Follower {
         is_decoded.then_some(body)
     }
 
-    /// Whether `wanted` selects an object of which this is the body.
+    /// Whether `wanted` selects an object of which this is the body; `said` is what has been read of this body.
+    ///
+    /// # Cost
+    ///
+    /// Of all who ask with the same `said`, together: one walk of the body for its labels, and no more walks
+    /// than there are paths that anybody asks for, which are fields that the kind has and declared indexes.
     #[must_use]
-    pub fn selects(&self, wanted: &Wanted, body: &[u8]) -> bool {
-        wanted.selects(self.table.encoding, body)
+    pub fn selects(&self, wanted: &Wanted, body: &[u8], said: &mut Said) -> bool {
+        wanted.selects(self.table.encoding, body, said)
     }
 }
 

@@ -15,6 +15,7 @@ mod kind;
 mod namespaces;
 mod order;
 mod past;
+mod paths;
 mod piece;
 mod query;
 mod record;
@@ -26,6 +27,7 @@ mod secrets;
 mod select;
 mod slab;
 mod table;
+mod turn;
 mod undo;
 mod upkeep;
 mod writer;
@@ -36,6 +38,7 @@ pub use self::{
     past::Change,
     query::{Object, Page, Reader, Seen, Usage},
     sample::{Alike, Sample, Weight},
-    select::{Choosing, Chosen, Is, Selected, Test, Than, Wanted},
+    select::{Choosing, Chosen, Is, Said, Selected, Test, Tests, Than, Wanted},
+    turn::Turn,
     writer::Writer,
 };

@@ -183,8 +183,10 @@ impl Reader {
         }
         drop(contents);
         let (encoding, all) = (self.table.encoding, self.page(None, usize::MAX).objects);
-        let without = all.into_iter().filter(|it| encoding.values(&it.body, path).is_empty());
-        without.map(|object| object.key).collect()
+        let paths = [path.clone()].into_iter().collect();
+        let has_none =
+            |it: &Object| encoding.field_values(&it.body, &paths).iter().all(Vec::is_empty);
+        all.into_iter().filter(has_none).map(|object| object.key).collect()
     }
 
     /// Keys and versions of up to `limit` objects behind `after`, in key order; no body is touched.

@@ -1,7 +1,6 @@
 //! A stored object: its name and its body as bytes, and what the encoding of the body lets one find.
 
-use super::{heap::taken, json::Cursor};
-use crate::model::FieldPath;
+use super::{heap::taken, json::Cursor, paths::Paths};
 use std::fmt;
 use triomphe::{Arc, ThinArc};
 use zeroize::Zeroize as _;
@@ -80,28 +79,32 @@ impl Encoding {
         }
     }
 
-    /// The values at `path`, sorted, each once, at most [`VALUES_PER_OBJECT`]: strings as they are,
-    /// numbers and booleans as their text.
-    pub(super) fn values(self, body: &[u8], path: &FieldPath) -> Vec<Box<str>> {
-        let mut values: Vec<Box<str>> = Vec::new();
+    /// The values at each of `paths`: sorted, each once, at most [`VALUES_PER_OBJECT`] of a path; strings as
+    /// they are, numbers and booleans as their text.
+    ///
+    /// # Cost
+    ///
+    /// One walk of the body, however many paths there are: about 1 ns a byte; and at the most six comparisons
+    /// and a copy a value.
+    pub(super) fn field_values(self, body: &[u8], paths: &Paths) -> Vec<Vec<Box<str>>> {
+        let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
+        if paths.is_empty() {
+            return values;
+        }
         match self {
             Self::Json => {
-                let steps: Vec<_> = path.steps().collect();
                 // A body that is not JSON has the values before the fault.
-                let _ = Cursor::new(body).values(&steps, &mut |value| {
-                    if values.len() < VALUES_PER_OBJECT && !values.iter().any(|v| **v == *value) {
-                        values.push(value.into());
+                let _ = Cursor::new(body).values(paths, &mut |path, value| {
+                    if let Some(values) = values.get_mut(path)
+                        && values.len() < VALUES_PER_OBJECT
+                        && let Err(at) = values.binary_search_by(|held| (**held).cmp(value))
+                    {
+                        values.insert(at, value.into());
                     }
                 });
             }
         }
-        values.sort_unstable();
         values
-    }
-
-    /// The values at each of `paths`.
-    pub(super) fn field_values(self, body: &[u8], paths: &[FieldPath]) -> Vec<Vec<Box<str>>> {
-        paths.iter().map(|path| self.values(body, path)).collect()
     }
 }
 
@@ -230,6 +233,7 @@ impl fmt::Debug for Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::FieldPath;
     use proptest::prelude::*;
 
     #[test]
@@ -264,16 +268,20 @@ mod tests {
 
     #[test]
     fn an_index_takes_each_value_once_and_no_more_than_its_share() {
-        let path = FieldPath::parse(".a[*]").unwrap();
+        let paths: Paths =
+            [".a[*]", ".b"].map(|path| FieldPath::parse(path).unwrap()).into_iter().collect();
         let list: Vec<_> = (0..200).map(|at| at % 150).collect();
-        let body = serde_json::json!({ "a": list }).to_string();
-        let values = Encoding::Json.values(body.as_bytes(), &path);
-        assert_eq!(values.len(), VALUES_PER_OBJECT);
+        let body = serde_json::json!({ "a": list, "b": "c" }).to_string();
+        let [many, one] = &Encoding::Json.field_values(body.as_bytes(), &paths)[..] else {
+            panic!("two paths");
+        };
+        assert_eq!((many.len(), one.len()), (VALUES_PER_OBJECT, 1));
         let body = br#"{"a":["b","a","b",true,1]}"#;
-        assert_eq!(
-            Encoding::Json.values(body, &path).iter().map(AsRef::as_ref).collect::<Vec<&str>>(),
-            ["1", "a", "b", "true"]
-        );
+        let [some, none] = &Encoding::Json.field_values(body, &paths)[..] else {
+            panic!("two paths");
+        };
+        assert_eq!(some.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["1", "a", "b", "true"]);
+        assert!(none.is_empty());
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use super::{
     contents::{Contents, Packed},
     index::DeclaredIndex,
     kind::Kind,
+    paths::Paths,
     query::Usage,
     record::{Encoding, Packing, Record, Undecodable},
     upkeep::{Job, Upkeep},
@@ -62,7 +63,7 @@ impl Table {
     }
 
     /// The paths of the declared indexes now.
-    pub(super) fn paths(&self) -> Arc<[FieldPath]> {
+    pub(super) fn paths(&self) -> Arc<Paths> {
         Arc::clone(&self.contents.read().paths)
     }
 
@@ -112,7 +113,7 @@ impl Table {
     }
 
     /// The declared indexes that are not complete, and the declaration that they are of.
-    pub(super) fn underway(&self) -> (Arc<[FieldPath]>, Vec<FieldPath>) {
+    pub(super) fn underway(&self) -> (Arc<Paths>, Paths) {
         let contents = self.contents.read();
         let underway = contents.declared.iter().filter(|index| !index.state.is_complete());
         (Arc::clone(&contents.paths), underway.map(|index| index.path.clone()).collect())

@@ -3,7 +3,9 @@
 use super::Failure;
 use crate::model::{FieldRequirement, FieldSelector, InvalidSelector};
 
-/// Requirements: each is looked for in every object that a list or watch comes past.
+/// Requirements. The API server bounds the request line alone, and knows some ten fields of a kind; beside these
+/// there are declared indexes here, of which a table has no more than 32. So 64 are more than there are things to
+/// ask, and few enough that each watch may hold its own and each body be compared with all of them.
 const MOST: usize = 64;
 /// Longer operators first: `!=` and `==` contain `=`.
 const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];

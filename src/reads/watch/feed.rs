@@ -3,26 +3,21 @@
 use super::{
     super::Reads,
     Beginning,
-    lines::{Columns, Lines},
+    telling::{Telling, Told, error},
     timing::{LOOK, Timing},
 };
 use crate::{
     model::{CellKey, Index, OnAccessLost, ProfileRef, Resource, ResourceVersion},
-    store::{Change, Chosen, Follower, Lag, News, Wanted},
-    wire::{EventFrame, EventType, Failure, Objects},
+    store::Lag,
+    wire::{Failure, Objects},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{fmt, ops::ControlFlow, pin::pin, sync::Arc};
+use std::{fmt, pin::pin, sync::Arc};
 use tokio::{
     select,
     time::{Instant, sleep_until},
 };
-
-/// From here on a piece is sent as it is.
-const PIECE_BYTES: usize = 64 << 10;
-/// Changes that are looked at in one go: others are answered by this thread, too.
-const CHANGES: usize = 64;
 
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,28 +71,10 @@ struct Following {
     key: CellKey,
     /// What the profiles say that let it answer.
     policies: Vec<OnAccessLost>,
-    wanted: Wanted,
     /// The declared indexes that it selects by.
     indexes: Vec<Index>,
-    lines: Arc<Lines>,
-    /// Of a table: whether its client knows them.
-    columns: Columns,
-    follower: Follower,
-    start: Start,
+    telling: Telling,
     timing: Timing,
-    /// The version of the last event or bookmark.
-    sent: Option<ResourceVersion>,
-    /// Whether the state that it began with has to be marked as complete.
-    is_unmarked: bool,
-}
-
-/// What a watch begins with.
-#[derive(Default)]
-pub(super) struct Start {
-    /// The objects, if any are asked for.
-    pub(super) initial: Option<Chosen>,
-    /// The version at which they are all.
-    pub(super) version: Option<ResourceVersion>,
 }
 
 /// What comes next.
@@ -118,26 +95,10 @@ impl Feed {
         timing: Timing,
     ) -> Self {
         let Beginning { kind, key, policies, wanted, indexes, follower, start } = beginning;
-        let lines = Arc::new(Lines::new(&kind, asked.form));
-        let is_unmarked =
-            start.initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
+        let telling = Telling::new(&kind, &asked, wanted, (follower, start));
         let of = asked.resource.clone();
-        let following = Following {
-            reads,
-            asked,
-            profile,
-            key,
-            policies,
-            wanted,
-            indexes,
-            lines,
-            columns: Columns::Said,
-            follower,
-            start,
-            timing,
-            sent: None,
-            is_unmarked,
-        };
+        let following =
+            Following { reads, asked, profile, key, policies, indexes, telling, timing };
         Self {
             of,
             stage: Stage::Following(Box::new(following)),
@@ -170,7 +131,7 @@ impl Feed {
     /// Whether it still sends what it began with, whose records it holds.
     #[must_use]
     pub fn is_beginning(&self) -> bool {
-        matches!(&self.stage, Stage::Following(following) if following.start.initial.is_some())
+        matches!(&self.stage, Stage::Following(following) if following.telling.is_beginning())
     }
 
     /// How far it has come, whoever asks; `None` if there is no way to go.
@@ -179,7 +140,7 @@ impl Feed {
         match &self.stage {
             Stage::Following(following) => Some(Progress {
                 position: Arc::clone(&self.position),
-                lag: following.follower.lag(),
+                lag: following.telling.lag(),
             }),
             Stage::Failing(_) | Stage::Done => None,
         }
@@ -203,13 +164,14 @@ impl Feed {
                 }
                 Stage::Following(following) => following,
             };
+            following.telling.take_turns().await;
             // Before the last look at what there is, so that nothing comes in between.
-            let told = following.follower.told();
+            let told = following.telling.told();
             let mut told = pin!(told.notified());
             told.as_mut().enable();
             let next = following.step(Instant::now());
             // Also where nothing is said: what it began with may just have ended.
-            (*self.position.lock()).clone_from(&following.sent);
+            *self.position.lock() = following.telling.sent().cloned();
             match next {
                 Next::Send(piece) => return Some(piece),
                 Next::Again => tokio::task::yield_now().await,
@@ -260,79 +222,11 @@ impl Following {
         if now >= self.timing.end {
             return Next::End(End::Timeout, None);
         }
-        if let Some(piece) = self.state() {
-            return if piece.events == 0 { Next::Again } else { Next::Send(piece) };
-        }
-        if self.is_unmarked
-            && let Some(version) = self.sent.clone()
-        {
-            self.is_unmarked = false;
-            return Next::Send(self.bookmark(&version, true));
-        }
-        self.news(now)
-    }
-
-    fn news(&mut self, now: Instant) -> Next {
-        let mut piece = Vec::new();
-        for _ in 0..CHANGES {
-            match self.follower.take(1) {
-                News::Changes(changes) => {
-                    for change in changes {
-                        self.add(change, &mut piece);
-                    }
-                    if piece.iter().map(Bytes::len).sum::<usize>() < PIECE_BYTES {
-                        continue;
-                    }
-                }
-                // What has been written is sent first; the rest is still true then.
-                _ if !piece.is_empty() => {}
-                News::None(version) => return self.quiet(version, now),
-                News::Overtaken => return Next::End(End::Slow, None),
-                News::Lost => return Next::End(End::Expired, Some(error(&Failure::watch_lost()))),
-                News::Closed => return Next::End(End::CellGone, None),
-            }
-            return Next::Send(joined(&piece));
-        }
-        if piece.is_empty() { Next::Again } else { Next::Send(joined(&piece)) }
-    }
-
-    /// Part of the state that it begins with; `None` if all has been sent.
-    fn state(&mut self) -> Option<Piece> {
-        let (by, asked, columns) = (&self.lines, &self.asked, &mut self.columns);
-        let initial = self.start.initial.as_mut()?;
-        let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
-        let goes_on = initial.show(|seen| {
-            if is_allowed(asked, seen.namespace, seen.name)
-                && by.event(EventType::Added, seen.body, *columns, &mut lines)
-            {
-                *columns = Columns::Known;
-                events += 1;
-            }
-            let has_room = lines.len() < PIECE_BYTES;
-            if has_room { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        if !goes_on {
-            self.start.initial = None;
-            self.sent = self.start.version.take();
-        }
-        Some(Piece { lines: lines.into(), events })
-    }
-
-    /// Writes what a change is for this watch.
-    fn add(&mut self, change: Arc<Change>, piece: &mut Vec<Bytes>) {
-        if !is_allowed(&self.asked, change.namespace(), change.name()) {
-            return;
-        }
-        let opened = self.reads.shared.open(change);
-        let events = self.reads.shared.events(&opened, &self.wanted, &self.follower);
-        for event in events.into_iter().flatten() {
-            let form = (&self.lines, self.columns);
-            let line = self.reads.shared.line(&opened, event, form, &self.follower);
-            if let Some(line) = line {
-                self.columns = Columns::Known;
-                piece.push(line);
-                self.sent = Some(opened.change().version().clone());
-            }
+        match self.telling.next(&self.reads.shared) {
+            Told::Piece(piece) => Next::Send(piece),
+            Told::Again => Next::Again,
+            Told::Quiet(version) => self.quiet(version, now),
+            Told::End(end, last) => Next::End(end, last),
         }
     }
 
@@ -343,51 +237,11 @@ impl Following {
             return Next::Wait;
         }
         self.timing.bookmark = self.timing.bookmark_after(now);
-        // Of a version that the client is behind already nothing is to be said: it would go back.
-        let is_ahead = |version: &ResourceVersion| {
-            !self.sent.as_ref().is_some_and(|sent| version.is_older_than(sent))
-                && !self.follower.awaits(version)
-        };
-        match version.filter(is_ahead) {
-            Some(version) => {
-                let bookmark = self.bookmark(&version, false);
-                self.sent = Some(version);
-                Next::Send(bookmark)
-            }
+        match version.and_then(|version| self.telling.progress(version)) {
+            Some(bookmark) => Next::Send(bookmark),
             None => Next::Wait,
         }
     }
-
-    fn bookmark(&mut self, version: &ResourceVersion, is_initial_end: bool) -> Piece {
-        let mut out = Vec::new();
-        self.lines.bookmark((version, is_initial_end), self.columns, &mut out);
-        self.columns = Columns::Known;
-        Piece { lines: out.into(), events: 1 }
-    }
-}
-
-/// Whether the caller was allowed this one: whatever happened, nothing is said of another.
-fn is_allowed(asked: &Objects, namespace: &str, name: &[u8]) -> bool {
-    asked.namespace.as_ref().is_none_or(|allowed| **allowed == *namespace)
-        && asked.fields.name().is_none_or(|allowed| allowed.as_bytes() == name)
-}
-
-fn joined(lines: &[Bytes]) -> Piece {
-    let events = lines.len() as u64;
-    if let [line] = lines {
-        return Piece { lines: line.clone(), events };
-    }
-    let mut piece = BytesMut::with_capacity(lines.iter().map(Bytes::len).sum());
-    for line in lines {
-        piece.extend_from_slice(line);
-    }
-    Piece { lines: piece.freeze(), events }
-}
-
-fn error(failure: &Failure) -> Piece {
-    let mut out = Vec::new();
-    EventFrame::error(failure, &mut out);
-    Piece { lines: out.into(), events: 1 }
 }
 
 impl fmt::Debug for Feed {

@@ -3,13 +3,14 @@
 mod feed;
 mod lines;
 mod opened;
+mod telling;
 mod timing;
 
 pub use self::feed::{End, Feed, Piece, Progress};
 
 pub(super) use self::opened::Shared;
 
-use self::{feed::Start, timing::Timing};
+use self::{telling::Start, timing::Timing};
 use super::{
     Attempt, Reads, Reply,
     choose::{Needs, wants_latest},

@@ -15,12 +15,11 @@ use actix_web::{
     },
 };
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use ring::hmac;
 use std::{
     error::Error,
     fmt::Write as _,
-    iter::once,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -54,7 +53,7 @@ struct Holding<T> {
 }
 
 /// Sends objects. `held` is let go of when the last of them is sent, or nobody listens any more.
-pub(super) fn objects<T: Unpin + 'static>(
+pub(super) async fn objects<T: Unpin + 'static>(
     request: &HttpRequest,
     answer: Answer,
     key: &hmac::Key,
@@ -74,7 +73,7 @@ pub(super) fn objects<T: Unpin + 'static>(
     }
     let (begun, rest) = match answer.body {
         Body::Whole(body) => (body, None),
-        Body::Pages(mut pages) => match pages.begin(LONG) {
+        Body::Pages(mut pages) => match pages.begin(LONG).await {
             Ok((begun, goes_on)) => (begun, goes_on.then_some(pages)),
             Err(Cut) => {
                 return failure(&Failure::not_warm(answer.cell.resource.group_resource(), 1));
@@ -84,12 +83,15 @@ pub(super) fn objects<T: Unpin + 'static>(
     let response = match rest {
         None => whole(request, response, begun.into()),
         Some(rest) => {
-            let rest = rest.map(|piece| piece.map(Bytes::from));
-            let pieces = once(Ok(begun.into())).chain(rest);
+            let rest = stream::unfold(rest, |mut rest| async move {
+                let piece = rest.next().await?;
+                Some((piece.map(Bytes::from), rest))
+            });
+            let pieces = stream::iter([Ok(begun.into())]).chain(rest);
             if takes_gzip(request) {
                 compressed(request, response, pieces)
             } else {
-                streamed(request, response, stream::iter(pieces))
+                streamed(request, response, pieces)
             }
         }
     };
@@ -99,7 +101,7 @@ pub(super) fn objects<T: Unpin + 'static>(
 /// Sends what is there.
 fn whole(request: &HttpRequest, mut response: HttpResponseBuilder, body: Bytes) -> HttpResponse {
     if body.len() > LONG && takes_gzip(request) {
-        return compressed(request, response, once(Ok(body)));
+        return compressed(request, response, stream::iter([Ok(body)]));
     }
     response.body(body)
 }
@@ -108,7 +110,7 @@ fn whole(request: &HttpRequest, mut response: HttpResponseBuilder, body: Bytes) 
 fn compressed(
     request: &HttpRequest,
     mut response: HttpResponseBuilder,
-    pieces: impl Iterator<Item = Result<Bytes, Cut>> + 'static,
+    pieces: impl stream::Stream<Item = Result<Bytes, Cut>> + 'static,
 ) -> HttpResponse {
     response
         .insert_header((header::CONTENT_ENCODING, "gzip"))

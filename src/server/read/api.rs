@@ -201,7 +201,7 @@ impl ReadApi {
     ) -> Result<Outcome, Failure> {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
-        let response = answer::objects(request, answer, &self.names, caller);
+        let response = answer::objects(request, answer, &self.names, caller).await;
         Ok(Outcome { handler, from, response })
     }
 

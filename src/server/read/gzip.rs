@@ -4,10 +4,11 @@
 use crate::reads::Cut;
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
-use futures::stream;
+use futures::{Stream, StreamExt as _, stream};
 use std::{
     io::{self, Write as _},
     num::NonZeroUsize,
+    pin::Pin,
     sync::LazyLock,
     thread,
 };
@@ -32,17 +33,18 @@ pub(super) fn is_taken(accept_encoding: Option<&[u8]>) -> bool {
 }
 
 /// Part of a body that is compressed.
-struct Compressing<I> {
-    pieces: I,
+struct Compressing<S> {
+    pieces: Pin<Box<S>>,
     /// `None` behind the end.
     encoder: Option<Box<GzEncoder<Vec<u8>>>>,
 }
 
 /// The pieces, compressed one after the other: the next one is asked for when the last has been taken.
-pub(super) fn compressed<I>(pieces: I) -> impl stream::Stream<Item = io::Result<Bytes>>
+pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
-    I: Iterator<Item = Result<Bytes, Cut>>,
+    S: Stream<Item = Result<Bytes, Cut>>,
 {
+    let pieces = Box::pin(pieces);
     let encoder = Some(Box::new(GzEncoder::new(Vec::new(), LEVEL)));
     stream::unfold(Compressing { pieces, encoder }, |mut it| async move {
         let next = it.next().await?;
@@ -50,12 +52,12 @@ where
     })
 }
 
-impl<I: Iterator<Item = Result<Bytes, Cut>>> Compressing<I> {
+impl<S: Stream<Item = Result<Bytes, Cut>>> Compressing<S> {
     /// The next part; a failure is the end.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
             let mut encoder = self.encoder.take()?;
-            let Some(piece) = self.pieces.next() else {
+            let Some(piece) = self.pieces.next().await else {
                 return Some(encoder.finish().map(Bytes::from));
             };
             let piece = match piece {
@@ -88,7 +90,6 @@ impl<I: Iterator<Item = Result<Bytes, Cut>>> Compressing<I> {
 mod tests {
     use super::*;
     use flate2::read::GzDecoder;
-    use futures::StreamExt as _;
     use std::{cell::Cell, io::Read as _, pin::pin, rc::Rc};
 
     fn unpacked(parts: &[Bytes]) -> Vec<u8> {
@@ -121,8 +122,8 @@ mod tests {
             std::iter::repeat_with(|| random.alphanumeric() as u8).take(length).collect()
         };
         let pieces = [text(10), text(LARGE + 1), Vec::new(), text(LARGE * 5), text(1_000)];
-        let parts: Vec<_> =
-            compressed(pieces.clone().into_iter().map(|piece| Ok(piece.into()))).collect().await;
+        let each = pieces.clone().into_iter().map(|piece| Ok(piece.into()));
+        let parts: Vec<_> = compressed(stream::iter(each)).collect().await;
         let parts: Vec<_> = parts.into_iter().map(Result::unwrap).collect();
         assert!(parts.len() > 2 && parts.iter().all(|part| !part.is_empty()));
         assert_eq!(unpacked(&parts), pieces.concat());
@@ -137,7 +138,7 @@ mod tests {
             counted.set(counted.get() + 1);
             Ok(std::iter::repeat_with(|| random.u8(..)).take(LARGE * 4).collect())
         });
-        let mut parts = pin!(compressed(pieces));
+        let mut parts = pin!(compressed(stream::iter(pieces)));
         for taken in 1..5 {
             parts.next().await.unwrap().unwrap();
             assert_eq!(asked.get(), taken);
@@ -147,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn a_list_that_is_cut_is_cut_here() {
         let pieces = [Ok(vec![b'x'; LARGE].into()), Err(Cut), Ok(vec![b'y'; LARGE].into())];
-        let parts: Vec<_> = compressed(pieces.into_iter()).collect().await;
+        let parts: Vec<_> = compressed(stream::iter(pieces)).collect().await;
         assert!(parts.last().unwrap().is_err());
         let sent: Vec<_> = parts.into_iter().filter_map(Result::ok).collect();
         let mut whole = Vec::new();

@@ -3,7 +3,8 @@ use crate::{
     model::{DeltaSink as _, FieldPath, LabelRequirement, LabelSelector, Operator},
     store::{
         Catalog,
-        record::VALUES_PER_OBJECT,
+        json::LOOKS,
+        record::{Encoding, VALUES_PER_OBJECT},
         samples::{body, cell, remove, upsert, version},
     },
 };
@@ -17,6 +18,10 @@ fn key(text: &str) -> ObjectKey {
 fn phase(is: Is, value: &str) -> Test {
     let path = FieldPath::parse(".phase").unwrap();
     Test::Field { path, absent: "".into(), is, value: value.into() }
+}
+
+fn of(tests: impl IntoIterator<Item = Test>) -> Wanted {
+    Wanted { tests: tests.into_iter().collect(), ..Wanted::default() }
 }
 
 fn label(key: &str, operator: Operator, values: &[&str]) -> LabelSelector {
@@ -100,7 +105,7 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
                         namespace: namespace.map(Into::into),
                         name: None,
                         labels: labels.clone(),
-                        tests: tests.clone(),
+                        tests: tests.iter().cloned().collect(),
                     };
                     let selected = reader.select(&wanted, after.as_ref(), None);
                     let found = names(all(&selected, &wanted, after.as_ref()));
@@ -165,7 +170,7 @@ fn of_several_values_any_counts_with_an_index_and_without() {
         ] {
             let (path, value) = (path.clone(), value.into());
             let test = Test::Field { path, absent: "".into(), is, value };
-            let wanted = Wanted { tests: vec![test], ..Wanted::default() };
+            let wanted = of([test]);
             assert_eq!(names_of(&reader, &wanted, None), expected, "{wanted:?}");
         }
     }
@@ -221,7 +226,7 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
     let reader = catalog.reader(&cell("pods")).unwrap();
     let found = |namespace: Option<&str>, labels: LabelSelector, after: Option<&str>| {
         let (namespace, name) = (namespace.map(Into::into), Some("x".into()));
-        let wanted = Wanted { namespace, name, labels, tests: Vec::new() };
+        let wanted = Wanted { namespace, name, labels, ..Wanted::default() };
         let after = after.map(key);
         let selected = reader.select(&wanted, after.as_ref(), None);
         names(all(&selected, &wanted, after.as_ref()))
@@ -258,7 +263,7 @@ fn pages_say_whether_anything_stands_behind_them() {
     let labels = label("app", Operator::Exists, &[]);
     let web = Wanted { labels, ..Wanted::default() };
     assert_eq!((page(&web, None, 200).0, page(&web, None, 200).1), (200, true));
-    let tested = Wanted { tests: vec![phase(Is::Equal, "")], ..Wanted::default() };
+    let tested = of([phase(Is::Equal, "")]);
     assert_eq!(page(&tested, None, 10), (10, true, 300));
 }
 
@@ -282,4 +287,82 @@ fn all_of_it_is_of_one_moment_whatever_happens_meanwhile() {
     assert_eq!((found.len(), selected.behind(Some(&after))), (260, 260));
     assert!(found.iter().all(|(_, body)| body.ends_with(br#""n":1}"#)));
     assert_eq!(selected.version(), Some(&version("5")));
+}
+
+#[test]
+fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_all() {
+    let fields: Vec<_> = (0..64).map(|n| format!(r#""x{n:02}":{n}"#)).collect();
+    let text = body(r#"{"app":"web","n":"5"}"#, &format!(r#","spec":{{{}}}"#, fields.join(",")));
+    let field = |n: u32, is, value: &str| {
+        let path = FieldPath::parse(&format!(".spec.x{n:02}")).unwrap();
+        Test::Field { path, absent: "".into(), is, value: value.into() }
+    };
+    let compared = |n: i64| Test::Label { key: "n".into(), than: Than::Less, number: 6 + n };
+    let labels = label("app", Operator::Exists, &[]);
+    let with = |tests: Vec<Test>| Wanted { labels: labels.clone(), ..of(tests) };
+    let selects = |wanted: &Wanted, said: &mut Said| {
+        let before = LOOKS.get();
+        let selects = wanted.selects(Encoding::Json, text.as_bytes(), said);
+        (selects, LOOKS.get() - before)
+    };
+    let (is_selected, once) =
+        selects(&with(vec![field(63, Is::Equal, "63")]), &mut Said::default());
+    assert!(is_selected && once > 64 * 3, "{once} to walk it");
+    let of_one_path = with((0..64).map(|n| field(63, Is::Different, &format!("no{n}"))).collect());
+    assert_eq!(selects(&of_one_path, &mut Said::default()), (true, once));
+    let of_many = (0..64).map(|n| field(n, Is::Equal, &n.to_string()));
+    let of_many = with(of_many.chain((0..64).map(compared)).collect());
+    let mut said = Said::default();
+    let (is_selected, looks) = selects(&of_many, &mut said);
+    assert!(is_selected && looks < 2 * once, "{looks}, {once} to walk it");
+    assert!((64 * 16..32 << 10).contains(&said.bytes()), "{said:?}");
+    // A list meets labels from their index, and keeps nothing that was read.
+    for wanted in [&of_one_path, &of_many] {
+        let before = LOOKS.get();
+        assert!(wanted.tests.are_met(Encoding::Json, text.as_bytes()));
+        let looks = LOOKS.get() - before;
+        assert!(looks < 2 * once, "{looks}, {once} to walk it");
+    }
+    for (wanted, expected) in [
+        (&of_many, true),
+        (&of_one_path, true),
+        (&with(vec![field(7, Is::Different, "7")]), false),
+        (&with(vec![compared(-1)]), false),
+    ] {
+        assert_eq!(selects(wanted, &mut said), (expected, 0), "{wanted:?}");
+    }
+}
+
+#[test]
+fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
+    let catalog = Catalog::new();
+    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    // Four of them are a turn.
+    let large = "x".repeat(256 << 10);
+    for n in 0..20 {
+        let phase = ["down", "up"][n % 2];
+        let rest = format!(r#","phase":"{phase}","text":"{large}""#);
+        writer.apply(upsert(&format!("a/x{n:02}"), 1, "5", &body("{}", &rest)));
+    }
+    for n in 0..300 {
+        writer.apply(upsert(&format!("b/x{n:03}"), 1, "5", &body("{}", "")));
+    }
+    let reader = catalog.reader(&cell("pods")).unwrap();
+    let goes = |namespace: &str, value: &str, limit: Option<usize>| {
+        let namespace = Some(namespace.into());
+        let wanted = Wanted { namespace, ..of([phase(Is::Equal, value)]) };
+        let selected = reader.select(&wanted, None, limit);
+        let mut choosing = selected.choose(&wanted, None, limit);
+        let mut goes = 1;
+        while choosing.step() {
+            goes += 1;
+        }
+        (goes, names(choosing.chosen()))
+    };
+    let up: Vec<_> = (0..20).filter(|n| n % 2 == 1).map(|n| format!("a/x{n:02}")).collect();
+    assert_eq!(goes("a", "up", None), (5, up.clone()));
+    // What comes behind the last that is wanted is not looked into.
+    assert_eq!(goes("a", "up", Some(3)), (2, up[..3].to_vec()));
+    let (of_small, found) = goes("b", "", None);
+    assert_eq!((of_small, found.len()), (3, 300), "a piece at a time");
 }

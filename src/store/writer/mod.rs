@@ -10,12 +10,11 @@ use super::{
     entries::{Entries, Labels},
     order::Place,
     past::Held,
+    paths::Paths,
     table::Table,
     undo::Gone,
 };
-use crate::model::{
-    Delta, DeltaSink, FieldPath, Item, Named, Outcome, Reread, ResourceVersion, Tombstone,
-};
+use crate::model::{Delta, DeltaSink, Item, Named, Outcome, Reread, ResourceVersion, Tombstone};
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, sync::Arc, time::Instant};
 
@@ -230,7 +229,7 @@ impl Writer {
         let packed = table.pack(&item.name, item.body, context);
         let same = old.is_some_and(|old| table.encoding.same_labels(old, item.body));
         let which = if same { Labels::None } else { Labels::All };
-        let entries = |paths: &[FieldPath]| {
+        let entries = |paths: &Paths| {
             let of = |body| Entries::of(table.encoding, body, paths, which);
             (old.map(of), of(item.body))
         };
@@ -354,7 +353,7 @@ impl Writer {
         version: Option<&ResourceVersion>,
     ) {
         let table = &*self.table;
-        let of_row = |number: u32, paths: &[FieldPath]| {
+        let of_row = |number: u32, paths: &Paths| {
             table.codec.with(|context| {
                 let mut body = std::mem::take(&mut context.body);
                 let entries = table
@@ -364,7 +363,7 @@ impl Writer {
                 entries
             })
         };
-        let entries = |paths: &[FieldPath]| -> Vec<_> {
+        let entries = |paths: &Paths| -> Vec<_> {
             gone.iter().map(|number| (number, of_row(number, paths))).collect()
         };
         let mut paths = table.paths();

@@ -48,7 +48,7 @@ enum Sort {
 
 /// Requirements and values: each watch holds its own, and the API server is asked about them with each decision.
 const MOST: usize = 1_024;
-/// Comparisons, each of which is looked for in every object that a list or watch comes past.
+/// Comparisons, with all of which every object is compared that a list or watch comes past.
 const MOST_COMPARISONS: usize = 64;
 
 /// What may stand between tokens.
