@@ -249,30 +249,13 @@ impl fmt::Debug for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Presented;
+    use crate::cluster::{Presented, source::sample::KUBECONFIG};
     use std::{fs, time::Duration};
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,
         time::{sleep, timeout},
     };
-
-    const KUBECONFIG: &str = "
-apiVersion: v1
-kind: Config
-current-context: one
-clusters:
-- name: one
-  cluster: {server: 'https://one.example:6443'}
-- name: two
-  cluster: {server: 'https://two.example'}
-- name: three
-  cluster: {server: 'https://three.example', insecure-skip-tls-verify: true}
-contexts:
-- {name: one, context: {cluster: one, user: '', namespace: shop}}
-- {name: two, context: {cluster: two, user: ''}}
-- {name: three, context: {cluster: three, user: ''}}
-";
 
     fn load(text: &str, context: Option<&str>) -> Result<Connection, ConnectError> {
         let folder = tempfile::tempdir().unwrap();

@@ -138,10 +138,9 @@ impl fmt::Display for Source {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const KUBECONFIG: &str = "
+pub(super) mod sample {
+    /// Of three clusters: as one is, behind a proxy, and without verification.
+    pub(in crate::cluster) const KUBECONFIG: &str = "
 apiVersion: v1
 kind: Config
 current-context: one
@@ -150,10 +149,18 @@ clusters:
   cluster: {server: 'https://one.example:6443'}
 - name: two
   cluster: {server: 'https://two.example', proxy-url: 'http://proxy.example:3128'}
+- name: three
+  cluster: {server: 'https://three.example', insecure-skip-tls-verify: true}
 contexts:
-- {name: one, context: {cluster: one, user: ''}}
+- {name: one, context: {cluster: one, user: '', namespace: shop}}
 - {name: two, context: {cluster: two, user: ''}}
+- {name: three, context: {cluster: three, user: ''}}
 ";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{sample::KUBECONFIG, *};
 
     #[test]
     fn flags_come_before_the_environment_and_the_pod_before_the_home() {
