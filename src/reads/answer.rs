@@ -1,14 +1,14 @@
 //! An answer: one object, or a list that is written while it is sent.
 
-use super::{cover::Candidate, frame::Frame};
+use super::{allowed::Allowed, cover::Candidate, frame::Frame};
 use crate::{
     informer::Reports,
     model::CellKey,
-    store::{Chosen, Seen, Turn},
-    wire::{Objects, Selection},
+    store::{Chosen, Turn},
+    wire::Objects,
 };
-use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
-use tokio::{task::yield_now, time::Instant};
+use std::{fmt, ops::ControlFlow, time::Duration};
+use tokio::time::Instant;
 
 /// What is answered.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Answer {
 
 /// From here on a piece is sent as it is: what is unpacked, written and encrypted is then still in the
 /// processor's cache.
-const PIECE_BYTES: usize = 64 << 10;
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// What is set aside for an object of a piece that is just begun, and for the last one of each.
 const OBJECT_BYTES: usize = 4 << 10;
 
@@ -44,8 +44,7 @@ pub enum Body {
 pub struct Pages {
     frame: Frame,
     chosen: Chosen,
-    namespace: Option<Arc<str>>,
-    name: Option<Arc<str>>,
+    allowed: Allowed,
     stage: Stage,
     turn: Turn,
     leave: Leave,
@@ -94,19 +93,8 @@ impl Leave {
 
 impl Pages {
     pub(super) fn new(frame: Frame, chosen: Chosen, asked: &Objects, leave: Leave) -> Self {
-        let name = match &asked.selection {
-            Selection::Get { name } => Some(&**name),
-            Selection::List => asked.fields.name(),
-        };
-        Self {
-            frame,
-            chosen,
-            namespace: asked.namespace.clone(),
-            name: name.map(Into::into),
-            stage: Stage::Head,
-            turn: Turn::default(),
-            leave,
-        }
+        let (allowed, turn) = (Allowed::of(asked), Turn::default());
+        Self { frame, chosen, allowed, stage: Stage::Head, turn, leave }
     }
 
     /// How many objects it has.
@@ -148,10 +136,7 @@ impl Pages {
     /// Writes objects until `out` has so many bytes; answers whether any may be left.
     async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, Cut> {
         loop {
-            if self.turn.is_over() {
-                yield_now().await;
-                self.turn = Turn::default();
-            }
+            self.turn.give_way().await;
             let goes_on = self.write(bytes, out)?;
             if !goes_on || out.len() >= bytes {
                 return Ok(goes_on);
@@ -164,18 +149,13 @@ impl Pages {
         if !(self.leave.0)() {
             return Err(Cut);
         }
-        let Self { frame, chosen, namespace, name, stage, turn, .. } = self;
+        let Self { frame, chosen, allowed, stage, turn, .. } = self;
         if *stage == Stage::Head {
             frame.head(out);
             *stage = Stage::First;
         }
-        // Whatever was selected, nothing is answered but what the caller was allowed.
-        let is_allowed = |seen: Seen<'_>| {
-            namespace.as_deref().is_none_or(|allowed| allowed == seen.namespace)
-                && name.as_deref().is_none_or(|allowed| allowed.as_bytes() == seen.name)
-        };
         let goes_on = chosen.show(|seen| {
-            if !is_allowed(seen) {
+            if !allowed.has(seen.namespace, seen.name) {
                 tracing::error!("an object was selected that was not asked for; left out");
             } else if frame.write(seen.body, *stage == Stage::First, out) {
                 *stage = Stage::Further;
@@ -210,7 +190,10 @@ mod tests {
     use futures::FutureExt as _;
     use std::{
         collections::BTreeSet,
-        sync::atomic::{AtomicBool, Ordering},
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
     };
 
     /// The list that is answered to a request, if everything of a table is selected for it.

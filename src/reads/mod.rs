@@ -3,6 +3,7 @@
 //! Whoever asks has been allowed to before anything here is asked. Nothing is fetched: what no profile
 //! keeps warm is refused in a way that no client takes for "deleted" or for "empty".
 
+mod allowed;
 mod answer;
 mod choose;
 mod cover;

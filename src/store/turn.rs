@@ -1,5 +1,7 @@
 //! How long one looks into bodies before others have their turn.
 
+use tokio::task::yield_now;
+
 /// Bytes of bodies, as they are unpacked, that are looked into in one go.
 ///
 /// Bytes and not objects: what is done with a body, to unpack it, to walk it, to write it, takes as long as it
@@ -24,6 +26,14 @@ impl Turn {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left == 0
+    }
+
+    /// If it is over, lets others of this thread have theirs, and begins anew. May be dropped and asked again.
+    pub async fn give_way(&mut self) {
+        if self.is_over() {
+            yield_now().await;
+            *self = Self::default();
+        }
     }
 }
 

@@ -7,24 +7,20 @@ use super::{
 };
 use crate::{
     model::ResourceVersion,
-    reads::Kind,
+    reads::{Kind, allowed::Allowed, answer::PIECE_BYTES},
     store::{Change, Chosen, Follower, Lag, News, Turn, Wanted},
     wire::{EventFrame, EventType, Failure, Objects},
 };
 use bytes::{Bytes, BytesMut};
 use std::{ops::ControlFlow, sync::Arc};
-use tokio::{sync::Notify, task::yield_now};
+use tokio::sync::Notify;
 
-/// From here on a piece is sent as it is.
-const PIECE_BYTES: usize = 64 << 10;
 /// Changes that are looked at in one go, however small they are: others are answered by this thread, too.
 const CHANGES: usize = 64;
 
 /// What has been told, and what is to be told next.
 pub(super) struct Telling {
-    /// What the caller was allowed.
-    namespace: Option<Arc<str>>,
-    name: Option<Box<str>>,
+    allowed: Allowed,
     wanted: Wanted,
     lines: Arc<Lines>,
     /// Of a table: whether its client knows them.
@@ -69,8 +65,7 @@ impl Telling {
         let is_unmarked =
             start.initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
         Self {
-            namespace: asked.namespace.clone(),
-            name: asked.fields.name().map(Into::into),
+            allowed: Allowed::of(asked),
             wanted,
             lines: Arc::new(Lines::new(kind, asked.form)),
             columns: Columns::Said,
@@ -105,10 +100,7 @@ impl Telling {
     /// Lets others of this thread have their turn, if its own is over; to be asked before
     /// [`Telling::next`]. May be dropped and asked again.
     pub(super) async fn take_turns(&mut self) {
-        if self.turn.is_over() {
-            yield_now().await;
-            self.turn = Turn::default();
-        }
+        self.turn.give_way().await;
     }
 
     /// What comes next, as far as the turn goes.
@@ -127,12 +119,11 @@ impl Telling {
 
     /// Part of the state that it begins with; `None` if all has been sent.
     fn state(&mut self) -> Option<Piece> {
-        let Self { namespace, name, lines: by, columns, turn, start, .. } = self;
-        let allowed = (namespace.as_deref(), name.as_deref());
+        let Self { allowed, lines: by, columns, turn, start, .. } = self;
         let initial = start.initial.as_mut()?;
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
         let goes_on = initial.show(|seen| {
-            if is_allowed(allowed, seen.namespace, seen.name)
+            if allowed.has(seen.namespace, seen.name)
                 && by.event(EventType::Added, seen.body, *columns, &mut lines)
             {
                 *columns = Columns::Known;
@@ -178,8 +169,7 @@ impl Telling {
 
     /// Writes what a change is for this watch.
     fn add(&mut self, change: Arc<Change>, shared: &Shared, piece: &mut Vec<Bytes>) {
-        let allowed = (self.namespace.as_deref(), self.name.as_deref());
-        if !is_allowed(allowed, change.namespace(), change.name()) {
+        if !self.allowed.has(change.namespace(), change.name()) {
             return;
         }
         let opened = shared.open(change);
@@ -215,12 +205,6 @@ impl Telling {
         self.columns = Columns::Known;
         Piece { lines: out.into(), events: 1 }
     }
-}
-
-/// Whether the caller was allowed this one: whatever happened, nothing is said of another.
-fn is_allowed(allowed: (Option<&str>, Option<&str>), namespace: &str, name: &[u8]) -> bool {
-    allowed.0.is_none_or(|allowed| allowed == namespace)
-        && allowed.1.is_none_or(|allowed| allowed.as_bytes() == name)
 }
 
 fn joined(lines: &[Bytes]) -> Piece {
