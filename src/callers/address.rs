@@ -39,6 +39,9 @@ pub(super) struct Bounds {
     pub(super) watches_share: usize,
     /// Connections of one user that do not make room for others.
     pub(super) connections_share: usize,
+    /// Connections that do not, of those over which requests were sent on: their tokens are not asked about, and an
+    /// account has as many as it makes.
+    pub(super) connections_sent_on: usize,
 }
 
 impl Address {
@@ -57,6 +60,7 @@ impl Address {
                 watches: 0,
                 watches_share: 0,
                 connections_share: 0,
+                connections_sent_on: 0,
             },
             // As many actions as the API server's own libraries remember.
             Self::Reads => Bounds {
@@ -76,6 +80,8 @@ impl Address {
                 watches_share: 1_024,
                 // A quarter of what the listener admits.
                 connections_share: 512,
+                // The half of it is left for who is known by name.
+                connections_sent_on: 1_024,
             },
         }
     }

@@ -142,6 +142,12 @@ impl Credentials {
         self.impersonates
     }
 
+    /// The token that was shown, whether it counts or not.
+    #[must_use]
+    pub fn token(&self) -> Option<&Zeroizing<String>> {
+        self.token.as_deref().map(|presented| &presented.token)
+    }
+
     /// The token, unless somebody is known without it.
     pub(super) fn presented(&self) -> Option<&Arc<Presented>> {
         self.token.as_ref()
@@ -160,10 +166,11 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, NoCredentials> {
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err(NoCredentials::NoBearer);
     }
-    match token.trim() {
+    match token.trim_end() {
         "" => Err(NoCredentials::Empty),
         token if token.len() > MAX_TOKEN => Err(NoCredentials::TooLong),
-        // The API server takes the first word for the token.
+        // The API server takes the first word for the token, and none behind two spaces: whoever is somebody here
+        // must be the same there.
         token if token.contains(char::is_whitespace) => Err(NoCredentials::NoBearer),
         token => Ok(Zeroizing::new(token.to_owned())),
     }
@@ -197,7 +204,11 @@ mod tests {
         let (longest, longer) = ("x".repeat(MAX_TOKEN), "x".repeat(MAX_TOKEN + 1));
         for (value, expected) in [
             ("Bearer t0k3n", Ok("t0k3n")),
-            ("bEARER  t0k3n ", Ok("t0k3n")),
+            ("bEARER t0k3n ", Ok("t0k3n")),
+            ("Bearer  t0k3n", Err(NoCredentials::NoBearer)),
+            ("Bearer \tt0k3n", Err(NoCredentials::NoBearer)),
+            ("Bearer\tt0k3n", Err(NoCredentials::NoBearer)),
+            ("Bearer   ", Err(NoCredentials::Empty)),
             (&format!("Bearer {longest}"), Ok(longest.as_str())),
             (&format!("Bearer {longer}"), Err(NoCredentials::TooLong)),
             ("Bearer t0k3n again", Err(NoCredentials::NoBearer)),

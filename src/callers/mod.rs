@@ -106,6 +106,7 @@ pub struct Callers {
     sent_on_from: Places<IpAddr>,
     watches: Places<Tag>,
     connections: Places<Tag>,
+    connections_sent_on: Places<Tag>,
     note: Note,
 }
 
@@ -127,8 +128,8 @@ impl Callers {
         runtime: Handle,
         note: Note,
     ) -> Result<Self, NoRandomness> {
-        let Bounds { users, actions, share, watches, watches_share, connections_share, .. } =
-            address.bounds();
+        let bounds = address.bounds();
+        let Bounds { users, actions, share, watches, watches_share, .. } = bounds;
         let key = Arc::new(Key::generate().map_err(|_| NoRandomness)?);
         Ok(Self {
             reviews,
@@ -144,7 +145,8 @@ impl Callers {
             sent_on_from: Places::new(SENT_ON, SENT_ON_OF_ADDRESS),
             watches: Places::new(watches, watches_share),
             // The listener bounds them all.
-            connections: Places::new(Semaphore::MAX_PERMITS, connections_share),
+            connections: Places::new(Semaphore::MAX_PERMITS, bounds.connections_share),
+            connections_sent_on: Places::new(bounds.connections_sent_on, bounds.connections_share),
             note,
         })
     }
@@ -227,10 +229,11 @@ impl Callers {
         self.connections.take(caller.tag)
     }
 
-    /// The same for the connection of whoever shows the token `bearer`, whom the API server has answered.
+    /// The same for the connection of whoever shows the token `bearer`, whom the API server has answered: of 1,024
+    /// in all, as nobody knows how many tokens are one user's; `None` if that token has 512.
     #[must_use]
-    pub fn connection_of_bearer(&self, bearer: &[u8]) -> Option<Place> {
-        self.connections.take(self.key.of_bearer(bearer))
+    pub fn connection_sent_on(&self, bearer: &[u8]) -> Option<Place> {
+        self.connections_sent_on.take(self.key.of_bearer(bearer))
     }
 
     /// Forgets what was decided about `namespace`, and who its accounts are; everything, if none is named: it

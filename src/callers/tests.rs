@@ -318,9 +318,21 @@ async fn one_user_has_a_share_of_the_connections_that_make_no_room() {
     assert!(callers.connection(&admit("other").await).is_some());
     held.pop();
     assert!(callers.connection(&jane[0]).is_some());
-    let held: Vec<_> = (0..1_000).filter_map(|_| callers.connection_of_bearer(b"x")).collect();
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_tokens_are_sent_on_half_of_the_connections_are_for_who_is_known_by_name() {
+    let (callers, _) = reading(Fake::new(|_, _| Said::Allowed("jane")));
+    let of = |token: u8| (0..1_000).map(move |_| token);
+    let take = |token| callers.connection_sent_on(&[token]);
+    let held: Vec<_> = of(1).filter_map(take).collect();
     assert_eq!(held.len(), 512);
-    assert!(callers.connection_of_bearer(b"y").is_some());
+    let others: Vec<_> = of(2).chain(of(3)).filter_map(take).collect();
+    assert_eq!(others.len(), 512);
+    let jane = callers.admit(&credentials("one", &[]), &action("get", Some("web")), PEER).await;
+    assert!(callers.connection(&jane.unwrap()).is_some());
+    drop(held);
+    assert!(take(3).is_some());
 }
 
 #[tokio::test(start_paused = true)]

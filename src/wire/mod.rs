@@ -7,6 +7,7 @@
 mod accept;
 mod asked;
 mod base64;
+mod bearer;
 mod body;
 mod discovery;
 mod event;
@@ -29,6 +30,7 @@ mod written;
 pub use self::{
     accept::{Form, Included, Listing, MetaVersion, TableForm},
     asked::{Access, Asked, At, Document, Objects, Selection, What},
+    bearer::{Bearer, Subprotocols},
     body::{ItemTypes, ListFrame, Part, object},
     discovery::{
         DocumentResource, Sent, core_document, group_document, groups_document, is_known,

@@ -12,6 +12,9 @@ use std::sync::Arc;
 const PARTS: [&str; 6] =
     ["approval", "ephemeralcontainers", "finalize", "resize", "scale", "status"];
 
+/// What everybody may ask about themselves, whom the API server knows: the role `system:basic-user`.
+const OF_ONESELF: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
+
 /// A request that is sent on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Onward<'a> {
@@ -19,6 +22,9 @@ pub struct Onward<'a> {
     pub path: &'a str,
     /// What it changes, as far as the answer tells.
     pub writes: Option<Written>,
+    /// Whether only those get what they ask for who have been given a right: not of discovery, nor of what all may ask
+    /// about themselves.
+    pub needs_rights: bool,
 }
 
 /// Objects that a request changes.
@@ -44,9 +50,12 @@ impl<'a> Onward<'a> {
         };
         let Path { profile, named } = Path::parse(path)?;
         let path = if profile.is_some() { without_profile(path) } else { path };
-        let writes =
-            if let (true, Named::Objects(place)) = (writes, named) { written(place) } else { None };
-        Ok(Self { path, writes })
+        let Named::Objects(place) = named else {
+            return Ok(Self { path, writes: None, needs_rights: false });
+        };
+        let needs_rights = !OF_ONESELF.contains(&place.resource.group_resource().group());
+        let writes = if writes { written(place) } else { None };
+        Ok(Self { path, writes, needs_rights })
     }
 }
 
@@ -108,5 +117,23 @@ mod tests {
         }
         assert_eq!(written("POST", "/api/v1/proxy/namespaces/a/pods/p"), None);
         assert_eq!(written("POST", "/openapi/v3"), None);
+    }
+
+    #[test]
+    fn whoever_gets_objects_has_rights_and_nobody_has_by_what_everybody_may() {
+        for (method, path, expected) in [
+            ("GET", "/version", false),
+            ("GET", "/", false),
+            ("GET", "/healthz", false),
+            ("GET", "/apis/apps/v1", false),
+            ("GET", "/openapi/v3/apis/apps/v1", false),
+            ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", false),
+            ("POST", "/profiles/a/p/apis/authentication.k8s.io/v1/selfsubjectreviews", false),
+            ("GET", "/api/v1/namespaces/a/pods", true),
+            ("POST", "/api/v1/namespaces/a/pods/p/exec", true),
+            ("DELETE", "/apis/apps/v1/namespaces/a/deployments/d", true),
+        ] {
+            assert_eq!(Onward::parse(method, path).unwrap().needs_rights, expected, "{path}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -83,6 +84,8 @@ fn a_whole_client_points_at_kubewarm() -> Outcome {
     let callers = (&*scene.token, &*scene.nobody);
     let paths = (&*of("services"), &*of("configmaps/own-1"));
     room::who_has_much_sent_on_leaves_some(&scene.served, callers, paths)?;
+    a_browser_shows_its_token_as_a_subprotocol(&scene)?;
+    whoever_would_be_nobody_there_is_not_sent_on(&scene)?;
     nothing_is_sent_on_without_a_token(&scene)
 }
 
@@ -327,6 +330,62 @@ fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
     let told = (answer.code, &status["reason"], &status["message"]);
     let larger = json!("the body is larger than 16777216 bytes");
     assert_eq!(told, (413, &json!("RequestEntityTooLarge"), &larger), "{status}");
+    Ok(())
+}
+
+/// What is answered to a browser's WebSocket that asks for `path`: protocol, and subprotocols beside its token.
+fn browser(
+    scene: &Scene,
+    (token, path): (&str, &str),
+    (protocol, others): (&str, &str),
+) -> Result<(u16, String), Failure> {
+    let shown = serde_json::to_value(ByteString(token.as_bytes().to_vec()))?;
+    let shown = shown.as_str().unwrap_or_default().trim_end_matches('=').to_owned();
+    let shown = shown.replace('+', "-").replace('/', "_");
+    let asked = format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\nOrigin: https://x\r\nConnection: Upgrade\r\n\
+         Upgrade: {protocol}\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: {others}base64url.bearer.authorization.k8s.io.{shown}\r\n\r\n"
+    );
+    let peer = Peer::of(&scene.served, token)?;
+    let answer = Runtime::new()?.block_on(peer.say(asked.as_bytes(), SOON));
+    let answer = answer.map_err(|fault| fault.to_string())?.ok_or("no answer")?;
+    Ok((answer.code, format!("{}{}", answer.head, String::from_utf8_lossy(&answer.body))))
+}
+
+fn a_browser_shows_its_token_as_a_subprotocol(scene: &Scene) -> Outcome {
+    let Scene { token, nobody, namespace, .. } = scene;
+    let path = format!("/api/v1/namespaces/{namespace}/secrets?watch=true&timeoutSeconds=1");
+    let websocket = ("websocket", "example, ");
+    let (code, answer) = browser(scene, (token, &path), websocket)?;
+    assert_eq!(code, 101, "{answer}");
+    assert!(answer.to_lowercase().contains("sec-websocket-protocol: example\r\n"), "{answer}");
+    let (code, answer) = browser(scene, (nobody, &path), websocket)?;
+    assert!(code == 403 && answer.contains(&format!("{namespace}:nobody")), "{answer}");
+    let (code, answer) = browser(scene, ("made-up", &path), websocket)?;
+    assert_eq!(code, 401, "{answer}");
+    Ok(())
+}
+
+/// The API server answers `/version` to anybody, and so to whoever shows no token in its eyes.
+fn whoever_would_be_nobody_there_is_not_sent_on(scene: &Scene) -> Outcome {
+    let Scene { world, reads, token, .. } = scene;
+    let spaced = format!("Bearer  {token}");
+    let headers = [("authorization", &*spaced)];
+    assert_eq!(Server::api(world)?.ask("GET", "/version", &headers)?.code, 200);
+    assert_eq!(reads.ask("GET", "/version", &headers)?.code, 401);
+    let sent_on = reads.ask("POST", "/version", &headers)?;
+    assert_eq!((sent_on.code, &sent_on.json()["reason"]), (403, &json!("CannotForward")));
+    for (protocol, others, expected) in [
+        ("SPDY/3.1", "example, ", 403),
+        ("websocket", "", 403),
+        // No upgrade, and so a read like any other.
+        ("websocket, x", "example, ", 401),
+    ] {
+        let (code, answer) = browser(scene, (token, "/version"), (protocol, others))?;
+        assert_eq!(code, expected, "{protocol} {others}: {answer}");
+    }
     Ok(())
 }
 

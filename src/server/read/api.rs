@@ -156,7 +156,9 @@ impl ReadApi {
         if let Some(profile) = &profile {
             let access = profile_access(profile);
             let action = action(&access, &LabelSelector::default(), &FieldSelector::default());
-            self.admit(credentials, &action, peer, Words::Resource(access)).await?;
+            // Of the same request, which has its share.
+            let may = self.callers.recheck(credentials, &action, peer).await;
+            may.map_err(|refused| Words::Resource(access).refusal(refused))?;
             actions.push(action);
         }
         match what {

@@ -119,14 +119,14 @@ pub(super) fn brought(mut request: hyper::Request<Incoming>) -> Brought {
 }
 
 fn asks_for_upgrade(request: &hyper::Request<Incoming>) -> bool {
-    let has = |name, wanted: &[&str]| {
-        let values = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
-        let mut words = values.flat_map(|value| value.split(',')).map(str::trim);
-        words.any(|word| wanted.iter().any(|wanted| word.eq_ignore_ascii_case(wanted)))
-    };
+    let values = |name| request.headers().get_all(name).iter().map(|value| value.to_str());
+    let options = values(CONNECTION).flatten().flat_map(|value| value.split(','));
+    // One protocol: of several the API server might take another, or none.
+    let mut protocols = values(UPGRADE);
+    let protocol = protocols.next().and_then(Result::ok).filter(|_| protocols.next().is_none());
     request.version() == Version::HTTP_11
-        && has(CONNECTION, &["upgrade"])
-        && has(UPGRADE, &PROTOCOLS)
+        && options.map(str::trim).any(|option| option.eq_ignore_ascii_case("upgrade"))
+        && protocol.is_some_and(|it| PROTOCOLS.iter().any(|known| it.eq_ignore_ascii_case(known)))
 }
 
 /// `response` as the connection has it. `room` is given back when it is written; that of a short refusal now.

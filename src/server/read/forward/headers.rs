@@ -2,7 +2,7 @@
 
 use crate::{
     callers::{Credentials, NoCredentials},
-    wire::Failure,
+    wire::{Bearer, Failure, Subprotocols},
 };
 use actix_web::http::header::HeaderMap as Asked;
 use http::{
@@ -14,6 +14,7 @@ use http::{
     },
 };
 use std::net::IpAddr;
+use zeroize::Zeroizing;
 
 /// Of one connection, and so of nobody beyond it (RFC 9110, 7.6.1).
 const OF_ONE_CONNECTION: [HeaderName; 9] = [
@@ -30,47 +31,75 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
 /// Who a front proxy says its caller is: an API server believes those that it knows.
 const FRONT_PROXY: &str = "x-remote-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// What browsers show a token as, which cannot set `Authorization`.
-const WEBSOCKET_BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// The bearer token of a request, without what it is written with: the same of any spelling.
-///
-/// # Errors
-///
-/// 403 `CannotForward` where there is none; 400 where there are several.
-pub(super) fn bearer(asked: &Asked, is_upgrade: bool) -> Result<Vec<u8>, Failure> {
-    let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    match Credentials::of(headers) {
-        Ok(_) => {
-            let value = asked.get(AUTHORIZATION.as_str()).map(|it| it.as_bytes().trim_ascii());
-            let token = value.and_then(|value| value.split(|byte| *byte == b' ').next_back());
-            token.map(<[u8]>::to_vec).ok_or_else(Failure::cannot_forward)
+/// Who sends a request: whoever shows this token.
+pub(super) struct Sender {
+    token: Zeroizing<String>,
+    /// What is left of `Sec-WebSocket-Protocol`, if the token was there.
+    protocols: Option<String>,
+}
+
+impl Sender {
+    /// The one who sends `asked`, by the one token that is in it, wherever it stands.
+    ///
+    /// # Errors
+    ///
+    /// 403 `CannotForward` where there is none; 400 where there are several.
+    pub(super) fn of(asked: &Asked, is_upgrade: bool) -> Result<Self, Failure> {
+        let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let protocols = subprotocols(asked)?;
+        match (Credentials::of(headers), protocols) {
+            (Ok(credentials), Subprotocols::Plain) => {
+                let token = credentials.token().cloned().ok_or_else(Failure::cannot_forward)?;
+                Ok(Self { token, protocols: None })
+            }
+            (Ok(_), Subprotocols::Bearer(_) | Subprotocols::Nonsense) => {
+                let twice = "there is a token in Authorization and in Sec-WebSocket-Protocol";
+                Err(Failure::bad_request(twice))
+            }
+            (Err(NoCredentials::Missing), Subprotocols::Bearer(Bearer { token, others }))
+                if is_upgrade && is_websocket(asked) =>
+            {
+                Ok(Self { token, protocols: Some(others) })
+            }
+            (Err(NoCredentials::Repeated), _) => {
+                Err(Failure::bad_request("Authorization is repeated"))
+            }
+            (Err(NoCredentials::Impersonation), _) => {
+                Err(Failure::bad_request("Impersonate-* cannot be read"))
+            }
+            (Err(NoCredentials::TooLong), _) => Err(Failure::unauthorized()),
+            (Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty), _) => {
+                Err(Failure::cannot_forward())
+            }
         }
-        Err(NoCredentials::Missing) if is_upgrade => {
-            websocket_bearer(asked).ok_or_else(Failure::cannot_forward)
-        }
-        Err(NoCredentials::Repeated) => Err(Failure::bad_request("Authorization is repeated")),
-        Err(NoCredentials::Impersonation) => {
-            Err(Failure::bad_request("Impersonate-* cannot be read"))
-        }
-        Err(NoCredentials::TooLong) => Err(Failure::unauthorized()),
-        Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty) => {
-            Err(Failure::cannot_forward())
-        }
+    }
+
+    /// The token.
+    pub(super) fn token(&self) -> &str {
+        &self.token
     }
 }
 
-fn websocket_bearer(asked: &Asked) -> Option<Vec<u8>> {
-    let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL.as_str());
-    let mut protocols = values.filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(','));
-    let bearer = protocols.find_map(|it| it.trim().strip_prefix(WEBSOCKET_BEARER))?;
-    (!bearer.is_empty()).then(|| bearer.as_bytes().to_vec())
+fn subprotocols(asked: &Asked) -> Result<Subprotocols, Failure> {
+    let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL.as_str()).map(|value| value.to_str());
+    let values: Result<Vec<_>, _> = values.collect();
+    let unreadable = |_| Failure::bad_request("Sec-WebSocket-Protocol cannot be read");
+    Ok(Subprotocols::parse(values.map_err(unreadable)?))
+}
+
+/// Whether the API server takes it for one: of other protocols it looks at no subprotocol.
+fn is_websocket(asked: &Asked) -> bool {
+    let protocol = asked.get(UPGRADE.as_str()).and_then(|value| value.to_str().ok());
+    protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
 }
 
 /// What the API server is sent of `asked`: all but what is of the connection, of a front proxy, or of the
-/// server that was asked. Where the version in the answer is wanted, the answer must be readable.
+/// server that was asked. The token is written anew, so that the API server reads the same one. Where the version in
+/// the answer is wanted, the answer must be readable.
 pub(super) fn onward(
     asked: &Asked,
+    Sender { token, protocols }: &Sender,
     peer: IpAddr,
     (upgrade, must_be_readable): (bool, bool),
 ) -> Result<HeaderMap, Failure> {
@@ -78,8 +107,7 @@ pub(super) fn onward(
     let mut headers = HeaderMap::new();
     for (name, value) in asked {
         let name = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| unreadable())?;
-        let mut value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| unreadable())?;
-        value.set_sensitive(name == AUTHORIZATION || name == SEC_WEBSOCKET_PROTOCOL);
+        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| unreadable())?;
         headers.append(name, value);
     }
     let protocol = headers.get(UPGRADE).filter(|_| upgrade).cloned();
@@ -98,6 +126,14 @@ pub(super) fn onward(
     if let Some(protocol) = protocol {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol);
+    }
+    let bearer = Zeroizing::new(format!("Bearer {}", **token));
+    let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| unreadable())?;
+    bearer.set_sensitive(true);
+    headers.insert(AUTHORIZATION, bearer);
+    if let Some(protocols) = protocols {
+        let protocols = HeaderValue::from_str(protocols).map_err(|_| unreadable())?;
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
     }
     // For the API server's audit log, which would know of this process alone.
     let peer = peer.to_canonical().to_string();
@@ -142,7 +178,9 @@ mod tests {
         upgrade: bool,
         readable: bool,
     ) -> Vec<String> {
-        let sent = onward(&asked(headers), PEER, (upgrade, readable)).unwrap();
+        let asked = asked(headers);
+        let sender = Sender::of(&asked, upgrade).unwrap();
+        let sent = onward(&asked, &sender, PEER, (upgrade, readable)).unwrap();
         let mut sent: Vec<_> = sent
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
@@ -198,37 +236,63 @@ mod tests {
         assert!(sent.contains(&"upgrade: SPDY/3.1".to_owned()), "{sent:?}");
     }
 
+    const PROTOCOL: &str = "sec-websocket-protocol";
+    const IN_PROTOCOL: (&str, &str) =
+        (PROTOCOL, "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.dDBrM24");
+    const WEBSOCKET: (&str, &str) = ("upgrade", "websocket");
+
     #[test]
     fn nothing_is_sent_on_without_one_bearer_token() {
-        let in_protocol = (
-            "sec-websocket-protocol",
-            "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.dDBrM24",
-        );
+        let cannot = Err("CannotForward");
         for (headers, upgrade, expected) in [
             (&[TOKEN] as &[_], false, Ok("t0k3n")),
-            (&[("authorization", "bEARER   t0k3n ")], false, Ok("t0k3n")),
-            (&[("authorization", "Bearer t0k3n again")], false, Err("CannotForward")),
-            (&[], false, Err("CannotForward")),
-            (&[("authorization", "Basic Z29vZA==")], false, Err("CannotForward")),
-            (&[("authorization", "Bearer ")], false, Err("CannotForward")),
-            (&[("x-remote-user", "admin")], false, Err("CannotForward")),
+            (&[("authorization", "bEARER t0k3n ")], false, Ok("t0k3n")),
+            (&[("authorization", "Bearer  t0k3n")], false, cannot),
+            (&[("authorization", "Bearer t0k3n again")], false, cannot),
+            (&[], false, cannot),
+            (&[("authorization", "Basic Z29vZA==")], false, cannot),
+            (&[("authorization", "Bearer ")], false, cannot),
+            (&[("x-remote-user", "admin")], false, cannot),
             (&[TOKEN, TOKEN], false, Err("BadRequest")),
-            (&[in_protocol], true, Ok("dDBrM24")),
-            (&[in_protocol], false, Err("CannotForward")),
-            (&[("sec-websocket-protocol", "v5.channel.k8s.io")], true, Err("CannotForward")),
+            (&[WEBSOCKET, IN_PROTOCOL], true, Ok("t0k3n")),
+            (&[("upgrade", "WebSocket"), IN_PROTOCOL], true, Ok("t0k3n")),
+            (&[WEBSOCKET, IN_PROTOCOL], false, cannot),
+            (&[("upgrade", "SPDY/3.1"), IN_PROTOCOL], true, cannot),
+            (&[("upgrade", "websocket, x"), IN_PROTOCOL], true, cannot),
+            (&[WEBSOCKET, IN_PROTOCOL, IN_PROTOCOL], true, cannot),
+            (&[WEBSOCKET, ("authorization", "Basic x"), IN_PROTOCOL], true, cannot),
+            (&[WEBSOCKET, TOKEN, IN_PROTOCOL], true, Err("BadRequest")),
+            (&[WEBSOCKET, (PROTOCOL, "v5.channel.k8s.io")], true, cannot),
         ] {
-            let found = bearer(&asked(headers), upgrade);
-            let found = found.as_ref().map(|it| str::from_utf8(it).unwrap());
+            let found = Sender::of(&asked(headers), upgrade);
+            let found = found.as_ref().map(Sender::token);
             assert_eq!(found.map_err(Failure::reason), expected, "{headers:?}");
         }
     }
 
     #[test]
+    fn the_api_server_is_shown_the_token_that_was_read_here_and_no_other() {
+        let spelled = sent(&[("authorization", "bEARER t0k3n ")], false, false);
+        assert_eq!(spelled[0], "authorization: Bearer t0k3n");
+        let upgrade = ("connection", "Upgrade");
+        let browser = sent(&[upgrade, WEBSOCKET, IN_PROTOCOL], true, false);
+        let expected = [
+            "authorization: Bearer t0k3n",
+            "connection: Upgrade",
+            "sec-websocket-protocol: v5.channel.k8s.io",
+            "upgrade: websocket",
+            "x-forwarded-for: 10.0.0.7",
+        ];
+        assert_eq!(browser, expected);
+    }
+
+    #[test]
     fn tokens_are_not_shown() {
-        let headers =
-            [TOKEN, ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.x")];
-        let sent = onward(&asked(&headers), PEER, (true, false)).unwrap();
-        let shown = format!("{sent:?}");
-        assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");
+        for headers in [&[TOKEN] as &[_], &[WEBSOCKET, IN_PROTOCOL]] {
+            let asked = asked(headers);
+            let sender = Sender::of(&asked, true).unwrap();
+            let shown = format!("{:?}", onward(&asked, &sender, PEER, (true, false)).unwrap());
+            assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");
+        }
     }
 }

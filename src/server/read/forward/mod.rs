@@ -6,7 +6,10 @@ mod piece;
 #[cfg(test)]
 mod tests;
 
-use self::piece::{Limited, Overflow, Passed};
+use self::{
+    headers::Sender,
+    piece::{Limited, Overflow, Passed},
+};
 use super::{
     body::{Brought, PlaceOfItsOwn},
     newcomers::introduce,
@@ -78,13 +81,14 @@ impl Forward {
         let Some(Brought { body, upgrade }) = brought else {
             return Err(Failure::internal("the request has been taken already"));
         };
-        let Onward { path, writes } =
+        let Onward { path, writes, needs_rights } =
             Onward::parse(request.method().as_str(), request.uri().path())?;
-        let bearer = headers::bearer(request.headers(), upgrade.is_some())?;
+        let sender = Sender::of(request.headers(), upgrade.is_some())?;
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.ip());
-        let place = callers.send_on(&bearer, peer).map_err(|_| Failure::too_many_requests(1))?;
+        let token = sender.token().as_bytes();
+        let place = callers.send_on(token, peer).map_err(|_| Failure::too_many_requests(1))?;
         let flags = (upgrade.is_some(), writes.is_some());
-        let headers = headers::onward(request.headers(), peer, flags)?;
+        let headers = headers::onward(request.headers(), &sender, peer, flags)?;
         let (sent, overflow) = onward(request, path, headers, body)?;
         let answer = timeout(HEAD, self.upstream.send(sent)).await;
         let answer = answer.map_err(|_| Failure::unanswered())?.map_err(|not| {
@@ -102,8 +106,8 @@ impl Forward {
                 }
             }
         })?;
-        if is_for_who_is_known(answer.status()) {
-            introduce(request, || callers.connection_of_bearer(&bearer));
+        if needs_rights && is_for_who_is_known(answer.status()) {
+            introduce(request, || callers.connection_sent_on(token));
         }
         if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
             return self.passed(answer, writes, place).await;

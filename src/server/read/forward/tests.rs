@@ -32,6 +32,7 @@ struct Scene {
     served: Served,
     server: TcpListener,
     told: Told,
+    handlers: Arc<Handlers>,
 }
 
 impl Scene {
@@ -56,10 +57,11 @@ impl Scene {
         });
         let forward = Forward::new(connection.upstream(Handle::current()).unwrap(), wrote);
         let handlers = Arc::new(Handlers { forward, callers: sample::silent() });
-        let reading = Served::by(move |app| {
-            app.app_data(web::Data::from(Arc::clone(&handlers))).default_service(web::to(handle));
+        let of_threads = Arc::clone(&handlers);
+        let served = Served::by(move |app| {
+            app.app_data(web::Data::from(Arc::clone(&of_threads))).default_service(web::to(handle));
         });
-        Self { served: reading, server, told }
+        Self { served, server, told, handlers }
     }
 
     /// The next request that reaches the API server, its head and so many bytes behind it, and where to answer.
@@ -135,6 +137,8 @@ async fn without_a_bearer_token_nothing_is_sent_on() {
         ("POST /api/v1/pods", "", "403"),
         ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
         ("GET /logs", "X-Remote-User: admin\r\n", "403"),
+        // Nobody's at the API server, which would answer this to anybody.
+        ("GET /version", "Authorization: Bearer  a\r\n", "403"),
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
         ("GET //logs", "Authorization: Bearer a\r\n", "400"),
         ("TRACE /logs", "Authorization: Bearer a\r\n", "405"),
@@ -287,6 +291,35 @@ async fn an_api_server_that_is_away_is_said_to_be_and_nothing_is_done_twice() {
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(answer.to_lowercase().contains("\r\nretry-after: 1\r\n"), "{answer}");
     served.end().await;
+}
+
+#[tokio::test]
+async fn nobody_is_known_by_what_everybody_may() {
+    let scene = Scene::new().await;
+    let places = || {
+        let take = |_| scene.handlers.callers.connection_sent_on(b"of-the-caller");
+        (0..1_000).filter_map(take).collect::<Vec<_>>().len()
+    };
+    let all = places();
+    let mut caller = scene.served.tls("http/1.1").await.unwrap();
+    for (line, answer, left) in [
+        ("GET /version", "200 OK", all),
+        ("POST /apis/authentication.k8s.io/v1/selfsubjectreviews", "201 Created", all),
+        ("GET /api/v1/pods", "403 Forbidden", all),
+        ("GET /api/v1/pods", "200 OK", all - 1),
+        // As it was: a connection is known once.
+        ("GET /api/v1/pods", "200 OK", all - 1),
+    ] {
+        caller.write_all(request(line, "", "").as_bytes()).await.unwrap();
+        let (_, mut stream) = scene.next(0).await;
+        let answer =
+            format!("HTTP/1.1 {answer}\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        heard(&mut caller, 2).await;
+        assert_eq!(places(), left, "{line}");
+    }
+    drop(caller);
+    scene.served.end().await;
 }
 
 #[test]
