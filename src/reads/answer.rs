@@ -114,7 +114,8 @@ impl Pages {
         Ok((out, goes_on))
     }
 
-    /// The next piece; `None` at the end.
+    /// The next piece; `None` at the end. To be driven to its end, as a stream does it: with a call that is dropped
+    /// midway goes what it has written, and the list would lack that.
     ///
     /// # Cost
     ///

@@ -40,7 +40,7 @@ pub(super) struct Opened {
     before: Side,
     now: Side,
     written: Mutex<Vec<Written>>,
-    /// Bytes of all that, as they were last weighed.
+    /// Bytes of all that, as far as they were weighed.
     weighed: AtomicUsize,
 }
 
@@ -136,14 +136,16 @@ impl Shared {
 
     /// Counts what has been unpacked, read and written of a change, if it is kept here.
     fn weigh(&self, opened: &Opened) {
+        // Before anything is locked: who walks one of its bodies is waited for, and only by whoever asks for this
+        // change. What one holds grows, so of two who weigh it at once the larger is right.
+        let bytes = opened.bytes();
         let mut kept = self.0.lock();
         let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());
         if !known.is_some_and(|known| ptr::eq(Arc::as_ptr(known), opened)) {
             return;
         }
-        let bytes = opened.bytes();
-        let weighed = opened.weighed.swap(bytes, Ordering::Relaxed);
-        kept.bytes = kept.bytes.saturating_sub(weighed) + bytes;
+        let weighed = opened.weighed.fetch_max(bytes, Ordering::Relaxed);
+        kept.bytes += bytes.saturating_sub(weighed);
         let gone = kept.shrink();
         drop(kept);
         drop(gone);
@@ -246,7 +248,7 @@ mod tests {
         reads::sample::{asked, cell},
         store::{Catalog, Is, News, Test, Writer},
     };
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, thread, time::Duration};
 
     fn say(writer: &mut Writer, version: u64, text: &str) {
         let body = format!(r#"{{"metadata":{{"name":"x"}},"version":{version},"text":"{text}"}}"#);
@@ -316,6 +318,31 @@ mod tests {
             assert_eq!(read() != before, is_new, "each path is read by the first who asks");
             assert_eq!(shared.0.lock().bytes, opened.bytes(), "and weighed");
         }
+    }
+
+    #[test]
+    fn nobody_else_waits_while_a_change_is_read_that_is_to_be_weighed() {
+        let (catalog, key) = (Catalog::new(), cell("all", "", ""));
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListDone(ResourceVersion::from(5)));
+        let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
+        say(&mut writer, 6, "one");
+        let News::Changes(changes) = follower.take(1) else { panic!("a change") };
+        let shared = Shared::default();
+        let opened = shared.open(Arc::clone(&changes[0]));
+        assert!(opened.now(&follower).is_some());
+        thread::scope(|scope| {
+            let read = opened.now.said.lock();
+            let weighing = scope.spawn(|| shared.weigh(&opened));
+            for _ in 0..50 {
+                thread::sleep(Duration::from_millis(1));
+                assert!(shared.0.try_lock_for(Duration::from_secs(10)).is_some());
+            }
+            assert!(!weighing.is_finished(), "it waits itself");
+            drop(read);
+        });
+        assert_eq!(shared.0.lock().bytes, opened.bytes());
     }
 
     #[test]
