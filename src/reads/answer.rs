@@ -25,9 +25,13 @@ pub struct Answer {
     pub waited: bool,
 }
 
+/// The most of a piece that is handed to a connection at once: with the 8 bytes that HTTP/1.1 writes around a part
+/// it fills a record of TLS, of 16 KiB.
+pub const PART_BYTES: usize = (16 << 10) - 8;
 /// From here on a piece is sent as it is: what is unpacked, written and encrypted is then still in the
-/// processor's cache.
-pub(super) const PIECE_BYTES: usize = 64 << 10;
+/// processor's cache. So many parts are what a connection writes at once; what little a piece had beyond them would
+/// be a write of its own.
+pub(super) const PIECE_BYTES: usize = 4 * PART_BYTES;
 /// What is set aside for an object of a piece that is just begun, and for the last one of each.
 const OBJECT_BYTES: usize = 4 << 10;
 
@@ -46,6 +50,8 @@ pub struct Pages {
     chosen: Chosen,
     allowed: Allowed,
     stage: Stage,
+    /// Written, and not enough for a piece.
+    left: Vec<u8>,
     turn: Turn,
     leave: Leave,
 }
@@ -93,8 +99,8 @@ impl Leave {
 
 impl Pages {
     pub(super) fn new(frame: Frame, chosen: Chosen, asked: &Objects, leave: Leave) -> Self {
-        let (allowed, turn) = (Allowed::of(asked), Turn::default());
-        Self { frame, chosen, allowed, stage: Stage::Head, turn, leave }
+        let (allowed, left, turn) = (Allowed::of(asked), Vec::new(), Turn::default());
+        Self { frame, chosen, allowed, stage: Stage::Head, left, turn, leave }
     }
 
     /// How many objects it has.
@@ -103,7 +109,7 @@ impl Pages {
         self.chosen.objects()
     }
 
-    /// The first piece: all of it, or more than `bytes` bytes; and whether anything may be left.
+    /// The first piece: all of it, or about `bytes` bytes and more; and whether anything may be left.
     ///
     /// # Errors
     ///
@@ -134,14 +140,20 @@ impl Pages {
         Some(written.map(|_| out))
     }
 
-    /// Writes objects until `out` has so many bytes; answers whether any may be left.
+    /// Writes objects until `out` has so many bytes; answers whether any may be left. Then of the last piece the
+    /// next one gets what is beyond [`PIECE_BYTES`].
     async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, Cut> {
+        out.append(&mut self.left);
         loop {
             self.turn.give_way().await;
             let goes_on = self.write(bytes, out)?;
-            if !goes_on || out.len() >= bytes {
-                return Ok(goes_on);
+            if goes_on && out.len() < bytes {
+                continue;
             }
+            if goes_on && out.len() > PIECE_BYTES {
+                self.left = out.split_off(out.len() - out.len() % PIECE_BYTES);
+            }
+            return Ok(goes_on);
         }
     }
 
@@ -297,6 +309,26 @@ mod tests {
             assert_eq!(list["items"].as_array().unwrap().len(), count);
             assert_eq!(list["metadata"]["resourceVersion"], "9");
         }
+    }
+
+    #[tokio::test]
+    async fn all_pieces_but_the_last_are_as_long_as_what_a_connection_writes_at_once() {
+        let names: Vec<_> = (0..6_000).map(|n| format!("x{n:04}")).collect();
+        let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
+        let leave = Leave(Box::new(|| true));
+        let mut pages = pages(&objects, ("/api/v1/pods", ""), leave);
+        let (first, goes_on) = pages.begin(2 * PIECE_BYTES).await.unwrap();
+        assert!(goes_on);
+        let mut pieces = vec![first];
+        while let Some(piece) = pages.next().await {
+            pieces.push(piece.unwrap());
+        }
+        let list: serde_json::Value = serde_json::from_slice(&pieces.concat()).unwrap();
+        assert_eq!(list["items"].as_array().unwrap().len(), objects.len());
+        let end = pieces.pop().unwrap();
+        let lengths: Vec<_> = pieces.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [2 * PIECE_BYTES, PIECE_BYTES, PIECE_BYTES, PIECE_BYTES]);
+        assert!((1..=PIECE_BYTES).contains(&end.len()), "{}", end.len());
     }
 
     #[tokio::test]

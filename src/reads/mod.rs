@@ -19,7 +19,7 @@ mod snapshots;
 mod watch;
 
 pub use self::{
-    answer::{Answer, Body, Cut, Pages},
+    answer::{Answer, Body, Cut, PART_BYTES, Pages},
     kinds::{CustomFields, Kind, LookUp, Origin},
     offers::{Offering, Offers},
     watch::{End, Feed, Piece, Progress},

@@ -2,7 +2,7 @@
 
 use super::identity::ProxyHeaders;
 use super::unwritten::Unwritten;
-use crate::callers::Place;
+use crate::{callers::Place, reads::PART_BYTES};
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{
     HttpResponse,
@@ -58,9 +58,6 @@ pub(super) enum Refusal {
     /// What no request says.
     Malformed,
 }
-
-/// The most that is handed on at once: HTTP/2 takes all of what it is handed, whatever the other end takes of it.
-const PART: usize = 16 << 10;
 
 /// A refusal that is no longer keeps no room while it is sent: whoever is refused must not keep others out.
 const SHORT: u64 = 1 << 10;
@@ -202,7 +199,8 @@ impl Body for Answer {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        let mut most = self.left.len().min(PART);
+        // HTTP/2 takes all of what it is handed, whatever the other end takes of it.
+        let mut most = self.left.len().min(PART_BYTES);
         if most == self.left.len() && self.room.is_some() && self.next.is_none() {
             match self.piece(context) {
                 Poll::Ready(Some(Ok(piece))) => self.next = Some(piece),
