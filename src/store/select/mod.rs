@@ -10,7 +10,7 @@ use super::{
     contents::Contents,
     index::Building,
     order::Place,
-    piece::Piece,
+    piece::{AHEAD, Piece},
     query::{Reader, Seen, is_behind},
     table::Table,
     turn::Turn,
@@ -335,10 +335,14 @@ impl Chosen {
             while flow.is_continue()
                 && let Some((piece, rows)) = parts.front_mut()
             {
-                flow = rows.try_for_each(|row| match piece.seen(row, table, context, &mut body) {
-                    Some(seen) => see(seen),
-                    None => ControlFlow::Continue(()),
-                });
+                if rows.len().is_multiple_of(AHEAD) {
+                    piece.fetch(rows.as_slice());
+                }
+                if let Some(row) = rows.next()
+                    && let Some(seen) = piece.seen(row, table, context, &mut body)
+                {
+                    flow = see(seen);
+                }
                 if rows.len() == 0 {
                     parts.pop_front();
                 }
