@@ -58,10 +58,10 @@ impl Scene {
         let forward = Forward::new(connection.upstream(Handle::current()).unwrap(), wrote);
         let handlers = Arc::new(Handlers { forward, callers: sample::silent() });
         let of_threads = Arc::clone(&handlers);
-        let served = Served::by(move |app| {
+        let reading = Served::by(move |app| {
             app.app_data(web::Data::from(Arc::clone(&of_threads))).default_service(web::to(handle));
         });
-        Self { served, server, told, handlers }
+        Self { served: reading, server, told, handlers }
     }
 
     /// The next request that reaches the API server, its head and so many bytes behind it, and where to answer.
