@@ -188,9 +188,9 @@ impl Callers {
         let mut deciding = Deciding::begin();
         let share_of = |tag| Ok((tag, self.shares.take(tag).ok_or(Refused::Busy)?));
         // Of whom it is known who that was, before that is asked anew: those questions are not bounded otherwise.
-        let was = self.was(credentials);
-        let taken = was.map(share_of).transpose()?;
-        let known = self.known(credentials, (was, peer), &mut deciding).await?;
+        let showing = self.showing(credentials);
+        let taken = showing.was().map(share_of).transpose()?;
+        let known = self.known(showing, peer, &mut deciding).await?;
         let is_same = |(tag, _): &(Tag, Place)| *tag == known.tag;
         let (_, share) = taken.filter(is_same).map_or_else(|| share_of(known.tag), Ok)?;
         self.allowed(&known, action, &mut deciding).await?;
@@ -209,7 +209,7 @@ impl Callers {
         peer: IpAddr,
     ) -> Result<(), Refused> {
         let mut deciding = Deciding::begin();
-        let known = self.known(credentials, (self.was(credentials), peer), &mut deciding).await?;
+        let known = self.known(self.showing(credentials), peer, &mut deciding).await?;
         self.allowed(&known, action, &mut deciding).await
     }
 
@@ -244,31 +244,49 @@ impl Callers {
         self.verdicts.lock().forget(namespace, now);
     }
 
+    /// What tells who shows `credentials`.
+    fn showing<'c>(&self, credentials: &'c Credentials) -> Showing<'c> {
+        if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
+            return Showing::Impersonation;
+        }
+        let shown = credentials.shown().and_then(Shown::who);
+        match (shown, credentials.presented()) {
+            // A token beside it is not looked at, as the API server does not.
+            (Some(who), _) => Showing::Certificate(who),
+            (None, Some(presented)) => {
+                let tag = self.key.of_credentials(presented);
+                let users = self.users.lock();
+                let was = users.was(&tag, Instant::now()).and_then(|who| who.user(&self.key));
+                Showing::Token(Token { presented, tag, was })
+            }
+            (None, None) => Showing::Nothing,
+        }
+    }
+
     async fn known<'c>(
         &self,
-        credentials: &'c Credentials,
-        from: (Option<Tag>, IpAddr),
+        showing: Showing<'c>,
+        peer: IpAddr,
         deciding: &mut Deciding,
     ) -> Result<Known<'c>, Refused> {
-        let known = self.identified(credentials, from, deciding).await;
+        let known = self.identified(showing, peer, deciding).await;
         known.inspect_err(|refused| deciding.end(&self.note, refused.decision()))
     }
 
     async fn identified<'c>(
         &self,
-        credentials: &'c Credentials,
-        from: (Option<Tag>, IpAddr),
+        showing: Showing<'c>,
+        peer: IpAddr,
         deciding: &mut Deciding,
     ) -> Result<Known<'c>, Refused> {
-        if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
-            return Err(Refused::Impersonation);
-        }
-        let shown = credentials.shown().and_then(Shown::who);
-        let (who, token) = match (shown, credentials.presented()) {
-            // A token beside it is not looked at, as the API server does not.
-            (Some(who), _) => (who, None),
-            (None, Some(token)) => (self.owner(token, from, deciding).await?, Some(token)),
-            (None, None) => (Who::Unknown, None),
+        let (who, token) = match showing {
+            Showing::Impersonation => return Err(Refused::Impersonation),
+            Showing::Certificate(who) => (who, None),
+            Showing::Token(token) => {
+                let presented = token.presented;
+                (self.owner(token, peer, deciding).await?, Some(presented))
+            }
+            Showing::Nothing => (Who::Unknown, None),
         };
         match who {
             Who::Known(user) => Ok(Known { tag: self.key.of_name(&user), user, token }),
@@ -279,15 +297,6 @@ impl Callers {
         }
     }
 
-    /// Whose token it was when that was last asked, if that is not long ago.
-    fn was(&self, credentials: &Credentials) -> Option<Tag> {
-        if credentials.shown().and_then(Shown::who).is_some() {
-            return None;
-        }
-        let tag = self.key.of_credentials(credentials.presented()?);
-        self.users.lock().was(&tag, Instant::now())?.user(&self.key)
-    }
-
     /// For whom something is asked about the user `tag`.
     fn asker(&self, tag: Tag) -> Asker {
         if self.lately.has(&tag, Instant::now()) { Asker::LetIn(tag) } else { Asker::Known(tag) }
@@ -296,11 +305,10 @@ impl Callers {
     /// Whose token it is.
     async fn owner(
         &self,
-        presented: &Arc<Presented>,
-        (was, peer): (Option<Tag>, IpAddr),
+        Token { presented, tag, was }: Token<'_>,
+        peer: IpAddr,
         deciding: &mut Deciding,
     ) -> Result<Who, Refused> {
-        let tag = self.key.of_credentials(presented);
         let key = QuestionKey { tag, user: None, namespace: None };
         let for_whom = || {
             deciding.by = DecidedBy::Api;
@@ -341,6 +349,32 @@ impl Callers {
         }
         deciding.end(&self.note, decision);
         allowed
+    }
+}
+
+/// What tells who somebody is.
+enum Showing<'c> {
+    /// Nothing here, as they want to act as somebody else.
+    Impersonation,
+    /// A certificate.
+    Certificate(Who),
+    /// The API server's word about this token.
+    Token(Token<'c>),
+    Nothing,
+}
+
+/// A token, of whomever.
+struct Token<'c> {
+    presented: &'c Arc<Presented>,
+    tag: Tag,
+    /// Whose it was when that was last asked, if that is not long ago.
+    was: Option<Tag>,
+}
+
+impl Showing<'_> {
+    /// Whose it is as far as that is known unasked.
+    fn was(&self) -> Option<Tag> {
+        if let Self::Token(token) = self { token.was } else { None }
     }
 }
 
