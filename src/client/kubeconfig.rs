@@ -23,7 +23,10 @@ const OWNER_ONLY: u32 = 0o600;
 /// [`Error`] where there is no configuration, no certificate to trust, or a file that stays as it is.
 pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
     let token_file = args.token_file.as_deref();
-    let made = cache::kubeconfig(&args.cache, &args.connection, token_file).await?;
+    let (made, remark) = cache::kubeconfig(&args.cache, &args.connection, token_file).await?;
+    if let Some(remark) = remark {
+        tell(&remark);
+    }
     let text = Zeroizing::new(serde_saphyr::to_string(&made).map_err(Error::Kubeconfig)?);
     let Some(path) = &args.output else {
         return print(&text);

@@ -40,7 +40,7 @@ pub use self::{
     kubeconfig::{Present, present},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
-    presented::{PresentedError, presented},
+    presented::{PresentedError, fingerprint_of_pem, presented},
     question::{
         OperatorError, Trust, dry_run, get, get_as, get_in_form, get_timed, operator_client,
     },

@@ -9,7 +9,7 @@ use rustls::{
     crypto::{
         CryptoProvider, ring::default_provider, verify_tls12_signature, verify_tls13_signature,
     },
-    pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime},
+    pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime, pem::PemObject as _},
 };
 use std::{io, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, time::timeout};
@@ -164,6 +164,12 @@ fn other(error: &io::Error) -> Option<Fingerprint> {
 
 fn fingerprint(certificate: &CertificateDer<'_>) -> Option<Fingerprint> {
     digest(&SHA256, certificate).as_ref().try_into().ok().map(Fingerprint::new)
+}
+
+/// Of the first certificate in `pem`; `None` if it is none.
+#[must_use]
+pub fn fingerprint_of_pem(pem: &str) -> Option<Fingerprint> {
+    fingerprint(&CertificateDer::from_pem_slice(pem.as_bytes()).ok()?)
 }
 
 #[cfg(test)]

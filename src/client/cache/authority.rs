@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     cli::CacheArgs,
-    cluster::{ConnectError, Connection, PresentedError, presented},
+    cluster::{ConnectError, Connection, PresentedError, fingerprint_of_pem, presented},
 };
 use http::Uri;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -60,20 +60,34 @@ pub enum AuthorityError {
     NoServer,
 }
 
-/// Certificates in PEM, and nothing else that may stand beside them.
+/// By which certificates the read API is known.
+pub(super) struct Authority {
+    /// In PEM, without anything else that may stand beside them.
+    pub(super) certificates: String,
+    /// What has to be said of where they are from.
+    pub(super) remark: Option<String>,
+}
+
+impl Authority {
+    fn named(certificates: String) -> Self {
+        Self { certificates, remark: None }
+    }
+}
+
+/// The one that `args` name.
 pub(super) async fn authority(
     args: &CacheArgs,
     connect: impl FnOnce() -> Result<Connection, ConnectError>,
-) -> Result<String, Error> {
+) -> Result<Authority, Error> {
     if let Some(path) = &args.certificate_authority {
         let text = read(path)?;
         let empty = || AuthorityError::EmptyFile(path.display().to_string());
-        return Ok(certificates(&text).ok_or_else(empty)?);
+        return Ok(Authority::named(certificates(&text).ok_or_else(empty)?));
     }
     if let Some(fingerprint) = args.fingerprint {
         let server: &Uri = args.server.as_ref().ok_or(AuthorityError::NoServer)?;
         let found = presented(server, fingerprint).await.map_err(AuthorityError::from)?;
-        return Ok(pem(found));
+        return Ok(Authority::named(pem(found)));
     }
     let config_map = format!("{}-ca", args.service);
     of_secret(&connect()?, &args.home.operator_namespace, (&args.secret, &config_map)).await
@@ -83,7 +97,7 @@ async fn of_secret(
     connection: &Connection,
     namespace: &str,
     (name, config_map): (&str, &str),
-) -> Result<String, Error> {
+) -> Result<Authority, Error> {
     let title = format!("{namespace}/{name}");
     let secrets = Api::<Secret>::namespaced(connection.client(), namespace);
     let secret = match secrets.get(name).await {
@@ -92,11 +106,13 @@ async fn of_secret(
             return Err(AuthorityError::NoSecret(title).into());
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            if let Some(found) = of_config_map(connection, namespace, config_map).await {
-                return Ok(found);
+            let found = of_config_map(connection, namespace, config_map).await;
+            let config_map = format!("{namespace}/{config_map}");
+            if let Some(certificates) = found {
+                let remark = Some(remark(&certificates, &config_map, &title));
+                return Ok(Authority { certificates, remark });
             }
             let message = escape(&status.message).into_owned();
-            let config_map = format!("{namespace}/{config_map}");
             return Err(AuthorityError::NotAllowed { secret: title, config_map, message }.into());
         }
         Err(error) => return Err(Error::of_request(format!("Secret {title}"), error)),
@@ -106,7 +122,7 @@ async fn of_secret(
         let bytes = &data.get(key)?.0;
         certificates(&String::from_utf8_lossy(bytes))
     });
-    Ok(found.ok_or(AuthorityError::EmptySecret(title))?)
+    Ok(Authority::named(found.ok_or(AuthorityError::EmptySecret(title))?))
 }
 
 /// The CA without its key, as the chart has it for everybody. Whatever is wrong with it, it is the Secret that is missed.
@@ -114,6 +130,16 @@ async fn of_config_map(connection: &Connection, namespace: &str, name: &str) -> 
     let config_maps = Api::<ConfigMap>::namespaced(connection.client(), namespace);
     let data = config_maps.get(name).await.ok()?.data?;
     certificates(data.get(KEYS.first().copied()?)?)
+}
+
+/// Whoever may write a `ConfigMap` says by it which server a client believes, which takes less than a Secret.
+fn remark(certificates: &str, config_map: &str, secret: &str) -> String {
+    let sha256 = fingerprint_of_pem(certificates)
+        .map_or_else(|| "cannot be told".to_owned(), |found| found.to_string());
+    format!(
+        "took the CA of ConfigMap {config_map}, as you may not get Secret {secret}; compare its SHA-256 with what \
+         `openssl x509 -noout -fingerprint -sha256` says of the Secret's ca.crt: {sha256}"
+    )
 }
 
 fn read(path: &Path) -> Result<String, Error> {
@@ -155,6 +181,7 @@ fn pem(der: Vec<u8>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Fingerprint;
 
     #[test]
     fn a_key_beside_the_certificates_stays_where_it_is() {
@@ -167,6 +194,17 @@ mod tests {
         let found = certificates(&text).unwrap();
         assert_eq!(found, certificate.repeat(2));
         assert_eq!(pem(pair.cert.der().to_vec()), certificate);
+    }
+
+    #[test]
+    fn the_certificate_of_a_config_map_is_told_by_its_sha_256() {
+        let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let sha256 = ring::digest::digest(&ring::digest::SHA256, pair.cert.der());
+        let sha256 = Fingerprint::new(sha256.as_ref().try_into().unwrap());
+        let said = remark(&pair.cert.pem(), "a/kubewarm-ca", "a/kubewarm-tls");
+        let names =
+            said.contains("ConfigMap a/kubewarm-ca") && said.contains("Secret a/kubewarm-tls");
+        assert!(names && said.ends_with(&format!(": {sha256}")), "{said}");
     }
 
     #[test]

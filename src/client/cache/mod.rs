@@ -4,6 +4,7 @@ mod authority;
 
 pub use authority::AuthorityError;
 
+use self::authority::Authority;
 use super::Error;
 use crate::{
     cli::{CacheArgs, ConnectionArgs},
@@ -20,7 +21,7 @@ use std::path::{Path, absolute};
 const NAME: &str = "kubewarm";
 
 /// A kubeconfig of one context: the read API that `args` names, as the user of the present context, or
-/// with the token in `token_file`.
+/// with the token in `token_file`; and what has to be said of whom it trusts.
 ///
 /// # Errors
 ///
@@ -29,7 +30,7 @@ pub(super) async fn kubeconfig(
     args: &CacheArgs,
     connection: &ConnectionArgs,
     token_file: Option<&Path>,
-) -> Result<Kubeconfig, Error> {
+) -> Result<(Kubeconfig, Option<String>), Error> {
     let (file, context) = (connection.kubeconfig.as_deref(), connection.context.as_deref());
     let mut found = present(file, context)?;
     if let Some(path) = token_file {
@@ -38,8 +39,9 @@ pub(super) async fn kubeconfig(
         let token_file = Some(path.display().to_string());
         found.user = AuthInfo { token_file, ..AuthInfo::default() };
     }
-    let authority = authority::authority(args, || Connection::load(file, context)).await?;
-    Ok(document(cluster(args, authority), found))
+    let Authority { certificates, remark } =
+        authority::authority(args, || Connection::load(file, context)).await?;
+    Ok((document(cluster(args, certificates), found), remark))
 }
 
 /// Host, path and certificates.

@@ -95,7 +95,7 @@ async fn connect(args: &GetArgs) -> Result<Connection, Error> {
     if let Some(file) = &args.cache_kubeconfig {
         return Ok(Connection::load(Some(file), None)?);
     }
-    let described = cache::kubeconfig(&args.cache, &args.connection, None).await?;
+    let (described, _) = cache::kubeconfig(&args.cache, &args.connection, None).await?;
     Ok(Connection::described(described)?)
 }
 

@@ -129,6 +129,12 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     cluster.run([&["create", "rolebinding", "ca", "-n", NAMESPACE][..], &to].concat())?;
     let by_config_map = kubewarm(&clerk, &with_token)?;
     assert_eq!(by_config_map.out, by_secret.out, "{}", by_config_map.err);
+    let asked = ["x509", "-noout", "-fingerprint", "-sha256", "-in"];
+    let told = Command::new("openssl").args(asked).arg(scene.served.authority()).output()?;
+    let told = String::from_utf8(told.stdout)?;
+    let sha256 = told.trim().split_once('=').ok_or("no fingerprint")?.1;
+    assert!(by_config_map.err.contains(sha256), "{told}: {}", by_config_map.err);
+    assert!(!by_secret.err.contains("ConfigMap"), "{}", by_secret.err);
 
     // From one profile alone.
     let title = format!("{NAMESPACE}/{profile}");
