@@ -37,11 +37,15 @@ pub(super) struct Bounds {
     pub(super) watches: usize,
     /// Of one user: a program has one for each kind, and runs some dozen times.
     pub(super) watches_share: usize,
-    /// Connections of one user that do not make room for others.
+    /// Connections of users that do not make room for others: names, too, are made by whoever may make accounts.
+    pub(super) connections: usize,
+    /// Of one user.
     pub(super) connections_share: usize,
-    /// Connections that do not, of those over which requests were sent on: their tokens are not asked about, and an
-    /// account has as many as it makes.
+    /// The same of those over which requests were sent on: their tokens are not asked about, and an account has as many
+    /// as it makes.
     pub(super) connections_sent_on: usize,
+    /// Of one token.
+    pub(super) connections_sent_on_share: usize,
 }
 
 impl Address {
@@ -59,8 +63,10 @@ impl Address {
                 share: 256,
                 watches: 0,
                 watches_share: 0,
+                connections: 0,
                 connections_share: 0,
                 connections_sent_on: 0,
+                connections_sent_on_share: 0,
             },
             // As many actions as the API server's own libraries remember.
             Self::Reads => Bounds {
@@ -78,10 +84,11 @@ impl Address {
                 // Some 40 KiB each.
                 watches: 4_096,
                 watches_share: 1_024,
-                // A quarter of what the listener admits.
+                // Half of what the listener admits, and a quarter: with a quarter for those who are sent on, one is left.
+                connections: 1_024,
                 connections_share: 512,
-                // The half of it is left for who is known by name.
-                connections_sent_on: 1_024,
+                connections_sent_on: 512,
+                connections_sent_on_share: 256,
             },
         }
     }

@@ -49,15 +49,22 @@ pub(crate) const REFUSAL: Duration = Duration::from_millis(250);
 const SENT_ON: usize = 1_024;
 /// Of one token: a controller watches some hundred kinds.
 const SENT_ON_OF_ONE: usize = 256;
-/// Of one address: a token may be made up, and is not asked about here.
+/// Of one address: an account has as many tokens as it makes.
 const SENT_ON_OF_ADDRESS: usize = 512;
+/// With tokens that the API server has not accepted lately: they may be made up.
+const SENT_ON_UNKNOWN: usize = 150;
+/// Of one address.
+const SENT_ON_UNKNOWN_OF_ADDRESS: usize = 50;
+/// Tokens that are known to have been accepted lately: as many as may be sent on at once.
+const ACCEPTED: usize = SENT_ON;
 
 /// What a request that is sent on takes up, until it is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it gives the places back"]
 pub struct SentOn {
     _of_address: Place,
-    _of_token: Place,
+    /// `None` while nobody knows whether it is one.
+    of_token: Option<Place>,
 }
 
 /// Takes note of a decision: who made it, what it is, how long it took.
@@ -104,6 +111,8 @@ pub struct Callers {
     shares: Places<Tag>,
     sent_on: Places<Tag>,
     sent_on_from: Places<IpAddr>,
+    sent_on_unknown: Places<IpAddr>,
+    accepted: Lately,
     watches: Places<Tag>,
     connections: Places<Tag>,
     connections_sent_on: Places<Tag>,
@@ -143,10 +152,14 @@ impl Callers {
             shares: Places::new(Semaphore::MAX_PERMITS, share),
             sent_on: Places::new(SENT_ON, SENT_ON_OF_ONE),
             sent_on_from: Places::new(SENT_ON, SENT_ON_OF_ADDRESS),
+            sent_on_unknown: Places::new(SENT_ON_UNKNOWN, SENT_ON_UNKNOWN_OF_ADDRESS),
+            accepted: Lately::new(ACCEPTED),
             watches: Places::new(watches, watches_share),
-            // The listener bounds them all.
-            connections: Places::new(Semaphore::MAX_PERMITS, bounds.connections_share),
-            connections_sent_on: Places::new(bounds.connections_sent_on, bounds.connections_share),
+            connections: Places::new(bounds.connections, bounds.connections_share),
+            connections_sent_on: Places::new(
+                bounds.connections_sent_on,
+                bounds.connections_sent_on_share,
+            ),
             note,
         })
     }
@@ -158,15 +171,35 @@ impl Callers {
     }
 
     /// A place for a request that is sent on with the token `bearer` from `peer`, whoever that is: of 1,024, 256 of
-    /// which are one token's, and 512 one address's. To be kept until the answer, or the tunnel, has ended.
+    /// which are one token's, and 512 one address's; if the API server has not accepted that token within 10 minutes,
+    /// of 150 others, 50 of which are one address's. To be kept until the answer, or the tunnel, has ended.
     ///
     /// # Errors
     ///
     /// [`Refused::Busy`].
     pub fn send_on(&self, bearer: &[u8], peer: IpAddr) -> Result<SentOn, Refused> {
-        let of_address = self.sent_on_from.take(peer.to_canonical()).ok_or(Refused::Busy)?;
-        let of_token = self.sent_on.take(self.key.of_bearer(bearer)).ok_or(Refused::Busy)?;
-        Ok(SentOn { _of_address: of_address, _of_token: of_token })
+        let (tag, peer) = (self.key.of_bearer(bearer), peer.to_canonical());
+        let place = if self.accepted.has(&tag, Instant::now()) {
+            self.sent_on(tag, peer)
+        } else {
+            self.sent_on_unknown.take(peer).map(|it| SentOn { _of_address: it, of_token: None })
+        };
+        place.ok_or(Refused::Busy)
+    }
+
+    /// The API server has accepted the token `bearer`, with which something was sent on: its place is exchanged, if
+    /// there is one among those of tokens that are known.
+    pub fn accepted(&self, bearer: &[u8], peer: IpAddr, place: SentOn) -> SentOn {
+        let (tag, peer) = (self.key.of_bearer(bearer), peer.to_canonical());
+        self.accepted.let_in(tag, Instant::now());
+        let is_known = place.of_token.is_some();
+        let other = if is_known { None } else { self.sent_on(tag, peer) };
+        other.unwrap_or(place)
+    }
+
+    fn sent_on(&self, token: Tag, peer: IpAddr) -> Option<SentOn> {
+        let of_address = self.sent_on_from.take(peer)?;
+        Some(SentOn { _of_address: of_address, of_token: Some(self.sent_on.take(token)?) })
     }
 
     /// Lets the owner of `credentials`, who calls from `peer`, pass if `action` is allowed.
@@ -222,15 +255,15 @@ impl Callers {
         self.watches.take(caller.tag).ok_or(Refused::Busy)
     }
 
-    /// A place for the connection of somebody who was let in, so that it need not make room for others; `None` if
-    /// that user has 512 already.
+    /// A place for the connection of somebody who was let in, so that it need not make room for others: of 1,024;
+    /// `None` if that user has 512 already.
     #[must_use]
     pub fn connection(&self, caller: &Caller) -> Option<Place> {
         self.connections.take(caller.tag)
     }
 
-    /// The same for the connection of whoever shows the token `bearer`, whom the API server has answered: of 1,024
-    /// in all, as nobody knows how many tokens are one user's; `None` if that token has 512.
+    /// The same for the connection of whoever shows the token `bearer`, whom the API server has answered: of 512
+    /// in all, as nobody knows how many tokens are one user's; `None` if that token has 256.
     #[must_use]
     pub fn connection_sent_on(&self, bearer: &[u8]) -> Option<Place> {
         self.connections_sent_on.take(self.key.of_bearer(bearer))

@@ -143,10 +143,10 @@ pub(crate) fn callers(say: Say) -> (Callers, Count) {
     (of(fake, Address::Admin), count)
 }
 
-/// Callers about whom nobody ever says anything.
-pub(crate) fn silent() -> Callers {
+/// Callers of `address` about whom nobody ever says anything.
+pub(crate) fn silent(address: Address) -> Callers {
     let delay = Duration::from_hours(1);
-    of(Fake { delay, ..Fake::new(|_, _| Said::Unknown) }, Address::Admin)
+    of(Fake { delay, ..Fake::new(|_, _| Said::Unknown) }, address)
 }
 
 pub(super) fn of(fake: Fake, address: Address) -> Callers {

@@ -38,9 +38,13 @@ impl Key {
         })
     }
 
-    /// Of whoever shows `bearer`: a token, however it is written.
+    /// Of whoever shows `bearer`: a token, however it is written. Of a JWT without its signature, the last digit of
+    /// which has bits that nobody looks at: there are 16 ways to write it.
     pub(super) fn of_bearer(&self, bearer: &[u8]) -> Tag {
-        self.tag(|parts| parts.part(bearer))
+        let mut parts = bearer.rsplitn(2, |byte| *byte == b'.');
+        let (_signature, claims) = (parts.next(), parts.next());
+        let is_jwt = |claims: &&[u8]| claims.split(|byte| *byte == b'.').count() == 2;
+        self.tag(|parts| parts.part(claims.filter(is_jwt).unwrap_or(bearer)))
     }
 
     /// Of whom requests, and what is remembered, are counted by: the name alone. Each token of an account makes
@@ -270,5 +274,14 @@ mod tests {
             other.of_credentials(&token),
             "of this process alone"
         );
+    }
+
+    #[test]
+    fn a_jwt_is_one_token_however_its_signature_is_written() {
+        let key = Key::generate().unwrap();
+        let bearer = |token: &str| key.of_bearer(token.as_bytes());
+        assert!(bearer("a.b.c") == bearer("a.b.d") && bearer("a.b.c") != bearer("a.c.c"));
+        assert!(bearer("a.b") != bearer("a.c") && bearer("a.b.c.d") != bearer("a.b.c.e"));
+        assert_ne!(bearer("a"), bearer("b"));
     }
 }

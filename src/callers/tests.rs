@@ -321,18 +321,57 @@ async fn one_user_has_a_share_of_the_connections_that_make_no_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_many_tokens_are_sent_on_half_of_the_connections_are_for_who_is_known_by_name() {
-    let (callers, _) = reading(Fake::new(|_, _| Said::Allowed("jane")));
-    let of = |token: u8| (0..1_000).map(move |_| token);
-    let take = |token| callers.connection_sent_on(&[token]);
-    let held: Vec<_> = of(1).filter_map(take).collect();
-    assert_eq!(held.len(), 512);
-    let others: Vec<_> = of(2).chain(of(3)).filter_map(take).collect();
-    assert_eq!(others.len(), 512);
-    let jane = callers.admit(&credentials("one", &[]), &action("get", Some("web")), PEER).await;
-    assert!(callers.connection(&jane.unwrap()).is_some());
+async fn however_many_names_and_tokens_there_are_a_quarter_of_the_connections_makes_room() {
+    let say = |token: &str, _: &str| {
+        Said::Allowed(match token {
+            "one" => "jane",
+            "two" => "john",
+            _ => "joan",
+        })
+    };
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("get", Some("web"));
+    let mut held = Vec::new();
+    for (token, expected) in [("one", 512), ("two", 512), ("three", 0)] {
+        let caller = callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+        let more: Vec<_> = (0..600).filter_map(|_| callers.connection(&caller)).collect();
+        assert_eq!(more.len(), expected, "{token}");
+        held.extend(more);
+    }
+    for (token, expected) in [(1, 256), (2, 256), (3, 0)] {
+        let take = |_| callers.connection_sent_on(&[token]);
+        let more: Vec<_> = (0..600).filter_map(take).collect();
+        assert_eq!(more.len(), expected, "{token}");
+        held.extend(more);
+    }
     drop(held);
-    assert!(take(3).is_some());
+    assert!(callers.connection_sent_on(&[3]).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_tries_tokens_leaves_those_room_whose_tokens_were_accepted() {
+    let (callers, _) = reading(Fake::new(said));
+    let from = |last| IpAddr::from([10, 0, 1, last]);
+    // Jane's token is accepted with her first request.
+    let first = callers.send_on(b"jane", from(9)).unwrap();
+    drop(callers.accepted(b"jane", from(9), first));
+    let mut held = Vec::new();
+    for (peer, expected) in [(1, 50), (2, 50), (3, 50), (4, 0)] {
+        let tries = (0..600_u32).filter_map(|n| callers.send_on(&n.to_le_bytes(), from(peer)).ok());
+        let tries: Vec<_> = tries.collect();
+        assert_eq!(tries.len(), expected, "{peer}");
+        held.extend(tries);
+    }
+    assert_eq!(callers.send_on(b"john", from(9)).unwrap_err(), Refused::Busy);
+    let hers: Vec<_> = (0..300).filter_map(|_| callers.send_on(b"jane", from(1)).ok()).collect();
+    assert_eq!(hers.len(), 256);
+    // What turns out to be accepted leaves its place to others that are tried.
+    let known = callers.accepted(&0_u32.to_le_bytes(), from(1), held.remove(0));
+    assert!(callers.send_on(b"john", from(1)).is_ok());
+    drop((known, held, hers));
+    advance(Duration::from_mins(10)).await;
+    let anew: Vec<_> = (0..300).filter_map(|_| callers.send_on(b"jane", from(1)).ok()).collect();
+    assert_eq!(anew.len(), 50, "it may have ended since");
 }
 
 #[tokio::test(start_paused = true)]

@@ -118,7 +118,10 @@ fn unavailable(said: impl Into<String>) -> HttpResponse {
 mod tests {
     use super::*;
     use crate::{
-        callers::sample::{PATIENCE, REFUSAL, Said, callers, silent},
+        callers::{
+            Address,
+            sample::{PATIENCE, REFUSAL, Said, callers, silent},
+        },
         server::{
             Admin,
             sample::{LOCAL, REMOTE, admin, ask, get, key},
@@ -225,7 +228,7 @@ mod tests {
         ask(&admin, "10.0.0.7:9", with("/metrics", "bad")).await;
         assert!((REFUSAL..2 * REFUSAL).contains(&began.elapsed()), "{:?}", began.elapsed());
         let plain = Arc::into_inner(admin).unwrap();
-        let admin = Arc::new(Admin { guard: Some(Guard::new(silent())), ..plain });
+        let admin = Arc::new(Admin { guard: Some(Guard::new(silent(Address::Admin))), ..plain });
         let began = Instant::now();
         let (code, body) = ask(&admin, "10.0.0.7:9", with("/metrics", "good")).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);

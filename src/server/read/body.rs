@@ -17,7 +17,7 @@ use hyper::{
 };
 use serde_json::json;
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io,
     net::SocketAddr,
     pin::Pin,
@@ -37,6 +37,10 @@ pub(super) struct Brought {
     /// The connection itself, if the caller asks for another protocol that is known here.
     pub(super) upgrade: Option<OnUpgrade>,
 }
+
+/// The room of a request, for a handler to give back that has found another place for it.
+#[derive(Clone, Debug)]
+pub(super) struct Room(Rc<RefCell<Option<Place>>>);
 
 /// An answer holds a place of its own, and none among the requests that are answered here.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +64,7 @@ pub(super) enum Refusal {
 }
 
 /// A refusal that is no longer keeps no room while it is sent: whoever is refused must not keep others out.
-const SHORT: u64 = 1 << 10;
+pub(super) const SHORT: u64 = 1 << 10;
 
 /// An answer, and the room it takes until it is written.
 pub(super) struct Answer {
@@ -74,6 +78,22 @@ pub(super) struct Answer {
     handed: Handed,
     unwritten: Unwritten,
     room: Option<Place>,
+}
+
+impl Room {
+    pub(super) fn of(place: Place) -> Self {
+        Self(Rc::new(RefCell::new(Some(place))))
+    }
+
+    /// Leaves it to another request.
+    pub(super) fn give_back(&self) {
+        drop(self.take());
+    }
+
+    /// What has not been given back.
+    pub(super) fn take(&self) -> Option<Place> {
+        self.0.borrow_mut().take()
+    }
 }
 
 /// `request` as handlers have it: its head, without what is said in headers of `proxy`.

@@ -1,7 +1,7 @@
 //! One connection, from the handshake to its end: however it is used, or not used, it ends.
 
 use super::{
-    body::{Answer, Handed, PlaceOfItsOwn, Refusal, answer, brought, request},
+    body::{Answer, Handed, PlaceOfItsOwn, Refusal, Room, answer, brought, request},
     identity::{Chain, ClientAuthorities},
     listen::Limits,
     newcomers::{Introduction, Newcomer},
@@ -160,6 +160,7 @@ where
     let Some(room) = shared.rooms.take(peer.ip().to_canonical()) else {
         return Ok(answer(Refusal::Busy.response(), (handed, unwritten), None));
     };
+    let room = Room::of(room);
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
     let proxy = shared.authorities.as_ref().and_then(|authorities| authorities.headers());
@@ -172,6 +173,7 @@ where
             // Dropped with the request, unless a handler takes it.
             request.extensions_mut().insert(brought(asked));
             request.extensions_mut().insert(life.introduction.clone());
+            request.extensions_mut().insert(room.clone());
             match shared.service.call(request).await {
                 Ok(response) => response.into_parts().1,
                 Err(error) => HttpResponse::from_error(error),
@@ -181,7 +183,7 @@ where
     };
     let tunnel = response.extensions_mut().remove::<Tunnel>();
     let has_its_own = response.extensions_mut().remove::<PlaceOfItsOwn>().is_some();
-    let mut answer = answer(response, (handed, unwritten), (!has_its_own).then_some(room));
+    let mut answer = answer(response, (handed, unwritten), room.take().filter(|_| !has_its_own));
     if tunnel.is_some() {
         life.tunnel.set(tunnel);
     } else if has_body && !has_its_own {

@@ -40,28 +40,30 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// The one who sends `asked`, by the one token that is in it, wherever it stands.
+    /// The one who sends `asked`, by the token in `Authorization`, else by that of a WebSocket.
     ///
     /// # Errors
     ///
     /// 403 `CannotForward` where there is none; 400 where there are several.
     pub(super) fn of(asked: &Asked, is_upgrade: bool) -> Result<Self, Failure> {
         let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let protocols = subprotocols(asked)?;
-        match (Credentials::of(headers), protocols) {
-            (Ok(credentials), Subprotocols::Plain) => {
+        let is_websocket = is_upgrade && is_websocket(asked);
+        let shown = if is_websocket { subprotocols(asked)? } else { Subprotocols::Plain };
+        match (Credentials::of(headers), shown) {
+            // What is in the header counts, as with the API server.
+            (Ok(credentials), shown) => {
                 let token = credentials.token().cloned().ok_or_else(Failure::cannot_forward)?;
-                Ok(Self { token, protocols: None })
+                let protocols = match shown {
+                    Subprotocols::Bearer(Bearer { others, .. }) => Some(others),
+                    Subprotocols::Plain | Subprotocols::Nonsense => None,
+                };
+                Ok(Self { token, protocols })
             }
-            (Ok(_), Subprotocols::Bearer(_) | Subprotocols::Nonsense) => {
-                let twice = "there is a token in Authorization and in Sec-WebSocket-Protocol";
-                Err(Failure::bad_request(twice))
-            }
-            (Err(NoCredentials::Missing), Subprotocols::Bearer(Bearer { token, others }))
-                if is_upgrade && is_websocket(asked) =>
-            {
-                Ok(Self { token, protocols: Some(others) })
-            }
+            // Browsers say by themselves what a server in front of this one has asked for.
+            (
+                Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty),
+                Subprotocols::Bearer(Bearer { token, others }),
+            ) => Ok(Self { token, protocols: Some(others) }),
             (Err(NoCredentials::Repeated), _) => {
                 Err(Failure::bad_request("Authorization is repeated"))
             }
@@ -135,10 +137,12 @@ pub(super) fn onward(
         let protocols = HeaderValue::from_str(protocols).map_err(|_| unreadable())?;
         headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
     }
-    // For the API server's audit log, which would know of this process alone.
+    // For the API server's audit log, which would know of this process alone. In one header: it looks at the first.
+    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let peer = peer.to_canonical().to_string();
-    if let Ok(peer) = HeaderValue::from_str(&peer) {
-        headers.append(FORWARDED_FOR, peer);
+    let addresses: Vec<_> = before.chain([&*peer]).collect();
+    if let Ok(addresses) = HeaderValue::from_str(&addresses.join(", ")) {
+        headers.insert(FORWARDED_FOR, addresses);
     }
     Ok(headers)
 }
@@ -221,8 +225,7 @@ mod tests {
             "impersonate-group: b",
             "impersonate-user: jane",
             "user-agent: kubectl",
-            "x-forwarded-for: 10.0.0.7",
-            "x-forwarded-for: 192.0.2.1",
+            "x-forwarded-for: 192.0.2.1, 10.0.0.7",
         ];
         assert_eq!(sent(&headers, false, false), expected);
         assert_eq!(sent(&headers, false, true), expected[1..], "the answer must be readable");
@@ -260,8 +263,9 @@ mod tests {
             (&[("upgrade", "SPDY/3.1"), IN_PROTOCOL], true, cannot),
             (&[("upgrade", "websocket, x"), IN_PROTOCOL], true, cannot),
             (&[WEBSOCKET, IN_PROTOCOL, IN_PROTOCOL], true, cannot),
-            (&[WEBSOCKET, ("authorization", "Basic x"), IN_PROTOCOL], true, cannot),
-            (&[WEBSOCKET, TOKEN, IN_PROTOCOL], true, Err("BadRequest")),
+            (&[WEBSOCKET, ("authorization", "Basic x"), IN_PROTOCOL], true, Ok("t0k3n")),
+            (&[WEBSOCKET, ("authorization", "Bearer other"), IN_PROTOCOL], true, Ok("other")),
+            (&[TOKEN, (PROTOCOL, "base64url.bearer.authorization.k8s.io.x")], false, Ok("t0k3n")),
             (&[WEBSOCKET, (PROTOCOL, "v5.channel.k8s.io")], true, cannot),
         ] {
             let found = Sender::of(&asked(headers), upgrade);
@@ -284,6 +288,9 @@ mod tests {
             "x-forwarded-for: 10.0.0.7",
         ];
         assert_eq!(browser, expected);
+        for header in [TOKEN, ("authorization", "Basic x")] {
+            assert_eq!(sent(&[upgrade, WEBSOCKET, header, IN_PROTOCOL], true, false), expected);
+        }
     }
 
     #[test]

@@ -2,16 +2,18 @@
 //! own token, and its answer comes back.
 
 mod headers;
+mod look;
 mod piece;
 #[cfg(test)]
 mod tests;
 
 use self::{
     headers::Sender,
+    look::{Looked, Looks},
     piece::{Limited, Overflow, Passed},
 };
 use super::{
-    body::{Brought, PlaceOfItsOwn},
+    body::{Brought, PlaceOfItsOwn, Room, SHORT},
     newcomers::introduce,
     tunnel::Tunnel,
 };
@@ -19,13 +21,14 @@ use crate::{
     callers::{Callers, SentOn},
     cluster::{NotSent, Piped, Upstream},
     model::ResourceVersion,
-    wire::{Encoding, Failure, Onward, Written, version_of},
+    wire::{Encoding, Failure, Onward, Written},
 };
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
-    http::{StatusCode, header as asked},
+    body::MessageBody,
+    http::{Method, StatusCode, header as asked},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::BodyExt as _;
 use hyper::{
@@ -37,17 +40,13 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     time::Duration,
 };
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
 use tower::BoxError;
 
 /// Until the head of an answer: the API server itself gives up after a minute.
 const HEAD: Duration = Duration::from_secs(75);
 /// Of a request's body. The API server takes 3 MiB of an object; what goes on to a pod may be more.
 const MOST: u64 = 16 << 20;
-/// Bytes of an answer to a write that its version is looked for in: no object in etcd is larger.
-const LOOKED_AT: usize = 2 << 20;
-/// How many of them are held at once.
-const LOOKS: usize = 16;
 
 /// What is known after a write: its version, and of what.
 pub type Wrote = Box<dyn Fn(Written, ResourceVersion) + Send + Sync>;
@@ -56,14 +55,14 @@ pub type Wrote = Box<dyn Fn(Written, ResourceVersion) + Send + Sync>;
 pub struct Forward {
     upstream: Upstream,
     wrote: Wrote,
-    looks: Semaphore,
+    looks: Looks,
 }
 
 impl Forward {
     /// To `upstream`; `wrote` is told before the writer is.
     #[must_use]
     pub fn new(upstream: Upstream, wrote: Wrote) -> Self {
-        Self { upstream, wrote, looks: Semaphore::new(LOOKS) }
+        Self { upstream, wrote, looks: Looks::default() }
     }
 
     /// Sends `request` on, whatever it asks for.
@@ -86,7 +85,11 @@ impl Forward {
         let sender = Sender::of(request.headers(), upgrade.is_some())?;
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.ip());
         let token = sender.token().as_bytes();
-        let place = callers.send_on(token, peer).map_err(|_| Failure::too_many_requests(1))?;
+        let mut place = callers.send_on(token, peer).map_err(|_| Failure::too_many_requests(1))?;
+        // It has a place of its own, however long the API server, or the rest of its body, takes.
+        if let Some(room) = request.extensions().get::<Room>() {
+            room.give_back();
+        }
         let flags = (upgrade.is_some(), writes.is_some());
         let headers = headers::onward(request.headers(), &sender, peer, flags)?;
         let (sent, overflow) = onward(request, path, headers, body)?;
@@ -106,8 +109,11 @@ impl Forward {
                 }
             }
         })?;
-        if needs_rights && is_for_who_is_known(answer.status()) {
-            introduce(request, || callers.connection_sent_on(token));
+        if is_for_who_is_known(request.method(), answer.status()) {
+            place = callers.accepted(token, peer, place);
+            if needs_rights && answer.status() != http::StatusCode::FORBIDDEN {
+                introduce(request, || callers.connection_sent_on(token));
+            }
         }
         if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
             return self.passed(answer, writes, place).await;
@@ -127,30 +133,44 @@ impl Forward {
     ) -> Result<HttpResponse, Failure> {
         let (head, mut body) = answer.into_parts();
         let size = body.size_hint().exact();
-        let mut first = Bytes::new();
+        if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT) {
+            // Whoever is refused, and does not take that, keeps no place.
+            let said = timeout(HEAD, body.collect()).await.ok().and_then(Result::ok);
+            let said = said.ok_or_else(Failure::unanswered)?.to_bytes();
+            drop(place);
+            return Ok(passed_on(HttpResponse::with_body(code(head.status), said), head.headers));
+        }
+        let (mut first, mut room) = (Bytes::new(), None);
         if let Some(written) = writes.filter(|_| head.status.is_success())
             && let Some(encoding) = encoding(&head.headers)
         {
-            // Never closed.
-            let _look = self.looks.acquire().await;
-            let looked = timeout(HEAD, beginning(&mut body)).await;
-            first = looked.ok().and_then(Result::ok).ok_or_else(Failure::unanswered)?;
-            if let Some(version) = version_of(&first, encoding) {
+            let looked = timeout(HEAD, self.looks.look(&mut body, encoding)).await;
+            let looked = looked.ok().and_then(Result::ok).ok_or_else(Failure::unanswered)?;
+            if let Some(version) = looked.version {
                 (self.wrote)(written, version);
             }
+            Looked { first, room, .. } = looked;
         }
-        let mut response =
-            HttpResponse::with_body(code(head.status), Passed { first, body, size, _place: place });
-        copy(head.headers, &mut response);
-        response.extensions_mut().insert(PlaceOfItsOwn);
-        Ok(response.map_into_boxed_body())
+        let body = Passed { first, body, size, _place: place, _room: room };
+        Ok(passed_on(HttpResponse::with_body(code(head.status), body), head.headers))
     }
 }
 
-/// Whether the API server must have known who calls, and let them: of some requests it refuses what they say before
-/// it looks at who says it.
-fn is_for_who_is_known(status: http::StatusCode) -> bool {
-    status.is_success() || status == http::StatusCode::SWITCHING_PROTOCOLS
+/// The answer with the API server's `headers`.
+fn passed_on<B: MessageBody + 'static>(
+    mut response: HttpResponse<B>,
+    headers: HeaderMap,
+) -> HttpResponse {
+    copy(headers, &mut response);
+    response.extensions_mut().insert(PlaceOfItsOwn);
+    response.map_into_boxed_body()
+}
+
+/// Whether the API server must have known who calls: of some requests it refuses what they say before it looks at who
+/// says it, and it answers others' origins (CORS) without that.
+fn is_for_who_is_known(method: &Method, status: http::StatusCode) -> bool {
+    let may_or_may_not = [http::StatusCode::SWITCHING_PROTOCOLS, http::StatusCode::FORBIDDEN];
+    method != Method::OPTIONS && (status.is_success() || may_or_may_not.contains(&status))
 }
 
 /// What the API server is sent, and whether its body has turned out to be too large.
@@ -217,19 +237,6 @@ fn code(status: http::StatusCode) -> StatusCode {
 
 fn encoding(headers: &HeaderMap) -> Option<Encoding> {
     headers.get(header::CONTENT_TYPE)?.to_str().ok().and_then(Encoding::of)
-}
-
-/// The whole of a body, or so much of it that its metadata is there.
-async fn beginning(body: &mut Incoming) -> hyper::Result<Bytes> {
-    let mut first = BytesMut::new();
-    while first.len() < LOOKED_AT
-        && let Some(frame) = body.frame().await
-    {
-        if let Ok(data) = frame?.into_data() {
-            first.extend_from_slice(&data);
-        }
-    }
-    Ok(first.freeze())
 }
 
 impl fmt::Debug for Forward {

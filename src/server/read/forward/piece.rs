@@ -13,6 +13,7 @@ use std::{
     },
     task::{Context, Poll, ready},
 };
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Whether a body has turned out to be larger than it may be.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +33,8 @@ pub(super) struct Passed {
     /// Of the whole of it, where the API server says so.
     pub(super) size: Option<u64>,
     pub(super) _place: SentOn,
+    /// Of what has been looked at.
+    pub(super) _room: Option<OwnedSemaphorePermit>,
 }
 
 impl Overflow {

@@ -1,11 +1,15 @@
 use super::{
     super::{
         answer,
+        listen::Limits,
         tests::{MOST, Served, rest},
     },
     *,
 };
-use crate::{callers::sample, cluster::Connection};
+use crate::{
+    callers::{Address, sample},
+    cluster::Connection,
+};
 use actix_web::web;
 use futures::stream;
 use http_body_util::StreamBody;
@@ -37,6 +41,10 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Limits)) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         // The operator has credentials, for the very server that requests are sent on to.
         let kubeconfig = format!(
@@ -56,11 +64,12 @@ impl Scene {
             noted.lock().push(format!("{} {:?} {version}", written.of, written.namespace));
         });
         let forward = Forward::new(connection.upstream(Handle::current()).unwrap(), wrote);
-        let handlers = Arc::new(Handlers { forward, callers: sample::silent() });
+        let handlers = Arc::new(Handlers { forward, callers: sample::silent(Address::Reads) });
         let of_threads = Arc::clone(&handlers);
-        let reading = Served::by(move |app| {
+        let routes = move |app: &mut web::ServiceConfig| {
             app.app_data(web::Data::from(Arc::clone(&of_threads))).default_service(web::to(handle));
-        });
+        };
+        let reading = Served::by(routes, change);
         Self { served: reading, server, told, handlers }
     }
 
@@ -272,7 +281,22 @@ async fn what_was_written_is_told_before_the_writer_knows() {
     let answer = heard(&mut caller, object.len()).await;
     assert!(answer.ends_with(object), "{answer}");
     assert_eq!(*scene.told.lock(), [r#"pods Some("n") 42"#]);
-    drop(caller);
+
+    // Of a long one only the beginning is waited for.
+    let asked = request("PUT /api/v1/namespaces/n/pods/x", "", "{}");
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let _sent = heard(&mut stream, 2).await;
+    let begun = format!(
+        r#"{{"kind":"Pod","metadata":{{"name":"x","resourceVersion":"43"}},"spec":"{}"#,
+        "x".repeat(20 << 10)
+    );
+    let head = "Content-Type: application/json\r\nContent-Length: 3000000";
+    let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{begun}");
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    let answer = heard(&mut caller, begun.len() - 100).await;
+    assert!(answer.contains(r#""resourceVersion":"43""#), "{answer}");
+    assert_eq!(scene.told.lock().len(), 2);
+    drop((caller, stream));
     scene.served.end().await;
 }
 
@@ -291,6 +315,60 @@ async fn an_api_server_that_is_away_is_said_to_be_and_nothing_is_done_twice() {
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(answer.to_lowercase().contains("\r\nretry-after: 1\r\n"), "{answer}");
     served.end().await;
+}
+
+#[tokio::test]
+async fn what_is_sent_on_leaves_its_room_to_others() {
+    let scene = Scene::with(|limits| limits.room = 1).await;
+    let mut callers = Vec::new();
+    for path in ["/one", "/two"] {
+        let mut caller = scene.served.tls("http/1.1").await.unwrap();
+        let head = request(&format!("POST {path}"), "Content-Length: 9\r\n", "");
+        caller.write_all(head.as_bytes()).await.unwrap();
+        let (sent, stream) = scene.next(0).await;
+        assert!(sent.starts_with(&format!("POST {path} ")), "{sent}");
+        callers.push((caller, stream));
+    }
+    drop(callers);
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn whoever_is_refused_there_keeps_no_place() {
+    let scene = Scene::new().await;
+    let places = || {
+        let send = |_| scene.handlers.callers.send_on(b"other", IpAddr::from([127, 0, 0, 1])).ok();
+        (0..100).filter_map(send).collect::<Vec<_>>().len()
+    };
+    let all = places();
+    let io = TokioIo::new(scene.served.tls("h2").await.unwrap());
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        // Nothing of any answer is taken.
+        .initial_stream_window_size(0)
+        .handshake(io)
+        .await
+        .unwrap();
+    let asked = Request::get("https://kubewarm.ops.svc/api/v1/pods")
+        .header(header::AUTHORIZATION, "Bearer made-up")
+        .body(String::new())
+        .unwrap();
+    let answering = async {
+        let (_, mut stream) = scene.next(0).await;
+        assert_eq!(places(), all - 1, "it is asked");
+        let refusal =
+            "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
+        stream.write_all(refusal.as_bytes()).await.unwrap();
+    };
+    let asking = async {
+        let (answer, ()) = tokio::join!(sender.send_request(asked), answering);
+        assert_eq!(answer.unwrap().status(), 401);
+        assert_eq!(places(), all);
+    };
+    tokio::select! {
+        () = asking => {}
+        ended = connection => panic!("{ended:?}"),
+    }
+    scene.served.end().await;
 }
 
 #[tokio::test]
@@ -324,8 +402,11 @@ async fn nobody_is_known_by_what_everybody_may() {
 
 #[test]
 fn nobody_is_known_by_what_the_api_server_refuses() {
-    let known = [101, 200, 201, 400, 401, 403, 404, 409, 429, 500, 504]
-        .map(|code| is_for_who_is_known(http::StatusCode::from_u16(code).unwrap()));
-    assert_eq!(known.iter().position(|known| !known), Some(3));
-    assert!(!known[3..].contains(&true));
+    let known = |method| {
+        [101, 200, 201, 403, 400, 401, 404, 409, 429, 500, 504]
+            .map(|code| is_for_who_is_known(&method, http::StatusCode::from_u16(code).unwrap()))
+    };
+    assert_eq!(known(Method::POST).iter().position(|known| !known), Some(4));
+    assert!(!known(Method::POST)[4..].contains(&true));
+    assert!(!known(Method::OPTIONS).contains(&true));
 }

@@ -104,8 +104,11 @@ impl Served {
     }
 
     /// One whose answers are those of `routes`.
-    pub(super) fn by(routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static) -> Self {
-        Self::answering(routes, Certificate::self_signed(names("here", "ops")).unwrap(), |_| ())
+    pub(super) fn by(
+        routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+        change: impl FnOnce(&mut Limits),
+    ) -> Self {
+        Self::answering(routes, Certificate::self_signed(names("here", "ops")).unwrap(), change)
     }
 
     fn answering(
