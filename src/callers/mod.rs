@@ -14,6 +14,7 @@ mod questions;
 mod reviews;
 #[cfg(test)]
 pub(crate) mod sample;
+mod sent_on;
 mod tags;
 
 pub use self::{
@@ -21,6 +22,7 @@ pub use self::{
     credentials::{Certified, Claim, Credentials, NoCredentials, Shown, Vouched},
     places::{Full, Place, Places},
     reviews::Reviews,
+    sent_on::SentOn,
 };
 pub use crate::cluster::{Action, User};
 
@@ -29,6 +31,7 @@ use self::{
     decisions::{Decisions, Kept as _, QuestionKey},
     lately::Lately,
     questions::{Asked, Asker, Questions},
+    sent_on::Sending,
     tags::{Key, Tag},
 };
 use crate::{
@@ -43,29 +46,6 @@ use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// A refusal keeps its place so long: whoever tries tokens tries few.
 pub(crate) const REFUSAL: Duration = Duration::from_millis(250);
-
-/// Requests that are sent on at once, watches and tunnels among them: each holds a connection to the API
-/// server and some 100 KiB.
-const SENT_ON: usize = 1_024;
-/// Of one token: a controller watches some hundred kinds.
-const SENT_ON_OF_ONE: usize = 256;
-/// Of one address: an account has as many tokens as it makes.
-const SENT_ON_OF_ADDRESS: usize = 512;
-/// With tokens that the API server has not accepted lately: they may be made up.
-const SENT_ON_UNKNOWN: usize = 150;
-/// Of one address.
-const SENT_ON_UNKNOWN_OF_ADDRESS: usize = 50;
-/// Tokens that are known to have been accepted lately: as many as may be sent on at once.
-const ACCEPTED: usize = SENT_ON;
-
-/// What a request that is sent on takes up, until it is dropped.
-#[derive(Debug)]
-#[must_use = "dropping it gives the places back"]
-pub struct SentOn {
-    _of_address: Place,
-    /// `None` while nobody knows whether it is one.
-    of_token: Option<Place>,
-}
 
 /// Takes note of a decision: who made it, what it is, how long it took.
 pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
@@ -109,13 +89,9 @@ pub struct Callers {
     lately: Lately,
     questions: Questions,
     shares: Places<Tag>,
-    sent_on: Places<Tag>,
-    sent_on_from: Places<IpAddr>,
-    sent_on_unknown: Places<IpAddr>,
-    accepted: Lately,
+    sending: Sending,
     watches: Places<Tag>,
     connections: Places<Tag>,
-    connections_sent_on: Places<Tag>,
     note: Note,
 }
 
@@ -150,16 +126,9 @@ impl Callers {
             questions: Questions::new(runtime, address),
             // The listener bounds them all.
             shares: Places::new(Semaphore::MAX_PERMITS, share),
-            sent_on: Places::new(SENT_ON, SENT_ON_OF_ONE),
-            sent_on_from: Places::new(SENT_ON, SENT_ON_OF_ADDRESS),
-            sent_on_unknown: Places::new(SENT_ON_UNKNOWN, SENT_ON_UNKNOWN_OF_ADDRESS),
-            accepted: Lately::new(ACCEPTED),
+            sending: Sending::new(&bounds),
             watches: Places::new(watches, watches_share),
             connections: Places::new(bounds.connections, bounds.connections_share),
-            connections_sent_on: Places::new(
-                bounds.connections_sent_on,
-                bounds.connections_sent_on_share,
-            ),
             note,
         })
     }
@@ -178,28 +147,13 @@ impl Callers {
     ///
     /// [`Refused::Busy`].
     pub fn send_on(&self, bearer: &[u8], peer: IpAddr) -> Result<SentOn, Refused> {
-        let (tag, peer) = (self.key.of_bearer(bearer), peer.to_canonical());
-        let place = if self.accepted.has(&tag, Instant::now()) {
-            self.sent_on(tag, peer)
-        } else {
-            self.sent_on_unknown.take(peer).map(|it| SentOn { _of_address: it, of_token: None })
-        };
-        place.ok_or(Refused::Busy)
+        self.sending.take(&self.key, bearer, peer, Instant::now()).ok_or(Refused::Busy)
     }
 
-    /// The API server has accepted the token `bearer`, with which something was sent on: its place is exchanged, if
-    /// there is one among those of tokens that are known.
-    pub fn accepted(&self, bearer: &[u8], peer: IpAddr, place: SentOn) -> SentOn {
-        let (tag, peer) = (self.key.of_bearer(bearer), peer.to_canonical());
-        self.accepted.let_in(tag, Instant::now());
-        let is_known = place.of_token.is_some();
-        let other = if is_known { None } else { self.sent_on(tag, peer) };
-        other.unwrap_or(place)
-    }
-
-    fn sent_on(&self, token: Tag, peer: IpAddr) -> Option<SentOn> {
-        let of_address = self.sent_on_from.take(peer)?;
-        Some(SentOn { _of_address: of_address, of_token: Some(self.sent_on.take(token)?) })
+    /// The API server has accepted the token of `sent`: its place is exchanged, if there is one among those of tokens
+    /// that are known.
+    pub fn accepted(&self, sent: SentOn) -> SentOn {
+        self.sending.accept(sent, Instant::now())
     }
 
     /// Lets the owner of `credentials`, who calls from `peer`, pass if `action` is allowed.
@@ -262,11 +216,11 @@ impl Callers {
         self.connections.take(caller.tag)
     }
 
-    /// The same for the connection of whoever shows the token `bearer`, whom the API server has answered: of 512
-    /// in all, as nobody knows how many tokens are one user's; `None` if that token has 256.
+    /// The same for the connection over which `sent` came, which the API server has answered: of 512 in all, as nobody
+    /// knows how many tokens are one user's; `None` if its token has 256.
     #[must_use]
-    pub fn connection_sent_on(&self, bearer: &[u8]) -> Option<Place> {
-        self.connections_sent_on.take(self.key.of_bearer(bearer))
+    pub fn connection_sent_on(&self, sent: &SentOn) -> Option<Place> {
+        self.sending.connection(sent)
     }
 
     /// Forgets what was decided about `namespace`, and who its accounts are; everything, if none is named: it

@@ -76,6 +76,12 @@ impl<K: Copy + Eq + Hash> Places<K> {
         timeout(patience, turn).await.ok().flatten()
     }
 
+    /// Whether anything of `one` is taken, or waited for.
+    #[must_use]
+    pub fn has(&self, one: &K) -> bool {
+        self.each.lock().get(one).is_some_and(|of_one| of_one.strong_count() > 0)
+    }
+
     fn of(&self, one: K) -> Arc<Semaphore> {
         let mut each = self.each.lock();
         if let Some(of_one) = each.get(&one).and_then(Weak::upgrade) {
@@ -111,7 +117,9 @@ mod tests {
         assert_eq!(held.len(), MAX_OF_ADDRESS);
         let other = places.take(address(2));
         assert!(other.is_some());
+        assert!(places.has(&address(1)) && !places.has(&address(3)));
         drop((held, other));
+        assert!(!places.has(&address(1)));
         let held = places.take(address(3));
         assert_eq!(places.each.lock().len(), 1, "nothing is kept of those who are gone");
         drop(held);

@@ -38,13 +38,25 @@ impl Key {
         })
     }
 
-    /// Of whoever shows `bearer`: a token, however it is written. Of a JWT without its signature, the last digit of
-    /// which has bits that nobody looks at: there are 16 ways to write it.
+    /// Of the token `bearer`, as it is written.
     pub(super) fn of_bearer(&self, bearer: &[u8]) -> Tag {
-        let mut parts = bearer.rsplitn(2, |byte| *byte == b'.');
-        let (_signature, claims) = (parts.next(), parts.next());
-        let is_jwt = |claims: &&[u8]| claims.split(|byte| *byte == b'.').count() == 2;
-        self.tag(|parts| parts.part(claims.filter(is_jwt).unwrap_or(bearer)))
+        self.tag(|parts| parts.part(bearer))
+    }
+
+    /// Of the token `bearer`, however it is written: of a JWT what it says, without its signature. In each of its parts
+    /// the last digit may have bits that nobody looks at, so that there are up to 16 ways to write it.
+    pub(super) fn of_claims(&self, bearer: &[u8]) -> Tag {
+        let mut words = bearer.split(|byte| *byte == b'.');
+        let (header, claims) = (words.next(), words.next());
+        let is_jwt = words.next().is_some() && words.next().is_none();
+        self.tag(|parts| match (header, claims) {
+            (Some(header), Some(claims)) if is_jwt => {
+                // No other token is written alike: it has one part.
+                parts.digits(header);
+                parts.digits(claims);
+            }
+            _ => parts.part(bearer),
+        })
     }
 
     /// Of whom requests, and what is remembered, are counted by: the name alone. Each token of an account makes
@@ -76,6 +88,18 @@ impl Parts {
         let part = part.as_ref();
         self.count(part.len());
         self.0.update(part);
+    }
+
+    /// Digits of base64, as they are read: the last one without what it has beyond the last byte.
+    fn digits(&mut self, digits: &[u8]) {
+        let beyond = match digits.len() % 4 {
+            2 => 4,
+            3 => 2,
+            _ => 0,
+        };
+        let (last, before) = digits.split_last().unwrap_or((&0, &[]));
+        self.part(before);
+        self.part(value(*last).map_or([*last; 2], |value| [0, value >> beyond << beyond]));
     }
 
     fn count(&mut self, count: usize) {
@@ -144,6 +168,18 @@ impl Parts {
             }
         }
     }
+}
+
+/// Of a digit of the URL-safe base64 that JWTs are written in.
+fn value(digit: u8) -> Option<u8> {
+    Some(match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'-' => 62,
+        b'_' => 63,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -277,11 +313,27 @@ mod tests {
     }
 
     #[test]
-    fn a_jwt_is_one_token_however_its_signature_is_written() {
+    fn a_jwt_is_one_token_however_it_is_written() {
         let key = Key::generate().unwrap();
-        let bearer = |token: &str| key.of_bearer(token.as_bytes());
-        assert!(bearer("a.b.c") == bearer("a.b.d") && bearer("a.b.c") != bearer("a.c.c"));
-        assert!(bearer("a.b") != bearer("a.c") && bearer("a.b.c.d") != bearer("a.b.c.e"));
-        assert_ne!(bearer("a"), bearer("b"));
+        let same = |one: &str, other: &str| {
+            key.of_claims(one.as_bytes()) == key.of_claims(other.as_bytes())
+        };
+        for (one, other, expected) in [
+            ("aGV4.Y2xh.c2ln", "aGV4.Y2xh.other", true),
+            // "h" and "he" leave four and two bits of the last digit.
+            ("aA.aGU.c", "aB.aGU.c", true),
+            ("aA.aGU.c", "aP.aGX.c", true),
+            ("aA.aGU.c", "aQ.aGU.c", false),
+            ("aA.aGU.c", "aA.aGY.c", false),
+            ("aGVs.aGU.c", "aGVt.aGU.c", false),
+            ("aA.aGU.c", "aGU.aA.c", false),
+            ("a.b", "a.c", false),
+            ("a.b.c.d", "a.b.c.e", false),
+            ("aA", "aB", false),
+        ] {
+            assert_eq!(same(one, other), expected, "{one} {other}");
+        }
+        let whole = |token: &str| key.of_bearer(token.as_bytes());
+        assert!(whole("aA.aGU.c") != whole("aB.aGU.c") && whole("a.b.c") != whole("a.b.d"));
     }
 }

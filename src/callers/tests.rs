@@ -339,39 +339,14 @@ async fn however_many_names_and_tokens_there_are_a_quarter_of_the_connections_ma
         held.extend(more);
     }
     for (token, expected) in [(1, 256), (2, 256), (3, 0)] {
-        let take = |_| callers.connection_sent_on(&[token]);
+        let sent = callers.send_on(&[token], PEER).unwrap();
+        let take = |_| callers.connection_sent_on(&sent);
         let more: Vec<_> = (0..600).filter_map(take).collect();
         assert_eq!(more.len(), expected, "{token}");
         held.extend(more);
     }
     drop(held);
-    assert!(callers.connection_sent_on(&[3]).is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn whoever_tries_tokens_leaves_those_room_whose_tokens_were_accepted() {
-    let (callers, _) = reading(Fake::new(said));
-    let from = |last| IpAddr::from([10, 0, 1, last]);
-    // Jane's token is accepted with her first request.
-    let first = callers.send_on(b"jane", from(9)).unwrap();
-    drop(callers.accepted(b"jane", from(9), first));
-    let mut held = Vec::new();
-    for (peer, expected) in [(1, 50), (2, 50), (3, 50), (4, 0)] {
-        let tries = (0..600_u32).filter_map(|n| callers.send_on(&n.to_le_bytes(), from(peer)).ok());
-        let tries: Vec<_> = tries.collect();
-        assert_eq!(tries.len(), expected, "{peer}");
-        held.extend(tries);
-    }
-    assert_eq!(callers.send_on(b"john", from(9)).unwrap_err(), Refused::Busy);
-    let hers: Vec<_> = (0..300).filter_map(|_| callers.send_on(b"jane", from(1)).ok()).collect();
-    assert_eq!(hers.len(), 256);
-    // What turns out to be accepted leaves its place to others that are tried.
-    let known = callers.accepted(&0_u32.to_le_bytes(), from(1), held.remove(0));
-    assert!(callers.send_on(b"john", from(1)).is_ok());
-    drop((known, held, hers));
-    advance(Duration::from_mins(10)).await;
-    let anew: Vec<_> = (0..300).filter_map(|_| callers.send_on(b"jane", from(1)).ok()).collect();
-    assert_eq!(anew.len(), 50, "it may have ended since");
+    assert!(callers.connection_sent_on(&callers.send_on(b"x", PEER).unwrap()).is_some());
 }
 
 #[tokio::test(start_paused = true)]

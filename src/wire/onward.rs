@@ -12,6 +12,9 @@ use std::sync::Arc;
 const PARTS: [&str; 6] =
     ["approval", "ephemeralcontainers", "finalize", "resize", "scale", "status"];
 
+/// For these the API server waits without an end, too (`BasicLongRunningRequestCheck` of `k8s.io/apiserver`).
+const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
 /// What everybody may ask about themselves, whom the API server knows: the role `system:basic-user`.
 const OF_ONESELF: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
 
@@ -25,6 +28,8 @@ pub struct Onward<'a> {
     /// Whether only those get what they ask for who have been given a right: not of discovery, nor of what all may ask
     /// about themselves.
     pub needs_rights: bool,
+    /// Whether its answer may begin as late as it will: of logs that are followed it does with the first line.
+    pub lasts: bool,
 }
 
 /// Objects that a request changes.
@@ -51,12 +56,13 @@ impl<'a> Onward<'a> {
         let Path { profile, named } = Path::parse(path)?;
         let path = if profile.is_some() { without_profile(path) } else { path };
         let Named::Objects(place) = named else {
-            return Ok(Self { path, writes: None, needs_rights: false });
+            return Ok(Self { path, writes: None, needs_rights: false, lasts: false });
         };
         let needs_rights =
             method != "OPTIONS" && !OF_ONESELF.contains(&place.resource.group_resource().group());
+        let lasts = place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
         let writes = if writes { written(place) } else { None };
-        Ok(Self { path, writes, needs_rights })
+        Ok(Self { path, writes, needs_rights, lasts })
     }
 }
 
@@ -137,6 +143,21 @@ mod tests {
             ("DELETE", "/apis/apps/v1/namespaces/a/deployments/d", true),
         ] {
             assert_eq!(Onward::parse(method, path).unwrap().needs_rights, expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn logs_and_what_goes_on_to_a_pod_begin_as_late_as_they_will() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/a/pods/p/log", true),
+            ("/api/v1/namespaces/a/pods/p/exec", true),
+            ("/api/v1/namespaces/a/services/s/proxy/a/b", true),
+            ("/api/v1/namespaces/a/pods/p", false),
+            ("/api/v1/namespaces/a/pods/p/status", false),
+            ("/api/v1/namespaces/a/pods/log", false),
+            ("/version", false),
+        ] {
+            assert_eq!(Onward::parse("GET", path).unwrap().lasts, expected, "{path}");
         }
     }
 }

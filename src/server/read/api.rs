@@ -222,7 +222,8 @@ impl ReadApi {
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
         let counted = self.metrics.watching(feed.resource());
         let (caller, stop) = (Some(caller), self.stop.clone());
-        let held = Held { _place: place, caller, counted, _entered: entered, stop };
+        let place = Some(place);
+        let held = Held { place, caller, counted, _entered: entered, stop };
         Ok(watch(request, feed, needed, held))
     }
 

@@ -17,6 +17,7 @@ use hyper::{
 };
 use serde_json::json;
 use std::{
+    any::Any,
     cell::{Cell, RefCell},
     io,
     net::SocketAddr,
@@ -42,9 +43,18 @@ pub(super) struct Brought {
 #[derive(Clone, Debug)]
 pub(super) struct Room(Rc<RefCell<Option<Place>>>);
 
-/// An answer holds a place of its own, and none among the requests that are answered here.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PlaceOfItsOwn;
+/// An answer holds this until it is written, if anything, and no room among the requests that are answered here.
+#[derive(Debug)]
+pub(super) struct PlaceOfItsOwn(pub(super) Option<Box<dyn Any + Send>>);
+
+/// What an answer takes up until it is written.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// Room among the requests that are answered here.
+    Room { _place: Place },
+    /// What it has taken for itself.
+    Own { _place: Option<Box<dyn Any + Send>> },
+}
 
 /// The protocols of exec, attach and port-forward. Any other could turn what follows into requests that
 /// nobody looks at.
@@ -66,7 +76,7 @@ pub(super) enum Refusal {
 /// A refusal that is no longer keeps no room while it is sent: whoever is refused must not keep others out.
 pub(super) const SHORT: u64 = 1 << 10;
 
-/// An answer, and the room it takes until it is written.
+/// An answer, and what it takes up until it is written.
 pub(super) struct Answer {
     body: BoxBody,
     is_empty: bool,
@@ -77,7 +87,9 @@ pub(super) struct Answer {
     is_ended: bool,
     handed: Handed,
     unwritten: Unwritten,
-    room: Option<Place>,
+    taken: Option<Taken>,
+    /// Whether the protocol asks for more of it only as far as the other end takes it.
+    is_h2: bool,
 }
 
 impl Room {
@@ -146,19 +158,20 @@ fn asks_for_upgrade(request: &hyper::Request<Incoming>) -> bool {
         && protocol.is_some_and(|it| PROTOCOLS.iter().any(|known| it.eq_ignore_ascii_case(known)))
 }
 
-/// `response` as the connection has it. `room` is given back when it is written; that of a short refusal now.
+/// `response` as the connection has it, which is HTTP/2 or not. What is `taken` is given back when it is written; of a
+/// short refusal now.
 pub(super) fn answer(
     response: HttpResponse,
-    (handed, unwritten): (Handed, Unwritten),
-    room: Option<Place>,
+    (handed, unwritten, is_h2): (Handed, Unwritten, bool),
+    taken: Option<Taken>,
 ) -> hyper::Response<Answer> {
     let (head, body) = response.into_parts();
     let is_refusal = head.status().is_client_error() || head.status().is_server_error();
     let is_short = matches!(body.size(), BodySize::None | BodySize::Sized(..=SHORT));
-    let room = room.filter(|_| !(is_refusal && is_short));
+    let taken = taken.filter(|_| !(is_refusal && is_short));
     let is_empty = matches!(body.size(), BodySize::None | BodySize::Sized(0));
     let (left, next, is_ended) = (Bytes::new(), None, false);
-    let answer = Answer { body, is_empty, left, next, is_ended, handed, unwritten, room };
+    let answer = Answer { body, is_empty, left, next, is_ended, handed, unwritten, taken, is_h2 };
     let mut answer = hyper::Response::new(answer);
     // Both libraries take the same codes and headers.
     if let Ok(code) = hyper::StatusCode::from_u16(head.status().as_u16()) {
@@ -221,14 +234,19 @@ impl Body for Answer {
         }
         // HTTP/2 takes all of what it is handed, whatever the other end takes of it.
         let mut most = self.left.len().min(PART_BYTES);
-        if most == self.left.len() && self.room.is_some() && self.next.is_none() {
-            match self.piece(context) {
-                Poll::Ready(Some(Ok(piece))) => self.next = Some(piece),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                // The last byte by itself: HTTP/2 asks for it at once, and keeps this until the rest may be sent.
-                Poll::Ready(None) | Poll::Pending if most > 1 => most -= 1,
-                Poll::Ready(None) => {}
-                Poll::Pending => return Poll::Pending,
+        if most == self.left.len() && self.next.is_none() {
+            // The last byte by itself: HTTP/2 asks for it at once, and keeps this until the rest may be sent.
+            if matches!(self.taken, Some(Taken::Room { .. })) {
+                match self.piece(context) {
+                    Poll::Ready(Some(Ok(piece))) => self.next = Some(piece),
+                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                    Poll::Ready(None) | Poll::Pending if most > 1 => most -= 1,
+                    Poll::Ready(None) => {}
+                    Poll::Pending => return Poll::Pending,
+                }
+            } else if self.taken.is_some() && self.is_h2 && most > 1 {
+                // What comes next may take its time, and this must not wait for it.
+                most -= 1;
             }
         }
         let part = self.left.split_to(most);
@@ -273,8 +291,8 @@ impl Drop for Answer {
         let is_whole = self.left.is_empty() && self.next.is_none();
         let is_whole = is_whole && (self.is_ended || self.body.size() == BodySize::Sized(0));
         // What the protocol has of another is thrown away.
-        if let Some(room) = self.room.take().filter(|_| is_whole) {
-            self.unwritten.keep(room);
+        if let Some(taken) = self.taken.take().filter(|_| is_whole) {
+            self.unwritten.keep(taken);
         }
     }
 }

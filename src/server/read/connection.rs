@@ -1,7 +1,7 @@
 //! One connection, from the handshake to its end: however it is used, or not used, it ends.
 
 use super::{
-    body::{Answer, Handed, PlaceOfItsOwn, Refusal, Room, answer, brought, request},
+    body::{Answer, Handed, PlaceOfItsOwn, Refusal, Room, Taken, answer, brought, request},
     identity::{Chain, ClientAuthorities},
     listen::Limits,
     newcomers::{Introduction, Newcomer},
@@ -156,13 +156,14 @@ async fn respond<S>(
 where
     S: Service<Request, Response = ServiceResponse, Error = actix_web::Error>,
 {
-    let (handed, unwritten): (Handed, _) = (life.begin(), life.unwritten.clone());
+    let is_h2 = asked.version() >= Version::HTTP_2;
+    let on_the_way: (Handed, _, _) = (life.begin(), life.unwritten.clone(), is_h2);
     let Some(room) = shared.rooms.take(peer.ip().to_canonical()) else {
-        return Ok(answer(Refusal::Busy.response(), (handed, unwritten), None));
+        return Ok(answer(Refusal::Busy.response(), on_the_way, None));
     };
     let room = Room::of(room);
     // What is left of a body must not be waited for, nor taken for another request.
-    let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
+    let has_body = !is_h2 && !asked.body().is_end_stream();
     let proxy = shared.authorities.as_ref().and_then(|authorities| authorities.headers());
     let mut response = match request(&asked, peer, proxy) {
         Ok(request) => {
@@ -182,8 +183,14 @@ where
         Err(refusal) => refusal.response(),
     };
     let tunnel = response.extensions_mut().remove::<Tunnel>();
-    let has_its_own = response.extensions_mut().remove::<PlaceOfItsOwn>().is_some();
-    let mut answer = answer(response, (handed, unwritten), room.take().filter(|_| !has_its_own));
+    let its_own = response.extensions_mut().remove::<PlaceOfItsOwn>();
+    let has_its_own = its_own.is_some();
+    let its_own = its_own.map(|PlaceOfItsOwn(place)| Taken::Own { _place: place });
+    let mut answer = answer(
+        response,
+        on_the_way,
+        its_own.or_else(|| room.take().map(|place| Taken::Room { _place: place })),
+    );
     if tunnel.is_some() {
         life.tunnel.set(tunnel);
     } else if has_body && !has_its_own {

@@ -1,6 +1,7 @@
-//! What a connection was handed and has not written yet: for as long, answers keep their rooms, since it is held here.
+//! What a connection was handed and has not written yet: for as long, answers keep what they take up, since it is
+//! held here.
 
-use crate::callers::Place;
+use super::body::Taken;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use parking_lot::Mutex;
 use std::{
@@ -23,8 +24,8 @@ struct OnTheWay {
     bytes: u64,
     /// Bytes that were on their way, and are not.
     written: u64,
-    /// Rooms of whole answers, and up to which byte each waits: no more than there are rooms.
-    rooms: VecDeque<(u64, Place)>,
+    /// What whole answers take up, and up to which byte each waits: no more than there is of that.
+    answers: VecDeque<(u64, Taken)>,
     /// Whether anything was written since all was.
     is_moving: bool,
 }
@@ -41,12 +42,12 @@ impl Unwritten {
         self.0.lock().bytes += bytes as u64;
     }
 
-    /// Keeps `room` until all that was handed on so far is written.
-    pub(super) fn keep(&self, room: Place) {
+    /// Keeps `taken` until all that was handed on so far is written.
+    pub(super) fn keep(&self, taken: Taken) {
         let mut on_the_way = self.0.lock();
         let until = on_the_way.written + on_the_way.bytes;
         if on_the_way.bytes > 0 {
-            on_the_way.rooms.push_back((until, room));
+            on_the_way.answers.push_back((until, taken));
         }
     }
 
@@ -72,8 +73,8 @@ impl OnTheWay {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.written += bytes;
-        while self.rooms.front().is_some_and(|(until, _)| *until <= self.written) {
-            self.rooms.pop_front();
+        while self.answers.front().is_some_and(|(until, _)| *until <= self.written) {
+            self.answers.pop_front();
         }
     }
 }
@@ -141,9 +142,9 @@ mod tests {
         let taken = || rooms.take(1).is_none();
         let [first, second] = [(); 2].map(|()| rooms.take(1).unwrap());
         unwritten.hand(100);
-        unwritten.keep(first);
+        unwritten.keep(Taken::Room { _place: first });
         unwritten.hand(50);
-        unwritten.keep(second);
+        unwritten.keep(Taken::Room { _place: second });
         unwritten.wrote(99);
         unwritten.flushed();
         assert!(taken());
@@ -152,7 +153,7 @@ mod tests {
         assert!(taken());
         unwritten.wrote(70);
         let second = rooms.take(1).unwrap();
-        unwritten.keep(first);
+        unwritten.keep(Taken::Room { _place: first });
         assert!(!taken(), "nothing is on its way");
         drop(second);
     }
@@ -161,7 +162,7 @@ mod tests {
     fn what_is_never_written_keeps_no_room_once_nothing_is_left_to_write() {
         let (rooms, unwritten) = (Places::new(1, 1), Unwritten::default());
         unwritten.hand(100);
-        unwritten.keep(rooms.take(1).unwrap());
+        unwritten.keep(Taken::Room { _place: rooms.take(1).unwrap() });
         unwritten.wrote(40);
         unwritten.flushed();
         assert!(rooms.take(1).is_none(), "there may be more");

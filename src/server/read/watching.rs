@@ -16,7 +16,7 @@ use actix_web::{
 };
 use bytes::Bytes;
 use futures::stream;
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{any::Any, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     select,
     time::{Instant, sleep_until},
@@ -39,8 +39,8 @@ pub(super) struct Needed {
 
 /// What is taken for as long as a watch lasts.
 pub(super) struct Held {
-    /// Its place among the watches.
-    pub(super) _place: Place,
+    /// Its place among the watches: until what has been told is written.
+    pub(super) place: Option<Place>,
     /// That among the requests: until what the watch begins with has been sent, since that is held.
     pub(super) caller: Option<Caller>,
     /// It is counted.
@@ -62,7 +62,13 @@ struct Watch {
 }
 
 /// Sends what `feed` brings, until its end or until nobody listens any more.
-pub(super) fn watch(request: &HttpRequest, feed: Feed, needed: Needed, held: Held) -> HttpResponse {
+pub(super) fn watch(
+    request: &HttpRequest,
+    feed: Feed,
+    needed: Needed,
+    mut held: Held,
+) -> HttpResponse {
+    let place = held.place.take();
     let mut response = HttpResponse::Ok();
     response.insert_header(ContentType::json()).insert_header((header::CACHE_CONTROL, NOT_KEPT));
     let now = Instant::now();
@@ -74,7 +80,8 @@ pub(super) fn watch(request: &HttpRequest, feed: Feed, needed: Needed, held: Hel
         Some((Ok::<_, Cut>(piece), watch))
     });
     let mut response = streamed(request, response, pieces);
-    response.extensions_mut().insert(PlaceOfItsOwn);
+    let place = place.map(|place| -> Box<dyn Any + Send> { Box::new(place) });
+    response.extensions_mut().insert(PlaceOfItsOwn(place));
     response
 }
 

@@ -6,15 +6,14 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes that all of them hold, until they are taken: each of the 1,024 requests that are sent on may have the first
-/// 16 KiB, and as much is left for those that are longer.
-const HELD: usize = 32 << 20;
-/// What is looked at first; then twice as much.
+/// What is looked at first, whatever others hold; then twice as much.
 const FIRST: usize = 16 << 10;
+/// Bytes beyond that of all of them, until they are taken.
+const HELD: usize = 16 << 20;
 /// The most of one: no object in etcd is larger.
 const MOST: usize = 2 << 20;
 /// What room is counted in.
@@ -29,7 +28,7 @@ pub(super) struct Looked {
     pub(super) first: Bytes,
     /// Of what was written; `None` if it is not there, or there was no room to look for it.
     pub(super) version: Option<ResourceVersion>,
-    /// Until it is taken.
+    /// To be kept until it is taken.
     pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
@@ -40,40 +39,37 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Reads `body` until its version is there. Who brings much of an answer before that, and does not take it, leaves
-    /// none of the room to others that do the same: they are passed on as they are.
+    /// Reads `body` until its version is there. Where there is no room for more of it, what has come has to do: whoever
+    /// brings much before the version, and takes nothing, must not have others wait.
     pub(super) async fn look(
         &self,
         body: &mut Incoming,
         encoding: Encoding,
     ) -> hyper::Result<Looked> {
-        let (mut first, mut room) = (BytesMut::new(), None);
-        let mut next = FIRST;
-        while self.has_room(&mut room, first.capacity().max(FIRST)) {
-            let Some(frame) = body.frame().await else {
-                let version = version_of(&first, encoding);
-                return Ok(Looked { first: first.freeze(), version, room });
-            };
-            if let Ok(data) = frame?.into_data() {
+        let (mut first, mut room, mut next) = (BytesMut::new(), None, FIRST);
+        loop {
+            let frame = body.frame().await.transpose()?;
+            let is_end = frame.is_none();
+            if let Some(Ok(data)) = frame.map(Frame::into_data) {
                 first.extend_from_slice(&data);
             }
-            if first.len() >= next {
-                let version = version_of(&first, encoding);
-                if version.is_some() || first.len() >= MOST {
-                    return Ok(Looked { first: first.freeze(), version, room });
-                }
-                next = first.len() * 2;
+            let has_room = self.has_room(&mut room, first.capacity());
+            if !is_end && has_room && first.len() < next {
+                continue;
             }
+            let version = version_of(&first, encoding);
+            if is_end || !has_room || version.is_some() || first.len() >= MOST {
+                return Ok(Looked { first: first.freeze(), version, room });
+            }
+            next = (first.len() * 2).min(MOST);
         }
-        Ok(Looked { first: first.freeze(), version: None, room })
     }
 
-    /// Whether `room` has come to be for so many bytes.
+    /// Whether `room` has come to be for so many bytes, beyond the first.
     fn has_room(&self, room: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
         let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let Some(more) = bytes.div_ceil(UNIT).checked_sub(held).filter(|more| *more > 0) else {
-            return true;
-        };
+        let wanted = bytes.saturating_sub(FIRST).div_ceil(UNIT);
+        let Some(more) = wanted.checked_sub(held).filter(|more| *more > 0) else { return true };
         // No answer that is looked at is so long.
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(more) else { return false };
@@ -93,17 +89,19 @@ mod tests {
     fn small_answers_have_room_whatever_large_ones_hold_and_all_of_it_comes_back() {
         let looks = Looks::default();
         let all = looks.0.available_permits();
-        let mut small: Vec<_> = (0..1_024).map(|_| None).collect();
-        assert!(small.iter_mut().all(|room| looks.has_room(room, FIRST)));
-        let mut large: Vec<_> = (0..100).map(|_| None).collect();
+        let mut rooms: Vec<_> = (0..100).map(|_| None).collect();
         let mut has_room = |bytes| {
-            large.iter_mut().map(|it| usize::from(looks.has_room(it, bytes))).sum::<usize>()
+            rooms.iter_mut().map(|it| usize::from(looks.has_room(it, bytes))).sum::<usize>()
         };
         assert_eq!(has_room(FIRST), 100);
-        let left = (HELD - 1_124 * FIRST) / (MOST - FIRST);
+        assert_eq!(has_room(2 * FIRST), 100);
+        let left = (HELD - 100 * FIRST) / (MOST - 2 * FIRST);
         assert_eq!(has_room(MOST), left);
-        assert!(small.iter_mut().all(|room| looks.has_room(room, FIRST)), "it is theirs");
-        drop((small, large));
+        let mut small = None;
+        assert!(looks.has_room(&mut small, FIRST) && !looks.has_room(&mut small, MOST));
+        drop(rooms);
+        assert!(looks.has_room(&mut small, MOST));
+        drop(small);
         assert_eq!(looks.0.available_permits(), all);
     }
 }

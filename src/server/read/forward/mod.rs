@@ -36,6 +36,7 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use std::{
+    any::Any,
     fmt,
     net::{IpAddr, Ipv4Addr},
     time::Duration,
@@ -80,7 +81,7 @@ impl Forward {
         let Some(Brought { body, upgrade }) = brought else {
             return Err(Failure::internal("the request has been taken already"));
         };
-        let Onward { path, writes, needs_rights } =
+        let Onward { path, writes, needs_rights, lasts } =
             Onward::parse(request.method().as_str(), request.uri().path())?;
         let sender = Sender::of(request.headers(), upgrade.is_some())?;
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.ip());
@@ -93,7 +94,8 @@ impl Forward {
         let flags = (upgrade.is_some(), writes.is_some());
         let headers = headers::onward(request.headers(), &sender, peer, flags)?;
         let (sent, overflow) = onward(request, path, headers, body)?;
-        let answer = timeout(HEAD, self.upstream.send(sent)).await;
+        let answering = self.upstream.send(sent);
+        let answer = if lasts { Ok(answering.await) } else { timeout(HEAD, answering).await };
         let answer = answer.map_err(|_| Failure::unanswered())?.map_err(|not| {
             if overflow.has_happened() {
                 return Failure::too_large_body(MOST);
@@ -110,9 +112,9 @@ impl Forward {
             }
         })?;
         if is_for_who_is_known(request.method(), answer.status()) {
-            place = callers.accepted(token, peer, place);
-            if needs_rights && answer.status() != http::StatusCode::FORBIDDEN {
-                introduce(request, || callers.connection_sent_on(token));
+            place = callers.accepted(place);
+            if needs_rights && is_allowed(answer.status()) {
+                introduce(request, || callers.connection_sent_on(&place));
             }
         }
         if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
@@ -138,7 +140,8 @@ impl Forward {
             let said = timeout(HEAD, body.collect()).await.ok().and_then(Result::ok);
             let said = said.ok_or_else(Failure::unanswered)?.to_bytes();
             drop(place);
-            return Ok(passed_on(HttpResponse::with_body(code(head.status), said), head.headers));
+            let response = HttpResponse::with_body(code(head.status), said);
+            return Ok(passed_on(response, head.headers, None));
         }
         let (mut first, mut room) = (Bytes::new(), None);
         if let Some(written) = writes.filter(|_| head.status.is_success())
@@ -151,26 +154,36 @@ impl Forward {
             }
             Looked { first, room, .. } = looked;
         }
-        let body = Passed { first, body, size, _place: place, _room: room };
-        Ok(passed_on(HttpResponse::with_body(code(head.status), body), head.headers))
+        let response = HttpResponse::with_body(code(head.status), Passed { first, body, size });
+        Ok(passed_on(response, head.headers, Some(Box::new((place, room)))))
     }
 }
 
-/// The answer with the API server's `headers`.
+/// The answer with the API server's `headers`, and what it holds until it is written.
 fn passed_on<B: MessageBody + 'static>(
     mut response: HttpResponse<B>,
     headers: HeaderMap,
+    held: Option<Box<dyn Any + Send>>,
 ) -> HttpResponse {
     copy(headers, &mut response);
-    response.extensions_mut().insert(PlaceOfItsOwn);
+    response.extensions_mut().insert(PlaceOfItsOwn(held));
     response.map_into_boxed_body()
 }
 
 /// Whether the API server must have known who calls: of some requests it refuses what they say before it looks at who
 /// says it, and it answers others' origins (CORS) without that.
 fn is_for_who_is_known(method: &Method, status: http::StatusCode) -> bool {
-    let may_or_may_not = [http::StatusCode::SWITCHING_PROTOCOLS, http::StatusCode::FORBIDDEN];
-    method != Method::OPTIONS && (status.is_success() || may_or_may_not.contains(&status))
+    let who_is_known = [
+        http::StatusCode::SWITCHING_PROTOCOLS,
+        http::StatusCode::NOT_MODIFIED,
+        http::StatusCode::FORBIDDEN,
+    ];
+    method != Method::OPTIONS && (status.is_success() || who_is_known.contains(&status))
+}
+
+/// Whether they were allowed what they asked for.
+fn is_allowed(status: http::StatusCode) -> bool {
+    status.is_success() || status == http::StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// What the API server is sent, and whether its body has turned out to be too large.
@@ -209,7 +222,7 @@ fn tunnelled(mut answer: Response<Incoming>, caller: OnUpgrade, place: SentOn) -
     let mut response = HttpResponse::new(StatusCode::SWITCHING_PROTOCOLS);
     append(&headers, &mut response);
     response.extensions_mut().insert(Tunnel { caller, upstream, place });
-    response.extensions_mut().insert(PlaceOfItsOwn);
+    response.extensions_mut().insert(PlaceOfItsOwn(None));
     response
 }
 

@@ -1,6 +1,5 @@
 //! Bodies on their way: a request's, of which there is a most, and an answer's.
 
-use crate::callers::SentOn;
 use actix_http::body::{BodySize, MessageBody};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -13,7 +12,6 @@ use std::{
     },
     task::{Context, Poll, ready},
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Whether a body has turned out to be larger than it may be.
 #[derive(Clone, Debug, Default)]
@@ -26,15 +24,12 @@ pub(super) struct Limited {
     overflow: Overflow,
 }
 
-/// An answer's body, the beginning of which has been looked at. Its place is given back with its end.
+/// An answer's body, the beginning of which has been looked at.
 pub(super) struct Passed {
     pub(super) first: Bytes,
     pub(super) body: Incoming,
-    /// Of the whole of it, where the API server says so.
+    /// Of what is left of it, where the API server says so.
     pub(super) size: Option<u64>,
-    pub(super) _place: SentOn,
-    /// Of what has been looked at.
-    pub(super) _room: Option<OwnedSemaphorePermit>,
 }
 
 impl Overflow {
@@ -91,13 +86,16 @@ impl MessageBody for Passed {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, hyper::Error>>> {
         if !self.first.is_empty() {
-            return Poll::Ready(Some(Ok(std::mem::take(&mut self.first))));
+            let first = std::mem::take(&mut self.first);
+            self.size = self.size.map(|size| size.saturating_sub(first.len() as u64));
+            return Poll::Ready(Some(Ok(first)));
         }
         loop {
             let next = ready!(Pin::new(&mut self.body).poll_frame(context));
             let Some(frame) = next.transpose()? else { return Poll::Ready(None) };
             // Trailers, of which Kubernetes has none, end here.
             if let Ok(data) = frame.into_data() {
+                self.size = self.size.map(|size| size.saturating_sub(data.len() as u64));
                 return Poll::Ready(Some(Ok(data)));
             }
         }
