@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// dot or a capital.
 const SERVERS: &[(&str, &str, &[&str])] = &[
     ("", "events", &["reason", "source", "type"]),
-    ("events.k8s.io", "events", &["reason", "source", "type"]),
+    ("events.k8s.io", "events", &["reason", "type"]),
     ("", "secrets", &["type"]),
 ];
 

@@ -10,6 +10,7 @@ use crate::{
     store::{Is, Test, Than, Wanted},
     wire::{self, Failure, Objects, Selection},
 };
+use std::iter;
 
 /// A field that objects of a built-in kind are selected by.
 struct Label {
@@ -30,16 +31,40 @@ const fn otherwise(name: &'static str, path: &'static str, absent: &'static str)
     Label { name, path, absent }
 }
 
-/// Of every kind.
-const EVERYWHERE: &[Label] =
-    &[plain("metadata.name", ".metadata.name"), plain("metadata.namespace", ".metadata.namespace")];
+/// A kind for which the API server compiles in what it is selected by.
+struct BuiltIn {
+    group: &'static str,
+    plural: &'static str,
+    /// Whether `metadata.namespace` is among it.
+    is_namespaced: bool,
+    /// What is among it beside `metadata.name`.
+    labels: &'static [Label],
+}
 
-/// What the API server compiles in beside those, by group and plural.
-/// `ToSelectableFields` of each kind's strategy in kubernetes/pkg/registry, 1.36.
-const BUILT_IN: &[(&str, &str, &[Label])] = &[
-    (
-        "",
-        "pods",
+/// Of every kind.
+const NAME: Label = plain("metadata.name", ".metadata.name");
+/// Of every kind for which nothing is compiled in, and of others that live in namespaces.
+const NAMESPACE: Label = plain("metadata.namespace", ".metadata.namespace");
+
+const fn namespaced(
+    (group, plural): (&'static str, &'static str),
+    labels: &'static [Label],
+) -> BuiltIn {
+    BuiltIn { group, plural, is_namespaced: true, labels }
+}
+
+const fn cluster_scoped(
+    (group, plural): (&'static str, &'static str),
+    labels: &'static [Label],
+) -> BuiltIn {
+    BuiltIn { group, plural, is_namespaced: false, labels }
+}
+
+/// `AddFieldLabelConversionFunc` of each version in kubernetes/pkg/apis, and `ToSelectableFields` of each kind's
+/// strategy in kubernetes/pkg/registry, 1.36.
+const BUILT_IN: &[BuiltIn] = &[
+    namespaced(
+        ("", "pods"),
         &[
             plain("spec.nodeName", ".spec.nodeName"),
             plain("spec.host", ".spec.nodeName"),
@@ -52,9 +77,8 @@ const BUILT_IN: &[(&str, &str, &[Label])] = &[
             plain("status.nominatedNodeName", ".status.nominatedNodeName"),
         ],
     ),
-    (
-        "",
-        "events",
+    namespaced(
+        ("", "events"),
         &[
             plain("involvedObject.kind", ".involvedObject.kind"),
             plain("involvedObject.namespace", ".involvedObject.namespace"),
@@ -68,21 +92,43 @@ const BUILT_IN: &[(&str, &str, &[Label])] = &[
             plain("type", ".type"),
         ],
     ),
-    ("", "secrets", &[plain("type", ".type")]),
-    ("", "nodes", &[otherwise("spec.unschedulable", ".spec.unschedulable", "false")]),
-    ("", "namespaces", &[plain("status.phase", ".status.phase")]),
-    (
-        "",
-        "services",
+    namespaced(
+        ("events.k8s.io", "events"),
+        &[
+            plain("regarding.kind", ".regarding.kind"),
+            plain("regarding.namespace", ".regarding.namespace"),
+            plain("regarding.name", ".regarding.name"),
+            plain("regarding.uid", ".regarding.uid"),
+            plain("regarding.apiVersion", ".regarding.apiVersion"),
+            plain("regarding.resourceVersion", ".regarding.resourceVersion"),
+            plain("regarding.fieldPath", ".regarding.fieldPath"),
+            plain("reason", ".reason"),
+            plain("reportingController", ".reportingController"),
+            plain("type", ".type"),
+        ],
+    ),
+    namespaced(("", "secrets"), &[plain("type", ".type")]),
+    cluster_scoped(
+        ("", "nodes"),
+        &[otherwise("spec.unschedulable", ".spec.unschedulable", "false")],
+    ),
+    cluster_scoped(("", "namespaces"), &[plain("status.phase", ".status.phase")]),
+    namespaced(
+        ("", "services"),
         &[plain("spec.clusterIP", ".spec.clusterIP"), plain("spec.type", ".spec.type")],
     ),
-    ("", "replicationcontrollers", &[otherwise("status.replicas", ".status.replicas", "0")]),
-    ("apps", "replicasets", &[otherwise("status.replicas", ".status.replicas", "0")]),
-    ("batch", "jobs", &[otherwise("status.successful", ".status.succeeded", "0")]),
-    (
-        "certificates.k8s.io",
-        "certificatesigningrequests",
+    namespaced(
+        ("", "replicationcontrollers"),
+        &[otherwise("status.replicas", ".status.replicas", "0")],
+    ),
+    namespaced(("batch", "jobs"), &[otherwise("status.successful", ".status.succeeded", "0")]),
+    cluster_scoped(
+        ("certificates.k8s.io", "certificatesigningrequests"),
         &[plain("spec.signerName", ".spec.signerName")],
+    ),
+    cluster_scoped(
+        ("resource.k8s.io", "resourceslices"),
+        &[plain("spec.nodeName", ".spec.nodeName"), plain("spec.driver", ".spec.driver")],
     ),
 ];
 
@@ -212,14 +258,23 @@ impl Asks {
     }
 }
 
-/// The kind is not selected by this.
+/// The kind is not selected by this: as the API server says it of that kind.
 fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
-    if built_in(resource).is_some() || matches!(kind.origin, Origin::Custom(_)) {
-        return Failure::unknown_field(field);
+    match (resource.group(), resource.resource()) {
+        ("batch", "jobs") => {
+            Failure::bad_request(format!("field label {field:?} not supported for Job"))
+        }
+        (group @ "resource.k8s.io", "resourceslices") => Failure::bad_request(format!(
+            "field label not supported for {group}/{}, Kind=ResourceSlice: {field}",
+            resource.version()
+        )),
+        _ if built_in(resource).is_some() || matches!(kind.origin, Origin::Custom(_)) => {
+            Failure::unknown_field(field)
+        }
+        _ => Failure::bad_request(format!(
+            "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        )),
     }
-    Failure::bad_request(format!(
-        "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-    ))
 }
 
 /// Where a field of the API server's is, and what it is where nothing stands there.
@@ -229,8 +284,11 @@ struct Place {
 }
 
 fn place(resource: &Resource, kind: &Kind, field: &str) -> Option<Place> {
-    let built_in = built_in(resource).unwrap_or_default();
-    let mut labels = EVERYWHERE.iter().chain(built_in);
+    let built_in = built_in(resource);
+    let has_namespace = built_in.is_none_or(|it| it.is_namespaced);
+    let mut labels = iter::once(&NAME)
+        .chain(has_namespace.then_some(&NAMESPACE))
+        .chain(built_in.map_or(&[] as &[Label], |it| it.labels));
     if let Some(label) = labels.find(|label| label.name == field) {
         let path = FieldPath::parse(label.path).ok()?;
         return Some(Place { path, absent: label.absent });
@@ -240,11 +298,8 @@ fn place(resource: &Resource, kind: &Kind, field: &str) -> Option<Place> {
     Some(Place { path: path.clone(), absent: "" })
 }
 
-fn built_in(resource: &Resource) -> Option<&'static [Label]> {
-    let is_it = |(group, plural, _): &&(&str, &str, &[Label])| {
-        *group == resource.group() && *plural == resource.resource()
-    };
-    BUILT_IN.iter().find(is_it).map(|(_, _, labels)| *labels)
+fn built_in(resource: &Resource) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|it| it.group == resource.group() && it.plural == resource.resource())
 }
 
 #[cfg(test)]
@@ -278,11 +333,31 @@ mod tests {
     #[test]
     fn what_a_kind_is_not_selected_by_is_refused_as_the_server_says_it() {
         let (pods, ingresses) = (resource("", "pods"), resource("networking.k8s.io", "ingresses"));
+        let (events, jobs) = (resource("events.k8s.io", "events"), resource("batch", "jobs"));
+        let (slices, nodes) =
+            (resource("resource.k8s.io", "resourceslices"), resource("", "nodes"));
         let parts = resource("example.com", "parts");
         let (built_in, custom) = (kind(""), kind("spec.size"));
         for (resource, kind, fields, expected) in [
             (&pods, &built_in, "metadata.name%3Dx,spec.nodeName!%3Dn", ""),
             (&pods, &built_in, "spec.size%3D3", "field label not supported: spec.size"),
+            (&events, &built_in, "regarding.name%3Dx,reportingController!%3Dc,type%3DNormal", ""),
+            (&events, &built_in, "source%3Dx", "field label not supported: source"),
+            (&jobs, &built_in, "status.successful%3D1", ""),
+            (&jobs, &built_in, "x%3D1", "field label \"x\" not supported for Job"),
+            (&slices, &built_in, "spec.driver%3Dd,spec.nodeName%3Dn", ""),
+            (
+                &slices,
+                &built_in,
+                "metadata.namespace%3Dn",
+                "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: metadata.namespace",
+            ),
+            (
+                &nodes,
+                &built_in,
+                "metadata.namespace%3D",
+                "field label not supported: metadata.namespace",
+            ),
             (&parts, &custom, "spec.size%3D3,metadata.namespace%3Da", ""),
             (&parts, &custom, "spec.nodeName%3D3", "field label not supported: spec.nodeName"),
             (
@@ -299,7 +374,8 @@ mod tests {
 
     #[test]
     fn every_compiled_path_is_one() {
-        for label in BUILT_IN.iter().flat_map(|(_, _, labels)| *labels).chain(EVERYWHERE) {
+        let labels = BUILT_IN.iter().flat_map(|it| it.labels).chain([&NAME, &NAMESPACE]);
+        for label in labels {
             assert!(FieldPath::parse(label.path).is_ok(), "{}", label.path);
         }
     }
@@ -322,7 +398,7 @@ mod tests {
 
     #[test]
     fn whatever_the_server_calls_a_field_no_index_is_called() {
-        for (group, plural, labels) in BUILT_IN {
+        for BuiltIn { group, plural, labels, .. } in BUILT_IN {
             let of = resource(group, plural);
             let of = of.group_resource();
             let taken = labels.iter().find(|label| of.may_index_as(label.name));

@@ -21,8 +21,16 @@ pub(crate) fn is_passed_through(
     let index = ours.json();
     let paths: Vec<_> = index["paths"].as_object().into_iter().flatten().collect();
     let names: Vec<_> = paths.iter().map(|(name, _)| name.as_str()).collect();
-    let expected =
-        ["api/v1", "apis/apps/v1", "apis/example.com/v1", "apis/rbac.authorization.k8s.io/v1"];
+    let expected = [
+        "api/v1",
+        "apis/apps/v1",
+        "apis/batch/v1",
+        "apis/certificates.k8s.io/v1",
+        "apis/events.k8s.io/v1",
+        "apis/example.com/v1",
+        "apis/rbac.authorization.k8s.io/v1",
+        "apis/resource.k8s.io/v1",
+    ];
     assert_eq!((ours.code, &*names), (200, &expected[..]), "{ours:?}");
     for (name, entry) in paths {
         assert_eq!(*entry, theirs["paths"][name], "{name}");
@@ -68,7 +76,7 @@ pub(crate) fn is_passed_through(
     let older = reads.get(token, &format!("{below}/api/v1?hash=ABC"))?;
     assert!(older.header("location").starts_with(&format!("{below}/api/v1?hash=")), "{older:?}");
     for (path, accept, code) in [
-        ("/openapi/v3/apis/batch/v1", JSON, 404),
+        ("/openapi/v3/apis/policy/v1", JSON, 404),
         ("/openapi/v3/apis/example.com/v2", JSON, 404),
         ("/openapi/v2", JSON, 404),
         ("/openapi/v3/api/v1", "text/html", 406),

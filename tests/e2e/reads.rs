@@ -201,14 +201,23 @@ fn what_only_a_cache_says(scene: &Scene) -> Outcome {
         ];
         assert_eq!(reads.ask("GET", path, &headers)?.code, 304);
     }
-    assert_eq!(reads.get(token, "/apis/batch")?.code, 404);
-    assert_eq!(reads.get(token, "/apis/batch/v1")?.code, 404);
+    assert_eq!(reads.get(token, "/apis/policy")?.code, 404);
+    assert_eq!(reads.get(token, "/apis/policy/v1")?.code, 404);
     let kinds = reads.get(token, "/api/v1")?.json();
     let names: Vec<_> = kinds["resources"].as_array().into_iter().flatten().collect();
     let names: Vec<_> = names.iter().filter_map(|it| it["name"].as_str()).collect();
     assert_eq!(
         names,
-        ["configmaps", "events", "namespaces", "nodes", "pods", "secrets", "services"]
+        [
+            "configmaps",
+            "events",
+            "namespaces",
+            "nodes",
+            "pods",
+            "replicationcontrollers",
+            "secrets",
+            "services"
+        ]
     );
     Ok(())
 }
@@ -343,13 +352,19 @@ fn kubectl_reads_from_the_cache(scene: &Scene) -> Outcome {
             "namespaces",
             "nodes",
             "pods",
+            "replicationcontrollers",
             "secrets",
             "services",
             "deployments.apps",
+            "replicasets.apps",
+            "jobs.batch",
+            "certificatesigningrequests.certificates.k8s.io",
+            "events.events.k8s.io",
             "parts.example.com",
             "planets.example.com",
             "widgets.example.com",
             "clusterroles.rbac.authorization.k8s.io",
+            "resourceslices.resource.k8s.io",
         ]
     );
     let mut missing = served.kubectl(world, token)?;

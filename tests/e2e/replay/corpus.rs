@@ -176,6 +176,52 @@ const KINDS: &[Kind] = &[
     },
 ];
 
+/// Kinds that are read by their fields alone, right and wrong ones.
+const SELECTED: &[(&str, &[&str])] = &[
+    (
+        "/apis/events.k8s.io/v1/events",
+        &[
+            "regarding.kind%3DPod",
+            "regarding.name%3Dtwo",
+            "regarding.name!%3Dtwo",
+            "regarding.uid%3D",
+            "regarding.uid%3Dx",
+            "reason%3DBad",
+            "type%3DWarning,regarding.name%3Done",
+            "reportingController%3Dtester",
+            "involvedObject.name%3Dtwo",
+            "source%3Dtester",
+        ],
+    ),
+    (
+        "/apis/batch/v1/jobs",
+        &["status.successful%3D0", "status.successful%3D1", "status.succeeded%3D0"],
+    ),
+    ("/apis/apps/v1/replicasets", &["metadata.namespace%3Dnone", "status.replicas%3D0"]),
+    (
+        "/api/v1/replicationcontrollers",
+        &["status.replicas%3D0", "status.replicas!%3D0", "spec.replicas%3D1"],
+    ),
+    (
+        "/apis/resource.k8s.io/v1/resourceslices",
+        &[
+            "spec.driver%3Dd.example.com",
+            "spec.driver!%3Dd.example.com",
+            "spec.nodeName%3D",
+            "spec.nodeName%3Dn1",
+            "spec.pool%3Dp",
+            "metadata.namespace%3Dx",
+        ],
+    ),
+    (
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        &["spec.signerName%3Dx", "spec.username%3Dx", "metadata.namespace%3Dx"],
+    ),
+    ("/api/v1/nodes", &["metadata.name%3Dn1,spec.unschedulable%3Dtrue", "metadata.namespace%3D"]),
+    ("/api/v1/namespaces", &["metadata.namespace%3D"]),
+    ("/apis/rbac.authorization.k8s.io/v1/clusterroles", &["metadata.namespace%3D"]),
+];
+
 /// Label selectors, some of which are refused.
 const LABELS: &[&str] = &[
     "app%3Dweb",
@@ -247,7 +293,13 @@ pub(crate) const TARGETS: &str = "
   {name: nodes, resource: {resource: nodes}, scope: {type: Cluster}, projection: {managedFields: Keep}},
   {name: deployments, resource: {group: apps, resource: deployments}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: widgets, resource: {group: example.com, resource: widgets}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: planets, resource: {group: example.com, resource: planets}, scope: {type: Cluster}, projection: {managedFields: Keep}}";
+  {name: planets, resource: {group: example.com, resource: planets}, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: new-events, resource: {group: events.k8s.io, resource: events}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: jobs, resource: {group: batch, resource: jobs}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: replicasets, resource: {group: apps, resource: replicasets}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: controllers, resource: {resource: replicationcontrollers}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: slices, resource: {group: resource.k8s.io, resource: resourceslices}, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: requests, resource: {group: certificates.k8s.io, resource: certificatesigningrequests}, scope: {type: Cluster}, projection: {managedFields: Keep}}";
 
 impl Kind {
     /// Of all namespaces.
@@ -294,6 +346,10 @@ pub(super) fn requests(a: &str) -> Vec<Request> {
     for (options, but) in watched::refused() {
         all.push(get(format!("{settings}?watch=1&{options}"), ANY, but));
         all.push(get(format!("{planets}?watch=1&{options}"), TABLE, but));
+    }
+    for (list, fields) in SELECTED {
+        let by = |fields| get(format!("{list}?fieldSelector={fields}"), ANY, LISTED);
+        all.extend(fields.iter().map(by));
     }
     all.extend(selections(a, &settings, &everywhere));
     all.extend(versions(&settings, &widgets));
