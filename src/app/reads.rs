@@ -20,11 +20,11 @@ use crate::{
     },
     status::Observed,
 };
-use parking_lot::Mutex;
-use ring::{
+use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
     rand::SystemRandom,
 };
+use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! What is remembered is told apart by keyed hashes: no token is kept.
 
 use crate::cluster::{Action, Presented, User};
-use ring::{
+use aws_lc_rs::{
     error::Unspecified,
     hmac::{self, HMAC_SHA256},
     rand::SystemRandom,

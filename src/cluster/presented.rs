@@ -1,13 +1,13 @@
 //! The certificate that an address presents, for whoever knows its SHA-256.
 
 use crate::model::Fingerprint;
+use aws_lc_rs::digest::{SHA256, digest};
 use http::Uri;
-use ring::digest::{SHA256, digest};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{
-        CryptoProvider, ring::default_provider, verify_tls12_signature, verify_tls13_signature,
+        CryptoProvider, aws_lc_rs::default_provider, verify_tls12_signature, verify_tls13_signature,
     },
     pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime, pem::PemObject as _},
 };

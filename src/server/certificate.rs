@@ -2,11 +2,11 @@
 //! and gone with it.
 
 use super::file::{Files, Loaded, read};
+use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
-use ring::digest::{SHA256, digest};
 use rustls::{
     CipherSuite, ServerConfig,
-    crypto::{CryptoProvider, ring::default_provider},
+    crypto::{CryptoProvider, aws_lc_rs::default_provider},
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem, pem::PemObject as _},
     server::{
         ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,

@@ -243,7 +243,7 @@ mod tests {
     };
     use jiff::Timestamp;
     use rustls::{
-        ClientConfig, RootCertStore, crypto::ring::default_provider, pki_types::ServerName,
+        ClientConfig, RootCertStore, crypto::aws_lc_rs::default_provider, pki_types::ServerName,
     };
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},

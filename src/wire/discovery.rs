@@ -1,7 +1,7 @@
 //! Discovery documents, aggregated and legacy.
 
 use super::Listing;
-use ring::digest;
+use aws_lc_rs::digest;
 use serde::Serialize;
 use std::{fmt::Write as _, sync::Arc};
 

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn the_certificate_of_a_config_map_is_told_by_its_sha_256() {
         let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
-        let sha256 = ring::digest::digest(&ring::digest::SHA256, pair.cert.der());
+        let sha256 = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, pair.cert.der());
         let sha256 = Fingerprint::new(sha256.as_ref().try_into().unwrap());
         let said = remark(&pair.cert.pem(), "a/kubewarm-ca", "a/kubewarm-tls");
         let names =

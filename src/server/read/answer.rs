@@ -14,9 +14,9 @@ use actix_web::{
         header::{self, HeaderValue},
     },
 };
+use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use ring::hmac;
 use std::{
     error::Error,
     fmt::Write as _,

@@ -22,8 +22,8 @@ use actix_web::{
     http::{self, header},
     web,
 };
+use aws_lc_rs::hmac;
 use jiff::Timestamp;
-use ring::hmac;
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr},

@@ -2,7 +2,7 @@
 //! are the organizations.
 
 use crate::callers::User;
-use ring::digest::{SHA256, digest};
+use aws_lc_rs::digest::{SHA256, digest};
 use std::fmt::Write as _;
 use x509_parser::{
     certificate::X509Certificate,

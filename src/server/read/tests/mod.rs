@@ -17,7 +17,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{
     CipherSuite, ClientConfig, RootCertStore,
-    crypto::ring::default_provider,
+    crypto::aws_lc_rs::default_provider,
     pki_types::{CertificateDer, ServerName},
 };
 use std::{
