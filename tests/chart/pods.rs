@@ -11,7 +11,11 @@ use crate::cluster::{Failure, NAMESPACE, Outcome, SOON};
 
 const NOT_READY: &str = "there is no pod of the Deployment";
 /// Where pods find files, as far as they are looked for here.
-const PLACES: [&str; 2] = ["/etc/kubewarm", "/var/run/secrets/kubernetes.io/serviceaccount"];
+const PLACES: [&str; 3] = [
+    "/etc/kubewarm",
+    "/var/run/secrets/kubernetes.io/serviceaccount",
+    "/var/run/secrets/kubewarm.io",
+];
 
 pub(crate) fn get(cluster: &ControlPlane, args: &[&str]) -> Result<Value, Failure> {
     let args = [&["get"], args, &["-o", "json"]].concat();
@@ -48,8 +52,13 @@ fn mount(cluster: &ControlPlane, pod: &Value) -> Result<PathBuf, Failure> {
         std::fs::create_dir_all(&folder)?;
         if volume["projected"].is_object() {
             let account = text(pod, "/spec/serviceAccountName")?;
-            let token = cluster.run(["create", "token", account, "-n", NAMESPACE])?;
-            std::fs::write(folder.join("token"), token)?;
+            let mut create = vec!["create", "token", account, "-n", NAMESPACE];
+            let sources = volume["projected"]["sources"].as_array().into_iter().flatten();
+            let mut audiences = sources.map(|one| &one["serviceAccountToken"]["audience"]);
+            if let Some(audience) = audiences.find_map(Value::as_str) {
+                create.extend(["--audience", audience]);
+            }
+            std::fs::write(folder.join("token"), cluster.run(create)?)?;
         }
         if let Some(name) = volume["configMap"]["name"].as_str() {
             let found = get(cluster, &["configmap", name, "-n", NAMESPACE])?;

@@ -31,6 +31,8 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: kubewarm-system}]
 ";
 /// Metrics over TLS, by a certificate of the chart's.
 const TLS: &str = "metrics: {renderMode: always, tls: {enabled: true}}\n";
+/// Of `readApi`, which stands above.
+const AUDIENCE: &str = "  audiences: [kubewarm]\n";
 /// Twice what a pod may take.
 const PODS: Duration = Duration::from_mins(10);
 
@@ -98,7 +100,7 @@ fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outc
     let release = Release { helm, cluster, values: path };
     let (admin, api) = (free_port()?, free_port()?);
     let reads = format!("localhost:{api}");
-    let values = format!("operator: {{adminPort: {admin}}}\nreadApi: {{port: {api}}}\n{values}");
+    let values = format!("operator: {{adminPort: {admin}}}\nreadApi:\n  port: {api}\n{values}");
     release.run(&["install", "kubewarm", &chart()], Some(&values))?;
     let (operator, files) = operator(cluster, name)?;
     let (ended, ran) = helm_test(&release, &reads)?;
@@ -174,6 +176,7 @@ fn helm_test_passes_where_all_is_well_and_says_what_is_not() -> Outcome {
     passes(&cluster, &four, "some", "watchNamespaces: [shop, orders]\n")?;
     passes(&cluster, &four, "guarded", "metrics: {auth: {enabled: true}}\n")?;
     passes(&cluster, &four, "tls", TLS)?;
+    passes(&cluster, &three, "audience", AUDIENCE)?;
     passes(&cluster, &four, "broken", "")?;
     Ok(())
 }
