@@ -4,14 +4,14 @@ use super::super::finding::Finding;
 use crate::{
     api::{GROUP, VERSION},
     cluster::{Answer, author_check, get, may},
-    manifests,
+    manifests::{self, More},
     model::{AuthorCheck, Fault, Reason, Subject},
 };
 use http::header::DATE;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     apps::v1::Deployment, authorization::v1::ResourceAttributes, coordination::v1::Lease,
-    rbac::v1::PolicyRule,
+    core::v1::Container, rbac::v1::PolicyRule,
 };
 use kube::{Client, api::ObjectList};
 use serde_json::Value;
@@ -70,9 +70,9 @@ impl Operator<'_> {
 
     /// Its replicas, who leads, what it may do, and whether authors are held to their accounts.
     pub(super) async fn works(&self) -> Result<Vec<Finding>, manifests::Unwritable> {
-        let (mut findings, account) = self.replicas().await;
+        let (mut findings, run) = self.replicas().await;
         findings.push(self.lease().await);
-        findings.extend(self.rights(&account).await?);
+        findings.extend(self.rights(&run).await?);
         findings.push(match author_check(self.client).await {
             Ok(AuthorCheck::Enforced) => {
                 Finding::good("authors of profiles are held to the ServiceAccounts that they may act as")
@@ -91,33 +91,28 @@ impl Operator<'_> {
         Ok(findings)
     }
 
-    /// The Deployments, and the account that the operator runs as.
-    async fn replicas(&self) -> (Vec<Finding>, String) {
+    /// The Deployments, and how the operator runs in the first.
+    async fn replicas(&self) -> (Vec<Finding>, Run) {
         let namespace = self.namespace;
         let path = format!("/apis/apps/v1/namespaces/{namespace}/{DEPLOYMENTS}");
         let listed = match get(self.client, &path).await {
             Ok(answer) => answer.json::<ObjectList<Deployment>>(),
             Err(fault) => Err(fault),
         };
-        let account = || LEASE.to_owned();
         match listed {
             Ok(list) if list.items.is_empty() => {
                 let text = format!(
                     "there is no Deployment with the label app.kubernetes.io/name=kubewarm in namespace \
                      {namespace}; whether its replicas are ready is not known"
                 );
-                (vec![Finding::note(text)], account())
+                (vec![Finding::note(text)], Run::unseen())
             }
             Ok(list) => {
-                let named = list
-                    .items
-                    .first()
-                    .and_then(|one| one.spec.template.spec.as_ref()?.service_account_name.clone());
                 let findings = list.items.iter().map(|one| of_deployment(one, namespace)).collect();
-                (findings, named.unwrap_or_else(account))
+                (findings, list.items.first().map_or_else(Run::unseen, Run::of))
             }
             Err(fault) => {
-                (vec![Finding::unseen("whether its replicas are ready", &fault)], account())
+                (vec![Finding::unseen("whether its replicas are ready", &fault)], Run::unseen())
             }
         }
     }
@@ -142,11 +137,13 @@ impl Operator<'_> {
     }
 
     /// What the shipped roles allow, held against what reviews say of the account.
-    async fn rights(&self, account: &str) -> Result<Vec<Finding>, manifests::Unwritable> {
-        let subject =
-            Subject::ServiceAccount { namespace: self.namespace.into(), name: account.into() };
+    async fn rights(&self, run: &Run) -> Result<Vec<Finding>, manifests::Unwritable> {
+        let name = run.account.as_str().into();
+        let subject = Subject::ServiceAccount { namespace: self.namespace.into(), name };
+        // With namespaces of its own it can be granted no more, and asks as the caller.
+        let more = if self.watched.is_empty() { &*run.more } else { &[] };
         let (mut missing, mut allowed) = (Vec::new(), 0_usize);
-        for needed in needed(self.namespace, self.watched)?.into_iter().take(REVIEWS) {
+        for needed in needed(self.namespace, self.watched, more)?.into_iter().take(REVIEWS) {
             match may(self.client, &subject, needed.clone()).await {
                 Ok(true) => allowed += 1,
                 Ok(false) => missing.push(needed),
@@ -167,16 +164,67 @@ impl Operator<'_> {
         if !self.watched.is_empty() {
             let _infallible = write!(grant, " --watch-namespaces {}", self.watched.join(","));
         }
+        for more in more {
+            grant.push_str(match more {
+                More::MetricsAuth => " --metrics-auth",
+                More::ReadApi => " --read-api",
+            });
+        }
         Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())
     }
+}
+
+/// How the operator runs, as far as that decides what it needs.
+#[derive(Debug, PartialEq)]
+struct Run {
+    /// Its ServiceAccount.
+    account: String,
+    /// What it does that takes more.
+    more: Vec<More>,
+}
+
+impl Run {
+    /// Of which nothing is known.
+    fn unseen() -> Self {
+        Self { account: LEASE.to_owned(), more: Vec::new() }
+    }
+
+    fn of(deployment: &Deployment) -> Self {
+        let Some(pod) = &deployment.spec.template.spec else { return Self::unseen() };
+        let Some(container) = pod.containers.first() else { return Self::unseen() };
+        let account = pod.service_account_name.clone().unwrap_or_else(|| LEASE.to_owned());
+        let metrics_auth =
+            told(container, "metrics-auth").is_some_and(|said| said.is_empty() || said == "true");
+        // It serves reads unless it is told that it shall not.
+        let reads = told(container, "api-addr").is_none_or(|address| !address.is_empty());
+        let more = [(metrics_auth, More::MetricsAuth), (reads, More::ReadApi)];
+        let more = more.into_iter().filter_map(|(is_done, more)| is_done.then_some(more)).collect();
+        Self { account, more }
+    }
+}
+
+/// What a flag of `run` is set to, which counts, or the environment variable of its name.
+fn told<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
+    let mut arguments = container.args.iter().flatten();
+    let by_flag = arguments.find_map(|one| {
+        let value = one.strip_prefix("--")?.strip_prefix(flag)?;
+        if value.is_empty() { Some(value) } else { value.strip_prefix('=') }
+    });
+    by_flag.or_else(|| {
+        let name = format!("KUBEWARM_{}", flag.to_uppercase().replace('-', "_"));
+        let variable = container.env.iter().flatten().find(|one| one.name == name)?;
+        // The API server leaves out what is empty.
+        Some(variable.value.as_deref().unwrap_or_default())
+    })
 }
 
 /// What the operator needs, one verb on one resource each.
 fn needed(
     namespace: &str,
     watched: &[String],
+    more: &[More],
 ) -> Result<Vec<ResourceAttributes>, manifests::Unwritable> {
-    let text = manifests::operator(namespace, watched, &[])?;
+    let text = manifests::operator(namespace, watched, more)?;
     let all: Vec<Value> = serde_saphyr::from_multiple(&text)
         .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
     let mut needed = Vec::new();

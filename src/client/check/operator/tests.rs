@@ -68,13 +68,19 @@ fn what_the_operator_needs_is_asked_for_one_by_one() {
             text(&one.namespace)
         )
     };
-    let of = |watched: &[String]| -> Vec<String> {
-        needed("ops", watched).unwrap().iter().map(line).collect()
+    let of = |watched: &[String], more: &[More]| -> Vec<String> {
+        needed("ops", watched, more).unwrap().iter().map(line).collect()
     };
-    let all = of(&[]);
+    let all = of(&[], &[]);
     assert!(all.contains(&"patch cacheprofiles/status  in ".to_owned()), "{all:?}");
     assert!(all.contains(&"get leases/ kubewarm in ops".to_owned()), "{all:?}");
-    let some = of(&["shop".to_owned()]);
+    let asks = "create tokenreviews/  in ".to_owned();
+    assert!(!all.contains(&asks), "{all:?}");
+    for more in [More::ReadApi, More::MetricsAuth] {
+        let more = of(&[], &[more]);
+        assert!(more.contains(&asks), "{more:?}");
+    }
+    let some = of(&["shop".to_owned()], &[]);
     assert!(some.contains(&"list cacheprofiles/  in shop".to_owned()), "{some:?}");
     assert!(!some.iter().any(|line| line.ends_with(" in ")), "{some:?}");
 }
@@ -115,4 +121,30 @@ fn replicas_that_are_not_ready_are_looked_into() {
     assert_eq!(mark(2, current), Mark::Good);
     assert_eq!(mark(2, "0.0.1"), Mark::Note);
     assert_eq!(mark(1, current), Mark::Bad);
+}
+
+#[test]
+fn what_the_operator_is_told_to_do_decides_what_it_needs() {
+    let run = |container: Value| {
+        let pod = json!({"serviceAccountName": "warm", "containers": [container]});
+        let deployment = json!({"spec": {"selector": {}, "template": {"spec": pod}}});
+        Run::of(&serde_json::from_value(deployment).unwrap())
+    };
+    let with = |env: Value, args: Value| {
+        let run = run(json!({"name": "kubewarm", "env": env, "args": args}));
+        assert_eq!(run.account, "warm");
+        run.more
+    };
+    let (api, metrics) = ("KUBEWARM_API_ADDR", "KUBEWARM_METRICS_AUTH");
+    assert_eq!(with(json!([]), json!(["run"])), [More::ReadApi]);
+    assert_eq!(with(json!([{"name": api, "value": "[::]:8443"}]), json!([])), [More::ReadApi]);
+    assert_eq!(with(json!([{"name": api}]), json!(["run"])), []);
+    assert_eq!(with(json!([]), json!(["run", "--api-addr="])), []);
+    assert_eq!(with(json!([{"name": api}]), json!(["--api-addr=[::]:8443"])), [More::ReadApi]);
+    let both = [More::MetricsAuth, More::ReadApi];
+    assert_eq!(with(json!([{"name": metrics, "value": "true"}]), json!([])), both);
+    assert_eq!(with(json!([]), json!(["--metrics-auth"])), both);
+    assert_eq!(with(json!([{"name": metrics, "value": "false"}]), json!([])), [More::ReadApi]);
+    let nothing = serde_json::from_value(json!({"spec": {"selector": {}, "template": {}}}));
+    assert_eq!(Run::of(&nothing.unwrap()), Run::unseen());
 }
