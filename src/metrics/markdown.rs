@@ -5,12 +5,13 @@ use super::{
     descriptor::{Descriptor, Keyed, Kind, all},
     label::{CODES, Label},
     operator::{Reconciled, StatusWrite},
-    reads::{CacheUse, Handler, Method},
+    reads::{CacheUse, Handler, Method, WatchClosed},
     snapshot::{ConditionStatus, TargetState},
 };
 use crate::{
-    informer::{EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd},
-    model::{DecidedBy, Decision, Mode},
+    access::{Check, CheckOutcome},
+    informer::{Comparison, EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd},
+    model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome},
 };
 use std::fmt::{self, Write as _};
 
@@ -92,19 +93,28 @@ pub fn markdown() -> Result<String, fmt::Error> {
 }
 
 /// Metric, label and its values.
-fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 18] {
+fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
     [
         ("kubewarm_reconcile_duration_seconds", "outcome", values::<Reconciled>()),
         ("kubewarm_status_writes_total", "outcome", values::<StatusWrite>()),
+        ("kubewarm_access_checks_total", "check", values::<Check>()),
+        ("kubewarm_access_checks_total", "outcome", values::<CheckOutcome>()),
+        ("kubewarm_limit_rejections_total", "limit", values::<Measure>()),
         ("kubewarm_http_requests_total", "handler", values::<Handler>()),
         ("kubewarm_http_requests_total", "method", values::<Method>()),
         ("kubewarm_http_requests_total", "code", CODES.to_vec()),
+        ("kubewarm_http_request_duration_seconds", "handler", values::<Handler>()),
         ("kubewarm_http_request_duration_seconds", "cache", values::<CacheUse>()),
+        ("kubewarm_read_wait_seconds", "reason", values::<WaitFor>()),
+        ("kubewarm_read_wait_seconds", "outcome", values::<WaitOutcome>()),
+        ("kubewarm_http_watch_ends_total", "reason", values::<WatchClosed>()),
         ("kubewarm_authz_decisions_total", "source", values::<DecidedBy>()),
         ("kubewarm_authz_decisions_total", "decision", values::<Decision>()),
+        ("kubewarm_authz_duration_seconds", "source", values::<DecidedBy>()),
         ("kubewarm_profile_info", "mode", values::<Mode>()),
         ("kubewarm_profile_condition", "status", values::<ConditionStatus>()),
         ("kubewarm_profile_targets", "state", values::<TargetState>()),
+        ("kubewarm_rbac_missing", "verb", values::<Verb>()),
         ("kubewarm_warmup_duration_seconds", "strategy", values::<Strategy>()),
         ("kubewarm_list_duration_seconds", "outcome", values::<ListOutcome>()),
         ("kubewarm_relists_total", "reason", values::<RelistReason>()),
@@ -112,6 +122,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 18] {
         ("kubewarm_watch_events_total", "type", values::<EventKind>()),
         ("kubewarm_watch_errors_total", "code", CODES.to_vec()),
         ("kubewarm_decode_errors_total", "stage", values::<Stage>()),
+        ("kubewarm_consistency_checks_total", "result", values::<Comparison>()),
     ]
 }
 
@@ -127,4 +138,30 @@ fn row(page: &mut String, metric: &Descriptor) -> fmt::Result {
 fn code_list(words: &[&str]) -> String {
     let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Labels whose values are names, of builds, conditions or kinds.
+    const NAMES: &[&str] =
+        &["version", "revision", "rustc", "name", "condition", "group", "resource"];
+
+    #[test]
+    fn each_label_has_its_values_on_the_page_or_is_a_name() {
+        let listed: Vec<_> =
+            closed_sets().into_iter().map(|(metric, label, _)| (metric, label)).collect();
+        let labels = all().iter().flat_map(|metric| {
+            let own = metric.labels.iter().filter(|label| !NAMES.contains(label));
+            own.map(|&label| (metric.name, label))
+        });
+        let labels: Vec<_> = labels.collect();
+        for label in &labels {
+            assert!(listed.contains(label), "{label:?} is not listed");
+        }
+        for label in &listed {
+            assert!(labels.contains(label), "{label:?} does not exist");
+        }
+    }
 }
