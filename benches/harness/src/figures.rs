@@ -48,7 +48,7 @@ use Target::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 45] = [
+pub const FIGURES: [Figure; 46] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -261,6 +261,12 @@ pub const FIGURES: [Figure; 45] = [
         Target::None,
         " MiB",
         Source::Median("reads.keep.crowd.more_mib", 1.0),
+    ),
+    read(
+        "client-go's dynamic informer, with managedFields, time to synced ÷ API server",
+        Target::None,
+        "",
+        Source::Ratio("reads.keep.informer.seconds", "reads.keep.api.informer.seconds"),
     ),
     milliseconds(
         "1,000 watches of pods, 20 changes a second: from the write until it is told, p99",

@@ -136,7 +136,7 @@ impl<'a> Reading<'a> {
         };
         let served = Served::start(self, managed).await?;
         for _ in 0..rounds {
-            self.round(&served, prefix, managed, samples).await?;
+            self.round(&served, prefix, samples).await?;
         }
         served.end(self.cluster).await
     }
@@ -148,13 +148,7 @@ impl<'a> Reading<'a> {
         Ok(version.context("a list without a version")?.to_owned())
     }
 
-    async fn round(
-        &self,
-        served: &Served,
-        prefix: &str,
-        managed: ManagedFields,
-        samples: &mut Samples,
-    ) -> Result<()> {
+    async fn round(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
         for (way, connections, paths) in ways(self.corpus) {
             let load = Load { paths: paths.into(), connections, lasts: LASTS };
             let api = self.api.fire(load.clone()).await.context("at the API server")?;
@@ -169,10 +163,7 @@ impl<'a> Reading<'a> {
         }
         self.whole(served, prefix, samples).await?;
         self.crowd(served, prefix, samples).await?;
-        if managed == ManagedFields::Dropped {
-            self.informer(served, prefix, samples).await?;
-        }
-        Ok(())
+        self.informer(served, prefix, samples).await
     }
 
     /// Everything at once, as a list and as a stream.
