@@ -35,7 +35,8 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: shop}]
 /// Between two reads, and before one is tried again.
 const PAUSE: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_millis(500);
-/// As often as client-go tries a read again whose connection broke.
+/// As often as client-go tries a read again whose connection broke. One that is refused it tries again only where it
+/// lists and watches: whoever reads once does so by hand.
 const TRIES: usize = 10;
 /// Reads at once.
 const READERS: usize = 4;

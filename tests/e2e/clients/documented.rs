@@ -1,4 +1,4 @@
-//! The commands of docs/clients.md, as they stand there.
+//! The manifests and commands of docs/clients.md, as they stand there.
 
 use std::env;
 use std::fs;
@@ -8,12 +8,15 @@ use std::process::Command;
 use testbed::GoClients;
 
 use super::Scene;
-use crate::api::let_read;
 use crate::world::{Failure, Outcome, file};
 
 /// Where the page has the end of a port-forward, which takes a pod.
 const FORWARD: &str = "https://localhost:8443";
 const NAMESPACE: &str = "shop";
+/// Of what the page grants and declares, but for what is in the namespace.
+const UNDO: &str =
+    "kubewarm rbac all-configmaps --namespace kubewarm-system | kubectl delete --filename -
+kubectl delete cacheprofile all-configmaps --namespace kubewarm-system";
 
 /// Programs that the page has parts of.
 const GO: [&str; 2] = ["tests/clients/warmstart/main.go", "tests/clients/follow/followers.go"];
@@ -61,11 +64,10 @@ pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
 pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
     let Scene { world, served, .. } = scene;
     let cluster = &world.cluster;
-    cluster.run(["create", "namespace", NAMESPACE])?;
-    cluster.run(["create", "configmap", "red", "-n", NAMESPACE])?;
-    cluster.run(["label", "configmap", "red", "app=web", "-n", NAMESPACE])?;
-    cluster.run(["create", "serviceaccount", "reader", "-n", NAMESPACE])?;
-    let_read(world, (NAMESPACE, "reader"), None)?;
+    let page = fs::read_to_string(file("docs/clients.md"))?.replace(FORWARD, &served.url()?);
+    for manifests in blocks(&page, "yaml") {
+        cluster.apply(manifests)?;
+    }
     // Whoever reads the page: an administrator with a token.
     cluster.run(["create", "serviceaccount", "admin", "-n", NAMESPACE])?;
     let admin = ["--clusterrole=cluster-admin", "--serviceaccount=shop:admin"];
@@ -74,7 +76,6 @@ pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
 
     let folder = cluster.folder().join("documented");
     fs::create_dir(&folder)?;
-    fs::copy(served.authority(), folder.join("ca.crt"))?;
     let log = served.operator.process.log();
     let (_, rest) = log.split_once(r#""sha256":""#).ok_or("no SHA-256 in the log")?;
     let sha256 = rest.split('"').next().unwrap_or_default();
@@ -84,23 +85,23 @@ pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
     let others = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths(here.chain(env::split_paths(&others)))?;
 
-    let page = fs::read_to_string(file("docs/clients.md"))?.replace(FORWARD, &served.url()?);
-    let mut printed = String::new();
-    for block in blocks(&page, "sh") {
+    let run = |commands: &str| -> Result<String, Failure> {
         let output = Command::new("bash")
-            .args(["-euo", "pipefail", "-c", block])
+            .args(["-euo", "pipefail", "-c", commands])
             .current_dir(&folder)
             .env("PATH", &path)
             .env("KUBECONFIG", &kubeconfig)
             .env("SHA256", sha256)
             .output()?;
         let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{block}\n{told}");
-        printed.push_str(&String::from_utf8_lossy(&output.stdout));
-    }
+        assert!(output.status.success(), "{commands}\n{told}");
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let printed = blocks(&page, "sh").into_iter().map(run).collect::<Result<String, _>>()?;
     for part in ["NAME", "configmap/red\n", "equal: ", "\"kind\": \"List\"", "resourceVersion"] {
         assert!(printed.contains(part), "no {part:?} in {printed}");
     }
+    assert_eq!(fs::read_to_string(folder.join("ca.crt"))?, fs::read_to_string(served.authority())?);
     let all_read = |name: &str| -> Result<bool, Failure> {
         let mut kubectl = Command::new(cluster.tools().program("kubectl"));
         let path = folder.join(name);
@@ -109,5 +110,7 @@ pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
         Ok(output.status.success())
     };
     assert!(all_read("by-file.kubeconfig")? && all_read("by-sha256.kubeconfig")?);
+    // What comes next takes from the operator what it was granted before.
+    run(UNDO)?;
     Ok(())
 }
