@@ -1,6 +1,6 @@
 //! The control plane of a run.
 
-use crate::call;
+use crate::{call, usage::Usage};
 use anyhow::{Context, Result};
 use kube::Client;
 use serde_json::json;
@@ -68,6 +68,15 @@ impl Cluster {
             address.with_context(|| format!("not an address: {url}"))?,
             self.control_plane.authority(),
         ))
+    }
+
+    /// What the kernel says of the API server.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended.
+    pub fn apiserver_usage(&self) -> Result<Usage> {
+        Usage::of(self.control_plane.apiserver().id().context("the API server has ended")?)
     }
 
     /// A token of a ServiceAccount, good for 24 hours.

@@ -48,7 +48,7 @@ use Target::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 46] = [
+pub const FIGURES: [Figure; 48] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -203,6 +203,12 @@ pub const FIGURES: [Figure; 46] = [
         Source::Median("reads.cpu_seconds_per_gb", 1.0),
     ),
     read(
+        "the same ÷ API server",
+        Target::None,
+        "",
+        Source::Ratio("reads.cpu_seconds_per_gb", "reads.api.cpu_seconds_per_gb"),
+    ),
+    read(
         "more memory while 8 clients list everything",
         AtMost(64.0),
         " MiB",
@@ -255,6 +261,12 @@ pub const FIGURES: [Figure; 46] = [
         Target::None,
         " s",
         Source::Median("reads.keep.cpu_seconds_per_gb", 1.0),
+    ),
+    read(
+        "the same, with managedFields ÷ API server",
+        Target::None,
+        "",
+        Source::Ratio("reads.keep.cpu_seconds_per_gb", "reads.keep.api.cpu_seconds_per_gb"),
     ),
     read(
         "more memory while 8 clients list everything, with managedFields",

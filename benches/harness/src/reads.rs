@@ -168,8 +168,11 @@ impl<'a> Reading<'a> {
 
     /// Everything at once, as a list and as a stream.
     async fn whole(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
+        let before = self.cluster.apiserver_usage()?;
         let api = self.api.once(EVERYTHING).await?;
+        let cpu = self.cluster.apiserver_usage()?.cpu_seconds - before.cpu_seconds;
         samples.push(&format!("{prefix}.api.everything.seconds"), api.seconds);
+        samples.push(&format!("{prefix}.api.cpu_seconds_per_gb"), cpu / api.gigabytes);
         let before = served.operator.usage()?;
         let mut gigabytes = 0.0;
         let mut seconds = Vec::new();

@@ -88,7 +88,8 @@ const NOTES: &str = "
   `resourceVersion=0`. kubewarm lets no decision about all names answer for one name, so 1,000 names are
   asked about every 10 s. Everything, as a list and as a stream, is read once from the API server and five times
   from kubewarm, which has the API server review the caller before the first; the median counts. Ratios above 1
-  are better where the target is ≥. The first rows are of the default projection, which drops
+  are better where the target is ≥. Processor time a GB is absolute, and another on another day; the row below it
+  divides it by the API server's own for the same list in the same round. The first rows are of the default projection, which drops
   `metadata.managedFields`, about half of the bytes; then of `managedFields: Keep`.
 - *Watches*: 1,000 at a time by the same account, each on a connection of its own, first at kubewarm and then at
   the API server. Each is told of 200 changes, which say when they were sent; one thread of the bench reads them
