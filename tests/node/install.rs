@@ -50,9 +50,9 @@ fn follow_notes(world: &World, notes: &str) -> Outcome {
     let is_for_a_shell = |line: &&str| line.contains(['>', '&', '$']);
     let commands = notes.lines().filter(|line| !is_for_a_shell(line));
     let commands = commands.filter_map(|line| line.strip_prefix("kubectl "));
-    let (watches, commands): (Vec<_>, Vec<_>) =
-        commands.partition(|command| command.ends_with(" -w"));
-    assert_eq!((watches.len(), commands.len()), (1, 2), "{notes}");
+    let goes_on = |command: &&str| command.ends_with(" -w") || command.starts_with("port-forward ");
+    let (endless, commands): (Vec<_>, Vec<_>) = commands.partition(goes_on);
+    assert_eq!((endless.len(), commands.len()), (2, 2), "{notes}");
     let said: Result<Vec<_>, _> =
         commands.iter().map(|command| world.run(&command.replace('\'', ""))).collect();
     let said = said?;
