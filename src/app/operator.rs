@@ -236,10 +236,11 @@ fn spawn_reads(
         answering.run(until).await;
         "reads"
     });
-    let until = frame.stop.clone();
+    let (until, metrics) = (frame.stop.clone(), metrics.reads().clone());
     tasks.spawn(async move {
         let routes = move |app: &mut _| api.routes(app);
-        if let Err(error) = listening.serve((certificate, authorities), routes, until).await {
+        let shown = (certificate, authorities);
+        if let Err(error) = listening.serve(shown, (routes, metrics), until).await {
             tracing::error!(%error, "the read server failed");
         }
         "read server"

@@ -8,7 +8,10 @@ use super::{
     tunnel::Tunnel,
     unwritten::{Metered, Unwritten},
 };
-use crate::callers::{Certified, Claim, Places, Shown};
+use crate::{
+    callers::{Certified, Claim, Places, Shown},
+    metrics::{CacheUse, Handler, Method, ReadMetrics},
+};
 use actix_http::Request;
 use actix_web::{
     HttpMessage as _, HttpResponse,
@@ -30,6 +33,7 @@ use std::{
     pin::{Pin, pin},
     rc::{Rc, Weak},
     sync::Arc,
+    time::Duration,
 };
 use tokio::{
     net::TcpStream,
@@ -48,6 +52,8 @@ pub(super) struct Shared<S> {
     pub(super) limits: Limits,
     /// For requests under way, of all threads.
     pub(super) rooms: Places<IpAddr>,
+    /// Of what is refused before any handler has it.
+    pub(super) metrics: ReadMetrics,
     pub(super) stop: CancellationToken,
 }
 
@@ -158,8 +164,16 @@ where
 {
     let is_h2 = asked.version() >= Version::HTTP_2;
     let on_the_way: (Handed, _, _) = (life.begin(), life.unwritten.clone(), is_h2);
+    let method = if asked.method() == hyper::Method::GET { Method::Get } else { Method::Other };
+    // At once, and by no handler, which would count it.
+    let refused = |refusal: Refusal| {
+        let response = refusal.response();
+        let code = response.status().as_u16();
+        shared.metrics.answered((Handler::Other, method), code, CacheUse::Miss, Duration::ZERO);
+        response
+    };
     let Some(room) = shared.rooms.take(peer.ip().to_canonical()) else {
-        return Ok(answer(Refusal::Busy.response(), on_the_way, None));
+        return Ok(answer(refused(Refusal::Busy), on_the_way, None));
     };
     let room = Room::of(room);
     // What is left of a body must not be waited for, nor taken for another request.
@@ -180,7 +194,7 @@ where
                 Err(error) => HttpResponse::from_error(error),
             }
         }
-        Err(refusal) => refusal.response(),
+        Err(refusal) => refused(refusal),
     };
     let tunnel = response.extensions_mut().remove::<Tunnel>();
     let its_own = response.extensions_mut().remove::<PlaceOfItsOwn>();
@@ -279,7 +293,6 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_stands_as_it_is_used() {

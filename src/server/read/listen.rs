@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     callers::{Full, Places},
+    metrics::ReadMetrics,
     server::{
         certificate::{Certificate, CertificateError},
         file::look_after,
@@ -168,7 +169,8 @@ impl Reading {
     }
 
     /// Shows `certificate`, and has clients show theirs if any counts by `authorities`. Answers requests by `routes`, on
-    /// as many threads as there are processors, until `stop`; then finishes those under way, for at most 10 s.
+    /// as many threads as there are processors, until `stop`; then finishes those under way, for at most 10 s. What
+    /// reaches no route is counted in `metrics`.
     ///
     /// # Errors
     ///
@@ -176,7 +178,7 @@ impl Reading {
     pub async fn serve<R>(
         self,
         (certificate, authorities): (Arc<Certificate>, Option<Arc<ClientAuthorities>>),
-        routes: R,
+        (routes, metrics): (R, ReadMetrics),
         stop: CancellationToken,
     ) -> Result<(), ReadError>
     where
@@ -191,6 +193,7 @@ impl Reading {
             places: Places::new(limits.connections, limits.of_address),
             rooms: Places::new(limits.room, limits.room_of_address),
             newcomers: Newcomers::default(),
+            metrics,
             full: Arc::default(),
             failing: Arc::default(),
         };
@@ -228,6 +231,7 @@ struct Doors {
     places: Places<IpAddr>,
     rooms: Places<IpAddr>,
     newcomers: Newcomers,
+    metrics: ReadMetrics,
     /// Whether the last connection found no place.
     full: Arc<AtomicBool>,
     /// Whether the last connection could not be accepted.
@@ -250,8 +254,8 @@ where
     let here = LocalSet::new();
     runtime.block_on(here.run_until(async move {
         let service = service_of(App::new().configure(routes)).await?;
-        let rooms = doors.rooms.clone();
-        let shared = Rc::new(Shared { tls, authorities, service, limits, rooms, stop });
+        let (rooms, metrics) = (doors.rooms.clone(), doors.metrics.clone());
+        let shared = Rc::new(Shared { tls, authorities, service, limits, rooms, metrics, stop });
         let (connections, mut accepting) = (TaskTracker::new(), JoinSet::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;

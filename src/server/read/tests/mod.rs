@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     callers::Places,
+    metrics::{BuildInfo, Metrics},
     server::{Certificate, CertificateFiles, names},
 };
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -94,6 +95,7 @@ async fn much() -> HttpResponse {
 pub(super) struct Served {
     address: SocketAddr,
     certificate: Arc<Certificate>,
+    metrics: Metrics,
     stop: CancellationToken,
     serving: JoinHandle<Result<(), ReadError>>,
 }
@@ -121,9 +123,19 @@ impl Served {
         change(&mut reading.limits);
         let address = SocketAddr::from(([127, 0, 0, 1], reading.address().port()));
         let stop = CancellationToken::new();
-        let serving =
-            tokio::spawn(reading.serve((Arc::clone(&certificate), None), routes, stop.clone()));
-        Self { address, certificate, stop, serving }
+        let metrics = Metrics::new(&BuildInfo::current()).unwrap();
+        let (shown, counted) = ((Arc::clone(&certificate), None), metrics.reads().clone());
+        let serving = tokio::spawn(reading.serve(shown, (routes, counted), stop.clone()));
+        Self { address, certificate, metrics, stop, serving }
+    }
+
+    /// Requests that no handler has counted.
+    fn refused(&self, code: &str, method: &str) -> u64 {
+        let of = format!(
+            "kubewarm_http_requests_total{{code=\"{code}\",handler=\"other\",method=\"{method}\"}} "
+        );
+        let said = self.metrics.render().unwrap();
+        said.lines().find_map(|line| line.strip_prefix(&of)).map_or(0, |it| it.parse().unwrap())
     }
 
     fn new(change: impl FnOnce(&mut Limits)) -> Self {
@@ -435,6 +447,11 @@ async fn requests_beyond_the_room_are_told_to_come_back() {
         assert!(*retry);
     }
     assert!(served.get("/ok").await.ends_with("ok"), "there is room again");
+    assert_eq!(
+        served.refused("429", "GET"),
+        2,
+        "the alert about what is not answered looks at these"
+    );
     drop(sender);
     served.end().await;
 }
@@ -456,6 +473,8 @@ async fn no_body_reaches_anybody() {
         let heads = answer.matches("HTTP/1.1 ").count();
         assert_eq!(heads, 1, "nothing of a body is taken for a request: {answer}");
     }
+    let refused = [("4xx", "GET"), ("400", "GET"), ("400", "other")];
+    assert_eq!(refused.map(|(code, method)| served.refused(code, method)), [1, 1, 1]);
     served.end().await;
 }
 
