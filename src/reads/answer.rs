@@ -15,14 +15,21 @@ use tokio::time::Instant;
 pub struct Answer {
     /// The body.
     pub body: Body,
-    /// Whose table it is from; not for callers.
+    /// From where.
+    pub source: Source,
+    /// Whether something had to be waited for.
+    pub waited: bool,
+}
+
+/// Where an answer is from: for a watch, as it stood when that began.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Whose table it is; not for callers.
     pub cell: CellKey,
     /// How long ago that was last known to be current; `None`: it never was.
     pub age: Option<Duration>,
     /// Whether that is longer than its profile has it be.
     pub is_late: bool,
-    /// Whether something had to be waited for.
-    pub waited: bool,
 }
 
 /// The most of a piece that is handed to a connection at once: with the 8 bytes that HTTP/1.1 writes around a part
@@ -75,12 +82,16 @@ enum Stage {
 
 impl Answer {
     pub(super) fn new(body: Body, candidate: &Candidate<'_>, bound: Duration) -> Self {
+        Self { body, source: Source::of(candidate, bound), waited: false }
+    }
+}
+
+impl Source {
+    pub(super) fn of(candidate: &Candidate<'_>, bound: Duration) -> Self {
         Self {
-            body,
             cell: candidate.key.clone(),
             age: candidate.age,
             is_late: candidate.age.is_none_or(|age| age > bound),
-            waited: false,
         }
     }
 }

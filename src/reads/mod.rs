@@ -19,7 +19,7 @@ mod snapshots;
 mod watch;
 
 pub use self::{
-    answer::{Answer, Body, Cut, PART_BYTES, Pages},
+    answer::{Answer, Body, Cut, PART_BYTES, Pages, Source},
     kinds::{CustomFields, Kind, LookUp, Origin},
     offers::{Offering, Offers},
     watch::{End, Feed, Piece, Progress},
@@ -166,8 +166,8 @@ impl Reads {
         let Reply::Answer(answer) = answered? else {
             return Err(Failure::internal("a watch was asked for as if it were a list"));
         };
-        self.from.reports.read_took(&answer.cell, took);
-        if let Some(age) = answer.age {
+        self.from.reports.read_took(&answer.source.cell, took);
+        if let Some(age) = answer.source.age {
             (self.from.note)(&asked.resource, Noted::Answered { age });
         }
         Ok(Answer { waited: waited.is_some(), ..*answer })

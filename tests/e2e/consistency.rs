@@ -111,6 +111,9 @@ fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
         assert_eq!(api.write(token, ("POST", &all), &body)?.code, 201);
         let listed = reads.get(token, &all)?;
         assert!(listed.code == 200 && named(&listed.json(), &name), "created: {listed:?}");
+        if n % 10 == 0 {
+            is_among_what_a_watch_begins_with(scene, &all, &name)?;
+        }
         let body = json!({"data": {"n": "1"}});
         let patched = api.write(token, ("PATCH", &one), &body)?.json();
         let got = reads.get(token, &one)?.json();
@@ -124,6 +127,23 @@ fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
         let gone = reads.get(token, &one)?;
         assert_eq!((gone.code, &gone.json()["reason"]), (404, &json!("NotFound")), "{gone:?}");
     }
+    Ok(())
+}
+
+/// As informers ask that begin with a watch.
+fn is_among_what_a_watch_begins_with(scene: &Scene, all: &str, name: &str) -> Outcome {
+    let query = "watch=true&allowWatchBookmarks=true&sendInitialEvents=true";
+    let matched = "resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
+    let told = scene.reads.get(&scene.token, &format!("{all}?{query}&{matched}"))?;
+    let events = told.text.lines().map(serde_json::from_str::<Value>);
+    let events = events.collect::<Result<Vec<_>, _>>()?;
+    let is_end = |event: &Value| {
+        let notes = &event["object"]["metadata"]["annotations"];
+        event["type"] == "BOOKMARK" && notes["k8s.io/initial-events-end"] == "true"
+    };
+    let mut initial = events.iter().take_while(|event| !is_end(event));
+    let is_there = initial.any(|event| event["object"]["metadata"]["name"] == *name);
+    assert!(is_there && events.iter().any(is_end), "{told:?}");
     Ok(())
 }
 
@@ -252,6 +272,13 @@ fn what_grows_old_is_answered_to_those_who_want_it(scene: &Scene) -> Outcome {
         let warning = late.header("warning");
         if warning.starts_with("299 - ") { Ok(()) } else { Err(format!("{late:?}").into()) }
     })?;
+    // Nor does a watch that begins with it keep that to itself.
+    let all = configmaps(&scene.eventual);
+    let watched = scene
+        .reads
+        .get(&scene.token, &format!("{all}?watch=1&resourceVersion=0&timeoutSeconds=1"))?;
+    assert_eq!(watched.code, 200, "{watched:?}");
+    assert!(watched.header("warning").starts_with("299 - "), "{watched:?}");
     // That something is gone is said by nobody who is not sure of it.
     let none = format!("{}/none", configmaps(&scene.eventual));
     assert_eq!(scene.reads.get(&scene.token, &none)?.code, 504);

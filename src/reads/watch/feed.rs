@@ -1,13 +1,13 @@
 //! A watch under way: the lines that it sends, one piece after another, until it ends.
 
 use super::{
-    super::Reads,
+    super::{Reads, Source},
     Beginning,
     telling::{Telling, Told, error},
     timing::{LOOK, Timing},
 };
 use crate::{
-    model::{CellKey, Index, OnAccessLost, ProfileRef, Resource, ResourceVersion},
+    model::{Index, OnAccessLost, ProfileRef, Resource, ResourceVersion},
     store::Lag,
     wire::{Failure, Objects},
 };
@@ -68,7 +68,7 @@ struct Following {
     reads: Arc<Reads>,
     asked: Objects,
     profile: Option<ProfileRef>,
-    key: CellKey,
+    source: Source,
     /// What the profiles say that let it answer.
     policies: Vec<OnAccessLost>,
     /// The declared indexes that it selects by.
@@ -94,11 +94,11 @@ impl Feed {
         beginning: Beginning,
         timing: Timing,
     ) -> Self {
-        let Beginning { kind, key, policies, wanted, indexes, follower, start } = beginning;
+        let Beginning { kind, source, policies, wanted, indexes, follower, start } = beginning;
         let telling = Telling::new(&kind, &asked, wanted, (follower, start));
         let of = asked.resource.clone();
         let following =
-            Following { reads, asked, profile, key, policies, indexes, telling, timing };
+            Following { reads, asked, profile, source, policies, indexes, telling, timing };
         Self {
             of,
             stage: Stage::Following(Box::new(following)),
@@ -119,11 +119,11 @@ impl Feed {
         &self.of
     }
 
-    /// The cell that it is answered from; `None`: from none.
+    /// From where it is answered, as that stood when it began; `None`: from nowhere.
     #[must_use]
-    pub fn cell(&self) -> Option<&CellKey> {
+    pub fn source(&self) -> Option<&Source> {
         match &self.stage {
-            Stage::Following(following) => Some(&following.key),
+            Stage::Following(following) => Some(&following.source),
             Stage::Failing(_) | Stage::Done => None,
         }
     }
@@ -210,13 +210,13 @@ impl Following {
         if now >= self.timing.look {
             self.timing.look = now + LOOK;
             let asked = (&self.asked, self.profile.as_ref());
-            match self.reads.policies(asked, (&self.key, &self.indexes)) {
+            match self.reads.policies(asked, (&self.source.cell, &self.indexes)) {
                 Some(policies) => self.policies = policies,
                 None => return Next::End(End::CellGone, None),
             }
         }
         // What was taken back while the cell lost access is not to be seen by anybody.
-        if !self.reads.serves(&self.key, &self.policies, now) {
+        if !self.reads.serves(&self.source.cell, &self.policies, now) {
             return Next::End(End::CellGone, None);
         }
         if now >= self.timing.end {

@@ -12,7 +12,7 @@ pub(super) use self::opened::Shared;
 
 use self::{telling::Start, timing::Timing};
 use super::{
-    Attempt, Reads, Reply,
+    Attempt, Reads, Reply, Source,
     choose::{Needs, wants_latest},
     cover::{Candidate, Coverage},
     fields::Fields,
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 /// Where a watch begins, and from what it is answered.
 pub(super) struct Beginning {
     kind: Arc<Kind>,
-    key: CellKey,
+    source: Source,
     policies: Vec<OnAccessLost>,
     wanted: Wanted,
     /// The declared indexes that it selects by.
@@ -88,7 +88,7 @@ impl Reads {
         let done = |candidate: &Candidate<'_>, (follower, start)| {
             Attempt::Done(Reply::Watch(Box::new(Beginning {
                 kind: Arc::clone(kind),
-                key: candidate.key.clone(),
+                source: Source::of(candidate, needs.bound),
                 policies: candidate.policies(),
                 wanted: fields.wanted(asked, candidate.key),
                 indexes: fields.indexes.clone(),

@@ -3,7 +3,7 @@
 use super::gzip;
 use crate::{
     model::CellKey,
-    reads::{Answer, Body, Cut},
+    reads::{Answer, Body, Cut, Source},
     wire::{Failure, Sent, is_known},
 };
 use actix_web::{
@@ -60,24 +60,16 @@ pub(super) async fn objects<T: Unpin + 'static>(
     held: T,
 ) -> HttpResponse {
     let mut response = HttpResponse::Ok();
-    let cell = opaque(key, &answer.cell);
     response
         .insert_header((header::CONTENT_TYPE, JSON))
-        .insert_header((header::CACHE_CONTROL, NOT_KEPT))
-        .insert_header(("Kubewarm-Cell", cell));
-    if let Some(age) = answer.age {
-        response.insert_header(("Kubewarm-Freshness-Milliseconds", age.as_millis().to_string()));
-    }
-    if answer.is_late {
-        response.insert_header((header::WARNING, late(answer.age)));
-    }
+        .insert_header((header::CACHE_CONTROL, NOT_KEPT));
+    tell_source(&mut response, &answer.source, key);
+    let of = &answer.source.cell.resource;
     let (begun, rest) = match answer.body {
         Body::Whole(body) => (body, None),
         Body::Pages(mut pages) => match pages.begin(LONG).await {
             Ok((begun, goes_on)) => (begun, goes_on.then_some(pages)),
-            Err(Cut) => {
-                return failure(&Failure::not_warm(answer.cell.resource.group_resource(), 1));
-            }
+            Err(Cut) => return failure(&Failure::not_warm(of.group_resource(), 1)),
         },
     };
     let response = match rest {
@@ -96,6 +88,17 @@ pub(super) async fn objects<T: Unpin + 'static>(
         }
     };
     response.map_body(|_, body| Holding { body, _held: held }.boxed())
+}
+
+/// Says from where an answer is, and how old.
+pub(super) fn tell_source(response: &mut HttpResponseBuilder, source: &Source, key: &hmac::Key) {
+    response.insert_header(("Kubewarm-Cell", opaque(key, &source.cell)));
+    if let Some(age) = source.age {
+        response.insert_header(("Kubewarm-Freshness-Milliseconds", age.as_millis().to_string()));
+    }
+    if source.is_late {
+        response.insert_header((header::WARNING, late(source.age)));
+    }
 }
 
 /// Sends what is there.

@@ -218,13 +218,13 @@ impl ReadApi {
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.user;
         let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
-        let cell = feed.cell().map(|cell| answer::opaque(&self.names, cell));
+        let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
         let counted = self.metrics.watching(feed.resource());
         let (caller, stop) = (Some(caller), self.stop.clone());
         let place = Some(place);
         let held = Held { place, caller, counted, _entered: entered, stop };
-        Ok(watch(request, feed, needed, held))
+        Ok(watch(request, (feed, &self.names), needed, held))
     }
 
     async fn document(

@@ -1,7 +1,7 @@
 //! A watch as a body: checked again and again whether its caller still may have it, until it ends.
 
 use super::{
-    answer::{NOT_KEPT, streamed},
+    answer::{NOT_KEPT, streamed, tell_source},
     body::PlaceOfItsOwn,
 };
 use crate::{
@@ -14,6 +14,7 @@ use actix_web::{
     HttpRequest, HttpResponse,
     http::header::{self, ContentType},
 };
+use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::stream;
 use std::{any::Any, net::IpAddr, sync::Arc, time::Duration};
@@ -61,16 +62,19 @@ struct Watch {
     held: Held,
 }
 
-/// Sends what `feed` brings, until its end or until nobody listens any more.
+/// Sends what `feed` brings, until its end or until nobody listens any more. `names` names its cell.
 pub(super) fn watch(
     request: &HttpRequest,
-    feed: Feed,
+    (feed, names): (Feed, &hmac::Key),
     needed: Needed,
     mut held: Held,
 ) -> HttpResponse {
     let place = held.place.take();
     let mut response = HttpResponse::Ok();
     response.insert_header(ContentType::json()).insert_header((header::CACHE_CONTROL, NOT_KEPT));
+    if let Some(source) = feed.source() {
+        tell_source(&mut response, source, names);
+    }
     let now = Instant::now();
     // Those that begin together are not checked together.
     let check_at = now + CHECK.mul_f64(fastrand::f64());
