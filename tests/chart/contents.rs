@@ -241,7 +241,12 @@ metrics-token PodMonitor /spec/podMetricsEndpoints/0/bearerTokenFile null
 rules-dashboard PrometheusRule /metadata/labels/release "prometheus"
 rules-dashboard ConfigMap/kubewarm-dashboard /metadata/labels/grafana_dashboard "yes"
 rules-dashboard ConfigMap/kubewarm-dashboard /metadata/annotations {"grafana_folder": "Platform"}
-flow-schema FlowSchema /spec/rules/0/subjects/0/serviceAccount {"name": "kubewarm", "namespace": "kubewarm-system"}
+flow-schema FlowSchema/kubewarm /spec/rules/0/subjects/0/serviceAccount {"name": "kubewarm", "namespace": "kubewarm-system"}
+flow-schema FlowSchema/kubewarm /spec/matchingPrecedence 5000
+flow-schema FlowSchema/kubewarm-reviews /spec/rules/0/subjects/0/serviceAccount {"name": "kubewarm", "namespace": "kubewarm-system"}
+flow-schema FlowSchema/kubewarm-reviews /spec/matchingPrecedence 4999
+flow-schema FlowSchema/kubewarm-reviews /spec/priorityLevelConfiguration/name "kubewarm"
+flow-schema FlowSchema/kubewarm-reviews /spec/rules/0/resourceRules/1/resources ["subjectaccessreviews"]
 flow-schema PriorityLevelConfiguration /spec/limited/nominalConcurrencyShares 20
 autoscaled VerticalPodAutoscaler /spec/targetRef {"apiVersion": "apps/v1", "kind": "Deployment", "name": "kubewarm"}
 autoscaled VerticalPodAutoscaler /spec/updatePolicy/updateMode "Off"
