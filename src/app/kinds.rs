@@ -72,15 +72,16 @@ impl Kinds {
             if resource.group() == api::GROUP {
                 let own =
                     kinds.own.get_or_init(|| own_definition(resource.group_resource())).clone();
-                return std::future::ready(Ok(kinds.kind(document, &resource, own))).boxed();
+                return std::future::ready(Ok(kinds.kind(document, &resource, own.as_deref())))
+                    .boxed();
             }
             if let Some(held) = kinds.held(&served, &resource) {
-                let known = kinds.kind(document, &resource, held.definition);
+                let known = kinds.kind(document, &resource, held.definition.as_deref());
                 return std::future::ready(Ok(known)).boxed();
             }
             let asking = async move {
                 let found = kinds.ask(&served, &resource).await?;
-                Ok(kinds.kind(document, &resource, found))
+                Ok(kinds.kind(document, &resource, found.as_deref()))
             };
             ask_on(&runtime, asking)
         })
@@ -126,24 +127,33 @@ impl Kinds {
         &self,
         document: DocumentResource,
         resource: &Resource,
-        definition: Option<Arc<Definition>>,
+        definition: Option<&Definition>,
     ) -> Option<Arc<Kind>> {
-        match definition {
-            Some(definition) => {
-                let fields = definition.fields.get(resource.version()).cloned().unwrap_or_default();
-                let columns = definition.columns.get(resource.version()).cloned();
-                let described = kind(document, Origin::Custom(fields));
-                Some(Arc::new(Kind {
-                    list_kind: Arc::clone(&definition.list_kind),
-                    columns: columns.unwrap_or_default(),
-                    ..described
-                }))
-            }
-            None if self.aggregated.contains(resource.group()) => {
-                Some(Arc::new(kind(document, Origin::Aggregated)))
-            }
-            None => None,
+        served_by(document, resource, definition, &self.aggregated).map(Arc::new)
+    }
+}
+
+/// What is served of a kind that is not Kubernetes' own; `None`: nothing, as it may be an aggregated API's, and its
+/// group is not one of those whose answers are the same for all.
+fn served_by(
+    document: DocumentResource,
+    resource: &Resource,
+    definition: Option<&Definition>,
+    aggregated: &BTreeSet<String>,
+) -> Option<Kind> {
+    match definition {
+        Some(definition) => {
+            let fields = definition.fields.get(resource.version()).cloned().unwrap_or_default();
+            let columns = definition.columns.get(resource.version()).cloned();
+            let described = kind(document, Origin::Custom(fields));
+            Some(Kind {
+                list_kind: Arc::clone(&definition.list_kind),
+                columns: columns.unwrap_or_default(),
+                ..described
+            })
         }
+        None if aggregated.contains(resource.group()) => Some(kind(document, Origin::Aggregated)),
+        None => None,
     }
 }
 
@@ -175,4 +185,39 @@ fn document(served: &Served, resource: &Resource) -> Option<DocumentResource> {
         short_names: found.short_names.to_vec(),
         categories: found.categories.to_vec(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(group: &str, definition: Option<&Definition>, aggregated: &[&str]) -> Option<Kind> {
+        let of = GroupResource::new(group, "cacheprofiles").unwrap();
+        let resource = Resource::new(of, "v1alpha1").unwrap();
+        let document = DocumentResource {
+            group: group.into(),
+            version: "v1alpha1".into(),
+            plural: "cacheprofiles".into(),
+            singular: "cacheprofile".into(),
+            kind: "CacheProfile".into(),
+            namespaced: true,
+            short_names: Vec::new(),
+            categories: Vec::new(),
+        };
+        let aggregated = aggregated.iter().map(|&group| group.to_owned()).collect();
+        served_by(document, &resource, definition, &aggregated)
+    }
+
+    #[test]
+    fn what_may_be_an_aggregated_apis_is_served_only_where_its_group_is_named() {
+        assert!(served("metrics.x", None, &[]).is_none());
+        assert!(served("metrics.x", None, &["x", "other.x", "metrics.x.y"]).is_none());
+        let named = served("metrics.x", None, &["other.x", "metrics.x"]).unwrap();
+        assert!(matches!(named.origin, Origin::Aggregated));
+        let of = GroupResource::new(api::GROUP, "cacheprofiles").unwrap();
+        let own = own_definition(&of).unwrap();
+        let custom = served(api::GROUP, Some(&own), &[api::GROUP]).unwrap();
+        assert!(matches!(custom.origin, Origin::Custom(_)), "what is known counts");
+        assert_eq!(&*custom.list_kind, "CacheProfileList");
+    }
 }

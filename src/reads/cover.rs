@@ -350,9 +350,19 @@ mod tests {
         let (own, all) = (cell("a", "", ""), cell("all", "", ""));
         let mut offers = offers("home", &[selected.clone(), own.clone(), all.clone()]);
         offers.set_staleness(&all, Duration::from_secs(30));
+        // None of which is the first or the last, or what is asked for by default.
+        for (cell, consistency, seconds) in [
+            (&selected, Consistency::Bounded, 9),
+            (&own, Consistency::Strict, 2),
+            (&all, Consistency::Eventual, 3),
+        ] {
+            offers.set_terms(cell, consistency, seconds);
+        }
         let (asked, _) = asked("/api/v1/namespaces/a/pods", "labelSelector=app%3Dweb");
         let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
         assert_eq!(coverage.max_staleness(), Duration::from_secs(30));
+        assert_eq!(coverage.consistency(), Consistency::Strict);
+        assert_eq!(coverage.cold_wait(), Duration::from_secs(2));
         let order = |ages: [u64; 3]| -> Vec<CellKey> {
             let keys = [&selected, &own, &all];
             let standing = |key: &CellKey| {

@@ -7,9 +7,9 @@ use super::{
 use crate::{
     informer::{CellReport, Phase},
     model::{
-        CellKey, Extent, FieldPath, FieldSelector, GroupResource, Identity, Index, IndexBy,
-        LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
-        Resource, SensitiveData,
+        CellKey, Consistency, Extent, FieldPath, FieldSelector, GroupResource, Identity, Index,
+        IndexBy, LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
+        ReadTerms, Resource, SensitiveData,
     },
     wire::{Asked, DocumentResource, Objects, What},
 };
@@ -85,6 +85,13 @@ impl Offers {
     pub(super) fn set_staleness(&mut self, cell: &CellKey, bound: Duration) {
         for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
             it.max_staleness = bound;
+        }
+    }
+
+    pub(super) fn set_terms(&mut self, cell: &CellKey, consistency: Consistency, seconds: u64) {
+        let cold_wait = Duration::from_secs(seconds);
+        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
+            it.reads = ReadTerms { consistency, cold_wait };
         }
     }
 

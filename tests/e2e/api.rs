@@ -224,6 +224,25 @@ impl Served {
     /// Starts one with the shipped rights, those for reads among them.
     pub(crate) fn start(world: &World, more: &[&str]) -> Result<Self, Failure> {
         let rights = file("deploy/read-api.yaml");
+        let served = Self::launch(world, more, |arguments| Operator::start_with(world, arguments))?;
+        world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
+        Ok(served)
+    }
+
+    /// Starts one as the administrator of the control plane, whose credential is a client certificate: where it
+    /// counted in a caller's stead, the caller could do everything.
+    pub(crate) fn start_as_administrator(world: &World, more: &[&str]) -> Result<Self, Failure> {
+        Operator::grant_rights(world)?;
+        Self::launch(world, more, |arguments| {
+            Operator::run(world, "kubewarm", world.cluster.kubeconfig(), arguments)
+        })
+    }
+
+    fn launch(
+        world: &World,
+        more: &[&str],
+        start: impl FnOnce(&[&str]) -> Result<Operator, Failure>,
+    ) -> Result<Self, Failure> {
         let authority = world.cluster.folder().join("reads.crt");
         let pem = certify(&authority)?;
         let key = authority.with_extension("key");
@@ -233,8 +252,7 @@ impl Served {
         let mut arguments = vec!["--api-addr", &*address];
         arguments.extend(["--tls-cert-file", &*certificate, "--tls-private-key-file", &*key]);
         arguments.extend(more);
-        let operator = Operator::start_with(world, &arguments)?;
-        world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
+        let operator = start(&arguments)?;
         Ok(Self { operator, authority, pem })
     }
 

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::abuse::Peer;
 use crate::api::{Reply, Served, Server, Watch, account, api_kubectl, let_read};
-use crate::operator::{NAMESPACE, Operator};
+use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::room;
 use crate::world::{Failure, Outcome, World, eventually};
@@ -40,8 +40,7 @@ struct Scene {
 impl Scene {
     fn start() -> Result<Self, Failure> {
         let world = World::alone()?;
-        let served = Served::start(&world, &["--forward"])?;
-        Operator::grant_reading(&world)?;
+        let served = Served::start_as_administrator(&world, &["--forward"])?;
         let namespace = world.namespace("team")?;
         let token = account(&world, &namespace, "whole")?;
         let nobody = account(&world, &namespace, "nobody")?;

@@ -73,7 +73,8 @@ impl Operator {
         Self::launch(world, pod, &[])
     }
 
-    fn grant_rights(world: &World) -> Result<(), Failure> {
+    /// Applies the shipped rights, and the namespace that the operator works in.
+    pub(crate) fn grant_rights(world: &World) -> Result<(), Failure> {
         let rights = file("deploy/operator-rbac.yaml");
         world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
         Ok(())

@@ -175,6 +175,11 @@ fn what_only_a_cache_says(scene: &Scene) -> Outcome {
     assert!(age < 120_000 && reply.header("warning").is_empty(), "{reply:?}");
     assert_eq!(reply.header("kubewarm-cell").len(), 16, "{reply:?}");
     assert_eq!(reply.header("content-type"), "application/json");
+    let watch = format!("/api/v1/namespaces/{a}/configmaps?watch=1&timeoutSeconds=1");
+    let watched = reads.get(token, &watch)?;
+    let age: u64 = watched.header("kubewarm-freshness-milliseconds").parse()?;
+    assert!(age < 120_000 && watched.header("warning").is_empty(), "{watched:?}");
+    assert_eq!(watched.header("kubewarm-cell"), reply.header("kubewarm-cell"), "{watched:?}");
     for path in [
         "/api/v1/limitranges".to_owned(),
         format!("/api/v1/namespaces/{a}/limitranges/x"),
@@ -592,16 +597,28 @@ fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
     Operator::grant_reading(&world)?;
     // What delegated reviews take is not needed.
     world.cluster.run(["delete", "clusterrolebinding", "kubewarm:read-api"])?;
+    their_own_tokens_decide(&world, &served)
+}
+
+/// Were it the operator's certificate that the API server goes by, everybody could do everything.
+#[test]
+fn callers_are_asked_about_without_the_operators_certificate() -> Outcome {
+    let world = World::alone()?;
+    let served = Served::start_as_administrator(&world, &["--auth", "caller-token"])?;
+    their_own_tokens_decide(&world, &served)
+}
+
+fn their_own_tokens_decide(world: &World, served: &Served) -> Outcome {
     let reads = served.server()?;
-    let api = Server::api(&world)?;
+    let api = Server::api(world)?;
     let team = world.namespace("team")?;
-    let token = account(&world, &team, "reader")?;
+    let token = account(world, &team, "reader")?;
     let own = format!("/api/v1/namespaces/{team}/configmaps");
     let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
-    Profile::apply(&world, &team, "mine", spec)?.await_condition("Ready", "True", None, SOON)?;
+    Profile::apply(world, &team, "mine", spec)?.await_condition("Ready", "True", None, SOON)?;
     let (ours, theirs) = (reads.get(&token, &own)?, api.get(&token, &own)?);
     assert_eq!((ours.code, ours.json()), (403, theirs.json()));
-    let_read(&world, (&team, "reader"), Some(&team))?;
+    let_read(world, (&team, "reader"), Some(&team))?;
     eventually(SOON, || match reads.get(&token, &own)?.code {
         200 => Ok(()),
         code => Err(format!("{code}").into()),

@@ -107,7 +107,8 @@ fn watches_tell_what_the_api_server_tells() -> Outcome {
     rights_that_are_revoked_end_a_watch(&scene)?;
     who_does_not_read_is_closed_and_hurts_nobody(&scene)?;
     what_is_watched_is_seen_from_outside(&scene)?;
-    tables_are_compared_and_found_equal(&scene)
+    tables_are_compared_and_found_equal(&scene)?;
+    all_end_with_the_process(&scene)
 }
 
 fn kubectl_watches(scene: &Scene) -> Outcome {
@@ -137,6 +138,18 @@ fn kubectl_watches(scene: &Scene) -> Outcome {
 
 fn await_end(watch: &Watch, within: Duration) -> Outcome {
     eventually(within, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })
+}
+
+/// However long they would have gone on: a replica that goes does not wait for them.
+fn all_end_with_the_process(scene: &Scene) -> Outcome {
+    let path = format!("/api/v1/namespaces/{}/configmaps?watch=1", scene.team);
+    let watch = scene.reads.watch(&scene.token, &path, ANY)?;
+    eventually(SOON, || if watch.events().is_empty() { Err("nothing".into()) } else { Ok(()) })?;
+    let status = scene.served.operator.process.term()?;
+    assert!(status.success(), "{status}");
+    await_end(&watch, SOON)?;
+    assert!(watch.events().iter().all(|event| event["type"] == "ADDED"), "{:?}", watch.events());
+    Ok(())
 }
 
 fn rights_that_are_revoked_end_a_watch(scene: &Scene) -> Outcome {

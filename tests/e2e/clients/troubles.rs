@@ -93,6 +93,9 @@ pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
     clients.agree("profile edited")?;
     scene.declare(PROFILE)?.await_condition("Ready", "True", None, SOON)?;
 
+    let settings = format!("/api/v1/namespaces/{team}/configmaps");
+    let reads = served.server()?;
+    let watch = reads.watch(&scene.token, &format!("{settings}?watch=1"), "*/*")?;
     world.cluster.run(["delete", "clusterrolebinding", "reader"])?;
     eventually(SOON, || {
         let all = cells(&served.operator)?;
@@ -104,6 +107,9 @@ pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
             Err(format!("{all:?}").into())
         }
     })?;
+    // What it may not read any more it neither answers nor goes on to tell.
+    assert_eq!(reads.get(&scene.token, &settings)?.code, 429);
+    eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
     clients.write(SOME)?;
     Operator::grant_reading(world)?;
     clients.agree("cells fenced")?;

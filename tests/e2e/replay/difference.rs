@@ -92,6 +92,10 @@ impl Difference {
             }
             Self::FutureVersion => each(ours, theirs, |answer| {
                 keep_before(&mut answer.body, ", current: ");
+                let event = answer.body.get_mut(0).and_then(|event| event.get_mut("object"));
+                if let Some(told) = event {
+                    keep_before(told, ", current: ");
+                }
             }),
             Self::ListVersion => each(ours, theirs, |answer| {
                 let body = &mut answer.body;

@@ -5,7 +5,8 @@ use super::difference::Difference::{self, *};
 
 /// As long as both take to tell what there is: far more than ten times that.
 const TIMEOUT: &str = "timeoutSeconds=5";
-const VERSIONS: &[&str] = &["", "&resourceVersion=0", "&resourceVersion=1", NOW];
+const VERSIONS: &[&str] =
+    &["", "&resourceVersion=0", "&resourceVersion=1", NOW, "&resourceVersion=99999999999"];
 /// Of what kubewarm has got to.
 pub(super) const NOW: &str = "&resourceVersion=NOW";
 const INITIAL: &[&str] = &["", "&sendInitialEvents=true", "&sendInitialEvents=false"];
@@ -62,7 +63,7 @@ pub(super) fn begun(a: &str) -> Vec<Request> {
                     let query = format!("watch=true&{TIMEOUT}{initial}{matched}{version}");
                     let bookmarks = "&allowWatchBookmarks=true";
                     let path = format!("{path}?{query}{bookmarks}");
-                    all.push(get(path, accept, &[ForgottenVersion]));
+                    all.push(get(path, accept, &[ForgottenVersion, FutureVersion]));
                 }
             }
         }
