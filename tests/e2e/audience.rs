@@ -21,7 +21,7 @@ use crate::world::{Failure, Outcome, eventually};
 const CONNECTIONS: usize = 20;
 /// Half as many as one connection may have.
 const OF_ONE: usize = 50;
-const WATCHES: usize = CONNECTIONS * OF_ONE;
+pub(crate) const WATCHES: usize = CONNECTIONS * OF_ONE;
 
 /// Those who watch, for as long as this lives.
 pub(crate) struct Audience {

@@ -1,14 +1,15 @@
 //! Watches from the cache: what is sent is what the API server sends, event by event, and no client is
 //! ever told what did not happen.
 
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::abuse::Peer;
 use crate::api::{Served, Server, Watch, account, let_read};
-use crate::audience::Audience;
-use crate::figures::Exposition;
+use crate::audience::{Audience, WATCHES};
+use crate::figures::{Exposition, Kept};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, World, eventually};
@@ -23,6 +24,11 @@ const BRIEF: u64 = 8;
 const REVOKED: Duration = Duration::from_secs(15);
 /// Until a thousand have been told of a few changes: far more than ten times what a debug build takes.
 const TOLD: Duration = Duration::from_mins(1);
+/// What a watch may take that is told nothing: ten times what each does of many over one connection.
+const IDLE_KIB: u64 = 64;
+/// Ten times what it may take until a thousand have been told of a change, at twenty changes a second: 250 ms.
+const LATE: Duration = Duration::from_millis(2_500);
+const PACE: Duration = Duration::from_millis(50);
 const ANY: &str = "*/*";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -105,6 +111,7 @@ fn watches_tell_what_the_api_server_tells() -> Outcome {
     the_last_bookmark_comes_before_the_end(&scene)?;
     kubectl_watches(&scene)?;
     rights_that_are_revoked_end_a_watch(&scene)?;
+    a_thousand_cost_little_and_are_told_soon(&scene)?;
     who_does_not_read_is_closed_and_hurts_nobody(&scene)?;
     what_is_watched_is_seen_from_outside(&scene)?;
     tables_are_compared_and_found_equal(&scene)?;
@@ -175,6 +182,31 @@ fn rights_that_are_revoked_end_a_watch(scene: &Scene) -> Outcome {
     assert!(!other.is_over());
     assert!(watch.events().iter().all(|event| event["type"] == "ADDED"), "{:?}", watch.events());
     Ok(())
+}
+
+fn a_thousand_cost_little_and_are_told_soon(scene: &Scene) -> Outcome {
+    let Scene { world, served, api, writer, team, .. } = scene;
+    let all = format!("/api/v1/namespaces/{team}/configmaps");
+    let token = account(world, team, "many")?;
+    let_read(world, (team, "many"), Some(team))?;
+    let object = json!({"metadata": {"name": "pace"}});
+    let made = api.write(writer, ("POST", &all), &object)?;
+    assert_eq!(made.code, 201);
+    let made = made.json();
+    let since = made["metadata"]["resourceVersion"].as_str().ok_or("no version")?;
+    let path = format!("{all}?watch=1&resourceVersion={since}&timeoutSeconds=600");
+    let before = Kept::read(&served.operator)?;
+    let audience = Audience::gather(&Peer::of(served, &token)?, &path, METADATA)?;
+    let after = Kept::read(&served.operator)?;
+    let grown = after.resident_kib.saturating_sub(before.resident_kib);
+    assert!(grown < IDLE_KIB * u64::try_from(WATCHES)?, "{before:?}, and {after:?} afterwards");
+    let first = Instant::now();
+    for number in 1..=100_u32 {
+        let change = json!({"metadata": {"labels": {"n": number.to_string()}}});
+        assert_eq!(api.write(writer, ("PATCH", &format!("{all}/pace")), &change)?.code, 200);
+        sleep((PACE * number).saturating_sub(first.elapsed()));
+    }
+    audience.hear(100, LATE)
 }
 
 /// Beside a thousand who do read, each of whom is told everything, once and in order.
