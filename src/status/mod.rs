@@ -29,7 +29,7 @@ pub use self::{
     pacer::{Outcome, Pacer, Write},
     permissions::Excesses,
     publish::{Profiles, StatusSink, run},
-    round::{Observed, Reporter, Role, Round},
+    round::{Observed, Reporter, Role},
     sink::ApiServer,
 };
 

@@ -23,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 const ROUND: Duration = Duration::from_secs(1);
 /// The share of a core that looking may take: after a round comes a rest of 50 times its length.
 const REST: u32 = 50;
+/// How often more of the last round's writes begin: it is seldom that all of them may at once.
+const TURN: Duration = Duration::from_millis(100);
 /// For one request to the API server.
 const REQUEST: Duration = Duration::from_secs(10);
 /// Events under way; what comes on top is dropped, nothing depends on it. As many as the bucket of
@@ -69,8 +71,9 @@ pub async fn run<P: Profiles, S: StatusSink>(
     let mut reporter = Reporter::default();
     let mut writes: JoinSet<(Write, Outcome)> = JoinSet::new();
     let mut notices: JoinSet<()> = JoinSet::new();
-    let mut ticks = interval(ROUND);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut turns = interval(TURN);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut looked_as, mut look_at) = (None, Instant::now());
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -81,7 +84,7 @@ pub async fn run<P: Profiles, S: StatusSink>(
                 continue;
             }
             Some(_) = notices.join_next() => continue,
-            _ = ticks.tick() => {}
+            _ = turns.tick() => {}
         }
         let role = if leads() { Role::Leader } else { Role::Follower };
         if role == Role::Follower {
@@ -89,15 +92,21 @@ pub async fn run<P: Profiles, S: StatusSink>(
             notices.abort_all();
         }
         let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
-        let observed = profiles.observed();
-        let standing = (role, &profiles.replicas());
-        let round = reporter.round(&observed, &|key| profiles.cell(key), standing, clock);
-        let status_of = |found: &Observed| {
-            let profile = &found.declared.profile;
-            Some((profile.clone(), Arc::clone(reporter.status(profile)?)))
-        };
-        profiles.computed(observed.iter().filter_map(status_of).collect());
-        for write in round.writes {
+        // Another role is taken at once: what was aborted is forgotten before anything else is begun.
+        let mut told = Vec::new();
+        if look_at <= clock.mono || looked_as != Some(role) {
+            let observed = profiles.observed();
+            let standing = (role, &profiles.replicas());
+            told = reporter.round(&observed, &|key| profiles.cell(key), standing, clock);
+            let status_of = |found: &Observed| {
+                let profile = &found.declared.profile;
+                Some((profile.clone(), Arc::clone(reporter.status(profile)?)))
+            };
+            profiles.computed(observed.iter().filter_map(status_of).collect());
+            looked_as = Some(role);
+            look_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
+        }
+        for write in reporter.due(Instant::now()) {
             let (sink, leads) = (Arc::clone(&sink), Arc::clone(&leads));
             writes.spawn(async move {
                 if !leads() {
@@ -107,7 +116,7 @@ pub async fn run<P: Profiles, S: StatusSink>(
                 (write, outcome.unwrap_or(Outcome::Failed))
             });
         }
-        for notice in round.notices {
+        for notice in told {
             if notices.len() < NOTICES_IN_FLIGHT {
                 let (sink, leads) = (Arc::clone(&sink), Arc::clone(&leads));
                 notices.spawn(async move {
@@ -116,10 +125,6 @@ pub async fn run<P: Profiles, S: StatusSink>(
                     }
                 });
             }
-        }
-        let rest = clock.mono.elapsed().saturating_mul(REST);
-        if rest > ROUND {
-            ticks.reset_after(rest);
         }
     }
 }

@@ -45,15 +45,6 @@ pub enum Role {
     Follower,
 }
 
-/// What a look at all profiles came to.
-#[derive(Debug, Default)]
-pub struct Round {
-    /// To be written now; each must be answered by [`Reporter::done`].
-    pub writes: Vec<Write>,
-    /// To be told.
-    pub notices: Vec<Notice>,
-}
-
 /// Remembers what was computed, written and told. Bounded by the profiles that exist.
 #[derive(Debug, Default)]
 pub struct Reporter {
@@ -70,7 +61,8 @@ struct Computed {
 }
 
 impl Reporter {
-    /// Computes the status of every profile; a leader also decides what to write and to tell.
+    /// Computes the status of every profile; a leader also decides what to write, of which
+    /// [`due`](Self::due) says when, and what to tell now.
     ///
     /// `profiles` is everything there is: what is not in it is forgotten. A follower computes too,
     /// so that it knows how long its own warm-up took, but names no replicas. A new leader takes
@@ -81,7 +73,7 @@ impl Reporter {
         cells: &dyn Fn(&CellKey) -> Option<CellView>,
         (role, replicas): (Role, &Replicas),
         clock: Clock,
-    ) -> Round {
+    ) -> Vec<Notice> {
         let exist: HashSet<_> = profiles.iter().map(|found| &found.declared.profile).collect();
         self.computed.retain(|profile, _| exist.contains(profile));
         self.pacer.retain(|profile| exist.contains(profile));
@@ -93,7 +85,7 @@ impl Reporter {
         }
         self.led = leads;
 
-        let mut round = Round::default();
+        let mut notices = Vec::new();
         for Observed { declared, access, excess, plan, in_cluster } in profiles {
             let own = self.computed.get(&declared.profile);
             let own = own.filter(|own| own.uid == declared.uid).map(|own| &own.status);
@@ -125,7 +117,7 @@ impl Reporter {
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);
                 let told = (&declared.profile, &declared.uid);
-                round.notices.extend(self.notices.plan(told.0, told.1, was, &status, clock.mono));
+                notices.extend(self.notices.plan(told.0, told.1, was, &status, clock.mono));
                 self.pacer.offer(
                     &declared.profile,
                     &declared.uid,
@@ -137,10 +129,17 @@ impl Reporter {
             let computed = Computed { uid: Arc::clone(&declared.uid), status };
             self.computed.insert(declared.profile.clone(), computed);
         }
-        if leads {
-            round.writes = self.pacer.due(clock.mono);
-        }
-        round
+        notices
+    }
+
+    /// What may be written now of what the last look found; nothing on a follower. Each must be
+    /// answered by [`done`](Self::done).
+    ///
+    /// # Cost
+    ///
+    /// Looks at every profile, and into none.
+    pub fn due(&mut self, now: Instant) -> Vec<Write> {
+        if self.led { self.pacer.due(now) } else { Vec::new() }
     }
 
     /// Takes note of how a write ended.

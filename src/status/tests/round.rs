@@ -7,10 +7,11 @@ use crate::{
     informer::Verb,
     model::{CellKey, Declared, ProfileRef, Reason},
     status::{
-        Cause, CellView, Notice, Observed, Outcome, Profiles, Reporter, Role, Round, StatusSink,
-        Write, run,
+        Cause, CellView, Notice, Observed, Outcome, Profiles, Reporter, Role, StatusSink, Write,
+        run,
     },
 };
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use std::{
     sync::{
@@ -19,7 +20,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, advance, sleep};
 use tokio_util::sync::CancellationToken;
 
 fn observed(declared: Declared, in_cluster: Option<&CacheProfileStatus>) -> Observed {
@@ -40,6 +41,12 @@ fn named(name: &str, uid: &str) -> Declared {
     }
 }
 
+/// What a look came to.
+struct Round {
+    writes: Vec<Write>,
+    notices: Vec<Notice>,
+}
+
 fn look(reporter: &mut Reporter, world: &World, profiles: &[Observed], role: Role) -> Round {
     look_with(reporter, world, profiles, role, &Replicas::alone("pod-a_1"))
 }
@@ -52,11 +59,12 @@ fn look_with(
     replicas: &Replicas,
 ) -> Round {
     let cells = |key: &CellKey| world.cells.get(key).cloned();
-    let round = reporter.round(profiles, &cells, (role, replicas), world.clock);
-    for write in &round.writes {
+    let notices = reporter.round(profiles, &cells, (role, replicas), world.clock);
+    let writes = reporter.due(world.clock.mono);
+    for write in &writes {
         reporter.done(write, Outcome::Written, world.clock.mono);
     }
-    round
+    Round { writes, notices }
 }
 
 fn warm() -> World {
@@ -224,21 +232,32 @@ fn a_new_leader_changes_roles_and_drops_nobody_before_it_has_looked() {
     assert!(look_with(&mut new, &world, &profiles, Role::Leader, &known).writes.is_empty());
 }
 
-/// One profile whose only cell is warm.
-struct OneProfile(World);
+/// Profiles whose only cell is warm.
+struct Warm {
+    world: World,
+    profiles: usize,
+    /// What a look at them takes.
+    cost: Duration,
+}
 
-impl Profiles for OneProfile {
+fn one_profile() -> Warm {
+    Warm { world: warm(), profiles: 1, cost: Duration::ZERO }
+}
+
+impl Profiles for Warm {
     fn observed(&self) -> Vec<Observed> {
-        vec![observed(named("p", "u"), None)]
+        // The clock goes on when it is first polled.
+        let _rest = advance(self.cost).now_or_never();
+        (0..self.profiles).map(|number| observed(named(&format!("p{number}"), "u"), None)).collect()
     }
     fn cell(&self, key: &CellKey) -> Option<CellView> {
-        self.0.cells.get(key).cloned()
+        self.world.cells.get(key).cloned()
     }
     fn replicas(&self) -> Replicas {
         Replicas::alone("pod-a_1")
     }
     fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>) {
-        assert_eq!(statuses.len(), 1, "one for each that was observed");
+        assert_eq!(statuses.len(), self.profiles, "one for each that was observed");
     }
 }
 
@@ -275,7 +294,7 @@ async fn a_write_that_hangs_is_given_up_and_repeated_and_only_a_leader_writes() 
         let leads = Arc::clone(&leads);
         move || leads.load(Ordering::Relaxed)
     };
-    let world = OneProfile(warm());
+    let world = one_profile();
     let task = tokio::spawn(run(world, Arc::clone(&sink), is_leader, start, stop.clone()));
     sleep(Duration::from_secs(5)).await;
     assert!(sink.begun.lock().is_empty());
@@ -295,11 +314,51 @@ async fn who_was_stopped_between_a_look_and_its_writes_sends_nothing_of_it() {
     let (sink, asked) = (Arc::new(Hanging::default()), AtomicUsize::new(0));
     // The lease runs out after the first look.
     let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
-    let (world, stop) = (OneProfile(warm()), CancellationToken::new());
+    let (world, stop) = (one_profile(), CancellationToken::new());
     let task = tokio::spawn(run(world, Arc::clone(&sink), is_leader, Instant::now(), stop.clone()));
     sleep(Duration::from_secs(30)).await;
     assert!(sink.begun.lock().is_empty());
     assert!(sink.told.lock().is_empty());
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_take_long_keep_no_writes_waiting() {
+    let (sink, stop) = (Arc::new(Hanging::default()), CancellationToken::new());
+    let world = Warm { profiles: 41, cost: Duration::from_millis(200), ..one_profile() };
+    let start = Instant::now();
+    let task = tokio::spawn(run(world, Arc::clone(&sink), || true, start, stop.clone()));
+    // The next look is after ten seconds.
+    sleep(Duration::from_secs(5)).await;
+    let begun: Vec<_> = sink.begun.lock().iter().map(|at| at.duration_since(start)).collect();
+    assert_eq!(begun.len(), 41, "{begun:?}");
+    for (first, eleventh) in begun.iter().zip(&begun[10..]) {
+        assert!(*eleventh >= *first + Duration::from_secs(1), "{begun:?}");
+    }
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_lease_cut_off_is_written_as_soon_as_it_is_back() {
+    let (sink, leads) = (Arc::new(Hanging::default()), Arc::new(AtomicBool::new(true)));
+    let is_leader = {
+        let leads = Arc::clone(&leads);
+        move || leads.load(Ordering::Relaxed)
+    };
+    let stop = CancellationToken::new();
+    // The next look for itself would be after 51 s.
+    let world = Warm { cost: Duration::from_secs(1), ..one_profile() };
+    let start = Instant::now();
+    let task = tokio::spawn(run(world, Arc::clone(&sink), is_leader, start, stop.clone()));
+    sleep(Duration::from_secs(2)).await;
+    leads.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(sink.begun.lock().len(), 1);
+    leads.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(sink.begun.lock().len(), 2);
     stop.cancel();
     task.await.unwrap();
 }
