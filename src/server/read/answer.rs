@@ -234,3 +234,41 @@ pub(super) fn failure(failure: &Failure) -> HttpResponse {
     }
     response.body(failure.body())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{Extent, Identity, ManagedFields, Projection, SensitiveData},
+        server::sample::key as cell,
+    };
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_name_of_a_cell_is_of_this_process_alone_and_says_nothing_of_it() {
+        let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
+        // A namespace that might be part of a name: all of its letters are digits of one.
+        let whole = cell("secrets", "decade");
+        assert_eq!(opaque(&key, &whole), opaque(&key, &cell("secrets", "decade")));
+        assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "nobody else can compute it");
+        let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
+        let metadata = Projection::MetadataOnly(ManagedFields::Drop);
+        let cells = [
+            cell("pods", "decade"),
+            cell("secrets", "facade"),
+            CellKey { extent: Extent::AllNamespaces, ..whole.clone() },
+            CellKey { projection: metadata, ..whole.clone() },
+            CellKey { sensitive_data: SensitiveData::Allow, ..whole.clone() },
+            CellKey { identity: owner, ..whole.clone() },
+            whole,
+        ];
+        let names: BTreeSet<_> = cells.iter().map(|cell| opaque(&key, cell)).collect();
+        assert_eq!(names.len(), cells.len(), "{names:?}");
+        for (name, cell) in cells.iter().map(|cell| (opaque(&key, cell), format!("{cell:?}"))) {
+            assert_eq!(name.len(), 16, "{name}");
+            assert!(name.bytes().all(|digit| b"0123456789abcdef".contains(&digit)), "{name}");
+            let mut words = cell.split(|letter: char| !letter.is_alphanumeric());
+            assert!(!words.any(|word| word.len() > 2 && name.contains(word)), "{name}: {cell}");
+        }
+    }
+}
