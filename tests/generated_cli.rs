@@ -30,6 +30,29 @@ fn the_reference_is_up_to_date() {
     );
 }
 
+#[test]
+fn no_flag_and_no_variable_skips_verification() {
+    let mut names = Vec::new();
+    let mut commands = vec![Cli::command()];
+    while let Some(command) = commands.pop() {
+        for argument in command.get_arguments() {
+            names.extend(argument.get_long().map(str::to_owned));
+            let aliases = argument.get_all_aliases().unwrap_or_default();
+            names.extend(aliases.into_iter().map(str::to_owned));
+            names.extend(argument.get_env().map(|name| name.to_string_lossy().into_owned()));
+        }
+        commands.extend(command.get_subcommands().cloned());
+    }
+    for known in ["api-addr", "KUBEWARM_API_ADDR", "fingerprint"] {
+        assert!(names.iter().any(|name| name == known), "{known} was not met: {names:?}");
+    }
+    names.retain(|name| {
+        let words = name.to_lowercase().replace(['-', '_'], "");
+        ["insecure", "skip", "noverify"].iter().any(|word| words.contains(word))
+    });
+    assert!(names.is_empty(), "{names:?}");
+}
+
 fn reference() -> String {
     let mut cli = Cli::command().term_width(100).disable_help_subcommand(true);
     // Builds what subcommands inherit, such as the name before their own in the usage.
