@@ -1,3 +1,4 @@
+mod broken;
 mod rooms;
 
 use super::{
@@ -12,7 +13,7 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
-use futures::{future::join_all, stream};
+use futures::{StreamExt as _, future::join_all, stream};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -1,0 +1,81 @@
+//! A request that breaks, as only a bug can make it: it takes nobody else's answers along.
+
+use super::*;
+use std::future::ready;
+
+/// Those of the other tests, one that breaks before it is answered, and one that does while its answer is sent.
+fn routes(app: &mut web::ServiceConfig) {
+    super::routes(app);
+    app.service(web::resource("/breaks").to(breaks))
+        .service(web::resource("/breaks-off").to(breaks_off));
+}
+
+async fn breaks() -> &'static str {
+    panic!("a handler that a test breaks")
+}
+
+async fn breaks_off() -> HttpResponse {
+    let begun = stream::once(ready(Ok::<_, io::Error>(Bytes::from_static(b"part"))));
+    let rest = stream::poll_fn(|_| panic!("a body that a test breaks"));
+    HttpResponse::Ok().streaming(begun.chain(rest))
+}
+
+const BROKEN: [&str; 4] = ["/breaks", "/breaks-off", "/breaks", "/breaks-off"];
+
+/// All that is answered over HTTP/2, if it comes whole; also to whoever is refused.
+async fn whole(
+    sender: &mut http2::SendRequest<Empty<Bytes>>,
+    to: &Served,
+    path: &str,
+) -> Option<Bytes> {
+    let answer = timeout(MOST, sender.send_request(h2_get(to.address, path)));
+    let answer = answer.await.expect("it ends").ok()?;
+    let body = timeout(MOST, answer.into_body().collect()).await.expect("it ends");
+    Some(body.ok()?.to_bytes())
+}
+
+#[tokio::test]
+async fn a_request_that_breaks_ends_its_stream_alone_and_keeps_no_room() {
+    // One for the request that goes on.
+    let served = Served::by(routes, |limits| limits.room = 2);
+    let mut open = served.tls("http/1.1").await.unwrap();
+    let (mut sender, connection) = served.h2().await;
+    let goes_on = sender.send_request(h2_get(served.address, "/slow"));
+    for path in BROKEN {
+        assert_eq!(whole(&mut sender, &served, path).await, None, "{path}");
+    }
+    let answer = timeout(MOST, goes_on).await.unwrap().expect("its stream is another");
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "slow");
+    assert_eq!(whole(&mut sender, &served, "/ok").await.expect("the connection serves on"), "ok");
+    open.write_all(OK).await.unwrap();
+    one_ok(&mut open).await;
+    drop(sender);
+    let _ended = timeout(MOST, connection).await.unwrap();
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_request_that_breaks_ends_its_connection_alone_and_keeps_no_room() {
+    let served = Served::by(routes, |limits| limits.room = 2);
+    // So many that some are looked after by the same thread.
+    let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
+    let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();
+    for (stream, path) in open.split_off(12).iter_mut().zip(BROKEN) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = rest(stream).await;
+        assert!(!answer.starts_with("HTTP/1.1 429") && !answer.ends_with("0\r\n\r\n"), "{answer}");
+    }
+    let again = async {
+        while !served.get("/ok").await.ends_with("ok") {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(MOST, again).await.expect("there is room again");
+    for stream in &mut open {
+        stream.write_all(OK).await.unwrap();
+        one_ok(stream).await;
+    }
+    drop(open);
+    served.end().await;
+}
