@@ -227,6 +227,7 @@ fn read_everything(metrics: &Metrics) {
     for why in [
         WatchClosed::Timeout,
         WatchClosed::Expired,
+        WatchClosed::Future,
         WatchClosed::Slow,
         WatchClosed::CellGone,
         WatchClosed::Refused,

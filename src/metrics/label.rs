@@ -113,6 +113,7 @@ labels! {
     WatchClosed {
         Timeout => "timeout",
         Expired => "expired",
+        Future => "future",
         Slow => "slow",
         CellGone => "cell_gone",
         Refused => "refused",

@@ -53,6 +53,8 @@ pub enum WatchClosed {
     Timeout,
     /// What happened is not known, or not remembered.
     Expired,
+    /// The version that it was to begin after has not come.
+    Future,
     /// It was too slow.
     Slow,
     /// The cell went, or may not answer any more.

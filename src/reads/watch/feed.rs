@@ -26,6 +26,8 @@ pub enum End {
     Timeout,
     /// What happened is not known, or not remembered: the client was told to list anew.
     Expired,
+    /// The version that it was to begin after has not come: the client was told to ask again.
+    Future,
     /// It was too slow: what came next is forgotten.
     Slow,
     /// The cell went, or may not answer any more.
@@ -159,7 +161,8 @@ impl Feed {
                 Stage::Done => return None,
                 Stage::Failing(failure) => {
                     let line = error(failure);
-                    (self.stage, self.ended) = (Stage::Done, Some(End::Expired));
+                    let end = if failure.code() == 504 { End::Future } else { End::Expired };
+                    (self.stage, self.ended) = (Stage::Done, Some(end));
                     return Some(line);
                 }
                 Stage::Following(following) => following,
@@ -250,5 +253,28 @@ impl fmt::Debug for Feed {
             .field("of", &self.of)
             .field("ended", &self.ended)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::sample::asked;
+
+    #[tokio::test]
+    async fn a_watch_that_cannot_begin_says_why_and_ends_for_that() {
+        for (failure, end) in [
+            (Failure::watch_lost(), End::Expired),
+            (Failure::too_large_version(&9.into(), Some(&7.into())), End::Future),
+        ] {
+            let code = format!("\"code\":{}}}", failure.code());
+            let mut feed = Feed::failed(&asked("/api/v1/pods", "watch=1").0, failure);
+            assert_eq!(feed.ended(), None);
+            let piece = feed.next().await.expect("it says why");
+            let line = String::from_utf8_lossy(&piece.lines);
+            assert!(line.contains(&code), "{line}");
+            assert_eq!(feed.ended(), Some(end));
+            assert!(feed.next().await.is_none());
+        }
     }
 }

@@ -114,6 +114,7 @@ impl Watch {
                 self.held.counted.close(match end {
                     End::Timeout => WatchClosed::Timeout,
                     End::Expired => WatchClosed::Expired,
+                    End::Future => WatchClosed::Future,
                     End::Slow => WatchClosed::Slow,
                     End::CellGone => WatchClosed::CellGone,
                 });
