@@ -13,8 +13,8 @@ use crate::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep, sleep_until},
+    sync::{Semaphore, SemaphorePermit},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 
 /// What fits into one request of some ten milliseconds, and is compared in a fraction of one.
@@ -49,8 +49,8 @@ pub enum Unproven {
     /// It answered, and the table has not come to that in time.
     #[error("the watch has not brought what the API server has")]
     Behind,
-    /// Too much is asked upstream on behalf of the namespace.
-    #[error("too many requests are made upstream for the namespace")]
+    /// Too much is asked upstream, on behalf of the namespace or for readers at all.
+    #[error("too many requests are made upstream, for the namespace or for readers at all")]
     Busy,
     /// Nothing keeps it current: paused, fenced, or not listed yet.
     #[error("nothing keeps it current")]
@@ -107,14 +107,7 @@ impl Proofs {
         let endpoint = Endpoint::new(key).map_err(|guarded| {
             Unproven::Unanswered(Fault::new(Reason::Forbidden, guarded.to_string()))
         })?;
-        // Never closed.
-        let _one = self.under_way.acquire().await;
-        while let Err(open_at) = self.buckets.draw_spare(payer, Instant::now()) {
-            if open_at >= deadline {
-                return Err(Unproven::Busy);
-            }
-            sleep_until(open_at).await;
-        }
+        let _one = self.turn(payer, deadline).await?;
         if !face.is_kept_current() {
             return Err(Unproven::Idle);
         }
@@ -159,6 +152,25 @@ impl Proofs {
             sleep(POLL).await;
         }
     }
+
+    /// Room for one proof more, and for a request of `payer`'s.
+    async fn turn(
+        &self,
+        payer: &Arc<str>,
+        deadline: Instant,
+    ) -> Result<SemaphorePermit<'_>, Unproven> {
+        // Never closed.
+        let Ok(Ok(one)) = timeout_at(deadline, self.under_way.acquire()).await else {
+            return Err(Unproven::Busy);
+        };
+        while let Err(open_at) = self.buckets.draw_spare(payer, Instant::now()) {
+            if open_at >= deadline {
+                return Err(Unproven::Busy);
+            }
+            sleep_until(open_at).await;
+        }
+        Ok(one)
+    }
 }
 
 impl Face {
@@ -197,5 +209,36 @@ impl Face {
 impl fmt::Debug for Proofs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Proofs").field("reports", &self.reports).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::OperatorOnly;
+    use std::{convert::Infallible, future::pending};
+    use tokio::join;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_is_waited_for_no_longer_than_a_proof_may_take() {
+        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+        });
+        let client = kube::Client::new(silent, "default");
+        let clients = Arc::new(OperatorOnly::new(client));
+        let proofs = Proofs::new(Reports::default(), clients, Buckets::default());
+        let (payer, began) = ("ns".into(), Instant::now());
+        let all = proofs.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
+        let turn = || async { proofs.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };
+        assert_eq!(turn().await, Err(Unproven::Busy));
+        assert_eq!(began.elapsed(), PATIENCE);
+        let others_end = async {
+            sleep(PATIENCE / 2).await;
+            drop(all);
+        };
+        assert_eq!(join!(turn(), others_end).0, Ok(()));
+        assert_eq!(began.elapsed(), PATIENCE + PATIENCE / 2);
+        proofs.buckets.charge(&payer, 1_000, Instant::now());
+        assert_eq!(turn().await, Err(Unproven::Busy), "the namespace has asked for too much");
     }
 }
