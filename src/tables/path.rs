@@ -237,7 +237,7 @@ impl Slice {
         let from = self.from.unwrap_or(0);
         let from = if from < 0 { from + len } else { from };
         let to = match (self.to, self.is_one) {
-            (_, true) => from + 1,
+            (_, true) => from.checked_add(1).ok_or(Nowhere)?,
             (None, false) => len,
             (Some(to), false) if to < 0 => to + len,
             (Some(to), false) => to,
