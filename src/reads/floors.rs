@@ -24,9 +24,14 @@ pub(super) struct Floors(RwLock<HashMap<Place, (ResourceVersion, Instant)>>);
 impl Floors {
     /// Something was written, and this is its version.
     pub(super) fn raise(&self, written: Written, version: ResourceVersion, now: Instant) {
+        // Nothing comes to what has no order.
+        if version.is_opaque() {
+            return;
+        }
         let mut floors = self.0.write();
         let place = (written.of, written.namespace);
-        if let Some((held, _)) = floors.get(&place)
+        if let Some((held, at)) = floors.get(&place)
+            && now.saturating_duration_since(*at) < LIFE
             && !held.is_older_than(&version)
         {
             return;
@@ -95,6 +100,19 @@ mod tests {
             assert_eq!(floor(&floors, path, now).as_deref(), expected, "{path}");
         }
         assert_eq!(floor(&floors, "/api/v1/pods", now + LIFE), None);
+    }
+
+    #[test]
+    fn what_counts_no_more_stands_in_the_way_of_nothing() {
+        let (floors, now) = (Floors::default(), Instant::now());
+        let path = "/api/v1/namespaces/a/pods";
+        let opaque = ResourceVersion::parse("abc").unwrap();
+        floors.raise(written("a"), opaque, now);
+        assert_eq!(floor(&floors, path, now), None, "no table would come to it");
+        floors.raise(written("a"), 9.into(), now);
+        // etcd was restored.
+        floors.raise(written("a"), 3.into(), now + LIFE);
+        assert_eq!(floor(&floors, path, now + LIFE).as_deref(), Some("3"));
     }
 
     #[test]

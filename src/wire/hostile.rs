@@ -130,7 +130,7 @@ proptest! {
 
     #[test]
     fn changed_requests_are_sent_on_as_they_are_or_not_at_all(request in changed()) {
-        if let Ok(onward) = Onward::parse(&request.method, request.path()) {
+        if let Ok(onward) = Onward::parse(&request.method, request.path(), request.query()) {
             // Of nothing behind a profile the root is left.
             let is_own = onward.path == "/" || request.path().ends_with(onward.path);
             prop_assert!(onward.path.starts_with('/') && is_own);

@@ -3,6 +3,7 @@
 use super::{
     Failure,
     path::{Named, Path, Place, without_profile},
+    query::{Parameter, Query},
 };
 use crate::model::GroupResource;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ impl<'a> Onward<'a> {
     /// # Errors
     ///
     /// 400 for a path that two readers could read differently; 405 for a method that no API has.
-    pub fn parse(method: &str, path: &'a str) -> Result<Self, Failure> {
+    pub fn parse(method: &str, path: &'a str, query: Option<&str>) -> Result<Self, Failure> {
         let writes = match method {
             "GET" | "HEAD" | "OPTIONS" => false,
             "POST" | "PUT" | "PATCH" | "DELETE" => true,
@@ -61,9 +62,15 @@ impl<'a> Onward<'a> {
         let needs_rights =
             method != "OPTIONS" && !OF_ONESELF.contains(&place.resource.group_resource().group());
         let lasts = place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
-        let writes = if writes { written(place) } else { None };
+        let writes = if writes && !is_tried(query) { written(place) } else { None };
         Ok(Self { path, writes, needs_rights, lasts })
     }
+}
+
+/// Whether nothing is to be stored. The API server then answers a new object with whatever version its author wrote,
+/// and who creates one in some namespace would have everybody wait for that.
+fn is_tried(query: Option<&str>) -> bool {
+    Query::parse(query).map_or(true, |query| query.given(Parameter::DryRun).is_some())
 }
 
 fn written(Place { resource, namespace, subresource, not_served, .. }: Place) -> Option<Written> {
@@ -89,7 +96,7 @@ mod tests {
             ("/profiles/a", "/profiles/a"),
             ("/api/v1/namespaces/a/pods/p%3Ax/log", "/api/v1/namespaces/a/pods/p%3Ax/log"),
         ] {
-            assert_eq!(Onward::parse("GET", path).unwrap().path, expected, "{path}");
+            assert_eq!(Onward::parse("GET", path, None).unwrap().path, expected, "{path}");
         }
     }
 
@@ -98,17 +105,17 @@ mod tests {
         for path in
             ["//api", "/api/../x", "/api/v1/pods/a%2Fb/log", "/profiles/a/../api", "/a\u{7f}"]
         {
-            assert_eq!(Onward::parse("GET", path).unwrap_err().code(), 400, "{path}");
+            assert_eq!(Onward::parse("GET", path, None).unwrap_err().code(), 400, "{path}");
         }
         for method in ["CONNECT", "TRACE", "get", "WATCH"] {
-            assert_eq!(Onward::parse(method, "/api").unwrap_err().code(), 405, "{method}");
+            assert_eq!(Onward::parse(method, "/api", None).unwrap_err().code(), 405, "{method}");
         }
     }
 
     #[test]
     fn only_the_api_servers_own_answers_tell_what_was_written() {
         let written = |method: &str, path: &str| {
-            let written = Onward::parse(method, path).unwrap().writes?;
+            let written = Onward::parse(method, path, None).unwrap().writes?;
             Some(format!("{} {}", written.of, written.namespace.as_deref().unwrap_or("-")))
         };
         let pod = "/api/v1/namespaces/a/pods/p";
@@ -127,6 +134,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_only_tried_writes_nothing() {
+        let path = "/api/v1/namespaces/a/configmaps";
+        let is_written = |query| Onward::parse("POST", path, Some(query)).unwrap().writes.is_some();
+        for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
+            assert!(is_written(query), "{query}");
+        }
+        // Of what does not decode the API server reads the rest.
+        for query in
+            ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
+        {
+            assert!(!is_written(query), "{query}");
+        }
+    }
+
+    #[test]
     fn whoever_gets_objects_has_rights_and_nobody_has_by_what_everybody_may() {
         for (method, path, expected) in [
             ("GET", "/version", false),
@@ -142,7 +164,7 @@ mod tests {
             ("POST", "/api/v1/namespaces/a/pods/p/exec", true),
             ("DELETE", "/apis/apps/v1/namespaces/a/deployments/d", true),
         ] {
-            assert_eq!(Onward::parse(method, path).unwrap().needs_rights, expected, "{path}");
+            assert_eq!(Onward::parse(method, path, None).unwrap().needs_rights, expected, "{path}");
         }
     }
 
@@ -157,7 +179,7 @@ mod tests {
             ("/api/v1/namespaces/a/pods/log", false),
             ("/version", false),
         ] {
-            assert_eq!(Onward::parse("GET", path).unwrap().lasts, expected, "{path}");
+            assert_eq!(Onward::parse("GET", path, None).unwrap().lasts, expected, "{path}");
         }
     }
 }

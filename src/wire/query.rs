@@ -25,10 +25,11 @@ pub(super) enum Parameter {
     AllowWatchBookmarks,
     IncludeObject,
     Hash,
+    DryRun,
 }
 
 /// In the order of [`Parameter`].
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "labelSelector",
     "fieldSelector",
     "watch",
@@ -41,6 +42,7 @@ const NAMES: [&str; 12] = [
     "allowWatchBookmarks",
     "includeObject",
     "hash",
+    "dryRun",
 ];
 
 /// What `+` stands for.

@@ -74,6 +74,7 @@ fn a_whole_client_points_at_kubewarm() -> Outcome {
     let scene = Scene::start()?;
     the_api_server_is_asked_as_the_caller(&scene)?;
     a_writer_reads_what_it_wrote(&scene)?;
+    what_is_only_tried_holds_nobody_up(&scene)?;
     kubectl_does_everything(&scene)?;
     what_is_not_warm_is_watched(&scene)?;
     what_is_of_one_connection_stays_there(&scene)?;
@@ -130,6 +131,23 @@ fn a_writer_reads_what_it_wrote(scene: &Scene) -> Outcome {
         assert!(names.map(|it| &it["metadata"]["name"]).any(|it| *it == *name), "{name}");
     }
     assert_eq!(ours, 50, "they are read from the cache");
+    Ok(())
+}
+
+/// The API server answers what it does not store with the version that its author wrote into it.
+fn what_is_only_tried_holds_nobody_up(scene: &Scene) -> Outcome {
+    let Scene { reads, token, namespace, .. } = scene;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let metadata = json!({"name": "tried", "resourceVersion": u64::MAX.to_string()});
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    let tried = reads.write(token, ("POST", &format!("{path}?dryRun=All")), &object)?;
+    assert_eq!(tried.code, 201, "{tried:?}");
+    assert_eq!(tried.json()["metadata"]["resourceVersion"], u64::MAX.to_string(), "{tried:?}");
+    for path in [path.clone(), format!("{path}/own-0")] {
+        let found = reads.get(token, &path)?;
+        assert_eq!(found.code, 200, "{found:?}");
+        assert!(!found.header("kubewarm-cell").is_empty(), "it is read from the cache");
+    }
     Ok(())
 }
 

@@ -19,7 +19,7 @@ pub struct Request {
 }
 
 /// The parameters that a read API knows, and some that it does not.
-pub const PARAMETERS: [&str; 15] = [
+pub const PARAMETERS: [&str; 16] = [
     "labelSelector",
     "fieldSelector",
     "watch",
@@ -32,6 +32,7 @@ pub const PARAMETERS: [&str; 15] = [
     "allowWatchBookmarks",
     "includeObject",
     "hash",
+    "dryRun",
     "pretty",
     "timeout",
     "LABELSELECTOR",

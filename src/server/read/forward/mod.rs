@@ -82,7 +82,7 @@ impl Forward {
             return Err(Failure::internal("the request has been taken already"));
         };
         let Onward { path, writes, needs_rights, lasts } =
-            Onward::parse(request.method().as_str(), request.uri().path())?;
+            Onward::parse(request.method().as_str(), request.uri().path(), request.uri().query())?;
         let sender = Sender::of(request.headers(), upgrade.is_some())?;
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.ip());
         let token = sender.token().as_bytes();
