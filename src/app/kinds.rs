@@ -7,7 +7,7 @@ use crate::{
     reads::{Kind, LookUp, Origin},
     wire::DocumentResource,
 };
-use futures::FutureExt as _;
+use futures::future::{BoxFuture, FutureExt as _, Shared};
 use kube::{Client, CustomResourceExt as _};
 use parking_lot::Mutex;
 use std::{
@@ -20,18 +20,31 @@ use tokio::{runtime::Handle, sync::watch, time::Instant};
 /// What the API server serves, as discovery last said.
 pub(super) type ServedNow = watch::Receiver<Option<Arc<Served>>>;
 
-/// How long what a definition says counts: fields may be added to it, which discovery does not tell.
+/// When what a definition says is asked for anew: fields may be added to it, which discovery does not tell.
 const KNOWN: Duration = Duration::from_mins(5);
-/// How long it counts that there is none, or that it may not be seen: an administrator may change that.
+/// The same where there is none, or it may not be seen: an administrator may change that.
 const UNKNOWN: Duration = Duration::from_secs(30);
+/// How long it counts on meanwhile: what nobody asked about for longer is waited for.
+const STALE: Duration = Duration::from_mins(5);
+/// How long it is not asked again what could not be answered.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Asks for the definition of a kind.
+type Ask = Box<
+    dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<Definition>, Fault>> + Send + Sync,
+>;
+/// What somebody asks, for all who want to know the same.
+type Question = Shared<BoxFuture<'static, Result<Option<Arc<Definition>>, Fault>>>;
 
 /// Looks kinds up. Nothing is asked twice of the kinds that profiles declare, which bounds what is kept.
 pub(super) struct Kinds {
-    client: Client,
+    ask: Ask,
     served: ServedNow,
     /// `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
     held: Mutex<BTreeMap<GroupResource, Held>>,
+    /// What is being asked, and for which snapshot of discovery.
+    asking: Mutex<BTreeMap<GroupResource, (Arc<Served>, Question)>>,
     /// Our own, once it was asked for: making it takes milliseconds.
     own: OnceLock<Option<Arc<Definition>>>,
 }
@@ -41,14 +54,24 @@ pub(super) struct Kinds {
 struct Held {
     /// In which snapshot of discovery: in another, everything may be otherwise.
     served: Arc<Served>,
+    /// From then on it is asked for anew, and counts on until that is answered, but no longer than [`STALE`].
     until: Instant,
     definition: Option<Arc<Definition>>,
 }
 
 impl Kinds {
     pub(super) fn new(client: Client, served: ServedNow, aggregated: &[String]) -> Self {
+        let ask: Ask = Box::new(move |of| {
+            let client = client.clone();
+            async move { definition(&client, &of).await }.boxed()
+        });
+        Self::asking(ask, served, aggregated)
+    }
+
+    fn asking(ask: Ask, served: ServedNow, aggregated: &[String]) -> Self {
         let aggregated = aggregated.iter().cloned().collect();
-        Self { client, served, aggregated, held: Mutex::default(), own: OnceLock::new() }
+        let (held, asking, own) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        Self { ask, served, aggregated, held, asking, own }
     }
 
     /// The port of the read API. Requests are sent on `runtime`, whose connections outlive those of the
@@ -75,32 +98,60 @@ impl Kinds {
                 return std::future::ready(Ok(kinds.kind(document, &resource, own.as_deref())))
                     .boxed();
             }
-            if let Some(held) = kinds.held(&served, &resource) {
-                let known = kinds.kind(document, &resource, held.definition.as_deref());
-                return std::future::ready(Ok(known)).boxed();
-            }
-            let asking = async move {
-                let found = kinds.ask(&served, &resource).await?;
+            let (now, held) = (Instant::now(), kinds.held(&served, &resource));
+            let is_old = held.as_ref().is_none_or(|held| held.until <= now);
+            let question = is_old.then(|| kinds.question(&served, &resource, &runtime));
+            async move {
+                let found = match (held, question) {
+                    // Whoever reads does not wait for another one: the API server may be away.
+                    (Some(held), _) if now < held.until + STALE => held.definition,
+                    (_, Some(question)) => question.await?,
+                    (held, None) => held.and_then(|held| held.definition),
+                };
                 Ok(kinds.kind(document, &resource, found.as_deref()))
-            };
-            ask_on(&runtime, asking)
+            }
+            .boxed()
         })
     }
 
     fn held(&self, served: &Arc<Served>, resource: &Resource) -> Option<Held> {
         let held = self.held.lock().get(resource.group_resource()).cloned()?;
-        let counts = Arc::ptr_eq(&held.served, served) && Instant::now() < held.until;
-        counts.then_some(held)
+        Arc::ptr_eq(&held.served, served).then_some(held)
     }
 
-    /// Asks for the definition; what was known of it counts on where nobody answers.
-    async fn ask(
+    /// What is asked about the definition, which is answered whoever leaves.
+    fn question(
+        self: &Arc<Self>,
+        served: &Arc<Served>,
+        resource: &Resource,
+        runtime: &Handle,
+    ) -> Question {
+        let of = resource.group_resource();
+        let mut asking = self.asking.lock();
+        if let Some((_, question)) = asking.get(of).filter(|(it, _)| Arc::ptr_eq(it, served)) {
+            return question.clone();
+        }
+        let (kinds, asked, of_kind) = (Arc::clone(self), Arc::clone(served), resource.clone());
+        let question = ask_on(runtime, async move {
+            // Not before it runs: what is never spawned is dropped here, where the lock is held.
+            let posed = Posed { kinds: &kinds, served: &asked, of: of_kind.group_resource() };
+            let found = kinds.found(&asked, &of_kind).await;
+            drop(posed);
+            found
+        })
+        .shared();
+        asking.insert(of.clone(), (Arc::clone(served), question.clone()));
+        question
+    }
+
+    /// Asks for the definition, and remembers it; what was known of it counts on where nobody answers.
+    async fn found(
         &self,
         served: &Arc<Served>,
         resource: &Resource,
     ) -> Result<Option<Arc<Definition>>, Fault> {
         let of = resource.group_resource();
-        let found = match definition(&self.client, of).await {
+        let found = match (self.ask)(of.clone()).await {
             Ok(found) => found.map(Arc::new),
             Err(fault) if fault.reason() == Reason::Forbidden => {
                 tracing::warn!(
@@ -110,11 +161,17 @@ impl Kinds {
                 None
             }
             Err(fault) => {
-                let known = self.held.lock().get(of).cloned();
-                let known = known.filter(|held| Arc::ptr_eq(&held.served, served));
-                return known.map(|held| held.definition).ok_or(fault);
+                let mut held = self.held.lock();
+                let known = held.get_mut(of).filter(|held| Arc::ptr_eq(&held.served, served));
+                let known = known.ok_or(fault)?;
+                known.until = Instant::now() + RETRY;
+                return Ok(known.definition.clone());
             }
         };
+        // What is said of an older snapshot must not make those of the newer one forgotten.
+        if !self.served.borrow().as_ref().is_some_and(|now| Arc::ptr_eq(now, served)) {
+            return Ok(found);
+        }
         let life = if found.is_some() { KNOWN } else { UNKNOWN };
         let (until, definition) = (Instant::now() + life, found.clone());
         let mut held = self.held.lock();
@@ -130,6 +187,24 @@ impl Kinds {
         definition: Option<&Definition>,
     ) -> Option<Arc<Kind>> {
         served_by(document, resource, definition, &self.aggregated).map(Arc::new)
+    }
+}
+
+/// A question that is being asked, until it is answered or breaks off.
+struct Posed<'a> {
+    kinds: &'a Kinds,
+    served: &'a Arc<Served>,
+    of: &'a GroupResource,
+}
+
+impl Drop for Posed<'_> {
+    fn drop(&mut self) {
+        let mut asking = self.kinds.asking.lock();
+        let is_it = asking.get(self.of).is_some_and(|(it, _)| Arc::ptr_eq(it, self.served));
+        let done = is_it.then(|| asking.remove(self.of));
+        // What waits is not woken under the lock.
+        drop(asking);
+        drop(done);
     }
 }
 
@@ -190,6 +265,12 @@ fn document(served: &Served, resource: &Resource) -> Option<DocumentResource> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::future::join_all;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use tokio::{
+        task::yield_now,
+        time::{advance, sleep},
+    };
 
     fn served(group: &str, definition: Option<&Definition>, aggregated: &[&str]) -> Option<Kind> {
         let of = GroupResource::new(group, "cacheprofiles").unwrap();
@@ -206,6 +287,122 @@ mod tests {
         };
         let aggregated = aggregated.iter().map(|&group| group.to_owned()).collect();
         served_by(document, &resource, definition, &aggregated)
+    }
+
+    /// What is asked about a custom resource, how often, what is answered, and after how long.
+    struct Asked {
+        look_up: LookUp,
+        resource: Resource,
+        times: Arc<AtomicUsize>,
+        answers: Arc<Mutex<Result<Option<Definition>, Fault>>>,
+        breaks_off: Arc<AtomicBool>,
+        delay: Arc<Mutex<Duration>>,
+        served: watch::Sender<Option<Arc<Served>>>,
+    }
+
+    impl Asked {
+        fn new() -> Self {
+            let resource =
+                Resource::new(GroupResource::new("example.com", "widgets").unwrap(), "v1").unwrap();
+            let snapshot = Arc::new(Served::with(&resource, "Widget"));
+            let (served, now) = watch::channel(Some(snapshot));
+            let times = Arc::new(AtomicUsize::new(0));
+            let list_kind = "Widgets".into();
+            let known = Definition { list_kind, ..Definition::default() };
+            let answers = Arc::new(Mutex::new(Ok(Some(known))));
+            let (counted, said) = (Arc::clone(&times), Arc::clone(&answers));
+            let breaks_off = Arc::new(AtomicBool::new(false));
+            let delay = Arc::new(Mutex::new(Duration::from_secs(1)));
+            let (breaks, lasts) = (Arc::clone(&breaks_off), Arc::clone(&delay));
+            let ask: Ask = Box::new(move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                assert!(!breaks.load(Ordering::Relaxed), "it breaks off");
+                let (answer, delay) = (said.lock().clone(), *lasts.lock());
+                async move {
+                    sleep(delay).await;
+                    answer
+                }
+                .boxed()
+            });
+            let look_up = Kinds::asking(ask, now, &[]).look_up(Handle::current());
+            Self { look_up, resource, times, answers, breaks_off, delay, served }
+        }
+
+        fn discover(&self) {
+            self.served.send_replace(Some(Arc::new(Served::with(&self.resource, "Widget"))));
+        }
+
+        /// Whether it is what its definition says, how long that took, and how often was asked so far.
+        async fn look(&self) -> (Result<bool, Reason>, Duration, usize) {
+            let began = Instant::now();
+            let found = (self.look_up)(self.resource.clone()).await;
+            let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind == *"Widgets"));
+            let found = found.map_err(|fault| fault.reason());
+            let took = began.elapsed();
+            // What is asked for whoever comes next is asked by a task.
+            yield_now().await;
+            (found, took, self.times.load(Ordering::Relaxed))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_asks_for_all_and_nobody_waits_for_what_is_asked_anew() {
+        let asked = Asked::new();
+        let second = Duration::from_secs(1);
+        for found in join_all((0..50).map(|_| asked.look())).await {
+            assert_eq!(found, (Ok(true), second, 1));
+        }
+        advance(KNOWN).await;
+        *asked.answers.lock() = Err(Fault::new(Reason::Unreachable, "away"));
+        for _ in 0..50 {
+            assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 2), "while it is asked");
+        }
+        sleep(2 * second).await;
+        assert_eq!(asked.look().await.2, 2, "not again at once");
+        sleep(RETRY).await;
+        assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 3));
+        *asked.answers.lock() = Ok(None);
+        sleep(2 * RETRY).await;
+        assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 4));
+        sleep(2 * second).await;
+        assert_eq!(asked.look().await, (Ok(false), Duration::ZERO, 4), "what is said counts");
+        sleep(UNKNOWN + STALE).await;
+        assert_eq!(asked.look().await, (Ok(false), second, 5), "of long ago it does not");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_breaks_off_is_asked_again() {
+        let asked = Asked::new();
+        asked.breaks_off.store(true, Ordering::Relaxed);
+        assert!(asked.look().await.0.is_err());
+        asked.breaks_off.store(false, Ordering::Relaxed);
+        assert_eq!(asked.look().await, (Ok(true), Duration::from_secs(1), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_another_discovery_knows_is_asked_and_waited_for() {
+        let asked = Asked::new();
+        let second = Duration::from_secs(1);
+        assert_eq!(asked.look().await, (Ok(true), second, 1));
+        asked.discover();
+        *asked.answers.lock() = Err(Fault::new(Reason::Unreachable, "away"));
+        for times in [2, 3] {
+            assert_eq!(asked.look().await, (Err(Reason::Unreachable), second, times));
+        }
+        *asked.answers.lock() = Ok(None);
+        for (first, times) in [(second, 5), (3 * second, 7)] {
+            *asked.delay.lock() = first;
+            let (found, ()) = tokio::join!(asked.look(), async {
+                sleep(second / 2).await;
+                *asked.delay.lock() = second;
+                asked.discover();
+                assert_eq!(asked.look().await, (Ok(false), second, times));
+            });
+            assert_eq!(found.0, Ok(false));
+            let again = asked.look().await;
+            assert_eq!(again, (Ok(false), Duration::ZERO, times), "the later one counts");
+            asked.discover();
+        }
     }
 
     #[test]

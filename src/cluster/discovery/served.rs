@@ -293,6 +293,18 @@ fn is_near(a: &[u8], b: &[u8]) -> bool {
 }
 
 #[cfg(test)]
+impl Served {
+    /// A snapshot in which there is this, which is called `kind`.
+    pub(crate) fn with(of: &Resource, kind: &str) -> Self {
+        let found = Kind { name: kind.into(), namespaced: true, ..Kind::default() };
+        let resources = [(of.resource().into(), found)].into();
+        let version = Version { name: of.version().into(), resources, ..Version::default() };
+        let group = Arc::new(Group(vec![version]));
+        Self { groups: [(of.group().into(), group)].into() }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
