@@ -25,6 +25,9 @@ pub(super) struct Bounds {
     pub(super) waiting: usize,
     /// Of one user or address.
     pub(super) waiting_of_one: usize,
+    /// Questions about users that were let in lately, of which `share` are one user's, and requests that wait for an
+    /// answer: whoever asks and leaves, again and again, leaves no more than that.
+    pub(super) waiting_let_in: usize,
     /// How long a question waits for its turn.
     pub(super) queue: Duration,
     /// Credentials that are remembered, and users that were let in lately.
@@ -57,6 +60,7 @@ impl Address {
                 // Its listener bounds them.
                 waiting: 256,
                 waiting_of_one: 256,
+                waiting_let_in: 256,
                 queue: Duration::ZERO,
                 users: 256,
                 actions: 256,
@@ -76,6 +80,8 @@ impl Address {
                 waiting: 150,
                 // A client that starts may send as many as its share at once.
                 waiting_of_one: 100,
+                // As many as the listener admits.
+                waiting_let_in: 400,
                 queue: Duration::from_secs(3),
                 users: 1_024,
                 actions: 8_192,

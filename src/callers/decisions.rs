@@ -72,7 +72,7 @@ pub(super) struct Decisions<T, Q> {
     /// Of each user the tags of what is held, in the order in which it makes room.
     by_user: HashMap<Option<Tag>, BTreeSet<Rank>>,
     swept: Option<Instant>,
-    /// Bounded by those who wait for an answer: each waits with a request.
+    /// Bounded by the places of those who wait for an answer: each keeps one until it has come, whoever has left.
     posed: HashMap<Tag, (Age, Q)>,
     age: Age,
 }

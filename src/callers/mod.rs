@@ -172,7 +172,7 @@ impl Callers {
         action: &Action,
         peer: IpAddr,
     ) -> Result<Caller, Refused> {
-        let mut deciding = Deciding::begin();
+        let mut deciding = Deciding::begin(Asker::LetIn);
         let share_of = |tag| Ok((tag, self.shares.take(tag).ok_or(Refused::Busy)?));
         // Of whom it is known who that was, before that is asked anew: those questions are not bounded otherwise.
         let showing = self.showing(credentials);
@@ -184,7 +184,7 @@ impl Callers {
         Ok(Caller { user: known.user, tag: known.tag, _share: share })
     }
 
-    /// Whether one who was let in still may, from authentication on. Takes no share.
+    /// Whether one who was let in, and watches, still may, from authentication on. Takes no share.
     ///
     /// # Errors
     ///
@@ -195,7 +195,31 @@ impl Callers {
         action: &Action,
         peer: IpAddr,
     ) -> Result<(), Refused> {
-        let mut deciding = Deciding::begin();
+        self.decided(credentials, action, peer, Asker::Watching).await
+    }
+
+    /// Whether one who was let in may do `action`, too, for the same request, which has its share.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Callers::admit`].
+    pub async fn may_also(
+        &self,
+        credentials: &Credentials,
+        action: &Action,
+        peer: IpAddr,
+    ) -> Result<(), Refused> {
+        self.decided(credentials, action, peer, Asker::LetIn).await
+    }
+
+    async fn decided(
+        &self,
+        credentials: &Credentials,
+        action: &Action,
+        peer: IpAddr,
+        let_in: fn(Tag) -> Asker,
+    ) -> Result<(), Refused> {
+        let mut deciding = Deciding::begin(let_in);
         let known = self.known(self.showing(credentials), peer, &mut deciding).await?;
         self.allowed(&known, action, &mut deciding).await
     }
@@ -284,9 +308,9 @@ impl Callers {
         }
     }
 
-    /// For whom something is asked about the user `tag`.
-    fn asker(&self, tag: Tag) -> Asker {
-        if self.lately.has(&tag, Instant::now()) { Asker::LetIn(tag) } else { Asker::Known(tag) }
+    /// For whom something is asked about the user `tag`; as `let_in`, if that was let in lately.
+    fn asker(&self, tag: Tag, let_in: fn(Tag) -> Asker) -> Asker {
+        if self.lately.has(&tag, Instant::now()) { let_in(tag) } else { Asker::Known(tag) }
     }
 
     /// Whose token it is.
@@ -299,7 +323,7 @@ impl Callers {
         let key = QuestionKey { tag, user: None, namespace: None };
         let for_whom = || {
             deciding.by = DecidedBy::Api;
-            was.map_or(Asker::Stranger(peer), |user| self.asker(user))
+            was.map_or(Asker::Stranger(peer), |user| self.asker(user, deciding.let_in))
         };
         let ask = || self.reviews.who(Arc::clone(presented));
         self.questions.answer(&self.users, key, for_whom, ask).await
@@ -319,7 +343,7 @@ impl Callers {
         let key = QuestionKey { tag, user: Some(*of_user), namespace };
         let for_whom = || {
             deciding.by = DecidedBy::Api;
-            self.asker(*of_user)
+            self.asker(*of_user, deciding.let_in)
         };
         let ask = || self.reviews.may(token.cloned(), Arc::clone(user), action.clone());
         let answer = self.questions.answer(&self.verdicts, key, for_whom, ask).await;
@@ -377,11 +401,13 @@ struct Known<'c> {
 struct Deciding {
     by: DecidedBy,
     began: Instant,
+    /// For whom it is if the user was let in lately.
+    let_in: fn(Tag) -> Asker,
 }
 
 impl Deciding {
-    fn begin() -> Self {
-        Self { by: DecidedBy::Cache, began: Instant::now() }
+    fn begin(let_in: fn(Tag) -> Asker) -> Self {
+        Self { by: DecidedBy::Cache, began: Instant::now(), let_in }
     }
 
     fn end(&self, note: &Note, decision: Decision) {

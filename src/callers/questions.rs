@@ -35,6 +35,8 @@ pub(super) type Question<T> = Shared<BoxFuture<'static, Result<T, Unanswered>>>;
 pub(super) enum Asker {
     /// For a user that was let in lately.
     LetIn(Tag),
+    /// For a watch of such a user, in the same turns.
+    Watching(Tag),
     /// For one that the API server knows.
     Known(Tag),
     /// For whoever calls from there, with a token that nobody has been asked about.
@@ -54,7 +56,7 @@ pub(super) enum Unanswered {
 pub(super) struct Questions {
     runtime: Handle,
     address: Address,
-    let_in: Places<Tag>,
+    let_in: Turns<Tag>,
     known: Turns<Tag>,
     strangers: Turns<IpAddr>,
     queue: Duration,
@@ -62,10 +64,10 @@ pub(super) struct Questions {
     failing: Arc<AtomicBool>,
 }
 
-/// Of those who were not let in lately.
+/// Of callers of one kind.
 struct Turns<K> {
     questions: Places<K>,
-    /// For those who wait for an answer: each waits with a request.
+    /// For questions that have no answer yet, whoever has left, and for those who wait with them.
     waiting: Places<K>,
 }
 
@@ -73,10 +75,10 @@ struct Turns<K> {
 type Turn = BoxFuture<'static, Option<Place>>;
 
 impl<K: Copy + Eq + Hash + Send + Sync + 'static> Turns<K> {
-    fn new(Bounds { questions, questions_of_one, waiting, waiting_of_one, .. }: &Bounds) -> Self {
+    fn new(bounds: &Bounds, (waiting, waiting_of_one): (usize, usize)) -> Self {
         Self {
-            questions: Places::new(*questions, *questions_of_one),
-            waiting: Places::new(*waiting, *waiting_of_one),
+            questions: Places::new(bounds.questions, bounds.questions_of_one),
+            waiting: Places::new(waiting, waiting_of_one),
         }
     }
 }
@@ -97,9 +99,9 @@ impl Questions {
         Self {
             runtime,
             address,
-            let_in: Places::new(bounds.questions, bounds.questions_of_one),
-            known: Turns::new(&bounds),
-            strangers: Turns::new(&bounds),
+            let_in: Turns::new(&bounds, (bounds.waiting_let_in, bounds.share)),
+            known: Turns::new(&bounds, (bounds.waiting, bounds.waiting_of_one)),
+            strangers: Turns::new(&bounds, (bounds.waiting, bounds.waiting_of_one)),
             queue: bounds.queue,
             failing: Arc::default(),
         }
@@ -108,7 +110,12 @@ impl Questions {
     /// A turn for a question of `asker`, and room to wait for the answer; `None` if too many wait.
     fn turn(&self, asker: Asker) -> Option<(Turn, Option<Place>)> {
         Some(match asker {
-            Asker::LetIn(user) => (turn(&self.let_in, user, self.queue), None),
+            Asker::LetIn(user) => {
+                let waits = self.let_in.waiting.take(user)?;
+                (turn(&self.let_in.questions, user, self.queue), Some(waits))
+            }
+            // Each has one question at a time, and a place among the watches.
+            Asker::Watching(user) => (turn(&self.let_in.questions, user, self.queue), None),
             Asker::Known(user) => {
                 let waits = self.known.waiting.take(user)?;
                 (turn(&self.known.questions, user, self.queue), Some(waits))
@@ -125,7 +132,7 @@ impl Questions {
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`]: at once where too many wait of whoever was not let in lately. [`Refused::Undecided`].
+    /// [`Refused::Busy`]: at once where too many wait. [`Refused::Undecided`].
     pub(super) async fn answer<T: Kept>(
         &self,
         asked: &Asked<T>,
@@ -140,12 +147,13 @@ impl Questions {
                 return Ok(known);
             }
             let (turn, waits) = self.turn(for_whom()).ok_or(Refused::Busy)?;
-            let question = decisions.question(&tag).unwrap_or_else(|| {
-                let posed = self.pose((asked, decisions.age()), key, turn, ask());
+            if let Some(question) = decisions.question(&tag) {
+                (question, waits)
+            } else {
+                let posed = self.pose((asked, decisions.age()), key, (turn, waits), ask());
                 decisions.pose(tag, posed.clone());
-                posed
-            });
-            (question, waits)
+                (posed, None)
+            }
         };
         question.await.map_err(|unanswered| match unanswered {
             Unanswered::Busy => Refused::Busy,
@@ -153,17 +161,19 @@ impl Questions {
         })
     }
 
-    /// Has `asking` sent in its turn, and heard to its end, whoever leaves: others may have joined.
+    /// Has `asking` sent in its turn, and heard to its end, whoever leaves: others may have joined. So long it waits
+    /// in its place.
     fn pose<T: Kept>(
         &self,
         (asked, age): (&Asked<T>, Age),
         key: QuestionKey,
-        turn: Turn,
+        (turn, waits): (Turn, Option<Place>),
         asking: BoxFuture<'static, Result<T, Fault>>,
     ) -> Question<T> {
         let posed = Posed { asked: Arc::clone(asked), tag: key.tag, age };
         let (address, failing) = (self.address, Arc::clone(&self.failing));
         let hearing = async move {
+            let _waits = waits;
             let Some(_place) = turn.await else {
                 return Err(Unanswered::Busy);
             };

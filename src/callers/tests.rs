@@ -3,10 +3,13 @@ use super::{
     *,
 };
 use crate::model::{FieldSelector, LabelSelector, Reason};
-use futures::future::join_all;
+use futures::{FutureExt as _, future::join_all};
 use parking_lot::Mutex;
 use std::{net::Ipv4Addr, sync::atomic::Ordering};
-use tokio::time::{advance, sleep, timeout};
+use tokio::{
+    task::yield_now,
+    time::{advance, sleep, timeout},
+};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
@@ -178,7 +181,7 @@ async fn those_who_ask_the_same_at_once_share_one_question_even_if_the_first_lea
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaving = timeout(delay / 2, callers.admit(&good, &get, PEER));
     assert!(leaving.await.is_err());
-    let found = join_all((0..100).map(|_| callers.admit(&good, &get, PEER))).await;
+    let found = join_all((0..99).map(|_| callers.admit(&good, &get, PEER))).await;
     assert!(found.iter().all(Result::is_ok));
     assert_eq!(counts(&count), (1, 1));
     assert!(
@@ -188,6 +191,48 @@ async fn those_who_ask_the_same_at_once_share_one_question_even_if_the_first_lea
             .question(&callers.key.of_credentials(good.presented().unwrap()))
             .is_none()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_and_leaves_keeps_a_place_until_the_answer() {
+    let delay = Duration::from_secs(1);
+    let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let leaves = async |token: &Credentials, action: &Action| {
+        let found = callers.admit(token, action, PEER).now_or_never();
+        // The question itself goes on.
+        yield_now().await;
+        found.map(|found| found.map(drop))
+    };
+    let gone = |all: Vec<Option<Result<(), Refused>>>| {
+        let busy = |found: &Option<_>| *found == Some(Err(Refused::Busy));
+        (
+            all.iter().filter(|found| found.is_none()).count(),
+            all.iter().filter(|it| busy(it)).count(),
+        )
+    };
+    let mut strangers = Vec::new();
+    for n in 0..150 {
+        strangers.push(leaves(&credentials(&n.to_string(), &[]), &get).await);
+    }
+    assert_eq!(gone(strangers), (100, 50), "of one address");
+    sleep(10 * delay).await;
+    assert!(callers.admit(&good, &get, PEER).await.is_ok());
+    let mut let_in = Vec::new();
+    for n in 0..150 {
+        let_in.push(leaves(&good, &action("get", Some(&n.to_string()))).await);
+    }
+    assert_eq!(gone(let_in), (100, 50), "of one user");
+    sleep(10 * delay).await;
+    assert!(callers.admit(&good, &action("get", Some("db")), PEER).await.is_ok());
+    let mut further = Vec::new();
+    for n in 0..150 {
+        let get = action("get", Some(&format!("further-{n}")));
+        let found = callers.may_also(&good, &get, PEER).now_or_never();
+        yield_now().await;
+        further.push(found);
+    }
+    assert_eq!(gone(further), (100, 50), "of further questions of a request, too");
 }
 
 #[tokio::test(start_paused = true)]

@@ -156,8 +156,7 @@ impl ReadApi {
         if let Some(profile) = &profile {
             let access = profile_access(profile);
             let action = action(&access, &LabelSelector::default(), &FieldSelector::default());
-            // Of the same request, which has its share.
-            let may = self.callers.recheck(credentials, &action, peer).await;
+            let may = self.callers.may_also(credentials, &action, peer).await;
             may.map_err(|refused| Words::Resource(access).refusal(refused))?;
             actions.push(action);
         }
