@@ -1,7 +1,6 @@
 //! A request on its way to a handler, and the answer on its way back, as the connection has them.
 
-use super::identity::ProxyHeaders;
-use super::unwritten::Unwritten;
+use super::{handed::Handed, identity::ProxyHeaders, unwritten::Unwritten};
 use crate::{callers::Place, reads::PART_BYTES};
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{
@@ -18,18 +17,13 @@ use hyper::{
 use serde_json::json;
 use std::{
     any::Any,
-    cell::{Cell, RefCell},
+    cell::RefCell,
     io,
     net::SocketAddr,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
 };
-use tokio::time::Instant;
-
-/// When a part of an answer was handed to the connection that has not asked for the next one since;
-/// `None` while the answer itself is waited for.
-pub(super) type Handed = Rc<Cell<Option<Instant>>>;
 
 /// What a request brings beside its head: for handlers that send it on.
 #[derive(Debug)]
@@ -85,7 +79,7 @@ pub(super) struct Answer {
     /// The piece behind that, if it has come.
     next: Option<Bytes>,
     is_ended: bool,
-    handed: Handed,
+    handed: Rc<Handed>,
     unwritten: Unwritten,
     taken: Option<Taken>,
     /// Whether the protocol asks for more of it only as far as the other end takes it.
@@ -162,7 +156,7 @@ fn asks_for_upgrade(request: &hyper::Request<Incoming>) -> bool {
 /// short refusal now.
 pub(super) fn answer(
     response: HttpResponse,
-    (handed, unwritten, is_h2): (Handed, Unwritten, bool),
+    (handed, unwritten, is_h2): (Rc<Handed>, Unwritten, bool),
     taken: Option<Taken>,
 ) -> hyper::Response<Answer> {
     let (head, body) = response.into_parts();
@@ -224,7 +218,7 @@ impl Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        self.handed.set(None);
+        self.handed.ask();
         while self.left.is_empty() {
             match self.piece(context) {
                 Poll::Ready(Some(Ok(piece))) => self.left = piece,
@@ -251,7 +245,8 @@ impl Body for Answer {
         }
         let part = self.left.split_to(most);
         self.unwritten.hand(part.len());
-        self.handed.set(Some(Instant::now()));
+        // Others wait for its room.
+        self.handed.hand(part.len(), matches!(self.taken, Some(Taken::Room { .. })));
         Poll::Ready(Some(Ok(Frame::data(part))))
     }
 

@@ -1,7 +1,8 @@
 //! One connection, from the handshake to its end: however it is used, or not used, it ends.
 
 use super::{
-    body::{Answer, Handed, PlaceOfItsOwn, Refusal, Room, Taken, answer, brought, request},
+    body::{Answer, PlaceOfItsOwn, Refusal, Room, Taken, answer, brought, request},
+    handed::Handed,
     identity::{Chain, ClientAuthorities},
     listen::Limits,
     newcomers::{Introduction, Newcomer},
@@ -65,7 +66,7 @@ struct Life {
     /// When a request was last under way.
     used: Cell<Option<Instant>>,
     /// Those under way: as many as the protocol allows, and those that have ended since the last look.
-    answers: RefCell<Vec<Weak<Cell<Option<Instant>>>>>,
+    answers: RefCell<Vec<Weak<Handed>>>,
     /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
     tunnel: Cell<Option<Tunnel>>,
     /// For whom it becomes known who calls.
@@ -83,7 +84,7 @@ enum Standing {
     Quiet,
     /// Nothing is, for longer.
     Idle,
-    /// The other end does not take what it has asked for.
+    /// The other end does not take what it has asked for, or too slowly.
     Stalled,
 }
 
@@ -163,7 +164,7 @@ where
     S: Service<Request, Response = ServiceResponse, Error = actix_web::Error>,
 {
     let is_h2 = asked.version() >= Version::HTTP_2;
-    let on_the_way: (Handed, _, _) = (life.begin(), life.unwritten.clone(), is_h2);
+    let on_the_way = (life.begin(), life.unwritten.clone(), is_h2);
     let method = if asked.method() == hyper::Method::GET { Method::Get } else { Method::Other };
     // At once, and by no handler, which would count it.
     let refused = |refusal: Refusal| {
@@ -261,8 +262,8 @@ impl Life {
     }
 
     /// A request is under way for as long as what is returned lives.
-    fn begin(&self) -> Handed {
-        let handed = Handed::default();
+    fn begin(&self) -> Rc<Handed> {
+        let handed = Rc::default();
         self.answers.borrow_mut().push(Rc::downgrade(&handed));
         self.used.set(Some(Instant::now()));
         handed
@@ -271,10 +272,7 @@ impl Life {
     fn look(&self, now: Instant, limits: Limits) -> Standing {
         let mut answers = self.answers.borrow_mut();
         answers.retain(|answer| answer.strong_count() > 0);
-        let stalled = |since: Instant| now.saturating_duration_since(since) >= limits.stall;
-        let handed =
-            |answer: &Weak<Cell<Option<Instant>>>| answer.upgrade().and_then(|at| at.get());
-        if answers.iter().filter_map(handed).any(stalled) {
+        if answers.iter().filter_map(Weak::upgrade).any(|answer| answer.is_late(now, limits)) {
             return Standing::Stalled;
         }
         if !answers.is_empty() {
@@ -303,10 +301,10 @@ mod tests {
         assert_eq!(look(limits.head), Standing::Idle, "nothing was ever asked");
         let answer = life.begin();
         assert_eq!(look(limits.idle), Standing::Busy, "it is being answered");
-        answer.set(Some(Instant::now()));
+        answer.hand(1, false);
         assert_eq!(look(limits.stall / 2), Standing::Busy);
         assert_eq!(look(limits.stall), Standing::Stalled);
-        answer.set(None);
+        answer.ask();
         assert_eq!(look(limits.stall), Standing::Busy);
         life.used.set(Some(Instant::now()));
         drop(answer);

@@ -12,6 +12,7 @@
 //! | requests under way of one HTTP/2 connection | [`Limits::streams`] | refused |
 //! | streams that are reset, frames of a head, pings | the library: 20, 1,024, answered or closed | closed |
 //! | part of an answer that is not taken | [`Limits::stall`], [`Limits::sent_bytes`] | closed |
+//! | an answer that is taken slowly, but of watches and what is sent on | [`Limits::slowest`] | closed |
 //! | a connection that is not used | [`Limits::idle`] | closed |
 //! | the end of the process | [`STOP`] | dropped |
 //!
@@ -43,7 +44,7 @@ use actix_web::{
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener},
-    num::NonZeroUsize,
+    num::{NonZeroU64, NonZeroUsize},
     rc::Rc,
     sync::{
         Arc,
@@ -90,6 +91,10 @@ pub(super) struct Limits {
     pub(super) sent_bytes: usize,
     /// Until the other end takes the next part of an answer.
     pub(super) stall: Duration,
+    /// Bytes a second that the other end takes of an answer at the least, but for [`Limits::stall`] in all: whoever has
+    /// room among the requests and takes a little at a time would keep it from others. The API server ends each after
+    /// 60 s.
+    pub(super) slowest: NonZeroU64,
     /// Without a request: clients in Go leave a connection alone for 90 s.
     pub(super) idle: Duration,
     /// How often each connection is looked at.
@@ -108,6 +113,7 @@ impl Default for Limits {
             streams: 100,
             sent_bytes: 64 << 10,
             stall: Duration::from_mins(1),
+            slowest: const { NonZeroU64::new(64 << 10).unwrap() },
             idle: Duration::from_mins(2),
             look: Duration::from_secs(5),
         }

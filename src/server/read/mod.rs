@@ -7,6 +7,7 @@ mod connection;
 mod documents;
 mod forward;
 mod gzip;
+mod handed;
 mod identity;
 mod listen;
 mod newcomers;

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::{
+    num::NonZeroU64,
     pin::Pin,
     sync::atomic::AtomicBool,
     task::{Context, Poll},
@@ -89,6 +90,16 @@ async fn from(served: &Served, address: &str) -> String {
     rest(&mut stream).await
 }
 
+/// Until it answers: a room comes back as soon as the thread that answered has time for it.
+async fn has_room(served: &Served) {
+    let answered = async {
+        while !served.get("/ok").await.ends_with("ok") {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(MOST, answered).await.expect("the room is given back");
+}
+
 #[tokio::test]
 async fn an_answer_that_is_not_taken_keeps_its_room_and_is_cut_off() {
     let served = served(|limits| {
@@ -101,7 +112,43 @@ async fn an_answer_that_is_not_taken_keeps_its_room_and_is_cut_off() {
     assert!(served.get("/ok").await.starts_with("HTTP/1.1 429"), "the only room is taken");
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
-    assert!(served.get("/ok").await.ends_with("ok"));
+    has_room(&served).await;
+    served.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_taken_drop_by_drop_is_cut_off() {
+    let served = served(|limits| {
+        (limits.room, limits.stall) = (1, Duration::from_secs(2));
+        (limits.slowest, limits.look) = (NonZeroU64::MAX, Duration::from_millis(100));
+    });
+    let drop = Duration::from_millis(20);
+    let mut slow = served.tls("http/1.1").await.unwrap();
+    slow.write_all(b"GET /much HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let over_http1 = async {
+        let (mut some, mut taken) = (vec![0; 16 << 10], 0);
+        while let Ok(read @ 1..) = slow.read(&mut some).await {
+            taken += read;
+            sleep(drop).await;
+        }
+        taken
+    };
+    let taken = timeout(MOST, over_http1).await.expect("it ends");
+    assert!(taken < PART * PARTS, "{taken}");
+    has_room(&served).await;
+
+    let (mut sender, connection) = served.h2().await;
+    let mut body = sender.send_request(h2_get(served.address, "/much")).await.unwrap().into_body();
+    let over_http2 = async {
+        while let Some(part) = body.frame().await {
+            part?;
+            sleep(drop).await;
+        }
+        Ok::<_, hyper::Error>(())
+    };
+    assert!(timeout(MOST, over_http2).await.expect("it ends").is_err());
+    let _ended = timeout(MOST, connection).await.unwrap();
+    has_room(&served).await;
     served.end().await;
 }
 
@@ -139,12 +186,7 @@ async fn a_short_answer_keeps_its_room_until_it_is_written() {
         timeout(MOST, refused).await.expect("all rooms are kept");
         connection.abort();
         asking.iter().for_each(JoinHandle::abort);
-        let answered = async {
-            while !served.get("/ok").await.ends_with("ok") {
-                sleep(Duration::from_millis(50)).await;
-            }
-        };
-        timeout(MOST, answered).await.expect("with the connection they are given back");
+        has_room(&served).await;
         served.end().await;
     }
 }
