@@ -258,9 +258,9 @@ impl Asks {
     }
 }
 
-/// The kind is not selected by this: as the API server says it of that kind.
+/// The kind is not selected by this: as the API server says it of that kind. It may know a field that nobody knows here.
 fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
-    match (resource.group(), resource.resource()) {
+    let failure = match (resource.group(), resource.resource()) {
         ("batch", "jobs") => {
             Failure::bad_request(format!("field label {field:?} not supported for Job"))
         }
@@ -274,7 +274,8 @@ fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
         _ => Failure::bad_request(format!(
             "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         )),
-    }
+    };
+    failure.elsewhere()
 }
 
 /// Where a field of the API server's is, and what it is where nothing stands there.

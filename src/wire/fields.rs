@@ -7,6 +7,9 @@ use crate::model::{FieldRequirement, FieldSelector, InvalidSelector};
 /// there are declared indexes here, of which a table has no more than 32. So 64 are more than there are things to
 /// ask, and few enough that each watch may hold its own and each body be compared with all of them.
 const MOST: usize = 64;
+/// Bytes of a value: four times the longest name. Each watch holds some copies of its own, and has the API server asked
+/// about them.
+const MOST_BYTES: usize = 1 << 10;
 /// Longer operators first: `!=` and `==` contain `=`.
 const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 
@@ -19,10 +22,7 @@ const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
     let mut all: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
     if all.len() > MOST {
-        return Err(Failure::bad_request(format!(
-            "a field selector here has at most {MOST} requirements; ask for parts of it one after the other, or the \
-             API server"
-        )));
+        return Err(Failure::too_much("field", MOST, "requirements"));
     }
     // The server does so, too: of several faults it names the same one.
     all.sort_unstable();
@@ -34,6 +34,12 @@ pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
             )));
         };
         let value = unescaped(value)?;
+        if value.len() > MOST_BYTES {
+            let message = format!(
+                "a value of a field selector here has at most {MOST_BYTES} bytes; ask the API server for longer ones"
+            );
+            return Err(Failure::bad_request(message).elsewhere());
+        }
         // `=` alone selects everything.
         if !field.is_empty() || !value.is_empty() {
             read.push((field, equals, value));
@@ -129,6 +135,11 @@ mod tests {
         assert!(parse(&many(MOST)).is_ok());
         let refused = parse(&many(MOST + 1)).unwrap_err();
         assert!(refused.code() == 400 && refused.message().contains("at most 64"), "{refused:?}");
+        let long = |most: usize| format!("metadata.name={}", "a".repeat(most));
+        assert!(parse(&long(MOST_BYTES)).is_ok());
+        let refused = parse(&long(MOST_BYTES + 1)).unwrap_err();
+        assert!(refused.code() == 400 && refused.message().contains("at most 1024 bytes"));
+        assert!(refused.is_of_this_server_alone(), "the API server takes it");
     }
 
     #[test]

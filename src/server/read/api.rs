@@ -86,7 +86,10 @@ impl ReadApi {
         let Some(forward) = &self.forward else { return self.own(request).await };
         if !self.is_beyond(request) {
             match self.own(request).await {
-                Err((_, failure)) if failure.is_of_this_server_alone() => {}
+                // Of whoever cannot be sent on, what is wrong with the request says more.
+                Err((_, failure))
+                    if failure.is_of_this_server_alone()
+                        && !(failure.code() == 400 && is_known_by_certificate(request)) => {}
                 answered => return answered,
             }
         }

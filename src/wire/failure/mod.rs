@@ -398,7 +398,17 @@ impl Failure {
         Self { code, reason, message: message.into(), details: None, token: None, elsewhere: false }
     }
 
-    fn elsewhere(mut self) -> Self {
+    /// 400: a selector of this sort that is too much for this server alone.
+    #[must_use]
+    pub(super) fn too_much(sort: &str, most: usize, what: &str) -> Self {
+        let ask = "ask for parts of it one after the other, or the API server";
+        let message = format!("a {sort} selector here has at most {most} {what}; {ask}");
+        Self::bad_request(message).elsewhere()
+    }
+
+    /// The same, as said by this server alone.
+    #[must_use]
+    pub(crate) fn elsewhere(mut self) -> Self {
         self.elsewhere = true;
         self
     }

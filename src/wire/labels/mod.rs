@@ -48,8 +48,9 @@ enum Sort {
 
 /// Requirements and values: each watch holds its own, and the API server is asked about them with each decision.
 const MOST: usize = 1_024;
-/// Comparisons, with all of which every object is compared that a list or watch comes past.
-const MOST_COMPARISONS: usize = 64;
+/// Requirements: every event that a watch comes past is looked at by all of them, and so is every object of a list by
+/// comparisons. Cells have 32 at the most.
+const MOST_REQUIREMENTS: usize = 64;
 
 /// What may stand between tokens.
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -72,17 +73,11 @@ impl LabelFilter {
         }
         // Each ends with a comma, but for the last.
         if text.matches(',').count() >= MOST {
-            return Err(Failure::bad_request(format!(
-                "a label selector here has at most {MOST} requirements and values; ask for parts of it one after \
-                 the other, or the API server"
-            )));
+            return Err(Failure::too_much("label", MOST, "requirements and values"));
         }
         let read = Parser { rest: text }.selector().map_err(Failure::bad_request)?;
-        if read.comparisons.len() > MOST_COMPARISONS {
-            return Err(Failure::bad_request(format!(
-                "a label selector here has at most {MOST_COMPARISONS} comparisons; ask for parts of it one after the \
-                 other, or the API server"
-            )));
+        if read.selector.requirements().count() + read.comparisons.len() > MOST_REQUIREMENTS {
+            return Err(Failure::too_much("label", MOST_REQUIREMENTS, "requirements"));
         }
         Ok(read)
     }

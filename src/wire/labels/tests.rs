@@ -132,9 +132,11 @@ fn selectors_are_bounded() {
     assert!(refusal(&format!("a in ({})", many(MOST + 1, "v"))).contains("at most 1024"));
     assert!(LabelFilter::parse(&many(MOST, "a")).is_ok());
     assert!(refusal(&many(MOST + 1, "a")).contains("at most 1024"));
-    let compared = |most| (0..most).map(|n| format!("a>{n}")).collect::<Vec<_>>().join(",");
-    assert!(LabelFilter::parse(&compared(MOST_COMPARISONS)).is_ok());
-    assert!(refusal(&compared(MOST_COMPARISONS + 1)).contains("at most 64 comparisons"));
+    let each = |of: fn(usize) -> String, most| (0..most).map(of).collect::<Vec<_>>().join(",");
+    for of in [|n| format!("a>{n}"), |n| format!("!a{n}"), |n| format!("a in (v{n},w)")] {
+        assert!(LabelFilter::parse(&each(of, MOST_REQUIREMENTS)).is_ok());
+        assert!(refusal(&each(of, MOST_REQUIREMENTS + 1)).contains("at most 64 requirements"));
+    }
 }
 
 proptest! {
