@@ -88,6 +88,11 @@ impl Reads {
             }
             return Ok(selected);
         }
+        if let At::Exact(version) = &asked.at
+            && let Some(known) = self.snapshots.get((&moment, version, wanted), after, reader)
+        {
+            return Ok(known);
+        }
         let selected = self.first_page(candidate, reader, (wanted, after, limit));
         match &asked.at {
             At::Exact(version) if selected.version() != Some(version) => Err(Failure::expired()),
@@ -116,8 +121,9 @@ impl Reads {
         known.unwrap_or_else(|| {
             // All of it, and that it is bounded: so that it is known where it ends.
             let all = reader.select(wanted, after, Some(usize::MAX));
-            if all.rows() > limit {
-                self.snapshots.put(moment, wanted, &all);
+            // Of fewer there is no next page.
+            if all.objects() >= limit {
+                self.snapshots.put(moment, wanted, (&all, after));
             }
             all
         })

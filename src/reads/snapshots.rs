@@ -16,6 +16,8 @@ use tokio::time::Instant;
 pub(super) const LIFE: Duration = Duration::from_secs(75);
 /// Memory for all of them: 250,000 pods, packed.
 const MAX_BYTES: usize = 128 << 20;
+/// Selections: each is looked at whenever a page is asked for.
+const MOST: usize = 1_024;
 /// Who takes fewer at once looks for some, not for all: what stands behind them is not taken.
 pub(super) const MIN_LIMIT: usize = 50;
 
@@ -50,9 +52,14 @@ impl Moment {
 }
 
 impl Snapshots {
-    /// Keeps what was selected, and lets go of others for that.
-    pub(super) fn put(&self, moment: Moment, wanted: &Wanted, selected: &Selected) {
-        let bytes = selected.bytes();
+    /// Keeps what was selected behind `after`, and lets go of others for that.
+    pub(super) fn put(
+        &self,
+        moment: Moment,
+        wanted: &Wanted,
+        (selected, after): (&Selected, Option<&ObjectKey>),
+    ) {
+        let bytes = size_of::<Snapshot>() + selected.bytes() + wanted.bytes();
         if bytes > MAX_BYTES / 2 {
             return;
         }
@@ -63,6 +70,7 @@ impl Snapshots {
             it.moment == moment
                 && it.wanted == *wanted
                 && it.selected.version() == selected.version()
+                && it.selected.reaches(after)
         };
         if let Some(known) = held.iter_mut().find(|it| is_it(it)) {
             known.used = now;
@@ -70,7 +78,9 @@ impl Snapshots {
         }
         let mut total: usize = held.iter().map(|it| it.bytes).sum();
         while let Some(oldest) = held.front()
-            && (total + bytes > MAX_BYTES || now.duration_since(oldest.used) > LIFE)
+            && (total + bytes > MAX_BYTES
+                || held.len() >= MOST
+                || now.duration_since(oldest.used) > LIFE)
         {
             total -= oldest.bytes;
             gone.extend(held.pop_front());
@@ -181,7 +191,7 @@ mod tests {
         let now = report(Instant::now());
         let moment = Moment::at(&cell("a", "", ""), &now);
         let selected = reader.select(&wanted, None, Some(usize::MAX));
-        snapshots.put(moment.clone(), &wanted, &selected);
+        snapshots.put(moment.clone(), &wanted, (&selected, None));
         put("x100a", "10");
         let after = key("x099");
         let get = |moment: &Moment, at: &str, wanted: &Wanted| {
@@ -213,11 +223,40 @@ mod tests {
         let moment = Moment::at(&cell("a", "", ""), &report(Instant::now()));
         let begins = key("x100");
         let selected = reader.select(&wanted, Some(&begins), Some(usize::MAX));
-        snapshots.put(moment.clone(), &wanted, &selected);
+        snapshots.put(moment.clone(), &wanted, (&selected, Some(&begins)));
         let (at, later, earlier) = (version("9"), key("x150"), key("x050"));
         let get = |after| snapshots.get((&moment, &at, &wanted), after, &reader).is_some();
         assert!(get(Some(&begins)) && get(Some(&later)));
         assert!(!get(Some(&earlier)) && !get(None));
+        let all = reader.select(&wanted, None, Some(usize::MAX));
+        snapshots.put(moment.clone(), &wanted, (&all, None));
+        assert!(get(Some(&earlier)) && get(None), "nor does it stand in for that");
+    }
+
+    #[test]
+    fn what_is_wanted_is_weighed_and_selections_are_counted() {
+        let catalog = Catalog::new();
+        let (reader, _) = table(&catalog, 60);
+        let (snapshots, moment) =
+            (Snapshots::default(), Moment::at(&cell("a", "", ""), &report(Instant::now())));
+        let kept = |wanted: &Wanted| {
+            snapshots.get((&moment, &version("9"), wanted), None, &reader).is_some()
+        };
+        let named = |name: String| Wanted { name: Some(name.into()), ..Wanted::default() };
+        let put = |wanted: &Wanted| {
+            let selected = reader.select(wanted, None, Some(usize::MAX));
+            snapshots.put(moment.clone(), wanted, (&selected, None));
+        };
+        let all: Vec<_> = (0..=MOST).map(|n| named(format!("x{n}"))).collect();
+        all.iter().for_each(put);
+        assert_eq!(snapshots.0.lock().len(), MOST);
+        assert!(!kept(&all[0]) && kept(&all[1]), "the oldest made room");
+        let large = |n: usize| named(n.to_string().repeat(MAX_BYTES / 3));
+        (1..=4).map(large).for_each(|wanted| put(&wanted));
+        let kept: Vec<_> = (1..=4).map(large).map(|wanted| kept(&wanted)).collect();
+        assert_eq!(kept, [false, false, true, true]);
+        put(&named("x".repeat(MAX_BYTES / 2)));
+        assert_eq!(snapshots.0.lock().len(), 2, "what takes half of all is not kept");
     }
 
     #[tokio::test(start_paused = true)]
@@ -227,7 +266,7 @@ mod tests {
         let (snapshots, wanted) = (Snapshots::default(), Wanted::default());
         let moment = Moment::at(&cell("a", "", ""), &report(Instant::now()));
         let selected = reader.select(&wanted, None, Some(usize::MAX));
-        snapshots.put(moment.clone(), &wanted, &selected);
+        snapshots.put(moment.clone(), &wanted, (&selected, None));
         tokio::time::advance(LIFE / 2).await;
         snapshots.tidy();
         assert!(snapshots.has(&moment, &version("9")));

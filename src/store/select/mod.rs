@@ -199,6 +199,12 @@ impl Selected {
         self.pieces.iter().map(|piece| piece.bytes()).sum()
     }
 
+    /// How many objects may meet what was wanted.
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len()).sum()
+    }
+
     /// Begins to choose those behind `after` that meet the tests of `wanted`, up to `limit`.
     #[must_use]
     pub fn choose(

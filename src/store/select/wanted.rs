@@ -33,6 +33,9 @@ pub struct Tests {
     paths: Paths,
 }
 
+/// What a text takes besides its bytes: where it is, how long, and its place among others.
+const TEXT: usize = 64;
+
 /// Labels, by their keys.
 type Labels = BTreeMap<Box<str>, Box<str>>;
 
@@ -93,6 +96,21 @@ pub enum Than {
 }
 
 impl Wanted {
+    /// Memory that it takes: its texts, and some 64 bytes for each.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let names = [&self.namespace, &self.name].into_iter().flatten().map(|name| name.len());
+        let labels = self.labels.requirements().map(|it| {
+            let values = it.values().map(|value| TEXT + value.len());
+            TEXT + 2 * it.key().len() + values.sum::<usize>()
+        });
+        let tests = self.tests.all().iter().map(|test| match test {
+            Test::Field { value, .. } => TEXT + value.len(),
+            Test::Label { key, .. } => TEXT + key.len(),
+        });
+        size_of::<Self>() + names.chain(labels).chain(tests).sum::<usize>()
+    }
+
     /// Whether an object with this body is among them, its namespace and name aside; `said` is of this body.
     pub(in crate::store) fn selects(
         &self,
