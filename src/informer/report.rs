@@ -153,6 +153,8 @@ pub struct CellReport {
     pub synced_at: Option<Timestamp>,
     /// Since when what is held may only be served to those who asked for that.
     pub lost: Option<Loss>,
+    /// How often access was lost so far.
+    pub losses: u64,
     /// Why it is not healthy. Kept while a retry is under way, cleared by success.
     pub fault: Option<CellFault>,
     /// The newest version delivered: of a list, an event or a bookmark.
@@ -193,6 +195,7 @@ impl CellReport {
             warmed: None,
             synced_at: None,
             lost: None,
+            losses: 0,
             fault: None,
             version: None,
             current_at: None,

@@ -1,6 +1,6 @@
 //! An answer: one object, or a list that is written while it is sent.
 
-use super::{allowed::Allowed, cover::Candidate, frame::Frame};
+use super::{allowed::Allowed, cover::Candidate, frame::Frame, lasting::may_go_on};
 use crate::{
     informer::Reports,
     model::CellKey,
@@ -63,7 +63,8 @@ pub struct Pages {
     leave: Leave,
 }
 
-/// Whether the cell of a list may still be read, asked before each piece: access may be lost while it is sent.
+/// Whether the cell of a list may still be read, asked before each piece: access may be lost while it is sent, or lost
+/// and back between two pieces, and what is left of the list taken back then.
 pub(super) struct Leave(Box<dyn Fn() -> bool + Send + Sync>);
 
 /// What a list ends with whose cell may not be read any more: half of it must not look like all of it.
@@ -100,10 +101,10 @@ impl Leave {
     /// By what every profile says that offers the cell. Of one that is there no more nobody can tell.
     pub(super) fn of(candidate: &Candidate<'_>, reports: Reports) -> Self {
         let (key, policies) = (candidate.key.clone(), candidate.policies());
+        let losses = candidate.report.losses;
         Self(Box::new(move || {
-            let now = Instant::now();
             let report = reports.glance(&key);
-            report.is_some_and(|report| policies.iter().all(|it| report.serves(*it, now)))
+            may_go_on(report.as_ref(), (&policies, Some(losses)), Instant::now())
         }))
     }
 }

@@ -89,18 +89,18 @@ impl Needs<'_> {
             return Err(Failure::internal("no candidate"));
         };
         let Some(candidate) = candidates.iter().find(|it| it.is_kept_current()) else {
-            return Err(self.stale(asked, first));
+            return Err(self.stale(asked, first, "nothing keeps it current"));
         };
         Ok(Attempt::Unproven(Box::new(Doubt {
             key: candidate.key.clone(),
             payer: candidate.payer(),
             since: self.since(),
-            failure: self.stale(asked, candidate),
+            failure: self.stale(asked, candidate, "asking the API server has not helped"),
         })))
     }
 
-    /// What is held may be older than the profile lets it be.
-    fn stale(&self, asked: &Objects, candidate: &Candidate<'_>) -> Failure {
+    /// What is held may be older than the profile lets it be; `why` it still is.
+    fn stale(&self, asked: &Objects, candidate: &Candidate<'_>, why: &str) -> Failure {
         let known = match candidate.age {
             Some(age) => format!("last known to be current {} s ago", age.as_secs()),
             None => "not known to be current".to_owned(),
@@ -111,12 +111,45 @@ impl Needs<'_> {
                 format!("which is more than the {} s of its profile", self.bound.as_secs())
             }
         };
-        let message = format!(
-            "the cache is {known}, {wanted}, and asking the API server has not helped; with resourceVersion=0 \
-             it answers from what it has"
-        );
+        let mut message = format!("the cache is {known}, {wanted}, and {why}");
+        // Of `Eventual` nothing is refused but that there is no such object, whatever version is asked for.
+        if wants_latest(&asked.at) && self.consistency != Consistency::Eventual {
+            message.push_str("; with resourceVersion=0 it answers from what it has");
+        }
         Failure::stale(asked.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
     }
+}
+
+/// How a table stands to a version.
+#[derive(Debug)]
+struct Standing {
+    version: Option<ResourceVersion>,
+    /// Whether any list of that version is remembered, for its pages.
+    is_remembered: bool,
+    /// Whether newer versions come to it.
+    is_kept_current: bool,
+}
+
+/// No table has a version, and none will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gone;
+
+/// The first of `tables` that is at exactly this version, else one that remembers it; `None` if one may come to it.
+///
+/// # Errors
+///
+/// [`Gone`].
+fn exactly(version: &ResourceVersion, tables: &[Standing]) -> Result<Option<usize>, Gone> {
+    let is_at = |it: &Standing| it.version.as_ref() == Some(version);
+    let found = tables.iter().position(is_at);
+    if let Some(found) = found.or_else(|| tables.iter().position(|it| it.is_remembered)) {
+        return Ok(Some(found));
+    }
+    let comes = |it: &Standing| {
+        let held = it.version.as_ref();
+        it.is_kept_current && held.is_some_and(|held| held.is_older_than(version))
+    };
+    if tables.iter().any(comes) { Ok(None) } else { Err(Gone) }
 }
 
 impl Reads {
@@ -137,13 +170,14 @@ impl Reads {
         }
         let at =
             |wanted: &dyn Fn(&(&Candidate<'_>, Reader)) -> bool| readable.iter().position(wanted);
-        let position = match &asked.at {
-            At::Any => Some(0),
+        // Which of them, or what they have to come to.
+        let found = match &asked.at {
+            At::Any => Ok(0),
             At::Latest | At::Continue { version: None, .. } => {
                 let met = at(&|(it, reader)| needs.are_met_by(it, reader.version().as_ref()));
                 let Some(met) = met else { return needs.unproven(asked, candidates).map(Err) };
                 match self.floor(asked, needs) {
-                    None => Some(met),
+                    None => Ok(met),
                     Some(floor) => {
                         let are_parts = readable.iter().all(|(it, _)| it.is_part());
                         at(&|(it, reader)| {
@@ -151,15 +185,25 @@ impl Reads {
                             let has_come = version.as_ref().is_some_and(|held| *held >= floor);
                             needs.are_met_by(it, version.as_ref()) && (are_parts || has_come)
                         })
+                        .ok_or(floor)
                     }
                 }
             }
             At::NotOlderThan(version) => {
-                at(&|(_, reader)| reader.version().is_some_and(|held| held >= *version))
+                let held = at(&|(_, reader)| reader.version().is_some_and(|held| held >= *version));
+                held.ok_or_else(|| version.clone())
             }
             At::Exact(version) => {
-                let held = at(&|(_, reader)| reader.version().as_ref() == Some(version));
-                Some(held.ok_or_else(Failure::expired)?)
+                let standing = readable.iter().map(|(it, reader)| Standing {
+                    version: reader.version(),
+                    is_remembered: self.snapshots.has(&Moment::of(it), version),
+                    is_kept_current: it.is_kept_current(),
+                });
+                match exactly(version, &standing.collect::<Vec<_>>()) {
+                    Ok(Some(held)) => Ok(held),
+                    Ok(None) => Err(version.clone()),
+                    Err(Gone) => return Err(Failure::expired()),
+                }
             }
             // The cell of the page before comes first among equals, as it did then.
             At::Continue { version: Some(version), .. } => {
@@ -167,15 +211,17 @@ impl Reads {
                     reader.version().as_ref() == Some(version)
                         || self.snapshots.has(&Moment::of(it), version)
                 });
-                Some(held.unwrap_or(0))
+                Ok(held.unwrap_or(0))
             }
         };
-        let Some(position) = position else {
-            let newest = readable.iter().filter_map(|(_, reader)| reader.version());
-            let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
-            return Ok(Err(Attempt::Behind(newest)));
-        };
-        Ok(Ok(readable.swap_remove(position)))
+        match found {
+            Ok(position) => Ok(Ok(readable.swap_remove(position))),
+            Err(wanted) => {
+                let newest = readable.iter().filter_map(|(_, reader)| reader.version());
+                let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
+                Ok(Err(Attempt::Behind { wanted, newest }))
+            }
+        }
     }
 
     /// What was written through this process and must be in the answer.
@@ -190,4 +236,26 @@ impl Reads {
 /// Whether a request asks for what is newest, and not for a version or for any.
 pub(super) const fn wants_latest(at: &At) -> bool {
     matches!(at, At::Latest | At::Continue { version: None, .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exact_version_is_of_the_table_that_has_it_and_waited_for_where_it_may_come() {
+        let table = |version: u64, is_remembered, is_kept_current| Standing {
+            version: Some(version.into()),
+            is_remembered,
+            is_kept_current,
+        };
+        let find = |tables: &[Standing]| exactly(&50.into(), tables);
+        assert_eq!(find(&[table(60, true, true), table(50, false, true)]), Ok(Some(1)));
+        assert_eq!(find(&[table(60, false, true), table(60, true, true)]), Ok(Some(1)));
+        assert_eq!(find(&[table(60, false, true), table(40, false, true)]), Ok(None));
+        assert_eq!(find(&[table(60, false, true)]), Err(Gone), "it is past that");
+        assert_eq!(find(&[table(40, false, false), table(60, false, true)]), Err(Gone), "paused");
+        let opaque = Standing { version: ResourceVersion::parse("x"), ..table(0, false, true) };
+        assert_eq!(find(&[opaque]), Err(Gone), "nobody knows which is older");
+    }
 }

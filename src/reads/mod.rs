@@ -11,6 +11,7 @@ mod fields;
 mod floors;
 mod frame;
 mod kinds;
+mod lasting;
 mod list;
 mod offers;
 #[cfg(test)]
@@ -38,10 +39,10 @@ use crate::{
     model::{
         CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceVersion, WaitFor, WaitOutcome,
     },
-    store::Catalog,
+    store::{Catalog, Object},
     wire::{At, DocumentResource, Failure, Objects, Selection, Written},
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -112,8 +113,13 @@ enum Attempt {
     Done(Reply),
     /// None of the cells that could answer is warm.
     Cold,
-    /// None of them has come to the version asked for; the newest is this.
-    Behind(Option<ResourceVersion>),
+    /// None of them has come to a version.
+    Behind {
+        /// Which one.
+        wanted: ResourceVersion,
+        /// The newest that there is.
+        newest: Option<ResourceVersion>,
+    },
     /// None of them is known to be as new as asked for.
     Unproven(Box<Doubt>),
     /// What was read may not be answered, because of what happened meanwhile.
@@ -211,17 +217,9 @@ impl Reads {
                         return Err(Failure::not_warm(of, RETRY_AFTER_SECONDS));
                     }
                 }
-                Attempt::Behind(current) => {
+                Attempt::Behind { wanted, newest } => {
                     if began.elapsed() >= VERSION_WAIT {
-                        let version = match &asked.at {
-                            At::NotOlderThan(version) => Some(version.clone()),
-                            At::Latest | At::Any | At::Exact(_) | At::Continue { .. } => {
-                                self.floors.of(asked, Instant::now())
-                            }
-                        };
-                        let version =
-                            version.ok_or_else(|| Failure::internal("no version was asked for"))?;
-                        return Err(Failure::too_large_version(&version, current.as_ref()));
+                        return Err(Failure::too_large_version(&wanted, newest.as_ref()));
                     }
                     *waited = Some(WaitFor::Version);
                     sleep(VERSION_POLL).await;
@@ -327,25 +325,44 @@ impl Reads {
             Ok(chosen) => chosen,
             Err(attempt) => return Ok(attempt),
         };
-        let found = reader.get(&key);
-        let is_met = |version| needs.are_met_by(candidate, version);
-        if wants_latest(&asked.at) && !is_met(reader.version().as_ref()) {
+        let (found, version) = reader.get_at(&key);
+        if wants_latest(&asked.at) && !needs.are_met_by(candidate, version.as_ref()) {
             return needs.unproven(asked, candidates);
         }
         if !self.is_undisturbed(candidate) {
             return Ok(Attempt::Disturbed);
         }
         let of = asked.resource.group_resource();
-        let Some(object) = found else {
-            // "Deleted" is only said by what is known to be current.
-            if needs.is_current(candidate) {
-                return Err(Failure::not_found(of, name));
-            }
-            return needs.unproven(asked, candidates);
+        let (candidate, object) = match found {
+            Some(object) => (candidate, object),
+            // "Deleted" is only said by what is known to be current, be it another one that could answer.
+            None => match self.known_by(needs, candidates, &key) {
+                Some((_, None)) => return Err(Failure::not_found(of, name)),
+                Some((other, Some(object))) if matches!(asked.at, At::Any | At::Latest) => {
+                    (other, object)
+                }
+                // This one is asked again when it is proved.
+                Some((_, Some(_))) | None => {
+                    return needs.unproven(asked, slice::from_ref(candidate));
+                }
+            },
         };
         let body = frame::whole(kind, &object, asked.form);
         let answer = Answer::new(Body::Whole(body), candidate, needs.bound);
         Ok(Attempt::Done(Reply::Answer(Box::new(answer))))
+    }
+
+    /// What the first of `candidates` has under `key` that is known to be current and can be read; `None` if none is.
+    fn known_by<'a>(
+        &self,
+        needs: Needs<'_>,
+        candidates: &'a [Candidate<'a>],
+        key: &ObjectKey,
+    ) -> Option<(&'a Candidate<'a>, Option<Object>)> {
+        candidates.iter().filter(|it| needs.is_current(it)).find_map(|candidate| {
+            let found = self.from.catalog.reader(candidate.key)?.get(key);
+            self.is_undisturbed(candidate).then_some((candidate, found))
+        })
     }
 
     /// Whether the cell stands as it did when it was chosen: nothing was taken back, and nothing listed

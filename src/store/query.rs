@@ -133,11 +133,18 @@ impl Reader {
     /// One object. Cost: about 3 µs for a pod.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Object> {
+        self.get_at(key).0
+    }
+
+    /// The same, and the table's version at that moment.
+    #[must_use]
+    pub fn get_at(&self, key: &ObjectKey) -> (Option<Object>, Option<ResourceVersion>) {
         let contents = self.table.contents.read();
-        let place = contents.find(&key.namespace, &key.name, Place::default()).ok()?;
-        let found = Found::of(&contents, contents.order.get(place));
+        let place = contents.find(&key.namespace, &key.name, Place::default()).ok();
+        let found = place.map(|place| Found::of(&contents, contents.order.get(place)));
+        let version = contents.version.clone();
         drop(contents);
-        found.unpack(&self.table).pop()
+        (found.and_then(|found| found.unpack(&self.table).pop()), version)
     }
 
     /// Up to `limit` objects behind `after`, or from the first on.

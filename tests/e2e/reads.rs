@@ -276,6 +276,11 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
         })?;
     }
     assert_eq!(found, names(&whole));
+    // What is kept for those pages answers who asks for that very version, too.
+    let at = versions.first().ok_or("no version")?;
+    let exact =
+        reads.get(token, &format!("{base}?resourceVersion={at}&resourceVersionMatch=Exact"))?;
+    assert_eq!((exact.code, names(&exact.json())), (200, names(&whole)), "{exact:?}");
     assert_eq!((versions.len(), remaining.len()), (1, 3), "{versions:?} {remaining:?}");
     assert!(remaining[0].is_some() && remaining[2].is_none(), "{remaining:?}");
 

@@ -116,6 +116,7 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
     release.send_replace(true);
     let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
     assert!(report.is_warm() && report.fault.is_none());
+    assert_eq!(report.losses, 1, "known, though it is back");
     assert_eq!(engine.shown(&pods.key), ["a@8", "d@12"]);
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::ForbiddenRecovered);
     for again in &server.of(Kind::List)[1..] {
@@ -137,6 +138,7 @@ async fn a_second_loss_before_the_list_is_complete_keeps_the_first_in_mind() {
     fencer.lost(&pods.key, Verb::List, &forbidden());
     let report = engine.reports.get(&pods.key).unwrap();
     assert_eq!((report.phase, report.lost), (Phase::Fenced, Some(first)));
+    assert_eq!(report.losses, 2);
     assert_eq!(engine.shown(&pods.key), ["a@8"]);
 }
 

@@ -117,11 +117,13 @@ impl Board {
         });
         if is_news {
             report.lost.get_or_insert_with(|| Loss { at: Instant::now(), time: now });
+            report.losses += 1;
         }
+        let losses = report.losses;
         drop(inner);
         if is_news {
             self.signal(key, Signal::Fenced);
-            self.access.send_modify(|turns| turns.losses += 1);
+            self.access.send_modify(|turns| turns.losses = losses);
             return IsNews::Yes;
         }
         self.changes.notify();

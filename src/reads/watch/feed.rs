@@ -73,6 +73,8 @@ struct Following {
     source: Source,
     /// What the profiles say that let it answer.
     policies: Vec<OnAccessLost>,
+    /// How often the cell had lost access when this began.
+    losses: u64,
     /// The declared indexes that it selects by.
     indexes: Vec<Index>,
     telling: Telling,
@@ -96,11 +98,12 @@ impl Feed {
         beginning: Beginning,
         timing: Timing,
     ) -> Self {
-        let Beginning { kind, source, policies, wanted, indexes, follower, start } = beginning;
+        let Beginning { kind, source, policies, losses, wanted, indexes, follower, start } =
+            beginning;
         let telling = Telling::new(&kind, &asked, wanted, (follower, start));
         let of = asked.resource.clone();
         let following =
-            Following { reads, asked, profile, source, policies, indexes, telling, timing };
+            Following { reads, asked, profile, source, policies, losses, indexes, telling, timing };
         Self {
             of,
             stage: Stage::Following(Box::new(following)),
@@ -219,7 +222,9 @@ impl Following {
             }
         }
         // What was taken back while the cell lost access is not to be seen by anybody.
-        if !self.reads.serves(&self.source.cell, &self.policies, now) {
+        // The state that it begins with may have been taken back if access is there again; what came after it knows itself.
+        let losses = self.telling.is_beginning().then_some(self.losses);
+        if !self.reads.serves(&self.source.cell, (&self.policies, losses), now) {
             return Next::End(End::CellGone, None);
         }
         if now >= self.timing.end {

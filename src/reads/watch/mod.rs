@@ -17,6 +17,7 @@ use super::{
     cover::{Candidate, Coverage},
     fields::Fields,
     kinds::Kind,
+    lasting::may_go_on,
     list::pick,
 };
 use crate::{
@@ -32,6 +33,8 @@ pub(super) struct Beginning {
     kind: Arc<Kind>,
     source: Source,
     policies: Vec<OnAccessLost>,
+    /// How often the cell had lost access.
+    losses: u64,
     wanted: Wanted,
     /// The declared indexes that it selects by.
     indexes: Vec<Index>,
@@ -90,6 +93,7 @@ impl Reads {
                 kind: Arc::clone(kind),
                 source: Source::of(candidate, needs.bound),
                 policies: candidate.policies(),
+                losses: candidate.report.losses,
                 wanted: fields.wanted(asked, candidate.key),
                 indexes: fields.indexes.clone(),
                 follower,
@@ -167,9 +171,13 @@ impl Reads {
         candidates.first().map(Candidate::policies)
     }
 
-    /// Whether the cell may be read now, by these policies.
-    fn serves(&self, key: &CellKey, policies: &[OnAccessLost], now: Instant) -> bool {
-        let report = self.from.reports.glance(key);
-        report.is_some_and(|report| policies.iter().all(|policy| report.serves(*policy, now)))
+    /// Whether the cell may be read now, by these policies; if `losses` says so, only if it has not lost access since.
+    fn serves(
+        &self,
+        key: &CellKey,
+        (policies, losses): (&[OnAccessLost], Option<u64>),
+        now: Instant,
+    ) -> bool {
+        may_go_on(self.from.reports.glance(key).as_ref(), (policies, losses), now)
     }
 }

@@ -324,10 +324,13 @@ impl Failure {
         failure
     }
 
-    /// 429: a cell that will answer is not synced yet.
+    /// 429: a cell that would answer is not synced yet, or may not be read any more.
     #[must_use]
     pub fn not_warm(of: &GroupResource, retry_after_seconds: u64) -> Self {
-        let message = format!("{of} not warm yet: the first list is under way");
+        let message = format!(
+            "{of} not warm: the first list is under way, or kubewarm has lost access; the status of the CacheProfile \
+             says which"
+        );
         Self::new(429, "TooManyRequests", message).about(of, "").after(retry_after_seconds)
     }
 

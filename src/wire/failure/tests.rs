@@ -76,7 +76,7 @@ fn what_only_a_cache_refuses_has_the_same_form() {
     );
     assert_eq!(
         body(&Failure::not_warm(&of("", "pods"), 2)),
-        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not warm yet: the first list is under way","reason":"TooManyRequests","details":{"kind":"pods","retryAfterSeconds":2},"code":429}"#
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not warm: the first list is under way, or kubewarm has lost access; the status of the CacheProfile says which","reason":"TooManyRequests","details":{"kind":"pods","retryAfterSeconds":2},"code":429}"#
     );
 }
 
