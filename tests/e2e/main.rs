@@ -37,6 +37,7 @@ mod openapi;
 mod operator;
 mod oracle;
 mod outage;
+mod own_tokens;
 mod picture;
 mod planned;
 mod plugin;

@@ -12,6 +12,7 @@ use crate::indexed;
 use crate::meant;
 use crate::openapi;
 use crate::operator::{NAMESPACE, Operator};
+use crate::own_tokens;
 use crate::profile::{Profile, target};
 use crate::readers;
 use crate::replay::{self, Players, replay};
@@ -602,7 +603,7 @@ fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
     Operator::grant_reading(&world)?;
     // What delegated reviews take is not needed.
     world.cluster.run(["delete", "clusterrolebinding", "kubewarm:read-api"])?;
-    their_own_tokens_decide(&world, &served)
+    own_tokens::decide(&world, &served)
 }
 
 /// Were it the operator's certificate that the API server goes by, everybody could do everything.
@@ -610,29 +611,5 @@ fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
 fn callers_are_asked_about_without_the_operators_certificate() -> Outcome {
     let world = World::alone()?;
     let served = Served::start_as_administrator(&world, &["--auth", "caller-token"])?;
-    their_own_tokens_decide(&world, &served)
-}
-
-fn their_own_tokens_decide(world: &World, served: &Served) -> Outcome {
-    let reads = served.server()?;
-    let api = Server::api(world)?;
-    let team = world.namespace("team")?;
-    let token = account(world, &team, "reader")?;
-    let own = format!("/api/v1/namespaces/{team}/configmaps");
-    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
-    Profile::apply(world, &team, "mine", spec)?.await_condition("Ready", "True", None, SOON)?;
-    let (ours, theirs) = (reads.get(&token, &own)?, api.get(&token, &own)?);
-    assert_eq!((ours.code, ours.json()), (403, theirs.json()));
-    let_read(world, (&team, "reader"), Some(&team))?;
-    eventually(SOON, || match reads.get(&token, &own)?.code {
-        200 => Ok(()),
-        code => Err(format!("{code}").into()),
-    })?;
-    assert_eq!(reads.get("bad", &own)?.code, 401);
-    // Impersonation is the API server's to decide: this account may not.
-    let bearer = format!("Bearer {token}");
-    let headers = [("authorization", &*bearer), ("impersonate-user", "system:admin")];
-    let (ours, theirs) = (reads.ask("GET", &own, &headers)?, api.ask("GET", &own, &headers)?);
-    assert_eq!((ours.code, theirs.code), (403, 403), "{ours:?}");
-    Ok(())
+    own_tokens::decide(&world, &served)
 }

@@ -1,0 +1,151 @@
+//! Callers by their own tokens: the API server decides what each may, as whom, and for how long.
+
+use std::time::Duration;
+
+use crate::api::{Reply, Served, Server, Watch, account, let_read};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, World, eventually};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Within which a revoked right ends: decisions count for 10 s.
+const REVOKED: Duration = Duration::from_secs(15);
+/// The API server itself takes a token for good for 10 s, and is asked again after as long.
+const GONE: Duration = Duration::from_secs(30);
+
+/// Whom the reader may act as.
+const ANOTHER: &str = "john";
+
+/// Who reads a namespace's `ConfigMaps`.
+struct Scene<'a> {
+    world: &'a World,
+    api: Server,
+    reads: Server,
+    team: String,
+    token: String,
+    own: String,
+}
+
+/// The API server is asked with the caller's token and nothing else.
+pub(crate) fn decide(world: &World, served: &Served) -> Outcome {
+    let (api, reads) = (Server::api(world)?, served.server()?);
+    let team = world.namespace("team")?;
+    let token = account(world, &team, "reader")?;
+    let own = format!("/api/v1/namespaces/{team}/configmaps");
+    let scene = Scene { world, api, reads, team, token, own };
+    let Scene { api, reads, team, token, own, .. } = &scene;
+    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    Profile::apply(world, team, "mine", spec)?.await_condition("Ready", "True", None, SOON)?;
+    let (ours, theirs) = (reads.get(token, own)?, api.get(token, own)?);
+    assert_eq!((ours.code, ours.json()), (403, theirs.json()));
+    let_read(world, (team, "reader"), Some(team))?;
+    eventually(SOON, || await_code(200, &reads.get(token, own)?))?;
+    assert_eq!(reads.get("bad", own)?.code, 401);
+    whom_to_act_as(&scene)?;
+    for_how_long(&scene)
+}
+
+fn await_code(code: u16, reply: &Reply) -> Outcome {
+    if reply.code == code { Ok(()) } else { Err(format!("{reply:?}").into()) }
+}
+
+impl Scene<'_> {
+    /// Asks a server as somebody else.
+    fn acting(&self, server: &Server, user: &str, path: &str) -> Result<Reply, Failure> {
+        let bearer = format!("Bearer {}", self.token);
+        server.ask("GET", path, &[("authorization", &bearer), ("impersonate-user", user)])
+    }
+
+    /// A watch of whoever may by now.
+    fn watch(&self, token: &str) -> Result<Watch, Failure> {
+        let path = format!("{}?watch=1", self.own);
+        let watch = eventually(SOON, || {
+            let watch = self.reads.watch(token, &path, "*/*")?;
+            if watch.code == 200 { Ok(watch) } else { Err(format!("{}", watch.code).into()) }
+        })?;
+        eventually(
+            SOON,
+            || {
+                if watch.events().is_empty() { Err("nothing".into()) } else { Ok(()) }
+            },
+        )?;
+        Ok(watch)
+    }
+}
+
+/// Whoever acts as somebody else reads what that one may, whatever it may itself.
+fn whom_to_act_as(scene: &Scene<'_>) -> Outcome {
+    let Scene { world, api, reads, team, token, own } = scene;
+    for server in [reads, api] {
+        assert_eq!(scene.acting(server, "system:admin", own)?.code, 403);
+    }
+
+    world.cluster.run(["create", "configmap", "red", "-n", team])?;
+    let red = format!("{own}/red");
+    eventually(SOON, || await_code(200, &reads.get(token, &red)?))?;
+    world.cluster.apply(&format!(
+        "apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: {ANOTHER}-of-{team}}}
+rules: [{{apiGroups: [''], resources: [users], resourceNames: [{ANOTHER}], verbs: [impersonate]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: {ANOTHER}-of-{team}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {ANOTHER}-of-{team}}}
+subjects: [{{kind: ServiceAccount, name: reader, namespace: {team}}}]
+"
+    ))?;
+    for path in [own, &red] {
+        // First the API server, which may not have heard of the role yet.
+        let theirs = eventually(SOON, || {
+            let theirs = scene.acting(api, ANOTHER, path)?;
+            let is_about = theirs.text.contains(&format!(r#"User \"{ANOTHER}\" cannot"#));
+            if is_about { Ok(theirs) } else { Err(format!("{theirs:?}").into()) }
+        })?;
+        let ours = scene.acting(reads, ANOTHER, path)?;
+        assert_eq!((ours.code, ours.json()), (403, theirs.json()), "{path}");
+        assert_eq!(reads.get(token, path)?.code, 200, "{path}");
+    }
+
+    let role = ["create", "role", ANOTHER, "-n", team, "--verb=get,list", "--resource=configmaps"];
+    world.cluster.run(role)?;
+    let (role, user) = (format!("--role={ANOTHER}"), format!("--user={ANOTHER}"));
+    world.cluster.run(["create", "rolebinding", ANOTHER, "-n", team, &role, &user])?;
+    for path in [own, &red] {
+        eventually(SOON, || await_code(200, &scene.acting(reads, ANOTHER, path)?))?;
+        assert_eq!(reads.get(token, path)?.code, 200, "{path}");
+    }
+    Ok(())
+}
+
+/// Until its right is revoked, or it is an account no more; whom it acts as has rights of its own.
+fn for_how_long(scene: &Scene<'_>) -> Outcome {
+    let Scene { world, api, reads, team, token, own } = scene;
+    let watch = scene.watch(token)?;
+    let gone = account(world, team, "gone")?;
+    let_read(world, (team, "gone"), Some(team))?;
+    let of_gone = scene.watch(&gone)?;
+    let staying = account(world, team, "staying")?;
+    let_read(world, (team, "staying"), Some(team))?;
+    let other = scene.watch(&staying)?;
+    world.cluster.run(["delete", "rolebinding", &format!("read-{team}-reader"), "-n", team])?;
+    world.cluster.run(["delete", "serviceaccount", "gone", "-n", team])?;
+    let over = |token: &str, watch: &Watch, code, most| {
+        eventually(most, || {
+            let (reply, is_over) = (reads.get(token, own)?, watch.is_over());
+            if (reply.code, is_over) == (code, true) {
+                return Ok(reply);
+            }
+            Err(format!("{} {is_over}", reply.code).into())
+        })
+    };
+    let refused = over(token, &watch, 403, REVOKED)?;
+    let unknown = over(&gone, &of_gone, 401, GONE)?;
+    assert_eq!(refused.json(), api.get(token, own)?.json());
+    assert_eq!(unknown.json(), api.get(&gone, own)?.json());
+    assert!(!other.is_over());
+    // By its own token it is answered as itself, and by the same as who it acts as.
+    assert_eq!(scene.acting(reads, ANOTHER, own)?.code, 200);
+    assert_eq!(reads.get(token, own)?.code, 403);
+    Ok(())
+}
