@@ -65,11 +65,21 @@ pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
     clients.write(WRITES)?;
     clients.agree("after many writes")?;
 
+    let settings = format!("/api/v1/namespaces/{team}/configmaps");
+    let cell = || -> Result<String, Failure> {
+        let reply = served.server()?.get(&scene.token, &settings)?;
+        Ok(reply.header("kubewarm-cell").to_owned())
+    };
+    let named = cell()?;
+    assert_eq!(cell()?, named);
     served.operator.process.kill()?;
     clients.write(SOME)?;
     served.operator.process.start()?;
     clients.write(SOME)?;
     clients.agree("kubewarm restarted")?;
+    // Its name says nothing of the same cell: each process makes it with a key of its own.
+    let renamed = cell()?;
+    assert!(renamed.len() == named.len() && renamed != named, "{named:?}, then {renamed:?}");
 
     world.cluster.apiserver().kill()?;
     world.cluster.apiserver().start()?;
@@ -93,7 +103,6 @@ pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
     clients.agree("profile edited")?;
     scene.declare(PROFILE)?.await_condition("Ready", "True", None, SOON)?;
 
-    let settings = format!("/api/v1/namespaces/{team}/configmaps");
     let reads = served.server()?;
     let watch = reads.watch(&scene.token, &format!("{settings}?watch=1"), "*/*")?;
     world.cluster.run(["delete", "clusterrolebinding", "reader"])?;
