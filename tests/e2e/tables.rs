@@ -293,7 +293,9 @@ fn difference(ours: &Value, theirs: &Value) -> Option<String> {
     }
     for (own, their) in own.iter().zip(&their) {
         let (cells, expected) = (own["cells"].as_array(), their["cells"].as_array());
-        let (cells, expected) = (cells?, expected?);
+        let (Some(cells), Some(expected)) = (cells, expected) else {
+            return Some(format!("no cells\n  ours: {own}\n  theirs: {their}"));
+        };
         let is_equal = cells.len() == expected.len()
             && cells.iter().zip(expected).all(|(own, their)| is_same(own, their));
         if !is_equal || own["object"] != their["object"] || own["conditions"] != their["conditions"]
@@ -364,6 +366,7 @@ impl Scene {
 #[test]
 fn tables_are_those_that_the_api_server_prints() -> Outcome {
     let scene = Scene::start()?;
+    let began = ages(&scene, &scene.reads)?;
     let mut different = Vec::new();
     let mut same = |path: String, accept: &str| {
         let outcome = eventually(SOON_SAME, || {
@@ -412,7 +415,45 @@ fn tables_are_those_that_the_api_server_prints() -> Outcome {
     assert!(first["metadata"]["continue"].is_string(), "{first}");
     assert!(first["metadata"]["remainingItemCount"].is_u64(), "{first}");
     kubectl_prints_the_same(&scene)?;
+    ages_grow(&scene, &began)?;
     watches_tell_the_same(&scene)
+}
+
+/// Of a pod and of a custom resource that nobody touches: version, and seconds of the age that is shown.
+fn ages(scene: &Scene, server: &Server) -> Result<Vec<(String, i64)>, Failure> {
+    let Scene { token, space, .. } = scene;
+    let paths = [
+        format!("/api/v1/namespaces/{space}/pods/done"),
+        format!("/apis/example.com/v1/namespaces/{space}/gadgets/wrong"),
+    ];
+    let age = |path: &String| {
+        let table = server.get_as(token, path, TABLE)?.json();
+        let mut columns = table["columnDefinitions"].as_array().into_iter().flatten();
+        let at = columns.position(|column| column["name"] == "Age").ok_or("no column")?;
+        let row = &table["rows"][0];
+        let age = row["cells"][at].as_str().and_then(seconds);
+        let version = row["object"]["metadata"]["resourceVersion"].as_str();
+        let shown = version.zip(age).ok_or_else(|| format!("{path}: {table}"))?;
+        Ok((shown.0.to_owned(), shown.1))
+    };
+    paths.iter().map(age).collect()
+}
+
+/// Though the objects stay as they were since `first`.
+fn ages_grow(scene: &Scene, first: &[(String, i64)]) -> Outcome {
+    let have_grown = |now: &[(String, i64)]| {
+        first.iter().zip(now).all(|((_, before), (_, after))| after - before >= 10)
+    };
+    let ours = eventually(SOON, || {
+        let now = ages(scene, &scene.reads)?;
+        if have_grown(&now) { Ok(now) } else { Err(format!("{first:?}, then {now:?}").into()) }
+    })?;
+    let theirs = ages(scene, &scene.api)?;
+    for (((before, _), (after, own)), (_, their)) in first.iter().zip(&ours).zip(&theirs) {
+        assert_eq!(before, after, "somebody has touched it");
+        assert!((own - their).abs() <= TOLERANCE, "{ours:?}, not {theirs:?}");
+    }
+    Ok(())
 }
 
 /// What a command prints, with every age the same, and one space where there are several.
@@ -424,7 +465,8 @@ fn printed(mut command: Command, arguments: &[&str]) -> Result<String, Failure> 
     Ok(without_ages(&String::from_utf8(output.stdout)?))
 }
 
-fn without_ages(text: &str) -> String {
+/// With every age the same, and one space where there are several.
+pub(crate) fn without_ages(text: &str) -> String {
     let word = |word: &str| match seconds(word.trim_start_matches('(')) {
         Some(_) => "AGE".to_owned(),
         None => word.to_owned(),
