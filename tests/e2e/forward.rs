@@ -13,9 +13,12 @@ use crate::api::{Reply, Served, Server, Watch, account, api_kubectl, let_read};
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::room;
+use crate::tables::without_ages;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
+/// Within which two answers, one after the other, are the same.
+const SAME: Duration = Duration::from_secs(5);
 const WARM: &str = "{targets: [
   {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}}]}";
 
@@ -165,13 +168,14 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
     for arguments in [
         &["apply", "-f", &file, "-n", n] as &[&str],
         &["apply", "--server-side", "--force-conflicts", "-f", &file, "-n", n],
-        &["get", "deployments", "-n", n],
-        &["describe", "deployment", "web", "-n", n],
-        &["describe", "configmap", "own-1", "-n", n],
         &["wait", "--for=jsonpath={.spec.replicas}=0", "deployment/web", "-n", n, "--timeout=30s"],
-        &["scale", "deployment", "web", "--replicas=1", "-n", n],
+    ] {
+        scene.kubectl(arguments)?;
+    }
+    kubectl_says_the_same(scene)?;
+    for arguments in [
+        &["scale", "deployment", "web", "--replicas=1", "-n", n] as &[&str],
         &["label", "configmap", "own-1", "a=b", "-n", n],
-        &["explain", "deployments.spec"],
         &["delete", "configmap", "own-2", "-n", n, "--wait=true"],
         &["delete", "deployment", "web", "-n", n],
     ] {
@@ -200,6 +204,30 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
     let kinds = ["api-resources", "-o", "name"];
     let theirs = said(&mut api_kubectl(world, token)?, &kinds)?;
     assert_eq!(of(&scene.kubectl(&kinds)?), of(&theirs.1));
+    Ok(())
+}
+
+/// As at the API server, of what is warm and of what is not; a controller may write between the two.
+fn kubectl_says_the_same(scene: &Scene) -> Outcome {
+    let Scene { world, served, token, namespace, .. } = scene;
+    let n = &**namespace;
+    let as_it_is = str::to_owned as fn(&str) -> String;
+    for (arguments, shown) in [
+        (&["get", "deployments", "-n", n] as &[&str], without_ages as fn(&str) -> String),
+        (&["get", "deployments", "-n", n, "-o", "yaml"], as_it_is),
+        (&["describe", "deployment", "web", "-n", n], without_ages),
+        (&["describe", "configmap", "own-1", "-n", n], as_it_is),
+        (&["explain", "deployments.spec"], as_it_is),
+    ] {
+        eventually(SAME, || {
+            let ours = said(&mut served.kubectl(world, token)?, arguments)?;
+            let theirs = said(&mut api_kubectl(world, token)?, arguments)?;
+            if ours.0 && theirs.0 && shown(&ours.1) == shown(&theirs.1) {
+                return Ok(());
+            }
+            Err(format!("{arguments:?}\nours: {}\ntheirs: {}", ours.1, theirs.1).into())
+        })?;
+    }
     Ok(())
 }
 
