@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::abuse::Peer;
 use crate::api::{Reply, Served, Server, Watch, account, api_kubectl, let_read};
+use crate::figures::cell;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::room;
@@ -21,6 +22,17 @@ const SOON: Duration = Duration::from_secs(30);
 const SAME: Duration = Duration::from_secs(5);
 const WARM: &str = "{targets: [
   {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}}]}";
+
+const SELECTED: &str = "{targets: [{name: claims, resource: {resource: persistentvolumeclaims},
+  scope: {type: AllNamespaces}, labelSelector: {matchLabels: {tier: gold}}}]}";
+
+/// Of somebody who takes what is held.
+fn eventual(mode: &str, namespace: &str) -> String {
+    format!(
+        "{{mode: {mode}, serving: {{consistency: Eventual}}, targets: [{{name: accounts,
+           resource: {{resource: serviceaccounts}}, scope: {{type: Namespaces, namespaces: [{namespace}]}}}}]}}"
+    )
+}
 
 /// What a command prints, and whether it succeeded.
 fn said(command: &mut Command, arguments: &[&str]) -> Result<(bool, String), Failure> {
@@ -78,6 +90,7 @@ fn a_whole_client_points_at_kubewarm() -> Outcome {
     the_api_server_is_asked_as_the_caller(&scene)?;
     a_writer_reads_what_it_wrote(&scene)?;
     what_is_only_tried_holds_nobody_up(&scene)?;
+    nobody_waits_for_what_does_not_come(&scene)?;
     kubectl_does_everything(&scene)?;
     what_is_not_warm_is_watched(&scene)?;
     what_is_of_one_connection_stays_there(&scene)?;
@@ -150,6 +163,39 @@ fn what_is_only_tried_holds_nobody_up(scene: &Scene) -> Outcome {
         let found = reads.get(token, &path)?;
         assert_eq!(found.code, 200, "{found:?}");
         assert!(!found.header("kubewarm-cell").is_empty(), "it is read from the cache");
+    }
+    Ok(())
+}
+
+/// What is written beside the objects that a cell selects, or while a profile that takes what is held is paused.
+fn nobody_waits_for_what_does_not_come(scene: &Scene) -> Outcome {
+    let Scene { world, served, reads, token, namespace, .. } = scene;
+    let selected = Profile::apply(world, NAMESPACE, "selected", SELECTED)?;
+    selected.await_condition("Ready", "True", None, SOON)?;
+    let held = Profile::apply(world, NAMESPACE, "held", &eventual("Active", namespace))?;
+    held.await_condition("Ready", "True", None, SOON)?;
+    Profile::apply(world, NAMESPACE, "held", &eventual("Paused", namespace))?;
+    eventually(SOON, || {
+        let cell = cell(&served.operator, namespace, "serviceaccounts")?;
+        if cell["state"] == "Paused" { Ok(()) } else { Err(format!("{cell:#}").into()) }
+    })?;
+
+    let of = |kind: &str| format!("/api/v1/namespaces/{namespace}/{kind}");
+    let claim =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    for (kind, query, object) in [
+        ("persistentvolumeclaims", "?labelSelector=tier%3Dgold", json!({"spec": claim})),
+        ("serviceaccounts", "", json!({})),
+    ] {
+        let (path, mut object) = (of(kind), object);
+        object["metadata"] = json!({"name": "beside"});
+        let written = reads.write(token, ("POST", &path), &object)?;
+        assert_eq!(written.code, 201, "{written:?}");
+        // What would wait for that would be refused with 504.
+        let read = reads.get(token, &format!("{path}{query}"))?;
+        assert_eq!(read.code, 200, "{read:?}");
+        assert!(!read.header("kubewarm-cell").is_empty(), "it is not from the cache: {read:?}");
+        assert!(!read.text.contains(r#""beside""#), "{read:?}");
     }
     Ok(())
 }
