@@ -25,8 +25,12 @@ const HOME: &str = "kubewarm-system";
 /// The namespace that stands for all that are watched in `deploy/operator-rbac-namespaces.yaml`.
 const WATCHED: &str = "shop";
 /// What no Role can allow, and the operator asks for and does without: whether authors are held to their
-/// accounts. An administrator may let it know.
-const DISPENSABLE: &[&str] = &["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
+/// accounts, and how custom resources are defined. An administrator may let it know.
+const DISPENSABLE: &[&str] = &[
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "customresourcedefinitions",
+];
 /// What every authenticated user may create: `system:basic-user`.
 const REVIEWS: &[(&str, &str)] = &[
     ("authentication.k8s.io", "selfsubjectreviews"),

@@ -238,6 +238,15 @@ impl Served {
         })
     }
 
+    /// Starts one with the rights that its `ServiceAccount` has by now, and no others.
+    pub(crate) fn start_as_it_may(
+        world: &World,
+        pod: &str,
+        more: &[&str],
+    ) -> Result<Self, Failure> {
+        Self::launch(world, more, |arguments| Operator::launch(world, pod, arguments))
+    }
+
     fn launch(
         world: &World,
         more: &[&str],

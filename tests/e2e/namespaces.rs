@@ -3,8 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::api::{Served, Server, account, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, message};
 use crate::world::{Failure, Outcome, World, eventually};
@@ -19,6 +20,27 @@ const WIDE: &str = "{targets: [
   {name: nodes, resource: {resource: nodes}, scope: {type: Cluster}},
   {name: chosen, resource: {resource: pods},
    scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {a: b}}}}]}";
+
+/// A kind with a field that the API server selects by, and with a column.
+const PAINTS: &str = "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: paints.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Paint, plural: paints, singular: paint}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {spec: {type: object, properties: {tone: {type: string}}}}
+    selectableFields: [{jsonPath: .spec.tone}]
+    additionalPrinterColumns: [{name: Tone, type: string, jsonPath: .spec.tone}]
+";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// The shipped rights for these namespaces, and nothing else.
 fn grant_roles(world: &World, namespaces: &str) -> Result<(), Failure> {
@@ -146,5 +168,69 @@ fn what_nobody_may_list_any_more_keeps_its_profiles_and_holds_up_no_other() -> O
     let is_kept = |cell: &Value| cell["resource"] == "pods" && cell["namespace"] == *other;
     let found = found["cells"].as_array().into_iter().flatten().any(is_kept);
     assert!(found, "{cells}");
+    Ok(())
+}
+
+/// No Role lets kubewarm see a definition, and so it knows of the kind what discovery says.
+#[test]
+fn custom_resources_are_answered_once_their_group_is_named() -> Outcome {
+    let world = World::with_roles()?;
+    world.cluster.apply(PAINTS)?;
+    world.cluster.run(["wait", "--for=condition=Established", "crd/paints.example.com"])?;
+    eventually(LIMIT, || Ok(world.cluster.run(["get", "paints", "-A"])?))?;
+    let shop = world.namespace("shop")?;
+    let paint = format!(
+        "{{apiVersion: example.com/v1, kind: Paint, metadata: {{name: wall, namespace: {shop}}}, \
+         spec: {{tone: red}}}}"
+    );
+    world.cluster.apply(&paint)?;
+    grant_roles(&world, &format!("{NAMESPACE},{shop}"))?;
+    let token = account(&world, &shop, "reader")?;
+    let_read(&world, (&shop, "reader"), Some(&shop))?;
+    let all = format!("/apis/example.com/v1/namespaces/{shop}/paints");
+    let (one, selected) = (format!("{all}/wall"), format!("{all}?fieldSelector=spec.tone%3Dred"));
+    let api = Server::api(&world)?;
+    eventually(LIMIT, || match api.get(&token, &selected)?.code {
+        200 => Ok(()),
+        code => Err(format!("{code}").into()),
+    })?;
+
+    let watched = ["--watch-namespaces", &*format!("{NAMESPACE},{shop}")];
+    let served = Served::start_as_it_may(&world, "pod-a", &watched)?;
+    let spec = "{targets: [{name: paints, resource: {group: example.com, resource: paints}}]}";
+    let profile = Profile::apply(&world, &shop, "paints", spec)?;
+    make_ready(&profile)?;
+    let reads = served.server()?;
+    for path in [&all, &one] {
+        let reply = reads.get(&token, path)?;
+        assert_eq!((reply.code, &reply.json()["reason"]), (421, &json!("NotCached")), "{reply:?}");
+    }
+    assert!(served.operator.process.term()?.success());
+
+    let named = [&watched[..], &["--serve-aggregated-groups=example.com"]].concat();
+    let served = Served::start_as_it_may(&world, "pod-b", &named)?;
+    let reads = served.server()?;
+    let list = eventually(LIMIT, || {
+        let reply = reads.get(&token, &all)?;
+        if reply.code == 200 { Ok(reply.json()) } else { Err(format!("{reply:?}").into()) }
+    })?;
+    assert_eq!(
+        (&list["apiVersion"], &list["kind"]),
+        (&json!("example.com/v1"), &json!("PaintList"))
+    );
+    let items = list["items"].as_array().ok_or("no items")?;
+    assert_eq!((items.len(), &items[0]["spec"]["tone"]), (1, &json!("red")), "{list}");
+    let of_kind = ["apiVersion", "kind"].map(|field| items[0].get(field));
+    assert_eq!(of_kind, [None, None], "{list}");
+    assert_eq!(reads.get(&token, &one)?.json()["kind"], "Paint");
+    for path in [&all, &one] {
+        let table = reads.get_as(&token, path, TABLE)?.json();
+        let columns = table["columnDefinitions"].as_array().into_iter().flatten();
+        let columns: Vec<_> = columns.map(|column| &column["name"]).collect();
+        assert_eq!(columns, ["Name", "Age"], "{table}");
+        assert_eq!(table["rows"][0]["cells"][0], "wall", "{table}");
+    }
+    let reply = reads.get(&token, &selected)?;
+    assert_eq!((reply.code, &reply.json()["reason"]), (400, &json!("BadRequest")), "{reply:?}");
     Ok(())
 }
