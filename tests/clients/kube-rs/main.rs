@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// What a reconciler's first read comes to, and how long a fresh process waits for it.
-pub(crate) async fn first_answer(
+async fn first_answer(
     kubeconfig: &Path,
     namespace: Option<&str>,
 ) -> Result<(usize, Duration), Box<dyn Error>> {
