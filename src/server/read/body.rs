@@ -1,12 +1,9 @@
 //! A request on its way to a handler, and the answer on its way back, as the connection has them.
 
-use super::{handed::Handed, identity::ProxyHeaders, unwritten::Unwritten};
-use crate::{callers::Place, reads::PART_BYTES};
+use super::{answer::failure, handed::Handed, identity::ProxyHeaders, unwritten::Unwritten};
+use crate::{callers::Place, reads::PART_BYTES, wire::Failure};
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
-use actix_web::{
-    HttpResponse,
-    http::{StatusCode, header},
-};
+use actix_web::{HttpResponse, http::header};
 use bytes::Bytes;
 use hyper::{
     Version,
@@ -14,7 +11,6 @@ use hyper::{
     header::{CONNECTION, HeaderName, UPGRADE},
     upgrade::OnUpgrade,
 };
-use serde_json::json;
 use std::{
     any::Any,
     cell::RefCell,
@@ -184,29 +180,12 @@ pub(super) fn answer(
 impl Refusal {
     /// What to answer.
     pub(super) fn response(self) -> HttpResponse {
-        let bad = (StatusCode::BAD_REQUEST, "BadRequest");
-        let ((code, reason), message) = match self {
-            Self::Busy => {
-                let busy = (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests");
-                (busy, "too many requests, please try again later")
-            }
-            Self::Body => {
-                let large = (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge");
-                (large, "a read has no body")
-            }
-            Self::Chunked => (bad, "a request here has no Transfer-Encoding"),
-            Self::Malformed => (bad, "the request cannot be read"),
-        };
-        let mut status = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": message, "reason": reason, "code": code.as_u16(),
-        });
-        let mut response = HttpResponse::build(code);
-        if self == Self::Busy {
-            status["details"] = json!({"retryAfterSeconds": 1});
-            response.insert_header((header::RETRY_AFTER, "1"));
-        }
-        response.content_type("application/json").body(status.to_string())
+        failure(&match self {
+            Self::Busy => Failure::too_many_requests(1),
+            Self::Body => Failure::unwanted_body(),
+            Self::Chunked => Failure::bad_request("a request here has no Transfer-Encoding"),
+            Self::Malformed => Failure::bad_request("the request cannot be read"),
+        })
     }
 }
 

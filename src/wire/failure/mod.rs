@@ -200,6 +200,12 @@ impl Failure {
         Self::new(413, "RequestEntityTooLarge", message).with("", "", "")
     }
 
+    /// 413: a read that brings a body.
+    #[must_use]
+    pub fn unwanted_body() -> Self {
+        Self::new(413, "RequestEntityTooLarge", "a read has no body").with("", "", "")
+    }
+
     /// 404: there is no such object. Only from a current and unselected cell that covers it: clients
     /// take it for "deleted".
     #[must_use]

@@ -445,6 +445,8 @@ async fn requests_beyond_the_room_are_told_to_come_back() {
             (&status["kind"], &status["reason"]),
             (&"Status".into(), &"TooManyRequests".into())
         );
+        // The API server's own.
+        assert_eq!(status["message"], "Too many requests, please try again later.");
         assert!(*retry);
     }
     assert!(served.get("/ok").await.ends_with("ok"), "there is room again");
