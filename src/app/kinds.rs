@@ -99,15 +99,17 @@ impl Kinds {
                     .boxed();
             }
             let (now, held) = (Instant::now(), kinds.held(&served, &resource));
-            let is_old = held.as_ref().is_none_or(|held| held.until <= now);
-            let question = is_old.then(|| kinds.question(&served, &resource, &runtime));
+            if let Some(held) = held.filter(|held| now < held.until + STALE) {
+                if held.until <= now {
+                    // Whoever reads does not wait for it: the API server may be away.
+                    drop(kinds.question(&served, &resource, &runtime));
+                }
+                let known = kinds.kind(document, &resource, held.definition.as_deref());
+                return std::future::ready(Ok(known)).boxed();
+            }
+            let question = kinds.question(&served, &resource, &runtime);
             async move {
-                let found = match (held, question) {
-                    // Whoever reads does not wait for another one: the API server may be away.
-                    (Some(held), _) if now < held.until + STALE => held.definition,
-                    (_, Some(question)) => question.await?,
-                    (held, None) => held.and_then(|held| held.definition),
-                };
+                let found = question.await?;
                 Ok(kinds.kind(document, &resource, found.as_deref()))
             }
             .boxed()

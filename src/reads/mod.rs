@@ -336,6 +336,7 @@ impl Reads {
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
             // "Deleted" is only said by what is known to be current, be it another one that could answer.
+            None if needs.is_current(candidate) => return Err(Failure::not_found(of, name)),
             None => match self.known_by(needs, candidates, &key) {
                 Some((_, None)) => return Err(Failure::not_found(of, name)),
                 Some((other, Some(object))) if matches!(asked.at, At::Any | At::Latest) => {
