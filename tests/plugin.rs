@@ -1,13 +1,9 @@
-//! What is shipped around the kubectl plugin: k9s' views and keys, krew's archive and manifest.
+//! The kubectl plugin: krew's archive and manifest, and completion in bash.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "a test may panic")]
+#![expect(clippy::expect_used, reason = "a test may panic")]
 
-use clap::Parser as _;
-use kube::CustomResourceExt as _;
-use kubewarm::{api::CacheProfile, cli::Cli};
 use serde_json::Value;
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -20,68 +16,6 @@ fn in_repository(path: &str) -> PathBuf {
 fn yaml(path: &Path) -> Value {
     let text = fs::read_to_string(path).expect("the file can be read");
     serde_saphyr::from_str(&text).expect("it is YAML")
-}
-
-fn words(list: &Value) -> Vec<&str> {
-    let list = list.as_array().unwrap_or_else(|| panic!("{list} is no list"));
-    list.iter().map(|word| word.as_str().expect("a text")).collect()
-}
-
-#[test]
-fn the_columns_of_k9s_are_those_of_the_resource() {
-    let crd = serde_json::to_value(CacheProfile::crd()).expect("JSON");
-    let printed =
-        crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().expect("a list");
-    let mut known: BTreeSet<_> = printed
-        .iter()
-        .map(|column| column["name"].as_str().expect("a name").to_uppercase())
-        .collect();
-    known.extend(["NAMESPACE".to_owned(), "NAME".to_owned()]);
-
-    let file = yaml(&in_repository("deploy/k9s/views.yaml"));
-    let views = file["views"].as_object().expect("views");
-    let names: Vec<_> = views.keys().collect();
-    assert_eq!(names, ["kubewarm.io/v1alpha1/cacheprofiles"]);
-    for view in views.values() {
-        let columns = words(&view["columns"]);
-        for column in &columns {
-            assert!(known.contains(*column), "no column {column} in {known:?}");
-        }
-        let (sorted, direction) =
-            view["sortColumn"].as_str().and_then(|text| text.split_once(':')).expect("NAME:asc");
-        assert!(columns.contains(&sorted) && ["asc", "desc"].contains(&direction));
-    }
-}
-
-#[test]
-fn the_keys_of_k9s_run_commands_that_there_are() {
-    let file = yaml(&in_repository("deploy/k9s/plugins.yaml"));
-    let plugins = file["plugins"].as_object().expect("plugins");
-    assert!(plugins.len() >= 4, "only {} plugins", plugins.len());
-    let mut keys = BTreeSet::new();
-    for (name, plugin) in plugins {
-        assert_eq!(words(&plugin["scopes"]), ["cacheprofiles"], "{name}");
-        let key = plugin["shortCut"].as_str().expect("a key");
-        assert!(keys.insert(key), "{key} is taken twice");
-        assert!(plugin["description"].as_str().is_some_and(|text| text.len() <= 20), "{name}");
-        let arguments = words(&plugin["args"]);
-        let typed = match plugin["command"].as_str() {
-            Some("kubectl") => arguments.join(" "),
-            Some("sh") => {
-                let (command, pager) = arguments[1].split_once(" | ").expect("a pager");
-                assert_eq!((arguments[0], pager), ("-c", "less"), "{name}");
-                command.strip_prefix("kubectl ").expect("kubectl").to_owned()
-            }
-            command => panic!("{name} runs {command:?}"),
-        };
-        // All that k9s fills in are names.
-        let filled = typed.replace("$NAMESPACE", "shop").replace("$NAME", "checkout");
-        let filled = filled.replace("$CONTEXT", "prod");
-        assert!(!filled.contains('$'), "{name}: {filled}");
-        let parsed = Cli::try_parse_from(filled.split_whitespace());
-        parsed.unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(filled.starts_with("warm "), "{name}: {filled}");
-    }
 }
 
 #[test]
