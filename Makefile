@@ -46,15 +46,9 @@ image: ## Build the image, target/kubewarm-image.tar, and its SBOM (IMAGE: other
 	@tests/prerequisites.sh cargo gcc
 	deploy/image/image.sh $(IMAGE)
 
-# Where the image will be: a signature of it says so.
-SIGNED_IMAGE ?= localhost/kubewarm
-sign: ## Sign the image as cosign does (IMAGE_KEY: an ECDSA key in PEM, SIGNED_IMAGE: where it will be)
-	@test -n "$(IMAGE_KEY)" || { echo 'say IMAGE_KEY=FILE, a private key' >&2; exit 2; }
-	deploy/image/sign.sh "$(IMAGE_KEY)" target/kubewarm-image.tar $(SIGNED_IMAGE)
-
-# Unsigned without a key.
-package: ## Pack the chart into target/chart (CHART_KEY, CHART_KEYRING: and sign it; HELM: the program)
-	deploy/chart/package.sh target/chart
+HELM ?= helm
+package: ## Pack the chart into target/chart (HELM: the program)
+	$(HELM) package charts/kubewarm --destination target/chart
 
 # On people's machines names resolve as the machine says, which takes its shared libraries. The binary of
 # the image, for machines without glibc: KREW_BINARY=$$(deploy/image/build.sh).
@@ -79,6 +73,6 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 
 # Before the lints take their minutes.
 has-all:
-	@tests/prerequisites.sh cargo gcc go prometheus promtool gpg openssl $(POD_TOOLS)
+	@tests/prerequisites.sh cargo gcc go prometheus promtool $(POD_TOOLS)
 
-.PHONY: help demo test lint fmt generate image sign package krew picture soak bench has-all
+.PHONY: help demo test lint fmt generate image package krew picture soak bench has-all

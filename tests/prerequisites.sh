@@ -10,8 +10,6 @@ declare -A source=(
     [/usr/lib/cni/bridge]='Debian package containernetworking-plugins'
     [iptables]='Debian package iptables'
     [ip]='Debian package iproute2'
-    [gpg]='Debian package gnupg'
-    [openssl]='Debian package openssl'
     [prometheus]='Debian package prometheus'
     [promtool]='Debian package prometheus'
 )

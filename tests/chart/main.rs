@@ -10,5 +10,4 @@ mod refusals;
 mod render;
 mod scraped;
 mod self_test;
-mod signed;
 mod upgrades;

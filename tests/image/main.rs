@@ -4,4 +4,3 @@ mod archive;
 mod materials;
 mod names;
 mod scripts;
-mod signature;
