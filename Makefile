@@ -12,20 +12,37 @@ demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do no
 	@tests/prerequisites.sh cargo gcc go
 	@tests/demo/run.sh
 
-# What pods on a node take, which only root can have, and what runs in them.
-ROOT := $(filter 0,$(shell id -u))
-POD_TOOLS := $(if $(ROOT),containerd runc /usr/lib/cni/bridge iptables ip)
-POD_IMAGE := $(if $(ROOT),image)
+# The programs of each tier; tests/repository/tiers.rs holds that each is in exactly one. `e2e` is split by the
+# path of its tests: those below `slow::` wait for minutes, or need Prometheus.
+CHECK_PROGRAMS := repository protocol
+TEST_PROGRAMS := e2e e2e_rights lifecycle
+SLOW_PROGRAMS := chart image node prometheus soak
+programs = $(addprefix --test ,$(1))
 
-# The end-to-end tests wait more than they work: as many at once as there are cores would take twice as long.
-test: has-all lint $(POD_IMAGE) ## Everything that must pass: lints, unit and end-to-end tests
-	RUST_TEST_THREADS=4 cargo test --workspace --locked
-
-lint: ## Format, clippy and rustdoc, without warnings; licences and sources of all crates
+check: ## Format, clippy, unit and protocol tests
 	@tests/prerequisites.sh cargo gcc
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy --test soak --locked -- -D warnings
+	cargo test --workspace --locked --lib --bins $(call programs,$(CHECK_PROGRAMS))
+
+# End-to-end tests wait more than they work. Their operators' requests are compared with the shipped rights
+# once all of them have ended.
+test: has-go check lint ## `check`, and everything on a real control plane that a change can break
+	RUST_TEST_THREADS=$(E2E_THREADS) cargo test --workspace --locked --test e2e --test lifecycle -- --skip slow::
+	cargo test --locked --test e2e_rights
+
+E2E_THREADS ?= 6
+
+test-all: has-all test slow ## `test`, and what is slow: a real node, both Helm versions, the image, churn, a soak
+
+slow: has-all image ## The rest of `test-all`
+	cargo test --workspace --locked $(call programs,$(filter-out soak,$(SLOW_PROGRAMS)))
+	cargo test --locked --test e2e slow::
+	SOAK_MINUTES=10 cargo test --locked --test soak
+
+lint: ## rustdoc without warnings; licences and sources of all crates
+	@tests/prerequisites.sh cargo gcc
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
 	tests/deny.sh
 
@@ -34,7 +51,7 @@ fmt: ## Format the code
 
 generate: ## Rewrite the generated files
 	@tests/prerequisites.sh cargo gcc go
-	BLESS=1 cargo test --locked --test generated --test generated_cli --test generated_chart --test metrics --test samples
+	BLESS=1 cargo test --locked --test repository
 	BLESS=1 cargo test --locked --test chart plain_manifests
 
 VERSION = $(shell sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
@@ -72,7 +89,10 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 	benches/run.sh $(BENCH_ARGS)
 
 # Before the lints take their minutes.
-has-all:
-	@tests/prerequisites.sh cargo gcc go prometheus promtool $(POD_TOOLS)
+has-go:
+	@tests/prerequisites.sh cargo gcc go
 
-.PHONY: help demo test lint fmt generate image package krew picture soak bench has-all
+has-all:
+	@tests/prerequisites.sh cargo gcc go prometheus promtool containerd runc /usr/lib/cni/bridge iptables ip
+
+.PHONY: help demo check test test-all slow lint fmt generate image package krew picture soak bench has-go has-all

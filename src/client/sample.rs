@@ -67,7 +67,7 @@ pub(super) fn ready() -> CacheProfile {
 }
 
 /// One target is warm, one is on its way with a namespace that is refused, one kind is unknown: as
-/// `tests/samples.rs` has it computed.
+/// `tests/repository/samples.rs` has it computed.
 pub(super) fn warming() -> CacheProfile {
     serde_json::from_str(include_str!("warming.json")).unwrap()
 }

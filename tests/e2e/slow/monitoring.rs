@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::picture;
+use super::prometheus::Prometheus;
 use crate::api::Served;
 use crate::cutter;
 use crate::operator::Operator;
-use crate::picture;
 use crate::profile::Profile;
-use crate::prometheus::Prometheus;
 use crate::world::{Failure, Outcome, World, eventually, file};
 
 const DASHBOARD: &str = "charts/kubewarm/files/dashboard.json";

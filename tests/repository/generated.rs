@@ -2,7 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-mod api_reference;
+use crate::api_reference;
 
 use kube::CustomResourceExt as _;
 use kubewarm::{

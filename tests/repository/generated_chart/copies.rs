@@ -7,7 +7,7 @@ use kubewarm::{
 };
 use serde_json::{Value, json};
 
-const POLICY: &str = include_str!("../../deploy/account-policy.yaml");
+const POLICY: &str = include_str!("../../../deploy/account-policy.yaml");
 const LABELS: &str = "  labels:
     {{- include \"kubewarm.labels\" . | nindent 4 }}
 ";

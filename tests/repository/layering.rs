@@ -77,7 +77,7 @@ const FENCED: &[(&str, &[&str])] = &[
 fn every_module_is_a_layer_of_the_table() {
     for layer in sources().keys() {
         let known = layer == ROOT || ALLOWED.iter().any(|(name, _)| name == layer);
-        assert!(known, "src/{layer} is not in the table of tests/layering.rs");
+        assert!(known, "src/{layer} is not in the table of tests/repository/layering.rs");
     }
 }
 

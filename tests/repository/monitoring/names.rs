@@ -1,6 +1,6 @@
 //! Every metric, label and label value of the rules and the dashboard exists.
 
-use crate::{dashboard::Dashboard, promql, promql::Selector, read, rules::Rules};
+use super::{dashboard::Dashboard, promql, promql::Selector, read, rules::Rules};
 use kubewarm::metrics::{BuildInfo, Kind, Metrics, all};
 use std::collections::{BTreeMap, BTreeSet};
 

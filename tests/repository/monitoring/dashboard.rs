@@ -1,6 +1,6 @@
 //! `dashboard.json`: what Grafana needs of it, and what people need of a panel.
 
-use crate::{promql, read};
+use super::{promql, read};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

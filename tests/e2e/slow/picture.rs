@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::prometheus::{Prometheus, Series};
+use super::prometheus::{Prometheus, Series};
 use crate::world::{Failure, file};
 
 /// Pixels of a column and of a line of Grafana's grid.

@@ -1,0 +1,7 @@
+//! Tests that wait for minutes, or that need Prometheus: `make test` leaves them out, `make test-all` runs them.
+
+mod churn;
+mod crowd;
+mod monitoring;
+mod picture;
+mod prometheus;
