@@ -55,7 +55,7 @@ fn run(world: &World, kubeconfig: &Path, args: &[&str]) -> Result<String, Failur
 
 #[test]
 fn an_account_may_be_named_by_whoever_may_act_as_it() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let policy = file("deploy/account-policy.yaml");
     world.cluster.run(["apply", "-f", &policy.to_string_lossy()])?;
     world.cluster.apply(WRITERS)?;

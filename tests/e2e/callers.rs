@@ -27,7 +27,7 @@ fn await_code(operator: &Operator, token: &str, expected: u16) -> Result<String,
 
 #[test]
 fn metrics_are_for_whom_the_api_server_says() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let operator = Operator::start_with(&world, &["--metrics-auth"])?;
     let team = world.namespace("team")?;
     world.cluster.run(["create", "serviceaccount", "scraper", "-n", &team])?;

@@ -102,7 +102,7 @@ fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
 
 #[test]
 fn a_certificate_says_who_reads_and_a_front_proxy_for_whom() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let folder = world.cluster.folder().to_owned();
     let made = |name: &str| Authority::new(&folder, name);
     let (people, proxies, strangers) = (made("people")?, made("proxies")?, made("strangers")?);

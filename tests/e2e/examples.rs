@@ -28,7 +28,7 @@ metadata: {name: payments, labels: {kubewarm.io/warm: platform}}
 
 #[test]
 fn every_example_becomes_ready_with_the_roles_beside_it() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let _operator = Operator::start(&world)?;
     world.cluster.apply(CLUSTER)?;
     for path in yaml_files("deploy/rbac")?.iter().chain(&yaml_files("deploy/examples")?) {
@@ -75,7 +75,7 @@ fn init_container(world: &World, timeout: Option<&str>) -> Result<Command, Failu
 
 #[test]
 fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let _operator = Operator::start(&world)?;
     let example = file("deploy/examples/warm-before-start.yaml");
     world.cluster.run(["apply", "-f", &example.to_string_lossy()])?;

@@ -40,7 +40,7 @@ fn counted(profile: &Value) -> u64 {
 
 #[test]
 fn a_binding_deleted_under_an_open_watch_fences_its_cell_within_thirty_seconds() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let (team, other) = (world.namespace("team")?, world.namespace("other")?);
     let (team, other) = (team.as_str(), other.as_str());
@@ -119,7 +119,7 @@ fn a_binding_deleted_under_an_open_watch_fences_its_cell_within_thirty_seconds()
 
 #[test]
 fn every_replica_fences_by_itself() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let replicas =
         [Operator::start_as(&world, "kubewarm-a")?, Operator::start_as(&world, "kubewarm-b")?];
     let team = world.namespace("team")?;
@@ -144,7 +144,7 @@ fn every_replica_fences_by_itself() -> Outcome {
 
 #[test]
 fn an_account_that_is_deleted_takes_its_cells_along() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let team = world.namespace("team")?;
     world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
@@ -168,7 +168,7 @@ fn an_account_that_is_deleted_takes_its_cells_along() -> Outcome {
 
 #[test]
 fn a_cell_that_is_refused_before_it_exists_is_fenced_when_it_does() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let team = world.namespace("team")?;
     let list = ["--verb=list", "--resource=configmaps", "-n", &team];

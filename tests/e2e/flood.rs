@@ -143,7 +143,7 @@ fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_thousand_objects_are_stopped_at_their_limit_and_nobody_else_notices() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let namespace = world.namespace("flood")?;
     fill(&world, &namespace, OBJECTS).await?;
     let operator = Operator::start(&world)?;

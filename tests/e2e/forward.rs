@@ -54,7 +54,7 @@ struct Scene {
 
 impl Scene {
     fn start() -> Result<Self, Failure> {
-        let world = World::alone()?;
+        let world = World::lease()?;
         let served = Served::start_as_administrator(&world, &["--forward"])?;
         let namespace = world.namespace("team")?;
         let token = account(&world, &namespace, "whole")?;

@@ -58,7 +58,7 @@ fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> 
 
 #[test]
 fn an_administrators_certificate_lends_its_rights_to_no_account() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     world.cluster.run(["create", "namespace", NAMESPACE])?;
     // A client certificate of system:masters, which beats any token on the same connection.
     let _operator = Operator::start_as_administrator(&world)?;
@@ -81,7 +81,7 @@ fn an_administrators_certificate_lends_its_rights_to_no_account() -> Outcome {
 
 #[test]
 fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let (home, away) = (world.namespace("home")?, world.namespace("away")?);
     let (home, away) = (home.as_str(), away.as_str());
@@ -219,7 +219,7 @@ fn a_planned_profile_is_checked_again_and_again_with_one_token() -> Outcome {
 
 #[test]
 fn an_account_made_anew_has_a_token_and_rights_of_its_own() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let home = world.namespace("home")?;
     create_account(&world, &home, "reader")?;

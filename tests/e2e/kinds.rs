@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_mins(1);
 
 #[test]
 fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_notice() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let namespace = world.namespace("team")?;
     let operator = Operator::start(&world)?;
     let profile = Profile::apply(

@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_mins(1);
 
 #[test]
 fn the_quickstart_becomes_ready_and_reads_well() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let quickstart = file("deploy/examples/quickstart.yaml");
     let cluster = &world.cluster;
@@ -74,7 +74,7 @@ spec:
 
 #[test]
 fn sigterm_during_the_warm_up_ends_in_time_and_gives_the_lease_away() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let namespace = world.namespace("slow")?;
     // Connections are taken and never answered: the list lasts for 10 s.
     let silent = TcpListener::bind("127.0.0.1:0")?;

@@ -115,7 +115,7 @@ async fn a_kind_that_takes_too_much_memory_is_stopped_and_the_memory_named_is_en
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_that_takes_more_than_its_share_leaves_the_others_theirs() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let (greedy, modest) = (world.namespace("greedy")?, world.namespace("modest")?);
     fill(&world, &greedy, MANY).await?;
     fill(&world, &modest, CONFIG_MAPS).await?;

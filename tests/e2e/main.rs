@@ -37,6 +37,7 @@ mod outage;
 mod own_tokens;
 mod planned;
 mod plugin;
+mod pool;
 mod profile;
 mod quota;
 mod rbac;

@@ -71,7 +71,7 @@ fn number(plan: &Value, field: &str) -> Result<u64, Failure> {
 #[test]
 fn what_was_forecast_is_what_warming_takes() -> Outcome {
     // Of its own: a dictionary is trained from what comes first, and elsewhere that is other tests'.
-    let world = &World::alone()?;
+    let world = &World::lease()?;
     let operator = &Operator::start(world)?;
     Operator::grant_reading(world)?;
     let namespace = world.namespace("planned")?;
@@ -132,7 +132,7 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
 
 #[test]
 fn what_may_not_be_read_is_counted_and_nothing_else_is_asked_of_it() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let namespace = world.namespace("closed")?;
     let _operator = Operator::start(&world)?;
     let profile = Profile::apply(

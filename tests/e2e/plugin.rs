@@ -92,7 +92,7 @@ fn an_api_server_that_is_not_there_is_a_failed_check() -> Outcome {
 
 #[test]
 fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let admin = world.cluster.kubeconfig();
     let (code, said, told) = kubewarm(admin, &["check"])?;
     assert_eq!(code, Some(1), "{said}{told}");

@@ -16,7 +16,7 @@ const SPEC: &str = "{targets: [{name: settings, resource: {resource: configmaps}
 #[test]
 fn profiles_beyond_the_bound_of_their_namespace_are_told_and_cost_nobody_else_anything() -> Outcome
 {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let (crowd, calm) = (world.namespace("crowd")?, world.namespace("calm")?);
     Operator::grant_reading(&world)?;
     let mut all = String::new();

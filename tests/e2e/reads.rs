@@ -88,7 +88,7 @@ struct Scene {
 
 impl Scene {
     fn start() -> Result<Self, Failure> {
-        let world = World::alone()?;
+        let world = World::lease()?;
         let served = Served::start(&world, &[])?;
         Operator::grant_reading(&world)?;
         world.define_parts()?;
@@ -499,7 +499,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
 
 #[test]
 fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_empty() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let served = Served::start(&world, &["--audience", meant::AUDIENCE])?;
     let reads = served.server()?;
     let team = world.namespace("team")?;
@@ -598,7 +598,7 @@ fn what_no_profile_keeps_is_never_gone(
 
 #[test]
 fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let served = Served::start(&world, &["--auth", "caller-token"])?;
     Operator::grant_reading(&world)?;
     // What delegated reviews take is not needed.
@@ -609,7 +609,7 @@ fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
 /// Were it the operator's certificate that the API server goes by, everybody could do everything.
 #[test]
 fn callers_are_asked_about_without_the_operators_certificate() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let served = Served::start_as_administrator(&world, &["--auth", "caller-token"])?;
     own_tokens::decide(&world, &served)
 }

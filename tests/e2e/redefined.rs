@@ -94,7 +94,7 @@ fn await_relists(operator: &Operator, least: f64) -> Outcome {
 
 #[test]
 fn an_edited_definition_is_read_anew_and_a_new_version_warms_beside_the_old() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let namespace = world.namespace("team")?;
     prepare(&world, &namespace)?;
     let operator = Operator::start(&world)?;

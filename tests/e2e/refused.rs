@@ -81,7 +81,7 @@ fn crowd(account: &str) -> String {
 
 #[test]
 fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let tenant = world.namespace("tenant")?;
     let _operator = Operator::start(&world)?;
     // An account whose tokens kubewarm may not mint costs no request a cell. Of one that is not there the

@@ -35,7 +35,7 @@ fn leases(world: &World) -> Result<String, Failure> {
 
 #[test]
 fn a_status_names_the_replicas_that_live_and_who_leads() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let namespace = world.namespace("team")?;
     let first = Operator::start_as(&world, "pod-a")?;
     Operator::grant_reading(&world)?;

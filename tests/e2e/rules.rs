@@ -99,7 +99,7 @@ fn missing(profile: &Value) -> BTreeSet<String> {
 
 #[test]
 fn each_rule_of_the_manifests_is_for_the_cells_that_break_without_it() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let (near, far, web) =
         (world.namespace("near")?, world.namespace("far")?, world.namespace("web")?);
     world.cluster.run(["label", "namespace", &web, "tier=web"])?;

@@ -30,7 +30,7 @@ stringData: {{password: {password}}}
 
 #[test]
 fn the_payload_of_a_secret_is_nowhere_in_what_kubewarm_says() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let operator = Operator::start_with(&world, &["--log", "trace"])?;
     Operator::grant_reading(&world)?;
     world.cluster.apply(&secret("listed", "a"))?;

@@ -319,7 +319,7 @@ struct Scene {
 
 impl Scene {
     fn start() -> Result<Self, Failure> {
-        let world = World::alone()?;
+        let world = World::lease()?;
         let served = Served::start(&world, &[])?;
         Operator::grant_reading(&world)?;
         world.cluster.apply(GADGETS)?;

@@ -27,7 +27,7 @@ fn blind_account(world: &World, namespace: &str) -> Outcome {
 
 #[test]
 fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let _operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;
     let (home, rival) = (world.namespace("home")?, world.namespace("rival")?);
@@ -74,7 +74,7 @@ fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
 
 #[test]
 fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let (greedy, modest) = (world.namespace("greedy")?, world.namespace("modest")?);
     blind_account(&world, &greedy)?;

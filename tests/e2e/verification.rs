@@ -73,7 +73,7 @@ fn checks(world: &World) -> Result<usize, crate::world::Failure> {
 #[test]
 fn each_missing_rule_is_named_breaks_its_cell_alone_and_is_repaired_by_the_printed_yaml() -> Outcome
 {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
     let _operator = Operator::start(&world)?;
     let kinds = [("", "configmaps"), ("apps", "deployments")];
@@ -182,7 +182,7 @@ fn the_real_request_wins_over_reviews_that_lie() -> Outcome {
 
 #[test]
 fn where_roles_may_be_watched_a_grant_is_followed_at_once() -> Outcome {
-    let world = World::alone()?;
+    let world = World::lease()?;
     let names = [world.namespace("team")?];
     let watch = "--verb=list,watch";
     let kinds = "--resource=roles,rolebindings,clusterroles,clusterrolebindings";

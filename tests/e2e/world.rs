@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 use testbed::{Builder, ControlPlane};
 
 pub(crate) use testbed::eventually;
 
 use crate::authorizer::Authorizer;
+use crate::pool::Plane;
 
 /// Why a test cannot go on.
 pub(crate) type Failure = Box<dyn Error>;
@@ -38,16 +38,14 @@ spec:
 /// The operator, and the accounts that read for it.
 const AUDITED: &str = "system:serviceaccounts";
 
-/// A control plane that knows `CacheProfiles`. What the operator asks of it is written down, and for
-/// which profiles.
+/// A control plane that knows `CacheProfiles`. Its audit log has the operator's requests, and the profiles
+/// that were written.
 pub(crate) struct World {
-    pub(crate) cluster: ControlPlane,
+    pub(crate) cluster: Plane,
     namespaces: AtomicU32,
-    // Dropped after the control plane.
-    _turn: Turn,
 }
 
-/// Which of the shipped rights the operator has: what it asks for is compared with these.
+/// Which of the shipped rights the operator has: its requests are compared with these.
 #[derive(Clone, Copy)]
 enum Rights {
     ClusterWide,
@@ -55,34 +53,8 @@ enum Rights {
     Roles,
 }
 
-/// The right to have a control plane. At most [`CONTROL_PLANES`] exist at a time.
-struct Turn;
-
-/// More would starve each other on a small machine, and time limits would mean nothing. Two of them
-/// are shared and stay.
-const CONTROL_PLANES: usize = 5;
-
-static RUNNING: Mutex<usize> = Mutex::new(0);
-static ENDED: Condvar = Condvar::new();
-
-impl Turn {
-    fn wait() -> Self {
-        let mut running = RUNNING.lock();
-        ENDED.wait_while(&mut running, |running| *running >= CONTROL_PLANES);
-        *running += 1;
-        Self
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *RUNNING.lock() -= 1;
-        ENDED.notify_one();
-    }
-}
-
 impl World {
-    /// The control plane of all tests that disturb nobody: no restarts, nothing cluster-wide, and
+    /// The control plane of all tests that disturb no other: no restarts, nothing cluster-wide, and
     /// namespaces of their own.
     pub(crate) fn shared() -> Result<&'static Self, Failure> {
         static SHARED: OnceLock<Result<World, String>> = OnceLock::new();
@@ -90,9 +62,16 @@ impl World {
         shared.as_ref().map_err(|error| error.as_str().into())
     }
 
-    /// A control plane for one test.
+    /// A control plane for one test, which may do anything to it.
     pub(crate) fn alone() -> Result<Self, Failure> {
         Self::start(ControlPlane::builder(), Rights::ClusterWide)
+    }
+
+    /// A control plane for one test at a time: it may change any object, and leaves processes and audit log
+    /// alone. The next test gets it as it was new.
+    pub(crate) fn lease() -> Result<Self, Failure> {
+        let cluster = Plane::lease(|| boot(ControlPlane::builder(), Rights::ClusterWide))?;
+        Ok(Self { cluster, namespaces: AtomicU32::new(0) })
     }
 
     /// One whose operator has no more than Roles.
@@ -107,22 +86,8 @@ impl World {
     }
 
     fn start(builder: Builder, rights: Rights) -> Result<Self, Failure> {
-        let turn = Turn::wait();
-        let mut builder = builder.with_controller_manager();
-        if let Some(file) = record(rights)? {
-            let profiles = ("kubewarm.io", "cacheprofiles");
-            builder = builder.with_audit_log_of(AUDITED, profiles, file);
-        }
-        let cluster = builder.start()?;
-        let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
-        cluster.run(["create", "-f", &crd.to_string_lossy()])?;
-        // One that is so new that it has no conditions yet is an error for kubectl.
-        let established = "--for=condition=Established";
-        let wait = ["wait", established, "crd/cacheprofiles.kubewarm.io", "--timeout=60s"];
-        eventually(Duration::from_secs(30), || Ok(cluster.run(wait)?))?;
-        // Discovery and OpenAPI follow a moment later.
-        eventually(Duration::from_secs(30), || Ok(cluster.run(["explain", "cprof"])?))?;
-        Ok(Self { cluster, namespaces: AtomicU32::new(0), _turn: turn })
+        let cluster = Plane::alone(|| boot(builder, rights))?;
+        Ok(Self { cluster, namespaces: AtomicU32::new(0) })
     }
 
     /// Makes [`PARTS`] a kind that the server knows.
@@ -145,6 +110,25 @@ impl World {
         let text = self.cluster.run(["get", kind, name, "-n", namespace, "--output=json"])?;
         Ok(serde_json::from_str(&text)?)
     }
+}
+
+/// Starts a control plane and defines `CacheProfile`.
+fn boot(builder: Builder, rights: Rights) -> Result<ControlPlane, Failure> {
+    let mut builder = builder.with_controller_manager();
+    if let Some(file) = record(rights)? {
+        let profiles = ("kubewarm.io", "cacheprofiles");
+        builder = builder.with_audit_log_of(AUDITED, profiles, file);
+    }
+    let cluster = builder.start()?;
+    let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
+    cluster.run(["create", "-f", &crd.to_string_lossy()])?;
+    // One that is so new that it has no conditions yet is an error for kubectl.
+    let established = "--for=condition=Established";
+    let wait = ["wait", established, "crd/cacheprofiles.kubewarm.io", "--timeout=60s"];
+    eventually(Duration::from_secs(30), || Ok(cluster.run(wait)?))?;
+    // Discovery and OpenAPI follow a moment later.
+    eventually(Duration::from_secs(30), || Ok(cluster.run(["explain", "cprof"])?))?;
+    Ok(cluster)
 }
 
 /// Where the next API server writes down what the operator asks for. When all have ended,

@@ -15,6 +15,9 @@ mod figures;
 #[path = "../e2e/operator.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod operator;
+#[path = "../e2e/pool.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use the rest")]
+mod pool;
 mod scene;
 #[path = "../e2e/world.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
