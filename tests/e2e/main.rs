@@ -15,6 +15,7 @@ mod contents;
 mod cutter;
 mod edited;
 mod examples;
+mod exposition;
 mod fencing;
 mod figures;
 mod filling;

@@ -1,0 +1,33 @@
+//! The metrics of a running operator as Prometheus' linter reads them.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use testbed::GoClients;
+
+use crate::operator::Running;
+use crate::profile::Profile;
+use crate::world::Outcome;
+
+#[test]
+fn the_linter_of_prometheus_finds_nothing_in_the_metrics() -> Outcome {
+    let Running { world, operator } = Running::shared()?;
+    let namespace = world.namespace("linted")?;
+    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let profile = Profile::apply(world, &namespace, "web", spec)?;
+    profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
+    let (code, metrics) = operator.ask("/metrics")?;
+    assert_eq!(code, 200, "{metrics}");
+    assert!(metrics.contains("kubewarm_objects{"), "no cell is in the metrics: {metrics}");
+
+    let mut linter = Command::new(GoClients::locate_or_build()?.program("promlint"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    linter.stdin.take().ok_or("it was piped")?.write_all(metrics.as_bytes())?;
+    let output = linter.wait_with_output()?;
+    let found = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && found.is_empty(), "{found}");
+    Ok(())
+}
