@@ -242,7 +242,7 @@ mod tests {
         for line in ["status ", "status -A ", "explain ch", "rbac --diff -n shop ", "wait c"] {
             assert!(kubectl(line).sought().is_some(), "{line:?}");
         }
-        for line in ["", "st", "status -", "status -n ", "top ", "crd ", "wait x --timeout "] {
+        for line in ["", "st", "status -", "status -n ", "crd ", "wait x --timeout "] {
             assert!(kubectl(line).sought().is_none(), "{line:?}");
         }
         let sought = kubectl("explain -n shop --context=prod che").sought().unwrap();
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(offered("stat", &[]), ["status", ":4"]);
         assert_eq!(offered("status che", &["checkout", "orders"]), ["checkout", ":4"]);
         assert_eq!(offered("explain or", &["checkout/pods", "orders/pods"]), ["orders/pods", ":4"]);
-        assert_eq!(offered("top --sort me", &[]), ["memory", ":4"]);
+        assert_eq!(offered("status -o ya", &[]), ["yaml", ":4"]);
         assert!(offered("status --all", &[]).contains(&"--all-namespaces".to_owned()));
     }
 

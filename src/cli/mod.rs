@@ -12,7 +12,6 @@ mod rbac;
 mod run;
 mod self_test;
 mod status;
-mod top;
 mod value;
 mod wait;
 
@@ -29,7 +28,6 @@ pub use self::{
     run::{ApiAddr, ApiArgs, Auth, LogArgs, LogFormat, RunArgs},
     self_test::SelfTestArgs,
     status::{Output, StatusArgs},
-    top::{Sort, TopArgs, What},
     wait::{Until, WaitArgs},
 };
 
@@ -97,9 +95,6 @@ pub enum Command {
     /// Say why a target is not warm: states, last errors, next tries, and the missing line of YAML.
     #[command(after_help = explain::CODES)]
     Explain(ExplainArgs),
-    /// Print the largest profiles, targets, cells or kinds, one a line.
-    #[command(after_help = top::CODES)]
-    Top(TopArgs),
     /// Read objects through the cache; with --compare say whether the API server has the same.
     #[command(after_help = get::CODES)]
     Get(GetArgs),
@@ -238,7 +233,6 @@ mod tests {
             "check checkout --pre",
             "explain",
             "explain a/b/c",
-            "top nodes",
         ] {
             let error = parse(&format!("kubewarm {line}")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

@@ -70,15 +70,6 @@ impl Replica {
         answer.json::<Cells>().map(|found| found.cells).map_err(|fault| self.failed(&fault))
     }
 
-    /// Its metrics, in Prometheus' text format.
-    pub(super) async fn metrics(&self) -> Result<String, Error> {
-        let answer = get(&self.client, "/metrics").await.map_err(|fault| self.failed(&fault))?;
-        if !answer.status.is_success() {
-            return Err(self.failed(&answer.fault()));
-        }
-        Ok(String::from_utf8_lossy(&answer.body).into_owned())
-    }
-
     fn failed(&self, fault: &crate::model::Fault) -> Error {
         Error::Replica {
             url: self.url.clone(),

@@ -120,22 +120,6 @@ pub enum Error {
         message: String,
     },
 
-    /// What was asked for only a replica knows.
-    #[error(
-        "{0}, which only the operator knows: open `kubectl -n kubewarm-system port-forward \
-         deploy/kubewarm 9090` and add --operator http://localhost:9090"
-    )]
-    WantsReplica(String),
-
-    /// `top --sort` names a column that the table has not.
-    #[error("--sort: {what} can be sorted by {has}")]
-    NoColumn {
-        /// What is compared.
-        what: &'static str,
-        /// What it can be sorted by.
-        has: String,
-    },
-
     /// A profile has no such target.
     #[error("CacheProfile {title} has no target {target}; it has {has}")]
     NoTarget {
@@ -193,8 +177,8 @@ pub enum Error {
 
     /// No profile keeps the kind warm.
     #[error(
-        "the cache serves no {kind} to you: no profile that answers there keeps it warm; `kubewarm top kinds` \
-         says what is warm, --profile reads another profile's"
+        "the cache serves no {kind} to you: no profile that answers there keeps it warm; `kubewarm status -A` \
+         lists what is warm, --profile reads another profile's"
     )]
     NotWarm {
         /// As typed, escaped.

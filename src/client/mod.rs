@@ -24,7 +24,6 @@ mod specs;
 mod status;
 mod table;
 mod text;
-mod top;
 mod tree;
 mod verdict;
 mod wait;
@@ -49,7 +48,6 @@ pub use self::{
     self_test::{Exposition, Lint, self_test},
     status::status,
     text::escape,
-    top::top,
     tree::{Look, tree},
     verdict::{Verdict, verdict, worst},
     wait::wait,

@@ -1,4 +1,4 @@
-//! What `check`, `explain`, `top` and completion say of a real API server and a running operator.
+//! What `check`, `explain` and completion say of a real API server and a running operator.
 
 use std::path::Path;
 use std::process::Command;
@@ -144,7 +144,7 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
     let (code, said, _) = kubewarm(admin, &["explain", "web/settings", "-n", &namespace])?;
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with(&format!("{namespace}/web/settings  warm\n")), "{said}");
-    compared(&world, &operator, &namespace)?;
+    completed(&world, &namespace)?;
 
     // Less than the operator needs, an older definition, and nobody who leads.
     world.cluster.run(["delete", "rolebinding", "kubewarm", "-n", NAMESPACE])?;
@@ -218,30 +218,9 @@ fn explained(world: &World, operator: &Operator, profile: &Profile<'_>) -> Outco
     Ok(())
 }
 
-/// `top` and completion, of a profile that is warm.
-fn compared(world: &World, operator: &Operator, namespace: &str) -> Outcome {
+/// Completion, of a profile that is warm.
+fn completed(world: &World, namespace: &str) -> Outcome {
     let admin = world.cluster.kubeconfig();
-    for what in ["targets", "profiles"] {
-        let (code, said, told) = kubewarm(admin, &["top", what, "-A", "--sort", "objects"])?;
-        assert_eq!(code, Some(0), "{told}");
-        assert_lines(&said, &["NAME ", &format!("{namespace}/web")]);
-    }
-    let log = operator.process.log();
-    let url = format!("http://{}", admin_address(&log).ok_or("no address in the log")?);
-    let (code, said, told) = kubewarm(admin, &["top", "cells", "--operator", &url])?;
-    assert_eq!(code, Some(0), "{told}");
-    assert_lines(&said, &[&format!("configmaps:{namespace} ")]);
-    let (code, said, told) =
-        kubewarm(admin, &["top", "kinds", "--operator", &url, "--sort", "requests"])?;
-    assert_eq!(code, Some(0), "{told}");
-    let row = said.lines().find(|line| line.starts_with("configmaps ")).ok_or("no configmaps")?;
-    let cells: Vec<_> = row.split_whitespace().collect();
-    // A watch that is open, by one list and one watch at the least.
-    assert_eq!(cells.get(3), Some(&"1"), "{said}");
-    assert!(cells.get(4).is_some_and(|requests| *requests != "-" && *requests != "1"), "{said}");
-    let (code, _, told) = kubewarm(admin, &["top", "cells"])?;
-    assert_eq!((code, told.contains("port-forward")), (Some(2), true), "{told}");
-
     let kubeconfig = admin.to_string_lossy();
     let completed = |words: &[&str]| -> Result<String, Failure> {
         let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))

@@ -1,4 +1,4 @@
-//! `status --watch` on a terminal, and where there is none.
+//! Profiles on a terminal: `status --watch`, where there is a terminal and where there is none, and kubectl.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -109,5 +109,27 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
 
     let printed = pipe.await_text("warm=1/1")?;
     assert!(!printed.contains('\u{1b}'), "{printed:?}");
+    Ok(())
+}
+
+#[test]
+fn kubectl_sorts_profiles_by_objects_and_memory() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("sorted")?;
+    for (name, objects, memory) in
+        [("large", 100, "1Gi"), ("small", 20, "9Mi"), ("some", 30, "10Mi")]
+    {
+        let spec = "{targets: [{name: pods, resource: {resource: pods}}]}";
+        Profile::apply(world, &namespace, name, spec)?;
+        let status = format!(r#"{{"status": {{"objects": {objects}, "memory": "{memory}"}}}}"#);
+        let of = ["patch", "cprof", name, "-n", &namespace, "--subresource=status"];
+        world.cluster.run(of.into_iter().chain(["--type=merge", "-p", &status]))?;
+    }
+    for field in ["objects", "memory"] {
+        let by = format!("--sort-by=.status.{field}");
+        let said = world.cluster.run(["get", "cprof", "-n", &namespace, "--no-headers", &by])?;
+        let names: Vec<_> = said.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(names, ["small", "some", "large"], "{said}");
+    }
     Ok(())
 }
