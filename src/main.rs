@@ -2,7 +2,7 @@
 
 use kubewarm::{
     app,
-    cli::{Cli, Completion, as_called},
+    cli::{Cli, as_called},
     client,
 };
 use std::{error::Error, iter::successors, process::ExitCode};
@@ -12,12 +12,8 @@ const FAILED: u8 = 2;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Completion::from_env() {
-        Some(completion) => app::complete(completion).await,
-        // Boxed: it is as large as the largest command.
-        None => Box::pin(app::execute(Cli::from_env())).await,
-    };
-    done.unwrap_or_else(|error| {
+    // Boxed: it is as large as the largest command.
+    Box::pin(app::execute(Cli::from_env())).await.unwrap_or_else(|error| {
         report(&error);
         ExitCode::from(FAILED)
     })

@@ -30,11 +30,9 @@ mkdir -p "$folder"
 staged=$(mktemp -d)
 trap 'rm -rf "$staged"' EXIT
 install -m 755 "$binary" "$staged/kubectl-warm"
-# kubectl asks a program of this name for completions.
-ln -s kubectl-warm "$staged/kubectl_complete-warm"
 install -m 644 "$repository/LICENSE" "$staged/LICENSE"
 tar --create --directory "$staged" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 \
-    LICENSE kubectl-warm kubectl_complete-warm | gzip --no-name --best >"$folder/$archive"
+    LICENSE kubectl-warm | gzip --no-name --best >"$folder/$archive"
 sum=$(sha256sum "$folder/$archive" | cut -d ' ' -f 1)
 
 cat >"$folder/warm.yaml" <<MANIFEST

@@ -19,7 +19,7 @@ mod view;
 pub use self::tables::CatalogTables;
 
 use crate::{
-    cli::{self, Cli, Command, Completion},
+    cli::{self, Cli, Command},
     client::{self, Verdict},
     cluster, controller, manifests, metrics, model, server, telemetry,
 };
@@ -154,21 +154,6 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completion { shell } => say(&cli::script(shell)),
     }
-}
-
-/// Tells a shell how what somebody has typed could go on. A cluster that does not answer at once offers no
-/// names.
-///
-/// # Errors
-///
-/// [`Error`] if the answer cannot be written.
-pub async fn complete(completion: Completion) -> Result<ExitCode, Error> {
-    let names = match completion.sought() {
-        Some(sought) => client::names(&sought).await,
-        None => Vec::new(),
-    };
-    // What is said would stand in the middle of the line that somebody types.
-    completion.answer(names).map_or(Ok(ExitCode::FAILURE), |text| say(&text))
 }
 
 /// What the client is told of metrics, which it does not know.

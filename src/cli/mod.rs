@@ -19,7 +19,7 @@ pub use self::{
     cache::{CacheArgs, Profile},
     check::CheckArgs,
     clients::ClientArgs,
-    completion::{Completion, Shell, Sought, script},
+    completion::script,
     explain::{ExplainArgs, Explained},
     get::{Form, GetArgs},
     kubeconfig::KubeconfigArgs,
@@ -33,7 +33,7 @@ pub use self::{
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     path::{Path, PathBuf},
 };
 
@@ -107,13 +107,12 @@ pub enum Command {
     Kubeconfig(KubeconfigArgs),
     /// Print the version.
     Version,
-    /// Print a script by which a shell completes commands, flags and the names of profiles.
+    /// Print a script by which a shell completes commands and flags.
     ///
-    /// For `kubectl warm` kubectl asks kubectl_complete-warm: a link to this program by that name on
-    /// the PATH is all that it takes.
+    /// For bash: `source <(kubewarm completion bash)`.
     Completion {
-        /// The shell.
-        shell: Shell,
+        /// Shell that reads the script.
+        shell: clap_complete::Shell,
     },
 }
 
@@ -200,12 +199,8 @@ fn command_for(called: Option<&OsString>) -> clap::Command {
 }
 
 fn is_plugin(called: Option<&OsString>) -> bool {
-    file_stem(called).is_some_and(|stem| stem == PLUGIN || stem == "kubectl_warm")
-}
-
-/// The name of a program without folders and `.exe`.
-fn file_stem(called: Option<&OsString>) -> Option<&OsStr> {
-    called.and_then(|path| Path::new(path).file_stem())
+    let stem = called.and_then(|path| Path::new(path).file_stem());
+    stem.is_some_and(|stem| stem == PLUGIN || stem == "kubectl_warm")
 }
 
 #[cfg(test)]

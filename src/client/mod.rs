@@ -11,7 +11,6 @@ mod finding;
 mod get;
 mod kubeconfig;
 mod lines;
-mod names;
 mod paint;
 mod plan;
 mod print;
@@ -40,7 +39,6 @@ pub use self::{
     get::{Likeness, get},
     kubeconfig::kubeconfig,
     lines::lines,
-    names::names,
     paint::Colour,
     plan::{Permissions, Resolve, plan},
     print::print,

@@ -1,4 +1,4 @@
-//! What `check`, `explain` and completion say of a real API server and a running operator.
+//! What `check` and `explain` say of a real API server and a running operator.
 
 use std::path::Path;
 use std::process::Command;
@@ -144,7 +144,6 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
     let (code, said, _) = kubewarm(admin, &["explain", "web/settings", "-n", &namespace])?;
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with(&format!("{namespace}/web/settings  warm\n")), "{said}");
-    completed(&world, &namespace)?;
 
     // Less than the operator needs, an older definition, and nobody who leads.
     world.cluster.run(["delete", "rolebinding", "kubewarm", "-n", NAMESPACE])?;
@@ -215,25 +214,5 @@ fn explained(world: &World, operator: &Operator, profile: &Profile<'_>) -> Outco
         kubewarm(admin, &["explain", "web", "-n", namespace, "--operator", "http://127.0.0.1:9"])?;
     assert_eq!(code, Some(2), "{told}");
     assert!(told.contains("is a port-forward open"), "{told}");
-    Ok(())
-}
-
-/// Completion, of a profile that is warm.
-fn completed(world: &World, namespace: &str) -> Outcome {
-    let admin = world.cluster.kubeconfig();
-    let kubeconfig = admin.to_string_lossy();
-    let completed = |words: &[&str]| -> Result<String, Failure> {
-        let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
-            .env("KUBEWARM_COMPLETE", "bash")
-            .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string())
-            .arg("--")
-            .args(words)
-            .output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let place = ["--kubeconfig", &kubeconfig, "-n", namespace];
-    let after = |command| [&["kubewarm", command][..], &place[..], &["w"]].concat();
-    assert_eq!(completed(&after("status"))?, "web");
-    assert_eq!(completed(&after("explain"))?, "web/settings");
     Ok(())
 }
