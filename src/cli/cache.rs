@@ -1,7 +1,7 @@
 //! Where the read API is, and how its certificate is known: of several commands.
 
 use super::HomeArgs;
-use crate::model::{Fingerprint, is_dns_label};
+use crate::model::is_dns_label;
 use clap::Args;
 use http::Uri;
 use std::path::PathBuf;
@@ -30,13 +30,8 @@ pub struct CacheArgs {
 
     /// A file with the certificate of the CA, or with that of the read API itself, as PEM, in place of
     /// the Secret.
-    #[arg(long, value_name = "FILE", conflicts_with = "fingerprint")]
+    #[arg(long, value_name = "FILE")]
     pub certificate_authority: Option<PathBuf>,
-
-    /// The SHA-256 of the certificate that the read API presents, as its log says it (`serving reads`), in
-    /// place of the Secret.
-    #[arg(long, value_name = "SHA256")]
-    pub fingerprint: Option<Fingerprint>,
 
     /// The name that the certificate is for, if it is not the host of --server [default: that of the
     /// Service, if --server is this host and the certificate is of the Secret].

@@ -51,7 +51,7 @@ pub struct GetArgs {
         long,
         env = "KUBEWARM_CACHE_KUBECONFIG",
         value_name = "FILE",
-        conflicts_with_all = ["server", "profile", "certificate_authority", "fingerprint", "tls_server_name"]
+        conflicts_with_all = ["server", "profile", "certificate_authority", "tls_server_name"]
     )]
     pub cache_kubeconfig: Option<PathBuf>,
 
@@ -111,7 +111,6 @@ mod tests {
             "get pods --compare -o json",
             "get pods --cache-kubeconfig a --server https://b",
             "get pods --server http://b",
-            "get pods --fingerprint abc",
         ] {
             let words = format!("kubewarm {line}");
             let error = Cli::try_parse_from(words.split_whitespace()).unwrap_err();

@@ -102,8 +102,8 @@ pub enum Command {
     ///
     /// The user is copied as it is, with its token, client certificate or exec plugin. Without --server it
     /// is for programs in the cluster; behind `kubectl port-forward service/kubewarm 8443:443` it is
-    /// `--server https://localhost:8443`. The certificate is that of a Secret, which takes `get` on it (or on the `ConfigMap` beside it), of a
-    /// file, or the one that is presented if its SHA-256 is given. No flag skips verification.
+    /// `--server https://localhost:8443`. The certificate is that of a Secret, which takes `get` on it (or on the
+    /// `ConfigMap` beside it), or of a file. No flag skips verification.
     Kubeconfig(KubeconfigArgs),
     /// Print the version.
     Version,

@@ -14,7 +14,6 @@ pub mod fault;
 mod kubeconfig;
 mod lease;
 mod namespace;
-mod presented;
 mod proxy;
 mod question;
 mod replica;
@@ -40,7 +39,6 @@ pub use self::{
     kubeconfig::{Present, present},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
-    presented::{PresentedError, fingerprint_of_pem, presented},
     question::{
         OperatorError, Trust, dry_run, get, get_as, get_in_form, get_timed, operator_client,
     },

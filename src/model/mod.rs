@@ -7,7 +7,6 @@ mod decision;
 mod declared;
 mod fault;
 mod field_path;
-mod fingerprint;
 mod gauge;
 mod home;
 mod identity;
@@ -42,7 +41,6 @@ pub use self::{
     },
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
-    fingerprint::{Fingerprint, InvalidFingerprint},
     gauge::{Allowance, Gauge, Held, Leave, Leaves, Total},
     home::{Home, Watched},
     identity::Identity,

@@ -11,9 +11,9 @@ const HEADER: &str = "\
 #   kubectl apply --server-side -f operator.yaml
 #
 # The image is what `make image` builds. To take it from elsewhere, and to change anything else, use this
-# folder as a base of kustomize, or the chart. Each replica makes a certificate for readers of its own, which
-# they know by its SHA-256 in the log alone: mount a Secret and set KUBEWARM_TLS_CERT_FILE and
-# KUBEWARM_TLS_PRIVATE_KEY_FILE, or use the chart, which makes one.
+# folder as a base of kustomize, or the chart. Each replica makes its own certificate for readers, which no
+# CA vouches for: mount a Secret and set KUBEWARM_TLS_CERT_FILE and KUBEWARM_TLS_PRIVATE_KEY_FILE, or use
+# the chart, which makes one.
 apiVersion: v1
 kind: Namespace
 metadata:

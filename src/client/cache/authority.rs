@@ -1,14 +1,10 @@
-//! By which certificate the read API is known: that of a Secret or a `ConfigMap`, a file's, or one whose SHA-256 was given.
+//! The CA that verifies the read API: that of a Secret, a `ConfigMap` or a file.
 
-use super::{
-    super::{Error, text::escape},
-    base64,
-};
+use super::super::{Error, text::escape};
 use crate::{
     cli::CacheArgs,
-    cluster::{ConnectError, Connection, PresentedError, fingerprint_of_pem, presented},
+    cluster::{ConnectError, Connection},
 };
-use http::Uri;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use std::{fmt::Write as _, fs::File, io::Read as _, path::Path};
@@ -17,8 +13,6 @@ use std::{fmt::Write as _, fs::File, io::Read as _, path::Path};
 const MAX_FILE: u64 = 1 << 20;
 /// Of a Secret, in this order.
 const KEYS: [&str; 2] = ["ca.crt", "tls.crt"];
-/// Of base64 in PEM.
-const COLUMNS: usize = 64;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
@@ -29,14 +23,13 @@ pub enum AuthorityError {
     /// There is no such Secret.
     #[error(
         "there is no Secret {0}: name the one of the read API with --secret and --operator-namespace, or \
-         pass --certificate-authority or --fingerprint"
+         pass --certificate-authority"
     )]
     NoSecret(String),
     /// Whoever asks may not get it.
     #[error(
         "you may not get Secret {secret}, which holds the key of the read API, too: {message}; and there is no \
-         ConfigMap {config_map} that you may get; pass its CA with --certificate-authority, or the SHA-256 that \
-         the log says (`serving reads`) with --fingerprint"
+         ConfigMap {config_map} that you may get; pass its CA with --certificate-authority"
     )]
     NotAllowed {
         /// `namespace/name`.
@@ -52,12 +45,6 @@ pub enum AuthorityError {
     /// The file is no PEM.
     #[error("--certificate-authority: {0} holds no certificate in PEM")]
     EmptyFile(String),
-    /// The address presents none, or another.
-    #[error("--fingerprint: cannot take the certificate that is presented")]
-    Presented(#[from] PresentedError),
-    /// A Service's name is known in the cluster alone.
-    #[error("--fingerprint: say with --server which address presents the certificate")]
-    NoServer,
 }
 
 /// By which certificates the read API is known.
@@ -84,11 +71,6 @@ pub(super) async fn authority(
         let empty = || AuthorityError::EmptyFile(path.display().to_string());
         return Ok(Authority::named(certificates(&text).ok_or_else(empty)?));
     }
-    if let Some(fingerprint) = args.fingerprint {
-        let server: &Uri = args.server.as_ref().ok_or(AuthorityError::NoServer)?;
-        let found = presented(server, fingerprint).await.map_err(AuthorityError::from)?;
-        return Ok(Authority::named(pem(found)));
-    }
     let config_map = format!("{}-ca", args.service);
     of_secret(&connect()?, &args.home.operator_namespace, (&args.secret, &config_map)).await
 }
@@ -109,7 +91,7 @@ async fn of_secret(
             let found = of_config_map(connection, namespace, config_map).await;
             let config_map = format!("{namespace}/{config_map}");
             if let Some(certificates) = found {
-                let remark = Some(remark(&certificates, &config_map, &title));
+                let remark = Some(remark(&config_map, &title));
                 return Ok(Authority { certificates, remark });
             }
             let message = escape(&status.message).into_owned();
@@ -132,13 +114,11 @@ async fn of_config_map(connection: &Connection, namespace: &str, name: &str) -> 
     certificates(data.get(KEYS.first().copied()?)?)
 }
 
-/// Whoever may write a `ConfigMap` says by it which server a client believes, which takes less than a Secret.
-fn remark(certificates: &str, config_map: &str, secret: &str) -> String {
-    let sha256 = fingerprint_of_pem(certificates)
-        .map_or_else(|| "cannot be told".to_owned(), |found| found.to_string());
+/// Anyone who may write the `ConfigMap` decides which server a client trusts, which takes less than a Secret.
+fn remark(config_map: &str, secret: &str) -> String {
     format!(
-        "took the CA of ConfigMap {config_map}, as you may not get Secret {secret}; compare its SHA-256 with what \
-         `openssl x509 -noout -fingerprint -sha256` says of the Secret's ca.crt: {sha256}"
+        "took the CA of ConfigMap {config_map}, because you may not get Secret {secret}; anyone who may write \
+         that ConfigMap decides which server your clients trust"
     )
 }
 
@@ -165,23 +145,9 @@ fn certificates(text: &str) -> Option<String> {
     (!found.is_empty()).then_some(found)
 }
 
-/// A certificate in DER as PEM.
-fn pem(der: Vec<u8>) -> String {
-    let text = base64(der);
-    let mut lines = String::new();
-    for (at, c) in text.chars().enumerate() {
-        if at > 0 && at % COLUMNS == 0 {
-            lines.push('\n');
-        }
-        lines.push(c);
-    }
-    format!("{BEGIN}\n{lines}\n{END}\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Fingerprint;
 
     #[test]
     fn a_key_beside_the_certificates_stays_where_it_is() {
@@ -193,18 +159,6 @@ mod tests {
         );
         let found = certificates(&text).unwrap();
         assert_eq!(found, certificate.repeat(2));
-        assert_eq!(pem(pair.cert.der().to_vec()), certificate);
-    }
-
-    #[test]
-    fn the_certificate_of_a_config_map_is_told_by_its_sha_256() {
-        let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
-        let sha256 = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, pair.cert.der());
-        let sha256 = Fingerprint::new(sha256.as_ref().try_into().unwrap());
-        let said = remark(&pair.cert.pem(), "a/kubewarm-ca", "a/kubewarm-tls");
-        let names =
-            said.contains("ConfigMap a/kubewarm-ca") && said.contains("Secret a/kubewarm-tls");
-        assert!(names && said.ends_with(&format!(": {sha256}")), "{said}");
     }
 
     #[test]
