@@ -145,7 +145,6 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
             client::print(&text)?;
             Ok(health.into())
         }
-        Command::Explain(args) => Ok(client::explain(&args, Timestamp::now).await?.into()),
         Command::Get(args) => Ok(client::get(&args, Timestamp::now).await?.into()),
         Command::Kubeconfig(args) => {
             client::kubeconfig(&args).await?;

@@ -4,7 +4,6 @@ mod cache;
 mod check;
 mod clients;
 mod completion;
-mod explain;
 mod get;
 mod kubeconfig;
 mod plan;
@@ -20,7 +19,6 @@ pub use self::{
     check::CheckArgs,
     clients::ClientArgs,
     completion::script,
-    explain::{ExplainArgs, Explained},
     get::{Form, GetArgs},
     kubeconfig::KubeconfigArgs,
     plan::PlanArgs,
@@ -73,7 +71,8 @@ pub enum Command {
     ///
     /// A tree with progress bars on a terminal, one line a target elsewhere. Below a profile asked
     /// for by name stand the replicas of kubewarm, if there are several. When they were last seen is
-    /// as of the last write of the status: long ago may only mean that nothing has changed.
+    /// as of the last write of the status: long ago may only mean that nothing has changed. With --target
+    /// one target in detail: why it is not warm, the rule that is missing, and what to run next.
     #[command(after_help = status::CODES)]
     Status(StatusArgs),
     /// Wait until a profile is ready; for init containers and scripts.
@@ -92,9 +91,6 @@ pub enum Command {
     /// claimed: what is asked for is looked at. A line for each check.
     #[command(after_help = self_test::CODES)]
     SelfTest(SelfTestArgs),
-    /// Say why a target is not warm: states, last errors, next tries, and the missing line of YAML.
-    #[command(after_help = explain::CODES)]
-    Explain(ExplainArgs),
     /// Read objects through the cache; with --compare say whether the API server has the same.
     #[command(after_help = get::CODES)]
     Get(GetArgs),
@@ -226,8 +222,9 @@ mod tests {
             "plan",
             "plan checkout -f a.yaml",
             "check checkout --pre",
-            "explain",
-            "explain a/b/c",
+            "status --target pods",
+            "status checkout --target pods -w",
+            "status checkout --target pods -o json",
         ] {
             let error = parse(&format!("kubewarm {line}")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

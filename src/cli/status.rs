@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 
 pub(super) const CODES: &str = "\
 Exit codes:
-  0  every profile shown is ready
+  0  every profile shown is ready; with --target, the target is warm and current
   1  one is not ready, or there is none
   2  one can only be helped by an edit (Stalled), or the question failed";
 
@@ -15,6 +15,10 @@ pub struct StatusArgs {
     /// One profile [default: all of the namespace].
     #[arg(conflicts_with = "all_namespaces")]
     pub name: Option<String>,
+
+    /// Target of the profile to explain, by its name.
+    #[arg(long, requires = "name", conflicts_with_all = ["watch", "output"])]
+    pub target: Option<String>,
 
     /// Where to look [default: the namespace of the context].
     #[arg(short, long)]

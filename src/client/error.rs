@@ -108,18 +108,6 @@ pub enum Error {
     #[error(transparent)]
     OperatorUrl(#[from] OperatorError),
 
-    /// A replica's admin address does not answer as one.
-    #[error(
-        "could not read {url}: {message}; is a port-forward open, as by \
-         `kubectl -n kubewarm-system port-forward deploy/kubewarm 9090`?"
-    )]
-    Replica {
-        /// As given.
-        url: String,
-        /// What happened, escaped.
-        message: String,
-    },
-
     /// A profile has no such target.
     #[error("CacheProfile {title} has no target {target}; it has {has}")]
     NoTarget {

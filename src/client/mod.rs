@@ -2,11 +2,9 @@
 //! they found.
 
 mod cache;
-mod cells;
 mod check;
 mod documents;
 mod error;
-mod explain;
 mod finding;
 mod get;
 mod kubeconfig;
@@ -22,6 +20,7 @@ mod served;
 mod specs;
 mod status;
 mod table;
+mod target;
 mod text;
 mod tree;
 mod verdict;
@@ -34,7 +33,6 @@ pub use self::{
     cache::AuthorityError,
     check::check,
     error::{DocumentError, Error},
-    explain::explain,
     finding::Health,
     get::{Likeness, get},
     kubeconfig::kubeconfig,

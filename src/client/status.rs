@@ -29,8 +29,8 @@ const CLEAR: &str = "\u{1b}[2J";
 ///
 /// # Errors
 ///
-/// [`Error`] if there is no cluster, it refuses or does not answer, there is no profile of that
-/// name, or the output cannot be written. With `--watch` only the first question may fail; later
+/// [`Error`] if there is no cluster, it refuses or does not answer, there is no profile or target of
+/// that name, or the output cannot be written. With `--watch` only the first question may fail; later
 /// troubles are shown.
 pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
     let place = if args.all_namespaces {
@@ -42,6 +42,9 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
     let profiles = source.fetch().await?;
     if args.name.is_some() && profiles.is_empty() && !args.watch {
         return Err(Error::NotFound(source.title()));
+    }
+    if let (Some(target), [profile]) = (&args.target, &profiles[..]) {
+        return super::target::target(profile, target, &source.title(), clock());
     }
     if args.watch {
         return follow(&source, profiles, clock).await;

@@ -1,10 +1,10 @@
-//! What `check` and `explain` say of a real API server and a running operator.
+//! What `check` and `status --target` say of a real API server and a running operator.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::operator::{NAMESPACE, Operator, admin_address};
+use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World};
 
@@ -130,7 +130,7 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
         ],
     );
 
-    explained(&world, &operator, &profile)?;
+    explained(&world, &profile)?;
 
     let (code, diff, told) =
         kubewarm(admin, &["rbac", "web", "-n", &namespace, "--diff", "--generation=1"])?;
@@ -141,7 +141,8 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
     let (code, said, told) = kubewarm(admin, &["check", "web", "-n", &namespace])?;
     assert_eq!(code, Some(0), "{said}{told}");
     assert_lines(&said, &[&format!("✔ {namespace}/web is ready, 1/1 targets are warm")]);
-    let (code, said, _) = kubewarm(admin, &["explain", "web/settings", "-n", &namespace])?;
+    let (code, said, _) =
+        kubewarm(admin, &["status", "web", "-n", &namespace, "--target", "settings"])?;
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with(&format!("{namespace}/web/settings  warm\n")), "{said}");
 
@@ -168,11 +169,12 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
     Ok(())
 }
 
-/// `explain`, of a profile that may not read what it names.
-fn explained(world: &World, operator: &Operator, profile: &Profile<'_>) -> Outcome {
+/// `status --target`, of a profile that may not read what it names.
+fn explained(world: &World, profile: &Profile<'_>) -> Outcome {
     let (admin, namespace) = (world.cluster.kubeconfig(), profile.namespace);
     let subject = "system:serviceaccount:kubewarm-system:kubewarm";
-    let (code, said, told) = kubewarm(admin, &["explain", "web/settings", "-n", namespace])?;
+    let of = |target| ["status", "web", "-n", namespace, "--target", target];
+    let (code, said, told) = kubewarm(admin, &of("settings"))?;
     assert_eq!(code, Some(1), "{said}{told}");
     assert!(said.starts_with(&format!("{namespace}/web/settings  not warm\n")), "{said}");
     assert_lines(
@@ -192,27 +194,10 @@ fn explained(world: &World, operator: &Operator, profile: &Profile<'_>) -> Outco
             "      resources: [configmaps]",
             "      verbs: [list, watch]",
             &format!("    kubewarm rbac web -n {namespace} --diff --generation=1 &&"),
-            "  attempts      how often each has been tried only a replica of kubewarm knows",
         ],
     );
-    let log = operator.process.log();
-    let url = format!("http://{}", admin_address(&log).ok_or("no address in the log")?);
-    let args = ["explain", "web", "-n", namespace, "--operator", &url];
-    let (code, said, told) = kubewarm(admin, &args)?;
-    assert_eq!(code, Some(1), "{said}{told}");
-    assert_lines(&said, &[&format!("  cell          {namespace}: Fenced for ")]);
-    assert!(
-        said.contains("; list failed once in ") && said.contains("; last with Forbidden: "),
-        "{said}"
-    );
-    assert!(!said.contains("  attempts  "), "{said}");
-
-    let (code, _, told) = kubewarm(admin, &["explain", "web/nothing", "-n", namespace])?;
+    let (code, _, told) = kubewarm(admin, &of("nothing"))?;
     assert_eq!(code, Some(2), "{told}");
     assert!(told.contains("has no target nothing; it has settings"), "{told}");
-    let (code, _, told) =
-        kubewarm(admin, &["explain", "web", "-n", namespace, "--operator", "http://127.0.0.1:9"])?;
-    assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("is a port-forward open"), "{told}");
     Ok(())
 }

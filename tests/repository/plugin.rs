@@ -99,7 +99,7 @@ fn offered(line: &[&str]) -> Vec<String> {
 
 #[test]
 fn bash_completes_what_is_typed() {
-    assert_eq!(offered(&["kubewarm", "expl"]), ["explain"]);
+    assert_eq!(offered(&["kubewarm", "kubec"]), ["kubeconfig"]);
     assert_eq!(offered(&["kubewarm", "status", "--all"]), ["--all-namespaces"]);
     assert_eq!(offered(&["kubewarm", "status", "-o", "ya"]), ["yaml"]);
 }

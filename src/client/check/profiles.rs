@@ -55,9 +55,9 @@ fn of_profile(profile: &CacheProfile, program: &str) -> Finding {
             let troubled = status.targets.iter().find(|target| unhealthy(target).is_some());
             let target = troubled.filter(|target| is_dns_label(&target.name));
             let which =
-                target.map_or_else(|| own.to_owned(), |target| format!("{own}/{}", target.name));
+                target.map_or_else(String::new, |target| format!(" --target {}", target.name));
             Finding::bad(format!("{title}: {said}"))
-                .next(format!("{program} explain {which} -n {namespace}"))
+                .next(format!("{program} status {own} -n {namespace}{which}"))
         }
     }
 }
@@ -92,8 +92,8 @@ mod tests {
         for (reason, expected) in [
             ("PermissionsMissing", vec![&*reviewed, &*applied]),
             ("LimitExceeded", vec!["kubectl edit cprof orders -n shop"]),
-            ("Stale", vec!["kubewarm explain orders/deployments -n shop"]),
-            ("TargetsNotWarm", vec!["kubewarm explain orders/deployments -n shop"]),
+            ("Stale", vec!["kubewarm status orders -n shop --target deployments"]),
+            ("TargetsNotWarm", vec!["kubewarm status orders -n shop --target deployments"]),
         ] {
             let (mark, next) = found(&because(reason));
             assert_eq!((mark, next.iter().map(String::as_str).collect()), (Mark::Bad, expected));
@@ -116,6 +116,6 @@ mod tests {
         let mut profile = because("TargetsNotWarm");
         profile.metadata.name = Some("a; rm -rf".to_owned());
         profile.status.as_mut().unwrap().targets.clear();
-        assert_eq!(found(&profile).1, ["kubewarm explain NAME -n shop"]);
+        assert_eq!(found(&profile).1, ["kubewarm status NAME -n shop"]);
     }
 }

@@ -1,8 +1,8 @@
 //! Whether the metrics of each replica are as the documentation has them.
 
 use super::{
-    super::{Error, cells::trusted, finding::Finding, specs},
-    until_answered,
+    super::{Error, finding::Finding, specs},
+    trusted, until_answered,
 };
 use crate::{
     cli::SelfTestArgs,

@@ -14,8 +14,8 @@ use super::{
     print::terminal,
 };
 use crate::{
-    cli::SelfTestArgs,
-    cluster::Connection,
+    cli::{SelfTestArgs, TrustArgs},
+    cluster::{Connection, Trust},
     model::{Fault, Reason},
 };
 use std::time::Duration;
@@ -52,6 +52,12 @@ pub async fn self_test(args: &SelfTestArgs, lint: Lint) -> Result<(String, Healt
     }
     let (width, colour) = terminal().map_or((0, Colour::Off), |found| (found.width, found.colour));
     Ok((written(&sections, width, colour), health(&sections)))
+}
+
+/// How the certificate of an admin address is verified.
+fn trusted(args: &TrustArgs) -> Trust {
+    let TrustArgs { operator_ca_file, operator_server_name } = args.clone();
+    Trust { ca_file: operator_ca_file, server_name: operator_server_name }
 }
 
 /// Asks until the answer is another than a refusal or none at all, or the time is over.

@@ -1,8 +1,8 @@
 //! Whether what is warm is read through the cache as the API server has it.
 
 use super::{
-    super::{Error, cells::trusted, finding::Finding, specs},
-    PAUSE, until_answered,
+    super::{Error, finding::Finding, specs},
+    PAUSE, trusted, until_answered,
 };
 use crate::{
     cli::SelfTestArgs,

@@ -1,0 +1,85 @@
+use super::{super::sample, *};
+use serde_json::json;
+
+/// The target `deployments` of a profile that lacks a watch in one of four namespaces.
+fn warming() -> CacheProfile {
+    let mut profile = sample::warming();
+    profile.spec = serde_json::from_value(json!({
+        "serviceAccountName": "cache-reader",
+        "targets": [
+            {"name": "pods", "resource": {"resource": "pods"}},
+            {
+                "name": "deployments",
+                "resource": {"group": "apps", "resource": "deployments"},
+                "scope": {"type": "Namespaces", "namespaces": ["shop", "orders", "payments", "stock"]},
+            },
+        ],
+    }))
+    .unwrap();
+    let access = profile.status.as_mut().unwrap().access.as_mut().unwrap();
+    access.manifests = Some(
+        "kind: Role\nmetadata: {name: 'kubewarm:shop:orders', namespace: shop}\nrules:\n\
+         - {apiGroups: [apps], resources: [deployments], verbs: [list, watch]}\n"
+            .to_owned(),
+    );
+    profile
+}
+
+fn printed(profile: &CacheProfile, target: &str, width: usize) -> String {
+    let page = Page { profile, width, now: sample::now(), program: "kubewarm" };
+    page.of(target).iter().map(|line| line.paint(0, Colour::Off)).collect()
+}
+
+#[test]
+fn a_target_is_printed_with_its_problems_and_the_missing_rule() {
+    let text = printed(&warming(), "deployments", 100);
+    assert_eq!(text, include_str!("status.golden"), "printed:\n{text}");
+}
+
+#[test]
+fn no_problem_of_a_target_can_steer_the_terminal() {
+    let mut profile = warming();
+    let targets = &mut profile.status.as_mut().unwrap().targets;
+    let target = targets.iter_mut().find(|target| target.name == "deployments").unwrap();
+    target.problems[0].message = Some("\u{1b}[2Jforbidden".to_owned());
+    target.conditions[0].message = "\u{1b}]0;title\u{7}".to_owned();
+    let text = printed(&profile, "deployments", 100);
+    assert!(text.contains(r"\u{1b}[2Jforbidden"), "{text}");
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
+}
+
+#[test]
+fn a_profile_without_a_status_names_the_command_that_finds_out_why() {
+    let text = printed(&sample::untouched(), "pods", 100);
+    assert_eq!(
+        text,
+        "shop/new/pods  no status yet: is the operator running?\n    kubewarm check\n"
+    );
+}
+
+#[test]
+fn only_what_is_known_of_the_newest_generation_counts() {
+    let mut profile = sample::ready();
+    assert_eq!(verdict(&profile, "pods"), Verdict::Ready);
+    profile.metadata.generation = Some(3);
+    assert_eq!(verdict(&profile, "pods"), Verdict::NotReady);
+    assert_eq!(verdict(&warming(), "deployments"), Verdict::NotReady);
+}
+
+#[test]
+fn a_target_that_does_not_exist_is_an_error_that_names_the_others() {
+    let error = target(&sample::ready(), "nodes", "shop/checkout", sample::now()).unwrap_err();
+    assert_eq!(error.to_string(), "CacheProfile shop/checkout has no target nodes; it has pods");
+}
+
+#[test]
+fn every_line_fits_except_what_is_to_be_copied() {
+    let profile = warming();
+    for width in 40..120 {
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let is_text = |line: &&str| !(4..LABEL).contains(&indent(line));
+        for line in printed(&profile, "deployments", width).lines().filter(is_text) {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+    }
+}
