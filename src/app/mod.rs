@@ -140,11 +140,6 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
             client::print(&text)?;
             Ok(health.into())
         }
-        Command::SelfTest(args) => {
-            let (text, health) = client::self_test(&args, exposition).await?;
-            client::print(&text)?;
-            Ok(health.into())
-        }
         Command::Get(args) => Ok(client::get(&args, Timestamp::now).await?.into()),
         Command::Kubeconfig(args) => {
             client::kubeconfig(&args).await?;
@@ -153,12 +148,6 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completion { shell } => say(&cli::script(shell)),
     }
-}
-
-/// What the client is told of metrics, which it does not know.
-fn exposition(text: &str) -> client::Exposition {
-    let metrics::Linted { metrics, series, most_series, faults } = metrics::lint(text);
-    client::Exposition { metrics, series, most_series, faults }
 }
 
 fn say(text: &str) -> Result<ExitCode, Error> {

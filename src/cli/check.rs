@@ -8,10 +8,10 @@ Marks:
   ✔  well
   ✗  wrong; what to do stands below it
   !  works, and there is something to know
-  ?  could not be looked at, and why
+  ?  not checked, and why
 
 Exit codes:
-  0  nothing is wrong
+  0  nothing that was checked is wrong
   1  something is
   2  there is no cluster to ask";
 

@@ -9,7 +9,6 @@ mod kubeconfig;
 mod plan;
 mod rbac;
 mod run;
-mod self_test;
 mod status;
 mod value;
 mod wait;
@@ -24,7 +23,6 @@ pub use self::{
     plan::PlanArgs,
     rbac::RbacArgs,
     run::{ApiAddr, ApiArgs, Auth, LogArgs, LogFormat, RunArgs},
-    self_test::SelfTestArgs,
     status::{Output, StatusArgs},
     wait::{Until, WaitArgs},
 };
@@ -82,15 +80,10 @@ pub enum Command {
     Wait(WaitArgs),
     /// Say whether all is well with kubewarm and its profiles, and what to do where not.
     ///
-    /// With --pre whether a cluster is fit for it. A line for each check.
+    /// With --pre whether a cluster is fit for it. A line for each check. What you may not read is printed
+    /// as `not checked`, and fails nothing. `helm test` runs this command.
     #[command(after_help = check::CODES)]
     Check(CheckArgs),
-    /// Say whether an installation does what it is for, from within: what `helm test` runs.
-    ///
-    /// A profile becomes ready, the metrics are as they are documented, rights are those that were
-    /// claimed: what is asked for is looked at. A line for each check.
-    #[command(after_help = self_test::CODES)]
-    SelfTest(SelfTestArgs),
     /// Read objects through the cache; with --compare say whether the API server has the same.
     #[command(after_help = get::CODES)]
     Get(GetArgs),
@@ -138,18 +131,6 @@ pub struct HomeArgs {
         value_parser = value::namespace
     )]
     pub operator_namespace: String,
-}
-
-/// How the certificate of an admin address is verified.
-#[derive(Clone, Debug, Default, Args)]
-pub struct TrustArgs {
-    /// The CA of an admin address whose URL is https, as PEM [default: those that this machine trusts].
-    #[arg(long, env = "KUBEWARM_OPERATOR_CA_FILE", value_name = "FILE")]
-    pub operator_ca_file: Option<PathBuf>,
-
-    /// Whom its certificate must be for [default: the host of the URL].
-    #[arg(long, env = "KUBEWARM_OPERATOR_SERVER_NAME", value_name = "NAME")]
-    pub operator_server_name: Option<String>,
 }
 
 impl Cli {
@@ -233,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_command_refuses_what_cannot_be_the_operators_namespace() {
-        for line in ["run", "plan a", "rbac a", "check", "self-test --replicas a=b"] {
+        for line in ["run", "plan a", "rbac a", "check"] {
             let line = |name| format!("kubewarm {line} --operator-namespace {name}");
             assert!(parse(&line("ops")).is_ok(), "{}", line("ops"));
             let error = parse(&line("Ops")).unwrap_err();

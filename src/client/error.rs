@@ -3,7 +3,7 @@
 use super::{cache::AuthorityError, text::escape};
 use crate::{
     api,
-    cluster::{ConnectError, OperatorError},
+    cluster::ConnectError,
     manifests::{self, AccessError},
     model::{Fault, Invalid},
 };
@@ -103,10 +103,6 @@ pub enum Error {
     /// What the operator needs cannot be written: a bug.
     #[error("cannot write the permissions of the operator")]
     Operator(#[source] manifests::Unwritable),
-
-    /// `--operator` is no address.
-    #[error(transparent)]
-    OperatorUrl(#[from] OperatorError),
 
     /// A profile has no such target.
     #[error("CacheProfile {title} has no target {target}; it has {has}")]

@@ -14,7 +14,7 @@ pub(super) enum Mark {
     Good,
     /// There is something to know; nothing is wrong.
     Note,
-    /// It could not be looked at.
+    /// It could not be checked, such as for want of a permission.
     Unseen,
     /// Wrong.
     Bad,
@@ -68,9 +68,9 @@ impl Finding {
         Self::new(Mark::Bad, text)
     }
 
-    /// `what` could not be looked at.
+    /// `what` could not be checked.
     pub(super) fn unseen(what: &str, fault: &Fault) -> Self {
-        Self::new(Mark::Unseen, format!("{what}: {fault}"))
+        Self::new(Mark::Unseen, format!("not checked: {what}: {fault}"))
     }
 
     pub(super) fn next(mut self, command: impl Into<String>) -> Self {
@@ -137,7 +137,7 @@ fn summary(sections: &[Section]) -> Line {
     let count = |mark| all().filter(|finding| finding.mark == mark).count();
     let unseen = match count(Mark::Unseen) {
         0 => String::new(),
-        some => format!("; {some} could not be looked at"),
+        some => format!("; {some} not checked"),
     };
     match count(Mark::Bad) {
         0 => Line::of(Tone::Good, format!("nothing is wrong{unseen}")),
@@ -176,10 +176,10 @@ profiles
 ✗ shop/a: \\u{1b}[2J is not
   ready for a long reason
     kubectl x
-? the lease: no
+? not checked: the lease: no
 ! paused
 
-1 of 4 checks failed; 1 could not be looked at
+1 of 4 checks failed; 1 not checked
 ";
         assert_eq!(written(&sections(), 28, Colour::Off), expected);
     }
@@ -193,8 +193,7 @@ profiles
         }
         assert_eq!(health(&sections), Health::Well);
         assert!(
-            written(&sections, 0, Colour::Off)
-                .ends_with("\nnothing is wrong; 1 could not be looked at\n")
+            written(&sections, 0, Colour::Off).ends_with("\nnothing is wrong; 1 not checked\n")
         );
     }
 }

@@ -15,7 +15,6 @@ mod print;
 mod profiles;
 mod rbac;
 mod replicas;
-mod self_test;
 mod served;
 mod specs;
 mod status;
@@ -41,7 +40,6 @@ pub use self::{
     plan::{Permissions, Resolve, plan},
     print::print,
     rbac::{Agreement, rbac},
-    self_test::{Exposition, Lint, self_test},
     status::status,
     text::escape,
     tree::{Look, tree},

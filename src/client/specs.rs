@@ -128,7 +128,7 @@ fn beyond_reach(profile: &ValidatedProfile, operator_namespace: &str) -> Option<
 }
 
 /// The text of `file`; of standard input for `-`.
-pub(super) fn file(file: &Path) -> Result<String, Error> {
+fn file(file: &Path) -> Result<String, Error> {
     text(file).map_err(|source| Error::Read { file: file.to_owned(), source })
 }
 

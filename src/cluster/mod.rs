@@ -39,11 +39,9 @@ pub use self::{
     kubeconfig::{Present, present},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
-    question::{
-        OperatorError, Trust, dry_run, get, get_as, get_in_form, get_timed, operator_client,
-    },
+    question::{dry_run, get, get_in_form, get_timed},
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
-    review::{Completeness, ReviewedRules, is_allowed, may, rules_of, whole_rules_of},
+    review::{Completeness, ReviewedRules, is_allowed, may, rules_of},
     subject::whoami,
     transport::Piped,
     upstream::{NotSent, Upstream},

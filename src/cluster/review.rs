@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
     SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
-    SubjectAccessReviewSpec, SubjectRulesReviewStatus,
+    SubjectAccessReviewSpec,
 };
 use kube::{Client, client::Body};
 use serde::Serialize;
@@ -56,30 +56,13 @@ pub struct ReviewedRules {
 ///
 /// One request of at most 10 s.
 pub async fn rules_of(client: &Client, namespace: &str) -> Result<ReviewedRules, Fault> {
-    let status = whole_rules_of(client, namespace).await?;
-    let completeness =
-        if status.incomplete { Completeness::Incomplete } else { Completeness::Complete };
-    Ok(kept(status.resource_rules, completeness))
-}
-
-/// All that the identity of `client` may do in `namespace`, cluster-wide grants included, as far as its
-/// authorizers tell.
-///
-/// # Errors
-///
-/// As for [`rules_of`].
-///
-/// # Cost
-///
-/// One request of at most 10 s.
-pub async fn whole_rules_of(
-    client: &Client,
-    namespace: &str,
-) -> Result<SubjectRulesReviewStatus, Fault> {
     let spec = SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) };
     let review = SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() };
     let answer: SelfSubjectRulesReview = post(client, RULES, &review).await?.json()?;
-    answer.status.ok_or_else(|| without_status("SelfSubjectRulesReview"))
+    let status = answer.status.ok_or_else(|| without_status("SelfSubjectRulesReview"))?;
+    let completeness =
+        if status.incomplete { Completeness::Incomplete } else { Completeness::Complete };
+    Ok(kept(status.resource_rules, completeness))
 }
 
 /// What is kept of `rules`, in an order of its own: the server has none, and what is left out must be

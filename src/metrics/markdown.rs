@@ -25,7 +25,8 @@ pub const SERIES_OF_40_RESOURCES_AND_20_PROFILES: usize = 9_903;
 const SERIES_OF: [usize; 3] = [443, 188, 97];
 
 /// The most series that so many resources and profiles make.
-pub(super) const fn most_series(resources: usize, profiles: usize) -> usize {
+#[must_use]
+pub const fn most_series(resources: usize, profiles: usize) -> usize {
     let [process, resource, profile] = SERIES_OF;
     process + resource * resources + profile * profiles
 }

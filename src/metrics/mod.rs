@@ -6,7 +6,6 @@ mod cells;
 mod descriptor;
 mod engine;
 mod label;
-mod lint;
 mod markdown;
 mod operator;
 mod process;
@@ -20,8 +19,7 @@ pub use self::{
     callers::CallerMetrics,
     descriptor::{Descriptor, Keyed, Kind, all},
     engine::EngineMetrics,
-    lint::{Linted, lint},
-    markdown::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, markdown},
+    markdown::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, markdown, most_series},
     operator::{Leadership, OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
     reads::{CacheUse, Handler, Method, ReadMetrics, WatchClosed, Watching},
     snapshot::{CellSnapshot, ConditionSnapshot, ConditionStatus, ProfileSnapshot, TargetState},

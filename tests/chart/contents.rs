@@ -236,6 +236,7 @@ pod-monitor PodMonitor /spec/sampleLimit null
 service-monitor ServiceMonitor /spec/endpoints/0/bearerTokenFile null
 metrics-auth ServiceMonitor /spec/endpoints/0/bearerTokenFile "/var/run/secrets/kubernetes.io/serviceaccount/token"
 metrics-auth Deployment POD/containers/0/env/4 {"name": "KUBEWARM_METRICS_AUTH", "value": "true"}
+metrics-auth Deployment POD/containers/0/env/9 {"name": "KUBEWARM_AUDIENCE", "value": "kubewarm"}
 metrics-token PodMonitor /spec/podMetricsEndpoints/0/authorization {"type": "Bearer", "credentials": {"name": "scraper", "key": "scraper.token"}}
 metrics-token PodMonitor /spec/podMetricsEndpoints/0/bearerTokenFile null
 rules-dashboard PrometheusRule /metadata/labels/release "prometheus"

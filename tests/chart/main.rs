@@ -2,6 +2,7 @@
 
 mod cluster;
 mod contents;
+mod helm_test;
 mod installs;
 mod manifests;
 mod monitoring;
@@ -9,5 +10,4 @@ mod pods;
 mod refusals;
 mod render;
 mod scraped;
-mod self_test;
 mod upgrades;

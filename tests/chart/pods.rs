@@ -11,11 +11,7 @@ use crate::cluster::{Failure, NAMESPACE, Outcome, SOON};
 
 const NOT_READY: &str = "there is no pod of the Deployment";
 /// Where pods find files, as far as they are looked for here.
-const PLACES: [&str; 3] = [
-    "/etc/kubewarm",
-    "/var/run/secrets/kubernetes.io/serviceaccount",
-    "/var/run/secrets/kubewarm.io",
-];
+const PLACES: [&str; 2] = ["/etc/kubewarm", "/var/run/secrets/kubernetes.io/serviceaccount"];
 
 pub(crate) fn get(cluster: &ControlPlane, args: &[&str]) -> Result<Value, Failure> {
     let args = [&["get"], args, &["-o", "json"]].concat();
@@ -60,12 +56,6 @@ fn mount(cluster: &ControlPlane, pod: &Value) -> Result<PathBuf, Failure> {
             }
             std::fs::write(folder.join("token"), cluster.run(create)?)?;
         }
-        if let Some(name) = volume["configMap"]["name"].as_str() {
-            let found = get(cluster, &["configmap", name, "-n", NAMESPACE])?;
-            for (file, content) in found["data"].as_object().into_iter().flatten() {
-                std::fs::write(folder.join(file), content.as_str().unwrap_or_default())?;
-            }
-        }
         if let Some(name) = volume["secret"]["secretName"].as_str() {
             for item in volume["secret"]["items"].as_array().into_iter().flatten() {
                 let content = secret(cluster, name, text(item, "/key")?)?;
@@ -83,24 +73,25 @@ pub(crate) fn secret(cluster: &ControlPlane, name: &str, key: &str) -> Result<St
 }
 
 /// A process that does what the first container of a pod would do: its arguments, its environment, its
-/// account, its files. What Services there are it does not know: `replace` says what to write instead.
-pub(crate) fn container(
-    cluster: &ControlPlane,
-    pod: &Value,
-    replace: &[(&str, &str)],
-) -> Result<Command, Failure> {
+/// account, its files.
+pub(crate) fn container(cluster: &ControlPlane, pod: &Value) -> Result<Command, Failure> {
     let root = mount(cluster, pod)?;
     let here = |value: &str| {
-        let moved = PLACES.iter().fold(value.to_owned(), |value, place| {
+        PLACES.iter().fold(value.to_owned(), |value, place| {
             let there = root.join(place.trim_start_matches('/'));
             value.replace(place, &there.to_string_lossy())
-        });
-        replace.iter().fold(moved, |value, (from, to)| value.replace(from, to))
+        })
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     let account = text(pod, "/spec/serviceAccountName")?;
+    let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, account)?;
+    // In a pod that is the namespace of its token volume.
+    let place = ["config", "set-context", "--current", "--namespace", NAMESPACE];
+    let mut kubectl = Command::new(cluster.tools().program("kubectl"));
+    let is_set = kubectl.args(place).arg("--kubeconfig").arg(&kubeconfig).output()?;
+    assert!(is_set.status.success(), "{}", String::from_utf8_lossy(&is_set.stderr));
     command
-        .env("KUBECONFIG", cluster.service_account_kubeconfig(NAMESPACE, account)?)
+        .env("KUBECONFIG", kubeconfig)
         // As in the image, where no certificates are.
         .env("SSL_CERT_FILE", "/nowhere")
         .env("SSL_CERT_DIR", "/nowhere")
@@ -123,12 +114,16 @@ pub(crate) fn operator(cluster: &ControlPlane, name: &str) -> Result<(Process, P
         let pods = get(cluster, &["pods", "-n", NAMESPACE, "-l", selector])?;
         pods["items"].get(0).cloned().ok_or_else(|| NOT_READY.into())
     })?;
-    let command = container(cluster, &pod, &[])?;
+    let command = container(cluster, &pod)?;
     let process = cluster.process(name, &command, |log| log.contains("admin listening"));
     process.start()?;
-    let addresses =
-        json!({"phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]});
-    report(cluster, text(&pod, "/metadata/name")?, &addresses)?;
+    let status = json!({
+        "phase": "Running",
+        "podIP": "127.0.0.1",
+        "podIPs": [{"ip": "127.0.0.1"}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    });
+    report(cluster, text(&pod, "/metadata/name")?, &status)?;
     let root = cluster.folder().join(format!("mounts-{}", text(&pod, "/metadata/uid")?));
     Ok((process, root))
 }

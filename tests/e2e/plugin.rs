@@ -62,7 +62,7 @@ fn before_an_installation_check_says_what_whoever_asks_may_create() -> Outcome {
             "    kubewarm crd | kubectl apply --server-side -f - # as an administrator",
             "✗ you may not create ClusterRole kubewarm: ",
             "    kubewarm check --pre --watch-namespaces NAMESPACE # without them",
-            "? whether it streams lists: ",
+            "? not checked: whether it streams lists: ",
         ],
     );
     let without = [&install[..], &["--watch-namespaces", "nowhere"]].concat();

@@ -3,6 +3,7 @@
 
 mod drain;
 mod forward;
+mod helm_test;
 mod install;
 mod leader;
 mod memory;
@@ -12,7 +13,6 @@ mod prometheus;
 mod reads;
 mod release;
 mod rollout;
-mod self_test;
 mod warm_before_start;
 mod watch_namespaces;
 mod world;

@@ -12,8 +12,8 @@ use kubewarm::{
     metrics::{
         BuildInfo, CacheUse, CellSnapshot, ConditionSnapshot, ConditionStatus, Descriptor, Handler,
         Kind, Leadership, Method, Metrics, ProfileSnapshot, Reconciled,
-        SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite, TargetState, WatchClosed, all, lint,
-        markdown,
+        SERIES_OF_40_RESOURCES_AND_20_PROFILES, StatusWrite, TargetState, WatchClosed, all,
+        markdown, most_series,
     },
     model::{
         CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
@@ -100,12 +100,30 @@ fn the_number_of_series_is_within_its_budget() {
 fn what_kubewarm_writes_is_as_it_is_documented() {
     for (kinds, profiles) in [(0, 0), (1, 0), (0, 1), (40, 20), (201, 101)] {
         let text = full(kinds, profiles);
-        let found = lint(&text);
-        assert_eq!(found.faults, [""; 0], "{kinds} kinds, {profiles} profiles");
-        assert_eq!(found.series, series(&text).count());
         // One more of either is the one that stands for all that have no room.
-        assert_eq!(found.most_series, found.series, "{kinds} kinds, {profiles} profiles");
+        let most = most_series(kinds, profiles);
+        assert_eq!(series(&text).count(), most, "{kinds} kinds, {profiles} profiles");
+        for descriptor in all() {
+            let labels: BTreeSet<_> = descriptor.all_labels().into_iter().collect();
+            let parts =
+                ["", "_bucket", "_sum", "_count"].map(|part| [descriptor.name, part].concat());
+            for (name, found) in series(&text).map(labelled) {
+                let is_of = parts.iter().any(|part| part == name);
+                let found: BTreeSet<_> = found
+                    .into_iter()
+                    .filter(|label| *label != "le" || labels.contains("le"))
+                    .collect();
+                assert!(!is_of || found == labels, "{name}: {found:?}, not {labels:?}");
+            }
+        }
     }
+}
+
+/// The name of a series, and those of its labels.
+fn labelled(series: &str) -> (&str, Vec<&str>) {
+    let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+    let labels = labels.trim_end_matches('}').split("\",").filter_map(|it| it.split_once('='));
+    (name, labels.map(|(label, _)| label).collect())
 }
 
 #[test]

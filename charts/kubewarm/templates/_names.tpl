@@ -92,3 +92,8 @@ Called with a dict of `root` and `kind`.
 {{- end -}}
 {{- if or $known (eq $mode "always") -}}yes{{- end -}}
 {{- end -}}
+
+{{/* Whether the chart may make the account and the Role of `helm test`. */}}
+{{- define "kubewarm.helmTest.isThere" -}}
+{{- if and .Values.helmTest.enabled .Values.rbac.create .Values.serviceAccount.create -}}yes{{- end -}}
+{{- end -}}

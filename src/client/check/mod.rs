@@ -101,6 +101,9 @@ async fn all(connection: &Connection, args: &CheckArgs) -> Result<Vec<Finding>, 
     if args.name.is_some() && found.is_empty() {
         return Err(Error::NotFound(source.title()));
     }
-    findings.extend(profiles::of_profiles(&found, program()));
+    // Of namespaces that were not checked nothing is known.
+    if !found.is_empty() || findings.is_empty() {
+        findings.extend(profiles::of_profiles(&found, program()));
+    }
     Ok(findings)
 }

@@ -1,0 +1,156 @@
+//! `helm test`: no node is there to run its pod, so that a process does what the pod would do, as its
+//! account and with its arguments.
+
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Duration;
+
+use serde_json::json;
+use testbed::{ControlPlane, Helm, eventually};
+
+use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
+use crate::installs::Release;
+use crate::pods::{container, free_port, get, operator, report, text};
+use crate::scraped::is_scraped_over_tls;
+
+/// What the hooks' objects have in common.
+const HOOKS: &str = "app.kubernetes.io/component=helm-test";
+/// Everything that `helm test` may create.
+const KINDS: &str = "pods,serviceaccounts,roles,rolebindings";
+/// A profile that needs no permission beyond those of the operator.
+const PROFILE: &str = "apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {name: own, namespace: kubewarm-system}
+spec: {targets: [{name: profiles, resource: {group: kubewarm.io, resource: cacheprofiles}}]}
+";
+/// Metrics over TLS, by a certificate of the chart's.
+const TLS: &str = "metrics: {renderMode: always, tls: {enabled: true}}\n";
+/// Twice what the pod may take.
+const PODS: Duration = Duration::from_mins(10);
+
+/// Runs the pod of the test once it is there, until `done` has what Helm came to. The second result is what
+/// the pod printed.
+fn run_pod(
+    cluster: &ControlPlane,
+    done: &Receiver<Result<String, String>>,
+) -> Result<(Result<String, String>, String), Failure> {
+    let mut printed = String::new();
+    let ended = eventually(PODS, || {
+        let pods = get(cluster, &["pods", "-n", NAMESPACE, "-l", HOOKS])?;
+        if let Some(pod) = pods["items"].get(0).filter(|pod| pod["status"]["phase"] == "Pending") {
+            let output = container(cluster, pod)?.output()?;
+            let phase = if output.status.success() { "Succeeded" } else { "Failed" };
+            report(cluster, text(pod, "/metadata/name")?, &json!({ "phase": phase }))?;
+            let said = [output.stdout, output.stderr].concat();
+            printed.push_str(&String::from_utf8_lossy(&said));
+        }
+        match done.try_recv() {
+            Ok(ended) => Ok(ended),
+            Err(TryRecvError::Empty) => Err("helm test has not ended".into()),
+            Err(TryRecvError::Disconnected) => Ok(Err("helm test panicked".to_owned())),
+        }
+    })?;
+    Ok((ended, printed))
+}
+
+/// Result of `helm test`, and what its pod printed.
+fn helm_test(release: &Release<'_>) -> Result<(Result<String, String>, String), Failure> {
+    let (sender, done) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let ended = release.run(&["test", "kubewarm", "--timeout", "5m"], None);
+            let _ = sender.send(ended.map_err(|error| error.to_string()));
+        });
+        run_pod(release.cluster, &done)
+    })
+}
+
+#[track_caller]
+fn assert_lines(printed: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(printed.lines().any(|one| one.starts_with(line)), "no {line:?} in\n{printed}");
+    }
+}
+
+/// Waits until a replica leads and is ready, as `helm install --wait` and a moment after it do.
+fn await_operator(cluster: &ControlPlane) -> Outcome {
+    cluster.run(["rollout", "status", "deployment/kubewarm", "-n", NAMESPACE, "--timeout=60s"])?;
+    eventually(SOON, || {
+        let lease = get(cluster, &["lease", "kubewarm", "-n", NAMESPACE])?;
+        text(&lease, "/spec/holderIdentity").map(drop)
+    })
+}
+
+/// Installs with these values, and has it tested.
+fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outcome {
+    let path = cluster.folder().join(format!("{name}.yaml"));
+    let release = Release { helm, cluster, values: path };
+    let (admin, api) = (free_port()?, free_port()?);
+    let values = format!("operator: {{adminPort: {admin}}}\nreadApi: {{port: {api}}}\n{values}");
+    release.run(&["install", "kubewarm", &chart()], Some(&values))?;
+    let (operator, files) = operator(cluster, name)?;
+    await_operator(cluster)?;
+    let has_profile = !values.contains("watchNamespaces");
+    if has_profile {
+        cluster.apply(PROFILE)?;
+        let ready = ["wait", "--for=condition=Ready", "cprof/own", "--timeout=60s"];
+        cluster.run(ready.into_iter().chain(["-n", NAMESPACE]))?;
+    }
+    let (ended, printed) = helm_test(&release)?;
+    ended.map_err(|error| format!("{error}\n{printed}"))?;
+    assert_lines(
+        &printed,
+        &[
+            "✔ knows you as system:serviceaccount:kubewarm-system:kubewarm-test",
+            "✔ 1 of 1 replicas of Deployment kubewarm-system/kubewarm are ready",
+            "? not checked: what system:serviceaccount:kubewarm-system:kubewarm may do: ",
+            "? not checked: profiles of other namespaces: ",
+            "nothing is wrong; ",
+        ],
+    );
+    assert!(printed.contains(" leads, and said so "), "{printed}");
+    let is_ready = "✔ kubewarm-system/own is ready, 1/1 targets are warm";
+    assert_eq!(printed.contains(is_ready), has_profile, "{printed}");
+    assert!(!printed.lines().any(|line| line.starts_with(['!', '✗'])), "{printed}");
+    assert_eq!(cluster.run(["get", KINDS, "-A", "-l", HOOKS, "-o", "name"])?, "");
+    if name == "tls" {
+        is_scraped_over_tls(&release, &admin.to_string(), &files)?;
+    }
+    operator.term()?;
+    if name == "stopped" {
+        fails(&release)?;
+    }
+    if has_profile {
+        cluster.run(["delete", "cprof", "own", "-n", NAMESPACE])?;
+    }
+    release.run(&["uninstall", "kubewarm", "--wait"], None)?;
+    assert_eq!(release.left()?, "");
+    Ok(())
+}
+
+/// An operator that does not run.
+fn fails(release: &Release<'_>) -> Outcome {
+    let (ended, printed) = helm_test(release)?;
+    assert!(ended.is_err(), "{printed}");
+    assert_lines(&printed, &["✗ no replica leads: the last one gave the lease back"]);
+    assert!(printed.contains(" checks failed; "), "{printed}");
+    // What failed stays to be looked at, until the next test or by hand.
+    let cluster = release.cluster;
+    cluster.run(["delete", KINDS, "-n", NAMESPACE, "-l", HOOKS, "--grace-period=0", "--force"])?;
+    Ok(())
+}
+
+#[test]
+fn helm_test_passes_where_all_is_well_and_fails_where_nobody_leads() -> Outcome {
+    let cluster = ControlPlane::builder().with_controller_manager().start()?;
+    for namespace in [NAMESPACE, "shop", "orders"] {
+        cluster.run(["create", "namespace", namespace])?;
+    }
+    let enforce = "pod-security.kubernetes.io/enforce=restricted";
+    cluster.run(["label", "namespace", NAMESPACE, enforce])?;
+    let [three, four] = helms()?;
+    passes(&cluster, &three, "everywhere", "")?;
+    passes(&cluster, &four, "some", "watchNamespaces: [shop, orders]\n")?;
+    passes(&cluster, &four, "tls", TLS)?;
+    passes(&cluster, &three, "stopped", "")?;
+    Ok(())
+}
