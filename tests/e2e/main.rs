@@ -8,6 +8,7 @@ mod authorizer;
 mod authors;
 mod callers;
 mod certificates;
+mod client;
 mod clients;
 mod command_line;
 mod consistency;

@@ -34,7 +34,10 @@ spec: {spec}
 
     /// The object, as the API server has it.
     pub(crate) fn read(&self) -> Result<Value, Failure> {
-        self.world.get(self.namespace, "cprof", self.name)
+        let Self { namespace, name, .. } = self;
+        self.world.read(&format!(
+            "/apis/kubewarm.io/v1alpha1/namespaces/{namespace}/cacheprofiles/{name}"
+        ))
     }
 
     /// Grants what the status asks for, as an administrator would.

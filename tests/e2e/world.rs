@@ -12,6 +12,7 @@ use testbed::{Builder, ControlPlane};
 pub(crate) use testbed::eventually;
 
 use crate::authorizer::Authorizer;
+use crate::client::Reader;
 use crate::pool::Plane;
 
 /// Why a test cannot go on.
@@ -43,6 +44,7 @@ const AUDITED: &str = "system:serviceaccounts";
 pub(crate) struct World {
     pub(crate) cluster: Plane,
     namespaces: AtomicU32,
+    reader: Reader,
 }
 
 /// Which of the shipped rights the operator has: its requests are compared with these.
@@ -71,7 +73,7 @@ impl World {
     /// alone. The next test gets it as it was new.
     pub(crate) fn lease() -> Result<Self, Failure> {
         let cluster = Plane::lease(|| boot(ControlPlane::builder(), Rights::ClusterWide))?;
-        Ok(Self { cluster, namespaces: AtomicU32::new(0) })
+        Ok(Self { cluster, namespaces: AtomicU32::new(0), reader: Reader::default() })
     }
 
     /// One whose operator has no more than Roles.
@@ -87,7 +89,7 @@ impl World {
 
     fn start(builder: Builder, rights: Rights) -> Result<Self, Failure> {
         let cluster = Plane::alone(|| boot(builder, rights))?;
-        Ok(Self { cluster, namespaces: AtomicU32::new(0) })
+        Ok(Self { cluster, namespaces: AtomicU32::new(0), reader: Reader::default() })
     }
 
     /// Makes [`PARTS`] a kind that the server knows.
@@ -103,6 +105,11 @@ impl World {
         let name = format!("{prefix}-{number}");
         self.cluster.run(["create", "namespace", &name])?;
         Ok(name)
+    }
+
+    /// The object at a path of the API server.
+    pub(crate) fn read(&self, path: &str) -> Result<Value, Failure> {
+        self.reader.get(&self.cluster, path)
     }
 
     /// An object, as `kubectl get … -o json` shows it.

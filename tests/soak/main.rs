@@ -6,6 +6,8 @@
 #[path = "../e2e/authorizer.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod authorizer;
+#[path = "../e2e/client.rs"]
+mod client;
 #[path = "../e2e/contents.rs"]
 mod contents;
 mod engine;
@@ -16,7 +18,6 @@ mod figures;
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod operator;
 #[path = "../e2e/pool.rs"]
-#[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod pool;
 mod scene;
 #[path = "../e2e/world.rs"]
