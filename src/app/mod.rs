@@ -6,7 +6,6 @@ mod callers;
 mod documents;
 mod dumps;
 mod files;
-mod forgetting;
 mod kinds;
 mod learned;
 mod memory;

@@ -2,7 +2,6 @@
 
 use super::{
     Error, callers, dumps, files,
-    forgetting::Forgetting,
     learned::{learn_subject, watch_authors},
     memory,
     reads::{self, Upstream},
@@ -82,7 +81,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let operator = metrics.operator().clone();
     let callers = reads::callers(&args, &connection, &metrics)?;
     let Spawned { view, forecaster, upstream } =
-        spawn_controller(&mut tasks, &connection, &args, (&metrics, callers.as_ref()), &frame)?;
+        spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
     let of_cluster = (&connection, upstream);
     spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, callers), &frame)?;
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
@@ -136,7 +135,7 @@ fn spawn_controller(
     tasks: &mut Tasks,
     connection: &Connection,
     args: &RunArgs,
-    (metrics, callers): (&Metrics, Option<&Arc<Callers>>),
+    metrics: &Metrics,
     frame: &Frame,
 ) -> Result<Spawned, Error> {
     let catalog = Catalog::new();
@@ -150,13 +149,12 @@ fn spawn_controller(
     let waiting = Waiting::default();
     let tables = OperatorTables {
         tables: CatalogTables(catalog.clone()),
-        callers: callers.cloned(),
         profiles: Sieve::new(Arc::clone(namespace), waiting.clone()),
     };
     let registry = Registry::new(
         Arc::clone(&clients),
         Arc::new(tables),
-        Arc::new(Forgetting { told: metrics.engine(), callers: callers.cloned() }),
+        metrics.engine(),
         bounds,
         Timing::default(),
     );
@@ -185,8 +183,7 @@ fn spawn_controller(
     let forecaster = Forecaster::new(forecasts, Arc::clone(&clients), buckets.clone());
     let asking = (clients, buckets.clone());
     let operator = metrics.operator().clone();
-    let fenced = (&reports, callers.cloned());
-    let verifier = verifier(asking, (&declarations, &own), fenced, changes.clone(), operator);
+    let verifier = verifier(asking, (&declarations, &own), &reports, changes.clone(), operator);
     let served = discovery.served();
     let access = verifier.reports();
     let until = stop.clone();

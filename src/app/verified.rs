@@ -1,10 +1,8 @@
 //! Verification, and what it is told: the cells that profiles declare, and whose turn their checks
 //! take.
 
-use super::forgetting::Forgetting;
 use crate::{
     access::{AccessReports, Declared, PATIENCE, Standing, Surroundings, Verifier, Wanted},
-    callers::Callers,
     cluster::{Buckets, Clients},
     controller::Declarations,
     informer::{Changes, Reports},
@@ -21,7 +19,7 @@ use std::{
 pub(super) fn verifier(
     (clients, buckets): (Arc<dyn Clients>, Buckets),
     (declarations, own): (&Declarations, &Arc<[CellKey]>),
-    (reports, callers): (&Reports, Option<Arc<Callers>>),
+    reports: &Reports,
     changes: Changes,
     metrics: OperatorMetrics,
 ) -> Verifier {
@@ -32,7 +30,7 @@ pub(super) fn verifier(
         declared: Box::new(move || declared(&declarations, &own, &mut seen)),
         reports: reports.clone(),
         changes,
-        fences: Arc::new(Forgetting { told: reports.clone(), callers }),
+        fences: Arc::new(reports.clone()),
         patience: PATIENCE,
         count: Box::new(move |check, outcome| metrics.access_checked(check, outcome)),
     })

@@ -5,10 +5,7 @@ use super::{
     lately::LATELY,
     tags::{Key, Tag},
 };
-use crate::{
-    cluster::{Verdict, Who},
-    model::Subject,
-};
+use crate::cluster::{Verdict, Who};
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, HashMap},
@@ -35,32 +32,21 @@ pub(super) trait Kept: Clone + Send + Sync + 'static {
 
     /// Who it makes known, if the question does not say whom it is about.
     fn user(&self, key: &Key) -> Option<Tag>;
-
-    /// The namespace that it concerns beside that of the question.
-    fn namespace(&self) -> Option<Arc<str>>;
 }
 
 /// A question, as far as one is told from another.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct QuestionKey {
     pub(super) tag: Tag,
     /// Whom it is about, if that is known.
     pub(super) user: Option<Tag>,
-    /// The namespace that is asked about; `None` for all of them, and for what has none.
-    pub(super) namespace: Option<Arc<str>>,
 }
-
-/// How often something was forgotten: an answer to a question from before is not remembered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Age(u64);
 
 /// What is remembered of one question.
 struct Held<T> {
     ends: Instant,
     /// Whom it is about; nobody, if the API server knows no such token.
     user: Option<Tag>,
-    /// The namespaces that it concerns.
-    namespaces: [Option<Arc<str>>; 2],
     decision: T,
 }
 
@@ -73,8 +59,7 @@ pub(super) struct Decisions<T, Q> {
     by_user: HashMap<Option<Tag>, BTreeSet<Rank>>,
     swept: Option<Instant>,
     /// Bounded by the places of those who wait for an answer: each keeps one until it has come, whoever has left.
-    posed: HashMap<Tag, (Age, Q)>,
-    age: Age,
+    posed: HashMap<Tag, Q>,
 }
 
 /// Of a user's answers refusals make room first, then what ends first.
@@ -87,10 +72,6 @@ impl<T: Kept> Held<T> {
 
     fn rank(&self, tag: Tag) -> Rank {
         (self.decision.lets_in(), self.ends, tag)
-    }
-
-    fn concerns(&self, namespace: &str) -> bool {
-        self.namespaces.iter().flatten().any(|it| **it == *namespace)
     }
 }
 
@@ -108,15 +89,6 @@ impl Kept for Who {
             Self::Unknown | Self::Refused { .. } => None,
         }
     }
-
-    /// An account goes with its namespace.
-    fn namespace(&self) -> Option<Arc<str>> {
-        let Self::Known(user) = self else { return None };
-        match Subject::from_username(&user.name) {
-            Subject::ServiceAccount { namespace, .. } => Some(namespace),
-            Subject::User(_) | Subject::Group(_) => None,
-        }
-    }
 }
 
 impl Kept for Verdict {
@@ -127,10 +99,6 @@ impl Kept for Verdict {
     }
 
     fn user(&self, _: &Key) -> Option<Tag> {
-        None
-    }
-
-    fn namespace(&self) -> Option<Arc<str>> {
         None
     }
 }
@@ -145,7 +113,6 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
             by_user: HashMap::new(),
             swept: None,
             posed: HashMap::new(),
-            age: Age::default(),
         }
     }
 
@@ -162,23 +129,19 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
         (held.decision.lets_in() && now < held.forgotten()).then_some(&held.decision)
     }
 
-    /// Remembers what was decided about what was asked at `asked`, unless something was forgotten since.
+    /// Remembers what was decided about what was asked at `asked`.
     pub(super) fn put(
         &mut self,
-        QuestionKey { tag, user, namespace }: QuestionKey,
+        QuestionKey { tag, user }: QuestionKey,
         decision: T,
-        (asked, age): (Instant, Age),
+        asked: Instant,
     ) {
-        if age != self.age {
-            return;
-        }
         if self.held.len() >= self.most && !self.held.contains_key(&tag) {
             self.make_room(asked);
         }
         let life = if decision.lets_in() { ALLOWED } else { REFUSED };
         let user = user.or_else(|| decision.user(&self.key));
-        let namespaces = [namespace, decision.namespace()];
-        self.hold(tag, Held { ends: asked + life, user, namespaces, decision });
+        self.hold(tag, Held { ends: asked + life, user, decision });
     }
 
     /// Drops what is good for nothing. If all is good for something, an answer goes that is about nobody, else one about
@@ -209,55 +172,29 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
         self.held.insert(tag, held);
     }
 
-    fn remove(&mut self, tag: Tag) -> Option<Held<T>> {
-        let held = self.held.remove(&tag)?;
+    fn remove(&mut self, tag: Tag) {
+        let Some(held) = self.held.remove(&tag) else { return };
         if let Some(theirs) = self.by_user.get_mut(&held.user) {
             theirs.remove(&held.rank(tag));
             if theirs.is_empty() {
                 self.by_user.remove(&held.user);
             }
         }
-        Some(held)
-    }
-
-    /// To be given with the answer to a question that is asked now.
-    pub(super) fn age(&self) -> Age {
-        self.age
-    }
-
-    /// Forgets what concerns `namespace`, or everything. Nobody joins a question any more that is under way. Whose
-    /// tokens they were is still known: else whoever has things forgotten would make strangers of all.
-    pub(super) fn forget(&mut self, namespace: Option<&str>, now: Instant) {
-        self.age.0 += 1;
-        self.posed.clear();
-        let concerned = self
-            .held
-            .iter()
-            .filter(|(_, held)| namespace.is_none_or(|namespace| held.concerns(namespace)));
-        for tag in concerned.map(|(&tag, _)| tag).collect::<Vec<_>>() {
-            let Some(mut held) = self.remove(tag) else { continue };
-            held.ends = held.ends.min(now);
-            if now < held.forgotten() {
-                self.hold(tag, held);
-            }
-        }
     }
 
     /// The question that is being asked already.
     pub(super) fn question(&self, tag: &Tag) -> Option<Q> {
-        self.posed.get(tag).map(|(_, question)| question.clone())
+        self.posed.get(tag).cloned()
     }
 
     /// Others may join `question` from now on.
     pub(super) fn pose(&mut self, tag: Tag, question: Q) {
-        self.posed.insert(tag, (self.age, question));
+        self.posed.insert(tag, question);
     }
 
-    /// The question that was posed at `age` has its answer, or will have none. One that was posed since goes on.
-    pub(super) fn end(&mut self, tag: &Tag, age: Age) {
-        if self.posed.get(tag).is_some_and(|(posed, _)| *posed == age) {
-            self.posed.remove(tag);
-        }
+    /// The question has its answer, or will have none.
+    pub(super) fn end(&mut self, tag: &Tag) {
+        self.posed.remove(tag);
     }
 }
 
@@ -280,7 +217,7 @@ mod tests {
     }
 
     fn of(tag: Tag) -> QuestionKey {
-        QuestionKey { tag, user: None, namespace: None }
+        QuestionKey { tag, user: None }
     }
 
     fn user(name: &str) -> Who {
@@ -297,8 +234,8 @@ mod tests {
         let key = Key::generate().unwrap();
         let at = |seconds| start + Duration::from_secs(seconds);
         let [good, bad] = ["good", "bad"].map(|token| key.of_credentials(&of_token(token)));
-        decisions.put(of(good), known(), (start, Age(0)));
-        decisions.put(of(bad), Who::Unknown, (start, Age(0)));
+        decisions.put(of(good), known(), start);
+        decisions.put(of(bad), Who::Unknown, start);
         assert_eq!(decisions.get(&good, at(9)), Some(known()));
         assert_eq!(decisions.get(&good, at(10)), None);
         assert_eq!(decisions.get(&bad, at(4)), Some(Who::Unknown));
@@ -310,18 +247,18 @@ mod tests {
         let (mut decisions, start) = (decisions(), Instant::now());
         let key = Key::generate().unwrap();
         let scraper = key.of_credentials(&of_token("scraper"));
-        decisions.put(of(scraper), known(), (start, Age(0)));
+        decisions.put(of(scraper), known(), start);
         for n in 0..3 * MOST {
             let tag = key.of_credentials(&of_token(&n.to_string()));
             // They end later than what is known of the scraper.
             let asked = start + Duration::from_secs(6);
-            decisions.put(of(tag), Who::Unknown, (asked, Age(0)));
+            decisions.put(of(tag), Who::Unknown, asked);
         }
         assert_eq!(decisions.held.len(), MOST);
         let soon = start + Duration::from_secs(6);
         assert_eq!(decisions.get(&scraper, soon), Some(known()));
         let again = start + Duration::from_secs(12);
-        decisions.put(of(tag(0)), Who::Unknown, (again, Age(0)));
+        decisions.put(of(tag(0)), Who::Unknown, again);
         assert_eq!(decisions.held.len(), 2, "what has ended makes room, but for who was let in");
         assert_eq!(decisions.get(&scraper, again), None);
         assert_eq!(decisions.was(&scraper, again), Some(&known()));
@@ -348,12 +285,12 @@ mod tests {
             let of_user = key.of_name(&User { name: name.to_owned(), ..User::default() });
             for n in 0..count {
                 let tag = numbered(name, n);
-                users.put(of(tag), user(name), (start, Age(0)));
-                let asked = QuestionKey { tag, user: Some(of_user), namespace: None };
+                users.put(of(tag), user(name), start);
+                let asked = QuestionKey { tag, user: Some(of_user) };
                 // One of two.
                 let verdict =
                     if n % 2 == 0 { Verdict::Allowed } else { Verdict::Denied { reason: None } };
-                verdicts.put(asked, verdict, (start, Age(0)));
+                verdicts.put(asked, verdict, start);
             }
         }
         assert_eq!(theirs(&users), [10, 10, MOST - 20]);
@@ -367,55 +304,9 @@ mod tests {
         assert!(kept > MOST - 30, "refusals went first: {kept}");
         // All of them end now, those of tokens that were let in are known for a while.
         let ended = start + ALLOWED;
-        users.put(of(tag(1)), user("jim"), (ended, Age(0)));
+        users.put(of(tag(1)), user("jim"), ended);
         assert_eq!(theirs(&users), [1, 10, 10, MOST - 21]);
-        verdicts.put(of(tag(1)), Verdict::Allowed, (ended, Age(0)));
+        verdicts.put(of(tag(1)), Verdict::Allowed, ended);
         assert_eq!(theirs(&verdicts), [1]);
-    }
-
-    #[test]
-    fn what_concerns_a_namespace_is_forgotten_with_it_and_so_are_its_accounts() {
-        let start = Instant::now();
-        let key = Key::generate().unwrap();
-        let tags = ["reader", "other", "jane"].map(|token| key.of_credentials(&of_token(token)));
-        let names =
-            ["system:serviceaccount:shop:reader", "system:serviceaccount:shopping:reader", "jane"];
-        let (mut users, mut verdicts) = (decisions::<Who>(), decisions::<Verdict>());
-        let places = [Some("shop"), Some("shopping"), None];
-        for ((tag, name), place) in tags.into_iter().zip(names).zip(places) {
-            users.put(of(tag), user(name), (start, users.age()));
-            let asked = QuestionKey { tag, user: None, namespace: place.map(Into::into) };
-            verdicts.put(asked, Verdict::Allowed, (start, verdicts.age()));
-        }
-        users.forget(Some("shop"), start);
-        verdicts.forget(Some("shop"), start);
-        let kept = |tag| (users.get(&tag, start).is_some(), verdicts.get(&tag, start).is_some());
-        assert_eq!(tags.map(kept), [(false, false), (true, true), (true, true)]);
-        users.put(of(tag(0)), Who::Unknown, (start, users.age()));
-        users.forget(None, start);
-        assert!(users.held.keys().all(|tag| users.get(tag, start).is_none()));
-        assert!(tags.iter().all(|tag| users.was(tag, start).is_some()), "they are no strangers");
-        assert_eq!(theirs(&users), [1, 1, 1], "of a refusal nothing is kept");
-        verdicts.forget(None, start);
-        assert!(theirs(&verdicts).is_empty());
-    }
-
-    #[test]
-    fn an_answer_to_a_question_from_before_is_not_remembered() {
-        let (mut decisions, start) = (decisions(), Instant::now());
-        let tag = tag(0);
-        let age = decisions.age();
-        decisions.pose(tag, ());
-        decisions.forget(Some("shop"), start);
-        assert!(decisions.question(&tag).is_none(), "nobody joins it");
-        decisions.pose(tag, ());
-        decisions.end(&tag, age);
-        assert!(decisions.question(&tag).is_some(), "its end is not that of the next");
-        decisions.end(&tag, decisions.age());
-        assert!(decisions.question(&tag).is_none());
-        decisions.put(of(tag), known(), (start, age));
-        assert_eq!(decisions.get(&tag, start), None);
-        decisions.put(of(tag), known(), (start, decisions.age()));
-        assert_eq!(decisions.get(&tag, start), Some(known()));
     }
 }

@@ -247,14 +247,6 @@ impl Callers {
         self.sending.connection(sent)
     }
 
-    /// Forgets what was decided about `namespace`, and who its accounts are; everything, if none is named: it
-    /// may be so no more.
-    pub fn forget(&self, namespace: Option<&str>) {
-        let now = Instant::now();
-        self.users.lock().forget(namespace, now);
-        self.verdicts.lock().forget(namespace, now);
-    }
-
     /// What tells who shows `credentials`.
     fn showing<'c>(&self, credentials: &'c Credentials) -> Showing<'c> {
         if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
@@ -320,7 +312,7 @@ impl Callers {
         peer: IpAddr,
         deciding: &mut Deciding,
     ) -> Result<Who, Refused> {
-        let key = QuestionKey { tag, user: None, namespace: None };
+        let key = QuestionKey { tag, user: None };
         let for_whom = || {
             deciding.by = DecidedBy::Api;
             was.map_or(Asker::Stranger(peer), |user| self.asker(user, deciding.let_in))
@@ -336,11 +328,7 @@ impl Callers {
         deciding: &mut Deciding,
     ) -> Result<(), Refused> {
         let tag = self.key.of_action(token.map(AsRef::as_ref), user, action);
-        let namespace = match action {
-            Action::Path { .. } => None,
-            Action::Resource { namespace, .. } => namespace.clone(),
-        };
-        let key = QuestionKey { tag, user: Some(*of_user), namespace };
+        let key = QuestionKey { tag, user: Some(*of_user) };
         let for_whom = || {
             deciding.by = DecidedBy::Api;
             self.asker(*of_user, deciding.let_in)

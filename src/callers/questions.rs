@@ -4,7 +4,7 @@
 use super::{
     PATIENCE, REFUSAL, Refused,
     address::{Address, Bounds},
-    decisions::{Age, Decisions, Kept, QuestionKey},
+    decisions::{Decisions, Kept, QuestionKey},
     places::{Place, Places},
     tags::Tag,
 };
@@ -150,7 +150,7 @@ impl Questions {
             if let Some(question) = decisions.question(&tag) {
                 (question, waits)
             } else {
-                let posed = self.pose((asked, decisions.age()), key, (turn, waits), ask());
+                let posed = self.pose(asked, key, (turn, waits), ask());
                 decisions.pose(tag, posed.clone());
                 (posed, None)
             }
@@ -165,12 +165,12 @@ impl Questions {
     /// in its place.
     fn pose<T: Kept>(
         &self,
-        (asked, age): (&Asked<T>, Age),
+        asked: &Asked<T>,
         key: QuestionKey,
         (turn, waits): (Turn, Option<Place>),
         asking: BoxFuture<'static, Result<T, Fault>>,
     ) -> Question<T> {
-        let posed = Posed { asked: Arc::clone(asked), tag: key.tag, age };
+        let posed = Posed { asked: Arc::clone(asked), tag: key.tag };
         let (address, failing) = (self.address, Arc::clone(&self.failing));
         let hearing = async move {
             let _waits = waits;
@@ -184,7 +184,7 @@ impl Questions {
             });
             tell(&failing, answer.as_ref().err(), address);
             if let Ok(answer) = &answer {
-                posed.asked.lock().put(key, answer.clone(), (began, age));
+                posed.asked.lock().put(key, answer.clone(), began);
             }
             if !answer.as_ref().is_ok_and(Kept::lets_in) {
                 sleep(REFUSAL).await;
@@ -205,12 +205,11 @@ impl Questions {
 struct Posed<T: Kept> {
     asked: Asked<T>,
     tag: Tag,
-    age: Age,
 }
 
 impl<T: Kept> Drop for Posed<T> {
     fn drop(&mut self) {
-        self.asked.lock().end(&self.tag, self.age);
+        self.asked.lock().end(&self.tag);
     }
 }
 

@@ -135,30 +135,6 @@ async fn what_is_taken_away_ends_within_ten_seconds_from_authentication_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_forgotten_is_asked_anew_and_what_was_being_asked_is_not_remembered() {
-    let delay = Duration::from_secs(1);
-    let (callers, count) = reading(Fake { delay, ..Fake::new(|_, _| Said::Allowed("jane")) });
-    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
-    let admit = async || callers.admit(&good, &get, PEER).await.is_ok();
-    for (forgotten, asked) in
-        [(Some("other"), (1, 1)), (Some("shop"), (1, 2)), (Some("shop"), (1, 3)), (None, (2, 4))]
-    {
-        callers.forget(forgotten);
-        assert!(admit().await);
-        assert_eq!(counts(&count), asked, "{forgotten:?}");
-    }
-    callers.forget(None);
-    let (admitted, ()) = tokio::join!(admit(), async {
-        sleep(3 * delay / 2).await;
-        callers.forget(Some("shop"));
-    });
-    assert!(admitted, "it was asked for before");
-    assert_eq!(counts(&count), (3, 5));
-    assert!(admit().await);
-    assert_eq!(counts(&count), (3, 6));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_decision_about_all_names_never_answers_a_named_get() {
     let (callers, count) = reading(Fake::new(|_, _| Said::Allowed("jane")));
     let good = credentials("good", &[]);

@@ -14,6 +14,7 @@ mod command_line;
 mod consistency;
 mod contents;
 mod cutter;
+mod decisions;
 mod edited;
 mod examples;
 mod exposition;

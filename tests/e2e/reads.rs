@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::abuse;
 use crate::api::{Served, Server, account, api_kubectl, let_read};
+use crate::decisions;
 use crate::indexed;
 use crate::meant;
 use crate::openapi;
@@ -123,6 +124,7 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
     openapi::is_passed_through(&scene.world, &scene.served, (api, reads), token)?;
     abuse::hurts_nobody(&scene.served, token, &scene.a)?;
     nobody_reads_more_than_they_may(&scene)?;
+    decisions::outlast_refused_cells(&scene.world, &scene.served, (reads, token), &scene.a)?;
     readers::are_shown_what_they_may_read(&readers::Place {
         world: &scene.world,
         api,
