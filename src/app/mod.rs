@@ -70,10 +70,10 @@ pub enum Error {
 
     /// Who shows a certificate has nothing to ask with.
     #[error(
-        "--client-ca-file and --requestheader-client-ca-file do not go with --auth=caller-token, the default \
-         with --watch-namespaces: it asks the API server with the caller's own token, and whoever is known \
-         by a certificate has none; leave them out, or say --auth=delegated, which takes the permissions \
-         that `kubewarm rbac --operator --read-api` prints"
+        "--client-ca-file does not go with --auth=caller-token, the default with --watch-namespaces: it asks \
+         the API server with the caller's own token, and whoever is known by a certificate has none; leave \
+         it out, or say --auth=delegated, which takes the permissions that `kubewarm rbac --operator \
+         --read-api` prints"
     )]
     NoTokenToAskWith,
 

@@ -222,8 +222,7 @@ fn spawn_reads(
     let Some((address, callers)) = args.api.api_addr.0.zip(callers) else { return Ok(()) };
     let listening = read::bind(address)?;
     let certificate = reads::certificate(&args.api, &frame.namespace).map_err(ReadError::from)?;
-    let authorities =
-        reads::client_authorities(&args.api.clients).map_err(ReadError::ClientAuthorities)?;
+    let authority = reads::client_authority(&args.api).map_err(ReadError::ClientAuthority)?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
         reads::api(args, (connection, callers), view, upstream, metrics, watched)?
@@ -236,7 +235,7 @@ fn spawn_reads(
     let (until, metrics) = (frame.stop.clone(), metrics.reads().clone());
     tasks.spawn(async move {
         let routes = move |app: &mut _| api.routes(app);
-        let shown = (certificate, authorities);
+        let shown = (certificate, authority);
         if let Err(error) = listening.serve(shown, (routes, metrics), until).await {
             tracing::error!(%error, "the read server failed");
         }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     callers::{Address, Callers, NoRandomness, Reviews},
-    cli::{ApiArgs, Auth, ClientArgs, RunArgs},
+    cli::{ApiArgs, Auth, RunArgs},
     cluster::Connection,
     controller::Declarations,
     informer::{Changes, Measured, Meter as _, Proofs},
@@ -16,7 +16,7 @@ use crate::{
     reads::{Note, Noted, Offers, Reads, Surroundings},
     server::{
         Certificate, CertificateError, CertificateFiles, Watchers, names,
-        read::{Authority, ClientAuthorities, Forward, FrontProxy, ProxyHeaders, ReadApi, Wrote},
+        read::{Authority, Forward, ReadApi, Wrote},
     },
     status::Observed,
 };
@@ -35,7 +35,7 @@ pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     if args.api.api_addr.0.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
         return Err(Error::NoDelegation);
     }
-    if args.auth() == Auth::CallerToken && args.api.clients.are_wanted() {
+    if args.auth() == Auth::CallerToken && args.api.client_ca_file.is_some() {
         return Err(Error::NoTokenToAskWith);
     }
     check_audience(args.auth(), &args.api.audience, args.api.forward)
@@ -124,26 +124,9 @@ pub(super) fn certificate(
     Ok(Arc::new(certificate))
 }
 
-/// Whose certificates count on the read address, if any do.
-pub(super) fn client_authorities(
-    args: &ClientArgs,
-) -> Result<Option<Arc<ClientAuthorities>>, CertificateError> {
-    let users = args.client_ca_file.as_deref().map(Authority::of_file).transpose()?;
-    let of_proxies = args.requestheader_client_ca_file.as_deref();
-    let proxies = of_proxies.map(|file| -> Result<_, CertificateError> {
-        Ok(FrontProxy {
-            authority: Authority::of_file(file)?,
-            names: args.requestheader_allowed_names.clone(),
-            headers: ProxyHeaders {
-                user: args.requestheader_username_headers.clone(),
-                uid: args.requestheader_uid_headers.clone(),
-                group: args.requestheader_group_headers.clone(),
-                extra: args.requestheader_extra_headers_prefix.clone(),
-            },
-        })
-    });
-    let proxies = proxies.transpose()?;
-    Ok(args.are_wanted().then(|| Arc::new(ClientAuthorities { users, proxies })))
+/// The CAs whose client certificates count on the read address, if any do.
+pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>, CertificateError> {
+    args.client_ca_file.as_deref().map(|file| Authority::of_file(file).map(Arc::new)).transpose()
 }
 
 /// How reads go, for the metrics.

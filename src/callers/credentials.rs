@@ -18,50 +18,19 @@ pub struct Credentials {
 
 /// What a client proved in the handshake of its connection.
 pub trait Certified: Send + Sync + 'static {
-    /// What its certificate is good for: now, or at most 10 s ago.
-    fn vouched(&self) -> Vouched;
+    /// Whose certificate it is, if a CA that counts vouches for it: now, or at most 10 s ago.
+    fn user(&self) -> Option<Arc<User>>;
 }
 
-/// What a certificate is good for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Vouched {
-    /// Whose it is, if a user's.
-    pub user: Option<Arc<User>>,
-    /// Whether it is of a front proxy, whose word about others counts.
-    pub is_front_proxy: bool,
-}
-
-/// A certificate, and what a request claims of whoever is behind it.
+/// The certificate of the connection.
 #[derive(Clone)]
-pub struct Shown {
-    /// That of the connection.
-    pub certificate: Arc<dyn Certified>,
-    /// What counts from a front proxy alone.
-    pub claim: Claim,
-}
-
-/// For whom a front proxy says that it speaks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// For itself.
-    Nobody,
-    /// For this user.
-    User(Arc<User>),
-    /// What cannot be understood.
-    Nonsense,
-}
+pub struct Shown(pub Arc<dyn Certified>);
 
 impl Shown {
-    /// Who the certificate says is calling, in the API server's order: whom a front proxy names, then whose
-    /// the certificate is. `None` if it says nothing, so that a token counts.
+    /// Who the certificate says is calling. `None` if it says nothing, so that a token counts.
     #[must_use]
     pub fn who(&self) -> Option<Who> {
-        let Vouched { user, is_front_proxy } = self.certificate.vouched();
-        match &self.claim {
-            Claim::User(user) if is_front_proxy => Some(Who::of(Arc::clone(user))),
-            Claim::Nonsense if is_front_proxy => Some(Who::Unknown),
-            Claim::Nobody | Claim::User(_) | Claim::Nonsense => user.map(Who::of),
-        }
+        self.0.user().map(Who::of)
     }
 }
 
@@ -178,7 +147,7 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, NoCredentials> {
 
 impl fmt::Debug for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shown").field("claim", &self.claim).finish_non_exhaustive()
+        f.debug_struct("Shown").finish_non_exhaustive()
     }
 }
 
@@ -226,11 +195,11 @@ mod tests {
         }
     }
 
-    /// A certificate that is good for this.
-    struct Good(Vouched);
+    /// A certificate of whoever this is.
+    struct Good(Option<Arc<User>>);
 
     impl Certified for Good {
-        fn vouched(&self) -> Vouched {
+        fn user(&self) -> Option<Arc<User>> {
             self.0.clone()
         }
     }
@@ -240,36 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn a_front_proxys_word_counts_before_its_own_name_and_nobody_elses_does() {
-        for (own, is_front_proxy, claim, expected) in [
-            (None, false, Claim::Nobody, None),
-            (None, false, Claim::User(user("root")), None),
-            (None, false, Claim::Nonsense, None),
-            (Some("jane"), false, Claim::Nobody, Some(Some("jane"))),
-            (Some("jane"), false, Claim::User(user("root")), Some(Some("jane"))),
-            (Some("jane"), false, Claim::Nonsense, Some(Some("jane"))),
-            (None, true, Claim::Nobody, None),
-            (None, true, Claim::User(user("john")), Some(Some("john"))),
-            (Some("proxy"), true, Claim::Nobody, Some(Some("proxy"))),
-            (Some("proxy"), true, Claim::User(user("john")), Some(Some("john"))),
-            (Some("proxy"), true, Claim::Nonsense, Some(None)),
-            (Some("proxy"), true, Claim::User(user("system:anonymous")), Some(None)),
-            (Some("system:anonymous"), false, Claim::Nobody, Some(None)),
+    fn a_certificate_says_who_it_is_of_and_nobody_is_anonymous() {
+        for (own, expected) in [
+            (None, None),
+            (Some("jane"), Some(Who::Known(user("jane")))),
+            (Some("system:anonymous"), Some(Who::Unknown)),
         ] {
-            let vouched = Vouched { user: own.map(user), is_front_proxy };
-            let shown = Shown { certificate: Arc::new(Good(vouched)), claim };
-            let expected =
-                expected.map(|it| it.map_or(Who::Unknown, |name| Who::Known(user(name))));
-            assert_eq!(shown.who(), expected, "{own:?} {is_front_proxy} {shown:?}");
+            assert_eq!(Shown(Arc::new(Good(own.map(user)))).who(), expected, "{own:?}");
         }
     }
 
     #[test]
     fn beside_a_certificate_a_token_may_be_missing_but_not_repeated() {
-        let shown = || {
-            let certificate = Arc::new(Good(Vouched::default()));
-            Some(Shown { certificate, claim: Claim::Nobody })
-        };
+        let shown = || Some(Shown(Arc::new(Good(None))));
         for (headers, has_token) in [
             (&[] as &[(&str, &[u8])], false),
             (&[("authorization", b"Basic Z29vZA==")], false),

@@ -19,7 +19,7 @@ mod tags;
 
 pub use self::{
     address::Address,
-    credentials::{Certified, Claim, Credentials, NoCredentials, Shown, Vouched},
+    credentials::{Certified, Credentials, NoCredentials, Shown},
     places::{Full, Place, Places},
     reviews::Reviews,
     sent_on::SentOn,

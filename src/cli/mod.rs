@@ -2,7 +2,6 @@
 
 mod cache;
 mod check;
-mod clients;
 mod completion;
 mod get;
 mod kubeconfig;
@@ -16,7 +15,6 @@ mod wait;
 pub use self::{
     cache::{CacheArgs, Profile},
     check::CheckArgs,
-    clients::ClientArgs,
     completion::script,
     get::{Form, GetArgs},
     kubeconfig::KubeconfigArgs,

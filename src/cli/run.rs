@@ -1,6 +1,6 @@
 //! What can be typed after `run`.
 
-use super::{ClientArgs, ConnectionArgs, value};
+use super::{ConnectionArgs, value};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
@@ -161,9 +161,11 @@ pub struct ApiArgs {
     )]
     pub tls_private_key_file: Option<PathBuf>,
 
-    /// Whose certificates count.
-    #[command(flatten)]
-    pub clients: ClientArgs,
+    /// CAs of client certificates, as PEM; read again when the file changes. A client with a certificate of
+    /// theirs is the user of its common name, in the groups of its organizations, and needs no token. As the
+    /// API server's flag. Not with --auth=caller-token [default: no certificate counts].
+    #[arg(long, env = "KUBEWARM_CLIENT_CA_FILE", value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
 
     /// API groups that are served though another API server serves them, separated by commas. Such a
     /// server may hide some objects from some callers; of these groups you say that it does not. Without

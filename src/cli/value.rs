@@ -1,7 +1,6 @@
 //! Values of flags: names, sizes, durations.
 
 use crate::model::{is_dns_label, parse_bytes};
-use http::HeaderName;
 use std::time::Duration;
 
 /// The longest duration a flag takes. A longer one is a slip of the pen, and far below what clocks
@@ -38,46 +37,6 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         Some(length) => Ok(length),
     }
 }
-
-/// What names whoever a certificate is of.
-pub(super) fn common_name(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() {
-        return Err("expected the common name of a certificate".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-/// A header that says who somebody is, and nothing that a caller says of itself.
-pub(super) fn header(text: &str) -> Result<HeaderName, String> {
-    let parsed = text.trim().parse::<HeaderName>().ok();
-    let is_free = |name: &HeaderName| {
-        name.as_str() != AUTHORIZATION && !name.as_str().starts_with(IMPERSONATION)
-    };
-    parsed.filter(is_free).ok_or_else(|| {
-        "expected the name of a header such as x-remote-user, and none of Authorization and \
-         Impersonate-*"
-            .to_owned()
-    })
-}
-
-/// What such headers begin with.
-pub(super) fn header_prefix(text: &str) -> Result<String, String> {
-    let prefix = text.trim().to_ascii_lowercase();
-    let is_name = prefix.parse::<HeaderName>().is_ok();
-    let is_free = !AUTHORIZATION.starts_with(&*prefix)
-        && !IMPERSONATION.starts_with(&*prefix)
-        && !prefix.starts_with(IMPERSONATION);
-    if is_name && is_free {
-        return Ok(prefix);
-    }
-    Err("expected what names of headers begin with, such as x-remote-extra-, and none of Authorization \
-         and Impersonate-*"
-        .to_owned())
-}
-
-/// What callers say of themselves.
-const AUTHORIZATION: &str = "authorization";
-const IMPERSONATION: &str = "impersonate-";
 
 #[cfg(test)]
 mod tests {

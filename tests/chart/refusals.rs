@@ -48,8 +48,6 @@ const REFUSED: &[(&str, &[&str])] = &[
         "{watchNamespaces: [shop], readApi: {clientCA: {configMap: people}}}",
         &["readApi.clientCA", "caller-token"],
     ),
-    ("readApi: {frontProxy: {configMap: proxies}}", &["readApi.frontProxy.allowedNames"]),
-    ("readApi: {frontProxy: {groupHeaders: ['a b']}}", &["/frontProxy/groupHeaders/0"]),
     ("readApi: {port: 9090}", &["readApi.port", "operator.adminPort"]),
     ("tls: {source: Secret}", &["tls.secretName", "say which"]),
     ("tls: {source: CertManager}", &["tls.issuer.name", "CertManager"]),

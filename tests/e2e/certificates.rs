@@ -1,4 +1,4 @@
-//! Client certificates and front proxies: who is known by them on the read address, and who is not.
+//! Client certificates: who is known by them on the read address, and who is not. No header says who somebody is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -101,24 +101,14 @@ fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
 }
 
 #[test]
-fn a_certificate_says_who_reads_and_a_front_proxy_for_whom() -> Outcome {
+fn a_certificate_says_who_reads_and_no_header_does() -> Outcome {
     let world = World::lease()?;
     let folder = world.cluster.folder().to_owned();
     let made = |name: &str| Authority::new(&folder, name);
-    let (people, proxies, strangers) = (made("people")?, made("proxies")?, made("strangers")?);
+    let (people, strangers) = (made("people")?, made("strangers")?);
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let mut served = Served::start(
-        &world,
-        &[
-            "--forward",
-            "--client-ca-file",
-            &text(&people.file),
-            "--requestheader-client-ca-file",
-            &text(&proxies.file),
-            "--requestheader-allowed-names",
-            "front",
-        ],
-    )?;
+    let flags = ["--forward", "--client-ca-file", &text(&people.file)];
+    let mut served = Served::start(&world, &flags)?;
     let team = world.namespace("team")?;
     let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
     let profile = Profile::apply(&world, &team, "settings", spec)?;
@@ -144,12 +134,9 @@ fn a_certificate_says_who_reads_and_a_front_proxy_for_whom() -> Outcome {
     let ended = people.sign("jane", &[], Made::Until(SystemTime::now() - SHORT))?;
     let unfit = people.sign("jane", &[], Made::For(ExtendedKeyUsagePurpose::ServerAuth))?;
     let anonymous = people.sign("system:anonymous", &["readers"], Made::Well)?;
-    let front = proxies.sign("front", &["readers"], Made::Well)?;
-    let other = proxies.sign("other", &["readers"], Made::Well)?;
-    let forged = strangers.sign("front", &["readers"], Made::Well)?;
 
     let own = format!("/api/v1/namespaces/{team}/configmaps");
-    let (as_jane, as_mary) = (("x-remote-user", "jane"), ("x-remote-user", "mary"));
+    let as_jane = ("x-remote-user", "jane");
     let in_readers = ("x-remote-group", "readers");
     let (of_reader, of_nobody) = (("authorization", &*reader), ("authorization", &*nobody));
     let mary_is_not = r#"User \"mary\" cannot list resource"#;
@@ -166,21 +153,8 @@ fn a_certificate_says_who_reads_and_a_front_proxy_for_whom() -> Outcome {
         of("it counts before a token", Some(&jane), &[of_nobody], 200, "ConfigMapList"),
         of("it counts before a token", Some(&mary), &[of_reader], 403, mary_is_not),
         of("it acts as nobody", Some(&jane), &[("impersonate-user", "john")], 403, "CannotForward"),
-        of("a user is no proxy", Some(&mary), &[as_jane, in_readers], 403, mary_is_not),
-        of("a proxy speaks for one", Some(&front), &[as_jane], 200, "ConfigMapList"),
-        of(
-            "a proxy speaks for a group",
-            Some(&front),
-            &[as_mary, in_readers],
-            200,
-            "ConfigMapList",
-        ),
-        of("a proxy speaks for mary", Some(&front), &[as_mary], 403, mary_is_not),
-        of("a proxy for one with a token", Some(&front), &[as_mary, of_reader], 403, mary_is_not),
-        of("a proxy speaks for two", Some(&front), &[as_jane, as_mary], 401, "Unauthorized"),
-        of("a proxy is nobody itself", Some(&front), &[], 401, "Unauthorized"),
-        of("another of its CA is none", Some(&other), &[as_jane], 401, "Unauthorized"),
-        of("one of another CA is none", Some(&forged), &[as_jane], 401, "Unauthorized"),
+        of("a header is not believed", Some(&mary), &[as_jane, in_readers], 403, mary_is_not),
+        of("of another CA, and a header", Some(&strange), &[as_jane], 401, "Unauthorized"),
         of("without a certificate", None, &[as_jane, in_readers], 401, "Unauthorized"),
         of("with a token it is its owner", None, &[as_jane, of_reader], 200, "ConfigMapList"),
     ] {

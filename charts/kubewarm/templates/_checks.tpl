@@ -53,11 +53,8 @@
 {{- fail "readApi.port: that is operator.adminPort; take another" -}}
 {{- end -}}
 {{- $asksThem := or (eq .auth "caller-token") $watched -}}
-{{- if and $asksThem (or .clientCA.configMap .frontProxy.configMap) -}}
-{{- fail "readApi.clientCA and readApi.frontProxy: whoever is known by a certificate has no token to ask the API server with, which caller-token (watchNamespaces) does; leave configMap empty" -}}
-{{- end -}}
-{{- if and .frontProxy.configMap (not .frontProxy.allowedNames) -}}
-{{- fail "readApi.frontProxy.allowedNames: any certificate of that CA would let its owner say who it is; name those of the proxies" -}}
+{{- if and $asksThem .clientCA.configMap -}}
+{{- fail "readApi.clientCA: whoever is known by a certificate has no token to ask the API server with, which caller-token (watchNamespaces) does; leave configMap empty" -}}
 {{- end -}}
 {{- if and .audiences (or .forward (eq .auth "caller-token") $root.Values.watchNamespaces) -}}
 {{- fail "readApi.audiences: tokens that are for kubewarm alone cannot be shown to the API server, which forward and caller-token (watchNamespaces) do; leave one of them out" -}}

@@ -63,8 +63,5 @@ tolerations:
 {{- if and .enabled .clientCA.configMap }}
 client-ca: {configMap: {{ .clientCA.configMap }}, key: {{ .clientCA.key }}}
 {{- end }}
-{{- if and .enabled .frontProxy.configMap }}
-front-proxy-ca: {configMap: {{ .frontProxy.configMap }}, key: {{ .frontProxy.key }}}
-{{- end }}
 {{- end -}}
 {{- end -}}

@@ -1,6 +1,6 @@
 //! A request on its way to a handler, and the answer on its way back, as the connection has them.
 
-use super::{answer::failure, handed::Handed, identity::ProxyHeaders, unwritten::Unwritten};
+use super::{answer::failure, handed::Handed, unwritten::Unwritten};
 use crate::{callers::Place, reads::PART_BYTES, wire::Failure};
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{HttpResponse, http::header};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::{
     Version,
     body::{Body, Frame, Incoming, SizeHint},
-    header::{CONNECTION, HeaderName, UPGRADE},
+    header::{CONNECTION, UPGRADE},
     upgrade::OnUpgrade,
 };
 use std::{
@@ -106,7 +106,6 @@ impl Room {
 pub(super) fn request(
     request: &hyper::Request<Incoming>,
     peer: SocketAddr,
-    proxy: Option<&ProxyHeaders>,
 ) -> Result<actix_http::Request, Refusal> {
     if request.headers().contains_key(hyper::header::TRANSFER_ENCODING) {
         return Err(Refusal::Chunked);
@@ -121,8 +120,7 @@ pub(super) fn request(
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     head.uri = path.parse().map_err(|_| Refusal::Malformed)?;
     head.peer_addr = Some(peer);
-    let is_of_proxy = |name: &HeaderName| proxy.is_some_and(|proxy| proxy.has(name.as_str()));
-    for (name, value) in request.headers().iter().filter(|(name, _)| !is_of_proxy(name)) {
+    for (name, value) in request.headers() {
         let name = header::HeaderName::from_bytes(name.as_str().as_bytes());
         let value = header::HeaderValue::from_bytes(value.as_bytes());
         let (Ok(name), Ok(value)) = (name, value) else { return Err(Refusal::Malformed) };

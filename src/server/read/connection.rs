@@ -3,14 +3,14 @@
 use super::{
     body::{Answer, PlaceOfItsOwn, Refusal, Room, Taken, answer, brought, request},
     handed::Handed,
-    identity::{Chain, ClientAuthorities},
+    identity::{Authority, Chain},
     listen::Limits,
     newcomers::{Introduction, Newcomer},
     tunnel::Tunnel,
     unwritten::{Metered, Unwritten},
 };
 use crate::{
-    callers::{Certified, Claim, Places, Shown},
+    callers::{Certified, Places, Shown},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
 };
 use actix_http::Request;
@@ -48,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Shared<S> {
     pub(super) tls: TlsAcceptor,
     /// Whose certificates count, if any do.
-    pub(super) authorities: Option<Arc<ClientAuthorities>>,
+    pub(super) authority: Option<Arc<Authority>>,
     pub(super) service: S,
     pub(super) limits: Limits,
     /// For requests under way, of all threads.
@@ -114,9 +114,9 @@ pub(super) async fn converse<S>(
     let _set = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(limits.head, shared.tls.accept(stream)).await else { return };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let shown = shared.authorities.as_ref().zip(stream.get_ref().1.peer_certificates());
-    let shown = shown.map(|(authorities, chain)| -> Arc<dyn Certified> {
-        Arc::new(Chain::new(chain, Arc::clone(authorities)))
+    let shown = shared.authority.as_ref().zip(stream.get_ref().1.peer_certificates());
+    let shown = shown.map(|(authority, chain)| -> Arc<dyn Certified> {
+        Arc::new(Chain::new(chain, Arc::clone(authority)))
     });
     let introduction = Introduction::of(newcomer);
     let life = Rc::new(Life { introduction, shown, ..Life::new() });
@@ -179,12 +179,10 @@ where
     let room = Room::of(room);
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = !is_h2 && !asked.body().is_end_stream();
-    let proxy = shared.authorities.as_ref().and_then(|authorities| authorities.headers());
-    let mut response = match request(&asked, peer, proxy) {
+    let mut response = match request(&asked, peer) {
         Ok(request) => {
             if let Some(certificate) = life.shown.clone() {
-                let claim = proxy.map_or(Claim::Nobody, |proxy| proxy.claim(asked.headers()));
-                request.extensions_mut().insert(Shown { certificate, claim });
+                request.extensions_mut().insert(Shown(certificate));
             }
             // Dropped with the request, unless a handler takes it.
             request.extensions_mut().insert(brought(asked));

@@ -22,7 +22,7 @@
 
 use super::{
     connection::{Shared, converse},
-    identity::{Asking, ClientAuthorities},
+    identity::{Asking, Authority},
     newcomers::Newcomers,
 };
 use crate::{
@@ -147,7 +147,7 @@ pub enum ReadError {
     Certificate(#[from] CertificateError),
     /// What says whose client certificates count cannot be read.
     #[error("the read address does not know whose client certificates count")]
-    ClientAuthorities(#[source] CertificateError),
+    ClientAuthority(#[source] CertificateError),
     /// Serving ended.
     #[error("the read server ended")]
     Serve(#[source] io::Error),
@@ -174,7 +174,7 @@ impl Reading {
         self.address
     }
 
-    /// Shows `certificate`, and has clients show theirs if any counts by `authorities`. Answers requests by `routes`, on
+    /// Shows `certificate`, and has clients show theirs if any counts by `authority`. Answers requests by `routes`, on
     /// as many threads as there are processors, until `stop`; then finishes those under way, for at most 10 s. What
     /// reaches no route is counted in `metrics`.
     ///
@@ -183,7 +183,7 @@ impl Reading {
     /// [`ReadError::Certificate`]; [`ReadError::Serve`] and [`ReadError::Broken`] if a thread ends.
     pub async fn serve<R>(
         self,
-        (certificate, authorities): (Arc<Certificate>, Option<Arc<ClientAuthorities>>),
+        (certificate, authority): (Arc<Certificate>, Option<Arc<Authority>>),
         (routes, metrics): (R, ReadMetrics),
         stop: CancellationToken,
     ) -> Result<(), ReadError>
@@ -191,7 +191,7 @@ impl Reading {
         R: Fn(&mut ServiceConfig) + Clone + Send + 'static,
     {
         let Self { listeners, address, limits } = self;
-        let asking = authorities.is_some().then(Asking::verifier);
+        let asking = authority.is_some().then(Asking::verifier);
         let tls = TlsAcceptor::from(certificate.tls(asking)?);
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
@@ -213,7 +213,7 @@ impl Reading {
                 listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>();
             let copies = copies.map_err(ReadError::Serve)?;
             let (doors, routes, stop) = (doors.clone(), routes.clone(), stop.clone());
-            let door = (tls.clone(), authorities.clone());
+            let door = (tls.clone(), authority.clone());
             threads.spawn_blocking(move || serve_here(copies, &doors, door, limits, routes, stop));
         }
         drop(listeners);
@@ -226,7 +226,7 @@ impl Reading {
         select! {
             ended = until_all_have_ended => ended,
             () = look_after(Some(&certificate), Certificate::refresh) => Ok(()),
-            () = look_after(authorities.as_ref(), ClientAuthorities::refresh) => Ok(()),
+            () = look_after(authority.as_ref(), Authority::refresh) => Ok(()),
         }
     }
 }
@@ -248,7 +248,7 @@ struct Doors {
 fn serve_here<R>(
     listeners: Vec<TcpListener>,
     doors: &Doors,
-    (tls, authorities): (TlsAcceptor, Option<Arc<ClientAuthorities>>),
+    (tls, authority): (TlsAcceptor, Option<Arc<Authority>>),
     limits: Limits,
     routes: R,
     stop: CancellationToken,
@@ -261,7 +261,7 @@ where
     runtime.block_on(here.run_until(async move {
         let service = service_of(App::new().configure(routes)).await?;
         let (rooms, metrics) = (doors.rooms.clone(), doors.metrics.clone());
-        let shared = Rc::new(Shared { tls, authorities, service, limits, rooms, metrics, stop });
+        let shared = Rc::new(Shared { tls, authority, service, limits, rooms, metrics, stop });
         let (connections, mut accepting) = (TaskTracker::new(), JoinSet::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;

@@ -21,6 +21,6 @@ pub use self::{
     api::ReadApi,
     documents::{Documents, Schema},
     forward::{Forward, Wrote},
-    identity::{Authority, ClientAuthorities, FrontProxy, ProxyHeaders},
+    identity::Authority,
     listen::{ReadError, Reading, bind},
 };

@@ -97,10 +97,6 @@ fn the_defaults_of_the_chart_are_those_of_the_program() {
     let (operator, reads) = (&values["operator"], &values["readApi"]["port"]);
     let whole = |name: &str| operator[name].as_u64().expect("a number").to_string();
     let word = |name: &str| operator["log"][name].as_str().expect("a word").to_owned();
-    let headers = |name: &str| {
-        let value = &values["readApi"]["frontProxy"][name];
-        value[0].as_str().expect("a header").to_owned()
-    };
     let expected = [
         ("KUBEWARM_ADMIN_ADDR", format!("[::]:{}", whole("adminPort"))),
         ("KUBEWARM_API_ADDR", format!("[::]:{reads}")),
@@ -108,10 +104,6 @@ fn the_defaults_of_the_chart_are_those_of_the_program() {
         ("KUBEWARM_LOG_FORMAT", word("format")),
         ("KUBEWARM_MAX_CONCURRENT_LISTS", whole("maxConcurrentLists")),
         ("KUBEWARM_NAMESPACE_SHARE", whole("namespaceShare")),
-        ("KUBEWARM_REQUESTHEADER_EXTRA_HEADERS_PREFIX", headers("extraHeadersPrefixes")),
-        ("KUBEWARM_REQUESTHEADER_GROUP_HEADERS", headers("groupHeaders")),
-        ("KUBEWARM_REQUESTHEADER_UID_HEADERS", headers("uidHeaders")),
-        ("KUBEWARM_REQUESTHEADER_USERNAME_HEADERS", headers("usernameHeaders")),
         ("KUBEWARM_SHUTDOWN_DELAY", format!("{}s", whole("shutdownDelaySeconds"))),
     ];
     let mut flags: Vec<_> =

@@ -31,7 +31,7 @@ impl Authority {
     }
 
     /// Takes the file if it has changed. What cannot be used changes nothing but the log, once.
-    pub(super) fn refresh(&self) {
+    pub(in crate::server::read) fn refresh(&self) {
         if self.0.refresh().is_some() {
             let file = self.0.files().0.display();
             tracing::info!(%file, "the CAs of clients have changed");

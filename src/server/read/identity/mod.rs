@@ -1,14 +1,9 @@
 //! Who a client is by the certificate it shows: the authorities that count, and what they vouch for.
 
-mod authorities;
 mod authority;
-mod front_proxy;
+mod chain;
 mod subject;
 
-pub use self::{
-    authorities::ClientAuthorities,
-    authority::Authority,
-    front_proxy::{FrontProxy, ProxyHeaders},
-};
+pub use self::authority::Authority;
 
-pub(super) use self::authorities::{Asking, Chain};
+pub(super) use self::chain::{Asking, Chain};

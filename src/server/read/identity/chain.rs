@@ -1,16 +1,12 @@
-//! Whose client certificates count, and for what: a user's own, or a front proxy's.
+//! The certificates that a client shows, and whose they are.
 //!
 //! As with the API server, a handshake proves only that a client has the key of the certificate that it shows.
 //! Whether that is anybody's is asked of each request: a client whose certificate counts for nothing may have
 //! a token all the same.
 
-use super::{
-    authority::Authority,
-    front_proxy::{FrontProxy, ProxyHeaders},
-    subject::CertificateSubject,
-};
+use super::{authority::Authority, subject::CertificateSubject};
 use crate::{
-    callers::{Certified, Vouched},
+    callers::{Certified, User},
     server::certificate::provider,
 };
 use parking_lot::Mutex;
@@ -31,73 +27,42 @@ const MAX_CHAIN: usize = 16 << 10;
 /// Certificates between a client's own and the CA: whoever verifies tries their orders, one after the other.
 const MAX_BETWEEN: usize = 4;
 
-/// Whose certificates count.
-#[derive(Debug)]
-pub struct ClientAuthorities {
-    /// Those of users.
-    pub users: Option<Authority>,
-    /// Those of front proxies.
-    pub proxies: Option<FrontProxy>,
-}
-
-impl ClientAuthorities {
-    /// Takes the files if they have changed.
-    pub(in crate::server::read) fn refresh(&self) {
-        let proxies = self.proxies.as_ref().map(|proxies| &proxies.authority);
-        self.users.iter().chain(proxies).for_each(Authority::refresh);
-    }
-
-    /// The headers that count from front proxies alone.
-    pub(in crate::server::read) fn headers(&self) -> Option<&ProxyHeaders> {
-        self.proxies.as_ref().map(|proxies| &proxies.headers)
-    }
-
-    /// What `chain` is good for at `now`.
-    fn vouched(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Vouched {
-        let Some(own) = chain.first() else { return Vouched::default() };
-        let is = |authority: &Authority| authority.vouches_for(chain, now);
-        let is_users = self.users.as_ref().is_some_and(is);
-        let proxies = self.proxies.as_ref().filter(|proxies| is(&proxies.authority));
-        if !is_users && proxies.is_none() {
-            return Vouched::default();
-        }
-        // Not read before somebody vouches for it.
-        let Some(subject) = CertificateSubject::of(own) else { return Vouched::default() };
-        let is_front_proxy =
-            proxies.is_some_and(|proxies| proxies.names.contains(&subject.common_name));
-        let user = subject.user(own).filter(|_| is_users).map(Arc::new);
-        Vouched { user, is_front_proxy }
-    }
-}
-
 /// The chain that a client has shown, for as long as its connection lives.
 pub(in crate::server::read) struct Chain {
     certificates: Vec<CertificateDer<'static>>,
-    authorities: Arc<ClientAuthorities>,
-    known: Mutex<Option<(Instant, Vouched)>>,
+    authority: Arc<Authority>,
+    known: Mutex<Option<(Instant, Option<Arc<User>>)>>,
 }
 
 impl Chain {
     pub(in crate::server::read) fn new(
         certificates: &[CertificateDer<'_>],
-        authorities: Arc<ClientAuthorities>,
+        authority: Arc<Authority>,
     ) -> Self {
         let certificates = certificates.iter().map(|it| it.clone().into_owned()).collect();
-        Self { certificates, authorities, known: Mutex::default() }
+        Self { certificates, authority, known: Mutex::default() }
+    }
+
+    /// Whose it is at `now`; nobody's if no CA vouches for it.
+    fn user_at(&self, now: UnixTime) -> Option<User> {
+        let own = self.certificates.first()?;
+        // Not read before somebody vouches for it.
+        let is_good = self.authority.vouches_for(&self.certificates, now);
+        is_good.then(|| CertificateSubject::of(own)?.user(own)).flatten()
     }
 }
 
 impl Certified for Chain {
-    fn vouched(&self) -> Vouched {
+    fn user(&self) -> Option<Arc<User>> {
         let mut known = self.known.lock();
-        if let Some((at, vouched)) = &*known
+        if let Some((at, user)) = &*known
             && at.elapsed() < KNOWN
         {
-            return vouched.clone();
+            return user.clone();
         }
-        let vouched = self.authorities.vouched(&self.certificates, UnixTime::now());
-        *known = Some((Instant::now(), vouched.clone()));
-        vouched
+        let user = self.user_at(UnixTime::now()).map(Arc::new);
+        *known = Some((Instant::now(), user.clone()));
+        user
     }
 }
 
