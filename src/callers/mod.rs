@@ -20,7 +20,7 @@ mod tags;
 pub use self::{
     address::Address,
     credentials::{Certified, Credentials, NoCredentials, Shown},
-    places::{Full, Place, Places},
+    places::{Full, Place, Places, network},
     reviews::Reviews,
     sent_on::SentOn,
 };

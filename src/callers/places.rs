@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     hash::Hash,
+    net::{IpAddr, Ipv6Addr},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -12,6 +13,16 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
+
+/// What bounds by address count by: an IPv4 address, or the /64 network of an IPv6 address, since whoever has one
+/// IPv6 address usually has all of its /64.
+#[must_use]
+pub fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+    }
+}
 
 /// The places that are taken, by the address or whatever else one is known by.
 #[derive(Clone, Debug)]
@@ -97,7 +108,7 @@ impl<K: Copy + Eq + Hash> Places<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::Ipv4Addr;
 
     const MAX_PLACES: usize = 32;
     const MAX_OF_ADDRESS: usize = 4;
@@ -123,6 +134,25 @@ mod tests {
         let held = places.take(address(3));
         assert_eq!(places.each.lock().len(), 1, "nothing is kept of those who are gone");
         drop(held);
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_share_its_part() {
+        let places = places();
+        let take = |peer: &str| places.take(network(peer.parse().unwrap()));
+        let held: Vec<_> =
+            (0..10).filter_map(|n| take(&format!("2001:db8:0:1:{n}::{n}"))).collect();
+        assert_eq!(held.len(), MAX_OF_ADDRESS);
+        let other = take("2001:db8:0:2::1");
+        assert!(other.is_some(), "another network has a part of its own");
+        for (peer, expected) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1::"),
+        ] {
+            let [peer, expected] = [peer, expected].map(|text| text.parse::<IpAddr>().unwrap());
+            assert_eq!(network(peer), expected);
+        }
     }
 
     #[test]

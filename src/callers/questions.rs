@@ -5,7 +5,7 @@ use super::{
     PATIENCE, REFUSAL, Refused,
     address::{Address, Bounds},
     decisions::{Decisions, Kept, QuestionKey},
-    places::{Place, Places},
+    places::{Place, Places, network},
     tags::Tag,
 };
 use crate::model::{Fault, Reason};
@@ -121,7 +121,7 @@ impl Questions {
                 (turn(&self.known.questions, user, self.queue), Some(waits))
             }
             Asker::Stranger(peer) => {
-                let peer = peer.to_canonical();
+                let peer = network(peer);
                 let waits = self.strangers.waiting.take(peer)?;
                 (turn(&self.strangers.questions, peer, self.queue), Some(waits))
             }

@@ -3,7 +3,7 @@
 
 use super::{
     address::Bounds,
-    places::{Place, Places},
+    places::{Place, Places, network},
     tags::{Key, Tag},
 };
 use parking_lot::Mutex;
@@ -86,7 +86,7 @@ impl Sending {
         now: Instant,
     ) -> Option<SentOn> {
         let token = Token { claims: key.of_claims(bearer), whole: key.of_bearer(bearer) };
-        let peer = peer.to_canonical();
+        let peer = network(peer);
         let place = if self.is_accepted(&token, now) {
             self.known(&token, peer)?
         } else {

@@ -10,7 +10,7 @@ use super::{
     unwritten::{Metered, Unwritten},
 };
 use crate::{
-    callers::{Certified, Places, Shown},
+    callers::{Certified, Places, Shown, network},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
 };
 use actix_http::Request;
@@ -173,7 +173,7 @@ where
         shared.metrics.answered((Handler::Other, method), code, CacheUse::Miss, Duration::ZERO);
         response
     };
-    let Some(room) = shared.rooms.take(peer.ip().to_canonical()) else {
+    let Some(room) = shared.rooms.take(network(peer.ip())) else {
         return Ok(answer(refused(Refusal::Busy), on_the_way, None));
     };
     let room = Room::of(room);

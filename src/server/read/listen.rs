@@ -4,7 +4,7 @@
 //! | what | bound by | then |
 //! |---|---|---|
 //! | connections of all | [`Limits::connections`] | the first one closed of which nobody knows whose it is ([`Newcomers`]) |
-//! | connections of one address | [`Limits::of_address`] | closed at once |
+//! | connections of one address (of IPv6: of one /64) | [`Limits::of_address`] | closed at once |
 //! | a handshake, a head, an HTTP/1.1 connection without a request, a first request | [`Limits::head`] | closed |
 //! | bytes and lines of a head | [`Limits::head_bytes`]; of HTTP/1.1 100 lines | 431, or the stream reset |
 //! | bodies | read only to be sent on, bound there; those of GET and HEAD, and all in chunks, refused | 413, 400 |
@@ -26,7 +26,7 @@ use super::{
     newcomers::Newcomers,
 };
 use crate::{
-    callers::{Full, Places},
+    callers::{Full, Places, network},
     metrics::ReadMetrics,
     server::{
         certificate::{Certificate, CertificateError},
@@ -321,7 +321,7 @@ async fn accept<S>(
                 continue;
             }
         };
-        let address = peer.ip().to_canonical();
+        let address = network(peer.ip());
         let taken = doors.places.try_take(address);
         let was_full = doors.full.swap(taken.is_err(), Ordering::Relaxed);
         if taken.is_err() && !was_full {
