@@ -42,8 +42,16 @@ pub(super) struct QuestionKey {
     pub(super) user: Option<Tag>,
 }
 
+/// An answer, and when the API server was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer<T> {
+    pub(super) decision: T,
+    pub(super) asked: Instant,
+}
+
 /// What is remembered of one question.
 struct Held<T> {
+    asked: Instant,
     ends: Instant,
     /// Whom it is about; nobody, if the API server knows no such token.
     user: Option<Tag>,
@@ -117,9 +125,9 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
     }
 
     /// What was decided, if that still counts.
-    pub(super) fn get(&self, tag: &Tag, now: Instant) -> Option<T> {
-        let Held { ends, decision, .. } = self.held.get(tag)?;
-        (now < *ends).then(|| decision.clone())
+    pub(super) fn get(&self, tag: &Tag, now: Instant) -> Option<Answer<T>> {
+        let Held { asked, ends, decision, .. } = self.held.get(tag)?;
+        (now < *ends).then(|| Answer { decision: decision.clone(), asked: *asked })
     }
 
     /// What was decided, if that is good for the caller and still known. Good for nothing but the order in which
@@ -133,15 +141,14 @@ impl<T: Kept, Q: Clone> Decisions<T, Q> {
     pub(super) fn put(
         &mut self,
         QuestionKey { tag, user }: QuestionKey,
-        decision: T,
-        asked: Instant,
+        Answer { decision, asked }: Answer<T>,
     ) {
         if self.held.len() >= self.most && !self.held.contains_key(&tag) {
             self.make_room(asked);
         }
         let life = if decision.lets_in() { ALLOWED } else { REFUSED };
         let user = user.or_else(|| decision.user(&self.key));
-        self.hold(tag, Held { ends: asked + life, user, decision });
+        self.hold(tag, Held { asked, ends: asked + life, user, decision });
     }
 
     /// Drops what is good for nothing. If all is good for something, an answer goes that is about nobody, else one about
@@ -234,11 +241,13 @@ mod tests {
         let key = Key::generate().unwrap();
         let at = |seconds| start + Duration::from_secs(seconds);
         let [good, bad] = ["good", "bad"].map(|token| key.of_credentials(&of_token(token)));
-        decisions.put(of(good), known(), start);
-        decisions.put(of(bad), Who::Unknown, start);
-        assert_eq!(decisions.get(&good, at(9)), Some(known()));
+        decisions.put(of(good), Answer { decision: known(), asked: start });
+        decisions.put(of(bad), Answer { decision: Who::Unknown, asked: start });
+        let told = Answer { decision: known(), asked: start };
+        assert_eq!(decisions.get(&good, at(9)), Some(told));
         assert_eq!(decisions.get(&good, at(10)), None);
-        assert_eq!(decisions.get(&bad, at(4)), Some(Who::Unknown));
+        let told = Answer { decision: Who::Unknown, asked: start };
+        assert_eq!(decisions.get(&bad, at(4)), Some(told));
         assert_eq!(decisions.get(&bad, at(5)), None);
     }
 
@@ -247,18 +256,18 @@ mod tests {
         let (mut decisions, start) = (decisions(), Instant::now());
         let key = Key::generate().unwrap();
         let scraper = key.of_credentials(&of_token("scraper"));
-        decisions.put(of(scraper), known(), start);
+        decisions.put(of(scraper), Answer { decision: known(), asked: start });
         for n in 0..3 * MOST {
             let tag = key.of_credentials(&of_token(&n.to_string()));
             // They end later than what is known of the scraper.
             let asked = start + Duration::from_secs(6);
-            decisions.put(of(tag), Who::Unknown, asked);
+            decisions.put(of(tag), Answer { decision: Who::Unknown, asked });
         }
         assert_eq!(decisions.held.len(), MOST);
         let soon = start + Duration::from_secs(6);
-        assert_eq!(decisions.get(&scraper, soon), Some(known()));
+        assert!(decisions.get(&scraper, soon).is_some());
         let again = start + Duration::from_secs(12);
-        decisions.put(of(tag(0)), Who::Unknown, again);
+        decisions.put(of(tag(0)), Answer { decision: Who::Unknown, asked: again });
         assert_eq!(decisions.held.len(), 2, "what has ended makes room, but for who was let in");
         assert_eq!(decisions.get(&scraper, again), None);
         assert_eq!(decisions.was(&scraper, again), Some(&known()));
@@ -285,12 +294,12 @@ mod tests {
             let of_user = key.of_name(&User { name: name.to_owned(), ..User::default() });
             for n in 0..count {
                 let tag = numbered(name, n);
-                users.put(of(tag), user(name), start);
+                users.put(of(tag), Answer { decision: user(name), asked: start });
                 let asked = QuestionKey { tag, user: Some(of_user) };
                 // One of two.
                 let verdict =
                     if n % 2 == 0 { Verdict::Allowed } else { Verdict::Denied { reason: None } };
-                verdicts.put(asked, verdict, start);
+                verdicts.put(asked, Answer { decision: verdict, asked: start });
             }
         }
         assert_eq!(theirs(&users), [10, 10, MOST - 20]);
@@ -304,9 +313,9 @@ mod tests {
         assert!(kept > MOST - 30, "refusals went first: {kept}");
         // All of them end now, those of tokens that were let in are known for a while.
         let ended = start + ALLOWED;
-        users.put(of(tag(1)), user("jim"), ended);
+        users.put(of(tag(1)), Answer { decision: user("jim"), asked: ended });
         assert_eq!(theirs(&users), [1, 10, 10, MOST - 21]);
-        verdicts.put(of(tag(1)), Verdict::Allowed, ended);
+        verdicts.put(of(tag(1)), Answer { decision: Verdict::Allowed, asked: ended });
         assert_eq!(theirs(&verdicts), [1]);
     }
 }

@@ -28,7 +28,7 @@ pub use crate::cluster::{Action, User};
 
 use self::{
     address::Bounds,
-    decisions::{Decisions, Kept as _, QuestionKey},
+    decisions::{Answer, Decisions, Kept as _, QuestionKey},
     lately::Lately,
     questions::{Asked, Asker, Questions},
     sent_on::Sending,
@@ -55,6 +55,8 @@ pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
 pub struct Caller {
     /// Who it is.
     pub user: Arc<User>,
+    /// When the older of the two answers was asked for that let the caller in: at most 10 s ago, at first.
+    pub asked: Instant,
     tag: Tag,
     _share: Place,
 }
@@ -180,11 +182,12 @@ impl Callers {
         let known = self.known(showing, peer, &mut deciding).await?;
         let is_same = |(tag, _): &(Tag, Place)| *tag == known.tag;
         let (_, share) = taken.filter(is_same).map_or_else(|| share_of(known.tag), Ok)?;
-        self.allowed(&known, action, &mut deciding).await?;
-        Ok(Caller { user: known.user, tag: known.tag, _share: share })
+        let asked = self.allowed(&known, action, &mut deciding).await?;
+        Ok(Caller { user: known.user, asked, tag: known.tag, _share: share })
     }
 
-    /// Whether one who was let in, and watches, still may, from authentication on. Takes no share.
+    /// Whether one who was let in, and watches, still may, from authentication on. Takes no share. Returns when the
+    /// older of the two answers was asked for.
     ///
     /// # Errors
     ///
@@ -194,11 +197,12 @@ impl Callers {
         credentials: &Credentials,
         action: &Action,
         peer: IpAddr,
-    ) -> Result<(), Refused> {
+    ) -> Result<Instant, Refused> {
         self.decided(credentials, action, peer, Asker::Watching).await
     }
 
-    /// Whether one who was let in may do `action`, too, for the same request, which has its share.
+    /// Whether one who was let in may do `action`, too, for the same request, which has its share. Returns when the
+    /// older of the two answers was asked for.
     ///
     /// # Errors
     ///
@@ -208,7 +212,7 @@ impl Callers {
         credentials: &Credentials,
         action: &Action,
         peer: IpAddr,
-    ) -> Result<(), Refused> {
+    ) -> Result<Instant, Refused> {
         self.decided(credentials, action, peer, Asker::LetIn).await
     }
 
@@ -218,7 +222,7 @@ impl Callers {
         action: &Action,
         peer: IpAddr,
         let_in: fn(Tag) -> Asker,
-    ) -> Result<(), Refused> {
+    ) -> Result<Instant, Refused> {
         let mut deciding = Deciding::begin(let_in);
         let known = self.known(self.showing(credentials), peer, &mut deciding).await?;
         self.allowed(&known, action, &mut deciding).await
@@ -282,17 +286,19 @@ impl Callers {
         peer: IpAddr,
         deciding: &mut Deciding,
     ) -> Result<Known<'c>, Refused> {
-        let (who, token) = match showing {
+        let now = Instant::now();
+        let (Answer { decision, asked }, token) = match showing {
             Showing::Impersonation => return Err(Refused::Impersonation),
-            Showing::Certificate(who) => (who, None),
+            // Verified by this process, each time.
+            Showing::Certificate(who) => (Answer { decision: who, asked: now }, None),
             Showing::Token(token) => {
                 let presented = token.presented;
                 (self.owner(token, peer, deciding).await?, Some(presented))
             }
-            Showing::Nothing => (Who::Unknown, None),
+            Showing::Nothing => (Answer { decision: Who::Unknown, asked: now }, None),
         };
-        match who {
-            Who::Known(user) => Ok(Known { tag: self.key.of_name(&user), user, token }),
+        match decision {
+            Who::Known(user) => Ok(Known { tag: self.key.of_name(&user), user, asked, token }),
             Who::Unknown => Err(Refused::Unauthorized),
             Who::Refused { message } => {
                 Err(Refused::Forbidden { user: String::new(), reason: Some(message) })
@@ -311,7 +317,7 @@ impl Callers {
         Token { presented, tag, was }: Token<'_>,
         peer: IpAddr,
         deciding: &mut Deciding,
-    ) -> Result<Who, Refused> {
+    ) -> Result<Answer<Who>, Refused> {
         let key = QuestionKey { tag, user: None };
         let for_whom = || {
             deciding.by = DecidedBy::Api;
@@ -323,10 +329,10 @@ impl Callers {
 
     async fn allowed(
         &self,
-        Known { user, tag: of_user, token }: &Known<'_>,
+        Known { user, asked: of_token, tag: of_user, token }: &Known<'_>,
         action: &Action,
         deciding: &mut Deciding,
-    ) -> Result<(), Refused> {
+    ) -> Result<Instant, Refused> {
         let tag = self.key.of_action(token.map(AsRef::as_ref), user, action);
         let key = QuestionKey { tag, user: Some(*of_user) };
         let for_whom = || {
@@ -335,8 +341,8 @@ impl Callers {
         };
         let ask = || self.reviews.may(token.cloned(), Arc::clone(user), action.clone());
         let answer = self.questions.answer(&self.verdicts, key, for_whom, ask).await;
-        let allowed = answer.and_then(|verdict| match verdict {
-            Verdict::Allowed => Ok(()),
+        let allowed = answer.and_then(|Answer { decision, asked }| match decision {
+            Verdict::Allowed => Ok(asked.min(*of_token)),
             Verdict::Denied { reason } => {
                 Err(Refused::Forbidden { user: user.name.clone(), reason })
             }
@@ -380,6 +386,8 @@ impl Showing<'_> {
 /// Who somebody is, and by which token; without one, by a certificate.
 struct Known<'c> {
     user: Arc<User>,
+    /// When that was asked.
+    asked: Instant,
     /// Of the user.
     tag: Tag,
     token: Option<&'c Arc<Presented>>,

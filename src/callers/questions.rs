@@ -4,7 +4,7 @@
 use super::{
     PATIENCE, REFUSAL, Refused,
     address::{Address, Bounds},
-    decisions::{Decisions, Kept, QuestionKey},
+    decisions::{Answer, Decisions, Kept, QuestionKey},
     places::{Place, Places, network},
     tags::Tag,
 };
@@ -28,7 +28,7 @@ use tokio::{
 /// Questions of one kind: what was answered, and what is being asked.
 pub(super) type Asked<T> = Arc<Mutex<Decisions<T, Question<T>>>>;
 /// A question that everybody waits for who has the same.
-pub(super) type Question<T> = Shared<BoxFuture<'static, Result<T, Unanswered>>>;
+pub(super) type Question<T> = Shared<BoxFuture<'static, Result<Answer<T>, Unanswered>>>;
 
 /// For whom something is asked. Each kind has turns of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Questions {
         key: QuestionKey,
         for_whom: impl FnOnce() -> Asker,
         ask: impl FnOnce() -> BoxFuture<'static, Result<T, Fault>>,
-    ) -> Result<T, Refused> {
+    ) -> Result<Answer<T>, Refused> {
         let (question, _waits) = {
             let mut decisions = asked.lock();
             let tag = key.tag;
@@ -178,15 +178,16 @@ impl Questions {
                 return Err(Unanswered::Busy);
             };
             // From here on, not from the answer: what it says may have changed meanwhile.
-            let began = Instant::now();
+            let asked = Instant::now();
             let answer = timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
                 Err(Fault::new(Reason::TimedOut, format!("no decision within {PATIENCE:?}")))
             });
             tell(&failing, answer.as_ref().err(), address);
+            let answer = answer.map(|decision| Answer { decision, asked });
             if let Ok(answer) = &answer {
-                posed.asked.lock().put(key, answer.clone(), began);
+                posed.asked.lock().put(key, answer.clone());
             }
-            if !answer.as_ref().is_ok_and(Kept::lets_in) {
+            if !answer.as_ref().is_ok_and(|answer| answer.decision.lets_in()) {
                 sleep(REFUSAL).await;
             }
             answer.map_err(Unanswered::Fault)

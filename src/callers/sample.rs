@@ -143,6 +143,13 @@ pub(crate) fn callers(say: Say) -> (Callers, Count) {
     (of(fake, Address::Admin), count)
 }
 
+/// Callers of the read address about whom it is decided as the returned `say` says by then.
+pub(crate) fn changing(say: Say) -> (Callers, Arc<Mutex<Say>>) {
+    let fake = Fake::new(say);
+    let say = Arc::clone(&fake.say);
+    (of(fake, Address::Reads), say)
+}
+
 /// Callers of `address` about whom nobody ever says anything.
 pub(crate) fn silent(address: Address) -> Callers {
     let delay = Duration::from_hours(1);

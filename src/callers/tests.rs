@@ -206,7 +206,7 @@ async fn whoever_asks_and_leaves_keeps_a_place_until_the_answer() {
         let get = action("get", Some(&format!("further-{n}")));
         let found = callers.may_also(&good, &get, PEER).now_or_never();
         yield_now().await;
-        further.push(found);
+        further.push(found.map(|found| found.map(drop)));
     }
     assert_eq!(gone(further), (100, 50), "of further questions of a request, too");
 }
@@ -473,7 +473,8 @@ async fn an_open_watch_is_asked_about_from_authentication_on() {
     let (callers, _) = reading(fake);
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let recheck = async || callers.recheck(&good, &get, PEER).await;
-    assert_eq!(recheck().await, Ok(()));
+    let asked = Instant::now();
+    assert_eq!(recheck().await, Ok(asked));
     for (now, expected) in [
         ((|_, _| Said::Unknown) as Say, Refused::Unauthorized),
         (
@@ -483,9 +484,12 @@ async fn an_open_watch_is_asked_about_from_authentication_on() {
     ] {
         *say.lock() = said;
         advance(Duration::from_secs(10)).await;
-        assert_eq!(recheck().await, Ok(()));
+        let asked = Instant::now();
+        assert_eq!(recheck().await, Ok(asked));
+        advance(Duration::from_secs(9)).await;
+        assert_eq!(recheck().await, Ok(asked), "the answer is 9 s old");
         *say.lock() = now;
-        advance(Duration::from_secs(10)).await;
+        advance(Duration::from_secs(1)).await;
         assert_eq!(recheck().await, Err(expected));
     }
 }

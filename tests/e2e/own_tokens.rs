@@ -8,9 +8,9 @@ use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Within which a revoked right ends: decisions count for 10 s.
-const REVOKED: Duration = Duration::from_secs(15);
+const REVOKED: Duration = Duration::from_secs(30);
 /// The API server itself takes a token for good for 10 s, and is asked again after as long.
-const GONE: Duration = Duration::from_secs(30);
+const GONE: Duration = Duration::from_secs(40);
 
 /// Whom the reader may act as.
 const ANOTHER: &str = "john";

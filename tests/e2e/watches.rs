@@ -21,7 +21,7 @@ const EVERYTHING: &str = "{freshness: {verifyIntervalSeconds: 1}, targets: [
 /// How many seconds a watch lasts whose last bookmark is looked at: that comes 2 s before its end.
 const BRIEF: u64 = 8;
 /// Within which a revoked right ends: decisions count for 10 s.
-const REVOKED: Duration = Duration::from_secs(15);
+const REVOKED: Duration = Duration::from_secs(30);
 /// Until a thousand have been told of a few changes: far more than ten times what a debug build takes.
 const TOLD: Duration = Duration::from_mins(1);
 /// What a watch may take that is told nothing: ten times what each does of many over one connection.

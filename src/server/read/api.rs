@@ -156,11 +156,13 @@ impl ReadApi {
             introduce(request, || self.callers.connection(&caller));
         }
         let mut actions = vec![first];
+        let mut allowed_at = caller.asked;
         if let Some(profile) = &profile {
             let access = profile_access(profile);
             let action = action(&access, &LabelSelector::default(), &FieldSelector::default());
             let may = self.callers.may_also(credentials, &action, peer).await;
-            may.map_err(|refused| Words::Resource(access).refusal(refused))?;
+            let asked = may.map_err(|refused| Words::Resource(access).refusal(refused))?;
+            allowed_at = allowed_at.min(asked);
             actions.push(action);
         }
         match what {
@@ -176,6 +178,7 @@ impl ReadApi {
                         credentials: credentials.clone(),
                         actions,
                         peer,
+                        allowed_at,
                     };
                     let response = self.watch(request, asked, needed, caller).await?;
                     return Ok(Outcome { handler, from: CacheUse::Hit, response });

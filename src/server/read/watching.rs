@@ -20,15 +20,17 @@ use futures::stream;
 use std::{any::Any, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     select,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often it is asked whether the caller still may: decisions count for 10 s at most, so that one who may
-/// not any more is cut off within 14 s.
-const CHECK: Duration = Duration::from_secs(4);
-/// How long the API server may say nothing of a caller before the watch ends.
-const UNDECIDED: Duration = Duration::from_secs(30);
+/// How often a watch is reviewed.
+const REVIEW: Duration = Duration::from_secs(10);
+/// The same after a review that had no answer.
+const RETRY: Duration = Duration::from_secs(4);
+/// How old, by the time it was asked for, the newest positive review of an open watch may be, whatever the reason: a
+/// right that is revoked ends within it.
+const REVIEWED: Duration = Duration::from_secs(30);
 
 /// What a caller needs to be allowed for as long as the watch lasts.
 pub(super) struct Needed {
@@ -36,6 +38,8 @@ pub(super) struct Needed {
     pub(super) credentials: Credentials,
     pub(super) actions: Vec<Action>,
     pub(super) peer: IpAddr,
+    /// When the oldest of the answers was asked for by which the caller is allowed.
+    pub(super) allowed_at: Instant,
 }
 
 /// What is taken for as long as a watch lasts.
@@ -55,11 +59,15 @@ pub(super) struct Held {
 /// A watch under way.
 struct Watch {
     feed: Feed,
-    needed: Needed,
-    /// When the caller was last known to be allowed.
-    allowed_at: Instant,
-    check_at: Instant,
+    review: Review,
     held: Held,
+}
+
+/// The reviews of a watch.
+struct Review {
+    needed: Needed,
+    /// When the next one is due.
+    due: Instant,
 }
 
 /// Sends what `feed` brings, until its end or until nobody listens any more. `names` names its cell.
@@ -75,10 +83,7 @@ pub(super) fn watch(
     if let Some(source) = feed.source() {
         tell_source(&mut response, source, names);
     }
-    let now = Instant::now();
-    // Those that begin together are not checked together.
-    let check_at = now + CHECK.mul_f64(fastrand::f64());
-    let watch = Watch { feed, needed, allowed_at: now, check_at, held };
+    let watch = Watch { feed, review: Review::new(needed), held };
     let pieces = stream::unfold(watch, |mut watch| async move {
         let piece = watch.next().await?;
         Some((Ok::<_, Cut>(piece), watch))
@@ -93,8 +98,8 @@ impl Watch {
     /// The next piece; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // Also after the other end took its time: nothing is sent that was not checked lately.
-            if Instant::now() >= self.check_at && !self.is_allowed().await {
+            // Also after the other end took its time: nothing is sent that was not reviewed lately.
+            if !self.review.is_allowed().await {
                 self.held.counted.close(WatchClosed::Refused);
                 return None;
             }
@@ -107,7 +112,7 @@ impl Watch {
                     self.held.counted.close(WatchClosed::Shutdown);
                     return None;
                 }
-                () = sleep_until(self.check_at) => continue,
+                () = sleep_until(self.review.next()) => continue,
                 piece = self.feed.next() => piece,
             };
             if let Some(end) = self.feed.ended() {
@@ -124,25 +129,131 @@ impl Watch {
             return Some(piece.lines);
         }
     }
+}
 
+impl Review {
+    fn new(needed: Needed) -> Self {
+        // Those that begin together are not reviewed together.
+        let due = Instant::now() + REVIEW.mul_f64(fastrand::f64());
+        Self { needed, due }
+    }
+
+    /// When the watch ends unless a review says yes.
+    fn end(&self) -> Instant {
+        self.needed.allowed_at + REVIEWED
+    }
+
+    /// When [`Self::is_allowed`] has something to do.
+    fn next(&self) -> Instant {
+        self.due.min(self.end())
+    }
+
+    /// Whether the watch may go on. Reviews it if that is due.
     async fn is_allowed(&mut self) -> bool {
         let now = Instant::now();
-        for action in &self.needed.actions {
-            let Needed { callers, credentials, peer, .. } = &self.needed;
-            match callers.recheck(credentials, action, *peer).await {
-                Ok(()) => {}
-                // Nobody says so: what is allowed for a while is not taken back at once.
-                Err(Refused::Busy | Refused::Undecided(_))
-                    if now.saturating_duration_since(self.allowed_at) < UNDECIDED =>
-                {
-                    self.check_at = now + CHECK;
-                    return true;
-                }
-                Err(_) => return false,
-            }
+        if now < self.due {
+            return now < self.end();
         }
-        self.allowed_at = now;
-        self.check_at = now + CHECK;
-        true
+        // One of which nothing was taken for long gets another review before it goes on.
+        let until = if now < self.end() { self.end() } else { now + RETRY };
+        match timeout_at(until, self.ask()).await {
+            Ok(Ok(asked)) => {
+                self.needed.allowed_at = asked;
+                self.due = Instant::now() + REVIEW;
+            }
+            // Nobody says so: what is allowed for a while is not taken back at once.
+            Ok(Err(Refused::Busy | Refused::Undecided(_))) => self.due = Instant::now() + RETRY,
+            Ok(Err(_)) | Err(_) => return false,
+        }
+        Instant::now() < self.end()
+    }
+
+    /// When the oldest of the answers was asked for by which all is allowed.
+    async fn ask(&self) -> Result<Instant, Refused> {
+        let Needed { callers, credentials, actions, peer, .. } = &self.needed;
+        let mut oldest = Instant::now();
+        for action in actions {
+            oldest = oldest.min(callers.recheck(credentials, action, *peer).await?);
+        }
+        Ok(oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        callers::sample::{Said, Say, changing},
+        model::{Fault, FieldSelector, LabelSelector, Reason},
+    };
+    use std::net::Ipv4Addr;
+
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+
+    fn action(name: &str) -> Action {
+        Action::Resource {
+            verb: "watch",
+            group: "".into(),
+            version: "v1".into(),
+            resource: "pods".into(),
+            namespace: Some("shop".into()),
+            name: Some(name.into()),
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+        }
+    }
+
+    fn credentials() -> Credentials {
+        Credentials::of([("authorization", &b"Bearer t0k3n"[..])]).unwrap()
+    }
+
+    fn may(_: &str, _: &str) -> Said {
+        Said::Allowed("jane")
+    }
+
+    /// The review of a watch that begins now.
+    async fn begun(callers: &Arc<Callers>) -> Review {
+        let (credentials, actions) = (credentials(), vec![action("web")]);
+        let caller = callers.admit(&credentials, &actions[0], PEER).await.unwrap();
+        let (callers, allowed_at) = (Arc::clone(callers), caller.asked);
+        Review::new(Needed { callers, credentials, actions, peer: PEER, allowed_at })
+    }
+
+    /// Lets it be reviewed for as long as it goes on, or for so long.
+    async fn go_on(review: &mut Review, most: Duration) -> Duration {
+        let began = Instant::now();
+        while began.elapsed() < most && review.is_allowed().await {
+            sleep_until(review.next()).await;
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_goes_on_for_as_long_as_its_caller_may_and_ends_within_20_s_of_a_no() {
+        for no in [(|_, _| Said::Denied("jane")) as Say, |_, _| Said::Unknown] {
+            let (callers, say) = changing(may);
+            let callers = Arc::new(callers);
+            let mut review = begun(&callers).await;
+            let hour = Duration::from_hours(1);
+            assert!(go_on(&mut review, hour).await >= hour);
+            *say.lock() = no;
+            let most = 2 * REVIEW + Duration::from_secs(1);
+            assert!(go_on(&mut review, hour).await <= most);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_ends_when_its_newest_yes_is_30_s_old_by_when_it_was_asked() {
+        let (callers, say) = changing(may);
+        let callers = Arc::new(callers);
+        let asked = Instant::now();
+        drop(begun(&callers).await);
+        // What it begins with is remembered, and not from now.
+        sleep_until(asked + Duration::from_secs(9)).await;
+        let mut review = begun(&callers).await;
+        *say.lock() = |_, _| Said::Nothing(Fault::new(Reason::Unreachable, "refused"));
+        go_on(&mut review, Duration::from_hours(1)).await;
+        let late = asked.elapsed().saturating_sub(REVIEWED);
+        assert!(asked.elapsed() >= REVIEWED && late < Duration::from_millis(10), "{late:?}");
     }
 }
