@@ -3,7 +3,6 @@
 #[cfg(test)]
 mod bucket;
 mod callers;
-mod documents;
 mod dumps;
 mod files;
 mod kinds;
@@ -13,6 +12,7 @@ mod operator;
 mod reads;
 mod tables;
 mod verified;
+mod version;
 mod view;
 
 pub use self::tables::CatalogTables;

@@ -2,8 +2,8 @@
 
 use super::{
     Error, callers,
-    documents::ApiDocuments,
     kinds::{Kinds, ServedNow},
+    version,
     view::View,
 };
 use crate::{
@@ -94,10 +94,10 @@ pub(super) fn api(
         home: Arc::clone(&view.home),
     }));
     let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
-    let documents = Arc::new(ApiDocuments::new(connection.client(), Handle::current()));
+    let version = version::known(connection.client(), Handle::current());
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
     let metrics = metrics.reads().clone();
-    let api = ReadApi::new(Arc::clone(&reads), callers, documents, metrics, names, watched);
+    let api = ReadApi::new(Arc::clone(&reads), callers, version, metrics, names, watched);
     Ok((Arc::new(api.forwarding(forward)), reads))
 }
 

@@ -39,7 +39,7 @@ pub use self::{
     kubeconfig::{Present, present},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
-    question::{dry_run, get, get_in_form, get_timed},
+    question::{dry_run, get, get_timed},
     replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
     review::{Completeness, ReviewedRules, is_allowed, may, rules_of},
     subject::whoami,

@@ -26,23 +26,6 @@ pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
     send(client, Method::GET, path, Body::empty()).await
 }
 
-/// The same in the form that `accept` says.
-///
-/// # Errors
-///
-/// As for [`get`].
-///
-/// # Cost
-///
-/// As for [`get`].
-pub async fn get_in_form(
-    client: &Client,
-    path: &str,
-    accept: &'static str,
-) -> Result<Answer, Fault> {
-    ask(client, in_form(path, accept)?, BOUNDS).await
-}
-
 fn in_form(path: &str, accept: &'static str) -> Result<Request<Body>, Fault> {
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = parsed(path)?;

@@ -1,6 +1,6 @@
 //! What a client wants to be sent: the `Accept` header, as the API server weighs it.
 
-use super::{Failure, SchemaForm};
+use super::Failure;
 
 /// What of each object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -86,9 +86,6 @@ pub(super) enum Shape {
 const ONE: &str = "PartialObjectMetadata";
 const LIST: &str = "PartialObjectMetadataList";
 const TABLE: &str = "Table";
-const PROTOBUF: &str = SchemaForm::Protobuf.media_type();
-/// From before its name was one that media types may have.
-const OLD_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 /// One media range of the header.
 #[derive(Debug, Default)]
@@ -178,30 +175,6 @@ pub(super) fn plain(accept: Option<&str>) -> Result<(), Failure> {
     };
     let is_plain = |clause: &Clause<'_>| clause.target.is_none();
     if clauses(accept).iter().any(is_plain) { Ok(()) } else { Err(Failure::not_acceptable()) }
-}
-
-/// How a document of OpenAPI v3 is to be written.
-///
-/// # Errors
-///
-/// 406 if it is to be neither text nor protobuf.
-pub(super) fn schema(accept: Option<&str>) -> Result<SchemaForm, Failure> {
-    let Some(accept) = accept.filter(|accept| !accept.is_empty()) else {
-        return Ok(SchemaForm::Json);
-    };
-    let wanted = accept.split(',').filter_map(|clause| {
-        let (of, parameters) = split(clause, ';');
-        let weight = parameters.split(';').find_map(|it| it.trim().strip_prefix("q="));
-        let form = match of.trim() {
-            "*/*" | "application/*" | "application/json" => SchemaForm::Json,
-            PROTOBUF | OLD_PROTOBUF => SchemaForm::Protobuf,
-            _ => return None,
-        };
-        Some((weight.map_or(1.0, |weight| weight.parse().unwrap_or(0.0)), form))
-    });
-    // Of equally wanted ones the first.
-    let best = wanted.reduce(|best: (f32, _), it| if it.0 > best.0 { it } else { best });
-    best.map(|(_, form)| form).ok_or_else(Failure::not_acceptable)
 }
 
 /// The clauses that JSON meets, the most wanted first.
@@ -367,26 +340,6 @@ mod tests {
     }
 
     #[test]
-    fn schemas_are_text_or_protobuf() {
-        for (accept, expected) in [
-            ("", Some(SchemaForm::Json)),
-            ("application/json, */*", Some(SchemaForm::Json)),
-            (PROTOBUF, Some(SchemaForm::Protobuf)),
-            (OLD_PROTOBUF, Some(SchemaForm::Protobuf)),
-            (
-                "application/json;q=0.5,application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
-                Some(SchemaForm::Protobuf),
-            ),
-            ("text/html, application/json;q=0.1", Some(SchemaForm::Json)),
-            ("text/html", None),
-            ("application/vnd.kubernetes.protobuf", None),
-        ] {
-            assert_eq!(schema(Some(accept)).ok(), expected, "{accept}");
-        }
-        assert_eq!(schema(None), Ok(SchemaForm::Json));
-    }
-
-    #[test]
     fn discovery_is_aggregated_for_those_who_know_it() {
         let kubectl = format!(
             "{AGGREGATED},application/json;g=apidiscovery.k8s.io;v=v2beta1;\
@@ -405,7 +358,6 @@ mod tests {
                 let _ = form(Some(&accept), Shape::One);
                 let _ = listing(Some(&accept));
                 let _ = plain(Some(&accept));
-                let _ = schema(Some(&accept));
             }
         }
     }

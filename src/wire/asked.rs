@@ -1,7 +1,7 @@
 //! One read request, parsed.
 
 use super::{
-    Failure, Form, LabelFilter, Listing, SchemaForm,
+    Failure, Form, LabelFilter, Listing,
     accept::{self, Shape},
     options,
     path::{Named, Path, Place},
@@ -40,19 +40,6 @@ pub enum Document {
     Groups(Listing),
     /// `/apis/<group>`.
     Group(Arc<str>),
-    /// `/openapi/v3`.
-    Schemas,
-    /// `/openapi/v3/api/<version>`, where the group is empty, or `/openapi/v3/apis/<group>/<version>`.
-    Schema {
-        /// Empty for the core group.
-        group: Arc<str>,
-        /// Such as `v1`.
-        version: Arc<str>,
-        /// How it is to be written.
-        form: SchemaForm,
-        /// That of the document that is meant; `None`: whichever there is.
-        hash: Option<Arc<str>>,
-    },
     /// `/api/<version>`, where the group is empty, or `/apis/<group>/<version>`.
     Resources {
         /// Empty for the core group.
@@ -162,14 +149,6 @@ impl Asked {
             Named::Resources(group, version) => {
                 plain(Document::Resources { group, version }, accept)?
             }
-            Named::Schemas => plain(Document::Schemas, accept)?,
-            Named::Schema(group, version) => {
-                let form = accept::schema(accept)?;
-                let query = Query::parse(query)?;
-                let hash = query.given(Parameter::Hash).filter(|hash| !hash.is_empty());
-                let hash = hash.map(Into::into);
-                What::Document(Document::Schema { group, version, form, hash })
-            }
         };
         Ok(Self { profile, what })
     }
@@ -256,13 +235,6 @@ impl Document {
             Self::Core(_) => "/api".to_owned(),
             Self::Groups(_) => "/apis".to_owned(),
             Self::Group(group) => format!("/apis/{group}"),
-            Self::Schemas => "/openapi/v3".to_owned(),
-            Self::Schema { group, version, .. } if group.is_empty() => {
-                format!("/openapi/v3/api/{version}")
-            }
-            Self::Schema { group, version, .. } => {
-                format!("/openapi/v3/apis/{group}/{version}")
-            }
             Self::Resources { group, version } if group.is_empty() => format!("/api/{version}"),
             Self::Resources { group, version } => format!("/apis/{group}/{version}"),
         }
@@ -376,17 +348,7 @@ mod tests {
 
     #[test]
     fn documents_are_reviewed_by_their_paths() {
-        for path in [
-            "/version",
-            "/api",
-            "/apis",
-            "/api/v1",
-            "/apis/apps",
-            "/apis/apps/v1",
-            "/openapi/v3",
-            "/openapi/v3/api/v1",
-            "/openapi/v3/apis/apps/v1",
-        ] {
+        for path in ["/version", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
             for asked in [path.to_owned(), format!("{path}/"), format!("/profiles/a/b{path}")] {
                 let What::Document(document) = get(&asked, "").unwrap().what else {
                     panic!("{asked}")

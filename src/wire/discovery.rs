@@ -38,7 +38,7 @@ pub struct Sent {
     pub body: Vec<u8>,
 }
 
-pub(super) const JSON: &str = "application/json";
+const JSON: &str = "application/json";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// What is served of every resource.
 const VERBS: [&str; 3] = ["get", "list", "watch"];
@@ -217,7 +217,7 @@ fn group_version(group: &str, version: &str) -> String {
 }
 
 /// The tag is of the very bytes: equal documents have equal tags in every replica.
-pub(super) fn sent(content_type: &'static str, document: &impl Serialize) -> Sent {
+fn sent(content_type: &'static str, document: &impl Serialize) -> Sent {
     // Strings only: this does not fail.
     let mut body = serde_json::to_vec(document).unwrap_or_default();
     body.push(b'\n');

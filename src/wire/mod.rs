@@ -17,7 +17,6 @@ mod fields;
 mod hostile;
 mod labels;
 mod onward;
-mod openapi;
 mod options;
 mod path;
 mod query;
@@ -40,7 +39,6 @@ pub use self::{
     failure::Failure,
     labels::{Comparison, LabelFilter, Than},
     onward::{Onward, Written},
-    openapi::{SchemaForm, SchemaIndex, schema_hash},
     table::{Rows, TableFrame},
     token::Continue,
     watching::{Begin, Watching},

@@ -40,10 +40,6 @@ pub(super) enum Named {
     Group(Arc<str>),
     /// `/api/<version>`, `/apis/<group>/<version>`
     Resources(Arc<str>, Arc<str>),
-    /// `/openapi/v3`
-    Schemas,
-    /// `/openapi/v3/api/<version>`, `/openapi/v3/apis/<group>/<version>`
-    Schema(Arc<str>, Arc<str>),
     /// Objects of a resource.
     Objects(Place),
     /// Nothing that is known.
@@ -132,23 +128,8 @@ fn named(segments: &Segments<'_>) -> Result<Named, Failure> {
         },
         ("apis", [group, version]) => resources(group, version),
         ("apis", [group, version, rest @ ..]) => Named::Objects(place(group, version, rest)?),
-        ("openapi", [v3, rest @ ..]) if *v3 == "v3" => schemas(rest),
         _ => Named::Nothing,
     })
-}
-
-/// What stands below `/openapi/v3`.
-fn schemas(segments: &Segments<'_>) -> Named {
-    let (group, version) = match segments {
-        [] => return Named::Schemas,
-        [api, version] if *api == "api" => ("", version),
-        [apis, group, version] if *apis == "apis" => (&**group, version),
-        _ => return Named::Nothing,
-    };
-    match of("x", group, version) {
-        Ok(_) => Named::Schema(group.into(), (&**version).into()),
-        Err(_) => Named::Nothing,
-    }
 }
 
 fn resources(group: &str, version: &str) -> Named {
@@ -262,11 +243,8 @@ mod tests {
             ("/version/x", Named::Nothing),
             ("/apis/UP", Named::Nothing),
             ("/apis/apps/V1", Named::Nothing),
-            ("/openapi/v3", Named::Schemas),
-            ("/openapi/v3/api/v1", Named::Schema("".into(), "v1".into())),
-            ("/openapi/v3/apis/apps/v1", Named::Schema("apps".into(), "v1".into())),
-            ("/openapi/v3/apis/apps", Named::Nothing),
-            ("/openapi/v3/version", Named::Nothing),
+            ("/openapi/v3", Named::Nothing),
+            ("/openapi/v3/apis/apps/v1", Named::Nothing),
             ("/openapi/v2", Named::Nothing),
             ("/profiles", Named::Nothing),
             ("/profiles/a", Named::Nothing),

@@ -24,12 +24,11 @@ pub(super) enum Parameter {
     SendInitialEvents,
     AllowWatchBookmarks,
     IncludeObject,
-    Hash,
     DryRun,
 }
 
 /// In the order of [`Parameter`].
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 12] = [
     "labelSelector",
     "fieldSelector",
     "watch",
@@ -41,7 +40,6 @@ const NAMES: [&str; 13] = [
     "sendInitialEvents",
     "allowWatchBookmarks",
     "includeObject",
-    "hash",
     "dryRun",
 ];
 

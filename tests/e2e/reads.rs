@@ -121,7 +121,7 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
     pages_are_of_one_moment(&scene)?;
     kubectl_reads_from_the_cache(&scene)?;
     indexed::objects_are_selected(&scene.world, &scene.served, (api, reads), token, &scene.a)?;
-    openapi::is_passed_through(&scene.world, &scene.served, (api, reads), token)?;
+    openapi::is_not_served(&scene.world, &scene.served, (api, reads), token)?;
     abuse::hurts_nobody(&scene.served, token, &scene.a)?;
     nobody_reads_more_than_they_may(&scene)?;
     decisions::outlast_refused_cells(&scene.world, &scene.served, (reads, token), &scene.a)?;

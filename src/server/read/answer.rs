@@ -28,7 +28,7 @@ use std::{
 /// What is no longer is written at once, and told its length; the rest of a longer list is written while it is sent.
 /// From here on the API server compresses.
 const LONG: usize = 128 << 10;
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
 /// Names a cell, for as long as this process lives, so that nobody learns from the name what it is.
@@ -177,8 +177,6 @@ pub(super) struct Document {
     pub(super) etag: Option<String>,
     /// Whether there are other forms of it.
     pub(super) varies: bool,
-    /// Whether it is compressed if it is long, as the API server does with all but OpenAPI.
-    pub(super) is_compressed: bool,
     /// What whoever keeps it may do with it.
     pub(super) cache_control: &'static str,
 }
@@ -186,20 +184,13 @@ pub(super) struct Document {
 impl From<Sent> for Document {
     fn from(Sent { content_type, etag, body }: Sent) -> Self {
         let body = body.into();
-        Self {
-            body,
-            content_type,
-            etag: Some(etag),
-            varies: true,
-            is_compressed: true,
-            cache_control: "public",
-        }
+        Self { body, content_type, etag: Some(etag), varies: true, cache_control: "public" }
     }
 }
 
 /// Sends a document, or that the client has it.
 pub(super) fn document(request: &HttpRequest, document: Document) -> HttpResponse {
-    let Document { body, content_type, etag, varies, is_compressed, cache_control } = document;
+    let Document { body, content_type, etag, varies, cache_control } = document;
     let known = request.headers().get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
     let is_known = known.zip(etag.as_deref()).is_some_and(|(known, etag)| is_known(known, etag));
     let mut response =
@@ -215,7 +206,7 @@ pub(super) fn document(request: &HttpRequest, document: Document) -> HttpRespons
         return response.finish();
     }
     response.insert_header((header::CONTENT_TYPE, content_type));
-    if is_compressed { whole(request, response, body) } else { response.body(body) }
+    whole(request, response, body)
 }
 
 /// Sends a `Status` of failure.

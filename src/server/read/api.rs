@@ -2,9 +2,8 @@
 //! learns nothing of whether it is kept.
 
 use super::{
-    answer,
+    answer::{self, JSON, NOT_KEPT},
     body::Brought,
-    documents::{self, Documents},
     forward::Forward,
     newcomers::introduce,
     watching::{Held, Needed, watch},
@@ -12,7 +11,7 @@ use super::{
 use crate::{
     callers::{Action, Caller, Callers, Credentials, NoCredentials, Refused, Shown},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
-    model::{FieldSelector, LabelSelector, ProfileRef},
+    model::{Fault, FieldSelector, LabelSelector, ProfileRef},
     reads::Reads,
     server::Watchers,
     wire::{self, Asked, Document, Failure, Objects, Selection, Watching, What},
@@ -23,6 +22,8 @@ use actix_web::{
     web,
 };
 use aws_lc_rs::hmac;
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use std::{
     fmt,
@@ -32,11 +33,14 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+/// Has the API server say its version, in JSON.
+pub type Version = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>> + Send + Sync>;
+
 /// What the read API answers from.
 pub struct ReadApi {
     reads: Arc<Reads>,
     callers: Arc<Callers>,
-    documents: Arc<dyn Documents>,
+    version: Version,
     /// Where goes what is not served here, if anywhere.
     forward: Option<Forward>,
     metrics: ReadMetrics,
@@ -61,12 +65,12 @@ impl ReadApi {
     pub fn new(
         reads: Arc<Reads>,
         callers: Arc<Callers>,
-        documents: Arc<dyn Documents>,
+        version: Version,
         metrics: ReadMetrics,
         names: hmac::Key,
         (watchers, stop): (Watchers, CancellationToken),
     ) -> Self {
-        Self { reads, callers, documents, forward: None, metrics, names, watchers, stop }
+        Self { reads, callers, version, forward: None, metrics, names, watchers, stop }
     }
 
     /// Has what is not served here sent on by `forward`.
@@ -239,19 +243,11 @@ impl ReadApi {
         profile: Option<&ProfileRef>,
     ) -> Result<HttpResponse, Failure> {
         if *document == Document::Version {
-            return documents::version(&*self.documents, request).await;
+            return self.version(request).await;
         }
         let kinds = self.reads.kinds(profile).await?;
         let sent = match document {
             Document::Version => None,
-            Document::Schemas => {
-                return documents::schemas(&*self.documents, request, &kinds).await;
-            }
-            Document::Schema { group, version, form, hash } => {
-                let of = (&**group, &**version, *form);
-                let named = (profile, hash.as_deref());
-                return documents::schema(&*self.documents, request, &kinds, of, named).await;
-            }
             Document::Core(listing) => Some(wire::core_document(&kinds, *listing)),
             Document::Groups(listing) => Some(wire::groups_document(&kinds, *listing)),
             Document::Group(group) => wire::group_document(&kinds, group),
@@ -261,6 +257,21 @@ impl ReadApi {
         };
         let sent = sent.ok_or_else(Failure::no_such_path)?;
         Ok(answer::document(request, sent.into()))
+    }
+
+    async fn version(&self, request: &HttpRequest) -> Result<HttpResponse, Failure> {
+        let body = (self.version)().await.map_err(|fault| {
+            tracing::debug!(%fault, "the API server does not say its version");
+            Failure::unavailable("the API server does not say its version; try again", 1)
+        })?;
+        let version = answer::Document {
+            body,
+            content_type: JSON,
+            etag: None,
+            varies: false,
+            cache_control: NOT_KEPT,
+        };
+        Ok(answer::document(request, version))
     }
 }
 

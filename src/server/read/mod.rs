@@ -4,7 +4,6 @@ mod answer;
 mod api;
 mod body;
 mod connection;
-mod documents;
 mod forward;
 mod gzip;
 mod handed;
@@ -18,8 +17,7 @@ mod unwritten;
 mod watching;
 
 pub use self::{
-    api::ReadApi,
-    documents::{Documents, Schema},
+    api::{ReadApi, Version},
     forward::{Forward, Wrote},
     identity::Authority,
     listen::{ReadError, Reading, bind},
