@@ -6,7 +6,7 @@ use super::{
     split::{ListSplitter, MAX_OBJECT, Piece},
     upstream,
 };
-use crate::model::{DeltaSink, Fault, Named, Reason, ResourceVersion, Sensitivity, Uid};
+use crate::model::{DeltaSink, Fault, Named, Reason, ResourceVersion, Uid};
 use futures::StreamExt as _;
 use http::Request;
 use serde::Deserialize;
@@ -96,12 +96,11 @@ impl Census {
         &mut self,
         client: &kube::Client,
         request: Request<Vec<u8>>,
-        sensitivity: Sensitivity,
         within: Duration,
     ) -> Result<FrameMeta, Fault> {
         let until = Instant::now() + within;
         let mut chunks = upstream::open(client, request, within).await?;
-        let mut splitter = ListSplitter::new(MAX_OBJECT, sensitivity);
+        let mut splitter = ListSplitter::new(MAX_OBJECT);
         let late = |_| Fault::new(Reason::TimedOut, "the list did not end in time");
         while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(late)? {
             let chunk = chunk?;

@@ -162,8 +162,7 @@ impl Of {
             while let Err(open_at) = self.buckets.draw_spare(namespace, Instant::now()) {
                 sleep_until(open_at).await;
             }
-            let sensitivity = self.endpoint.sensitivity();
-            let page = named.add_page(&self.client, request, sensitivity, WITHIN).await?;
+            let page = named.add_page(&self.client, request, WITHIN).await?;
             if ResourceVersion::parse(&page.resource_version).as_ref() != Some(&self.at) {
                 return Ok(false);
             }

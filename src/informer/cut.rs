@@ -1,12 +1,11 @@
 //! Cuts members out of an object by byte range; every other byte stays as it came.
 
-use crate::model::Scratch;
 use serde::{Deserialize, de::Error as _};
 use serde_json::value::RawValue;
 use std::ops::Range;
 
 /// Appends `json` without the members in `holes`.
-pub(super) fn cut(into: &mut Scratch, json: &str, mut holes: [Option<Hole>; 3]) {
+pub(super) fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Hole>; 3]) {
     holes.sort_by_key(|hole| hole.as_ref().map_or(usize::MAX, |hole| hole.range.start));
     let json = json.as_bytes();
     let mut from = 0;

@@ -1,6 +1,5 @@
 //! What the controller reads of a profile, cut out of what its author wrote.
 
-use crate::model::Scratch;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -34,7 +33,7 @@ struct Meta<'a> {
 /// # Errors
 ///
 /// If a member stands there twice.
-pub(super) fn write(into: &mut Scratch, text: &str, metadata: &RawValue) -> serde_json::Result<()> {
+pub(super) fn write(into: &mut Vec<u8>, text: &str, metadata: &RawValue) -> serde_json::Result<()> {
     let Profile { spec, status } = serde_json::from_str(text)?;
     let Meta { creation_timestamp, generation } = serde_json::from_str(metadata.get())?;
     let status = status.filter(|status| status.get().len() <= MAX_STATUS);
@@ -50,7 +49,7 @@ pub(super) fn write(into: &mut Scratch, text: &str, metadata: &RawValue) -> serd
     Ok(())
 }
 
-fn members(into: &mut Scratch, all: [(&str, Option<&RawValue>); 2]) {
+fn members(into: &mut Vec<u8>, all: [(&str, Option<&RawValue>); 2]) {
     let mut before = '{';
     for (name, value) in all {
         if let Some(value) = value {
@@ -64,7 +63,6 @@ fn members(into: &mut Scratch, all: [(&str, Option<&RawValue>); 2]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Sensitivity;
 
     fn written(text: &str) -> String {
         #[derive(Deserialize)]
@@ -73,7 +71,7 @@ mod tests {
             metadata: &'a RawValue,
         }
         let top: Top<'_> = serde_json::from_str(text).unwrap();
-        let mut scratch = Scratch::new(Sensitivity::Ordinary);
+        let mut scratch = Vec::new();
         write(&mut scratch, text, top.metadata).unwrap();
         String::from_utf8_lossy(&scratch).into_owned()
     }

@@ -6,7 +6,7 @@ use super::{
     declaration,
     peek::peek_name,
 };
-use crate::model::{CellKey, Item, ManagedFields, Projection, ResourceVersion, Scratch, Uid};
+use crate::model::{CellKey, Item, ManagedFields, Projection, ResourceVersion, Uid};
 use serde::{
     Deserialize,
     de::{Deserializer, MapAccess, Visitor},
@@ -14,13 +14,12 @@ use serde::{
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
 
-/// Decodes the objects of one cell; keeps one scratch buffer between calls.
-#[derive(Debug)]
+/// Decodes the objects of one cell; keeps one buffer between calls.
 pub(super) struct Decoder {
     projection: Projection,
     /// Whether the objects are secrets, whose metadata may repeat the payload.
     hides_payload: bool,
-    scratch: Scratch,
+    scratch: Vec<u8>,
 }
 
 /// Why an object is not stored. Never quotes it.
@@ -118,7 +117,7 @@ impl Decoder {
         Self {
             projection: key.projection,
             hides_payload: is_secrets && matches!(key.projection, Projection::MetadataOnly(_)),
-            scratch: Scratch::new(key.sensitivity()),
+            scratch: Vec::new(),
         }
     }
 

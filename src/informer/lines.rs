@@ -1,23 +1,19 @@
 //! Cuts a watch into its lines while the bytes arrive, within the bounds of `split.rs`.
 
 use super::split::{HEAD, Piece, keep};
-use crate::model::{Scratch, Sensitivity};
 use memchr::memchr;
 
 /// Cuts a watch into lines.
-#[derive(Debug)]
 pub(super) struct LineSplitter {
     cap: usize,
-    partial: Scratch,
-    sensitivity: Sensitivity,
+    partial: Vec<u8>,
     skipped: usize,
     handed_out: bool,
 }
 
 impl LineSplitter {
-    pub(super) fn new(cap: usize, sensitivity: Sensitivity) -> Self {
-        let partial = Scratch::new(sensitivity);
-        Self { cap, partial, sensitivity, skipped: 0, handed_out: false }
+    pub(super) fn new(cap: usize) -> Self {
+        Self { cap, partial: Vec::new(), skipped: 0, handed_out: false }
     }
 
     /// Whether a line has begun and not ended.
@@ -33,7 +29,7 @@ impl LineSplitter {
         if self.handed_out {
             // A line of a megabyte leaves no megabyte behind in each of thousands of watches.
             if self.partial.capacity() > HEAD {
-                self.partial = Scratch::new(self.sensitivity);
+                self.partial = Vec::new();
             }
             self.partial.clear();
             self.skipped = 0;
@@ -76,7 +72,7 @@ mod tests {
             size in 1..40_usize,
         ) {
             let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
-            let mut splitter = LineSplitter::new(20, Sensitivity::Secret);
+            let mut splitter = LineSplitter::new(20);
             let mut found = Vec::new();
             for chunk in text.as_bytes().chunks(size) {
                 let mut rest = chunk;

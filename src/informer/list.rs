@@ -237,7 +237,7 @@ impl Task {
         let sent = Instant::now();
         let mut chunks = upstream::open(&self.client, request, timing.list_headers).await?;
         self.allowed(Verb::List, sent);
-        let mut splitter = ListSplitter::new(MAX_OBJECT, self.key.sensitivity());
+        let mut splitter = ListSplitter::new(MAX_OBJECT);
         let mut checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);
         loop {

@@ -126,7 +126,7 @@ async fn ask(
     let asked_at = Instant::now();
     let request = endpoint.watch(&from, timing.probe);
     let mut chunks = upstream::open(&client, request, timing.watch_headers).await?;
-    let mut lines = LineSplitter::new(MAX_OBJECT, endpoint.sensitivity());
+    let mut lines = LineSplitter::new(MAX_OBJECT);
     let until = Instant::now() + timing.probe * 2;
     while let Ok(Some(chunk)) = timeout_at(until, chunks.next()).await {
         let chunk = chunk?;

@@ -121,7 +121,7 @@ impl Proofs {
         let client = self.clients.client_for(&key.identity);
         let sent = Instant::now();
         let within = deadline.saturating_duration_since(sent);
-        let meta = named.add_page(&client, request, endpoint.sensitivity(), within).await;
+        let meta = named.add_page(&client, request, within).await;
         let meta = meta.map_err(Unproven::Unanswered)?;
         let newest = ResourceVersion::parse(&meta.resource_version).ok_or_else(|| {
             let message = "the list has no resourceVersion";

@@ -82,7 +82,7 @@ pub async fn look(
     let started = Instant::now();
     let mut chunks = upstream::open(client, request, PAGE).await?;
     let headers = started.elapsed();
-    let mut splitter = ListSplitter::new(MAX_OBJECT, key.sensitivity());
+    let mut splitter = ListSplitter::new(MAX_OBJECT);
     let mut decoder = Decoder::new(key);
     let (mut objects, mut bytes) = (0, 0_u64);
     loop {

@@ -4,7 +4,7 @@
 //! the head of it handed out so that it can be named. Nothing here checks more of the syntax than it
 //! needs to find ends; whoever decodes an item checks it.
 
-use crate::model::{Fault, Reason, Scratch, Sensitivity};
+use crate::model::{Fault, Reason};
 use memchr::memchr2;
 use std::fmt;
 
@@ -40,7 +40,6 @@ impl Piece<'_> {
 ///  {"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{…},{…}]}
 ///  └───────────────── frame ─────────────────────────────────────┘└items┘└ frame
 /// ```
-#[derive(Debug)]
 pub(super) struct ListSplitter {
     cap: usize,
     depth: u32,
@@ -49,7 +48,7 @@ pub(super) struct ListSplitter {
     /// The frame so far, items left out.
     frame: Vec<u8>,
     /// The item that began in an earlier chunk.
-    partial: Scratch,
+    partial: Vec<u8>,
     /// How much of the item under way has been passed over because of the cap.
     skipped: usize,
 }
@@ -69,14 +68,14 @@ enum Place {
 }
 
 impl ListSplitter {
-    pub(super) fn new(cap: usize, sensitivity: Sensitivity) -> Self {
+    pub(super) fn new(cap: usize) -> Self {
         Self {
             cap,
             depth: 0,
             string: InString::No,
             place: Place::Frame,
             frame: Vec::new(),
-            partial: Scratch::new(sensitivity),
+            partial: Vec::new(),
             skipped: 0,
         }
     }
@@ -228,14 +227,14 @@ impl ListSplitter {
 }
 
 /// Adds to a partial item or line; of one above the cap only the head is kept.
-pub(super) fn keep(partial: &mut Scratch, skipped: &mut usize, cap: usize, bytes: &[u8]) {
+pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes: &[u8]) {
     let cap = if *skipped > 0 { HEAD } else { cap };
     let room = cap.saturating_sub(partial.len()).min(bytes.len());
     partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
     if room < bytes.len() {
         *skipped += bytes.len() - room;
         partial.truncate(HEAD);
-        partial.shrink();
+        partial.shrink_to_fit();
     }
 }
 
@@ -283,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_list_is_cut_into_items_and_frame() {
-        let mut splitter = ListSplitter::new(1_000, Sensitivity::Secret);
+        let mut splitter = ListSplitter::new(1_000);
         let found = items(&mut splitter, &[LIST.as_bytes()]).unwrap();
         assert_eq!(found, [r#"{"a":"}]{\"\\"}"#, r#"{"b":[{},{"items":[{}]}]}"#]);
         assert!(splitter.is_complete());
@@ -294,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_frame_before_the_items_parses_while_they_arrive() {
-        let mut splitter = ListSplitter::new(1_000, Sensitivity::Secret);
+        let mut splitter = ListSplitter::new(1_000);
         let cut = LIST.find("\"b\"").unwrap();
         assert_eq!(items(&mut splitter, &[&LIST.as_bytes()[..cut]]).unwrap().len(), 1);
         assert!(splitter.in_items() && !splitter.is_complete());
@@ -307,7 +306,7 @@ mod tests {
         let big = format!(r#"{{"big":"{}"}}"#, "x".repeat(20_000));
         let list = format!(r#"{{"items":[{{"a":1}},{big},{{"c":3}}]}}"#);
         for size in [list.len(), 7, 1_000, 6_000] {
-            let mut splitter = ListSplitter::new(10_000, Sensitivity::Secret);
+            let mut splitter = ListSplitter::new(10_000);
             let chunks: Vec<_> = list.as_bytes().chunks(size).collect();
             let found = items(&mut splitter, &chunks).unwrap();
             assert_eq!(found, [r#"{"a":1}"#, "oversized:4096", r#"{"c":3}"#], "chunks of {size}");
@@ -319,19 +318,19 @@ mod tests {
     fn what_is_no_list_is_an_error_or_incomplete() {
         for text in [r#"{"items":[1]}"#, r#"{"items":[[]]}"#, "]"] {
             assert!(
-                items(&mut ListSplitter::new(100, Sensitivity::Ordinary), &[text.as_bytes()])
+                items(&mut ListSplitter::new(100), &[text.as_bytes()])
                     .is_err(),
                 "{text}"
             );
         }
         for text in ["", "<html></html>", r#"{"items":[{"a":1}"#, r#"{"items":[]"#] {
-            let mut splitter = ListSplitter::new(100, Sensitivity::Ordinary);
+            let mut splitter = ListSplitter::new(100);
             items(&mut splitter, &[text.as_bytes()]).unwrap();
             assert!(!splitter.is_complete(), "{text}");
         }
         let frame = format!(r#"{{"metadata":{{"continue":"{}"}}}}"#, "x".repeat(70_000));
         assert!(
-            items(&mut ListSplitter::new(100, Sensitivity::Ordinary), &[frame.as_bytes()]).is_err()
+            items(&mut ListSplitter::new(100), &[frame.as_bytes()]).is_err()
         );
     }
 
@@ -342,7 +341,7 @@ mod tests {
             cuts.extend([0, LIST.len()]);
             cuts.sort_unstable();
             let chunks: Vec<_> = cuts.windows(2).map(|w| &LIST.as_bytes()[w[0]..w[1]]).collect();
-            let mut splitter = ListSplitter::new(1_000, Sensitivity::Secret);
+            let mut splitter = ListSplitter::new(1_000);
             let found = items(&mut splitter, &chunks).unwrap();
             prop_assert_eq!(found.len(), 2);
             prop_assert!(splitter.is_complete());

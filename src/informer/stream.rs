@@ -4,7 +4,7 @@ use super::{
     Measured, Meter, Rejected, Timing, WatchEnd, lines::LineSplitter, split::MAX_OBJECT,
     upstream::Chunks,
 };
-use crate::model::{Fault, Reason, Resource, Sensitivity};
+use crate::model::{Fault, Reason, Resource};
 use bytes::Bytes;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -46,11 +46,11 @@ pub(super) enum End {
 }
 
 impl Stream {
-    pub(super) fn new(chunks: Chunks, asked: Duration, sensitivity: Sensitivity) -> Self {
+    pub(super) fn new(chunks: Chunks, asked: Duration) -> Self {
         let now = Instant::now();
         Self {
             chunks,
-            lines: LineSplitter::new(MAX_OBJECT, sensitivity),
+            lines: LineSplitter::new(MAX_OBJECT),
             rest: Bytes::new(),
             opened: now,
             asked,

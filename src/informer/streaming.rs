@@ -47,7 +47,7 @@ impl Task {
         let request = self.endpoint.stream(self.at_least(), asked);
         let chunks = upstream::open(&self.client, request, timing.list_headers).await?;
         self.allowed(Verb::Watch, started);
-        let mut stream = Stream::new(chunks, asked, self.key.sensitivity());
+        let mut stream = Stream::new(chunks, asked);
         let late =
             || Fault::new(Reason::TimedOut, "the streaming list sent no end bookmark in time");
         loop {

@@ -34,7 +34,7 @@ impl Task {
         match upstream::open(&self.client, request, timing.watch_headers).await {
             Ok(chunks) => {
                 self.allowed(Verb::Watch, sent);
-                Ok(Next::Follow(Box::new(Stream::new(chunks, asked, self.key.sensitivity()))))
+                Ok(Next::Follow(Box::new(Stream::new(chunks, asked))))
             }
             Err(fault) if fault.reason() == Reason::Gone => {
                 let code = fault.code();

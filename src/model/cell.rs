@@ -1,7 +1,7 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
 use super::{
-    FieldPath, FieldSelector, Identity, LabelSelector, Leaves, Resource, Sensitivity,
+    FieldPath, FieldSelector, Identity, LabelSelector, Leaves, Resource,
     printable::Printable,
 };
 use std::{
@@ -20,6 +20,16 @@ pub enum Extent {
     AllNamespaces,
     /// A cluster-scoped kind.
     Cluster,
+}
+
+/// Whether objects may hold the payload of Secrets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sensitivity {
+    /// They do not.
+    #[default]
+    Ordinary,
+    /// They may: their bodies are not compressed, and no list of them is kept for further pages.
+    Secret,
 }
 
 /// Whether `metadata.managedFields` is stored.

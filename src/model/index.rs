@@ -92,7 +92,7 @@ fn index_by(
                 let path = format!("{path}.fieldPath");
                 return Err(Invalid::IndexOutsideMetadata { path, found: text.clone() });
             }
-            // An index is not wiped, and its values would be asked for by name.
+            // The values of an index are asked for by name.
             if of.is_secrets() && !field.is_metadata() {
                 let path = format!("{path}.fieldPath");
                 return Err(Invalid::IndexOfPayload { path, found: text.clone() });

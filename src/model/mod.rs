@@ -18,7 +18,6 @@ mod printable;
 mod profile;
 mod read_terms;
 mod resource;
-mod scratch;
 mod selector;
 mod subject;
 mod target;
@@ -26,13 +25,11 @@ mod version;
 mod wait;
 
 pub(crate) use self::resource::is_dns_label;
-#[cfg(test)]
-pub(crate) use self::scratch::remains;
 pub use self::{
     access_lost::OnAccessLost,
     cell::{
         CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
-        ProfileRef, Projection, SensitiveData, Tuning,
+        ProfileRef, Projection, SensitiveData, Sensitivity, Tuning,
     },
     decision::{DecidedBy, Decision},
     declared::{
@@ -53,7 +50,6 @@ pub use self::{
     profile::{ValidatedProfile, Warmup},
     read_terms::{Consistency, ReadTerms},
     resource::{GroupResource, InvalidName, Resource},
-    scratch::{Scratch, Sensitivity},
     selector::{
         FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector, Operator,
     },

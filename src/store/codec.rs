@@ -6,7 +6,6 @@ use super::{
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
-use zeroize::Zeroize as _;
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
 /// Bodies above this stay as they are, and no frame may claim more: the API server's own limit for
@@ -43,8 +42,6 @@ pub(super) struct Context {
     frame: Vec<u8>,
     /// For whoever holds the context: a body that was unpacked only to look into it.
     pub(super) body: Vec<u8>,
-    /// Whether a secret has been unpacked, so that the memory must be wiped.
-    has_seen_secret: bool,
 }
 
 impl std::fmt::Debug for Context {
@@ -59,9 +56,6 @@ impl Codec {
         let idle = self.idle.lock().pop();
         let mut context = idle.unwrap_or_else(Context::new);
         let answer = work(&mut context);
-        if std::mem::take(&mut context.has_seen_secret) {
-            context.body.zeroize();
-        }
         for scratch in [&mut context.packed, &mut context.frame, &mut context.body] {
             scratch.clear();
             scratch.shrink_to(SCRATCH_BYTES);
@@ -82,7 +76,6 @@ impl Context {
             packed: Vec::new(),
             frame: Vec::new(),
             body: Vec::new(),
-            has_seen_secret: false,
         }
     }
 
@@ -106,8 +99,7 @@ impl Context {
         Record::new(name, Packing::Plain, body)
     }
 
-    /// Unpacks a body into `into`, whose contents go. Of a secret it is the caller's to wipe, unless
-    /// it is the context's own `body`.
+    /// Unpacks a body into `into`, whose contents go.
     ///
     /// # Errors
     ///
@@ -121,15 +113,7 @@ impl Context {
     ) -> Result<(), Undecodable> {
         into.clear();
         match packing {
-            Packing::Plain => {
-                into.extend_from_slice(packed);
-                return Ok(());
-            }
-            Packing::Secret => {
-                self.has_seen_secret = true;
-                // What stood there may be a secret too, and a `Vec` that grows leaves it behind.
-                into.zeroize();
-                into.reserve_exact(packed.len());
+            Packing::Plain | Packing::Secret => {
                 into.extend_from_slice(packed);
                 return Ok(());
             }

@@ -4,7 +4,6 @@ use super::{
     contents::Contents,
     past::{Change, Held},
     query::Reader,
-    record::Packing,
     select::{Said, Selected, Wanted},
     table::Table,
 };
@@ -18,7 +17,6 @@ use std::{
     },
 };
 use tokio::sync::Notify;
-use zeroize::Zeroizing;
 
 /// Follows the changes of one table, each once and in their order. It holds none of them: one that falls
 /// too far behind is told so.
@@ -167,12 +165,7 @@ impl Follower {
             .table
             .codec
             .with(|context| context.unpack(packing, held.record.packed(), with, &mut body));
-        let is_decoded = self.table.count(done);
-        let body = match packing {
-            Packing::Secret => Bytes::from_owner(Zeroizing::new(body)),
-            Packing::Plain | Packing::Zstd | Packing::Dictionary(_) => body.into(),
-        };
-        is_decoded.then_some(body)
+        self.table.count(done).then(|| body.into())
     }
 
     /// Whether `wanted` selects an object of which this is the body; `said` is what has been read of this body.

@@ -145,11 +145,10 @@ impl Change {
         self.before.iter().chain(&self.now)
     }
 
-    /// The records that are there only to be remembered. What there is now is the table's own, or the next
-    /// change's before, unless it is a secret, or packed anew meanwhile.
-    fn own(&self) -> impl Iterator<Item = &Record> {
-        let is_copy = |held: &&Held| held.record.packing() == Packing::Secret;
-        self.before.iter().chain(self.now.iter().filter(is_copy)).map(|held| &held.record)
+    /// The record that is there only to be remembered. What there is now is the table's own, or the next
+    /// change's before, unless it is packed anew meanwhile.
+    fn own(&self) -> Option<&Record> {
+        self.before.as_ref().map(|held| &held.record)
     }
 }
 
@@ -262,7 +261,7 @@ impl Contents {
         for Held { record, with } in change.held() {
             self.enter(record, with.as_ref());
         }
-        let bytes: usize = change.own().map(Record::bytes).sum();
+        let bytes: usize = change.own().map_or(0, Record::bytes);
         self.record_bytes += bytes;
         self.past.next += 1;
         self.past.record_bytes += bytes;
@@ -300,7 +299,7 @@ impl Contents {
 
     fn drop_oldest(&mut self) -> Option<Arc<Change>> {
         let oldest = self.past.changes.pop_front()?;
-        let bytes: usize = oldest.own().map(Record::bytes).sum();
+        let bytes: usize = oldest.own().map_or(0, Record::bytes);
         self.record_bytes -= bytes;
         self.past.record_bytes -= bytes;
         self.past.aside_bytes -= ASIDE;

@@ -12,7 +12,7 @@ use crate::model::ObjectKey;
 use std::{hint::black_box, sync::Arc};
 
 /// Rows in the order in which they were taken. Their records are the table's own, which stay as they are
-/// whatever becomes of the table: 16 bytes a row, and nothing of the bodies is copied but of secrets.
+/// whatever becomes of the table: 16 bytes a row, and nothing of the bodies is copied.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     rows: Vec<Taken>,
@@ -85,11 +85,6 @@ impl Piece {
         table.count(done).then_some(Seen { namespace, name, body })
     }
 
-    /// How a row's body is packed.
-    pub(super) fn packing(&self, row: usize) -> Packing {
-        self.rows.get(row).map_or(Packing::Plain, |taken| taken.record.packing())
-    }
-
     /// Rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
@@ -136,9 +131,9 @@ fn fetch<'a>(records: impl Iterator<Item = &'a Record>) {
 mod tests {
     use super::*;
     use crate::{
-        model::{DeltaSink as _, SensitiveData, remains},
+        model::DeltaSink as _,
         store::{
-            Catalog, Reader, Usage,
+            Catalog, Reader,
             samples::{body, cell, remove, upsert},
         },
     };
@@ -191,31 +186,5 @@ mod tests {
         for piece in &pieces {
             assert_eq!(shown(piece, &reader), expected);
         }
-    }
-
-    #[test]
-    fn secrets_are_copied_and_each_copy_is_wiped_when_it_goes() {
-        let key = crate::model::CellKey { sensitive_data: SensitiveData::Allow, ..cell("secrets") };
-        let catalog = Catalog::new();
-        let mut writer = catalog.open(&key, &BTreeSet::new());
-        let reader = catalog.reader(&key).unwrap();
-        let payload = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
-        let secret = body("{}", &format!(r#","data":{{"password":"{payload}"}}"#));
-        writer.apply(upsert("a/x", 1, "5", &secret));
-        let piece = piece(&reader);
-        let packed = piece.rows.first().unwrap().record.packed();
-        let place = (packed.as_ptr() as usize, packed.len());
-        assert_ne!(place, reader.place_of(0));
-        let is_left = |(at, length)| {
-            let found = remains(at, length).unwrap_or_default();
-            found.windows(payload.len()).any(|window| window == payload.as_bytes())
-        };
-        let held = reader.place_of(0);
-        writer.apply(remove("a/x", "6"));
-        assert_eq!((is_left(held), is_left(place)), (false, true), "the table's, and the piece's");
-        assert_eq!(shown(&piece, &reader), [format!("a/x: {secret}")]);
-        drop(piece);
-        assert!(!is_left(place));
-        assert_eq!(reader.usage(), Usage::default());
     }
 }

@@ -5,7 +5,6 @@ use super::{
     index::Building,
     order::Place,
     piece::Piece,
-    record::Packing,
     table::Table,
 };
 use crate::model::{FieldPath, LabelSelector, ObjectKey, ResourceVersion, Uid, namespace_order};
@@ -15,7 +14,6 @@ use std::{
     fmt,
     sync::{Arc, atomic},
 };
-use zeroize::Zeroizing;
 
 /// Sees every delta that the table's writer has applied. Cloning is cheap; a reader of a table that
 /// was replaced or closed goes on seeing its last contents.
@@ -26,7 +24,7 @@ pub struct Reader {
     pub(super) table: Arc<Table>,
 }
 
-/// One object as it is held. Of a secret, the body is wiped when its last owner goes.
+/// One object as it is held.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Object {
     /// Its name.
@@ -254,7 +252,7 @@ impl Reader {
 
     /// How a row's record is packed.
     #[cfg(test)]
-    pub(super) fn packing_of(&self, number: u32) -> Packing {
+    pub(super) fn packing_of(&self, number: u32) -> super::record::Packing {
         self.table.contents.read().slab.get(number).unwrap().record.packing()
     }
 }
@@ -291,12 +289,8 @@ impl Found {
             let objects = identities.into_iter().enumerate().filter_map(|(row, identity)| {
                 let mut body = Vec::new();
                 rows.seen(row, table, context, &mut body)?;
-                let body = match rows.packing(row) {
-                    Packing::Secret => Bytes::from_owner(Zeroizing::new(body)),
-                    Packing::Plain | Packing::Zstd | Packing::Dictionary(_) => body.into(),
-                };
                 let Identity { uid, version } = identity;
-                Some(Object { key: rows.key_of(row)?, uid, version, body })
+                Some(Object { key: rows.key_of(row)?, uid, version, body: body.into() })
             });
             objects.collect()
         })
@@ -347,7 +341,7 @@ mod tests {
         store::{
             Catalog,
             contents::Packed,
-            record::Record,
+            record::{Packing, Record},
             samples::{body, cell, remove, upsert},
         },
     };

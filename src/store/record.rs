@@ -2,8 +2,7 @@
 
 use super::{heap::taken, json::Cursor, paths::Paths};
 use std::fmt;
-use triomphe::{Arc, ThinArc};
-use zeroize::Zeroize as _;
+use triomphe::ThinArc;
 
 /// Values of one object that one declared index takes; the rest are left out, so that one object
 /// cannot fill an index.
@@ -27,17 +26,13 @@ pub(super) enum Packing {
     Zstd,
     /// The same, with the dictionary of this generation of the kind; 1 to 253.
     Dictionary(u8),
-    /// As it is, because it is a secret: zstd and dictionaries would keep copies of it that nobody
-    /// wipes.
+    /// As it is, because it is a whole Secret: a zstd context or a dictionary would keep copies of it.
     Secret,
 }
 
 /// One allocation an object: a byte for the packing, the name's length, the name, the packed body.
 /// Clones share it: tables, what they remember, and the lists that are being sent.
-///
-/// A secret is wiped before its memory is given back. Its clones are copies, so that each of them knows when
-/// that is.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Record(ThinArc<(), u8>);
 
 /// What stands for the packing of a secret.
@@ -146,11 +141,7 @@ impl Record {
         }
         bytes.extend_from_slice(name.as_bytes());
         bytes.extend_from_slice(packed);
-        let record = Self(ThinArc::from_header_and_slice((), &bytes));
-        if packing == Packing::Secret {
-            bytes.zeroize();
-        }
-        record
+        Self(ThinArc::from_header_and_slice((), &bytes))
     }
 
     /// Of a body as it is.
@@ -199,27 +190,6 @@ impl Record {
             }
         }
         held.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
-    }
-}
-
-impl Clone for Record {
-    fn clone(&self) -> Self {
-        if self.packing() == Packing::Secret {
-            return Self(ThinArc::from_header_and_slice((), self.held()));
-        }
-        Self(self.0.clone())
-    }
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        if self.packing() == Packing::Secret {
-            self.0.with_arc_mut(|held| {
-                if let Some(held) = Arc::get_mut(held) {
-                    held.slice_mut().zeroize();
-                }
-            });
-        }
     }
 }
 
@@ -304,8 +274,7 @@ mod tests {
             let digits = if name.len() < 128 { 1 } else { 2 };
             prop_assert_eq!(record.bytes(), taken(HEAD + 1 + digits + name.len() + packed.len()));
             let copy = record.clone();
-            let is_shared = record.held().as_ptr() == copy.held().as_ptr();
-            prop_assert_eq!((is_shared, &copy), (packing != Packing::Secret, &record));
+            prop_assert_eq!(record.held().as_ptr(), copy.held().as_ptr());
         }
     }
 }

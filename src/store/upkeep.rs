@@ -11,7 +11,6 @@ use std::{
     sync::{Arc, Weak},
     thread,
 };
-use zeroize::Zeroizing;
 
 /// Rows that are worked on between two looks at the table: its write lock is held for well under a
 /// millisecond at a time.
@@ -181,7 +180,7 @@ fn index_step(
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
     let encoding = table.encoding;
     table.codec.with(|context| {
-        let mut body = Zeroizing::new(Vec::new());
+        let mut body = Vec::new();
         let mut found = Vec::with_capacity(copies.len());
         for (number, record) in copies {
             let decoded = table.unpack(number, context, &mut body);

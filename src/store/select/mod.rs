@@ -24,8 +24,7 @@ const ROWS_A_PIECE: usize = 128;
 
 /// Objects of one moment, in key order: all that may meet what was wanted. Cheap to clone.
 ///
-/// Their records are the table's, as packed as there: about 0.1 µs and 16 bytes an object. Those of secrets
-/// are copies.
+/// Their records are the table's, as packed as there: about 0.1 µs and 16 bytes an object.
 #[derive(Clone)]
 pub struct Selected {
     table: Arc<Table>,
