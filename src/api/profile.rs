@@ -241,15 +241,10 @@ pub struct Serving {
     pub cold_read_wait_seconds: i32,
 
     /// What becomes of data that the identity may not read any more. `Fence` (the default): it is
-    /// not served, from `accessLostGraceSeconds` after the loss on; 10 minutes later its memory is
-    /// freed. `ServeStale`: what was held when access was last verified is served on, and grows
+    /// not served; 10 minutes later its memory is freed. `ServeStale`: what was held when access was last verified is served on, and grows
     /// old. Either way nothing is served that came after access was last verified, the loss is said
     /// in the conditions, and access that returns makes the target warm again without help.
     pub on_access_lost: OnAccessLost,
-
-    /// For how long after a loss of access `Fence` still serves, in seconds, 0 to 3600, default 0.
-    #[schemars(range(min = 0, max = 3600))]
-    pub access_lost_grace_seconds: i32,
 }
 
 /// How new an answer is.
@@ -312,7 +307,6 @@ impl Default for Serving {
             cold_reads: ColdReads::Wait,
             cold_read_wait_seconds: 5,
             on_access_lost: OnAccessLost::Fence,
-            access_lost_grace_seconds: 0,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     model::{
         CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, Leaves,
         ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Refusal,
-        RefusalReason, Resource, ResourceVersion, Tuning, ValidatedProfile, Watched,
+        RefusalReason, Resource, ResourceVersion, Tuning, ValidatedProfile, Watched, keep_fenced,
     },
     store::{Object, Reader},
 };
@@ -93,7 +93,7 @@ fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
             verify_interval: None,
             // No Role lets anyone ask for a namespace that is gone: it went, too.
             namespace_check: NamespaceCheck::Known,
-            keep_fenced: OnAccessLost::default().keeps(),
+            keep_fenced: keep_fenced(OnAccessLost::Fence),
             leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),

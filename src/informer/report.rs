@@ -219,13 +219,14 @@ impl CellReport {
         self.synced_at.is_some() && self.lost.is_none() && !self.is_refused() && !self.is_missing()
     }
 
-    /// Whether the cell may answer at `now` for a profile with this policy. Its own request that was
-    /// refused counts as a loss of this moment, until that has been verified.
+    /// Whether the cell may answer for a profile with this policy. Its own request that was refused
+    /// counts as a loss until that has been verified.
     #[must_use]
-    pub fn serves(&self, policy: OnAccessLost, now: Instant) -> bool {
-        let refused = self.is_refused().then_some(Duration::ZERO);
-        let lost_for = self.lost.map(|loss| now.saturating_duration_since(loss.at)).or(refused);
-        self.synced_at.is_some() && policy.serves(lost_for) && !self.is_missing()
+    pub fn serves(&self, policy: OnAccessLost) -> bool {
+        match policy {
+            OnAccessLost::Fence => self.is_warm(),
+            OnAccessLost::ServeStale => self.synced_at.is_some() && !self.is_missing(),
+        }
     }
 
     /// Its own request, or the token for it.

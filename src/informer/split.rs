@@ -317,11 +317,7 @@ mod tests {
     #[test]
     fn what_is_no_list_is_an_error_or_incomplete() {
         for text in [r#"{"items":[1]}"#, r#"{"items":[[]]}"#, "]"] {
-            assert!(
-                items(&mut ListSplitter::new(100), &[text.as_bytes()])
-                    .is_err(),
-                "{text}"
-            );
+            assert!(items(&mut ListSplitter::new(100), &[text.as_bytes()]).is_err(), "{text}");
         }
         for text in ["", "<html></html>", r#"{"items":[{"a":1}"#, r#"{"items":[]"#] {
             let mut splitter = ListSplitter::new(100);
@@ -329,9 +325,7 @@ mod tests {
             assert!(!splitter.is_complete(), "{text}");
         }
         let frame = format!(r#"{{"metadata":{{"continue":"{}"}}}}"#, "x".repeat(70_000));
-        assert!(
-            items(&mut ListSplitter::new(100), &[frame.as_bytes()]).is_err()
-        );
+        assert!(items(&mut ListSplitter::new(100), &[frame.as_bytes()]).is_err());
     }
 
     proptest! {

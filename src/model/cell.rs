@@ -1,7 +1,7 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
 use super::{
-    FieldPath, FieldSelector, Identity, LabelSelector, Leaves, Resource,
+    FieldPath, FieldSelector, Identity, LabelSelector, Leaves, OnAccessLost, Resource,
     printable::Printable,
 };
 use std::{
@@ -20,6 +20,16 @@ pub enum Extent {
     AllNamespaces,
     /// A cluster-scoped kind.
     Cluster,
+}
+
+/// How long after a loss of access a cell stays in memory for a profile with this policy. By then access
+/// that was lost by mistake is back. [`Duration::MAX`] is for good.
+#[must_use]
+pub fn keep_fenced(policy: OnAccessLost) -> Duration {
+    match policy {
+        OnAccessLost::Fence => Duration::from_mins(10),
+        OnAccessLost::ServeStale => Duration::MAX,
+    }
 }
 
 /// Whether objects may hold the payload of Secrets.

@@ -1,6 +1,5 @@
 //! Vocabulary shared by every layer: checked, immutable, free of I/O and of the clock.
 
-mod access_lost;
 mod canonical;
 mod cell;
 mod decision;
@@ -26,10 +25,9 @@ mod wait;
 
 pub(crate) use self::resource::is_dns_label;
 pub use self::{
-    access_lost::OnAccessLost,
     cell::{
         CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
-        ProfileRef, Projection, SensitiveData, Sensitivity, Tuning,
+        ProfileRef, Projection, SensitiveData, Sensitivity, Tuning, keep_fenced,
     },
     decision::{DecidedBy, Decision},
     declared::{
@@ -58,3 +56,4 @@ pub use self::{
     version::ResourceVersion,
     wait::{WaitFor, WaitOutcome},
 };
+pub use crate::api::OnAccessLost;

@@ -35,7 +35,7 @@ pub struct ValidatedProfile {
     pub max_staleness: Duration,
     /// `spec.freshness.verifyIntervalSeconds`, up to a day; `None` where it is 0.
     pub verify_interval: Option<Duration>,
-    /// `spec.serving.onAccessLost` and `accessLostGraceSeconds`.
+    /// `spec.serving.onAccessLost`.
     pub on_access_lost: OnAccessLost,
     /// `spec.serving.consistency`, `coldReads` and `coldReadWaitSeconds`.
     pub reads: ReadTerms,
@@ -104,7 +104,7 @@ impl ValidatedProfile {
             warmup: Warmup::parse(&spec.warmup)?,
             max_staleness: seconds(staleness?),
             verify_interval: verify_interval(&spec.freshness)?,
-            on_access_lost: on_access_lost(&spec.serving)?,
+            on_access_lost: spec.serving.on_access_lost,
             reads: read_terms(&spec.serving)?,
             limits: Limits::parse(spec.limits.as_ref())?,
         })
@@ -160,15 +160,6 @@ impl Warmup {
             )?),
         })
     }
-}
-
-fn on_access_lost(serving: &api::Serving) -> Result<OnAccessLost, Invalid> {
-    let grace = serving.access_lost_grace_seconds;
-    let grace = seconds(in_range("spec.serving.accessLostGraceSeconds", grace, 0, 3600)?);
-    Ok(match serving.on_access_lost {
-        api::OnAccessLost::Fence => OnAccessLost::Fence { grace },
-        api::OnAccessLost::ServeStale => OnAccessLost::ServeStale,
-    })
 }
 
 fn verify_interval(freshness: &api::Freshness) -> Result<Option<Duration>, Invalid> {
@@ -240,7 +231,7 @@ mod tests {
         assert_eq!((&*profile.uid, profile.generation), ("u-1", 3));
         assert_eq!(profile.mode, Mode::Active);
         assert_eq!(profile.max_staleness, Duration::from_mins(2));
-        assert_eq!(profile.on_access_lost, OnAccessLost::Fence { grace: Duration::ZERO });
+        assert_eq!(profile.on_access_lost, OnAccessLost::Fence);
         let warmup = Warmup {
             objective: None,
             max_concurrent_lists: 4,
@@ -263,7 +254,7 @@ mod tests {
             "{mode: Paused, warmup: {targetSeconds: 60, maxConcurrentLists: 8, pageSize: 1000,
               listStrategy: Paged, streamingDeadlineSeconds: 10},
               freshness: {maxStalenessSeconds: 30},
-              serving: {onAccessLost: Fence, accessLostGraceSeconds: 90}, targets: [{name: a, priority: 1000,
+              serving: {onAccessLost: ServeStale}, targets: [{name: a, priority: 1000,
               requirement: Optional, sensitiveData: Allow,
               resource: {group: apps, version: v1, resource: deployments},
               scope: {type: Namespaces, namespaces: [b, a]},
@@ -278,8 +269,7 @@ mod tests {
         assert_eq!(profile.mode, Mode::Paused);
         assert_eq!(profile.warmup.objective, Some(Duration::from_mins(1)));
         assert_eq!(profile.max_staleness, Duration::from_secs(30));
-        let grace = Duration::from_secs(90);
-        assert_eq!(profile.on_access_lost, OnAccessLost::Fence { grace });
+        assert_eq!(profile.on_access_lost, OnAccessLost::ServeStale);
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
         assert_eq!(target.of.to_string(), "deployments.apps");
         assert_eq!(target.version.as_deref(), Some("v1"));
@@ -298,19 +288,6 @@ mod tests {
                 Index { name: "app".into(), by: IndexBy::Label("app".into()) },
             ]
         );
-    }
-
-    #[test]
-    fn what_may_not_be_read_any_more_may_be_served_stale() {
-        let profile = |serving| {
-            parse(&format!(
-                "{{serving: {serving}, targets: [{{name: a, resource: {{resource: a}}}}]}}"
-            ))
-        };
-        let stale = profile("{onAccessLost: ServeStale}").unwrap();
-        assert_eq!(stale.on_access_lost, OnAccessLost::ServeStale);
-        let error = profile("{accessLostGraceSeconds: 3601}").unwrap_err().to_string();
-        assert!(error.starts_with("spec.serving.accessLostGraceSeconds"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::{
     wire::Objects,
 };
 use std::{fmt, ops::ControlFlow, time::Duration};
-use tokio::time::Instant;
 
 /// What is answered.
 #[derive(Debug)]
@@ -104,7 +103,7 @@ impl Leave {
         let losses = candidate.report.losses;
         Self(Box::new(move || {
             let report = reports.glance(&key);
-            may_go_on(report.as_ref(), (&policies, Some(losses)), Instant::now())
+            may_go_on(report.as_ref(), (&policies, Some(losses)))
         }))
     }
 }

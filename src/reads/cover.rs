@@ -160,7 +160,7 @@ impl<'a> Coverage<'a> {
             let age = report.current_at.map(|at| now.saturating_duration_since(at));
             candidates.push(Candidate { key: &offering.key, offers: vec![offering], report, age });
         }
-        candidates.retain(|it| it.may_be_read(&it.report, now));
+        candidates.retain(|it| it.may_be_read(&it.report));
         let bound = self.max_staleness();
         candidates.sort_by(|a, b| a.rank(bound).cmp(&b.rank(bound)).then_with(|| a.key.cmp(b.key)));
         candidates
@@ -169,8 +169,8 @@ impl<'a> Coverage<'a> {
 
 impl Candidate<'_> {
     /// By what every profile says that offers it: the strictest counts.
-    pub(super) fn may_be_read(&self, report: &CellReport, now: Instant) -> bool {
-        self.offers.iter().all(|offering| report.serves(offering.on_access_lost, now))
+    pub(super) fn may_be_read(&self, report: &CellReport) -> bool {
+        self.offers.iter().all(|offering| report.serves(offering.on_access_lost))
     }
 
     /// Whether its table follows the cluster, so that it could be proved current.

@@ -1,18 +1,16 @@
 //! Whether a cell may still be read by whoever began to.
 
 use crate::{informer::CellReport, model::OnAccessLost};
-use tokio::time::Instant;
 
 /// Whether it may, by these policies; with `losses` only if it has not lost access since it had so often. It may have been
 /// lost and back unseen, and what was read before taken back then.
 pub(super) fn may_go_on(
     report: Option<&CellReport>,
     (policies, losses): (&[OnAccessLost], Option<u64>),
-    now: Instant,
 ) -> bool {
     report.is_some_and(|report| {
         losses.is_none_or(|losses| losses == report.losses)
-            && policies.iter().all(|policy| report.serves(*policy, now))
+            && policies.iter().all(|policy| report.serves(*policy))
     })
 }
 
@@ -21,15 +19,15 @@ mod tests {
     use super::*;
     use crate::{informer::Loss, reads::sample::report};
     use jiff::Timestamp;
+    use tokio::time::Instant;
 
     #[test]
     fn what_was_read_before_access_was_lost_is_not_told_when_it_is_back() {
         let now = Instant::now();
-        let (fences, serves_on) =
-            (OnAccessLost::Fence { grace: std::time::Duration::ZERO }, OnAccessLost::ServeStale);
+        let (fences, serves_on) = (OnAccessLost::Fence, OnAccessLost::ServeStale);
         let warm = report(now);
         let goes_on = |report: &CellReport, policies: &[OnAccessLost], losses| {
-            may_go_on(Some(report), (policies, losses), now)
+            may_go_on(Some(report), (policies, losses))
         };
         assert!(goes_on(&warm, &[fences], Some(0)) && goes_on(&warm, &[fences], None));
         let lost = Some(Loss { at: now, time: Timestamp::UNIX_EPOCH });
@@ -39,6 +37,6 @@ mod tests {
         let back = CellReport { losses: 1, ..warm };
         assert!(!goes_on(&back, &[fences], Some(0)) && !goes_on(&back, &[serves_on], Some(0)));
         assert!(goes_on(&back, &[fences], Some(1)) && goes_on(&back, &[fences], None));
-        assert!(!may_go_on(None, (&[serves_on], None), now), "there is no such cell any more");
+        assert!(!may_go_on(None, (&[serves_on], None)), "there is no such cell any more");
     }
 }

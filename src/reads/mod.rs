@@ -370,7 +370,7 @@ impl Reads {
     /// anew, between the question whether it may answer and its answer.
     fn is_undisturbed(&self, candidate: &Candidate<'_>) -> bool {
         self.from.reports.glance(candidate.key).is_some_and(|report| {
-            candidate.may_be_read(&report, Instant::now())
+            candidate.may_be_read(&report)
                 && Moment::at(candidate.key, &report) == Moment::of(candidate)
         })
     }

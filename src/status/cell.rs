@@ -40,8 +40,9 @@ impl CellView {
     }
 
     /// The objects that count for a profile on these terms: none that it is not served any more.
-    pub(super) fn objects_on(&self, terms: Terms, clock: Clock) -> u64 {
-        let withheld = |report: &CellReport| report.lost.is_some() && !serves(report, terms, clock);
+    pub(super) fn objects_on(&self, terms: Terms) -> u64 {
+        let withheld =
+            |report: &CellReport| report.lost.is_some() && !report.serves(terms.on_access_lost);
         if self.report.as_deref().is_some_and(withheld) { 0 } else { self.objects }
     }
 }
@@ -120,7 +121,7 @@ impl<'a> Cell<'a> {
         clock: Clock,
     ) -> Self {
         let report = view.as_ref().and_then(|view| view.report.as_deref());
-        let serves = report.is_some_and(|report| serves(report, terms, clock));
+        let serves = report.is_some_and(|report| report.serves(terms.on_access_lost));
         let staleness = report
             .filter(|report| report.warmed.is_some())
             .and_then(|report| staleness(report, terms.max_staleness, clock));
@@ -168,11 +169,6 @@ impl Staleness {
             Self::Reconnecting => "Reconnecting",
         }
     }
-}
-
-/// Whether the cell may answer for the profile.
-fn serves(report: &CellReport, terms: Terms, clock: Clock) -> bool {
-    report.serves(terms.on_access_lost, clock.mono)
 }
 
 fn state(report: &CellReport, serves: bool, staleness: Option<Staleness>) -> CellState {

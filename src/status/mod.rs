@@ -105,7 +105,7 @@ pub fn compute(
     let rendered: Vec<_> = targets
         .iter()
         .map(|target| {
-            let of_target = held(target, cells, (terms, clock));
+            let of_target = held(target, cells, terms);
             let find = |status: Option<&'_ CacheProfileStatus>| {
                 let mut all = status.map_or(&[][..], |status| &status.targets).iter();
                 all.find(|old| old.name == *target.declared.name).cloned()
@@ -204,11 +204,11 @@ impl Holding<'_> {
 fn held<'a>(
     target: &Target<'a>,
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
-    (terms, clock): (Terms, Clock),
+    terms: Terms,
 ) -> Holding<'a> {
     let mut holding = Holding::default();
     let mut hold = |key: &'a CellKey, view: &CellView, declared: &[FieldPath]| {
-        let (objects, bytes) = (view.objects_on(terms, clock), view.common_bytes());
+        let (objects, bytes) = (view.objects_on(terms), view.common_bytes());
         holding.cells.insert(key, Size { objects, bytes });
         let own = view.indexes.iter().filter(|(path, _)| declared.contains(path));
         holding.indexes.extend(own.map(|(path, bytes)| ((key, path.clone()), *bytes)));

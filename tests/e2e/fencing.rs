@@ -175,9 +175,7 @@ fn a_cell_that_is_refused_before_it_exists_is_fenced_when_it_does() -> Outcome {
     world.cluster.run(["create", "role", "list"].into_iter().chain(list))?;
     let account = format!("--serviceaccount={NAMESPACE}:kubewarm");
     world.cluster.run(["create", "rolebinding", "list", "--role=list", &account, "-n", &team])?;
-    let spec = |mode: &str| {
-        format!("{{mode: {mode}, serving: {{accessLostGraceSeconds: 3600}}, {SETTINGS}}}")
-    };
+    let spec = |mode: &str| format!("{{mode: {mode}, {SETTINGS}}}");
     let profile = Profile::apply(&world, &team, "fence", &spec("Plan"))?;
     profile.await_condition("Authorized", "False", Some("PermissionsMissing"), READY)?;
     Profile::apply(&world, &team, "fence", &spec("Active"))?;

@@ -72,8 +72,8 @@ async fn what_came_after_the_last_verification_is_gone_with_the_access() {
         (fault.reason, fault.verb, fault.next_retry),
         (Reason::Forbidden, Verb::Watch, None)
     );
-    assert!(!report.serves(OnAccessLost::default(), Instant::now()));
-    assert!(report.serves(OnAccessLost::ServeStale, Instant::now()));
+    assert!(!report.serves(OnAccessLost::default()));
+    assert!(report.serves(OnAccessLost::ServeStale));
     tell(&feeds, event("ADDED", object("c", 3, 11)));
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(engine.shown(&pods.key), ["a@8"]);
@@ -180,7 +180,7 @@ async fn access_lost_in_the_first_list_leaves_nothing() {
     fencer.lost(&pods.key, Verb::List, &forbidden());
     assert!(engine.shown(&pods.key).is_empty());
     let report = engine.reports.get(&pods.key).unwrap();
-    assert!(!report.serves(OnAccessLost::ServeStale, Instant::now()), "it never was complete");
+    assert!(!report.serves(OnAccessLost::ServeStale), "it never was complete");
     fencer.returned(&pods.key);
     let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
     assert!(report.is_warm() && report.last_relist.is_none());
@@ -211,7 +211,7 @@ async fn memory_is_freed_after_a_while_unless_a_profile_wants_it() {
     bring_provisional(&engine, &pods.key, &feeds).await;
     let fencer = engine.reports.clone();
     fencer.lost(&pods.key, Verb::List, &forbidden());
-    for keep in [OnAccessLost::ServeStale.keeps(), OnAccessLost::default().keeps()] {
+    for keep in [Duration::MAX, Duration::from_mins(10)] {
         pods.tuning.keep_fenced = keep;
         engine.retune(&pods);
         engine.free_fenced();
@@ -239,7 +239,7 @@ async fn more_changes_than_are_remembered_take_the_table_with_them() {
     engine.reports.lost(&pods.key, Verb::List, &forbidden());
     assert!(engine.shown(&pods.key).is_empty());
     let report = engine.reports.get(&pods.key).unwrap();
-    assert!(!report.serves(OnAccessLost::ServeStale, Instant::now()));
+    assert!(!report.serves(OnAccessLost::ServeStale));
     assert_eq!((report.phase, report.version), (Phase::Fenced, None));
 }
 

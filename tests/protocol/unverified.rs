@@ -13,7 +13,7 @@ use kubewarm::{
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Instead of ten minutes.
@@ -95,8 +95,8 @@ async fn what_nobody_can_verify_is_taken_back_and_served_no_more_until_somebody_
     let fault = fenced.fault.clone().unwrap();
     assert_eq!(fault.reason, Reason::Unverified);
     assert!(fault.message.contains("scripted TooManyRequests"), "{}", fault.message);
-    assert!(!fenced.serves(OnAccessLost::default(), Instant::now()));
-    assert!(fenced.serves(OnAccessLost::ServeStale, Instant::now()));
+    assert!(!fenced.serves(OnAccessLost::default()));
+    assert!(fenced.serves(OnAccessLost::ServeStale));
     feed.line(event("ADDED", object("c", 3, 9)));
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(engine.shown(&pods.key), ["a@3"]);

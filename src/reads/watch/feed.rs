@@ -224,7 +224,7 @@ impl Following {
         // What was taken back while the cell lost access is not to be seen by anybody.
         // The state that it begins with may have been taken back if access is there again; what came after it knows itself.
         let losses = self.telling.is_beginning().then_some(self.losses);
-        if !self.reads.serves(&self.source.cell, (&self.policies, losses), now) {
+        if !self.reads.serves(&self.source.cell, (&self.policies, losses)) {
             return Next::End(End::CellGone, None);
         }
         if now >= self.timing.end {

@@ -172,12 +172,7 @@ impl Reads {
     }
 
     /// Whether the cell may be read now, by these policies; if `losses` says so, only if it has not lost access since.
-    fn serves(
-        &self,
-        key: &CellKey,
-        (policies, losses): (&[OnAccessLost], Option<u64>),
-        now: Instant,
-    ) -> bool {
-        may_go_on(self.from.reports.glance(key).as_ref(), (policies, losses), now)
+    fn serves(&self, key: &CellKey, (policies, losses): (&[OnAccessLost], Option<u64>)) -> bool {
+        may_go_on(self.from.reports.glance(key).as_ref(), (policies, losses))
     }
 }

@@ -34,15 +34,10 @@ fn each_profile_of_a_shared_cell_is_served_by_its_own_policy() {
     let mut world = World::new();
     let report = lost(&world, 30);
     world.runs(pods("a"), report);
-    let grace = |seconds| OnAccessLost::Fence { grace: Duration::from_secs(seconds) };
     let cold = ("False/Forbidden".to_owned(), "Unknown/NotWarm".to_owned(), Some(0));
     let stale = ("True/Synced".to_owned(), "False/WatchSilent".to_owned(), Some(10));
-    for (policy, expected) in [
-        (OnAccessLost::default(), &cold),
-        (grace(30), &cold),
-        (grace(31), &stale),
-        (OnAccessLost::ServeStale, &stale),
-    ] {
+    for (policy, expected) in [(OnAccessLost::default(), &cold), (OnAccessLost::ServeStale, &stale)]
+    {
         let status = status(&world, policy);
         assert_eq!(summary(&status), *expected, "{policy:?}");
         let [target] = status.targets.as_slice() else { panic!("one target") };
@@ -94,6 +89,5 @@ fn a_refusal_that_is_not_verified_yet_counts_as_a_loss_of_this_moment() {
     world.runs(pods("a"), report);
     let warm = |policy| said(&status(&world, policy).conditions, "Warm");
     assert_eq!(warm(OnAccessLost::default()), "False/Forbidden");
-    assert_eq!(warm(OnAccessLost::Fence { grace: Duration::from_secs(1) }), "True/Synced");
     assert_eq!(warm(OnAccessLost::ServeStale), "True/Synced");
 }
