@@ -10,7 +10,6 @@ mod excess;
 mod identities;
 mod pace;
 mod reports;
-mod roles;
 mod rules;
 mod standing;
 mod verifier;

@@ -13,7 +13,6 @@ mod doubt;
 mod endpoint;
 mod event;
 mod fence;
-mod hearsay;
 mod lanes;
 mod latency;
 mod lines;
@@ -44,7 +43,6 @@ pub use self::{
     board::{Changes, OwnAccess},
     compare::Comparison,
     fence::Fences,
-    hearsay::hearsay,
     latency::LatencyWindow,
     plan::{Desired, Informers, Plan, apply, plan},
     proof::{Proof, Proofs, Unproven},

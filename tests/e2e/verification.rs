@@ -179,35 +179,3 @@ fn the_real_request_wins_over_reviews_that_lie() -> Outcome {
     assert_eq!(said["status"]["targets"][0]["cells"]["synced"], 1, "{said:#}");
     Ok(())
 }
-
-#[test]
-fn where_roles_may_be_watched_a_grant_is_followed_at_once() -> Outcome {
-    let world = World::lease()?;
-    let names = [world.namespace("team")?];
-    let watch = "--verb=list,watch";
-    let kinds = "--resource=roles,rolebindings,clusterroles,clusterrolebindings";
-    world.cluster.run(["create", "clusterrole", "hear-of-roles", watch, kinds])?;
-    let account = format!("--serviceaccount={NAMESPACE}:kubewarm");
-    let role = "--clusterrole=hear-of-roles";
-    world.cluster.run(["create", "clusterrolebinding", "hear-of-roles", role, &account])?;
-    let _operator = Operator::start(&world)?;
-    let spec = spec(&[("", "configmaps")], &names);
-    let profile = Profile::apply(&world, NAMESPACE, "quick", &spec)?;
-    profile.await_manifests()?;
-    let mut took = Vec::new();
-    for _ in 0..3 {
-        profile.await_condition("Ready", "False", Some("PermissionsMissing"), NOTICED)?;
-        // The informer's own retries are up to 30 s apart by now.
-        std::thread::sleep(Duration::from_secs(8));
-        let granted = Instant::now();
-        profile.grant()?;
-        profile.await_condition("Ready", "True", None, READY)?;
-        took.push(granted.elapsed());
-        let said = profile.read()?;
-        assert!(rules(&said, "excess").is_empty(), "what it uses itself is no excess: {said:#}");
-        world.cluster.run(["delete", "rolebinding", "--all", "-n", &names[0]])?;
-    }
-    took.sort();
-    assert!(took[1] <= Duration::from_secs(5), "{took:?}");
-    Ok(())
-}

@@ -335,25 +335,6 @@ impl Book {
         told
     }
 
-    /// Roles have changed, in a namespace or for the whole cluster: asks at once what that means.
-    pub(super) fn changed(&mut self, namespace: Option<&str>, now: Instant) {
-        for ((_, here), place) in &mut self.spots {
-            if namespace.is_none() || namespace == here.as_deref() {
-                // One that is under way may have been answered before.
-                place.due = Some(place.due.map_or(now, |due| due.min(now)));
-                place.echo = true;
-            }
-        }
-        // Where rules are incomplete, each cell has a review of its own.
-        let here = self
-            .cells
-            .values_mut()
-            .filter(|cell| namespace.is_none() || namespace == cell.spot.1.as_deref());
-        for due in here.filter_map(|cell| cell.review.as_mut()) {
-            *due = now.min(*due);
-        }
-    }
-
     /// What is known of a cell.
     pub(super) fn access(&self, key: &CellKey, now: Instant) -> Option<CellAccess> {
         let cell = self.cells.get(key)?;

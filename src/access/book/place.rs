@@ -21,16 +21,12 @@ use tokio::time::Instant;
 
 /// Between two reviews of the rules of a place that are incomplete: they are for the excess only.
 const INCOMPLETE: Duration = Duration::from_mins(5);
-/// After a change of roles: once at once, and once more for servers that learn of it later.
-const ECHO: Duration = Duration::from_secs(2);
 
 /// What is known of one.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) payer: Arc<str>,
     pub(super) due: Option<Instant>,
-    /// Roles have changed: what they mean may come late, so it is asked for twice.
-    pub(super) echo: bool,
     /// Of the cells here; before anything is known, as if they were held.
     pub(super) class: Class,
     rules: Option<ReviewedRules>,
@@ -49,7 +45,6 @@ impl Book {
                 old.remove(&cell.spot).unwrap_or_else(|| Place {
                     payer: Arc::clone(&cell.payer),
                     due: Some(now),
-                    echo: false,
                     class: Class::Held,
                     rules: None,
                     has_failed: false,
@@ -113,10 +108,9 @@ impl Book {
                 }
             }
         };
-        let period = match (rules.completeness, std::mem::take(&mut place.echo)) {
-            (_, true) => ECHO,
-            (Completeness::Complete, false) => REVIEW,
-            (Completeness::Incomplete, false) => period.unwrap_or(INCOMPLETE),
+        let period = match rules.completeness {
+            Completeness::Complete => REVIEW,
+            Completeness::Incomplete => period.unwrap_or(INCOMPLETE),
         };
         place.due.get_or_insert_with(|| now + jittered(period, spread));
         let is_new = place.rules.as_ref() != Some(&rules);

@@ -299,26 +299,6 @@ async fn a_grant_is_found_out_within_one_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn word_of_a_changed_role_is_followed_at_once_and_once_more() {
-    let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&[]));
-    book.want(thirty_cells(), Vec::new(), Instant::now());
-    cluster.run(&mut book, Duration::from_secs(10)).await;
-    cluster.asked.clear();
-    // The first review after it is too early: the server has not heard of it.
-    book.changed(Some("n7"), Instant::now());
-    cluster.run(&mut book, Duration::from_secs(1)).await;
-    assert_eq!(cluster.rules(), 1, "of one place");
-    cluster.kinds = vec!["pods".to_owned()];
-    let told = cluster.run(&mut book, Duration::from_secs(2)).await;
-    let returned = told.iter().filter(|(_, word)| *word == Word::Returned).count();
-    assert_eq!((returned, cluster.rules()), (1, 2));
-    book.changed(None, Instant::now());
-    // 30 reviews, 29 trials of two requests each, and the second reviews of those that are back.
-    let told = cluster.run(&mut book, Duration::from_secs(7)).await;
-    assert_eq!(told.iter().filter(|(_, word)| *word == Word::Returned).count(), 29);
-}
-
-#[tokio::test(start_paused = true)]
 async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
     let (mut book, mut cluster) =
         (Book::new(|| 0.0), Cluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]));

@@ -8,7 +8,6 @@ use super::{
     evidence::Word,
     identities::Identities,
     reports::{AccessReports, Check, CheckOutcome},
-    roles,
     rules::attributes,
     standing::{CellAccess, Disagreement, Standing},
 };
@@ -96,8 +95,6 @@ impl Verifier {
 
     /// Runs until `stop`. What is under way then is aborted.
     pub async fn run(mut self, stop: CancellationToken) {
-        // Ends with the verifier.
-        let _listening = roles::watch(&self.around.clients, &self.reports);
         let mut changes = self.around.changes.subscribe();
         let mut look_at = Instant::now();
         loop {
@@ -133,8 +130,7 @@ impl Verifier {
             self.identities.want(wanted.iter().map(|cell| &cell.key.identity));
         }
         let mut book = self.reports.book.write();
-        if let Some(Declared { wanted, mut unchecked }) = declared {
-            unchecked.extend(roles::kinds());
+        if let Some(Declared { wanted, unchecked }) = declared {
             book.want(wanted, unchecked, began);
         }
         let reports = &self.around.reports;
