@@ -6,45 +6,24 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// How much the profile may hold. Checked while lists arrive, so that a runaway kind is stopped
-/// before memory is gone.
+/// before memory is gone. A target that does not fit is stopped and its memory freed; the others are
+/// left alone. Of several targets, one that is still being listed stops first, then that of the lowest
+/// priority, then the largest. It is tried again at every edit, and after about 10 minutes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Limits {
-    /// Objects that all targets may hold together, at least 1. Unset: no limit. A target that keeps
-    /// metadata only, because of `onExceeded`, does not count.
+    /// Objects that all targets may hold together, at least 1. Unset: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_objects: Option<i64>,
 
     /// Memory that all targets may take together, as a whole number of bytes with `Ki`, `Mi`, `Gi`,
     /// `k`, `M` or `G`, such as `200Mi`. Unset: no limit. Memory shared with other profiles counts
-    /// here too, but for indexes that only others declare. Where the rest fits without indexes of
-    /// its own, these go first, and nothing is stopped: `Accepted` says so.
+    /// here too, but for indexes that only others declare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_memory: Option<Quantity>,
-
-    /// What becomes of the target that does not fit; the others are left alone. `StopTarget` (the
-    /// default): it is not watched and its memory is freed. `MetadataOnly`: only the metadata of its
-    /// objects is fetched and held; it stops if that does not fit into `maxMemory` either. Of several
-    /// targets, one that is still being listed gives way first, then that of the lowest priority, then
-    /// the largest. It is tried again at every edit, and after about 10 minutes.
-    #[serde(default)]
-    pub on_exceeded: OnExceeded,
-}
-
-/// What becomes of a target that does not fit.
-#[derive(
-    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
-)]
-#[schemars(inline)]
-pub enum OnExceeded {
-    /// It is not watched, and its memory is freed.
-    #[default]
-    StopTarget,
-    /// Only the metadata of its objects is held.
-    MetadataOnly,
 }
 
 /// A quantity as people write it: a number, or a text with a unit.

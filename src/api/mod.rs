@@ -12,7 +12,7 @@ mod target;
 pub use self::{
     access::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     condition::{ConditionUpdate, set_condition},
-    limits::{Limits, OnExceeded, Quantity},
+    limits::{Limits, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
         CacheProfile, CacheProfileSpec, ColdReads, Consistency, Freshness, ListStrategy, Mode,

@@ -17,7 +17,7 @@ pub struct CacheProfileStatus {
     /// carried out. `Authorized`: the API server allows every list and watch that it needs.
     /// `Warm`: every required target has been listed completely. `Fresh`: what is
     /// held is known to be current within `freshness.maxStalenessSeconds`. `WithinLimits`: no target
-    /// was stopped or cut down to metadata because of a limit. `WarmupObjectiveMet`:
+    /// was stopped because of a limit. `WarmupObjectiveMet`:
     /// `warmup.targetSeconds` was kept. `Stalled`: only an edit of the spec helps; the one that is
     /// `True` when something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -77,8 +77,7 @@ pub struct RunArgs {
 
     /// Memory that all tables may take together, such as 512Mi; 0 is no limit. The default is 75 % of
     /// the cgroup's memory limit, or no limit where there is none. Beyond it the namespace that holds
-    /// most has its largest profile's targets stopped, or cut down to metadata if that profile says so.
-    /// The operator's own namespace comes last.
+    /// most has its largest profile's targets stopped. The operator's own namespace comes last.
     #[arg(long, env = "KUBEWARM_MEMORY_LIMIT", value_name = "SIZE", value_parser = value::size)]
     pub memory_limit: Option<u64>,
 

@@ -1,12 +1,8 @@
 //! Which targets fit into which limits. Pure.
 
-use super::share::{Share, Without, held};
+use super::share::{Share, held};
 use crate::model::{Bound, Measure, Overrun, ProfileRef};
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 /// What the tables may take, in bytes; `None` is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,29 +31,7 @@ struct Cap {
     beside: u64,
 }
 
-/// Who does not fit, by its place among the shares, and what it exceeds.
-#[derive(Debug, Default)]
-pub(super) struct Misfits {
-    /// Targets that give way.
-    pub(super) out: BTreeMap<usize, Overrun>,
-    /// Targets that lose what answers for them until they are synced; they may be `out` as well.
-    pub(super) let_go: BTreeMap<usize, Overrun>,
-    /// Targets that lose the indexes that they declare; they may be `out` as well.
-    pub(super) bare: BTreeMap<usize, Overrun>,
-}
-
-/// What gives way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Giving {
-    /// The tables that answer for a target until it is synced.
-    Old,
-    /// The indexes that it declares.
-    Indexes,
-    /// All of it.
-    Target,
-}
-
-/// The targets that do not fit. What they let go is taken out of `shares`.
+/// The targets that give way, by their place among `shares`, and what they exceed.
 ///
 /// Every profile is held to its own limits first, then every namespace to its part, then all of them
 /// to what the process may hold. `beside` them there is what is held by what is no target.
@@ -68,11 +42,13 @@ enum Giving {
 /// several namespaces likewise; priorities of different profiles are not compared, since everybody
 /// would choose the highest.
 ///
-/// A target that was edited first lets go of the tables that answer meanwhile, since old and new need
-/// not fit together; not so what it falls back on. Where the rest fits without indexes that are
-/// declared, these go, the largest of a profile or namespace first, and the targets stay.
-pub(super) fn fit(shares: &mut [Share], bounds: MemoryBounds, beside: &Beside) -> Misfits {
-    let mut out = Misfits::default();
+/// Tables that answer for an edited target until it is synced count with it, and go with it.
+pub(super) fn fit(
+    shares: &[Share],
+    bounds: MemoryBounds,
+    beside: &Beside,
+) -> BTreeMap<usize, Overrun> {
+    let mut out = BTreeMap::new();
     let mut profiles: BTreeMap<ProfileRef, Vec<usize>> = BTreeMap::new();
     let mut namespaces: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
     for (at, share) in shares.iter().enumerate() {
@@ -109,44 +85,31 @@ pub(super) fn fit(shares: &mut [Share], bounds: MemoryBounds, beside: &Beside) -
 }
 
 /// Takes targets out until the rest fits.
-fn squeeze(shares: &mut [Share], members: &[usize], cap: &Cap, misfits: &mut Misfits) {
-    while let Some((victim, giving, overrun)) = victim(shares, members, cap, &misfits.out) {
-        let Some(share) = shares.get_mut(victim) else { return };
-        match giving {
-            Giving::Target => misfits.out.insert(victim, overrun),
-            Giving::Old => {
-                share.old.clear();
-                misfits.let_go.insert(victim, overrun)
-            }
-            Giving::Indexes => {
-                share.indexes.clear();
-                misfits.bare.insert(victim, overrun)
-            }
-        };
+fn squeeze(shares: &[Share], members: &[usize], cap: &Cap, out: &mut BTreeMap<usize, Overrun>) {
+    while let Some((victim, overrun)) = victim(shares, members, cap, out) {
+        out.insert(victim, overrun);
     }
 }
 
-/// The target that gives way, and by what; `None` if all fit.
+/// The target that gives way; `None` if all fit.
 fn victim(
     shares: &[Share],
     members: &[usize],
     cap: &Cap,
     out: &BTreeMap<usize, Overrun>,
-) -> Option<(usize, Giving, Overrun)> {
+) -> Option<(usize, Overrun)> {
     let Cap { bound, measure, .. } = *cap;
     let kept: Vec<_> = members
         .iter()
         .filter(|at| !out.contains_key(at))
         .filter_map(|&at| Some((at, shares.get(at)?)))
         .collect();
-    let sum = |of: &dyn Fn(usize) -> Without| {
-        let left = kept.iter().flat_map(|(at, share)| share.counted(bound, measure, of(*at)));
-        held(left, measure).saturating_add(cap.beside)
+    let without = |victim: Option<usize>| {
+        let left = kept.iter().filter(|(at, _)| Some(*at) != victim);
+        held(left.flat_map(|(_, share)| share.counted(bound, measure)), measure)
+            .saturating_add(cap.beside)
     };
-    let without =
-        |victim: usize, what| sum(&|at| if at == victim { what } else { Without::Nothing });
-    let all = sum(&|_| Without::Nothing);
-    if all <= cap.limit {
+    if without(None) <= cap.limit {
         return None;
     }
     // Tenants before the operator's own namespace: who may write there is trusted.
@@ -154,56 +117,19 @@ fn victim(
         largest(&kept, cap, |share| (share.is_tenants, Arc::clone(&share.profile.namespace)));
     let candidates =
         largest(&group, cap, |share| (share.is_tenants, Arc::clone(&share.profile.name)));
-    let indexed = largest_indexes(&group, measure).filter(|_| {
-        let bare: BTreeSet<_> = group.iter().map(|(at, _)| *at).collect();
-        let of = |at| if bare.contains(&at) { Without::Indexes } else { Without::Nothing };
-        sum(&of) <= cap.limit
-    });
-    let suffices = |at| without(at, Without::Cells) <= cap.limit;
-    let (at, share) = indexed.or_else(|| pick(&candidates, cap, suffices))?;
-    let giving = match indexed {
-        Some(_) => Giving::Indexes,
-        None if share.lets_go(measure) => Giving::Old,
-        None => Giving::Target,
-    };
-    let (reached, others, gauges) = match giving {
-        Giving::Old => {
-            let old = held(&share.old, measure);
-            (old, all.saturating_sub(old), &share.old)
-        }
-        Giving::Indexes => {
-            (held(&share.indexes, measure), without(at, Without::Indexes), &share.gauges)
-        }
-        Giving::Target => {
-            let own = share.own(bound, measure, Without::Nothing);
-            (held(own, measure), without(at, Without::Cells), &share.gauges)
-        }
-    };
+    let (at, share) = pick(&candidates, cap, |at| without(Some(at)) <= cap.limit)?;
     // What all its objects will take does not follow from bytes that are not only theirs.
     let has_more = measure == Measure::Memory && share.namespaces.is_some();
     let overrun = Overrun {
         bound,
         measure,
         limit: cap.limit,
-        reached,
-        others,
-        objects: held(gauges, Measure::Objects),
+        reached: held(share.own(bound, measure), measure),
+        others: without(Some(at)),
+        objects: held(&share.gauges, Measure::Objects),
         expected: share.expected.filter(|_| share.is_synced || !has_more),
     };
-    Some((at, giving, overrun))
-}
-
-/// The target of a namespace whose indexes hold most; `None` if none holds any, or if one of them has
-/// old tables to let go of first.
-fn largest_indexes<'a>(
-    group: &[(usize, &'a Share)],
-    measure: Measure,
-) -> Option<(usize, &'a Share)> {
-    if measure != Measure::Memory || group.iter().any(|(_, share)| share.lets_go(measure)) {
-        return None;
-    }
-    let sizes = group.iter().map(|&it| (held(&it.1.indexes, measure), it));
-    sizes.filter(|(size, _)| *size > 0).max_by_key(|(size, _)| *size).map(|(_, it)| it)
+    Some((at, overrun))
 }
 
 /// Those of the group that holds most, of the groups that `by` makes; any that begins with `true`
@@ -218,10 +144,7 @@ fn largest<'a>(
         groups.entry(by(share)).or_default().push((at, share));
     }
     let weigh = |group: &Vec<(usize, &Share)>| {
-        held(
-            group.iter().flat_map(|(_, share)| share.counted(bound, measure, Without::Nothing)),
-            measure,
-        )
+        held(group.iter().flat_map(|(_, share)| share.counted(bound, measure)), measure)
     };
     groups
         .into_iter()
@@ -237,7 +160,7 @@ fn pick<'a>(
     &Cap { bound, measure, .. }: &Cap,
     suffices: impl Fn(usize) -> bool,
 ) -> Option<(usize, &'a Share)> {
-    let size = |share: &Share| share.frees(bound, measure);
+    let size = |share: &Share| held(share.counted(bound, measure), measure);
     let holding = || candidates.iter().filter(|(_, share)| size(share) > 0);
     let enough = holding().filter(|(at, _)| suffices(*at)).min_by_key(|(at, share)| {
         (share.is_synced, share.priority, Reverse(size(share)), Reverse(*at))
@@ -249,7 +172,6 @@ fn pick<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::share::Form;
     use super::*;
     use crate::model::{Gauge, Limits};
 
@@ -273,14 +195,12 @@ mod tests {
             limits: Limits::default(),
             priority: 500,
             is_synced: true,
-            form: Form::Full,
             expected: None,
             cells: [].into(),
             gauges: vec![gauge(objects, objects << 10)],
             indexes: Vec::new(),
             old: Vec::new(),
             namespaces: None,
-            falls_back: false,
         }
     }
 
@@ -291,7 +211,7 @@ mod tests {
     }
 
     fn names(shares: &[Share], bounds: MemoryBounds) -> Vec<String> {
-        let out = fit(&mut shares.to_vec(), bounds, &Beside::default()).out;
+        let out = fit(shares, bounds, &Beside::default());
         out.keys().map(|&at| format!("{}/{}", shares[at].profile, shares[at].target)).collect()
     }
 
@@ -333,57 +253,6 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_metadata_only_counts_for_memory_and_not_for_objects() {
-        let limits = Limits { max_objects: Some(10), max_bytes: Some(MIB), ..Limits::default() };
-        let fallen = |objects| Share { limits, form: Form::CutDown, ..share("a/p", "x", objects) };
-        assert!(names(&[fallen(1_000)], MemoryBounds::default()).is_empty());
-        let out = fit(&mut [fallen(2_000)], MemoryBounds::default(), &Beside::default()).out;
-        assert_eq!(out.values().map(|it| it.measure).collect::<Vec<_>>(), [Measure::Memory]);
-    }
-
-    /// Who loses their indexes, and who gives way, where a profile may take so many bytes.
-    fn trimmed(shares: &[Share], max_bytes: u64) -> (Vec<usize>, Vec<usize>) {
-        let limits = Limits { max_bytes: Some(max_bytes), ..Limits::default() };
-        let mut shares: Vec<_> = shares.iter().map(|s| Share { limits, ..s.clone() }).collect();
-        let misfits = fit(&mut shares, MemoryBounds::default(), &Beside::default());
-        (misfits.bare.into_keys().collect(), misfits.out.into_keys().collect())
-    }
-
-    #[test]
-    fn indexes_go_the_largest_first_where_the_rest_fits_without_them() {
-        let indexed = |target: &str, bytes| Share {
-            indexes: vec![gauge(0, bytes)],
-            ..share("a/p", target, 1_000)
-        };
-        let (small, large) = (indexed("x", MIB), indexed("y", 2 * MIB));
-        let all = [small, large.clone(), share("a/p", "z", 1_000)];
-        assert_eq!(trimmed(&all, 6 * MIB), (vec![], vec![]));
-        assert_eq!(trimmed(&all, 5 * MIB), (vec![1], vec![]));
-        assert_eq!(trimmed(&all, 3 * MIB), (vec![0, 1], vec![]));
-        // Nothing is won by taking the indexes alone.
-        assert_eq!(trimmed(&all, 3_000 << 10), (vec![0, 1], vec![]), "just the limit fits");
-        assert_eq!(trimmed(&all, (3_000 << 10) - 1).1.len(), 1);
-        // What answers meanwhile is the first to go.
-        let edited = Share { old: vec![gauge(100, 3 * MIB)], ..large };
-        assert_eq!(trimmed(&[edited], 4 * MIB), (vec![], vec![]));
-    }
-
-    #[test]
-    fn an_index_of_two_targets_counts_once() {
-        let indexes = vec![gauge(0, MIB)];
-        let (x, y) = (share("a/p", "x", 1_000), share("a/p", "y", 1_000));
-        let shares = [Share { indexes: indexes.clone(), ..x }, Share { indexes, ..y }];
-        assert_eq!(trimmed(&shares, 3 * MIB), (vec![], vec![]));
-        // It goes when both of them have lost it.
-        assert_eq!(trimmed(&shares, 2 * MIB), (vec![0, 1], vec![]));
-        let mut shares = shares;
-        shares[1].profile.name = "q".into();
-        let bounds = MemoryBounds { process: None, namespace: Some(2 * MIB) };
-        let misfits = fit(&mut shares, bounds, &Beside::default());
-        assert_eq!((misfits.bare.len(), misfits.out.len()), (2, 0), "of two profiles, too");
-    }
-
-    #[test]
     fn a_namespace_keeps_to_its_part_and_the_operators_own_has_none() {
         let bounds = MemoryBounds { process: None, namespace: Some(4 * MIB) };
         let shares = [
@@ -398,9 +267,9 @@ mod tests {
     #[test]
     fn the_statuses_of_a_namespace_take_their_part_of_what_it_has() {
         let bounds = MemoryBounds { process: None, namespace: Some(4 * MIB) };
-        let mut shares = [share("a/p", "x", 3_000), share("b/p", "y", 3_000)];
+        let shares = [share("a/p", "x", 3_000), share("b/p", "y", 3_000)];
         let beside = Beside { process: 0, statuses: [("a".into(), 2 * MIB)].into() };
-        let out = fit(&mut shares, bounds, &beside).out;
+        let out = fit(&shares, bounds, &beside);
         assert_eq!(out.keys().collect::<Vec<_>>(), [&0]);
         assert_eq!((out[&0].reached, out[&0].others), (3_000 << 10, 2 * MIB));
     }
@@ -421,8 +290,8 @@ mod tests {
     fn the_overrun_says_what_would_be_enough() {
         let limits = Limits { max_objects: Some(10), ..Limits::default() };
         let x = Share { limits, expected: Some(50), ..share("a/p", "x", 11) };
-        let mut shares = [x, Share { limits, ..share("a/p", "y", 3) }];
-        let overrun = fit(&mut shares, MemoryBounds::default(), &Beside::default()).out[&0];
+        let shares = [x, Share { limits, ..share("a/p", "y", 3) }];
+        let overrun = fit(&shares, MemoryBounds::default(), &Beside::default())[&0];
         assert_eq!((overrun.reached, overrun.others, overrun.limit), (11, 3, 10));
         assert_eq!((overrun.expected, overrun.bound), (Some(50), Bound::Profile));
     }

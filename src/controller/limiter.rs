@@ -1,16 +1,15 @@
-//! Which targets a limit has stopped or cut down to metadata, and when they are tried again.
+//! Which targets a limit has stopped, and when they are tried again.
 
 use super::{
-    fit::{Beside, MemoryBounds, Misfits, fit},
+    fit::{Beside, MemoryBounds, fit},
     resolve::Cluster,
-    share::{Form, Share, Without, held},
+    share::{Share, held},
 };
 use crate::model::{
-    Allowance, Attempt, Bound, Gauge, Held, Leave, Limited, Measure, Overrun, ProfileRef, Remedy,
-    Total,
+    Allowance, Attempt, Bound, Gauge, Held, Leave, Limited, Measure, Overrun, ProfileRef, Total,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
     sync::Arc,
     time::Duration,
@@ -40,10 +39,6 @@ pub(super) struct Limiter {
     /// What the last run has let run.
     shares: Vec<Share>,
     limited: BTreeMap<Name, State>,
-    /// Whose declared indexes did not fit, and until when they are left out.
-    bare: BTreeMap<Name, Bare>,
-    /// Who loses what answers until the target is synced, by the last review.
-    let_go: BTreeSet<Name>,
     /// What the last run has allowed: used again where it is the same.
     allowances: BTreeMap<Whose, Arc<Allowance>>,
 }
@@ -53,13 +48,6 @@ struct State {
     uid: Arc<str>,
     generation: i64,
     limited: Limited,
-}
-
-#[derive(Debug)]
-struct Bare {
-    uid: Arc<str>,
-    generation: i64,
-    until: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,8 +67,6 @@ impl Limiter {
             statuses: BTreeMap::new(),
             shares: Vec::new(),
             limited: BTreeMap::new(),
-            bare: BTreeMap::new(),
-            let_go: BTreeSet::new(),
             allowances: BTreeMap::new(),
         }
     }
@@ -107,30 +93,10 @@ impl Limiter {
             share.look(cluster);
         }
         let memory = Measure::Memory;
-        let all =
-            shares.iter().flat_map(|share| share.counted(Bound::Process, memory, Without::Nothing));
+        let all = shares.iter().flat_map(|share| share.counted(Bound::Process, memory));
         let process = self.total.bytes().saturating_sub(held(all, memory));
         let beside = Beside { process, statuses: self.statuses.clone() };
-        let Misfits { out, let_go, bare } = fit(&mut shares, self.bounds, &beside);
-        self.let_go.clear();
-        for (at, overrun) in let_go {
-            let Some(Share { profile, target, .. }) = shares.get(at) else { continue };
-            tracing::warn!(
-                %profile, %target, %overrun,
-                "old and new tables of an edited target do not fit together: the old ones go, and \
-                 nothing answers until the new are synced"
-            );
-            self.let_go.insert((profile.clone(), Arc::clone(target)));
-        }
-        for (at, overrun) in bare {
-            let Some(Share { profile, uid, generation, target, .. }) = shares.get(at) else {
-                continue;
-            };
-            tracing::warn!(%profile, %target, %overrun, "declared indexes do not fit into a limit");
-            let name = (profile.clone(), Arc::clone(target));
-            let until = now + AGAIN + spread(&name);
-            self.bare.insert(name, Bare { uid: Arc::clone(uid), generation: *generation, until });
-        }
+        let out = fit(&shares, self.bounds, &beside);
         let mut kept = Vec::new();
         for (at, share) in shares.iter().enumerate() {
             let name = (share.profile.clone(), Arc::clone(&share.target));
@@ -152,15 +118,10 @@ impl Limiter {
         let before = self.limited.get(&name).map(|state| state.limited.overrun);
         let before = before.filter(|before| before.measure == overrun.measure);
         let reached = before.map_or(overrun.reached, |before| before.reached.max(overrun.reached));
-        let remedy = match share.limits.on_exceeded {
-            Remedy::MetadataOnly if share.form == Form::Full => Remedy::MetadataOnly,
-            Remedy::MetadataOnly | Remedy::StopTarget => Remedy::StopTarget,
-        };
         let (profile, target) = (&name.0, &name.1);
-        tracing::warn!(%profile, %target, %overrun, ?remedy, "a target does not fit into its limit");
+        tracing::warn!(%profile, %target, %overrun, "a target does not fit into its limit");
         let limited = Limited {
             overrun: Overrun { reached, ..overrun },
-            remedy,
             attempt: Attempt::At(now + AGAIN + spread(&name)),
         };
         let (uid, generation) = (Arc::clone(&share.uid), share.generation);
@@ -177,10 +138,7 @@ impl Limiter {
             let Overrun { bound, measure, limit, reached, .. } = limited.overrun;
             let of = |is: &dyn Fn(&Share) -> bool| {
                 let these = kept.iter().filter(|share| is(share));
-                held(
-                    these.flat_map(|share| share.counted(bound, measure, Without::Nothing)),
-                    measure,
-                )
+                held(these.flat_map(|share| share.counted(bound, measure)), measure)
             };
             let taken = match bound {
                 Bound::Profile => of(&|share| share.profile == *profile),
@@ -214,33 +172,9 @@ impl Limiter {
         Some(state.limited)
     }
 
-    /// Whether a target of this generation of a profile is to declare no indexes, because they did not
-    /// fit. An edit is a new chance, and so is time.
-    pub(super) fn is_bare(
-        &mut self,
-        profile: &ProfileRef,
-        (uid, generation): (&str, i64),
-        target: &Arc<str>,
-        now: Duration,
-    ) -> bool {
-        let name = (profile.clone(), Arc::clone(target));
-        let Some(bare) = self.bare.get(&name) else { return false };
-        let holds = *bare.uid == *uid && bare.generation == generation && now < bare.until;
-        if !holds {
-            self.bare.remove(&name);
-        }
-        holds
-    }
-
-    /// Whether the target is to lose what answers for it until it is synced.
-    pub(super) fn lets_go(&self, profile: &ProfileRef, target: &Arc<str>) -> bool {
-        !self.let_go.is_empty() && self.let_go.contains(&(profile.clone(), Arc::clone(target)))
-    }
-
     /// Forgets the targets that do not exist any more; at the end of a run, when it is known which do.
     pub(super) fn retain(&mut self, exists: impl Fn(&ProfileRef, &str) -> bool) {
         self.limited.retain(|(profile, target), _| exists(profile, target));
-        self.bare.retain(|(profile, target), _| exists(profile, target));
     }
 
     /// Notes a target that runs; in the order of precedence.
@@ -253,7 +187,7 @@ impl Limiter {
         let mut cells: BTreeMap<Whose, Vec<Arc<Gauge>>> = BTreeMap::new();
         for share in &self.shares {
             let mut count = |whose: Whose, bound, measure| {
-                let counted = share.counted(bound, measure, Without::Nothing).cloned();
+                let counted = share.counted(bound, measure).cloned();
                 cells.entry(whose).or_default().extend(counted);
             };
             if share.limits.max_objects.is_some() {

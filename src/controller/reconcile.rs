@@ -249,7 +249,6 @@ impl Reconciler {
             // Nothing answers for what is only planned.
             remembered = Targets::default();
         }
-        remembered.let_go(|target| self.limiter.lets_go(&found.profile, target));
         remembered.renew(valid, cluster);
         let mut orders = Vec::new();
         let targets = valid.targets.iter().map(|target| {
@@ -262,18 +261,14 @@ impl Reconciler {
             }
             let running = (&*found.uid, valid.generation);
             let limited = self.limiter.of(&found.profile, running, &target.name);
-            let mut resolved = match limited {
-                Some(limited) => remembered.cut_down(resolved, limited),
-                None => resolved,
-            };
-            let is_bare = self.limiter.is_bare(&found.profile, running, &target.name, now);
-            let too_large = if is_bare { resolved.take_indexes() } else { [].into() };
-            let (mut declared, holding) =
+            if limited.is_some() {
+                remembered.drop(&target.name);
+            }
+            let (declared, holding) =
                 settle(resolved, valid, cluster, &mut remembered, wishes, limited);
-            declared.too_large = too_large;
             if !declared.is_stopped() {
                 let is_tenants = *found.profile.namespace != *self.home.namespace;
-                let share = Share::of(valid, target, is_tenants, limited, holding, cluster);
+                let share = Share::of(valid, target, is_tenants, holding, cluster);
                 self.limiter.admit(share);
             }
             declared

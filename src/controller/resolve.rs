@@ -9,7 +9,7 @@ use crate::{
         Target, TargetScope, Tuning, ValidatedProfile, keep_fenced,
     },
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 /// Set once a namespace is being deleted. Its roles go first, and it takes no object any more.
 const LEAVING: &str = ".metadata.deletionTimestamp";
@@ -45,17 +45,6 @@ pub(super) struct Resolved {
     pub(super) namespaces: Option<CellSpec>,
     /// Its indexes as they are called.
     pub(super) named: Arc<[Index]>,
-}
-
-impl Resolved {
-    /// Declares no indexes any more; answers those that it declared.
-    pub(super) fn take_indexes(&mut self) -> Arc<[FieldPath]> {
-        let mut taken = BTreeSet::new();
-        for cell in &mut self.cells {
-            taken.append(&mut cell.indexes);
-        }
-        taken.into_iter().collect()
-    }
 }
 
 /// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in

@@ -6,8 +6,8 @@ use super::{
     resolve::{Cluster, Resolved},
 };
 use crate::model::{
-    Attempt, CellKey, CellSpec, DeclaredTarget, FieldPath, Identity, Limited, Projection, Reason,
-    Refusal, RefusalReason, ResolvedTarget, SensitiveData, Serving, Target, ValidatedProfile,
+    CellKey, CellSpec, DeclaredTarget, FieldPath, Identity, Limited, Projection, Reason, Refusal,
+    RefusalReason, ResolvedTarget, SensitiveData, Serving, Target, ValidatedProfile,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,11 +46,6 @@ pub(super) struct Holding {
 }
 
 impl Targets {
-    /// Lets go of what answers for these targets, before it is looked whether they have synced.
-    pub(super) fn let_go(&mut self, of: impl Fn(&Arc<str>) -> bool) {
-        self.serving.retain(|name, _| !of(name));
-    }
-
     /// Forgets the targets that are not declared any more, or for which what they were may not
     /// answer, and lets those answer that have synced since.
     pub(super) fn renew(&mut self, valid: &ValidatedProfile, cluster: &dyn Cluster) {
@@ -76,23 +71,10 @@ impl Targets {
         }
     }
 
-    /// Cuts a target that does not fit down to metadata, and lets go of what answers for it in full;
-    /// of one that is stopped, of everything, though another profile may keep the same cells warm.
-    pub(super) fn cut_down(&mut self, mut target: Resolved, limited: Limited) -> Resolved {
-        for cell in &mut target.cells {
-            let projection = limited.projection(cell.key.projection);
-            if projection != cell.key.projection {
-                cell.key.projection = projection;
-                cell.indexes.retain(|path| path.to_string().starts_with(".metadata."));
-            }
-        }
-        let is_full = |cell: &CellSpec| matches!(cell.key.projection, Projection::Full(_));
-        let answering = self.serving.get(&target.name);
-        let is_too_much = answering.is_some_and(|old| old.cells.iter().any(is_full));
-        if limited.is_stopped() || (limited.attempt != Attempt::UnderWay && is_too_much) {
-            self.serving.remove(&target.name);
-        }
-        target
+    /// Drops what answers for a target that does not fit into a limit: nothing does before it has been
+    /// listed completely within the limit, even if another profile keeps the same cells warm.
+    pub(super) fn drop(&mut self, target: &Arc<str>) {
+        self.serving.remove(target);
     }
 }
 
@@ -193,7 +175,6 @@ pub(super) fn settle(
         namespaces: namespaces.map(|cell| cell.key),
         serving: old.map(|old| old.serving.clone()),
         left_out: [].into(),
-        too_large: [].into(),
         limited,
         name,
     };
@@ -213,7 +194,6 @@ pub(super) fn planned(target: Resolved) -> DeclaredTarget {
         namespaces: namespaces.map(|cell| cell.key),
         serving: None,
         left_out: [].into(),
-        too_large: [].into(),
         limited: None,
         name,
     }

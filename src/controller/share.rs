@@ -7,32 +7,10 @@ use super::{
 use crate::{
     informer::CellReport,
     model::{
-        Attempt, Bound, CellKey, FieldPath, Gauge, Limited, Limits, Measure, ProfileRef,
-        Projection, Remedy, Target, ValidatedProfile,
+        Bound, CellKey, FieldPath, Gauge, Limits, Measure, ProfileRef, Target, ValidatedProfile,
     },
 };
 use std::{collections::BTreeSet, sync::Arc};
-
-/// What a target holds of each object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// All of it: it could hold less.
-    Full,
-    /// Metadata, as it declares.
-    Metadata,
-    /// Metadata, because more did not fit.
-    CutDown,
-}
-
-/// What of a target is not counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Without {
-    Nothing,
-    /// The indexes that it declares.
-    Indexes,
-    /// Its cells, with everything that they hold.
-    Cells,
-}
 
 /// A target, and what it holds.
 #[derive(Clone, Debug)]
@@ -48,7 +26,6 @@ pub(super) struct Share {
     pub(super) priority: u16,
     /// Whether everything of it has been listed.
     pub(super) is_synced: bool,
-    pub(super) form: Form,
     /// How many objects it will have, where the server says so.
     pub(super) expected: Option<u64>,
     pub(super) cells: Arc<[CellKey]>,
@@ -62,9 +39,6 @@ pub(super) struct Share {
     pub(super) old: Vec<Arc<Gauge>>,
     /// The cell that finds its namespaces, and what that one holds with the index for this.
     pub(super) namespaces: Option<(CellKey, Vec<Arc<Gauge>>)>,
-    /// Whether those are the metadata that it was cut down to, while it is tried whole again: what
-    /// it returns to if it does not fit, and no reason for that by its objects, which are the same.
-    pub(super) falls_back: bool,
 }
 
 impl Share {
@@ -73,21 +47,9 @@ impl Share {
         valid: &ValidatedProfile,
         target: &Target,
         is_tenants: bool,
-        limited: Option<Limited>,
         holding: Holding,
         cluster: &dyn Cluster,
     ) -> Self {
-        let is_full = |key: &CellKey| matches!(key.projection, Projection::Full(_));
-        let form = if limited.is_some_and(|limited| limited.is_cut_down()) {
-            Form::CutDown
-        } else if holding.cells.iter().any(is_full) {
-            Form::Full
-        } else {
-            Form::Metadata
-        };
-        let is_on_trial = |limited: Limited| {
-            limited.attempt == Attempt::UnderWay && limited.remedy == Remedy::MetadataOnly
-        };
         let gauges: Vec<_> = holding.cells.iter().map(|key| cluster.gauge(key)).collect();
         let indexes = gauges
             .iter()
@@ -103,7 +65,6 @@ impl Share {
             limits: valid.limits,
             priority: target.priority,
             is_synced: false,
-            form,
             expected: None,
             gauges,
             indexes,
@@ -112,7 +73,6 @@ impl Share {
                 let gauges = with(cluster.gauge(&key), leaving().as_slice());
                 (key, gauges)
             }),
-            falls_back: limited.is_some_and(is_on_trial),
             cells: holding.cells,
         }
     }
@@ -139,52 +99,21 @@ impl Share {
     ///
     /// The namespaces of a selector are nothing that an author asked to hold, nor does the status or
     /// a forecast count them; but tenants must not take room from others with them.
-    pub(super) fn own(
-        &self,
-        bound: Bound,
-        measure: Measure,
-        without: Without,
-    ) -> impl Iterator<Item = &Arc<Gauge>> {
+    pub(super) fn own(&self, bound: Bound, measure: Measure) -> impl Iterator<Item = &Arc<Gauge>> {
         let is_memory = measure == Measure::Memory;
         let namespaces =
             self.namespaces.iter().filter(move |_| is_memory && bound != Bound::Profile);
-        let indexes = match without {
-            Without::Nothing if is_memory => &*self.indexes,
-            Without::Nothing | Without::Indexes | Without::Cells => &[],
-        };
-        let cells = if without == Without::Cells { &[] } else { &*self.gauges };
-        let namespaces = namespaces.filter(move |_| without != Without::Cells);
-        cells.iter().chain(indexes).chain(namespaces.flat_map(|(_, gauges)| gauges))
+        let indexes = if is_memory { &*self.indexes } else { &[] };
+        self.gauges.iter().chain(indexes).chain(namespaces.flat_map(|(_, gauges)| gauges))
     }
 
-    /// What counts for a limit of `bound` on `measure`; of a target without its cells, what it falls
-    /// back on.
+    /// What counts for a limit of `bound` on `measure`: its own, and what answers for it meanwhile.
     pub(super) fn counted(
         &self,
         bound: Bound,
         measure: Measure,
-        without: Without,
     ) -> impl Iterator<Item = &Arc<Gauge>> {
-        // Metadata in the place of what does not fit count as no objects.
-        let by_objects = measure == Measure::Objects;
-        let is_cut_down = by_objects && self.form == Form::CutDown;
-        let is_out = without == Without::Cells;
-        let cells = self.own(bound, measure, without).filter(move |_| !is_cut_down);
-        let is_gone = is_out && !self.falls_back;
-        let is_fallback = by_objects && self.falls_back;
-        let old = if is_gone || is_cut_down || is_fallback { &[] } else { &*self.old };
-        cells.chain(old)
-    }
-
-    /// What is free once the target is out.
-    pub(super) fn frees(&self, bound: Bound, measure: Measure) -> u64 {
-        let counted = |without| held(self.counted(bound, measure, without), measure);
-        counted(Without::Nothing).saturating_sub(counted(Without::Cells))
-    }
-
-    /// Whether it has old tables that go before anything else of it does.
-    pub(super) fn lets_go(&self, measure: Measure) -> bool {
-        !self.falls_back && held(&self.old, measure) > 0
+        self.own(bound, measure).chain(&self.old)
     }
 }
 

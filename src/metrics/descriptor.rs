@@ -96,7 +96,7 @@ descriptors! {
     ACCESS_CHECKS = "kubewarm_access_checks_total", Kind::Counter, Process, ["check", "outcome"],
         "Checks of permissions: the real list and watch of a cell, and reviews. A review of rules counts as allowed when it was answered.";
     LIMIT_REJECTIONS = "kubewarm_limit_rejections_total", Kind::Counter, Process, ["limit"],
-        "Targets that were stopped or cut down to metadata because of a limit, tries included.";
+        "Targets that were stopped because of a limit, tries included.";
     MEMORY_LIMIT = "kubewarm_memory_limit_bytes", Kind::Gauge, Process, [],
         "Bytes of memory that all tables may take together (--memory-limit); absent without a limit.";
     HTTP_REQUESTS = "kubewarm_http_requests_total", Kind::Counter, Process,

@@ -126,10 +126,7 @@ pub struct DeclaredTarget {
     pub indexes: Arc<[FieldPath]>,
     /// Declared indexes that a table of its cells has no room for, in order; reads by them scan.
     pub left_out: Arc<[FieldPath]>,
-    /// Declared indexes that do not fit into a limit on memory, in order; reads by them scan.
-    pub too_large: Arc<[FieldPath]>,
-    /// Which limit it does not fit into, and what has become of it. Where that is a stop, `cells`
-    /// are those that it would have.
+    /// Which limit it does not fit into. While it is stopped, `cells` are those that it would have.
     pub limited: Option<Limited>,
 }
 

@@ -1,6 +1,6 @@
-//! How much may be held, and what happens beyond it.
+//! How much may be held, and the targets that do not fit.
 
-use super::{Invalid, Projection};
+use super::Invalid;
 use crate::api::{self, mebibytes};
 use std::{fmt, time::Duration};
 
@@ -11,18 +11,6 @@ pub struct Limits {
     pub max_objects: Option<u64>,
     /// `spec.limits.maxMemory` in bytes.
     pub max_bytes: Option<u64>,
-    /// `spec.limits.onExceeded`.
-    pub on_exceeded: Remedy,
-}
-
-/// What becomes of a target that does not fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Remedy {
-    /// Its cells stop, its tables go.
-    #[default]
-    StopTarget,
-    /// Cells of metadata take the place of its own.
-    MetadataOnly,
 }
 
 /// Whose limit it is.
@@ -69,9 +57,7 @@ pub struct Overrun {
 pub struct Limited {
     /// Which limit.
     pub overrun: Overrun,
-    /// What has become of it.
-    pub remedy: Remedy,
-    /// What it is doing about it.
+    /// When it is tried again.
     pub attempt: Attempt,
 }
 
@@ -109,10 +95,6 @@ impl Limits {
         Ok(Self {
             max_objects: limits.max_objects.map(positive).transpose()?,
             max_bytes: limits.max_memory.as_ref().map(quantity).transpose()?,
-            on_exceeded: match limits.on_exceeded {
-                api::OnExceeded::StopTarget => Remedy::StopTarget,
-                api::OnExceeded::MetadataOnly => Remedy::MetadataOnly,
-            },
         })
     }
 
@@ -127,22 +109,7 @@ impl Limited {
     /// Whether its cells are stopped now.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.remedy == Remedy::StopTarget && self.attempt != Attempt::UnderWay
-    }
-
-    /// Whether its cells hold metadata only, because of the limit, now.
-    #[must_use]
-    pub fn is_cut_down(&self) -> bool {
-        self.remedy == Remedy::MetadataOnly && self.attempt != Attempt::UnderWay
-    }
-
-    /// What its cells hold of each object now, where that is not what it declares.
-    #[must_use]
-    pub fn projection(&self, declared: Projection) -> Projection {
-        if self.is_cut_down() {
-            return Projection::MetadataOnly(declared.managed_fields());
-        }
-        declared
+        self.attempt != Attempt::UnderWay
     }
 }
 

@@ -41,7 +41,7 @@ pub use self::{
     identity::Identity,
     index::{Index, IndexBy},
     invalid::Invalid,
-    limits::{Attempt, Bound, Limited, Limits, Measure, Overrun, Remedy, parse_bytes},
+    limits::{Attempt, Bound, Limited, Limits, Measure, Overrun, parse_bytes},
     object::{
         Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
     },

@@ -124,8 +124,7 @@ mod tests {
             }),
             named: indexes.iter().copied().map(index).collect(),
             indexes: Arc::clone(&none),
-            left_out: Arc::clone(&none),
-            too_large: none,
+            left_out: none,
             limited: None,
         }
     }

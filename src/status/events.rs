@@ -49,7 +49,7 @@ pub enum Cause {
     KindServed,
     /// A namespace that a target names does not exist.
     NamespaceNotFound,
-    /// A target does not fit into a limit: it was stopped, or cut down to metadata.
+    /// A target does not fit into a limit, and was stopped.
     LimitExceeded,
     /// It fits (again).
     WithinLimits,

@@ -3,7 +3,7 @@
 use super::{cell::Clock, target::Verdict, trouble::Voice};
 use crate::{
     api::mebibytes,
-    model::{Attempt, Bound, DeclaredTarget, Limited, Limits, Measure, Overrun, Remedy},
+    model::{Attempt, Bound, DeclaredTarget, Limited, Limits, Measure, Overrun},
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -50,17 +50,13 @@ pub(super) fn within_limits(
 
 /// What is exceeded, whose limit that is, what would be enough, and when it is tried again.
 pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
-    let Limited { overrun, remedy, attempt } = limited;
-    let done = match remedy {
-        Remedy::StopTarget => "stopped",
-        Remedy::MetadataOnly => "cut down to metadata",
-    };
+    let Limited { overrun, attempt } = limited;
     let again = match retry(*attempt, clock) {
         Some(time) => format!("tried again at {time}, and at every edit"),
         None => "being tried again".to_owned(),
     };
     let reached = amount(overrun.measure, overrun.reached);
-    format!("{done} at {reached}: {}; {}; {again}", allowed(overrun), enough(overrun))
+    format!("stopped at {reached}: {}; {}; {again}", allowed(overrun), enough(overrun))
 }
 
 /// When it is tried again; `None` while that is under way.
@@ -156,7 +152,7 @@ mod tests {
     }
 
     fn told(overrun: Overrun, attempt: Attempt) -> String {
-        let limited = Limited { overrun, remedy: Remedy::StopTarget, attempt };
+        let limited = Limited { overrun, attempt };
         exceeded(&limited, World::new().clock)
     }
 

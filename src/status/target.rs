@@ -11,8 +11,8 @@ use crate::{
     api::AccessStatus,
     informer::{CellFault, Verb},
     model::{
-        CellKey, DeclaredTarget, FieldPath, Limits, Mode, Reason, RefusalReason, Remedy,
-        Requirement, ResolvedTarget,
+        CellKey, DeclaredTarget, FieldPath, Limits, Mode, Reason, RefusalReason, Requirement,
+        ResolvedTarget,
     },
     store::INDEXES_PER_TABLE,
 };
@@ -136,8 +136,6 @@ fn listed(warm: &Verdict, cells: &[&Cell<'_>]) -> Coverage {
 }
 
 fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
-    let full = format!("profiles that come first fill the table's {INDEXES_PER_TABLE} indexes");
-    let large = "with them the target would not fit into its limit on memory";
     match &declared.resolved {
         None => Verdict::new(
             None,
@@ -148,11 +146,10 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
             Some(true),
             "Resolved",
             voice.says(&format!(
-                "{} is {}{}{}",
+                "{} is {}{}",
                 declared.declared_as,
                 resolved.resource,
-                not_indexed(&declared.left_out, &full),
-                not_indexed(&declared.too_large, large),
+                not_indexed(&declared.left_out),
             )),
         ),
         // It names the field, and by that the target.
@@ -162,8 +159,8 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
     }
 }
 
-/// What to add about indexes that went, and `why`.
-fn not_indexed(paths: &[FieldPath], why: &str) -> String {
+/// What to add about indexes that the table does not keep.
+fn not_indexed(paths: &[FieldPath]) -> String {
     if paths.is_empty() {
         return String::new();
     }
@@ -172,7 +169,11 @@ fn not_indexed(paths: &[FieldPath], why: &str) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("; not indexed, because {why}: {}{more}", named.join(", "))
+    format!(
+        "; not indexed, because profiles that come first fill the table's {INDEXES_PER_TABLE} \
+         indexes: {}{more}",
+        named.join(", ")
+    )
 }
 
 /// Reasons of `Warm=False` of a single cell, the gravest first.
@@ -246,8 +247,7 @@ fn warm(
         let text = "planned only; set spec.mode to Active to warm it";
         return Verdict::new(Some(false), "PlanOnly", voice.says(text));
     }
-    let is_stopped = declared.limited.is_some_and(|it| it.remedy == Remedy::StopTarget);
-    if is_stopped && !cells.iter().chain(selector).all(Cell::is_warm) {
+    if declared.limited.is_some() && !cells.iter().chain(selector).all(Cell::is_warm) {
         let text = "stopped by a limit; see WithinLimits for what would be enough";
         return Verdict::new(None, "Pending", voice.says(text));
     }

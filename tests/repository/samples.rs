@@ -181,7 +181,6 @@ fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
         named: [].into(),
         indexes: [].into(),
         left_out: [].into(),
-        too_large: [].into(),
         limited: None,
     }
 }

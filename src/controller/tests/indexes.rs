@@ -1,4 +1,4 @@
-//! Declared indexes: who is charged for them, and what becomes of them where they do not fit.
+//! Declared indexes: who is charged for them.
 
 use super::*;
 use crate::{controller::resolve::Cluster as _, model::DeclaredTarget};
@@ -7,10 +7,6 @@ const KIB: u64 = 1 << 10;
 
 /// Pods of namespace `a`, with so many indexes from number `from` on.
 fn indexing(at: &str, (from, count): (usize, usize), limits: &Value) -> Found {
-    edited(at, 1, (from, count), limits)
-}
-
-fn edited(at: &str, generation: i64, (from, count): (usize, usize), limits: &Value) -> Found {
     let indexes = (from..from + count)
         .map(|n| json!({"name": format!("i{n}"), "fieldPath": format!(".spec.f{n}")}));
     let mut spec = targets(&["pods"]);
@@ -20,7 +16,7 @@ fn edited(at: &str, generation: i64, (from, count): (usize, usize), limits: &Val
         spec["limits"] = limits.clone();
     }
     let (namespace, name) = at.split_once('/').unwrap();
-    profile(namespace, name, generation, spec)
+    profile(namespace, name, 1, spec)
 }
 
 /// The table of the one cell holds so much, and as much again for each of its declared indexes.
@@ -55,13 +51,14 @@ fn nobody_is_charged_for_indexes_that_others_declare() {
     let outcome = run(&mut reconciler, &found, &cluster);
     sync(&mut cluster, &outcome);
     // 630 KiB in all; 105 KiB were too much for one, and 35 KiB are the other's.
-    for (bytes, bare) in [(33 * KIB, 0), (35 * KIB, 2)] {
+    for (bytes, is_stopped) in [(33 * KIB, false), (35 * KIB, true)] {
         let outcome = run(&mut reconciler, &found, &cluster);
         hold(&cluster, &outcome, bytes);
         let outcome = run(&mut reconciler, &found, &cluster);
-        assert!(outcome.exceeded.is_empty() && outcome.desired.len() == 1);
-        let gone = [0, 1, 2].map(|at| target(&outcome, at).too_large.len());
-        assert_eq!((gone, indexes(&outcome)), ([0, bare, 0], 18 - bare));
+        assert_eq!(outcome.desired.len(), 1);
+        let stopped = [0, 1, 2].map(|at| target(&outcome, at).is_stopped());
+        let left = if is_stopped { 16 } else { 18 };
+        assert_eq!((stopped, indexes(&outcome)), ([false, is_stopped, false], left));
         let named = [0, 1, 2].map(|at| target(&outcome, at).named.len());
         assert_eq!(named, [16, 2, 0], "what is not kept can be asked for");
         let leaves = &outcome.desired.values().next().unwrap().0.tuning.leaves;
@@ -75,8 +72,12 @@ fn nobody_is_charged_for_indexes_that_others_declare() {
     assert_eq!(indexes(&outcome), 17);
     hold(&cluster, &outcome, 26 * KIB);
     let outcome = run(&mut reconciler, &found, &cluster);
-    let gone = [0, 1, 2].map(|at| target(&outcome, at).too_large.len());
-    assert_eq!((gone, indexes(&outcome)), ([0, 3, 0], 16), "what is left is the other's");
+    let stopped = [0, 1, 2].map(|at| target(&outcome, at).is_stopped());
+    assert_eq!(
+        (stopped, indexes(&outcome)),
+        ([false, true, false], 16),
+        "what is left is the other's"
+    );
 }
 
 #[test]
@@ -95,34 +96,9 @@ fn indexes_count_for_the_namespace_that_declares_them() {
     hold(&cluster, &outcome, 33 * KIB);
     assert_eq!(cluster.total.bytes(), 19 * 33 * KIB, "all of it counts for the process");
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!((indexes(&outcome), target(&outcome, 0).too_large.len()), (18, 0));
+    assert_eq!((indexes(&outcome), target(&outcome, 0).is_stopped()), (18, false));
     hold(&cluster, &outcome, 34 * KIB);
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert!(outcome.exceeded.is_empty() && target(&outcome, 0).limited.is_none());
-    assert_eq!((indexes(&outcome), target(&outcome, 0).too_large.len()), (16, 2));
-}
-
-#[test]
-fn indexes_that_do_not_fit_go_and_their_cell_stays() {
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let found = [indexing("a/p", (0, 16), &json!({"maxMemory": "100Ki"}))];
-    let outcome = run(&mut reconciler, &found, &cluster);
-    sync(&mut cluster, &outcome);
-    hold(&cluster, &outcome, 10 * KIB);
-    let mut at = |minutes, found: &[Found]| {
-        reconciler.reconcile(found, &cluster, None, Duration::from_mins(minutes))
-    };
-    for minutes in [0, 9] {
-        let outcome = at(minutes, &found);
-        let declared = target(&outcome, 0);
-        assert!(declared.limited.is_none() && declared.serving.is_some());
-        assert_eq!((declared.too_large.len(), declared.indexes.len()), (16, 0));
-        assert_eq!((outcome.desired.len(), indexes(&outcome)), (1, 0));
-    }
-    // Time is a new chance, and so is an edit.
-    assert_eq!(indexes(&at(13, &found)), 16);
-    hold(&cluster, &at(13, &found), 10 * KIB);
-    assert_eq!(indexes(&at(13, &found)), 0);
-    let found = [edited("a/p", 2, (0, 8), &json!({"maxMemory": "100Ki"}))];
-    assert_eq!(indexes(&at(14, &found)), 8);
+    assert_eq!((indexes(&outcome), target(&outcome, 0).is_stopped()), (16, true));
+    assert!(!target(&outcome, 1).is_stopped(), "the operator's own goes on");
 }

@@ -1,4 +1,4 @@
-//! Limits: who is stopped or cut down, that nobody else is, and when it is tried again.
+//! Limits: who is stopped, that nobody else is, and when it is tried again.
 
 use super::{Tables, desired, first, profile, reconciler, run, sync};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
         intake::Found,
         reconcile::{Outcome, Reconciler},
     },
-    model::{Attempt, CellKey, DeclaredTarget, Measure, Remedy},
+    model::{Attempt, CellKey, DeclaredTarget, Measure},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -70,25 +70,6 @@ fn a_cell_lives_on_for_the_profile_that_does_not_limit_it() {
     // In the order of their names.
     assert_eq!((stopped(0), stopped(1)), (false, true));
     assert!(outcome.observed[1].declared.targets[1].serving.is_none());
-}
-
-#[test]
-fn metadata_takes_the_place_of_what_does_not_fit_and_stops_if_that_does_not_either() {
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let limits = json!({"maxMemory": "100Ki", "onExceeded": "MetadataOnly"});
-    let found = [profile("a", "p", 1, with(&limits))];
-    let outcome = run(&mut reconciler, &found, &cluster);
-    sync(&mut cluster, &outcome);
-    holds(&cluster, &outcome, "pods", 101);
-    let outcome = run(&mut reconciler, &found, &cluster);
-    let pods = ["configmaps.v1 in namespace a", "pods.v1 in namespace a, metadata only"];
-    assert_eq!(desired(&outcome), pods);
-    assert_eq!(target(&outcome, 1).limited.unwrap().remedy, Remedy::MetadataOnly);
-    assert!(target(&outcome, 1).serving.is_none(), "the full table goes at once");
-    holds(&cluster, &outcome, "pods", 102);
-    let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(desired(&outcome), ["configmaps.v1 in namespace a"]);
-    assert_eq!(target(&outcome, 1).limited.unwrap().remedy, Remedy::StopTarget);
 }
 
 #[test]

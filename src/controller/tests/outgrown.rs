@@ -1,7 +1,10 @@
 //! Limits, and what answers for a target until it is synced: old and new tables together.
 
 use super::*;
-use crate::{controller::resolve::Cluster as _, model::DeclaredTarget};
+use crate::{
+    controller::resolve::Cluster as _,
+    model::{Attempt, DeclaredTarget},
+};
 
 /// `pods` of this `app`, and configmaps.
 fn spec(app: &str, limits: &Value) -> Value {
@@ -56,7 +59,7 @@ fn of_bounds(cluster: &Tables, process: Option<u64>, namespace: Option<u64>) -> 
 }
 
 #[test]
-fn old_tables_count_and_go_before_anything_is_stopped() {
+fn old_tables_count_and_go_at_once_while_the_new_are_tried_again() {
     for limits in [json!({"maxObjects": 100}), json!({"maxMemory": "100Ki"})] {
         let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
         let (found, outcome) = edited(&mut reconciler, &mut cluster, &limits);
@@ -66,7 +69,8 @@ fn old_tables_count_and_go_before_anything_is_stopped() {
         assert!(pods(&outcome).serving.is_some(), "just the limit: {limits}");
         hold(&cluster, &outcome, "configmaps", 41);
         let outcome = run(&mut reconciler, &found, &cluster);
-        assert!(outcome.exceeded.is_empty(), "{limits}");
+        assert_eq!(outcome.exceeded.len(), 1, "{limits}");
+        assert_eq!(pods(&outcome).limited.unwrap().attempt, Attempt::UnderWay, "{limits}");
         assert_eq!(pods(&outcome).serving, None, "{limits}");
         let cells =
             ["configmaps.v1 in namespace a", "pods.v1 in namespace a, labels app in (shop)"];
@@ -74,6 +78,8 @@ fn old_tables_count_and_go_before_anything_is_stopped() {
         sync(&mut cluster, &outcome);
         let outcome = run(&mut reconciler, &found, &cluster);
         assert_eq!(pods(&outcome).serving.as_ref().unwrap().generation, 2);
+        let outcome = run(&mut reconciler, &found, &cluster);
+        assert!(pods(&outcome).limited.is_none(), "{limits}");
     }
 }
 
@@ -88,7 +94,7 @@ fn a_list_that_old_tables_hold_back_goes_on_once_they_are_gone() {
     assert!(is_held_back(&outcome, "shop"));
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(!is_held_back(&outcome, "shop"), "it goes on where it was");
-    assert!(outcome.exceeded.is_empty() && pods(&outcome).limited.is_none());
+    assert!(!pods(&outcome).is_stopped());
 
     hold(&cluster, &outcome, "shop", 101);
     assert!(is_held_back(&outcome, "shop"));
@@ -106,9 +112,12 @@ fn old_tables_count_for_their_namespace() {
     let found = [found, profile("a", "other", 1, targets(&["nodes", "configmaps"]))];
     hold(&cluster, &outcome, "shop", 41);
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert!(outcome.exceeded.is_empty());
-    let declared = outcome.observed.iter().find(|it| &*it.declared.profile.name == "p").unwrap();
-    assert_eq!(declared.declared.targets[0].serving, None);
+    assert_eq!(outcome.exceeded.len(), 1);
+    let of = |name: &str| {
+        outcome.observed.iter().map(|it| &it.declared).find(|it| &*it.profile.name == name).unwrap()
+    };
+    assert_eq!(of("p").targets[0].serving, None);
+    assert!(of("other").targets.iter().all(|it| it.limited.is_none()));
 }
 
 #[test]
@@ -156,8 +165,8 @@ fn old_tables_of_one_tenant_evict_no_other_from_the_process() {
     let others = run(&mut self::reconciler(), &found[1..], &cluster);
     sync(&mut cluster, &others);
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert!(outcome.exceeded.is_empty(), "{:?}", outcome.exceeded);
-    assert_eq!(pods(&outcome).serving, None);
+    assert_eq!(outcome.exceeded.len(), 1, "{:?}", outcome.exceeded);
+    assert!(pods(&outcome).is_stopped() && pods(&outcome).serving.is_none());
     let other = &outcome.observed[1].declared.targets[0];
     assert!(other.serving.is_some() && other.limited.is_none());
 }
@@ -178,41 +187,7 @@ fn a_new_version_counts_while_the_old_stands_in_for_it() {
     assert!(is_held_back(&outcome, "pods.v2"));
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v2 in namespace a"]);
-    assert!(pods(&outcome).limited.is_none());
-}
-
-#[test]
-fn a_trial_of_the_whole_costs_nobody_the_metadata() {
-    for (limits, fits) in [
-        (json!({"maxMemory": "100Ki", "onExceeded": "MetadataOnly"}), false),
-        // Of objects there are as many, which do not count twice.
-        (json!({"maxObjects": 100, "onExceeded": "MetadataOnly"}), true),
-    ] {
-        let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-        let found = [profile("a", "p", 1, spec("web", &limits))];
-        let outcome = run(&mut reconciler, &found, &cluster);
-        hold(&cluster, &outcome, "pods", 101);
-        let whole = outcome;
-        let outcome = run(&mut reconciler, &found, &cluster);
-        hold(&cluster, &whole, "pods", 0);
-        hold(&cluster, &outcome, "pods", 60);
-        sync(&mut cluster, &outcome);
-        run(&mut reconciler, &found, &cluster);
-        let later = Duration::from_mins(13);
-        let outcome = reconciler.reconcile(&found, &cluster, None, later);
-        assert_eq!(outcome.desired.len(), 3, "metadata answers meanwhile: {limits}");
-        hold(&cluster, &whole, "pods", 60);
-        assert_eq!(is_held_back(&outcome, "labels app in (web)"), !fits, "{limits}");
-        let outcome = reconciler.reconcile(&found, &cluster, None, later);
-        assert_eq!(outcome.exceeded.is_empty(), fits, "{limits}");
-        assert!(pods(&outcome).serving.is_some(), "{limits}");
-        let limited = pods(&outcome).limited.unwrap();
-        assert_eq!(limited.is_cut_down(), !fits, "{limits}");
-        if !fits {
-            let (reached, others) = (limited.overrun.reached, outcome.exceeded[0].others);
-            assert_eq!((reached, others), (101 << 10, 60 << 10), "beside the metadata");
-        }
-    }
+    assert!(!pods(&outcome).is_stopped());
 }
 
 /// `pods` of the namespaces that a selector finds, read as an account.

@@ -76,7 +76,6 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
             named: [].into(),
             indexes: [].into(),
             left_out: [].into(),
-            too_large: [].into(),
             limited: None,
         }
     });

@@ -283,17 +283,6 @@ fn an_index_that_went_is_said_by_its_target() {
 }
 
 #[test]
-fn an_index_that_went_because_of_a_limit_is_said_with_that_reason() {
-    let too_large = [FieldPath::parse(".spec.a").unwrap()].into();
-    let target = DeclaredTarget { too_large, ..target("pods", &[pods("a")]) };
-    let status = World::new().compute(&declared(vec![target]), None);
-    let conditions = &status.targets[0].conditions;
-    assert_eq!(said(conditions, "Accepted"), "True/Resolved");
-    let message = message(conditions, "Accepted");
-    assert!(message.ends_with("would not fit into its limit on memory: .spec.a"), "{message}");
-}
-
-#[test]
 fn manifests_that_do_not_fit_are_to_be_printed() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());

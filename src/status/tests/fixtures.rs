@@ -154,7 +154,6 @@ pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
         named: [].into(),
         indexes: [].into(),
         left_out: [].into(),
-        too_large: [].into(),
         limited: None,
     }
 }

@@ -1,4 +1,4 @@
-//! Targets that a limit has stopped or cut down, and what is said of the others.
+//! Targets that a limit has stopped, and what is said of the others.
 
 use super::fixtures::{World, declared, message, pods, said, target};
 use crate::{
@@ -6,13 +6,13 @@ use crate::{
     informer::{CellReport, Loss, Phase, Verb},
     model::{
         Attempt, Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Reason,
-        Remedy, Requirement,
+        Requirement,
     },
     status::{Cause, Notices},
 };
 use std::time::Duration;
 
-fn limited(remedy: Remedy) -> DeclaredTarget {
+fn limited() -> DeclaredTarget {
     let overrun = Overrun {
         bound: Bound::Profile,
         measure: Measure::Objects,
@@ -23,7 +23,7 @@ fn limited(remedy: Remedy) -> DeclaredTarget {
         expected: None,
     };
     let attempt = Attempt::At(Duration::from_mins(10));
-    let limited = Some(Limited { overrun, remedy, attempt });
+    let limited = Some(Limited { overrun, attempt });
     DeclaredTarget { limited, ..target("big", &[pods("a")]) }
 }
 
@@ -42,7 +42,7 @@ fn a_stopped_target_holds_nothing_though_another_profile_keeps_its_cell_warm() {
     world.runs(pods("a"), world.watching());
     world.runs(pods("b"), world.watching());
     let small = target("small", &[pods("b")]);
-    let status = compute(&world, vec![limited(Remedy::StopTarget), small]);
+    let status = compute(&world, vec![limited(), small]);
     let expected = ["False/LimitExceeded", "Unknown/Pending", "False/ObjectsExceeded"];
     assert_eq!(summary(&status), expected);
     let (big, small) = (&status.targets[0], &status.targets[1]);
@@ -63,21 +63,16 @@ fn a_stopped_selector_looks_for_no_namespaces_and_is_not_warm() {
         |limited| DeclaredTarget { namespaces: Some(pods("a")), limited, ..target("chosen", &[]) };
     let runs = compute(&world, vec![by_selector(None)]);
     assert_eq!(summary(&runs), ["True/Ready", "True/Synced", "True/BelowLimits"]);
-    let stopped = by_selector(limited(Remedy::StopTarget).limited);
+    let stopped = by_selector(limited().limited);
     let status = compute(&world, vec![stopped]);
     let expected = ["False/LimitExceeded", "Unknown/Pending", "False/ObjectsExceeded"];
     assert_eq!(summary(&status), expected);
 }
 
 #[test]
-fn one_that_keeps_its_metadata_is_warm_and_not_ready() {
-    let mut world = World::new();
-    world.runs(pods("a"), world.watching());
-    let status = compute(&world, vec![limited(Remedy::MetadataOnly)]);
-    let expected = ["False/LimitExceeded", "True/Synced", "False/ObjectsExceeded"];
-    assert_eq!(summary(&status), expected);
-    let optional =
-        DeclaredTarget { requirement: Requirement::Optional, ..limited(Remedy::MetadataOnly) };
+fn an_optional_target_that_is_stopped_leaves_the_profile_ready() {
+    let world = World::new();
+    let optional = DeclaredTarget { requirement: Requirement::Optional, ..limited() };
     assert_eq!(summary(&compute(&world, vec![optional]))[0], "True/Ready");
 }
 
@@ -117,7 +112,7 @@ fn an_event_tells_when_a_limit_is_exceeded_and_when_no_more() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let fits = compute(&world, vec![target("big", &[pods("a")])]);
-    let exceeds = compute(&world, vec![limited(Remedy::StopTarget)]);
+    let exceeds = compute(&world, vec![limited()]);
     let causes = |old: &CacheProfileStatus, new: &CacheProfileStatus| -> Vec<_> {
         let profile = declared(Vec::new()).profile;
         let told = Notices::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
