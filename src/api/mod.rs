@@ -20,7 +20,7 @@ pub use self::{
     },
     status::{
         CacheProfileStatus, CellCounts, LatencyStatus, ObserverCounts, Problem, QuantilesStatus,
-        RelistStatus, ReplicaRole, ReplicaStatus, ResolvedScope, ResolvedStatus, TargetStatus,
+        RelistStatus, ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{
         FieldOperator, FieldSelectorTerm, Index, LabelOperator, LabelSelector, LabelSelectorTerm,

@@ -66,12 +66,6 @@ pub struct CacheProfileStatus {
     /// minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
-
-    /// The replicas of kubewarm, at most 16. One that was killed stays for about two minutes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
-    pub replicas: Vec<ReplicaStatus>,
 }
 
 /// The state of one target.
@@ -304,41 +298,6 @@ pub struct ObserverCounts {
     /// Those that have processed a complete list.
     #[schemars(range(min = 0))]
     pub synced: i32,
-}
-
-/// A replica of kubewarm. Each keeps everything by itself.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline, transform = schema::for_crd)]
-pub struct ReplicaStatus {
-    /// The name of its pod.
-    #[schemars(length(max = 253))]
-    pub name: String,
-
-    /// `Leader` for the one that writes this status, else `Follower`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub role: Option<ReplicaRole>,
-
-    /// Warm targets out of all, on this replica, such as `2/3`; another's may be two
-    /// minutes old. Absent while it has not said so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
-    pub warm_targets: Option<String>,
-
-    /// When it had last been heard of as this status was written. It causes no write by itself, so
-    /// an old time does not mean that the replica is in trouble.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_seen_time: Option<Time>,
-}
-
-/// What a replica does besides answering.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[schemars(inline)]
-pub enum ReplicaRole {
-    /// It writes statuses.
-    Leader,
-    /// It does not.
-    Follower,
 }
 
 #[cfg(test)]

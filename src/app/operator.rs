@@ -14,8 +14,7 @@ use crate::{
     callers::Callers,
     cli::RunArgs,
     cluster::{
-        Announcer, Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState,
-        Replicas,
+        Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState,
     },
     controller::{Controller, Sieve, Sources, Waiting},
     forecast::{Forecaster, Forecasts},
@@ -139,7 +138,7 @@ fn spawn_controller(
     frame: &Frame,
 ) -> Result<Spawned, Error> {
     let catalog = Catalog::new();
-    let Frame { namespace, identity, started, stop, buckets, .. } = frame;
+    let Frame { namespace, started, stop, buckets, .. } = frame;
     let bounds = Bounds {
         lists: args.max_concurrent_lists.get(),
         namespace_share: args.namespace_share.into(),
@@ -203,10 +202,9 @@ fn spawn_controller(
         controller.run(until).await.shut_down().await;
         "controller"
     });
-    let replicas = Arc::new(watch::Sender::new(Replicas::alone(identity)));
     let home = Arc::clone(namespace);
     let statuses = Arc::default();
-    let view = View { catalog, reports, own, declarations, access, home, statuses, replicas };
+    let view = View { catalog, reports, own, declarations, access, home, statuses };
     let upstream = Upstream { served, changes, proofs };
     Ok(Spawned { view, forecaster, upstream })
 }
@@ -245,7 +243,7 @@ fn spawn_reads(
 }
 
 /// The lease, and the writer that it lets write. The lease is given back only after the last status
-/// has been written. Beside them, what replicas tell each other.
+/// has been written.
 fn spawn_status(
     tasks: &mut Tasks,
     connection: &Connection,
@@ -257,19 +255,6 @@ fn spawn_status(
     let elector = Elector::new(connection.client(), config);
     tasks.spawn(follow_lease(elector.state(), metrics.clone(), stop.clone()));
     let leadership = elector.leadership();
-    let told = view.clone();
-    let announcer = Announcer::new(
-        connection.client(),
-        (namespace, Arc::clone(&identity)),
-        elector.leadership(),
-        Arc::clone(&view.replicas),
-        Box::new(move || told.warm_targets()),
-    );
-    let until = stop.clone();
-    tasks.spawn(async move {
-        announcer.run(until).await;
-        "announcer"
-    });
     let (planning, access) = (elector.leadership(), view.access.clone());
     let may_read = move |key: &CellKey| {
         let standing = access.get(key).map(|access| access.standing);
@@ -306,7 +291,6 @@ fn observe(
     let all = || view.clone();
     let (scraped, profiles, cells) = (all(), all(), all());
     let (declared, unlisted) = (all(), all());
-    let replicas = Arc::clone(&view.replicas);
     metrics.observe_cells(move || scraped.cells())?;
     metrics.observe_profiles(move || profiles.profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
@@ -315,7 +299,6 @@ fn observe(
         cells: Box::new(move || cells.cells()),
         declared: Box::new(move || declared.declared()),
         unlisted: Box::new(move || unlisted.unlisted()),
-        replicas: Box::new(move || replicas.borrow().trouble.clone()),
         gate: Arc::clone(gate),
         guard,
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),

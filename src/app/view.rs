@@ -4,7 +4,7 @@ use super::verified::{excess, missing};
 use crate::{
     access::AccessReports,
     api::{CacheProfileStatus, TargetStatus},
-    cluster::{Buckets, Replicas, WarmTargets},
+    cluster::Buckets,
     controller::Declarations,
     informer::Reports,
     metrics::{
@@ -22,7 +22,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 /// Statuses as last computed, in the order of the profiles.
 type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;
@@ -39,7 +39,6 @@ pub(super) struct View {
     /// The operator's namespace.
     pub(super) home: Arc<str>,
     pub(super) statuses: Arc<RwLock<Statuses>>,
-    pub(super) replicas: Arc<watch::Sender<Replicas>>,
 }
 
 impl View {
@@ -83,15 +82,6 @@ impl View {
             Some(ProfileSnapshot { profile, mode, conditions, missing, targets })
         };
         profiles.iter().filter_map(snapshot).collect()
-    }
-
-    /// How warm each profile is here, as last computed.
-    pub(super) fn warm_targets(&self) -> Vec<(ProfileRef, WarmTargets)> {
-        let statuses = Arc::clone(&self.statuses.read());
-        let warm = statuses.iter().filter_map(|(profile, status)| {
-            Some((profile.clone(), WarmTargets::parse(status.warm_targets.as_deref()?)?))
-        });
-        warm.collect()
     }
 
     /// The cells of profiles that fail, each with why.
@@ -158,10 +148,6 @@ impl status::Profiles for View {
         // What is only planned or kept from running may be verified all the same.
         let report = self.reports.get(key).map(Arc::new);
         Some(CellView { report, access, objects: usage.objects, bytes: usage.bytes, indexes })
-    }
-
-    fn replicas(&self) -> Replicas {
-        self.replicas.borrow().clone()
     }
 
     fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>) {

@@ -65,10 +65,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Show how warm profiles are.
     ///
-    /// A tree with progress bars on a terminal, one line a target elsewhere. Below a profile asked
-    /// for by name stand the replicas of kubewarm, if there are several. When they were last seen is
-    /// as of the last write of the status: long ago may only mean that nothing has changed. With --target
-    /// one target in detail: why it is not warm, the rule that is missing, and what to run next.
+    /// A tree with progress bars on a terminal, one line a target elsewhere. With --target one target
+    /// in detail: why it is not warm, the rule that is missing, and what to run next.
     #[command(after_help = status::CODES)]
     Status(StatusArgs),
     /// Wait until a profile is ready; for init containers and scripts.

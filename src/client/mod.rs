@@ -14,7 +14,6 @@ mod plan;
 mod print;
 mod profiles;
 mod rbac;
-mod replicas;
 mod served;
 mod specs;
 mod status;

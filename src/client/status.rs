@@ -53,7 +53,7 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
         (Some(format), _) => print(&document(&profiles, source.shape(), format)?)?,
         (None, _) if profiles.is_empty() => tell(&nothing(&source)),
         (None, Some(terminal)) => {
-            print(&tree(&profiles, &look(terminal, source.shape(), clock())))?;
+            print(&tree(&profiles, &look(terminal, clock())))?;
         }
         (None, None) => print(&text(lines(&profiles)))?,
     }
@@ -87,7 +87,7 @@ async fn show(
         let now = seen.borrow_and_update().clone();
         match terminal() {
             Some(terminal) => {
-                let look = look(terminal, source.shape(), clock());
+                let look = look(terminal, clock());
                 print(&screen(&now, &nothing(source), terminal.height, &look))?;
             }
             None => print(&text(news(&now, &nothing(source), &mut told)))?,
@@ -148,11 +148,8 @@ fn nothing(source: &Profiles) -> String {
     }
 }
 
-/// Replicas are the same for all profiles but for how warm each is: only one profile alone has room
-/// for them.
-fn look(terminal: Terminal, shape: Shape, now: Timestamp) -> Look {
-    let replicas = matches!(shape, Shape::One);
-    Look { width: terminal.width, colour: terminal.colour, replicas, now }
+fn look(terminal: Terminal, now: Timestamp) -> Look {
+    Look { width: terminal.width, colour: terminal.colour, now }
 }
 
 fn text(lines: Vec<String>) -> String {
@@ -183,13 +180,6 @@ mod tests {
     }
 
     #[test]
-    fn only_a_profile_asked_for_by_name_is_shown_with_replicas() {
-        let terminal = Terminal { width: 60, height: 20, colour: Colour::Off };
-        assert!(look(terminal, Shape::One, sample::now()).replicas);
-        assert!(!look(terminal, Shape::List, sample::now()).replicas);
-    }
-
-    #[test]
     fn a_screen_never_scrolls() {
         let seen = Seen {
             profiles: vec![sample::warming(), sample::ready()],
@@ -197,7 +187,7 @@ mod tests {
         };
         for height in 1..20 {
             let terminal = Terminal { width: 60, height, colour: Colour::Off };
-            let look = look(terminal, Shape::List, sample::now());
+            let look = look(terminal, sample::now());
             let drawn = screen(&seen, "none", height, &look);
             assert!(drawn.matches('\n').count() < height.max(2), "{height}:\n{drawn}");
         }

@@ -2,7 +2,6 @@
 
 use super::{
     paint::{Colour, Line, Tone},
-    replicas::replica_lines,
     text::{escape, grouped, length, span},
     verdict::{
         Verdict, condition, name, own_message, problem, sentence, unhealthy, untold, verdict,
@@ -24,8 +23,6 @@ pub struct Look {
     pub width: usize,
     /// Whether with colours.
     pub colour: Colour,
-    /// Whether with the replicas of kubewarm, where there are several.
-    pub replicas: bool,
     /// The clock, for what is told relative to it.
     pub now: Timestamp,
 }
@@ -70,9 +67,6 @@ fn draw(profile: &CacheProfile, look: &Look, lines: &mut Vec<Line>) {
         for (tone, note) in notes(target, status, look.now) {
             lines.extend(Line::hanging(rail, tone, &note, look.width));
         }
-    }
-    if look.replicas {
-        lines.extend(replica_lines(&status.replicas, look.now));
     }
 }
 
@@ -219,27 +213,15 @@ fn notes(
 #[cfg(test)]
 mod tests {
     use super::{super::sample, *};
-    use crate::api::ReplicaStatus;
 
     fn plain(width: usize) -> Look {
-        Look { width, colour: Colour::Off, replicas: false, now: sample::now() }
+        Look { width, colour: Colour::Off, now: sample::now() }
     }
 
     #[test]
     fn a_profile_is_a_tree_with_bars() {
         let drawn = tree(&[sample::ready(), sample::warming()], &plain(100));
         assert_eq!(drawn, include_str!("tree.golden"), "drawn:\n{drawn}");
-    }
-
-    #[test]
-    fn replicas_are_drawn_only_where_they_are_asked_for() {
-        let mut profile = sample::ready();
-        profile.status.as_mut().unwrap().replicas = ["a", "b"]
-            .map(|name| ReplicaStatus { name: name.to_owned(), ..ReplicaStatus::default() })
-            .into();
-        let drawn = |replicas| tree(&[profile.clone()], &Look { replicas, ..plain(100) });
-        assert!(!drawn(false).contains("replicas"));
-        assert!(drawn(true).contains("\nreplicas\n├── a"), "{}", drawn(true));
     }
 
     #[test]

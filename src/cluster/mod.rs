@@ -1,4 +1,4 @@
-//! The API server as seen from here: connections, discovery, leases, and who we are to it.
+//! The API server as seen from here: connections, discovery, the lease, and who we are to it.
 
 mod account;
 mod answer;
@@ -16,7 +16,6 @@ mod lease;
 mod namespace;
 mod proxy;
 mod question;
-mod replica;
 mod review;
 mod source;
 mod subject;
@@ -40,7 +39,6 @@ pub use self::{
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
     question::{dry_run, get, get_timed},
-    replica::{Announcer, Peer, Replicas, SharesSource, WarmTargets},
     review::{Completeness, ReviewedRules, is_allowed, may, rules_of},
     subject::whoami,
     transport::Piped,

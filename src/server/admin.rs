@@ -8,10 +8,7 @@ use super::{
     readyz::readyz,
     watchers::Watchers,
 };
-use crate::{
-    metrics::{CellSnapshot, Metrics},
-    model::Fault,
-};
+use crate::metrics::{CellSnapshot, Metrics};
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, header::ContentType},
@@ -39,8 +36,6 @@ pub struct Admin {
     pub declared: Box<dyn Fn() -> Option<DeclaredCells> + Send + Sync>,
     /// The cells of the profiles themselves that fail, each with why, as text.
     pub unlisted: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Why replicas do not know each other, if they do not.
-    pub replicas: Box<dyn Fn() -> Option<Fault> + Send + Sync>,
     /// Shared with whoever begins the shutdown.
     pub gate: Arc<Gate>,
     /// Who may ask for metrics, and for what is otherwise for a loopback peer; without it anybody, and

@@ -258,7 +258,6 @@ mod tests {
             cells: Box::new(Vec::new),
             declared: Box::new(|| None),
             unlisted: Box::new(Vec::new),
-            replicas: Box::new(|| None),
             gate: Arc::default(),
             guard: None,
             set_log_filter: Box::new(|_| Ok(())),

@@ -5,7 +5,6 @@ use super::{
     local::is_local,
     readiness::Readiness,
 };
-use crate::model::Fault;
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, header},
@@ -34,7 +33,7 @@ pub(super) async fn readyz(
         return text(code, format!("{readiness}\n"));
     }
     let names = names_for(&request, &admin).await;
-    text(code, in_full(&readiness, &(admin.unlisted)(), (admin.replicas)().as_ref(), names))
+    text(code, in_full(&readiness, &(admin.unlisted)(), names))
 }
 
 /// A caller without a token is a probe, or somebody who is content with counts.
@@ -63,7 +62,6 @@ enum Names {
 fn in_full(
     readiness: &Readiness,
     unlisted: &[String],
-    replicas: Option<&Fault>,
     names: Names,
 ) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
@@ -100,14 +98,6 @@ fn in_full(
     if readiness.gave_up {
         let _written = writeln!(page, "    waiting ended after 10 minutes, without some cells");
     }
-    // No reason to be not ready: only statuses lack something.
-    if let Some(fault) = replicas {
-        let reason = fault.reason().as_str();
-        let _written = match names {
-            Names::Shown => writeln!(page, "[-] leases of replicas: {reason}: {}", fault.message()),
-            Names::Hidden => writeln!(page, "[-] leases of replicas: {reason}"),
-        };
-    }
     let _written = writeln!(page, "{readiness}");
     page
 }
@@ -120,10 +110,7 @@ fn is_verbose(query: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        model::Reason,
-        server::sample::{admin, all, ask, ask_again, get, key},
-    };
+    use crate::server::sample::{admin, all, ask, ask_again, get, key};
     use parking_lot::Mutex;
 
     #[actix_web::test]
@@ -169,17 +156,5 @@ mod tests {
         assert!(body.contains(line), "{body}");
         let (_, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose")).await;
         assert!(body.contains("1 watches fail") && !body.contains("namespace b"), "{body}");
-    }
-
-    #[actix_web::test]
-    async fn leases_that_may_not_be_used_are_told_and_do_not_make_it_unready() {
-        let ready = Arc::into_inner(admin(Some(vec![key("pods", "a")]))).unwrap();
-        let words = || Some(Fault::new(Reason::Forbidden, "not for sally"));
-        let admin = Arc::new(Admin { replicas: Box::new(words), ..ready });
-        let (code, body) = ask(&admin, "127.0.0.1:9", get("/readyz?verbose")).await;
-        assert_eq!(code, StatusCode::OK);
-        assert!(body.contains("[-] leases of replicas: Forbidden: not for sally\n"), "{body}");
-        let (_, body) = ask(&admin, "10.0.0.7:9", get("/readyz?verbose")).await;
-        assert!(body.contains("[-] leases of replicas: Forbidden\n"), "{body}");
     }
 }

@@ -87,7 +87,6 @@ pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
         }),
         declared: Box::new(move || declared.clone().map(all)),
         unlisted: Box::new(Vec::new),
-        replicas: Box::new(|| None),
         gate: Arc::default(),
         guard: None,
         set_log_filter: Box::new(|filter| {

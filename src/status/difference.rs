@@ -1,15 +1,15 @@
 //! How much two statuses of a profile differ: what may wait, and what nobody needs to hear.
 
-use crate::api::{AccessStatus, CacheProfileStatus, Problem, ReplicaStatus, TargetStatus};
+use crate::api::{AccessStatus, CacheProfileStatus, Problem, TargetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// How soon a difference deserves a write. Ordered: a greater one more urgently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Difference {
     /// None, or only what never causes a write by itself: resource versions, memory, latencies,
-    /// the time of the next retry, when a replica was last seen, when access was last verified.
+    /// the time of the next retry, when access was last verified.
     Quiet,
-    /// Numbers of objects, and how warm replicas say they are.
+    /// Numbers of objects.
     Objects,
     /// Anything else.
     Detail,
@@ -34,12 +34,7 @@ impl Difference {
             return Self::Detail;
         }
         let objects = pairs().any(|(old, new)| old.objects != new.objects);
-        let warmth = old
-            .replicas
-            .iter()
-            .zip(&new.replicas)
-            .any(|(old, new)| old.warm_targets != new.warm_targets);
-        if objects || warmth || old.objects != new.objects { Self::Objects } else { Self::Quiet }
+        if objects || old.objects != new.objects { Self::Objects } else { Self::Quiet }
     }
 }
 
@@ -62,7 +57,6 @@ fn same_profile(old: &CacheProfileStatus, new: &CacheProfileStatus) -> bool {
         targets: _,
         access,
         plan,
-        replicas,
     } = old;
     *conditions == new.conditions
         && *observed_generation == new.observed_generation
@@ -70,14 +64,6 @@ fn same_profile(old: &CacheProfileStatus, new: &CacheProfileStatus) -> bool {
         && *time_to_warm_milliseconds == new.time_to_warm_milliseconds
         && same_access(access.as_ref(), new.access.as_ref())
         && *plan == new.plan
-        && replicas.len() == new.replicas.len()
-        && replicas.iter().zip(&new.replicas).all(|(old, new)| same_replica(old, new))
-}
-
-/// No `..`, as above.
-fn same_replica(old: &ReplicaStatus, new: &ReplicaStatus) -> bool {
-    let ReplicaStatus { name, role, warm_targets: _, last_seen_time: _ } = old;
-    *name == new.name && *role == new.role
 }
 
 /// No `..`, as above.

@@ -13,7 +13,6 @@ mod pacer;
 mod permissions;
 mod problems;
 mod publish;
-mod replicas;
 mod round;
 mod sentence;
 mod sink;
@@ -158,8 +157,6 @@ pub fn compute(
         targets: rendered,
         access: access.map(|access| permissions::access(access, &targets, excess)),
         plan: status,
-        // Not a matter of this profile's cells: the reporter adds them.
-        replicas: Vec::new(),
     }
 }
 

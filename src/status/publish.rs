@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{
     api::CacheProfileStatus,
-    cluster::Replicas,
     model::{CellKey, ProfileRef},
 };
 use jiff::Timestamp;
@@ -37,8 +36,6 @@ pub trait Profiles: Send + 'static {
     fn observed(&self) -> Vec<Observed>;
     /// What a cell says of itself; `None` if it does not run.
     fn cell(&self, key: &CellKey) -> Option<CellView>;
-    /// Which replicas there are.
-    fn replicas(&self) -> Replicas;
     /// Takes the statuses just computed, in the order of [`Profiles::observed`]: what this replica
     /// would write, whether it leads or not.
     fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>);
@@ -96,8 +93,7 @@ pub async fn run<P: Profiles, S: StatusSink>(
         let mut told = Vec::new();
         if look_at <= clock.mono || looked_as != Some(role) {
             let observed = profiles.observed();
-            let standing = (role, &profiles.replicas());
-            told = reporter.round(&observed, &|key| profiles.cell(key), standing, clock);
+            told = reporter.round(&observed, &|key| profiles.cell(key), role, clock);
             let status_of = |found: &Observed| {
                 let profile = &found.declared.profile;
                 Some((profile.clone(), Arc::clone(reporter.status(profile)?)))

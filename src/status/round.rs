@@ -6,11 +6,9 @@ use super::{
     compute,
     events::{Notice, Notices},
     pacer::{Outcome, Pacer, Write},
-    replicas,
 };
 use crate::{
     api::{AccessStatus, CacheProfileStatus},
-    cluster::Replicas,
     forecast::Forecast,
     model::{CellKey, Declared, ProfileRef},
 };
@@ -65,13 +63,13 @@ impl Reporter {
     /// [`due`](Self::due) says when, and what to tell now.
     ///
     /// `profiles` is everything there is: what is not in it is forgotten. A follower computes too,
-    /// so that it knows how long its own warm-up took, but names no replicas. A new leader takes
-    /// over the transition times that the cluster has, and writes what differs.
+    /// so that it knows how long its own warm-up took. A new leader takes over the transition times
+    /// that the cluster has, and writes what differs.
     pub fn round(
         &mut self,
         profiles: &[Observed],
         cells: &dyn Fn(&CellKey) -> Option<CellView>,
-        (role, replicas): (Role, &Replicas),
+        role: Role,
         clock: Clock,
     ) -> Vec<Notice> {
         let exist: HashSet<_> = profiles.iter().map(|found| &found.declared.profile).collect();
@@ -105,14 +103,7 @@ impl Reporter {
                 previous: previous.as_deref(),
                 clock,
             };
-            let mut status = compute(&inputs, cells);
-            if leads {
-                let last = if takes_over { in_cluster.as_deref() } else { previous.as_deref() };
-                let last = last.map_or(&[][..], |last| &last.replicas);
-                let (profile, warm) = (&declared.profile, status.warm_targets.as_deref());
-                status.replicas = replicas::entries(replicas, profile, warm, last, clock.wall);
-            }
-            let status = Arc::new(status);
+            let status = Arc::new(compute(&inputs, cells));
             if leads {
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);

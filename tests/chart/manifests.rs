@@ -107,6 +107,25 @@ fn the_rights_of_the_release_are_those_that_the_program_prints() -> Outcome {
 }
 
 #[test]
+fn the_only_lease_that_a_role_covers_is_the_one_that_decides_who_leads() -> Outcome {
+    let expected = json!({
+        "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+        "resourceNames": ["kubewarm"], "verbs": ["create", "get", "update"],
+    });
+    for set in [&[][..], &["--set", "watchNamespaces={shop}"]] {
+        for helm in helms()? {
+            let rendered = render(&helm, set)?;
+            let roles = rendered.of_kind("Role").chain(rendered.of_kind("ClusterRole"));
+            let rules = roles.flat_map(|role| role["rules"].as_array().into_iter().flatten());
+            let of_leases: Vec<_> =
+                rules.filter(|rule| rule.to_string().contains("coordination.k8s.io")).collect();
+            assert_eq!(of_leases, [&expected], "{set:?}, {}", helm.name());
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn the_accounts_named_may_read_the_metrics_and_nothing_else() -> Outcome {
     let [_, helm] = helms()?;
     let path = file("charts/kubewarm/ci/metrics-auth-values.yaml");

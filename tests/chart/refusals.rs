@@ -106,6 +106,18 @@ fn refusal(helm: &Helm, values: &str) -> Result<String, Failure> {
 }
 
 #[test]
+fn the_namespace_of_the_control_plane_is_refused() -> Outcome {
+    for helm in helms()? {
+        let Err(said) = render(&helm, &["--namespace", "kube-system"]) else {
+            panic!("{}: accepted", helm.name())
+        };
+        let said = said.to_string();
+        assert!(said.contains("--namespace: kube-system"), "{}: {said}", helm.name());
+    }
+    Ok(())
+}
+
+#[test]
 fn wrong_values_are_refused_with_the_name_of_the_field() -> Outcome {
     let mut surprises = Vec::new();
     for helm in helms()? {

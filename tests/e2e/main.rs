@@ -49,7 +49,6 @@ mod reads;
 mod redefined;
 mod refused;
 mod replay;
-mod replicas;
 mod requests;
 mod room;
 mod rules;

@@ -160,7 +160,7 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
             "✗ the CustomResourceDefinition is of another version than this kubewarm: it differs at \
              additionalPrinterColumns",
             "    kubewarm crd | kubectl apply --server-side -f -",
-            "✗ system:serviceaccount:kubewarm-system:kubewarm may not list leases.coordination.k8s.io in \
+            "✗ system:serviceaccount:kubewarm-system:kubewarm may not update leases.coordination.k8s.io in \
              namespace kubewarm-system",
             "    kubewarm rbac --operator | kubectl apply -f -",
             "✗ no replica leads: kubewarm did last, ",

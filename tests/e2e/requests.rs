@@ -15,10 +15,9 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether it reads everything of a cell: not the single object that shows the newest version, and
-    /// not the leases by which replicas know each other.
+    /// Whether it reads everything of a cell: not the single object that shows the newest version.
     pub(crate) fn is_whole_list(&self) -> bool {
-        self.verb == "list" && self.resource != "leases"
+        self.verb == "list"
     }
 }
 

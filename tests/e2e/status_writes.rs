@@ -6,7 +6,7 @@ use kubewarm::{
     api::{
         AccessStatus, CacheProfileStatus, CellCounts, ExcessCompleteness, LatencyStatus,
         NamespaceRules, ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus,
-        ReplicaRole, ReplicaStatus, ResolvedScope, ResolvedStatus, TargetStatus,
+        ResolvedScope, ResolvedStatus, TargetStatus,
         VerificationMethod,
     },
     cluster::Connection,
@@ -160,13 +160,6 @@ impl Subject {
             manifests: Some("m".repeat(256 << 10)),
             manifests_elevated: Some("e".repeat(256 << 10)),
         });
-        let replica = |number: usize| ReplicaStatus {
-            name: format!("{number:0>253}"),
-            role: Some(ReplicaRole::Follower),
-            warm_targets: Some("32/32".into()),
-            last_seen_time: Some(condition_time()),
-        };
-        status.replicas = (0..16).map(replica).collect();
         status
     }
 }

@@ -311,7 +311,6 @@ fn the_readme_shows_what_status_draws() {
     let look = Look {
         width: 100,
         colour: Colour::Off,
-        replicas: false,
         now: "2026-03-01T12:00:00Z".parse().expect("a time"),
     };
     let drawn = tree(&[checkout()], &look);

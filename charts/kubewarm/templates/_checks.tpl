@@ -4,6 +4,10 @@
 {{- $root := . -}}
 {{- $watched := .Values.watchNamespaces -}}
 
+{{- if eq .Release.Namespace "kube-system" -}}
+{{- fail "--namespace: kube-system holds the leases and credentials of the control plane, and profiles in kubewarm's namespace can read from every namespace; install kubewarm with --namespace kubewarm-system --create-namespace" -}}
+{{- end -}}
+
 {{- $seen := dict -}}
 {{- range $index, $profile := .Values.profiles -}}
 {{- $namespace := $profile.namespace | default $root.Release.Namespace -}}

@@ -99,7 +99,7 @@ enum Verdict {
 /// How a write ended.
 enum Written {
     Done(Box<Lease>),
-    /// 409, or 404 on a PUT: the lease is not what we thought.
+    /// The lease is not what we thought.
     Conflict,
 }
 
@@ -205,7 +205,7 @@ impl Elector {
                 None => {
                     let lease = first(&self.config.name, identity, duration, Timestamp::now());
                     self.may_hold = true;
-                    self.write(Method::POST, &lease).await?
+                    self.write(&lease).await?
                 }
                 Some(lease) => {
                     let observed = Observed::note(self.observed.take(), &lease, sent);
@@ -219,7 +219,7 @@ impl Elector {
                         }
                         Decision::Write(lease) => {
                             self.may_hold = true;
-                            self.write(Method::PUT, &lease).await?
+                            self.write(&lease).await?
                         }
                     }
                 }
@@ -343,7 +343,7 @@ impl Elector {
             let free =
                 known.and_then(|lease| released(lease, &self.config.identity, Timestamp::now()));
             let Some(lease) = free else { return Ok(()) };
-            if let Written::Done(_) = self.write(Method::PUT, &lease).await? {
+            if let Written::Done(_) = self.write(&lease).await? {
                 return Ok(());
             }
         }
@@ -351,33 +351,32 @@ impl Elector {
     }
 
     async fn get(&self) -> Result<Option<Lease>, Fault> {
-        let answer = self.send(Method::GET, &self.config.name, Vec::new()).await?;
+        let answer = self.send(Method::GET, Vec::new()).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
         answer.json().map(Some)
     }
 
-    async fn write(&self, method: Method, lease: &Lease) -> Result<Written, Fault> {
+    /// A PUT also where it creates the lease: RBAC can name what a PUT creates, and not what a POST does.
+    async fn write(&self, lease: &Lease) -> Result<Written, Fault> {
         let body = serde_json::to_vec(lease)
             .map_err(|error| Fault::new(Reason::Malformed, error.to_string()))?;
-        let is_new = method == Method::POST;
-        let name = if is_new { "" } else { &*self.config.name };
-        let answer = self.send(method, name, body).await?;
+        let is_new = lease.metadata.resource_version.is_none();
+        let answer = self.send(Method::PUT, body).await?;
         match answer.status {
-            StatusCode::CONFLICT => Ok(Written::Conflict),
-            StatusCode::NOT_FOUND if !is_new => Ok(Written::Conflict),
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Ok(Written::Conflict),
+            // Somebody else has created it: the API server wants a resource version.
+            StatusCode::UNPROCESSABLE_ENTITY if is_new => Ok(Written::Conflict),
             _ => Ok(Written::Done(Box::new(answer.json()?))),
         }
     }
 
-    async fn send(&self, method: Method, name: &str, body: Vec<u8>) -> Result<Answer, Fault> {
-        let namespace = &self.config.namespace;
-        let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
-        let path = if name.is_empty() { leases } else { format!("{leases}/{name}") };
+    async fn send(&self, method: Method, body: Vec<u8>) -> Result<Answer, Fault> {
+        let LeaseConfig { namespace, name, .. } = &self.config;
         let mut request = Request::builder()
             .method(method)
-            .uri(path)
+            .uri(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"))
             .body(Body::from(body))
             .map_err(|error| Fault::new(Reason::Malformed, error.to_string()))?;
         let json = HeaderValue::from_static("application/json");

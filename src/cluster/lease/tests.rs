@@ -46,16 +46,13 @@ impl Fake {
             return state.lease.clone().map_or_else(|| (404, json!({})), |lease| (200, lease));
         }
         let mut sent: Value = serde_json::from_slice(body).unwrap();
-        let is_new = *method == Method::POST;
-        let conflict = match &state.lease {
-            Some(_) if is_new => Some(409),
-            None if !is_new => Some(404),
-            Some(now)
-                if now["metadata"]["resourceVersion"] != sent["metadata"]["resourceVersion"] =>
-            {
-                Some(409)
-            }
-            Some(_) | None => None,
+        let version = sent["metadata"].get("resourceVersion");
+        let conflict = match (&state.lease, version) {
+            // The UID in it is of no object.
+            (None, Some(_)) => Some(409),
+            (Some(_), None) => Some(422),
+            (Some(now), Some(version)) => (now["metadata"]["resourceVersion"] != *version).then_some(409),
+            (None, None) => None,
         };
         if let Some(code) = conflict {
             return (code, json!({"kind": "Status"}));
@@ -78,7 +75,11 @@ impl Fake {
                 let (code, value) = match *link.lock() {
                     Link::Cut => (0, Value::Null),
                     Link::Refused => (403, json!({"message": "leases is forbidden"})),
-                    Link::Works | Link::Deaf => fake.handle(&head.method, &body),
+                    Link::Works | Link::Deaf => {
+                        assert!(head.uri.path().ends_with("/leases/kubewarm"), "{}", head.uri);
+                        assert!([Method::GET, Method::PUT].contains(&head.method), "{}", head.method);
+                        fake.handle(&head.method, &body)
+                    }
                 };
                 sleep(Duration::from_millis(fastrand::u64(1..150))).await;
                 if code == 0 || matches!(*link.lock(), Link::Cut | Link::Deaf) {

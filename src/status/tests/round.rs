@@ -3,7 +3,6 @@
 use super::fixtures::{World, declared, pods, said, target};
 use crate::{
     api::CacheProfileStatus,
-    cluster::{Peer, Replicas, WarmTargets},
     informer::Verb,
     model::{CellKey, Declared, ProfileRef, Reason},
     status::{
@@ -48,18 +47,8 @@ struct Round {
 }
 
 fn look(reporter: &mut Reporter, world: &World, profiles: &[Observed], role: Role) -> Round {
-    look_with(reporter, world, profiles, role, &Replicas::alone("pod-a_1"))
-}
-
-fn look_with(
-    reporter: &mut Reporter,
-    world: &World,
-    profiles: &[Observed],
-    role: Role,
-    replicas: &Replicas,
-) -> Round {
     let cells = |key: &CellKey| world.cells.get(key).cloned();
-    let notices = reporter.round(profiles, &cells, (role, replicas), world.clock);
+    let notices = reporter.round(profiles, &cells, role, world.clock);
     let writes = reporter.due(world.clock.mono);
     for write in &writes {
         reporter.done(write, Outcome::Written, world.clock.mono);
@@ -165,73 +154,6 @@ fn profiles_are_written_once_and_then_let_be() {
     assert!(reporter.status(&profiles[0].declared.profile).is_none(), "forgotten");
 }
 
-/// What `pod-a` knows while it leads: that `pod-b` is there, which says this of itself.
-fn beside(world: &World, warm: Option<&str>) -> Replicas {
-    let profile = ProfileRef { namespace: "shop".into(), name: "p".into() };
-    let shares = warm.map(|warm| (profile, WarmTargets::parse(warm).unwrap()));
-    let others = [Peer::new("pod-b", world.clock.wall, shares)];
-    Replicas { others: Some(others.into()), ..Replicas::alone("pod-a_1") }
-}
-
-/// `name role warm` of each replica in a status.
-fn replicas(status: &CacheProfileStatus) -> Vec<String> {
-    let shown = status.replicas.iter().map(|replica| {
-        let warm = replica.warm_targets.as_deref().unwrap_or("-");
-        format!("{} {:?} {warm}", replica.name, replica.role.unwrap())
-    });
-    shown.collect()
-}
-
-#[test]
-fn replicas_that_come_and_go_are_written_soon_and_their_warmth_within_a_minute() {
-    let mut world = warm();
-    let mut reporter = Reporter::default();
-    let profiles = [observed(named("p", "u"), None)];
-    let mut look = |world: &mut World, warm: Option<Option<&str>>, seconds: u64| {
-        let mut written = Vec::new();
-        for _ in 0..seconds {
-            world.pass(Duration::from_secs(1));
-            world.runs(pods("a"), world.watching());
-            let known = warm.map_or_else(
-                || Replicas { others: Some([].into()), ..Replicas::alone("pod-a_1") },
-                |warm| beside(world, warm),
-            );
-            let round = look_with(&mut reporter, world, &profiles, Role::Leader, &known);
-            written.extend(round.writes.iter().map(|write| replicas(&write.status)));
-        }
-        written
-    };
-    assert_eq!(look(&mut world, None, 20), [["pod-a Leader 1/1"]]);
-    let cold = ["pod-a Leader 1/1", "pod-b Follower -"];
-    assert_eq!(look(&mut world, Some(None), 1), [cold], "10 s have passed since the last write");
-    assert!(look(&mut world, Some(Some("1/1")), 50).is_empty(), "a number only");
-    let warm = ["pod-a Leader 1/1", "pod-b Follower 1/1"];
-    assert_eq!(look(&mut world, Some(Some("1/1")), 15), [warm]);
-    // Its renewals alone, an hour long.
-    assert!(look(&mut world, Some(Some("1/1")), 3_600).is_empty());
-    assert_eq!(look(&mut world, None, 10), [["pod-a Leader 1/1"]]);
-}
-
-#[test]
-fn a_new_leader_changes_roles_and_drops_nobody_before_it_has_looked() {
-    let mut world = warm();
-    let mut old = Reporter::default();
-    let profiles = [observed(named("p", "u"), None)];
-    let known = beside(&world, Some("1/1"));
-    let round = look_with(&mut old, &world, &profiles, Role::Leader, &known);
-    let in_cluster = (*round.writes[0].status).clone();
-
-    world.pass(Duration::from_secs(20));
-    let mut new = Reporter::default();
-    let profiles = [observed(named("p", "u"), Some(&in_cluster))];
-    let known = Replicas::alone("pod-b_2");
-    look_with(&mut new, &world, &profiles, Role::Follower, &known);
-    let round = look_with(&mut new, &world, &profiles, Role::Leader, &known);
-    assert_eq!(replicas(&round.writes[0].status), ["pod-a Follower 1/1", "pod-b Leader 1/1"]);
-    world.pass(Duration::from_secs(20));
-    assert!(look_with(&mut new, &world, &profiles, Role::Leader, &known).writes.is_empty());
-}
-
 /// Profiles whose only cell is warm.
 struct Warm {
     world: World,
@@ -252,9 +174,6 @@ impl Profiles for Warm {
     }
     fn cell(&self, key: &CellKey) -> Option<CellView> {
         self.world.cells.get(key).cloned()
-    }
-    fn replicas(&self) -> Replicas {
-        Replicas::alone("pod-a_1")
     }
     fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>) {
         assert_eq!(statuses.len(), self.profiles, "one for each that was observed");
