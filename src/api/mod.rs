@@ -19,7 +19,7 @@ pub use self::{
         OnAccessLost, Serving, Warmup,
     },
     status::{
-        CacheProfileStatus, CellCounts, LatencyStatus, ObserverCounts, Problem, QuantilesStatus,
+        CacheProfileStatus, CellCounts, LatencyStatus, Problem, QuantilesStatus,
         RelistStatus, ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{

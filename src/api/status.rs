@@ -130,10 +130,6 @@ pub struct TargetStatus {
     /// The last time that a synced cell had to list again. Absent if none had to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_relist: Option<RelistStatus>,
-
-    /// Those that process every change, the table included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub observers: Option<ObserverCounts>,
 }
 
 /// Why something of a target is not healthy.
@@ -285,19 +281,6 @@ pub struct RelistStatus {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub deleted_in_gap: i64,
-}
-
-/// Observers of a target's changes.
-#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-#[schemars(inline, transform = schema::for_crd)]
-pub struct ObserverCounts {
-    /// All of them.
-    #[schemars(range(min = 0))]
-    pub total: i32,
-    /// Those that have processed a complete list.
-    #[schemars(range(min = 0))]
-    pub synced: i32,
 }
 
 #[cfg(test)]

@@ -181,8 +181,6 @@ pub struct CellReport {
     pub event_latency: Option<Quantiles>,
     /// Of reads, from allowed to answered, waits included.
     pub read_latency: Option<Quantiles>,
-    /// Observers that process every delta: the table, and whoever follows it.
-    pub observers: u32,
 }
 
 impl CellReport {
@@ -209,7 +207,6 @@ impl CellReport {
             list_latency: None,
             event_latency: None,
             read_latency: None,
-            observers: 1,
         }
     }
 

@@ -105,7 +105,6 @@ fn same_target(old: &TargetStatus, new: &TargetStatus) -> bool {
         cells,
         latency_milliseconds: _,
         last_relist,
-        observers,
     } = old;
     *name == new.name
         && *conditions == new.conditions
@@ -116,7 +115,6 @@ fn same_target(old: &TargetStatus, new: &TargetStatus) -> bool {
         && *resolved == new.resolved
         && *cells == new.cells
         && *last_relist == new.last_relist
-        && *observers == new.observers
 }
 
 /// No `..`, as above.

@@ -3,7 +3,7 @@
 use super::cell::{Cell, CellState};
 use crate::{
     api::{
-        CellCounts, LatencyStatus, ObserverCounts, PlanCertainty, PlanStatus, QuantilesStatus,
+        CellCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus,
         RelistStatus,
     },
     forecast::Forecast,
@@ -70,15 +70,6 @@ pub(super) fn cells(cells: &[Cell<'_>]) -> CellCounts {
         missing: of(CellState::Missing),
         limited: of(CellState::Limited),
         failing: of(CellState::Failing),
-    }
-}
-
-/// Sums over the cells; one that does not run yet will have one observer, its table.
-pub(super) fn observers(cells: &[Cell<'_>]) -> ObserverCounts {
-    let of = |cell: &Cell<'_>| cell.report().map_or(1, |report| report.observers.max(1)) as usize;
-    ObserverCounts {
-        total: small(cells.iter().map(of).sum()),
-        synced: small(cells.iter().filter(|cell| cell.is_warm()).map(of).sum()),
     }
 }
 

@@ -320,6 +320,5 @@ fn render(
         cells: Some(figures::cells(&target.cells)),
         latency_milliseconds: figures::latency(&target.cells),
         last_relist: figures::last_relist(&target.cells),
-        observers: Some(figures::observers(&target.cells)),
     }
 }

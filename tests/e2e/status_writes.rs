@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kubewarm::{
     api::{
         AccessStatus, CacheProfileStatus, CellCounts, ExcessCompleteness, LatencyStatus,
-        NamespaceRules, ObserverCounts, PolicyRule, Problem, QuantilesStatus, RelistStatus,
+        NamespaceRules, PolicyRule, Problem, QuantilesStatus, RelistStatus,
         ResolvedScope, ResolvedStatus, TargetStatus,
         VerificationMethod,
     },
@@ -136,7 +136,6 @@ impl Subject {
                 replaced_objects: 0,
                 deleted_in_gap: 0,
             }),
-            observers: Some(ObserverCounts { total: 1, synced: 1 }),
         };
         status.targets = (0..32).map(target).collect();
         let pods = PolicyRule {

@@ -75,7 +75,6 @@ struct View<'a> {
     undecodable: Vec<UndecodableView<'a>>,
     list_latency_seconds: Option<QuantilesView>,
     event_latency_seconds: Option<QuantilesView>,
-    observers: u32,
 }
 
 #[derive(Serialize)]
@@ -189,7 +188,6 @@ impl<'a> View<'a> {
             undecodable: undecodable.collect(),
             list_latency_seconds: report.list_latency.map(QuantilesView::from),
             event_latency_seconds: report.event_latency.map(QuantilesView::from),
-            observers: report.observers,
         }
     }
 }
@@ -295,7 +293,7 @@ mod tests {
             "undecodable": [
                 { "object": "a/bad", "problem": "no uid", "time": "1970-01-01T00:15:50Z" },
             ],
-            "listLatencySeconds": null, "eventLatencySeconds": null, "observers": 1,
+            "listLatencySeconds": null, "eventLatencySeconds": null,
         });
         assert_eq!(*cell, expected);
     }
