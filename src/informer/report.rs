@@ -365,7 +365,7 @@ pub enum Measured {
     },
     /// An etcd restore was concluded.
     RolledBack,
-    /// A wait before the next attempt began; zero when it is over.
+    /// A wait before the next attempt began.
     Backoff {
         /// How long.
         delay: Duration,

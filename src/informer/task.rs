@@ -24,7 +24,7 @@ use crate::{
     },
 };
 use parking_lot::Mutex;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 
 /// What all cells of the process share.
@@ -189,7 +189,6 @@ impl Task {
             // What was refused may be allowed now.
             _ = access.changed() => {}
         }
-        self.record(Measured::Backoff { delay: Duration::ZERO });
         if matches!(then, Next::Watch | Next::Verify { .. }) {
             self.signal(Signal::Retried);
         }

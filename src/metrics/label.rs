@@ -91,7 +91,7 @@ labels! {
         Missing => "missing",
         Limited => "limited",
     }
-    Reconciled { Ok => "ok", Error => "error", Cancelled => "cancelled" }
+    Reconciled { Ok => "ok", Cancelled => "cancelled" }
     Check { Trial => "trial", RulesReview => "rules_review", AccessReview => "access_review" }
     CheckOutcome { Allowed => "allowed", Refused => "refused", Undecided => "undecided" }
     Verb { List => "list", Watch => "watch" }

@@ -18,11 +18,11 @@ use std::fmt::{self, Write as _};
 /// The most series that 40 resources, each in cells of one namespace and of all, and 20 profiles
 /// make: when every label value has occurred, with three status codes, and every profile lacks whatever
 /// it can lack. A new label shows here before it shows in somebody's bill.
-pub const SERIES_OF_40_RESOURCES_AND_20_PROFILES: usize = 9_903;
+pub const SERIES_OF_40_RESOURCES_AND_20_PROFILES: usize = 9_893;
 
 /// What makes that number: series of the process, of a resource and of a profile. Of the latter 66 are of
 /// permissions that are missing, where 32 targets and their namespaces may be neither listed nor watched.
-const SERIES_OF: [usize; 3] = [443, 188, 97];
+const SERIES_OF: [usize; 3] = [433, 188, 97];
 
 /// The most series that so many resources and profiles make.
 #[must_use]

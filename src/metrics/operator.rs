@@ -16,8 +16,6 @@ const LEASE: &str = "kubewarm";
 pub enum Reconciled {
     /// All was done.
     Ok,
-    /// Something was not, and is tried again.
-    Error,
     /// Dropped before it ended, as by shutdown.
     Cancelled,
 }
@@ -154,8 +152,8 @@ mod tests {
             metrics.reconcile.with_label_values(&[outcome.as_label()]).get_sample_count()
         };
         assert_eq!(
-            [Reconciled::Cancelled, Reconciled::Ok, Reconciled::Error].map(count),
-            [1, 1, 0]
+            [Reconciled::Cancelled, Reconciled::Ok].map(count),
+            [1, 1]
         );
     }
 }

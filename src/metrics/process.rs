@@ -12,43 +12,39 @@ use tokio::runtime::Handle;
 #[derive(Debug)]
 pub(super) struct RuntimeCollector {
     runtime: Handle,
-    descs: Vec<Desc>,
+    workers: IntGaugeVec,
+    alive_tasks: IntGaugeVec,
+    queue_depth: IntGaugeVec,
 }
 
 impl RuntimeCollector {
     pub(super) fn new(runtime: Handle) -> prometheus::Result<Self> {
-        let descriptors = [
-            descriptor::TOKIO_WORKERS,
-            descriptor::TOKIO_ALIVE_TASKS,
-            descriptor::TOKIO_QUEUE_DEPTH,
-        ];
-        let descs =
-            descriptors.iter().map(descriptor::Descriptor::desc).collect::<Result<_, _>>()?;
-        Ok(Self { runtime, descs })
+        Ok(Self {
+            runtime,
+            workers: descriptor::TOKIO_WORKERS.int_gauges()?,
+            alive_tasks: descriptor::TOKIO_ALIVE_TASKS.int_gauges()?,
+            queue_depth: descriptor::TOKIO_QUEUE_DEPTH.int_gauges()?,
+        })
     }
 }
 
 impl Collector for RuntimeCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.descs.iter().collect()
+        let all = [&self.workers, &self.alive_tasks, &self.queue_depth];
+        all.into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         let runtime = self.runtime.metrics();
         let figures = [
-            (descriptor::TOKIO_WORKERS, runtime.num_workers()),
-            (descriptor::TOKIO_ALIVE_TASKS, runtime.num_alive_tasks()),
-            (descriptor::TOKIO_QUEUE_DEPTH, runtime.global_queue_depth()),
+            (&self.workers, runtime.num_workers()),
+            (&self.alive_tasks, runtime.num_alive_tasks()),
+            (&self.queue_depth, runtime.global_queue_depth()),
         ];
-        let family = |(descriptor, value): (descriptor::Descriptor, usize)| {
-            let gauge: IntGaugeVec = descriptor.int_gauges().ok()?;
-            let none: [&str; 0] = [];
-            gauge
-                .get_metric_with_label_values(&none)
-                .ok()?
-                .set(i64::try_from(value).unwrap_or(i64::MAX));
-            Some(gauge.collect())
+        let family = |(gauge, value): (&IntGaugeVec, usize)| {
+            gauge.with_label_values::<&str>(&[]).set(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.collect()
         };
-        figures.into_iter().filter_map(family).flatten().collect()
+        figures.into_iter().flat_map(family).collect()
     }
 }

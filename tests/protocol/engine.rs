@@ -74,7 +74,7 @@ impl Tape {
     /// The waits before attempts, in order.
     pub(crate) fn waits(&self) -> Vec<Duration> {
         let waited = |what: &Measured| match what {
-            Measured::Backoff { delay } if !delay.is_zero() => Some(*delay),
+            Measured::Backoff { delay } => Some(*delay),
             _ => None,
         };
         self.0.lock().iter().filter_map(waited).collect()

@@ -181,7 +181,7 @@ fn full(kinds: usize, profiles: usize) -> String {
         measure_everything(&metrics, resource);
     }
     metrics.operator().set_memory_limit(192 << 20);
-    for outcome in [Reconciled::Ok, Reconciled::Error, Reconciled::Cancelled] {
+    for outcome in [Reconciled::Ok, Reconciled::Cancelled] {
         metrics.operator().reconcile().finish(outcome);
     }
     read_everything(&metrics);
