@@ -49,6 +49,9 @@ lint: ## rustdoc without warnings; licences and sources of all crates
 fmt: ## Format the code
 	cargo fmt --all
 
+size: ## Count the code by module: lines, types, ports, repeated names, long files
+	@tests/size.sh
+
 generate: ## Rewrite the generated files
 	@tests/prerequisites.sh cargo gcc go
 	BLESS=1 cargo test --locked --test repository
