@@ -15,11 +15,13 @@ use kubewarm::{
         LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Reread, Resource,
         ResourceVersion, SensitiveData, Uid,
     },
-    store::{Catalog, Reader, Writer},
+    store::{Catalog, Is, Reader, Seen, Test, Wanted, Writer},
 };
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
+    hint::black_box,
+    ops::ControlFlow,
     time::{Duration, Instant},
 };
 
@@ -67,8 +69,10 @@ fn main() {
     catalog.set_indexes(&key, &BTreeSet::from([path.clone()]));
     catalog.settle();
     println!("index built           {:>8.2} us an object", each(built.elapsed()));
-    let found = reader.by_index(&path, "registry.example/app-7:1.4.7").expect("complete");
-    println!("  objects found       {:>8}", found.len());
+    let value = "registry.example/app-7:1.4.7".into();
+    let test = Test::Field { path, absent: "".into(), is: Is::Equal, value };
+    let by_index = Wanted { tests: [test].into_iter().collect(), ..Wanted::default() };
+    println!("  objects found       {:>8}", list_of(&reader, &by_index, None));
     memory_line(&reader, base);
     let swept = Instant::now();
     writer.apply(Delta::ListStarted(Reread::Changed));
@@ -83,18 +87,18 @@ fn main() {
 
 fn reads(reader: &Reader) {
     let app = LabelRequirement::new("app", Operator::In, ["app-7"]).expect("valid");
-    let selector = LabelSelector::new([app]);
-    let found = reader.by_labels(&selector).len();
+    let by_label = Wanted { labels: LabelSelector::new([app]), ..Wanted::default() };
+    let found = list_of(reader, &by_label, None);
     println!(
         "by label, {found} found  {:>8.1} us, median of 201",
         median(|| {
-            std::hint::black_box(reader.by_labels(&selector));
+            black_box(list_of(reader, &by_label, None));
         })
     );
     println!(
         "page of 500           {:>8.1} us, median of 201",
         median(|| {
-            std::hint::black_box(reader.page(None, 500));
+            black_box(list_of(reader, &Wanted::default(), Some(500)));
         })
     );
     let keys = reader.keys(None, 50_000);
@@ -103,9 +107,23 @@ fn reads(reader: &Reader) {
         "get                   {:>8.2} us, median of 201",
         median(|| {
             at = (at + 12_347) % keys.len();
-            std::hint::black_box(reader.get(keys.get(at).expect("in range")));
+            black_box(reader.get(keys.get(at).expect("in range")));
         })
     );
+}
+
+/// Selects and unpacks as a list does; the objects found.
+fn list_of(reader: &Reader, wanted: &Wanted, limit: Option<usize>) -> usize {
+    let mut choosing = reader.select(wanted, None, limit).choose(wanted, None, limit);
+    while choosing.step() {}
+    let (mut chosen, mut found) = (choosing.chosen(), 0);
+    let mut count = |object: Seen<'_>| {
+        black_box(object.body);
+        found += 1;
+        ControlFlow::Continue(())
+    };
+    while chosen.show(&mut count) {}
+    found
 }
 
 fn idle_cells() {

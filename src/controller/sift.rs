@@ -401,8 +401,9 @@ mod tests {
 
         /// Those in the table without their specs.
         fn bare(&self, namespace: &str) -> Vec<String> {
-            let objects = self.table.page(None, 10_000).objects;
-            let of = |object: &crate::store::Object| {
+            let keys = self.table.keys(None, 10_000);
+            let objects = keys.iter().filter_map(|key| self.table.get(key));
+            let of = |object: crate::store::Object| {
                 let body: Value = serde_json::from_slice(&object.body).unwrap();
                 let is_bare = body.get("leftOut").is_some();
                 let spec =
@@ -412,7 +413,7 @@ mod tests {
                 (*object.key.namespace == *namespace && is_bare)
                     .then(|| object.key.name.to_string())
             };
-            objects.iter().filter_map(of).collect()
+            objects.filter_map(of).collect()
         }
     }
 

@@ -161,10 +161,10 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use crate::{
-        model::{CellKey, Delta, DeltaSink, Extent, LabelSelector, Reread},
+        model::{CellKey, Delta, DeltaSink, Extent, Reread},
         store::{
             Catalog, Reader, Writer,
-            samples::{body, cell, remove, upsert, version},
+            samples::{all, body, cell, remove, upsert, version},
         },
     };
     use std::collections::BTreeSet;
@@ -206,10 +206,10 @@ mod tests {
         fill(&mut b, "b", 200..1000);
         catalog.settle();
         // What was packed before is packed again.
-        let packings = |reader: &Reader| reader.page(None, 1000).objects.len();
+        let packings = |reader: &Reader| all(reader).len();
         assert_eq!((packings(&of_a), packings(&of_b)), (200, 800));
         assert!(bytes_each(&of_b) < before, "{} {before}", bytes_each(&of_b));
-        let objects = of_b.by_labels(&LabelSelector::default());
+        let objects = all(&of_b);
         for (n, object) in (200..1000).zip(&objects) {
             assert_eq!(object.body, pod(n).as_bytes());
         }

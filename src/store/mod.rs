@@ -36,7 +36,7 @@ pub use self::{
     catalog::{Catalog, INDEXES_PER_TABLE},
     follow::{Follower, Forgotten, Lag, News},
     past::Change,
-    query::{Object, Page, Reader, Seen, Usage},
+    query::{Object, Reader, Seen, Usage},
     sample::{Alike, Sample, Weight},
     select::{Choosing, Chosen, Is, Said, Selected, Test, Tests, Than, Wanted},
     turn::Turn,

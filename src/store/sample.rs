@@ -78,8 +78,8 @@ impl Weight {
 mod tests {
     use super::*;
     use crate::{
-        model::{LabelSelector, ResourceVersion, Uid},
-        store::samples::{body, cell},
+        model::{ResourceVersion, Uid},
+        store::samples::{all, body, cell},
     };
 
     /// A pod of about 2 KB, with what differs and what repeats.
@@ -116,7 +116,7 @@ mod tests {
         }
         catalog.settle();
         let reader = catalog.reader(&spec.key).unwrap();
-        assert_eq!(reader.by_labels(&LabelSelector::default()).len(), 10_000);
+        assert_eq!(all(&reader).len(), 10_000);
         let actual = reader.usage().bytes;
         let weights = sample.weigh();
         let weight = weights[&(spec.key.resource.clone(), spec.key.projection)];

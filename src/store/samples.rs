@@ -1,9 +1,11 @@
 //! Cells and objects for the tests of this layer.
 
+use super::{Is, Object, Reader, Test, Wanted};
 use crate::model::{
-    CellKey, Delta, Extent, GroupResource, Item, ManagedFields, Projection, Resource,
-    ResourceVersion, Tombstone, Uid,
+    CellKey, Delta, Extent, FieldPath, GroupResource, Item, LabelSelector, ManagedFields,
+    ObjectKey, Projection, Resource, ResourceVersion, Tombstone, Uid,
 };
+use std::ops::ControlFlow;
 
 /// All objects of a kind of the core group.
 pub(super) fn cell(resource: &str) -> CellKey {
@@ -49,4 +51,40 @@ pub(super) fn remove<'a>(key: &'a str, version: &str) -> Delta<'a> {
 /// A version.
 pub(super) fn version(text: &str) -> ResourceVersion {
     ResourceVersion::parse(text).unwrap()
+}
+
+/// The objects that `wanted` selects, in key order. Nobody may write meanwhile.
+pub(super) fn selected(reader: &Reader, wanted: &Wanted) -> Vec<Object> {
+    let mut choosing = reader.select(wanted, None, None).choose(wanted, None, None);
+    while choosing.step() {}
+    let mut keys = Vec::new();
+    choosing.chosen().show(|it| {
+        let name = String::from_utf8_lossy(it.name).into();
+        keys.push(ObjectKey { namespace: it.namespace.into(), name });
+        ControlFlow::Continue(())
+    });
+    keys.iter().filter_map(|key| reader.get(key)).collect()
+}
+
+/// All objects, in key order.
+pub(super) fn all(reader: &Reader) -> Vec<Object> {
+    selected(reader, &Wanted::default())
+}
+
+/// Those whose labels match.
+pub(super) fn labelled(reader: &Reader, labels: LabelSelector) -> Vec<Object> {
+    selected(reader, &Wanted { labels, ..Wanted::default() })
+}
+
+/// Those with this value at `path`.
+pub(super) fn with_field(reader: &Reader, path: &FieldPath, value: &str) -> Vec<Object> {
+    let (path, value) = (path.clone(), value.into());
+    let test = Test::Field { path, absent: "".into(), is: Is::Equal, value };
+    selected(reader, &Wanted { tests: [test].into_iter().collect(), ..Wanted::default() })
+}
+
+/// Whether the table has a complete index of this field.
+pub(super) fn is_indexed(reader: &Reader, path: &FieldPath) -> bool {
+    let contents = reader.table.contents.read();
+    contents.declared.iter().any(|index| index.path == *path && index.state.is_complete())
 }

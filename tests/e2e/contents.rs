@@ -25,12 +25,14 @@ pub(crate) async fn look(tables: Vec<Reader>, stop: CancellationToken) -> Result
         for (table, (newest, objects)) in tables.iter().zip(&mut seen) {
             let mut after = None;
             loop {
-                let page = table.page(after.as_ref(), PAGE);
-                if went_back(newest.as_ref(), page.version.as_ref()) {
-                    return Err(format!("the table, from {newest:?} to {:?}", page.version));
+                // The version is read first, so that no object is older than it says.
+                let version = table.version();
+                if went_back(newest.as_ref(), version.as_ref()) {
+                    return Err(format!("the table, from {newest:?} to {version:?}"));
                 }
-                newest.clone_from(&page.version);
-                for object in page.objects {
+                *newest = version;
+                let keys = table.keys(after.as_ref(), PAGE);
+                for object in keys.iter().filter_map(|key| table.get(key)) {
                     let last = objects.get(&object.key);
                     if went_back(last, object.version.as_ref()) {
                         return Err(format!("{:?}: {last:?} to {:?}", object.key, object.version));
@@ -39,7 +41,7 @@ pub(crate) async fn look(tables: Vec<Reader>, stop: CancellationToken) -> Result
                         objects.insert(object.key, version);
                     }
                 }
-                after = page.next;
+                after = keys.last().cloned();
                 if after.is_none() {
                     break;
                 }
@@ -76,7 +78,7 @@ fn contents(mut body: Value) -> Option<(String, (String, String, Value))> {
 /// What a table holds.
 pub(crate) fn held(table: &Reader) -> Result<Contents, Failure> {
     let mut all = Contents::new();
-    for object in table.page(None, usize::MAX).objects {
+    for object in table.keys(None, usize::MAX).iter().filter_map(|key| table.get(key)) {
         let (key, entry) =
             contents(serde_json::from_slice(&object.body)?).ok_or("an object without a name")?;
         assert!(key.ends_with(&format!("/{}", object.key.name)), "the key is the body's");

@@ -172,7 +172,8 @@ impl Engine {
 
     /// Everything in the table of `key`, in key order.
     pub(crate) fn objects(&self, key: &CellKey) -> Vec<Object> {
-        self.catalog.reader(key).unwrap().page(None, usize::MAX).objects
+        let table = self.catalog.reader(key).unwrap();
+        table.keys(None, usize::MAX).iter().filter_map(|key| table.get(key)).collect()
     }
 
     /// The same as `name@version`.

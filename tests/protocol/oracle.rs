@@ -9,9 +9,12 @@ use futures::{StreamExt as _, stream};
 use kubewarm::{
     informer::{Informers as _, Measured, Timing},
     model::{CellKey, CellSpec, ListStrategy, ResourceVersion},
+    store::Wanted,
 };
+use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
     sync::Arc,
     time::Duration,
 };
@@ -114,25 +117,35 @@ impl Reader {
     fn look(&mut self, engine: &Engine, key: &CellKey) -> Option<BTreeMap<String, String>> {
         let seed = self.seed;
         engine.reports.get(key)?.warmed?;
-        let page = engine.catalog.reader(key)?.page(None, usize::MAX);
-        if let (Some(before), Some(now)) = (&self.version, &page.version) {
+        let wanted = Wanted::default();
+        let selected = engine.catalog.reader(key)?.select(&wanted, None, None);
+        if let (Some(before), Some(now)) = (&self.version, selected.version()) {
             assert!(!now.is_older_than(before), "seed {seed}: the table went back to {now}");
         }
-        self.version.clone_from(&page.version);
+        self.version = selected.version().cloned();
+        let mut choosing = selected.choose(&wanted, None, None);
+        while choosing.step() {}
+        let mut objects = Vec::new();
+        choosing.chosen().show(|it| {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            objects.push((text(it.name), text(it.body)));
+            ControlFlow::Continue(())
+        });
         let mut held = BTreeMap::new();
-        for object in page.objects {
-            let name = object.key.name.to_string();
-            let (version, body) = (object.version.unwrap(), String::from_utf8_lossy(&object.body));
-            if !self.known.contains(&*body) {
+        for (name, body) in objects {
+            let object: Value = serde_json::from_str(&body).unwrap();
+            let version = object["metadata"]["resourceVersion"].as_str();
+            let version = ResourceVersion::parse(version.unwrap()).unwrap();
+            if !self.known.contains(&body) {
                 self.known = self.world.bodies();
             }
-            assert!(self.known.contains(&*body), "seed {seed}: never existed: {body}");
+            assert!(self.known.contains(&body), "seed {seed}: never existed: {body}");
             if let Some((last, is_there)) = self.seen.get(&name) {
                 assert!(!version.is_older_than(last), "seed {seed}: {name} went back to {version}");
                 assert!(*is_there || version != *last, "seed {seed}: {name}@{version} came back");
             }
             self.seen.insert(name.clone(), (version, true));
-            held.insert(name, body.into_owned());
+            held.insert(name, body);
         }
         for (name, (_, is_there)) in &mut self.seen {
             *is_there = held.contains_key(name);

@@ -78,6 +78,8 @@ const NOTES: &str = "
 - *List by one label*: one hundred different applications, 250 pods each, spread over all namespaces.
   kubewarm answers with the bytes of the objects, the peers with references to objects they hold decoded
   (controller-runtime with copies).
+  kubewarm selects as a read request does (`Reader::select`). Runs before 2026-11-25 measured
+  `Reader::by_labels`, which no request used and which is gone.
 - *Forecast*: what `kubewarm plan --live` says of the profile before the operator starts, against the
   objects and the memory of the tables that the operator then holds, and the time until it is ready.
 - *Lag*: a process of its own patches pods; each patch carries the time at which it was sent. kubewarm

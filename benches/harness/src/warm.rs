@@ -15,10 +15,12 @@ use kubewarm::{
         Named, NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource,
         ResourceVersion, SensitiveData, Tuning,
     },
-    store::{Catalog, Reader, Writer},
+    store::{Catalog, Reader, Seen, Wanted, Writer},
 };
 use std::{
     collections::BTreeSet,
+    hint::black_box,
+    ops::ControlFlow,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -70,8 +72,17 @@ impl Subject for Warm {
 
     fn list(&self, key: &str, value: &str) -> Result<u64> {
         let carries = LabelRequirement::new(key, Operator::In, [value])?;
-        let found = self.reader()?.by_labels(&LabelSelector::new([carries]));
-        Ok(found.len() as u64)
+        let wanted = Wanted { labels: LabelSelector::new([carries]), ..Wanted::default() };
+        let mut choosing = self.reader()?.select(&wanted, None, None).choose(&wanted, None, None);
+        while choosing.step() {}
+        let (mut chosen, mut found) = (choosing.chosen(), 0);
+        let mut count = |object: Seen<'_>| {
+            black_box(object.body);
+            found += 1;
+            ControlFlow::Continue(())
+        };
+        while chosen.show(&mut count) {}
+        Ok(found)
     }
 
     fn lag(&self) -> &LagRecorder {

@@ -4,7 +4,7 @@ use super::*;
 use crate::model::{LabelRequirement, LabelSelector, ObjectKey, Operator};
 use crate::store::{
     Catalog, Reader, Usage,
-    samples::{body, cell, remove, uid, upsert, version},
+    samples::{self, all, body, cell, remove, uid, upsert, version},
 };
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,7 +21,7 @@ fn keys(reader: &Reader) -> Vec<String> {
 
 fn labelled(reader: &Reader, value: &str) -> Vec<String> {
     let app = LabelRequirement::new("app", Operator::In, [value]).unwrap();
-    let found = reader.by_labels(&LabelSelector::new([app]));
+    let found = samples::labelled(reader, LabelSelector::new([app]));
     found.iter().map(|object| object.key.name.to_string()).collect()
 }
 
@@ -53,7 +53,7 @@ fn what_is_older_or_the_same_is_not_applied() {
     assert_eq!(writer.apply(upsert("a/x", 2, "9", &old)), Outcome::Outdated);
     assert_eq!(writer.apply(upsert("a/x", 1, "10", &old)), Outcome::Unchanged);
     assert_eq!(writer.apply(remove("a/x", "9")), Outcome::Outdated);
-    assert_eq!(reader.page(None, 9).objects.first().unwrap().body, new.as_bytes());
+    assert_eq!(all(&reader).first().unwrap().body, new.as_bytes());
     assert_eq!(reader.version(), Some(version("10")));
 }
 
@@ -63,7 +63,7 @@ fn another_uid_is_another_object() {
     writer.apply(upsert("a/x", 1, "10", "{}"));
     assert_eq!(writer.apply(upsert("a/x", 2, "11", "{}")), Outcome::Replaced);
     assert_eq!(writer.apply(upsert("a/x", 3, "11", "{}")), Outcome::Replaced);
-    assert_eq!(reader.page(None, 9).objects.first().unwrap().uid, uid(3));
+    assert_eq!(all(&reader).first().unwrap().uid, uid(3));
     assert_eq!(reader.usage().objects, 1);
 }
 
@@ -82,7 +82,7 @@ fn versions_without_order_are_always_applied() {
     ] {
         assert_eq!(writer.apply(upsert("a/x", 1, version, body)), outcome, "{version}");
     }
-    assert_eq!(reader.page(None, 9).objects.first().unwrap().version, None);
+    assert_eq!(all(&reader).first().unwrap().version, None);
     assert_eq!(writer.apply(remove("a/x", "v0")), Outcome::Removed);
     assert_eq!(reader.usage(), Usage::default());
 }
@@ -184,7 +184,7 @@ fn what_arrived_since_access_was_verified_is_taken_back() {
     }
     writer.apply(Delta::Arrived(after(began, 1)));
     writer.apply(upsert("a/kept", 1, "6", &api));
-    let (version_then, then) = (reader.version(), reader.page(None, 9));
+    let (version_then, then) = (reader.version(), all(&reader));
     writer.apply(Delta::Arrived(after(began, 3)));
     writer.apply(upsert("a/changed", 2, "7", &api));
     writer.apply(remove("a/gone", "8"));
@@ -194,7 +194,7 @@ fn what_arrived_since_access_was_verified_is_taken_back() {
     writer.apply(Delta::Verified(after(began, 2)));
     assert_eq!(keys(&reader), ["a/changed", "a/kept", "b/new"]);
     assert_eq!(writer.apply(Delta::TakeBack), Outcome::Restored);
-    assert_eq!((reader.version(), reader.page(None, 9)), (version_then, then));
+    assert_eq!((reader.version(), all(&reader)), (version_then, then));
     assert_eq!(labelled(&reader, "web"), ["changed", "gone"]);
     assert_eq!(writer.apply(Delta::TakeBack), Outcome::Restored);
     assert_eq!(keys(&reader).len(), 3);
