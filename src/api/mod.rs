@@ -19,8 +19,8 @@ pub use self::{
         OnAccessLost, Serving, Warmup,
     },
     status::{
-        CacheProfileStatus, CellCounts, LatencyStatus, Problem, QuantilesStatus,
-        RelistStatus, ResolvedScope, ResolvedStatus, TargetStatus,
+        CacheProfileStatus, CellCounts, LatencyStatus, Problem, QuantilesStatus, RelistStatus,
+        ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{
         FieldOperator, FieldSelectorTerm, Index, LabelOperator, LabelSelector, LabelSelectorTerm,

@@ -13,9 +13,7 @@ use crate::{
     access::Standing,
     callers::Callers,
     cli::RunArgs,
-    cluster::{
-        Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState,
-    },
+    cluster::{Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState},
     controller::{Controller, Sieve, Sources, Waiting},
     forecast::{Forecaster, Forecasts},
     informer::{Bounds, Registry, Timing},

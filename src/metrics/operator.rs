@@ -151,9 +151,6 @@ mod tests {
         let count = |outcome: Reconciled| {
             metrics.reconcile.with_label_values(&[outcome.as_label()]).get_sample_count()
         };
-        assert_eq!(
-            [Reconciled::Cancelled, Reconciled::Ok].map(count),
-            [1, 1]
-        );
+        assert_eq!([Reconciled::Cancelled, Reconciled::Ok].map(count), [1, 1]);
     }
 }

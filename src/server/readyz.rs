@@ -59,11 +59,7 @@ enum Names {
     Hidden,
 }
 
-fn in_full(
-    readiness: &Readiness,
-    unlisted: &[String],
-    names: Names,
-) -> String {
+fn in_full(readiness: &Readiness, unlisted: &[String], names: Names) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
     let Readiness { listed, declared, synced, refused, failing_long, pending, .. } = readiness;
     let mut page = format!(

@@ -2,10 +2,7 @@
 
 use super::cell::{Cell, CellState};
 use crate::{
-    api::{
-        CellCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus,
-        RelistStatus,
-    },
+    api::{CellCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus},
     forecast::Forecast,
     informer::{CellReport, Quantiles, RelistReason},
 };

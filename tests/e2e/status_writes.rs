@@ -5,9 +5,8 @@ use jiff::Timestamp;
 use kubewarm::{
     api::{
         AccessStatus, CacheProfileStatus, CellCounts, ExcessCompleteness, LatencyStatus,
-        NamespaceRules, PolicyRule, Problem, QuantilesStatus, RelistStatus,
-        ResolvedScope, ResolvedStatus, TargetStatus,
-        VerificationMethod,
+        NamespaceRules, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
+        ResolvedStatus, TargetStatus, VerificationMethod,
     },
     cluster::Connection,
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},

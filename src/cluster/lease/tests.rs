@@ -51,7 +51,9 @@ impl Fake {
             // The UID in it is of no object.
             (None, Some(_)) => Some(409),
             (Some(_), None) => Some(422),
-            (Some(now), Some(version)) => (now["metadata"]["resourceVersion"] != *version).then_some(409),
+            (Some(now), Some(version)) => {
+                (now["metadata"]["resourceVersion"] != *version).then_some(409)
+            }
             (None, None) => None,
         };
         if let Some(code) = conflict {
@@ -77,7 +79,11 @@ impl Fake {
                     Link::Refused => (403, json!({"message": "leases is forbidden"})),
                     Link::Works | Link::Deaf => {
                         assert!(head.uri.path().ends_with("/leases/kubewarm"), "{}", head.uri);
-                        assert!([Method::GET, Method::PUT].contains(&head.method), "{}", head.method);
+                        assert!(
+                            [Method::GET, Method::PUT].contains(&head.method),
+                            "{}",
+                            head.method
+                        );
                         fake.handle(&head.method, &body)
                     }
                 };
