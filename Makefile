@@ -61,9 +61,9 @@ VERSION = $(shell sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
 
 # Two names for one image: the one that the chart takes, and one that stays the same.
 IMAGE ?= localhost/kubewarm:$(VERSION) localhost/kubewarm:dev
-# No daemon and no registry is needed. The same source and tools give the same files, bit for bit.
+# The same source and tools give the same files, bit for bit, without a daemon or a registry.
 image: ## Build the image, target/kubewarm-image.tar, and its SBOM (IMAGE: other names)
-	@tests/prerequisites.sh cargo gcc
+	@tests/prerequisites.sh cargo gcc buildah
 	deploy/image/image.sh $(IMAGE)
 
 HELM ?= helm
@@ -96,6 +96,6 @@ has-go:
 	@tests/prerequisites.sh cargo gcc go
 
 has-all:
-	@tests/prerequisites.sh cargo gcc go prometheus promtool containerd runc /usr/lib/cni/bridge iptables ip
+	@tests/prerequisites.sh cargo gcc go prometheus promtool buildah containerd runc /usr/lib/cni/bridge iptables ip
 
 .PHONY: help demo check test test-all slow lint fmt generate image package krew picture soak bench has-go has-all

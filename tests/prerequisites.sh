@@ -5,6 +5,7 @@ declare -A source=(
     [cargo]='Rust 1.95.0, https://rustup.rs'
     [gcc]='Debian packages gcc and libc6-dev'
     [go]='Go 1.26 or newer, https://go.dev/dl'
+    [buildah]='Debian package buildah'
     [containerd]='Debian package containerd; a policy-rc.d keeps it from being started'
     [runc]='Debian package runc'
     [/usr/lib/cni/bridge]='Debian package containernetworking-plugins'

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the image and its bill of materials: target/kubewarm-image.tar and target/kubewarm-image.cdx.json.
+# Builds the image, target/kubewarm-image.tar, and its software bill of materials, target/kubewarm-image.cdx.json.
 #
 #   image.sh NAME...
 #
-# KUBEWARM_REVISION is the commit that image and binary tell; without it git is asked. KUBEWARM_SOURCE is the
-# URL of the source in the labels of the image.
+# KUBEWARM_REVISION is the commit that image and binary report; the default is git's HEAD. KUBEWARM_SOURCE is the
+# source's URL for the image's labels.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -15,10 +15,10 @@ if [[ -z ${KUBEWARM_REVISION-} ]] && commit=$(git rev-parse HEAD 2>/dev/null); t
 fi
 
 binary=$(deploy/image/build.sh)
-# With one in it, the same source elsewhere would give another binary.
+# With a path in it, the same source elsewhere would give another binary.
 for folder in "$PWD" "${CARGO_HOME:-$HOME/.cargo}"; do
     if grep --quiet --text --fixed-strings "$folder/" "$binary"; then
-        echo "$binary holds the path $folder" >&2
+        echo "$binary contains the path $folder" >&2
         exit 1
     fi
 done
