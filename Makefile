@@ -36,7 +36,7 @@ E2E_THREADS ?= 6
 
 test-all: has-all test slow ## `test`, and what is slow: a real node, both Helm versions, the image, churn, a soak
 
-slow: has-all image ## The rest of `test-all`
+slow: has-all test-image ## The rest of `test-all`
 	cargo test --workspace --locked $(call programs,$(filter-out soak,$(SLOW_PROGRAMS)))
 	cargo test --locked --test e2e slow::
 	SOAK_MINUTES=10 cargo test --locked --test soak
@@ -65,6 +65,12 @@ IMAGE ?= localhost/kubewarm:$(VERSION) localhost/kubewarm:dev
 image: ## Build the image, target/kubewarm-image.tar, and its SBOM (IMAGE: other names)
 	@tests/prerequisites.sh cargo gcc buildah
 	deploy/image/image.sh $(IMAGE)
+
+# For tests: without link-time optimization, which takes minutes, without a commit and without an SBOM.
+test-image:
+	@tests/prerequisites.sh cargo gcc buildah
+	binary=$$(deploy/image/build.sh test-image) && \
+		deploy/image/pack.sh "$$binary" $(VERSION) target/kubewarm-test-image.tar $(IMAGE)
 
 HELM ?= helm
 package: ## Pack the chart into target/chart (HELM: the program)
@@ -98,4 +104,4 @@ has-go:
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool buildah containerd runc /usr/lib/cni/bridge iptables ip
 
-.PHONY: help demo check test test-all slow lint fmt generate image package krew picture soak bench has-go has-all
+.PHONY: help demo check test test-all slow lint fmt generate image test-image package krew picture soak bench has-go has-all

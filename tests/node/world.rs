@@ -20,7 +20,7 @@ pub(crate) type Outcome = Result<(), Failure>;
 /// For what a cluster does in its own time.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 
-/// Names another archive to be tested instead of the one that `make image` writes.
+/// Names another archive to be tested instead of the one that `make test-image` writes.
 const ARCHIVE: &str = "KUBEWARM_IMAGE_ARCHIVE";
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -91,11 +91,11 @@ fn archive() -> Result<PathBuf, Failure> {
         return Ok(archive.into());
     }
     // Nothing is done if it is up to date, and it takes minutes if not: that is to be seen.
-    let made = Command::new("make").arg("image").current_dir(file("")).status()?;
+    let made = Command::new("make").arg("test-image").current_dir(file("")).status()?;
     if !made.success() {
-        return Err("`make image` failed; what it printed stands above".into());
+        return Err("`make test-image` failed; what it printed stands above".into());
     }
-    Ok(file("target/kubewarm-image.tar"))
+    Ok(file("target/kubewarm-test-image.tar"))
 }
 
 /// Says something that is of interest even where all is well. The test harness would keep `println!` back.

@@ -6,17 +6,16 @@ use std::process::Command;
 use crate::error::Result;
 use crate::process::run;
 
-/// kubewarm without any shared library, built as for the image but for the profile `dev`. It is larger
-/// than an image may be, and says nothing of its commit.
+/// The program of the image that `make test-image` builds: without shared libraries and link-time optimization.
 ///
 /// # Errors
 /// When it cannot be built.
 ///
 /// # Cost
-/// A build of everything, about 4 minutes on two cores; little where nothing has changed since the last.
+/// A build of everything, some minutes on two cores; little where nothing has changed since the last.
 /// Others that ask at the same time wait for this build.
 pub fn static_program() -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/image/build.sh");
-    let printed = run(Command::new(script).arg("dev"))?;
+    let printed = run(Command::new(script).arg("test-image"))?;
     Ok(PathBuf::from(printed.trim()))
 }
