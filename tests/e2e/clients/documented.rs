@@ -13,17 +13,24 @@ use crate::world::{Failure, Outcome, file};
 /// Where the page has the end of a port-forward, which takes a pod.
 const FORWARD: &str = "https://localhost:8443";
 const NAMESPACE: &str = "shop";
+/// Where pods find it.
+const SERVICE: &str = "kubewarm.kubewarm-system.svc";
 /// Of what the page grants and declares, but for what is in the namespace.
 const UNDO: &str =
     "kubewarm rbac all-configmaps --namespace kubewarm-system | kubectl delete --filename -
 kubectl delete cacheprofile all-configmaps --namespace kubewarm-system";
 
 /// Programs that the page has parts of.
-const GO: [&str; 2] = ["tests/clients/warmstart/main.go", "tests/clients/follow/followers.go"];
+const GO: [&str; 4] = [
+    "tests/clients/follow/followers.go",
+    "tests/clients/manager/main.go",
+    "tests/clients/manager/cache.go",
+    "tests/clients/manager/controller.go",
+];
 const RUST: [&str; 1] = ["tests/clients/kube-rs/main.rs"];
 
 /// The blocks of a page in this language.
-fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let begin = format!("\n```{language}\n");
     let parts = page.split(&begin).skip(1);
     parts.filter_map(|part| part.split("\n```\n").next()).collect()
@@ -125,6 +132,17 @@ pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
         Ok(output.status.success())
     };
     assert!(all_read("by-file.kubeconfig")?);
+    // What pods mount, with what they have there: the Service, and a token.
+    let key = r"jsonpath={.data.cache\.kubeconfig}";
+    let mounted =
+        cluster.run(["get", "configmap", "kubewarm-kubeconfig", "-n", NAMESPACE, "-o", key])?;
+    let token = folder.join("token");
+    let inside = mounted
+        .replace(&format!("https://{SERVICE}"), &served.url()?)
+        .replace("/etc/kubewarm/token", &token.to_string_lossy());
+    assert!(inside != mounted && !inside.contains("/etc/kubewarm"), "{mounted}");
+    fs::write(folder.join("mounted.kubeconfig"), inside)?;
+    assert!(all_read("mounted.kubeconfig")?);
     // What comes next takes from the operator what it was granted before.
     run(UNDO)?;
     Ok(())

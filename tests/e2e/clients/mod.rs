@@ -4,9 +4,10 @@ mod commands;
 mod documented;
 mod go;
 mod kube_rs;
+mod manager;
 mod troubles;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -34,8 +35,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn start() -> Result<Self, Failure> {
-        let world = World::alone()?;
+    fn start(world: World) -> Result<Self, Failure> {
         let served = Served::start(&world, &[])?;
         Operator::grant_reading(&world)?;
         world.cluster.apply(PARTS)?;
@@ -55,19 +55,7 @@ impl Scene {
 
     /// A kubeconfig of the reader, for the cache.
     fn through(&self) -> Result<PathBuf, Failure> {
-        let path = self.world.cluster.folder().join("through-the-cache");
-        let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
-            .args(["kubeconfig", "--overwrite", "--server", &self.served.url()?, "--output"])
-            .arg(&path)
-            .arg("--certificate-authority")
-            .arg(self.served.authority())
-            .arg("--kubeconfig")
-            .arg(&self.reader)
-            .output()?;
-        if output.status.success() {
-            return Ok(path);
-        }
-        Err(String::from_utf8_lossy(&output.stderr).into())
+        kubeconfig(&self.served, &self.reader)
     }
 
     /// Has the profile be this.
@@ -76,9 +64,26 @@ impl Scene {
     }
 }
 
+/// Writes a kubeconfig for the cache beside this one, with the same user.
+fn kubeconfig(served: &Served, user: &Path) -> Result<PathBuf, Failure> {
+    let path = user.with_extension("through-the-cache");
+    let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
+        .args(["kubeconfig", "--overwrite", "--server", &served.url()?, "--output"])
+        .arg(&path)
+        .arg("--certificate-authority")
+        .arg(served.authority())
+        .arg("--kubeconfig")
+        .arg(user)
+        .output()?;
+    if output.status.success() {
+        return Ok(path);
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into())
+}
+
 #[test]
 fn clients_read_from_the_cache_unchanged() -> Outcome {
-    let scene = Scene::start()?;
+    let scene = Scene::start(World::alone()?)?;
     commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
     commands::get_reads_through_the_cache_and_compares(&scene)?;
     commands::wait_waits_until_it_is_so(&scene)?;

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::module::Module;
 
 /// The Go module, by file name below `tests/clients`.
-const MODULE: [(&str, &str); 10] = [
+const MODULE: [(&str, &str); 13] = [
     ("go.mod", include_str!("../../clients/go.mod")),
     ("go.sum", include_str!("../../clients/go.sum")),
     ("follow/main.go", include_str!("../../clients/follow/main.go")),
@@ -15,16 +15,23 @@ const MODULE: [(&str, &str); 10] = [
     ("follow/reader.go", include_str!("../../clients/follow/reader.go")),
     ("follow/seen.go", include_str!("../../clients/follow/seen.go")),
     ("follow/truth.go", include_str!("../../clients/follow/truth.go")),
+    ("manager/main.go", include_str!("../../clients/manager/main.go")),
+    ("manager/cache.go", include_str!("../../clients/manager/cache.go")),
+    ("manager/controller.go", include_str!("../../clients/manager/controller.go")),
     ("promlint/main.go", include_str!("../../clients/promlint/main.go")),
     ("warmstart/main.go", include_str!("../../clients/warmstart/main.go")),
 ];
 
 /// The programs, with the packages they are built from.
-const PROGRAMS: [(&str, &str); 3] =
-    [("follow", "./follow"), ("promlint", "./promlint"), ("warmstart", "./warmstart")];
+const PROGRAMS: [(&str, &str); 4] = [
+    ("follow", "./follow"),
+    ("manager", "./manager"),
+    ("promlint", "./promlint"),
+    ("warmstart", "./warmstart"),
+];
 
 /// A folder with `follow`, whose informers read through a cache next to a client of the API server,
-/// `promlint`, which reads metrics, and `warmstart`, an example.
+/// `promlint`, which reads metrics, and two examples: the controller `manager`, and `warmstart`.
 #[derive(Debug, Clone)]
 pub struct GoClients {
     folder: PathBuf,
