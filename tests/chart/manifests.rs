@@ -116,9 +116,9 @@ fn the_only_lease_that_a_role_covers_is_the_one_that_decides_who_leads() -> Outc
         for helm in helms()? {
             let rendered = render(&helm, set)?;
             let roles = rendered.of_kind("Role").chain(rendered.of_kind("ClusterRole"));
-            let rules = roles.flat_map(|role| role["rules"].as_array().into_iter().flatten());
+            let granted = roles.flat_map(|role| role["rules"].as_array().into_iter().flatten());
             let of_leases: Vec<_> =
-                rules.filter(|rule| rule.to_string().contains("coordination.k8s.io")).collect();
+                granted.filter(|rule| rule.to_string().contains("coordination.k8s.io")).collect();
             assert_eq!(of_leases, [&expected], "{set:?}, {}", helm.name());
         }
     }
