@@ -14,7 +14,7 @@ use crate::{
     callers::Callers,
     cli::RunArgs,
     cluster::{Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState},
-    controller::{Controller, Sieve, Sources, Waiting},
+    controller::{Admission, Controller, Sources},
     forecast::{Forecaster, Forecasts},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
@@ -143,10 +143,10 @@ fn spawn_controller(
         buckets: buckets.clone(),
     };
     let clients: Arc<dyn Clients> = Arc::new(connection.clients(buckets.clone()));
-    let waiting = Waiting::default();
+    let admission = Admission::new(Arc::clone(namespace));
     let tables = OperatorTables {
         tables: CatalogTables(catalog.clone()),
-        profiles: Sieve::new(Arc::clone(namespace), waiting.clone()),
+        admission: admission.clone(),
     };
     let registry = Registry::new(
         Arc::clone(&clients),
@@ -170,7 +170,7 @@ fn spawn_controller(
         subject,
         authors,
         memory: memory::bounds(args, metrics.operator()),
-        waiting,
+        admission,
     };
     let home =
         Home { namespace: Arc::clone(namespace), watched: Watched::of(&args.watch_namespaces) };

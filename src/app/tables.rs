@@ -1,10 +1,10 @@
 //! The tables of the catalog, as informers open them: the one join of `informer` and `store`.
 
 use crate::{
-    controller::Sieve,
+    controller::Admission,
     informer::Tables,
     model::{CellKey, DeltaSink, FieldPath, Projection},
-    store::{Catalog, Writer},
+    store::Catalog,
 };
 use std::collections::BTreeSet;
 
@@ -26,11 +26,11 @@ impl Tables for CatalogTables {
     }
 }
 
-/// The same for the operator: of profiles, which it reads too, not more than it has room for.
+/// The same for the operator: of profiles, which it reads too, no more than are admitted.
 #[derive(Clone, Debug)]
 pub(super) struct OperatorTables {
     pub(super) tables: CatalogTables,
-    pub(super) profiles: Sieve<Writer>,
+    pub(super) admission: Admission,
 }
 
 impl Tables for OperatorTables {
@@ -38,8 +38,7 @@ impl Tables for OperatorTables {
         if key.projection != Projection::Profile {
             return self.tables.open(key, indexes);
         }
-        let table = self.tables.0.open(key, indexes);
-        Box::new(self.profiles.open(table, key.clone()))
+        Box::new(self.admission.guard(self.tables.0.open(key, indexes), key))
     }
 
     fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {

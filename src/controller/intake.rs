@@ -1,9 +1,6 @@
 //! Reads the profiles out of the table that our own engine keeps of them.
 
-use super::{
-    quota::{Over, PER_NAMESPACE, ReadBy},
-    sift::{Meta, Stored},
-};
+use super::admission::{PER_NAMESPACE, PER_PROCESS};
 use crate::{
     api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
     model::{
@@ -14,7 +11,8 @@ use crate::{
     store::{Object, Reader},
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,6 +37,36 @@ pub(super) struct Found {
     pub(super) status: Option<Arc<CacheProfileStatus>>,
     /// Bytes of that, as JSON.
     pub(super) status_bytes: usize,
+}
+
+/// What the table has of a profile.
+#[derive(Deserialize)]
+pub(super) struct Stored<'a> {
+    #[serde(default)]
+    pub(super) metadata: Meta,
+    #[serde(borrow, default)]
+    pub(super) spec: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) status: Option<&'a RawValue>,
+    /// Whether the spec is not held, because there are too many.
+    #[serde(default, rename = "leftOut")]
+    pub(super) is_left_out: bool,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Meta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) creation_timestamp: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) generation: Option<i64>,
+}
+
+/// Whom a spec names to read, which counts even where nothing else of it does.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadBy {
+    service_account_name: Option<Box<str>>,
 }
 
 /// A spec, or why it cannot be run.
@@ -141,11 +169,12 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
     let uid: Arc<str> = object.uid.to_string().into();
     let (metadata, spec_bytes, parsed, status) =
         match serde_json::from_slice::<Stored<'_>>(&object.body) {
-            Ok(Stored { metadata, spec, status, left_out }) => {
+            Ok(Stored { metadata, spec, status, is_left_out }) => {
                 let spec = spec.map_or("null", RawValue::get);
-                let parsed = match left_out {
-                    Some(over) => Err(unrunnable(&profile, spec, too_many(&profile, over))),
-                    None => parse_spec(&profile, &uid, &metadata, spec),
+                let parsed = if is_left_out {
+                    Err(Unrunnable { refusal: left_out(&profile), identity: None })
+                } else {
+                    parse_spec(&profile, &uid, &metadata, spec)
                 };
                 (metadata, spec.len(), parsed, status)
             }
@@ -205,7 +234,7 @@ fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
 
 /// A spec of which no more is read than whom it names.
 fn unrunnable(profile: &ProfileRef, spec: &str, refusal: Refusal) -> Unrunnable {
-    let named = ReadBy::of(spec);
+    let named = serde_json::from_str::<ReadBy>(spec).ok();
     let identity = named.map(|by| identity(profile, by.service_account_name.as_deref()));
     Unrunnable { refusal, identity }
 }
@@ -219,22 +248,19 @@ fn unreadable(error: &serde_json::Error) -> Refusal {
     Refusal::new(RefusalReason::InvalidSpec, message)
 }
 
-/// A spec that was not kept, since there are too many.
-fn too_many(profile: &ProfileRef, over: Over) -> Refusal {
-    let message = match over {
-        Over::Namespace => format!(
-            "namespace {:?} has more profiles than are read of one, which is {} with {} MiB of specs \
-             together, the oldest first; delete profiles there, or unite their targets in fewer, and \
-             this one is read within some minutes",
-            profile.namespace,
-            PER_NAMESPACE.profiles,
-            PER_NAMESPACE.bytes >> 20,
-        ),
-        Over::Process => "kubewarm is at the limit of the profiles that it reads of all namespaces, \
-                          the oldest first; delete profiles that nobody needs, and this one is read \
-                          within some minutes, or ask its administrator"
-            .to_owned(),
-    };
+/// A profile whose spec is not held, because there are too many.
+fn left_out(profile: &ProfileRef) -> Refusal {
+    let message = format!(
+        "left out: kubewarm reads {} profiles with {} MiB of specs of one namespace, and {} with {} MiB \
+         of all namespaces, first come, first served; delete profiles of namespace {:?}, or unite their \
+         targets in fewer, or ask the administrator of kubewarm if there are few; it is tried again \
+         within some minutes after others are gone",
+        PER_NAMESPACE.profiles,
+        PER_NAMESPACE.bytes >> 20,
+        PER_PROCESS.profiles,
+        PER_PROCESS.bytes >> 20,
+        profile.namespace,
+    );
     Refusal::new(RefusalReason::InvalidSpec, message)
 }
 
@@ -303,25 +329,16 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_is_one_too_many_says_which_bound_and_what_to_do() {
-        let told = |over: &str| {
-            let body =
-                json!({"metadata": {"generation": 4}, "spec": {}, "leftOut": over}).to_string();
-            let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
-            let found = parse(profile, &Object { body: body.into(), ..object(&json!({})) });
-            assert_eq!((found.generation, &*found.uid), (4, "u"));
-            let Unrunnable { refusal, identity } = found.parsed.unwrap_err();
-            assert_eq!(identity, Some(Identity::Operator));
-            assert_eq!(refusal.reason, RefusalReason::InvalidSpec);
-            refusal.message
-        };
-        let namespace = told("Namespace");
-        for part in ["namespace \"a\"", "100 with 4 MiB of specs", "delete profiles there"] {
-            assert!(namespace.contains(part), "{namespace}");
+    fn a_profile_that_is_left_out_says_so_and_what_to_do() {
+        let body = json!({"metadata": {"generation": 4}, "leftOut": true}).to_string();
+        let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
+        let found = parse(profile, &Object { body: body.into(), ..object(&json!({})) });
+        assert_eq!((found.generation, &*found.uid), (4, "u"));
+        let Unrunnable { refusal, identity } = found.parsed.unwrap_err();
+        assert_eq!((identity, refusal.reason), (None, RefusalReason::InvalidSpec));
+        for part in ["left out: ", "100 profiles with 4 MiB of specs", "of namespace \"a\""] {
+            assert!(refusal.message.contains(part), "{}", refusal.message);
         }
-        let process = told("Process");
-        assert!(process.contains("administrator"), "{process}");
-        assert!(!process.contains(|c: char| c.is_ascii_digit()), "of others nothing: {process}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Brings the running cells in line with the profiles: resolve, plan, apply, over all of them.
 
+mod admission;
 mod budget;
 mod declarations;
 mod desired;
@@ -11,20 +12,18 @@ mod limiter;
 mod listing;
 mod live;
 mod outlook;
-mod quota;
 mod reconcile;
 mod resolve;
 mod run;
 mod settle;
 mod share;
-mod sift;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
+    admission::{Admission, ProfileSink},
     declarations::Declarations,
     fit::MemoryBounds,
     outlook::outlook,
     run::{Controller, Sources},
-    sift::{Sieve, Sift, Waiting},
 };

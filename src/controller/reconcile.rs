@@ -2,11 +2,12 @@
 //! its memory of the last valid spec of each.
 
 use super::{
+    admission::Admission,
     budget::{Budget, Budgets},
     desired::{LeftOut, Wishes},
     fit::MemoryBounds,
     intake::Found,
-    kept::{Room, Valid, instead, with_note},
+    kept::{Valid, instead, with_note},
     kinds::Kinds,
     limiter::Limiter,
     outlook::ordered,
@@ -43,6 +44,7 @@ pub(super) struct Reconciler {
     kinds: Kinds,
     left_out: LeftOut,
     limiter: Limiter,
+    admission: Admission,
 }
 
 /// A profile without a valid generation that may run, and had one.
@@ -74,7 +76,7 @@ pub(super) struct Outcome {
 struct Known {
     uid: Arc<str>,
     /// The newest valid generation, which is the one that runs; forgotten once a newer one, valid or
-    /// not, names somebody else to read, and when there is no room for it beside those that are read.
+    /// not, names somebody else to read, and when it does not fit beside the specs that are held.
     valid: Valid,
     accepted_at: Duration,
     targets: Targets,
@@ -84,7 +86,12 @@ struct Known {
 
 impl Reconciler {
     /// Remembers nothing yet. Tables keep to `bounds`, of which `total` says what is taken.
-    pub(super) fn new(home: Home, bounds: MemoryBounds, total: Arc<Total>) -> Self {
+    pub(super) fn new(
+        home: Home,
+        bounds: MemoryBounds,
+        total: Arc<Total>,
+        admission: Admission,
+    ) -> Self {
         Self {
             home,
             known: BTreeMap::new(),
@@ -92,6 +99,7 @@ impl Reconciler {
             kinds: Kinds::default(),
             left_out: LeftOut::new(),
             limiter: Limiter::new(bounds, total),
+            admission,
         }
     }
 
@@ -110,7 +118,6 @@ impl Reconciler {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
         self.dropped.retain(|profile, _| exist.contains(profile));
-        let mut room = Room::beside(&self.home.namespace, profiles);
         let tenants =
             profiles.iter().filter(|found| found.profile.namespace != self.home.namespace);
         let statuses = tenants.map(|found| (&found.profile.namespace, found.status_bytes));
@@ -123,8 +130,7 @@ impl Reconciler {
             .map(|found| {
                 let home = Arc::clone(&self.home.namespace);
                 let budget = budgets.of(&found.profile.namespace, &home);
-                let (declared, order) =
-                    self.declare(found, cluster, now, &mut room, &mut wishes, budget);
+                let (declared, order) = self.declare(found, cluster, now, &mut wishes, budget);
                 outcome.orders.extend(order);
                 (found, declared)
             })
@@ -194,15 +200,11 @@ impl Reconciler {
     }
 
     /// The generation of a profile that is to run, and why that is not the newest.
-    fn choose(
-        &mut self,
-        found: &Found,
-        last: Option<&Valid>,
-        room: &mut Room,
-    ) -> (Option<Valid>, Option<Refusal>) {
+    fn choose(&mut self, found: &Found, last: Option<&Valid>) -> (Option<Valid>, Option<Refusal>) {
         let unrunnable = match &found.parsed {
             Ok(valid) => {
                 self.dropped.remove(&found.profile);
+                self.admission.release(&found.profile);
                 let profile = Arc::clone(valid);
                 return (Some(Valid { profile, bytes: found.spec_bytes }), None);
             }
@@ -210,7 +212,7 @@ impl Reconciler {
         };
         let refusal = &unrunnable.refusal;
         if let Some(last) = last {
-            match instead(unrunnable, last, &found.profile.namespace, room) {
+            match instead(&found.profile, unrunnable, last, &self.admission) {
                 Ok(()) => return (Some(last.clone()), Some(refusal.clone())),
                 Err(note) => {
                     let (profile, uid) = (&found.profile, Arc::clone(&found.uid));
@@ -219,6 +221,7 @@ impl Reconciler {
                 }
             }
         }
+        self.admission.release(&found.profile);
         let dropped = self.dropped.get(&found.profile).filter(|it| it.uid == found.uid);
         (None, Some(with_note(refusal, dropped.map(|dropped| &*dropped.note))))
     }
@@ -228,12 +231,11 @@ impl Reconciler {
         found: &Found,
         cluster: &dyn Cluster,
         now: Duration,
-        room: &mut Room,
         wishes: &mut Wishes,
         mut budget: Budget<'_>,
     ) -> (Declared, Option<Order>) {
         let known = self.known.remove(&found.profile).filter(|known| known.uid == found.uid);
-        let (runs, refused) = self.choose(found, known.as_ref().map(|known| &known.valid), room);
+        let (runs, refused) = self.choose(found, known.as_ref().map(|known| &known.valid));
         let Some(runs) = runs else {
             return (unrunnable(found, refused, now), None);
         };

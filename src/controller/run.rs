@@ -1,13 +1,13 @@
 //! The loop: when to reconcile, and what is done with the outcome.
 
 use super::{
+    admission::Admission,
     declarations::Declarations,
     fit::MemoryBounds,
     intake::{Found, Intake, own_cells},
     listing::Listing,
     live::{Live, Selected},
     reconcile::{Outcome, Reconciler},
-    sift::Waiting,
 };
 use crate::{
     cluster::{Discovery, Pace},
@@ -17,12 +17,7 @@ use crate::{
     model::{AuthorCheck, CellKey, CellSpec, Declared, Home, InvalidName, Mode, Subject},
     store::Catalog,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -32,8 +27,8 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 const REST: u32 = 10;
 /// Without any sign: faults of cells that turn into refusals, and back.
 const RESYNC: Duration = Duration::from_secs(10);
-/// Between two lists of the profiles that only room for more is the reason of: whoever makes and
-/// deletes profiles may have them, and all profiles there are come with each.
+/// Minimum interval between lists of the profiles that only freed specs are the reason of: whoever makes
+/// and deletes profiles causes them, and each brings all profiles.
 const READMIT: Duration = Duration::from_mins(2);
 
 /// What the controller reads.
@@ -54,8 +49,8 @@ pub struct Sources {
     pub authors: watch::Receiver<AuthorCheck>,
     /// What the tables may take.
     pub memory: MemoryBounds,
-    /// The cells of profiles that have room for more.
-    pub waiting: Waiting,
+    /// What counts the profiles.
+    pub admission: Admission,
 }
 
 /// The controller of one process.
@@ -70,8 +65,8 @@ pub struct Controller<I> {
     own: Vec<CellSpec>,
     /// Those of them that have been listed. Bounded by `own`.
     listed: BTreeSet<CellKey>,
-    /// When each was last listed once more because there was room. Bounded by `own`.
-    readmitted: BTreeMap<CellKey, Instant>,
+    /// When they were last listed again because of profiles that had been left out.
+    readmitted: Option<Instant>,
     intake: Intake,
     selected: Selected,
 }
@@ -93,8 +88,8 @@ impl<I: Informers> Controller<I> {
             declarations: Declarations::default(),
             own: own_cells(&home.watched)?,
             listed: BTreeSet::new(),
-            readmitted: BTreeMap::new(),
-            reconciler: Reconciler::new(home, sources.memory, total),
+            readmitted: None,
+            reconciler: Reconciler::new(home, sources.memory, total, sources.admission.clone()),
             metrics,
             started,
             intake: Intake::default(),
@@ -198,12 +193,13 @@ impl<I: Informers> Controller<I> {
         timer.finish(Reconciled::Ok);
     }
 
-    /// Has profiles listed once more where there is room for some whose specs were left out.
+    /// Lists the profiles again if specs were freed after some had been left out.
     fn readmit(&mut self) {
-        for key in self.sources.waiting.cells() {
-            if self.readmitted.get(&key).is_none_or(|at| at.elapsed() >= READMIT) {
-                self.informers.relist(&key, RelistReason::Readmitted);
-                self.readmitted.insert(key, Instant::now());
+        let is_early = self.readmitted.is_some_and(|at| at.elapsed() < READMIT);
+        if !is_early && self.sources.admission.take_freed() {
+            self.readmitted = Some(Instant::now());
+            for cell in &self.own {
+                self.informers.relist(&cell.key, RelistReason::Readmitted);
             }
         }
     }
@@ -250,9 +246,13 @@ mod tests {
         cluster::Discovery,
         controller::intake::Unrunnable,
         metrics::{BuildInfo, Metrics},
-        model::{Identity, ProfileRef, Refusal, RefusalReason, ValidatedProfile, Watched},
+        model::{
+            Delta, DeltaSink as _, Identity, Item, ProfileRef, Refusal, RefusalReason, Uid,
+            ValidatedProfile, Watched,
+        },
     };
     use serde_json::json;
+    use std::collections::BTreeMap;
 
     /// Cells that only know that they exist, and which were to list once more.
     #[derive(Default)]
@@ -292,7 +292,7 @@ mod tests {
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Unknown).1,
             memory: MemoryBounds::default(),
-            waiting: Waiting::default(),
+            admission: Admission::new("kubewarm-system".into()),
         };
         let metrics = Metrics::new(&BuildInfo::current()).unwrap().operator().clone();
         let home = Home { namespace: "kubewarm-system".into(), watched };
@@ -353,21 +353,38 @@ mod tests {
         assert_eq!(running[..], controller.own()[..]);
         assert_eq!(running.len(), 2);
     }
+
     #[tokio::test(start_paused = true)]
-    async fn profiles_are_listed_once_more_for_those_that_wait_but_not_all_the_time() {
+    async fn profiles_are_listed_again_for_those_left_out_but_not_all_the_time() {
         let mut controller = controller(Watched::Everywhere);
         controller.reconcile();
-        assert!(controller.informers.1.is_empty());
         let key = controller.own()[0].clone();
-        controller.sources.waiting.set(&key, true);
-        for (minutes, lists) in [(0, 1), (1, 1), (1, 2)] {
-            tokio::time::advance(Duration::from_mins(minutes)).await;
+        let table = Catalog::new().open(&key, &BTreeSet::new());
+        let mut sink = controller.sources.admission.guard(table, &key);
+        let mut put = |name: usize, size: usize| {
+            sink.apply(Delta::Upsert(Item {
+                namespace: "a".into(),
+                name: name.to_string().into(),
+                uid: Uid::parse("u"),
+                version: None,
+                body: json!({"spec": "x".repeat(size)}).to_string().as_bytes(),
+            }));
+        };
+        let lists = |controller: &mut Controller<Cells>| {
             controller.reconcile();
-            assert_eq!(controller.informers.1.len(), lists);
-        }
-        controller.sources.waiting.set(&key, false);
+            controller.informers.1.len()
+        };
+        (0..=100).for_each(|name| put(name, 10));
+        assert_eq!(lists(&mut controller), 0, "nothing has been freed");
+        put(7, 5);
+        assert_eq!(lists(&mut controller), 1);
+        put(100, 10);
+        put(7, 3);
+        tokio::time::advance(Duration::from_secs(119)).await;
+        assert_eq!(lists(&mut controller), 1);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(lists(&mut controller), 2);
         tokio::time::advance(READMIT).await;
-        controller.reconcile();
-        assert_eq!(controller.informers.1, [key.clone(), key]);
+        assert_eq!(lists(&mut controller), 2);
     }
 }

@@ -94,7 +94,7 @@ pub enum RelistReason {
     Inconsistent,
     /// Access had been lost and returned.
     ForbiddenRecovered,
-    /// Of the profiles themselves: there is room for some whose specs had been left out.
+    /// Of the profiles themselves: specs were freed after some had been left out.
     Readmitted,
 }
 

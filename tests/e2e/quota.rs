@@ -1,12 +1,13 @@
-//! More profiles in one namespace than are read.
+//! More profiles in one namespace than are read, and the quota that refuses them.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::time::Duration;
 
 use crate::figures::cells;
 use crate::operator::Operator;
 use crate::profile::{Profile, message};
-use crate::world::{Outcome, World};
+use crate::world::{Outcome, World, eventually, file};
 
 const SOON: Duration = Duration::from_mins(2);
 /// Those that are read, and two more.
@@ -20,7 +21,7 @@ fn profiles_beyond_the_bound_of_their_namespace_are_told_and_cost_nobody_else_an
     let (crowd, calm) = (world.namespace("crowd")?, world.namespace("calm")?);
     Operator::grant_reading(&world)?;
     let mut all = String::new();
-    // In the order in which they are made: of the same second the first by name is the older one.
+    // The operator starts after them, and lists them by name.
     for n in 0..PROFILES {
         write!(
             all,
@@ -44,7 +45,7 @@ spec: {SPEC}
     for name in ["p100", "p101"] {
         let told = of(name).await_condition("Accepted", "False", Some("InvalidSpec"), SOON)?;
         let told = message(&told, "Accepted");
-        assert!(told.contains("100 with 4 MiB") && told.contains("delete profiles"), "{told}");
+        assert!(told.contains("left out: ") && told.contains("100 profiles with 4 MiB"), "{told}");
     }
     let own = cells(&operator)?.into_iter().filter(|cell| cell["resource"] == "cacheprofiles");
     let own: Vec<_> = own.collect();
@@ -54,7 +55,57 @@ spec: {SPEC}
     world.cluster.run(["delete", "cprof", "p050", "-n", &crowd])?;
     of("p100").await_condition("Ready", "True", None, SOON)?;
     let last = of("p101").read()?;
-    assert!(message(&last, "Accepted").contains("100 with 4 MiB"), "{last:#}");
+    assert!(message(&last, "Accepted").contains("left out: "), "{last:#}");
     other.await_condition("Ready", "True", None, SOON)?;
     Ok(())
+}
+
+/// The YAML on the page that holds `text`.
+fn documented(page: &str, text: &str) -> Result<String, crate::world::Failure> {
+    let page = fs::read_to_string(file(page))?;
+    let mut blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let found = blocks.find(|block| block.contains(text));
+    Ok(found.ok_or_else(|| format!("no YAML with {text}"))?.to_owned())
+}
+
+#[test]
+fn the_documented_quota_has_the_api_server_refuse_the_101st_profile() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("quota")?;
+    let quota = documented("docs/security.md", "kind: ResourceQuota")?;
+    let quota = quota.replace(
+        "{name: cacheprofiles}",
+        &format!("{{name: cacheprofiles, namespace: {namespace}}}"),
+    );
+    // The controller of quotas counts a kind once it has found it, within half a minute. It looks again at
+    // a quota that is older than that only minutes later.
+    eventually(SOON, || {
+        world.cluster.run(["delete", "resourcequota", "--all", "-n", &namespace])?;
+        world.cluster.apply(&quota)?;
+        eventually(Duration::from_secs(5), || {
+            let quota = world.get(&namespace, "resourcequota", "cacheprofiles")?;
+            let used = quota.pointer("/status/used/count~1cacheprofiles.kubewarm.io");
+            if used == Some(&"0".into()) { Ok(()) } else { Err(format!("{quota:#}").into()) }
+        })
+    })?;
+    let profiles = |numbers: std::ops::Range<usize>| {
+        numbers.fold(String::new(), |mut all, n| {
+            let _never_fails = write!(
+                all,
+                "---
+apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {{name: p{n:03}, namespace: {namespace}}}
+spec: {{mode: Paused, targets: [{{name: settings, resource: {{resource: configmaps}}}}]}}
+"
+            );
+            all
+        })
+    };
+    world.cluster.apply(&profiles(0..100))?;
+    let refused = world.cluster.apply(&profiles(100..101));
+    let refused = refused.err().ok_or("the 101st was taken")?.to_string();
+    assert!(refused.contains("exceeded quota: cacheprofiles"), "{refused}");
+    world.cluster.run(["delete", "cprof", "p007", "-n", &namespace])?;
+    eventually(SOON, || Ok(world.cluster.apply(&profiles(100..101)).map(drop)?))
 }

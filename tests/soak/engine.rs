@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Client;
 use kubewarm::app::CatalogTables;
 use kubewarm::cluster::{Buckets, Connection, Discovery};
-use kubewarm::controller::{Controller, MemoryBounds, Sources, Waiting};
+use kubewarm::controller::{Admission, Controller, MemoryBounds, Sources};
 use kubewarm::forecast::Forecasts;
 use kubewarm::informer::{Bounds, Registry, Reports, Timing};
 use kubewarm::metrics::{BuildInfo, Metrics};
@@ -56,7 +56,7 @@ impl Engine {
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Enforced).1,
             memory: MemoryBounds::default(),
-            waiting: Waiting::default(),
+            admission: Admission::new(NAMESPACE.into()),
         };
         let operator = metrics.operator().clone();
         let started = Instant::now();

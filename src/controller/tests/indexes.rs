@@ -86,7 +86,8 @@ fn indexes_count_for_the_namespace_that_declares_them() {
     let bounds = MemoryBounds { process: None, namespace: Some(100 * KIB) };
     let total = Arc::clone(&cluster.total);
     let home = home("kubewarm-system", Watched::Everywhere);
-    let mut reconciler = Reconciler::new(home, bounds, total);
+    let mut reconciler =
+        Reconciler::new(home, bounds, total, Admission::new("kubewarm-system".into()));
     let found = [
         indexing("a/p", (0, 2), &Value::Null),
         indexing("kubewarm-system/p", (2, 16), &Value::Null),

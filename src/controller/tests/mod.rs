@@ -13,6 +13,7 @@ mod sharing;
 mod watched;
 
 use super::{
+    admission::Admission,
     fit::MemoryBounds,
     intake::{Found, validate},
     reconcile::{Outcome, Reconciler},
@@ -151,7 +152,8 @@ fn reconciler() -> Reconciler {
 
 /// Without limits of the process.
 fn reconciler_of(home: Home) -> Reconciler {
-    Reconciler::new(home, MemoryBounds::default(), Arc::default())
+    let admission = Admission::new(Arc::clone(&home.namespace));
+    Reconciler::new(home, MemoryBounds::default(), Arc::default(), admission)
 }
 
 fn run(reconciler: &mut Reconciler, profiles: &[Found], cluster: &Tables) -> Outcome {

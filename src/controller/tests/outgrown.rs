@@ -55,7 +55,8 @@ fn edited(reconciler: &mut Reconciler, cluster: &mut Tables, limits: &Value) -> 
 fn of_bounds(cluster: &Tables, process: Option<u64>, namespace: Option<u64>) -> Reconciler {
     let bounds = MemoryBounds { process, namespace };
     let home = home("kubewarm-system", Watched::Everywhere);
-    Reconciler::new(home, bounds, Arc::clone(&cluster.total))
+    let admission = Admission::new(Arc::clone(&home.namespace));
+    Reconciler::new(home, bounds, Arc::clone(&cluster.total), admission)
 }
 
 #[test]

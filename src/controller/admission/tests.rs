@@ -1,0 +1,192 @@
+//! What is held of the profiles of namespaces that have too many.
+
+use super::*;
+use crate::{
+    controller::intake::own_cells,
+    model::{Reread, Uid, Watched},
+    store::{Catalog, Reader, Writer},
+};
+use serde_json::{Value, json};
+
+/// A table of profiles behind a counter.
+struct Scene {
+    sink: ProfileSink<Writer>,
+    table: Reader,
+    admission: Admission,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let key = own_cells(&Watched::Everywhere).unwrap().remove(0).key;
+        Self::of(&Admission::new("home".into()), &Catalog::new(), &key)
+    }
+
+    fn of(admission: &Admission, catalog: &Catalog, key: &CellKey) -> Self {
+        let sink = admission.guard(catalog.open(key, &BTreeSet::new()), key);
+        Self { sink, table: catalog.reader(key).unwrap(), admission: admission.clone() }
+    }
+
+    fn put(&mut self, namespace: &str, at: usize, bytes: usize) -> Outcome {
+        let body = json!({"metadata": {"generation": 1}, "spec": "x".repeat(bytes)}).to_string();
+        self.sink.apply(Delta::Upsert(Item {
+            namespace: namespace.into(),
+            name: format!("p{at:03}").into(),
+            uid: Uid::parse("u"),
+            version: ResourceVersion::parse("5"),
+            body: body.as_bytes(),
+        }))
+    }
+
+    fn remove(&mut self, namespace: &str, at: usize) -> Outcome {
+        self.sink.apply(Delta::Remove(Tombstone {
+            namespace: namespace.into(),
+            name: format!("p{at:03}").into(),
+            version: ResourceVersion::parse("10"),
+        }))
+    }
+
+    /// A complete list of small ones.
+    fn list(&mut self, namespace: &str, profiles: impl Iterator<Item = usize>) -> Outcome {
+        self.sink.apply(Delta::ListStarted(Reread::Changed));
+        for at in profiles {
+            self.put(namespace, at, 1);
+        }
+        self.sink.apply(Delta::ListDone(ResourceVersion::from(9)))
+    }
+
+    /// Profiles that the table holds without a spec.
+    fn left_out(&self) -> Vec<String> {
+        let objects = self.table.page(None, 20_000).objects;
+        let of = |object: &crate::store::Object| {
+            let body: Value = serde_json::from_slice(&object.body).unwrap();
+            let is_left_out = body["leftOut"] == true;
+            assert_eq!(body.get("spec").is_none(), is_left_out);
+            assert_eq!(object.version.is_none(), is_left_out, "the next list stores it again");
+            assert_eq!(body["metadata"]["generation"], 1);
+            is_left_out.then(|| format!("{}/{}", object.key.namespace, object.key.name))
+        };
+        objects.iter().filter_map(of).collect()
+    }
+}
+
+#[test]
+fn beyond_a_hundred_those_of_a_namespace_that_come_later_are_left_out() {
+    let mut scene = Scene::new();
+    scene.list("a", 0..101);
+    assert_eq!(scene.left_out(), ["a/p100"]);
+    // Neither a change of one that is held nor other namespaces are touched by that.
+    scene.put("a", 7, 50);
+    for namespace in ["b", "home"] {
+        scene.put(namespace, 200, 1);
+    }
+    assert_eq!(scene.left_out(), ["a/p100"]);
+    for at in 0..200 {
+        scene.put("home", at, 1 << 16);
+    }
+    assert_eq!(scene.left_out(), ["a/p100"], "the operator's own do not count");
+}
+
+#[test]
+fn four_mebibytes_of_specs_fill_a_namespace_too() {
+    let mut scene = Scene::new();
+    for at in 0..4 {
+        scene.put("a", at, (1 << 20) - 2);
+    }
+    scene.put("a", 4, 1);
+    assert_eq!(scene.left_out(), ["a/p004"]);
+    // One that grows is itself left out, and leaves what it had to others.
+    scene.put("a", 3, 1 << 20);
+    assert_eq!(scene.left_out(), ["a/p003", "a/p004"]);
+    scene.put("a", 4, 1);
+    assert_eq!(scene.left_out(), ["a/p003"]);
+}
+
+#[test]
+fn one_that_is_left_out_is_held_once_others_are_gone_and_it_is_listed_again() {
+    let mut scene = Scene::new();
+    scene.remove("a", 0);
+    scene.list("a", 0..102);
+    assert!(!scene.admission.take_freed());
+    // An event about one that runs frees nothing.
+    scene.put("a", 7, 1);
+    assert!(!scene.admission.take_freed());
+    assert_eq!(scene.remove("a", 7), Outcome::Removed);
+    assert!(scene.admission.take_freed());
+    assert!(!scene.admission.take_freed(), "once");
+    scene.list("a", (0..102).filter(|at| *at != 7));
+    assert_eq!(scene.left_out(), ["a/p101"]);
+    // What another namespace frees may be what is lacking, too.
+    scene.put("b", 0, 1);
+    scene.remove("b", 0);
+    assert!(scene.admission.take_freed());
+}
+
+#[test]
+fn a_relist_takes_no_place_of_one_that_it_has_not_named_yet_and_frees_those_that_are_gone() {
+    let mut scene = Scene::new();
+    scene.list("a", 100..200);
+    let gone = scene.list("a", (0..3).chain(150..200));
+    assert_eq!(gone, Outcome::Swept { removed: 50 });
+    assert_eq!(scene.left_out(), ["a/p000", "a/p001", "a/p002"]);
+    assert!(scene.admission.take_freed(), "only now is it known that others are gone");
+    scene.list("a", (0..3).chain(150..200));
+    assert_eq!(scene.left_out(), [""; 0]);
+    assert!(!scene.admission.take_freed());
+}
+
+#[test]
+fn what_is_left_out_is_bounded_too_and_is_held_once_there_is_room() {
+    let mut scene = Scene::new();
+    scene.list("a", 0..300);
+    assert_eq!((scene.sink.objects(), scene.left_out().len()), (200, 100));
+    assert_eq!(scene.remove("a", 299), Outcome::Outdated);
+    assert_eq!(scene.put("a", 299, 1), Outcome::Outdated);
+    assert_eq!(scene.sink.version(), Some(ResourceVersion::from(10)), "of the last event");
+    scene.list("a", 250..300);
+    assert!(scene.admission.take_freed());
+    scene.list("a", 250..300);
+    assert_eq!((scene.sink.objects(), scene.left_out().len()), (50, 0));
+}
+
+#[test]
+fn namespaces_that_are_listed_one_by_one_share_what_the_process_reads() {
+    let names: Vec<Arc<str>> = (0..102).map(|n| format!("n{n:03}").into()).collect();
+    let cells = own_cells(&Watched::Namespaces(names.iter().cloned().collect())).unwrap();
+    let (catalog, admission) = (Catalog::new(), Admission::new("home".into()));
+    let scene = |cell: crate::model::CellSpec| Scene::of(&admission, &catalog, &cell.key);
+    let mut scenes: Vec<_> = cells.into_iter().map(scene).collect();
+    for (scene, name) in scenes.iter_mut().zip(&names) {
+        scene.list(name, 0..100);
+    }
+    let left_out: Vec<_> = scenes.iter().map(|scene| scene.left_out().len()).collect();
+    assert_eq!(left_out.iter().sum::<usize>(), 200, "10,000 in all");
+    assert_eq!(left_out[100..], [100, 100], "those that came last");
+    scenes[50].remove("n050", 3);
+    assert!(admission.take_freed());
+    scenes[101].list("n101", 0..100);
+    assert_eq!(scenes[101].left_out().len(), 99);
+    // A table that loses everything gives its part back until it is listed again.
+    scenes[7].sink.apply(Delta::Purge);
+    assert!(admission.take_freed());
+    scenes[101].list("n101", 0..100);
+    assert_eq!(scenes[101].left_out(), [""; 0]);
+}
+
+#[test]
+fn the_last_valid_spec_counts_like_those_that_are_read() {
+    let mut scene = Scene::new();
+    let of = |name: &str| ProfileRef { namespace: "a".into(), name: name.into() };
+    scene.put("a", 0, (3 << 20) - 2);
+    assert!(scene.admission.keep(&of("p000"), 1 << 20));
+    assert!(scene.admission.keep(&of("p000"), 1 << 20), "said again it is the same");
+    assert!(!scene.admission.keep(&of("p001"), 1));
+    scene.put("a", 1, 1);
+    assert_eq!(scene.left_out(), ["a/p001"]);
+    scene.admission.release(&of("p000"));
+    assert!(scene.admission.take_freed());
+    assert!(scene.admission.keep(&of("p001"), 1));
+    scene.remove("a", 1);
+    assert!(scene.admission.keep(&of("p000"), 1 << 20), "it went with its profile");
+    let own = ProfileRef { namespace: "home".into(), name: "p".into() };
+    assert!(scene.admission.keep(&own, 1 << 30));
+}
