@@ -4,7 +4,6 @@
 //! beside that, often, because they are cheap, and never decide.
 
 mod book;
-mod clock;
 mod evidence;
 mod excess;
 mod identities;

@@ -26,8 +26,7 @@ pub enum Standing {
         /// What it rests on.
         method: Method,
     },
-    /// It was, and for too long nobody has confirmed that, though the API server answers others: as
-    /// good as refused until somebody does.
+    /// It was, and for too long no real request has confirmed that: the gate is closed until one does.
     Unverified(Unverified),
     /// The API server refused the real request.
     Refused(Refused),

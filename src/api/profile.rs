@@ -241,10 +241,11 @@ pub struct Serving {
     #[schemars(range(min = 0, max = 60))]
     pub cold_read_wait_seconds: i32,
 
-    /// What becomes of data that the identity may not read any more. `Fence` (the default): it is
-    /// not served; 10 minutes later its memory is freed. `ServeStale`: what was held when access was last verified is served on, and grows
-    /// old. Either way nothing is served that came after access was last verified, the loss is said
-    /// in the conditions, and access that returns makes the target warm again without help.
+    /// What becomes of data that the identity may no longer read. `Fence` (the default): kubewarm
+    /// stops serving it and drops it. `ServeStale`: kubewarm serves what it held when it noticed the
+    /// loss, and the data grows old. Data whose access nobody can verify for 10 minutes is not served
+    /// either, and is kept. The conditions show both. Access that returns makes the target warm again
+    /// without help.
     pub on_access_lost: OnAccessLost,
 }
 

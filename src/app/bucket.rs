@@ -10,7 +10,7 @@ use crate::{
     metrics::{BuildInfo, Metrics},
     model::{
         CellKey, CellSpec, Extent, GroupResource, Identity, Leaves, ListStrategy, ManagedFields,
-        MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, Tuning,
+        MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
     },
     status::{ApiServer, Notices, StatusSink as _},
 };
@@ -74,7 +74,7 @@ fn cell(name: &str) -> CellSpec {
             max_staleness: Duration::from_mins(2),
             verify_interval: None,
             namespace_check: NamespaceCheck::Known,
-            keep_fenced: Duration::from_mins(10),
+            on_access_lost: OnAccessLost::Fence,
             leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),

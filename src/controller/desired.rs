@@ -3,7 +3,7 @@
 use super::resolve::leaving;
 use crate::{
     informer::Desired,
-    model::{CellKey, CellSpec, FieldPath, Leave, Leaves, Mode, ProfileRef, Tuning},
+    model::{CellKey, CellSpec, FieldPath, Leave, Leaves, Mode, OnAccessLost, ProfileRef, Tuning},
     store::INDEXES_PER_TABLE,
 };
 use std::{
@@ -67,10 +67,12 @@ impl Wishes {
             };
             let heard =
                 wishes.iter().filter(|wish| wish.mode == mode).map(|wish| &wish.spec.tuning);
-            let kept = wishes.iter().map(|wish| wish.spec.tuning.keep_fenced).max()?;
+            let stale = OnAccessLost::ServeStale;
+            let is_kept = wishes.iter().any(|wish| wish.spec.tuning.on_access_lost == stale);
+            let on_access_lost = if is_kept { stale } else { OnAccessLost::Fence };
             let leaves = unite_leaves(&wishes, leaves);
             let governed = govern(heard, operator_namespace)?;
-            let tuning = Tuning { keep_fenced: kept, leaves, ..governed };
+            let tuning = Tuning { on_access_lost, leaves, ..governed };
             let indexes = unite(&wishes, &mut left_out);
             Some((key.clone(), (CellSpec { key, tuning, indexes }, mode)))
         });

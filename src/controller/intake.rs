@@ -6,7 +6,7 @@ use crate::{
     model::{
         CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, Leaves,
         ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Refusal,
-        RefusalReason, Resource, ResourceVersion, Tuning, ValidatedProfile, Watched, keep_fenced,
+        RefusalReason, Resource, ResourceVersion, Tuning, ValidatedProfile, Watched,
     },
     store::{Object, Reader},
 };
@@ -121,7 +121,7 @@ fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
             verify_interval: None,
             // No Role lets anyone ask for a namespace that is gone: it went, too.
             namespace_check: NamespaceCheck::Known,
-            keep_fenced: keep_fenced(OnAccessLost::Fence),
+            on_access_lost: OnAccessLost::Fence,
             leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),

@@ -6,7 +6,7 @@ use crate::{
         AuthorCheck, CellKey, CellSpec, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
         Home, Index, IndexBy, LabelSelector, Leaves, ManagedFields, MemberOf, NamespaceCheck,
         Projection, Refusal, RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData,
-        Target, TargetScope, Tuning, ValidatedProfile, keep_fenced,
+        Target, TargetScope, Tuning, ValidatedProfile,
     },
 };
 use std::sync::Arc;
@@ -202,7 +202,7 @@ fn tuning(profile: &ValidatedProfile, priority: u16, namespace_check: NamespaceC
         max_staleness: profile.max_staleness,
         verify_interval: profile.verify_interval,
         namespace_check,
-        keep_fenced: keep_fenced(profile.on_access_lost),
+        on_access_lost: profile.on_access_lost,
         leaves: Leaves::default(),
     }
 }

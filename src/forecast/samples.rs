@@ -2,7 +2,7 @@
 
 use crate::model::{
     CellKey, CellSpec, Extent, GroupResource, Leaves, ListStrategy, ManagedFields, MemberOf,
-    NamespaceCheck, ProfileRef, Projection, Resource, Tuning,
+    NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
 use std::{collections::BTreeSet, time::Duration};
 
@@ -23,7 +23,7 @@ pub(super) fn spec(resource: &str, namespace: &str) -> CellSpec {
             max_staleness: Duration::from_mins(2),
             verify_interval: None,
             namespace_check: NamespaceCheck::Known,
-            keep_fenced: Duration::from_mins(10),
+            on_access_lost: OnAccessLost::Fence,
             leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),

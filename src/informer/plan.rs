@@ -35,7 +35,7 @@ pub trait Informers {
     fn retune(&mut self, spec: &CellSpec);
     /// Has a synced cell that watches list once more, for this reason; what it holds is served on.
     fn relist(&mut self, key: &CellKey, why: RelistReason);
-    /// Empties the tables that have been without access for as long as they are to be kept.
+    /// Empties the tables that lost access and that no profile serves as stale any more.
     fn free_fenced(&mut self);
 }
 

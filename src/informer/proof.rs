@@ -187,7 +187,7 @@ impl Face {
         newest: &ResourceVersion,
         all: Option<&Census>,
     ) -> Option<Proof> {
-        // Nothing is taken back meanwhile.
+        // Access is not lost meanwhile.
         let _turn = self.turn.lock();
         if !self.is_kept_current() {
             return None;

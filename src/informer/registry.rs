@@ -14,7 +14,7 @@ use super::{
     list::Gap,
     namespaces::Namespaces,
     room::Room,
-    state::{Access, Signal},
+    state::Signal,
     strategy::Strategies,
     task::{Shared, SharedSink, Task, is_followed},
 };
@@ -155,7 +155,7 @@ impl Reports {
     /// Whether a cell exists that does not know of any loss of access, without the cost of a report.
     #[must_use]
     pub fn is_open(&self, key: &CellKey) -> bool {
-        self.face(key).is_some_and(|face| face.board.state().access != Access::Lost)
+        self.face(key).is_some_and(|face| !face.board.state().access.is_closed())
     }
 
     /// Every cell's report, in the order of their keys.
@@ -233,19 +233,16 @@ impl Registry {
         let (tables, reports) = (&self.tables, &self.reports);
         let changes = &self.shared.changes;
         self.cells.entry(spec.key.clone()).or_insert_with(|| {
+            let tuning = watch::Sender::new(spec.tuning.clone());
             let face = Arc::new(Face {
                 board: Arc::new(Board::new(changes.clone())),
                 sink: Arc::new(Mutex::new(tables.open(&spec.key, &spec.indexes))),
                 turn: Arc::default(),
+                tuning: tuning.subscribe(),
                 proof: Lane::default(),
             });
             reports.0.write().insert(spec.key.clone(), Arc::clone(&face));
-            Cell {
-                spec: spec.clone(),
-                face,
-                tuning: watch::Sender::new(spec.tuning.clone()),
-                running: None,
-            }
+            Cell { spec: spec.clone(), face, tuning, running: None }
         })
     }
 }
@@ -339,7 +336,7 @@ impl Informers for Registry {
 
     fn free_fenced(&mut self) {
         for (key, cell) in &self.cells {
-            cell.face.free(key, cell.spec.tuning.keep_fenced);
+            cell.face.free(key);
         }
     }
 }
@@ -358,7 +355,7 @@ async fn supervise(
     loop {
         // No turn is missed: the task that is made below begins with what is true now.
         let losses = access.borrow_and_update().losses;
-        if board.state().access == Access::Lost {
+        if board.state().access.is_closed() {
             let _ended = access.changed().await;
             continue;
         }
@@ -403,7 +400,7 @@ async fn supervise(
         };
         tokio::select! {
             biased;
-            // The task may not take one more step: its table has been restored behind its back.
+            // The task may not take one more step: its table may have been emptied behind its back.
             _ = access.wait_for(|turns| turns.losses > losses) => continue,
             _panic = AssertUnwindSafe(task.run()).catch_unwind() => {}
         }

@@ -19,12 +19,20 @@ use super::Phase;
 ///                                 └──── Retried ───► Reconnecting, once synced
 ///
 ///  every phase ──── Held ────► Paused ── Resumed ──► Queued, or Reconnecting once synced
-///  every other ─── Fenced ───► Fenced ─ Unfenced ──► Queued, or Relisting once synced
+///  every other ─ Closed or Fenced ─► Fenced ─ Unfenced ─► Queued; once synced, Reconnecting if only
+///                                                         the gate was closed, Relisting after a loss
 /// ```
 ///
 /// Once synced, a cell stays so through failures, relists and fences; only `Purged` takes that away.
-/// What was held when access was lost is served to nobody but those who asked for that, until a list
-/// is complete that was sent after access had come back.
+///
+/// ```text
+///                Closed                      Fenced
+///   Held ───────────────────► Unverified ─────────────► Lost ◄──── Fenced, from everywhere
+///    ▲ ▲        Unfenced           │                     │
+///    │ └───────────────────────────┘                     │ Unfenced
+///    │                         Listed                    ▼
+///    └──────────────────────────────────────────────  Returned (Closed leads back to Lost)
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) phase: Phase,
@@ -37,10 +45,20 @@ pub(super) struct State {
 pub(super) enum Access {
     /// As far as is known.
     Held,
-    /// Not any more. Kept while the cell is paused, too.
+    /// Nobody has verified it for too long: the gate is closed. The store stays, and the watch goes on
+    /// from its version once access is verified.
+    Unverified,
+    /// The API server refuses it. Kept while the cell is paused, too.
     Lost,
     /// It was lost and is back: what is held is of before.
     Returned,
+}
+
+impl Access {
+    /// Whether nothing is tried and nothing is read.
+    pub(super) const fn is_closed(self) -> bool {
+        matches!(self, Self::Unverified | Self::Lost)
+    }
 }
 
 /// What happened to a cell.
@@ -70,6 +88,8 @@ pub(super) enum Signal {
     Held,
     /// One does again.
     Resumed,
+    /// Nobody has verified for too long that the identity may read it.
+    Closed,
     /// The identity may not read it any more.
     Fenced,
     /// It may again.
@@ -100,15 +120,25 @@ impl State {
         let Self { phase, synced, access } = self;
         let next = |phase| Self { phase, synced, access };
         let empty = |phase| {
-            let access = if access == Access::Lost { access } else { Access::Held };
+            let access = if access.is_closed() { access } else { Access::Held };
             Self { phase, synced: false, access }
+        };
+        // What is back after a loss and has not been listed yet stays lost.
+        let closed = match access {
+            Access::Held | Access::Unverified => Access::Unverified,
+            Access::Lost | Access::Returned => Access::Lost,
         };
         Ok(match (signal, phase, synced) {
             (Signal::Purged, Paused | Fenced, _) => empty(phase),
             (Signal::Purged, _, _) => empty(Queued),
             (Signal::Held, _, _) => next(Paused),
+            (Signal::Closed, Paused, _) => Self { access: closed, ..self },
+            (Signal::Closed, _, _) => Self { phase: Fenced, synced, access: closed },
             (Signal::Fenced, Paused, _) => Self { access: Access::Lost, ..self },
             (Signal::Fenced, _, _) => Self { phase: Fenced, synced, access: Access::Lost },
+            (Signal::Unfenced, Fenced, true) if access == Access::Unverified => {
+                Self { phase: Reconnecting, synced, access: Access::Held }
+            }
             (Signal::Unfenced, Fenced, true) => {
                 Self { phase: Relisting, synced, access: Access::Returned }
             }
@@ -116,10 +146,10 @@ impl State {
             (Signal::Unfenced, Paused, true) if access == Access::Lost => {
                 Self { access: Access::Returned, ..self }
             }
-            (Signal::Unfenced, Paused, false) if access == Access::Lost => {
+            (Signal::Unfenced, Paused, _) if access.is_closed() => {
                 Self { access: Access::Held, ..self }
             }
-            (Signal::Resumed, Paused, _) if access == Access::Lost => next(Fenced),
+            (Signal::Resumed, Paused, _) if access.is_closed() => next(Fenced),
             (Signal::Resumed, Paused, false) => next(Queued),
             (
                 Signal::Failed,
@@ -234,6 +264,33 @@ mod tests {
         let returned = warm_then(&[Signal::Fenced, Signal::Held, Signal::Unfenced]);
         assert_eq!((returned.phase, returned.access), (Phase::Paused, Access::Returned));
         assert_eq!(returned.on(Signal::Purged).unwrap().access, Access::Held);
+    }
+
+    #[test]
+    fn a_closed_gate_keeps_the_store_and_the_watch_goes_on_from_there() {
+        let closed = warm_then(&[Signal::Closed]);
+        assert_eq!(
+            closed,
+            State { phase: Phase::Fenced, synced: true, access: Access::Unverified }
+        );
+        for signal in [Signal::Admitted, Signal::Listed, Signal::Opened, Signal::Retried] {
+            assert!(closed.on(signal).is_err(), "{signal:?}");
+        }
+        let open = closed.on(Signal::Unfenced).unwrap();
+        assert_eq!(open, State { phase: Phase::Reconnecting, synced: true, access: Access::Held });
+        // A refusal is a loss, also behind a closed gate.
+        let lost = closed.on(Signal::Fenced).unwrap();
+        assert_eq!((lost.phase, lost.access), (Phase::Fenced, Access::Lost));
+        let paused = warm_then(&[Signal::Closed, Signal::Held, Signal::Unfenced]);
+        assert_eq!((paused.phase, paused.access), (Phase::Paused, Access::Held));
+    }
+
+    #[test]
+    fn what_is_back_after_a_loss_needs_its_list_whatever_is_verified_meanwhile() {
+        let back = [Signal::Fenced, Signal::Unfenced, Signal::Closed];
+        assert_eq!(warm_then(&back).access, Access::Lost);
+        let again = warm_then(&[&back[..], &[Signal::Unfenced]].concat());
+        assert_eq!((again.phase, again.access), (Phase::Relisting, Access::Returned));
     }
 
     #[test]

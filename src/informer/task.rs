@@ -279,9 +279,8 @@ impl Task {
     }
 
     /// Shows that there was access at `sent`: a request of then has been answered.
-    pub(super) fn allowed(&mut self, verb: Verb, sent: Instant) {
+    pub(super) fn allowed(&self, verb: Verb, sent: Instant) {
         self.board.allowed(verb, sent);
-        self.apply(Delta::Verified(sent.into_std()));
     }
 
     /// Counts and names what could not be decoded.
@@ -337,10 +336,7 @@ pub(super) fn apply(sink: &SharedSink, objects: &mut u64, delta: Delta<'_>) -> O
         | Outcome::Replaced
         | Outcome::Unchanged
         | Outcome::Outdated
-        | Outcome::Noted
-        // Only on behalf of a task that has ended.
-        | Outcome::Restored
-        | Outcome::Forgotten => {}
+        | Outcome::Noted => {}
     }
     outcome
 }

@@ -22,16 +22,6 @@ pub enum Extent {
     Cluster,
 }
 
-/// How long after a loss of access a cell stays in memory for a profile with this policy. By then access
-/// that was lost by mistake is back. [`Duration::MAX`] is for good.
-#[must_use]
-pub fn keep_fenced(policy: OnAccessLost) -> Duration {
-    match policy {
-        OnAccessLost::Fence => Duration::from_mins(10),
-        OnAccessLost::ServeStale => Duration::MAX,
-    }
-}
-
 /// Whether objects may hold the payload of Secrets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sensitivity {
@@ -147,9 +137,8 @@ pub struct Tuning {
     pub verify_interval: Option<Duration>,
     /// Whether an empty or refused namespace is asked for by name.
     pub namespace_check: NamespaceCheck,
-    /// How long after a loss of access the table is kept in memory: as long as any of its profiles
-    /// wants. [`Duration::MAX`] is for good.
-    pub keep_fenced: Duration,
+    /// What becomes of its store when access is lost: it stays if any of its profiles wants that.
+    pub on_access_lost: OnAccessLost,
     /// What it may hold.
     pub leaves: Leaves,
 }

@@ -45,8 +45,7 @@ pub enum Reason {
     TokenRequestDenied,
     /// The ServiceAccount that a profile names does not exist.
     ServiceAccountNotFound,
-    /// For too long nobody has said whether there is still access, though the API server answers
-    /// others.
+    /// For too long no real request has shown that there is still access.
     Unverified,
     /// A task panicked, such as an informer's own: a bug in kubewarm.
     Internal,

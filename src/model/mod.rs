@@ -27,7 +27,7 @@ pub(crate) use self::resource::is_dns_label;
 pub use self::{
     cell::{
         CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
-        ProfileRef, Projection, SensitiveData, Sensitivity, Tuning, keep_fenced,
+        ProfileRef, Projection, SensitiveData, Sensitivity, Tuning,
     },
     decision::{DecidedBy, Decision},
     declared::{

@@ -127,14 +127,8 @@ pub enum Delta<'a> {
     Progress(ResourceVersion),
     /// Nothing that is held can be trusted or exists any more: all rows and the version go.
     Purge,
-    /// What follows arrived at this time. What it changes outside a full list is provisional until
-    /// access is known to have been there later: a watch outlives the permissions it was opened with.
+    /// What follows arrived at this time: what happened is remembered for watches for a while.
     Arrived(Instant),
-    /// At this time there was access: what arrived until then is provisional no more.
-    Verified(Instant),
-    /// Access was lost: what is provisional is taken back, and a list under way is given up. Where
-    /// more has changed than is remembered, it is as after [`Delta::Purge`].
-    TakeBack,
 }
 
 /// What a [`Delta`] did.
@@ -160,10 +154,6 @@ pub enum Outcome {
         /// Objects that had gone unseen.
         removed: u64,
     },
-    /// Rows and version are what they were when there was access last.
-    Restored,
-    /// That is not known any more: everything went.
-    Forgotten,
 }
 
 /// Receives deltas in order. Implemented by the store, called by the informer; neither imports the

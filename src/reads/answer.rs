@@ -63,7 +63,7 @@ pub struct Pages {
 }
 
 /// Whether the cell of a list may still be read, asked before each piece: access may be lost while it is sent, or lost
-/// and back between two pieces, and what is left of the list taken back then.
+/// and back between two pieces, and its store dropped in between.
 pub(super) struct Leave(Box<dyn Fn() -> bool + Send + Sync>);
 
 /// What a list ends with whose cell may not be read any more: half of it must not look like all of it.

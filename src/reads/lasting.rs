@@ -3,7 +3,7 @@
 use crate::{informer::CellReport, model::OnAccessLost};
 
 /// Whether it may, by these policies; with `losses` only if it has not lost access since it had so often. It may have been
-/// lost and back unseen, and what was read before taken back then.
+/// lost and back unseen, and its store dropped in between.
 pub(super) fn may_go_on(
     report: Option<&CellReport>,
     (policies, losses): (&[OnAccessLost], Option<u64>),

@@ -366,7 +366,7 @@ impl Reads {
         })
     }
 
-    /// Whether the cell stands as it did when it was chosen: nothing was taken back, and nothing listed
+    /// Whether the cell stands as it did when it was chosen: access was not lost, and nothing listed
     /// anew, between the question whether it may answer and its answer.
     fn is_undisturbed(&self, candidate: &Candidate<'_>) -> bool {
         self.from.reports.glance(candidate.key).is_some_and(|report| {

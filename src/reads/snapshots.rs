@@ -25,7 +25,7 @@ pub(super) const MIN_LIMIT: usize = 50;
 #[derive(Default)]
 pub(super) struct Snapshots(Mutex<VecDeque<Snapshot>>);
 
-/// How a cell stood: another one where anything was taken back, or listed anew, meanwhile.
+/// How a cell stood: another one where access was lost, or anything was listed again, meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     key: CellKey,

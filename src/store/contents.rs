@@ -10,11 +10,10 @@ use super::{
     paths::Paths,
     record::{Packing, Record, Undecodable},
     slab::{Identified, Row, Slab},
-    undo::{Gone, Undo},
 };
 use crate::model::{FieldPath, Gauge, ResourceVersion, Uid, namespace_order};
 use roaring::RoaringBitmap;
-use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Instant};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 /// Sweeping more rows than this goes through the indexes once instead of unpacking every row.
 const SWEPT_ONE_BY_ONE: u64 = 64;
@@ -33,8 +32,6 @@ pub(super) struct Contents {
     pub(super) paths: Arc<Paths>,
     pub(super) version: Option<ResourceVersion>,
     pub(super) dictionaries: Dictionaries,
-    /// What is needed to take provisional changes back.
-    pub(super) undo: Undo,
     /// What watches go on from.
     pub(super) past: Past,
     pub(super) record_bytes: usize,
@@ -78,7 +75,6 @@ impl Contents {
             + self.namespaces.bytes()
             + self.labels.bytes()
             + self.dictionaries.bytes()
-            + self.undo.bytes()
             + self.past.bytes()
     }
 
@@ -164,32 +160,24 @@ impl Contents {
         Some((self.order.insert(place, number), number))
     }
 
-    /// Puts another body and identity, which arrived at `arrived`, into a row.
+    /// Puts another body and identity into a row; answers the old record, to be dropped outside the lock.
     pub(super) fn replace(
         &mut self,
         number: u32,
         identity: Identity,
         packed: Packed,
-        arrived: Option<Instant>,
-    ) -> Gone {
-        let mark = self.mark(number, arrived);
+    ) -> Option<Record> {
         self.identify(number, identity);
-        self.swap(number, packed).map_or_else(Gone::default, |old| self.part(mark, old))
+        self.repack(number, packed)
     }
 
     /// Puts the same body in another packing into a row; answers the old record.
     pub(super) fn repack(&mut self, number: u32, packed: Packed) -> Option<Record> {
-        let old = self.swap(number, packed)?;
-        self.dismiss(&old);
-        Some(old)
-    }
-
-    /// Puts a record into a row; the old one is not counted out yet.
-    fn swap(&mut self, number: u32, packed: Packed) -> Option<Record> {
         self.slab.get(number)?;
         let record = self.admit(packed);
-        let row = self.slab.get_mut(number)?;
-        Some(std::mem::replace(&mut row.record, record))
+        let old = std::mem::replace(&mut self.slab.get_mut(number)?.record, record);
+        self.dismiss(&old);
+        Some(old)
     }
 
     /// Counts a record in.
@@ -237,24 +225,17 @@ impl Contents {
         }
     }
 
-    /// Takes a row out of everything but the indexes, because of what arrived at `arrived`.
-    pub(super) fn remove(&mut self, number: u32, arrived: Option<Instant>) -> Gone {
+    /// Takes a row out of everything but the indexes; answers it, to be dropped outside the lock.
+    pub(super) fn remove(&mut self, number: u32) -> Option<Row> {
         if let Ok(place) = self.order.find(Place::default(), |row| self.compare(row, number)) {
             self.order.remove(place);
         }
-        let mark = self.mark(number, arrived);
-        self.detach(number).map_or_else(Gone::default, |row| self.part(mark, row.record))
+        self.take(number)
     }
 
     fn take(&mut self, number: u32) -> Option<Row> {
-        let row = self.detach(number)?;
-        self.dismiss(&row.record);
-        Some(row)
-    }
-
-    /// Takes a row out; its record is not counted out yet.
-    fn detach(&mut self, number: u32) -> Option<Row> {
         let row = self.slab.remove(number)?;
+        self.dismiss(&row.record);
         self.namespaces.leave(row.namespace);
         if row.identity == Identified::Aside
             && let Some(old) = self.odd.remove(&number)

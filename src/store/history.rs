@@ -36,28 +36,18 @@ enum Step {
     Declare(bool),
     /// So many milliseconds after the last.
     Arrived(u8),
-    /// So many milliseconds ago.
-    Verified(u8),
-    TakeBack,
 }
 
 #[derive(Debug, Default)]
 struct Model {
     rows: BTreeMap<(u8, u8), Plain>,
     list: Option<(bool, BTreeSet<(u8, u8)>)>,
-    /// The time, in milliseconds; none before the first arrival.
-    now: Option<u64>,
-    /// What the rows were before what arrived then, and later was there access.
-    before: BTreeMap<u64, BTreeMap<(u8, u8), Plain>>,
+    /// The time, in milliseconds.
+    now: u64,
 }
 
 impl Model {
     fn apply(&mut self, step: &Step) -> Option<Outcome> {
-        if let (Step::Upsert { .. } | Step::Remove { .. }, Some(now), None) =
-            (step, self.now, &self.list)
-        {
-            self.before.entry(now).or_insert_with(|| self.rows.clone());
-        }
         let outcome = match step {
             Step::Upsert { key, uid, version, labels, node } => {
                 let everything = self.list.as_ref().is_some_and(|(everything, _)| *everything);
@@ -88,24 +78,10 @@ impl Model {
                 Some(_) | None => Outcome::Outdated,
             },
             Step::Arrived(later) => {
-                self.now = Some(self.now.unwrap_or(0) + u64::from(*later));
+                self.now += u64::from(*later);
                 Outcome::Noted
-            }
-            Step::Verified(ago) => {
-                let at = self.now.unwrap_or(0).saturating_sub((*ago).into());
-                self.before.retain(|arrived, _| *arrived > at);
-                Outcome::Noted
-            }
-            Step::TakeBack => {
-                self.list = None;
-                self.now = None;
-                if let Some((_, rows)) = std::mem::take(&mut self.before).into_iter().next() {
-                    self.rows = rows;
-                }
-                Outcome::Restored
             }
             Step::ListStarted(everything) => {
-                self.before.clear();
                 self.list = Some((*everything, BTreeSet::new()));
                 Outcome::Noted
             }
@@ -118,7 +94,6 @@ impl Model {
             }
             Step::Purge => {
                 self.rows.clear();
-                self.before.clear();
                 if let Some((_, seen)) = &mut self.list {
                     seen.clear();
                 }
@@ -143,8 +118,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Purge),
         1 => any::<bool>().prop_map(Step::Declare),
         12 => (0..5_u8).prop_map(Step::Arrived),
-        6 => (0..20_u8).prop_map(Step::Verified),
-        2 => Just(Step::TakeBack),
     ];
     proptest::collection::vec(step, 0..400)
 }
@@ -168,7 +141,7 @@ fn perform(
     step: &Step,
     (began, model): (Instant, &Model),
 ) -> Option<Outcome> {
-    let now = model.now.unwrap_or(0);
+    let now = model.now;
     let time = |milliseconds| began + Duration::from_millis(milliseconds);
     let name = |key: &(u8, u8)| format!("n{}/x{:02}", key.0, key.1);
     let text = |version: &u64| if *version == 0 { String::new() } else { version.to_string() };
@@ -179,16 +152,10 @@ fn perform(
         }
         Step::Remove { key, version } => writer.apply(remove(&name(key), &text(version))),
         Step::ListStarted(everything) => {
-            // Who may list may read what arrived before.
-            writer.apply(Delta::Verified(time(now)));
             let reread = if *everything { Reread::Everything } else { Reread::Changed };
             writer.apply(Delta::ListStarted(reread))
         }
         Step::Arrived(later) => writer.apply(Delta::Arrived(time(now + u64::from(*later)))),
-        Step::Verified(ago) => {
-            writer.apply(Delta::Verified(time(now.saturating_sub((*ago).into()))))
-        }
-        Step::TakeBack => writer.apply(Delta::TakeBack),
         Step::ListDone => writer.apply(Delta::ListDone(version("30"))),
         Step::Purge => writer.apply(Delta::Purge),
         Step::Declare(on) => {
@@ -271,7 +238,7 @@ proptest! {
             if let Step::Declare(on) = step {
                 indexed = *on;
             }
-            if at % 50 == 49 || at + 1 == steps.len() || matches!(step, Step::TakeBack) {
+            if at % 50 == 49 || at + 1 == steps.len() {
                 catalog.settle();
                 compare(&reader, &model, indexed)?;
             }

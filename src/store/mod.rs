@@ -28,7 +28,6 @@ mod select;
 mod slab;
 mod table;
 mod turn;
-mod undo;
 mod upkeep;
 mod writer;
 

@@ -127,7 +127,9 @@ mod tests {
     }
 
     fn spec(key: CellKey) -> CellSpec {
-        use crate::model::{Leaves, ListStrategy, MemberOf, NamespaceCheck, ProfileRef, Tuning};
+        use crate::model::{
+            Leaves, ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Tuning,
+        };
         use std::time::Duration;
         let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
         CellSpec {
@@ -140,7 +142,7 @@ mod tests {
                 max_staleness: Duration::from_mins(2),
                 verify_interval: None,
                 namespace_check: NamespaceCheck::Known,
-                keep_fenced: Duration::from_mins(10),
+                on_access_lost: OnAccessLost::Fence,
                 leaves: Leaves::default(),
             },
             indexes: [].into(),

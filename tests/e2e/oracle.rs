@@ -10,7 +10,7 @@ use kubewarm::cluster::{Connection, OperatorOnly};
 use kubewarm::informer::{Bounds, Comparison, Informers as _, Measured, Meter, Registry, Timing};
 use kubewarm::model::{
     CellKey, CellSpec, Extent, GroupResource, Leaves, ManagedFields, MemberOf, NamespaceCheck,
-    ProfileRef, Projection, Resource, Tuning,
+    OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
 use kubewarm::store::Catalog;
 use parking_lot::Mutex;
@@ -45,7 +45,7 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
             max_staleness: Duration::from_mins(2),
             verify_interval: Some(COMPARED),
             namespace_check: NamespaceCheck::Known,
-            keep_fenced: Duration::from_mins(10),
+            on_access_lost: OnAccessLost::Fence,
             leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),

@@ -13,7 +13,7 @@ use kubewarm::{
     },
     model::{
         CellKey, CellSpec, Extent, GroupResource, Identity, Leaves, ListStrategy, ManagedFields,
-        MemberOf, NamespaceCheck, ProfileRef, Projection, Resource, Tuning,
+        MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
     },
     store::{Catalog, Object},
 };
@@ -244,7 +244,7 @@ pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
             max_staleness: Duration::from_mins(10),
             verify_interval: None,
             namespace_check: NamespaceCheck::Known,
-            keep_fenced: Duration::from_mins(10),
+            on_access_lost: OnAccessLost::Fence,
             leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),

@@ -11,7 +11,6 @@ use kubewarm::{
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
 
 /// The watches that were opened, in order.
 type Feeds = Arc<Mutex<Vec<Feed>>>;
@@ -46,53 +45,76 @@ fn tell(feeds: &Feeds, line: String) {
     feeds.lock().last().unwrap().line(line);
 }
 
-/// Brings `a@8`, has access verified, and brings `a@9` and `b@10` after that.
-async fn bring_provisional(engine: &Engine, key: &CellKey, feeds: &Feeds) {
-    tell(feeds, event("MODIFIED", object("a", 1, 8)));
-    engine.until_shown(key, &["a@8"]).await;
-    engine.reports.verified(key, Instant::now());
+/// Brings `a@9` and `b@10`.
+async fn bring(engine: &Engine, key: &CellKey, feeds: &Feeds) {
     tell(feeds, event("MODIFIED", object("a", 1, 9)));
     tell(feeds, event("ADDED", object("b", 2, 10)));
     engine.until_shown(key, &["a@9", "b@10"]).await;
 }
 
+/// The same cell, which a profile has served on after access is lost.
+fn stale() -> CellSpec {
+    let mut pods = cell("pods");
+    pods.tuning.on_access_lost = OnAccessLost::ServeStale;
+    pods
+}
+
 #[tokio::test]
-async fn what_came_after_the_last_verification_is_gone_with_the_access() {
+async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_stale() {
+    for pods in [cell("pods"), stale()] {
+        let is_kept = pods.tuning.on_access_lost == OnAccessLost::ServeStale;
+        let (server, engine, feeds) = watched(&pods, quiet).await;
+        bring(&engine, &pods.key, &feeds).await;
+        engine.reports.lost(&pods.key, Verb::Watch, &forbidden());
+        // At once, and for good.
+        let left: &[&str] = if is_kept { &["a@9", "b@10"] } else { &[] };
+        assert_eq!(engine.shown(&pods.key), left);
+        let report = engine.reports.get(&pods.key).unwrap();
+        assert_eq!((report.phase, report.is_warm()), (Phase::Fenced, false));
+        let fault = report.fault.clone().unwrap();
+        assert_eq!(
+            (fault.reason, fault.verb, fault.next_retry),
+            (Reason::Forbidden, Verb::Watch, None)
+        );
+        assert!(!report.serves(OnAccessLost::Fence));
+        assert_eq!(report.serves(OnAccessLost::ServeStale), is_kept);
+        tell(&feeds, event("ADDED", object("c", 3, 11)));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(engine.shown(&pods.key), left);
+        let shut = |what: &Measured| {
+            matches!(what, Measured::WatchEnded { reason: WatchEnd::Shutdown, .. })
+        };
+        assert_eq!(engine.tape.count(shut), 1);
+        let asked = (server.count(Kind::List), server.count(Kind::Watch));
+        assert_eq!(asked, (1, 1), "nothing is tried");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_behind_a_closed_gate_drops_the_store() {
     let pods = cell("pods");
-    let (server, engine, feeds) = watched(&pods, quiet).await;
-    bring_provisional(&engine, &pods.key, &feeds).await;
-    engine.reports.lost(&pods.key, Verb::Watch, &forbidden());
-    // At once, and for good.
-    assert_eq!(engine.shown(&pods.key), ["a@8"]);
-    let report = engine.reports.get(&pods.key).unwrap();
-    assert_eq!((report.phase, report.is_warm()), (Phase::Fenced, false));
-    assert_eq!(report.version, Some(8.into()));
-    let fault = report.fault.clone().unwrap();
-    assert_eq!(
-        (fault.reason, fault.verb, fault.next_retry),
-        (Reason::Forbidden, Verb::Watch, None)
-    );
-    assert!(!report.serves(OnAccessLost::default()));
-    assert!(report.serves(OnAccessLost::ServeStale));
-    tell(&feeds, event("ADDED", object("c", 3, 11)));
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(engine.shown(&pods.key), ["a@8"]);
-    let shut =
-        |what: &Measured| matches!(what, Measured::WatchEnded { reason: WatchEnd::Shutdown, .. });
-    assert_eq!(engine.tape.count(shut), 1);
-    assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1), "nothing is tried");
+    let (_server, engine, feeds) = watched(&pods, quiet).await;
+    bring(&engine, &pods.key, &feeds).await;
+    let unverified = Fault::new(Reason::Unverified, "nobody knows");
+    engine.reports.lost(&pods.key, Verb::List, &unverified);
+    assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
+    assert!(!engine.reports.get(&pods.key).unwrap().is_warm());
+    engine.reports.lost(&pods.key, Verb::List, &forbidden());
+    assert!(engine.shown(&pods.key).is_empty());
+    let fault = engine.reports.get(&pods.key).unwrap().fault.unwrap();
+    assert_eq!(fault.reason, Reason::Forbidden);
 }
 
 #[tokio::test]
 async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
     let (release, released) = tokio::sync::watch::channel(false);
-    let pods = cell("pods");
+    let pods = stale();
     let (server, engine, feeds) = watched(&pods, move |asked| {
         if asked.nth == 1 {
             return Reply::refused(403, "Forbidden");
         }
         let mut released = released.clone();
-        let whole = list(12, &[object("a", 1, 8), object("d", 4, 12)]);
+        let whole = list(12, &[object("a", 1, 9), object("d", 4, 12)]);
         let head = whole.len() - 80;
         let (head, tail) = (whole[..head].to_owned(), whole[head..].to_owned());
         Reply::in_two(
@@ -104,7 +126,7 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
         )
     })
     .await;
-    bring_provisional(&engine, &pods.key, &feeds).await;
+    bring(&engine, &pods.key, &feeds).await;
     let fencer = engine.reports.clone();
     fencer.lost(&pods.key, Verb::List, &forbidden());
     fencer.returned(&pods.key);
@@ -117,7 +139,7 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
     let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
     assert!(report.is_warm() && report.fault.is_none());
     assert_eq!(report.losses, 1, "known, though it is back");
-    assert_eq!(engine.shown(&pods.key), ["a@8", "d@12"]);
+    assert_eq!(engine.shown(&pods.key), ["a@9", "d@12"]);
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::ForbiddenRecovered);
     for again in &server.of(Kind::List)[1..] {
         // Not older than anything that has ever been shown.
@@ -127,9 +149,9 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
 
 #[tokio::test]
 async fn a_second_loss_before_the_list_is_complete_keeps_the_first_in_mind() {
-    let pods = cell("pods");
+    let pods = stale();
     let (server, engine, feeds) = watched(&pods, |_| Reply::never()).await;
-    bring_provisional(&engine, &pods.key, &feeds).await;
+    bring(&engine, &pods.key, &feeds).await;
     let fencer = engine.reports.clone();
     fencer.lost(&pods.key, Verb::List, &forbidden());
     let first = engine.reports.get(&pods.key).unwrap().lost.unwrap();
@@ -139,19 +161,19 @@ async fn a_second_loss_before_the_list_is_complete_keeps_the_first_in_mind() {
     let report = engine.reports.get(&pods.key).unwrap();
     assert_eq!((report.phase, report.lost), (Phase::Fenced, Some(first)));
     assert_eq!(report.losses, 2);
-    assert_eq!(engine.shown(&pods.key), ["a@8"]);
+    assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
 }
 
 #[tokio::test]
 async fn a_cell_that_was_paused_meanwhile_lists_all_the_same() {
-    let pods = cell("pods");
+    let pods = stale();
     let (server, mut engine, feeds) =
         watched(&pods, |_| Reply::json(list(12, &[object("a", 1, 12)]))).await;
-    bring_provisional(&engine, &pods.key, &feeds).await;
+    bring(&engine, &pods.key, &feeds).await;
     engine.hold(&pods);
     let fencer = engine.reports.clone();
     fencer.lost(&pods.key, Verb::List, &forbidden());
-    assert_eq!(engine.shown(&pods.key), ["a@8"]);
+    assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     let report = engine.reports.get(&pods.key).unwrap();
     assert_eq!((report.phase, report.is_warm()), (Phase::Paused, false));
     engine.start(&pods);
@@ -204,20 +226,16 @@ async fn a_refused_cell_tries_again_as_soon_as_access_is_there() {
 }
 
 #[tokio::test]
-async fn memory_is_freed_after_a_while_unless_a_profile_wants_it() {
-    let mut pods = cell("pods");
+async fn a_store_goes_when_the_last_profile_no_longer_says_serve_stale() {
+    let mut pods = stale();
     let (server, mut engine, feeds) =
         watched(&pods, |_| Reply::json(list(12, &[object("a", 1, 12)]))).await;
-    bring_provisional(&engine, &pods.key, &feeds).await;
+    bring(&engine, &pods.key, &feeds).await;
     let fencer = engine.reports.clone();
     fencer.lost(&pods.key, Verb::List, &forbidden());
-    for keep in [Duration::MAX, Duration::from_mins(10)] {
-        pods.tuning.keep_fenced = keep;
-        engine.retune(&pods);
-        engine.free_fenced();
-        assert_eq!(engine.shown(&pods.key), ["a@8"], "{keep:?}");
-    }
-    pods.tuning.keep_fenced = Duration::ZERO;
+    engine.free_fenced();
+    assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
+    pods.tuning.on_access_lost = OnAccessLost::Fence;
     engine.retune(&pods);
     engine.free_fenced();
     let report = engine.reports.get(&pods.key).unwrap();
@@ -226,33 +244,4 @@ async fn memory_is_freed_after_a_while_unless_a_profile_wants_it() {
     fencer.returned(&pods.key);
     engine.until_shown(&pods.key, &["a@12"]).await;
     assert_eq!(server.of(Kind::List)[1].query("resourceVersion"), "", "consistent, as the first");
-}
-
-#[tokio::test]
-async fn more_changes_than_are_remembered_take_the_table_with_them() {
-    let pods = cell("pods");
-    let (_server, engine, feeds) = watched(&pods, quiet).await;
-    for version in 8..1_100 {
-        tell(&feeds, event("MODIFIED", object("a", 1, version)));
-    }
-    engine.until_shown(&pods.key, &["a@1099"]).await;
-    engine.reports.lost(&pods.key, Verb::List, &forbidden());
-    assert!(engine.shown(&pods.key).is_empty());
-    let report = engine.reports.get(&pods.key).unwrap();
-    assert!(!report.serves(OnAccessLost::ServeStale));
-    assert_eq!((report.phase, report.version), (Phase::Fenced, None));
-}
-
-#[tokio::test]
-async fn a_request_that_is_answered_verifies_what_came_before_it() {
-    let pods = cell("pods");
-    let (_server, engine, feeds) = watched(&pods, quiet).await;
-    tell(&feeds, event("MODIFIED", object("a", 1, 8)));
-    engine.until_shown(&pods.key, &["a@8"]).await;
-    // The watch ends, and another is allowed.
-    feeds.lock().clear();
-    engine.until(&pods.key, |_| !feeds.lock().is_empty()).await;
-    engine.until_watching(&pods.key).await;
-    engine.reports.lost(&pods.key, Verb::List, &forbidden());
-    assert_eq!(engine.shown(&pods.key), ["a@8"]);
 }

@@ -3,12 +3,12 @@
 use crate::{
     engine::{ByName, Engine, cell, quick, run},
     reply::{Feed, Reply, event, list, object, quiet},
-    server::{Asked, Kind, Server},
+    server::{Kind, Server},
 };
 use kubewarm::{
     access::{AccessReports, Declared, Standing, Surroundings, Verifier, Wanted},
     cluster::Buckets,
-    informer::{CellReport, Phase, RelistReason},
+    informer::Phase,
     model::{CellKey, CellSpec, Identity, NamespaceCheck, OnAccessLost, Reason},
 };
 use parking_lot::Mutex;
@@ -28,24 +28,24 @@ struct Scene {
     access: AccessReports,
     pods: CellSpec,
     feed: Feed,
+    noted: Arc<Mutex<Option<Feed>>>,
     release: watch::Sender<bool>,
     _verifying: DropGuard,
 }
 
-/// `answers_others`: whether the API server answers the operator, at least.
-async fn scene(answers_others: bool) -> Scene {
+async fn scene() -> Scene {
     let feed = Arc::new(Mutex::new(None));
-    let noted = Arc::clone(&feed);
+    let opened = Arc::clone(&feed);
     let (release, released) = watch::channel(false);
     let mut pods = cell("pods");
     let identity = Identity::ServiceAccount { namespace: "ns".into(), name: "full".into() };
     pods.key = CellKey { identity, ..pods.key };
     let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 3)])),
-        (Kind::List, _) => Reply::json(list(12, &[object("a", 1, 3), object("d", 4, 12)])),
-        (Kind::Watch, 0) => {
+        (Kind::List, _) => Reply::refused(500, "InternalError"),
+        (Kind::Watch, _) => {
             let (feed, watch) = Reply::fed();
-            *noted.lock() = Some(feed);
+            *opened.lock() = Some(feed);
             watch
         }
         // The trials.
@@ -58,14 +58,13 @@ async fn scene(answers_others: bool) -> Scene {
             let whole = list(12, &[]);
             Reply::in_two(whole[..9].to_owned(), wait, whole[9..].to_owned())
         }
-        (Kind::Review, _) if !answers_others || asked.by != "the operator" => {
-            Reply::refused(429, "TooManyRequests")
-        }
+        (Kind::Review, _) => Reply::refused(429, "TooManyRequests"),
         _ => quiet(asked),
     })
     .await;
     engine.until_watching(&pods.key).await;
-    let feed = feed.lock().clone().unwrap();
+    let noted = feed;
+    let feed = noted.lock().clone().unwrap();
     feed.line(event("ADDED", object("b", 2, 8)));
     engine.until_shown(&pods.key, &["a@3", "b@8"]).await;
     let (key, reports) = (pods.key.clone(), engine.reports.clone());
@@ -84,46 +83,33 @@ async fn scene(answers_others: bool) -> Scene {
     let (access, stop) = (verifier.reports(), CancellationToken::new());
     let verifying = stop.clone().drop_guard();
     tokio::spawn(verifier.run(stop));
-    Scene { server, engine, access, pods, feed, release, _verifying: verifying }
+    Scene { server, engine, access, pods, feed, noted, release, _verifying: verifying }
 }
 
 #[tokio::test]
-async fn what_nobody_can_verify_is_taken_back_and_served_no_more_until_somebody_can() {
-    let Scene { server, engine, access, pods, feed, release, _verifying } = scene(true).await;
-    let fenced = engine.until(&pods.key, |report| report.phase == Phase::Fenced).await;
-    assert_eq!(engine.shown(&pods.key), ["a@3"], "what the list brought was verified by it");
-    let fault = fenced.fault.clone().unwrap();
+async fn what_nobody_can_verify_is_read_no_more_and_goes_on_from_its_version_once_somebody_can() {
+    let Scene { server, engine, access, pods, feed, noted, release, _verifying } = scene().await;
+    let closed = engine.until(&pods.key, |report| report.phase == Phase::Fenced).await;
+    let fault = closed.fault.clone().unwrap();
     assert_eq!(fault.reason, Reason::Unverified);
     assert!(fault.message.contains("scripted TooManyRequests"), "{}", fault.message);
-    assert!(!fenced.serves(OnAccessLost::default()));
-    assert!(fenced.serves(OnAccessLost::ServeStale));
+    assert!(!closed.serves(OnAccessLost::Fence));
+    assert!(closed.serves(OnAccessLost::ServeStale));
+    // The store stays, and the watch is over.
     feed.line(event("ADDED", object("c", 3, 9)));
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(engine.shown(&pods.key), ["a@3"]);
+    assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);
     assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1), "nothing is tried");
     let standing = || access.get(&pods.key).unwrap().standing;
     assert!(matches!(standing(), Standing::Unverified(_)), "{:?}", standing());
 
     release.send_replace(true);
-    engine.until_shown(&pods.key, &["a@3", "d@12"]).await;
-    let report = engine.until(&pods.key, CellReport::is_warm).await;
-    assert_eq!(report.last_relist.unwrap().reason, RelistReason::ForbiddenRecovered);
-    assert_eq!(server.of(Kind::List)[1].query("resourceVersion"), "8", "not older than was shown");
+    let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
+    assert!(report.is_warm() && report.last_relist.is_none(), "{report:#?}");
+    assert_eq!((server.count(Kind::List), report.losses), (1, 1), "no list");
+    let watches = server.of(Kind::Watch);
+    assert_eq!(watches.last().unwrap().query("resourceVersion"), "8");
+    noted.lock().clone().unwrap().line(event("ADDED", object("c", 3, 9)));
+    engine.until_shown(&pods.key, &["a@3", "b@8", "c@9"]).await;
     assert!(matches!(standing(), Standing::Granted { .. }), "{:?}", standing());
-}
-
-#[tokio::test]
-async fn a_server_that_answers_nobody_takes_nothing_away() {
-    let Scene { server, engine, access, pods, feed: _open, release: _unused, _verifying } =
-        scene(false).await;
-    let is_control = |asked: &Asked| {
-        asked.by == "the operator" && asked.path.ends_with("/selfsubjectrulesreviews")
-    };
-    // Whether it answers anybody.
-    engine.until(&pods.key, |_| server.of(Kind::Review).iter().any(is_control)).await;
-    tokio::time::sleep(PATIENCE * 2).await;
-    assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);
-    assert_eq!(engine.reports.get(&pods.key).unwrap().phase, Phase::Watching);
-    let standing = access.get(&pods.key).unwrap().standing;
-    assert!(matches!(standing, Standing::Granted { .. }), "{standing:?}");
 }

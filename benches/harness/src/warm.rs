@@ -12,7 +12,7 @@ use kubewarm::{
     model::{
         CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
         Identity, LabelRequirement, LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf,
-        Named, NamespaceCheck, Operator, Outcome, ProfileRef, Projection, Resource,
+        Named, NamespaceCheck, OnAccessLost, Operator, Outcome, ProfileRef, Projection, Resource,
         ResourceVersion, SensitiveData, Tuning,
     },
     store::{Catalog, Reader, Seen, Wanted, Writer},
@@ -180,7 +180,7 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
         max_staleness: Duration::from_mins(2),
         verify_interval: None,
         namespace_check: NamespaceCheck::Known,
-        keep_fenced: Duration::from_mins(10),
+        on_access_lost: OnAccessLost::Fence,
         leaves: Leaves::default(),
     };
     Ok(CellSpec { key, tuning, indexes: BTreeSet::new() })

@@ -1,14 +1,10 @@
 //! Every cell's evidence, every place's rules, and which check is due when. Pure.
 
-mod answers;
 mod place;
 #[cfg(test)]
 mod tests;
 
-use self::{
-    answers::Answers,
-    place::{Place, is_permanent},
-};
+use self::place::{Place, is_permanent};
 use super::{
     evidence::{Evidence, Word, jittered},
     excess::Needed,
@@ -34,9 +30,6 @@ const REVIEW: Duration = Duration::from_secs(20);
 /// A check that is due, or a cell that should have been heard of, for longer is late.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Whose turn a check takes that is for no namespace.
-const NOBODY: &str = "";
-
 /// Whose rules, and where; `None`: across the cluster.
 pub(super) type Spot = (Identity, Option<Arc<str>>);
 
@@ -60,8 +53,6 @@ pub(super) enum Job {
     Rules(Spot),
     /// A review of one verb.
     Review(CellKey, Verb),
-    /// The operator's own rules across the cluster: whether the API server answers at all.
-    Control,
 }
 
 /// A check that may be due: looking for those that are must not copy the keys of all cells.
@@ -70,7 +61,6 @@ enum Ready<'a> {
     Trial(&'a CellKey, NamespaceCheck),
     Rules(&'a Spot),
     Review(&'a CellKey, Verb),
-    Control,
 }
 
 impl<'a> From<&'a Job> for Ready<'a> {
@@ -79,7 +69,6 @@ impl<'a> From<&'a Job> for Ready<'a> {
             Job::Trial(key, check) => Self::Trial(key, *check),
             Job::Rules(spot) => Self::Rules(spot),
             Job::Review(key, verb) => Self::Review(key, *verb),
-            Job::Control => Self::Control,
         }
     }
 }
@@ -90,7 +79,6 @@ impl From<Ready<'_>> for Job {
             Ready::Trial(key, check) => Self::Trial(key.clone(), check),
             Ready::Rules(spot) => Self::Rules(spot.clone()),
             Ready::Review(key, verb) => Self::Review(key.clone(), verb),
-            Ready::Control => Self::Control,
         }
     }
 }
@@ -112,7 +100,6 @@ pub(super) struct Book {
     unchecked: Vec<CellKey>,
     needed: BTreeMap<Spot, Needed>,
     under_way: BTreeMap<Job, Arc<str>>,
-    answers: Answers,
     pace: Pace,
     /// A random number in `0.0..1.0`.
     spread: fn() -> f64,
@@ -137,7 +124,6 @@ impl Book {
             unchecked: Vec::new(),
             needed: BTreeMap::new(),
             under_way: BTreeMap::new(),
-            answers: Answers::default(),
             pace: Pace::default(),
             spread,
         }
@@ -187,9 +173,7 @@ impl Book {
                 due.push(Candidate { payer: Arc::clone(payer), class, urgency, cost, what });
             }
         };
-        let mut is_any_failing = false;
         for (key, cell) in &self.cells {
-            is_any_failing |= cell.evidence.is_failing();
             if let Some(next) = cell.evidence.due.filter(|next| next.at <= now) {
                 // Reviews go before what can wait, and after what cannot; but nothing waits for ever.
                 let waits = match (next.urgent, cell.evidence.is_verifying()) {
@@ -215,9 +199,6 @@ impl Book {
                 add(&place.payer, place.class, at + LATE / 2, 1, Ready::Rules(spot));
             }
         }
-        if is_any_failing && let Some(at) = self.answers.control_due(now) {
-            add(&NOBODY.into(), Class::Held, at, 1, Ready::Control);
-        }
         let admitted = self.pace.admit(due, now).into_iter();
         let admitted: Vec<_> = admitted.map(|found| (Job::from(found.what), found.payer)).collect();
         let mut jobs = Vec::with_capacity(admitted.len());
@@ -238,7 +219,6 @@ impl Book {
                         cell.review = None;
                     }
                 }
-                Job::Control => self.answers.control_sent(now),
             }
             self.under_way.insert(job.clone(), payer);
             jobs.push(job);
@@ -273,9 +253,6 @@ impl Book {
             };
             self.pace.done(&payer, extra, now);
         }
-        if found.is_answer(&job) {
-            self.answers.heard(job.identity(), now);
-        }
         let spread = (self.spread)();
         let mut told = Vec::new();
         match (job, found) {
@@ -308,7 +285,7 @@ impl Book {
             (Job::Rules(spot), Found::Rules(answer)) => {
                 self.ruled(&spot, answer, (sent, now, wall), &mut told);
             }
-            (Job::Trial(..) | Job::Review(..) | Job::Rules(_) | Job::Control, _) => {}
+            (Job::Trial(..) | Job::Review(..) | Job::Rules(_), _) => {}
         }
         told
     }
@@ -333,6 +310,14 @@ impl Book {
             }
         }
         told
+    }
+
+    /// Closes the gates of those that nobody has verified for `patience`.
+    pub(super) fn lapse(&mut self, patience: Duration, now: Instant) -> Vec<(CellKey, Word)> {
+        let lapse = |(key, cell): (&CellKey, &mut Cell)| {
+            Some((key.clone(), cell.evidence.lapse(patience, now)?))
+        };
+        self.cells.iter_mut().filter_map(lapse).collect()
     }
 
     /// What is known of a cell.

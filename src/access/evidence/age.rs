@@ -3,7 +3,6 @@
 use super::{Evidence, Word};
 use crate::{
     access::{
-        clock::{Company, Reading},
         pace::Class,
         standing::{Method, Punctuality, Standing, Unverified},
     },
@@ -13,12 +12,12 @@ use jiff::Timestamp;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long access may go unverified while the API server answers others. By then every way to
-/// verify it has been tried: some twenty reviews, the real request at 5 minutes and every 20 s from
-/// then on, and the cell's own watch, which is opened anew after 10 minutes at the most.
+/// How long after its last verification the gate of an informer closes. By then every way to verify it
+/// has been tried: the real request at 5 minutes and every 20 s from then on, and the informer's own
+/// watch, which is opened again after 10 minutes at the most.
 pub const PATIENCE: Duration = Duration::from_mins(10);
-/// The same from when something has said that access is gone: the request that decides has been made at
-/// once by then, and once more.
+/// How long after an unconfirmed sign of loss it closes: the request that decides has been made at once by
+/// then, and once more.
 const SUSPICIOUS: Duration = Duration::from_secs(30);
 
 /// There was access.
@@ -97,53 +96,40 @@ impl Evidence {
         }
     }
 
-    /// Whether the last check came to nothing.
-    pub(in crate::access) fn is_failing(&self) -> bool {
-        self.failed.is_some()
-    }
-
     /// How punctual the checks are, if something must be heard of the cell within `period`.
     pub(in crate::access) fn punctuality(&self, period: Duration, now: Instant) -> Punctuality {
         let is_old = |at: Instant| now.saturating_duration_since(at) > period;
-        match (&self.failed, self.verified) {
-            (Some(failed), Some(verified)) if is_old(verified.at) => {
-                Punctuality::Unanswered(failed.fault.clone())
-            }
-            (Some(failed), None) if is_old(self.answered) => {
-                Punctuality::Unanswered(failed.fault.clone())
-            }
-            (None, _) if is_old(self.answered) => Punctuality::Late,
-            (Some(_) | None, _) => Punctuality::OnTime,
+        match &self.failed {
+            Some(failed) if is_old(self.answered) => Punctuality::Unanswered(failed.fault.clone()),
+            None if is_old(self.answered) => Punctuality::Late,
+            Some(_) | None => Punctuality::OnTime,
         }
     }
 
-    /// Takes away what has not been verified for `patience`, while checks came to nothing: by a clock
-    /// that runs as the API server answers.
-    pub(in crate::access) fn lapse(
-        &mut self,
-        (reading, company): (Reading, Company),
-        patience: Duration,
-        now: Instant,
-    ) -> Option<Word> {
+    /// Closes the gate `patience` after the last verification, or [`SUSPICIOUS`] after a sign of loss that
+    /// nothing has confirmed or cleared. What was never verified has nothing to lose.
+    pub(in crate::access) fn lapse(&mut self, patience: Duration, now: Instant) -> Option<Word> {
         let Verified { at, time } = self.verified?;
-        let unverified = reading.since(at, &mut self.marks[0], company, now);
-        let accused = self.accused.map(|at| reading.since(at, &mut self.marks[1], company, now));
-        let failed = self.failed.as_ref()?;
+        let passed = |since: Instant| now.saturating_duration_since(since);
+        let is_suspicious = self.accused.is_some_and(|at| passed(at) >= SUSPICIOUS.min(patience));
+        // A kind that is not served has nothing to read, and its informer says so.
+        let is_served = |failed: &Failed| failed.fault.reason() != Reason::NotServed;
+        if passed(at) < patience && !is_suspicious || !self.failed.as_ref().is_none_or(is_served) {
+            return None;
+        }
         let method = match &self.standing {
             Standing::Granted { method, .. } => *method,
             // By the informer's own requests.
             Standing::Verifying => Method::Probe,
             Standing::Unverified(_) | Standing::Refused(_) => return None,
         };
-        let is_suspicious = accused.is_some_and(|passed| passed >= SUSPICIOUS.min(patience));
-        if unverified < patience && !is_suspicious {
-            return None;
-        }
         let since = Timestamp::from_second(time.as_second()).unwrap_or(time);
-        let message = format!("not verified since {since}: {}", failed.fault);
-        let fault = Fault::new(Reason::Unverified, message);
-        let found =
-            Unverified { verified_at: time, method, message: failed.fault.message().into() };
+        let (why, message) = match &self.failed {
+            Some(failed) => (failed.fault.to_string(), failed.fault.message().into()),
+            None => ("no check was answered".to_owned(), "no check was answered".into()),
+        };
+        let fault = Fault::new(Reason::Unverified, format!("not verified since {since}: {why}"));
+        let found = Unverified { verified_at: time, method, message };
         self.standing = Standing::Unverified(found);
         self.is_told_lost = true;
         // Whoever answers first now decides.

@@ -16,7 +16,6 @@ use self::{
     doubt::{Doubt, Heard, Verdict},
 };
 use super::{
-    clock::Mark,
     rules::VERBS,
     standing::{
         CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing, Unverified,
@@ -49,8 +48,6 @@ const CONFIRM: Duration = Duration::from_secs(3);
 /// What whoever fences cells is to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// Checks that were sent then succeeded.
-    Verified(Instant),
     /// The cell is refused, or counts as such.
     Lost(Verb, Fault),
     /// It is not any more.
@@ -70,7 +67,7 @@ pub(super) struct Evidence {
     standing: Standing,
     /// When checks began.
     began: Instant,
-    /// When there was access last, as far as that has been shown, also by the informer's requests.
+    /// The last real list or watch that was answered, the informer's own included.
     verified: Option<Verified>,
     /// When the last check was sent that said anything; before the first, when checks began.
     answered: Instant,
@@ -78,8 +75,6 @@ pub(super) struct Evidence {
     failed: Option<Failed>,
     /// When something first said that access is gone, since it was verified.
     accused: Option<Instant>,
-    /// What the clock showed then: when it was verified, and when something said that it is gone.
-    marks: [Option<Mark>; 2],
     /// The last time of a grant that was followed by a refusal.
     revoked: Option<Timestamp>,
     verdict: Option<Verdict>,
@@ -109,7 +104,6 @@ impl Evidence {
             answered: now,
             failed: None,
             accused: None,
-            marks: [None, None],
             revoked: None,
             verdict: None,
             reviews: [None, None],
@@ -188,7 +182,10 @@ impl Evidence {
         }
         match refusal {
             Some((verb, fault)) => self.refuse(verb, fault, allowed, wall),
-            None => self.grant(trial.sent, Method::Probe, wall),
+            None => {
+                self.verified(trial.sent, wall);
+                self.grant(Method::Probe, wall)
+            }
         }
     }
 
@@ -212,7 +209,8 @@ impl Evidence {
         if let [Some(list), Some(watch)] = self.reviews {
             self.heard_of(list.sent.min(watch.sent));
         }
-        if self.contradiction().is_some() || self.had_no_token() {
+        let is_open_again = allowed && matches!(self.standing, Standing::Unverified(_));
+        if self.contradiction().is_some() || self.had_no_token() || is_open_again {
             self.hurry(now);
         }
         self.weigh(wall)
@@ -312,20 +310,16 @@ impl Evidence {
         if self.suspected.is_some() {
             return Vec::new();
         }
-        let sent = list.sent.min(watch.sent);
         let is_allowed = list.allowed && watch.allowed;
         // Whatever they confirmed once they confirm no second time.
+        let sent = list.sent.min(watch.sent);
         let is_new = self.verified.is_none_or(|verified| sent > verified.at);
         match (&mut self.standing, is_allowed) {
             (Standing::Granted { verified_at, .. }, true) if is_new => {
                 *verified_at = wall;
-                self.verified(sent, wall);
-                vec![Word::Verified(sent)]
+                Vec::new()
             }
-            (Standing::Verifying, true) if self.is_undecided => {
-                self.grant(sent, Method::Review, wall)
-            }
-            (Standing::Unverified(_), true) if is_new => self.grant(sent, Method::Review, wall),
+            (Standing::Verifying, true) if self.is_undecided => self.grant(Method::Review, wall),
             (Standing::Granted { method: Method::Review, .. }, false) => {
                 self.standing = Standing::Verifying;
                 Vec::new()
@@ -340,19 +334,13 @@ impl Evidence {
         }
     }
 
-    fn grant(&mut self, sent: Instant, method: Method, wall: Timestamp) -> Vec<Word> {
+    fn grant(&mut self, method: Method, wall: Timestamp) -> Vec<Word> {
         let was_lost = std::mem::take(&mut self.is_told_lost);
         let is_in_trouble = self.informer.is_some() && self.nudged != self.informer;
         self.nudged = self.informer;
         self.revoked = None;
         self.standing = Standing::Granted { verified_at: wall, method };
-        self.verified(sent, wall);
-        let mut words = Vec::new();
-        if was_lost || is_in_trouble {
-            words.push(Word::Returned);
-        }
-        words.push(Word::Verified(sent));
-        words
+        if was_lost || is_in_trouble { vec![Word::Returned] } else { Vec::new() }
     }
 
     fn refuse(

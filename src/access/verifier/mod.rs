@@ -14,7 +14,7 @@ use super::{
 use crate::{
     cluster::{Buckets, Clients, is_allowed, rules_of},
     informer::{Answer, Changes, Fences, Reports, Trial},
-    model::{CellKey, Fault, Identity, Reason},
+    model::{CellKey, Fault, Reason},
 };
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -60,8 +60,7 @@ pub struct Surroundings {
     pub changes: Changes,
     /// Whom to tell.
     pub fences: Arc<dyn Fences>,
-    /// How long access may go unverified while the API server answers others; [`super::PATIENCE`],
-    /// which tests shorten.
+    /// How long access may go unverified; [`super::PATIENCE`], which tests shorten.
     pub patience: Duration,
     /// Counts each check.
     pub count: Box<dyn Fn(Check, CheckOutcome) + Send>,
@@ -172,7 +171,7 @@ impl Verifier {
         (self.around.count)(check, outcome);
         let cell = match &job {
             Job::Trial(key, _) | Job::Review(key, _) => Some(key.clone()),
-            Job::Rules(_) | Job::Control => None,
+            Job::Rules(_) => None,
         };
         let access = |cell: &Option<CellKey>| self.reports.get(cell.as_ref()?);
         let before = access(&cell);
@@ -190,7 +189,6 @@ impl Verifier {
     fn tell(&self, words: Vec<(CellKey, Word)>) {
         for (key, word) in words {
             match word {
-                Word::Verified(sent) => self.around.fences.verified(&key, sent),
                 Word::Lost(verb, fault) => self.around.fences.lost(&key, verb, &fault),
                 Word::Returned => self.around.fences.returned(&key),
             }
@@ -213,9 +211,6 @@ async fn carry_out(job: &Job, clients: &dyn Clients) -> Found {
             let client = clients.client_for(&key.identity);
             Found::Review(is_allowed(&client, attributes(key, *verb)).await)
         }
-        Job::Control => {
-            Found::Rules(rules_of(&clients.client_for(&Identity::Operator), NOWHERE).await)
-        }
     }
 }
 
@@ -227,7 +222,7 @@ fn failed(job: &Job, fault: Fault) -> Found {
             let (list, watch) = (undecided(), undecided());
             Found::Trial(Trial { sent: Instant::now(), requests: 0, list, watch })
         }
-        Job::Rules(_) | Job::Control => Found::Rules(Err(fault)),
+        Job::Rules(_) => Found::Rules(Err(fault)),
         Job::Review(..) => Found::Review(Err(fault)),
     }
 }

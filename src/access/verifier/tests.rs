@@ -5,8 +5,8 @@ use crate::{
     informer::{Bounds, Informers as _, Measured, Meter, Phase, Registry, Tables, Timing},
     model::{
         CellSpec, Delta, DeltaSink, Extent, FieldPath, GroupResource, Leaves, ListStrategy,
-        ManagedFields, MemberOf, Named, NamespaceCheck, Outcome, ProfileRef, Projection, Resource,
-        ResourceVersion, Tuning,
+        ManagedFields, MemberOf, Named, NamespaceCheck, OnAccessLost, Outcome, ProfileRef,
+        Projection, Resource, ResourceVersion, Tuning,
     },
 };
 use std::{collections::BTreeSet, convert::Infallible, future::pending};
@@ -24,7 +24,7 @@ impl Tables for Nothing {
 
 impl DeltaSink for Nothing {
     fn apply(&mut self, _: Delta<'_>) -> Outcome {
-        Outcome::Forgotten
+        Outcome::Noted
     }
     fn holds(&self, _: &str, _: &str) -> bool {
         false
@@ -63,7 +63,7 @@ fn cell() -> CellSpec {
             max_staleness: Duration::from_mins(2),
             verify_interval: None,
             namespace_check: NamespaceCheck::Known,
-            keep_fenced: Duration::from_mins(10),
+            on_access_lost: OnAccessLost::Fence,
             leaves: Leaves::default(),
         },
         indexes: BTreeSet::new(),

@@ -1,6 +1,7 @@
 //! Cells that may not be read any more.
 
 use super::*;
+use crate::model::OnAccessLost;
 
 fn serving(name: &str, mode: &str, serving: Value) -> Found {
     let mut spec = targets(&["pods"]);
@@ -10,15 +11,15 @@ fn serving(name: &str, mode: &str, serving: Value) -> Found {
 }
 
 #[test]
-fn a_cell_is_kept_in_memory_for_as_long_as_any_of_its_profiles_wants() {
+fn the_store_of_a_cell_stays_if_any_of_its_profiles_wants_that() {
     let stale = || serving("stale", "Paused", json!({"onAccessLost": "ServeStale"}));
     let plain = || serving("plain", "Active", json!({}));
     for (profiles, expected) in
-        [(vec![plain()], Duration::from_mins(10)), (vec![plain(), stale()], Duration::MAX)]
+        [(vec![plain()], OnAccessLost::Fence), (vec![plain(), stale()], OnAccessLost::ServeStale)]
     {
         let outcome = run(&mut reconciler(), &profiles, &Tables::default());
         let (cell, _) = outcome.desired.values().next().unwrap();
-        assert_eq!(cell.tuning.keep_fenced, expected);
+        assert_eq!(cell.tuning.on_access_lost, expected);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
         CellFault, Loss, RelistReason,
         state::{Access, Signal},
     },
-    model::{CellKey, Fault, ResourceVersion, Verb},
+    model::{CellKey, Fault, Reason, Verb},
 };
 use jiff::Timestamp;
 use tokio::{sync::watch, time::Instant};
@@ -16,8 +16,7 @@ use tokio::{sync::watch, time::Instant};
 pub struct OwnAccess {
     /// Since when they are refused, if they are.
     pub refused_since: Option<Timestamp>,
-    /// When access was last verified, by them or by a check: when that request was sent. `None` while
-    /// nothing has been answered.
+    /// When the last of them was sent that was answered; `None` while nothing has been answered.
     pub verified_at: Option<Instant>,
     /// When the earlier of the last list and the last watch was sent, once both were answered.
     pub allowed_at: Option<Instant>,
@@ -52,12 +51,6 @@ impl Inner {
 }
 
 impl Board {
-    /// Access was there at `at`.
-    pub(in crate::informer) fn verified(&self, at: Instant) {
-        let mut inner = self.inner.lock();
-        inner.verified_at = inner.verified_at.max(Some(at));
-    }
-
     /// The cell's own request of this verb, which was sent `at`, has been answered.
     pub(in crate::informer) fn allowed(&self, verb: Verb, at: Instant) {
         let mut inner = self.inner.lock();
@@ -97,11 +90,21 @@ impl Board {
         self.access.subscribe()
     }
 
-    /// Access is lost: the phase moves, and whoever runs the cell hears of it. Answers whether this
-    /// is news; else only the fault is another.
+    /// Access is lost, or for too long nobody has verified it ([`Reason::Unverified`]): the phase moves,
+    /// and whoever runs the cell hears of it. Answers whether this is news; else only the fault is
+    /// another.
     pub(in crate::informer) fn lose(&self, key: &CellKey, verb: Verb, fault: &Fault) -> IsNews {
         let mut inner = self.inner.lock();
-        let is_news = inner.state.access != Access::Lost;
+        let is_unverified = fault.reason() == Reason::Unverified;
+        let signal = if is_unverified { Signal::Closed } else { Signal::Fenced };
+        let is_news = match inner.state.access {
+            Access::Held | Access::Returned => true,
+            Access::Unverified => !is_unverified,
+            Access::Lost => false,
+        };
+        if !is_unverified && is_news && inner.state.synced {
+            inner.owed = Some(RelistReason::ForbiddenRecovered);
+        }
         inner.allowed_at = (None, None);
         let now = Timestamp::now();
         let report = &mut inner.report;
@@ -122,7 +125,7 @@ impl Board {
         let losses = report.losses;
         drop(inner);
         if is_news {
-            self.signal(key, Signal::Fenced);
+            self.signal(key, signal);
             self.access.send_modify(|turns| turns.losses = losses);
             return IsNews::Yes;
         }
@@ -130,50 +133,21 @@ impl Board {
         IsNews::No
     }
 
-    /// The table is what it was when access was last verified, as of `version`; a list must make up
-    /// for what has happened since, and may not be older than what was held.
-    pub(in crate::informer) fn restored(&self, version: Option<ResourceVersion>) {
-        let mut inner = self.inner.lock();
-        inner.owed = Some(RelistReason::ForbiddenRecovered);
-        inner.undecodable.clear();
-        let verified_at = inner.verified_at;
-        let report = &mut inner.report;
-        if let (Some(current), Some(verified)) = (report.current_at, verified_at)
-            && verified < current
-        {
-            report.current_at = Some(verified);
-            report.current_time = Timestamp::now().checked_sub(verified.elapsed()).ok();
-        }
-        let held = std::mem::replace(&mut report.version, version);
-        if inner
-            .seen
-            .as_ref()
-            .is_none_or(|seen| held.as_ref().is_some_and(|h| seen.is_older_than(h)))
-        {
-            inner.seen = held;
-        }
-    }
-
     /// Access is back: the phase moves if it was lost, and whoever waits to try again does so now.
     pub(in crate::informer) fn regain(&self, key: &CellKey) {
-        if self.state().access == Access::Lost {
+        if self.state().access.is_closed() {
             self.note(|report| report.fault = None);
             self.inner.lock().refused_since = (None, None);
             self.signal(key, Signal::Unfenced);
         }
         self.access.send_modify(|turns| turns.returns += 1);
     }
-
-    /// When access was lost, if no list has made up for that.
-    pub(in crate::informer) fn lost_at(&self) -> Option<Instant> {
-        self.inner.lock().report.lost.map(|loss| loss.at)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{informer::Changes, model::Reason};
+    use crate::informer::Changes;
     use std::time::Duration;
 
     #[test]
@@ -192,7 +166,6 @@ mod tests {
         // An event of the watch that is still open shows nothing.
         board.note(|report| report.fault = None);
         board.allowed(Verb::List, Instant::now());
-        board.verified(Instant::now());
         fail(Verb::Watch, Reason::Unauthorized);
         assert_eq!(since(), refused);
         board.allowed(Verb::Watch, Instant::now());

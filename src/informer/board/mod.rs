@@ -153,8 +153,7 @@ impl Board {
                 if inner.state.synced && !next.synced {
                     inner.cold_since = (Instant::now(), Timestamp::now());
                 }
-                if inner.state.access == Access::Lost && next.access != Access::Lost && !next.synced
-                {
+                if inner.state.access.is_closed() && !next.access.is_closed() && !next.synced {
                     // The time without access is no part of the warm-up.
                     inner.cold_since = (Instant::now(), Timestamp::now());
                 }

@@ -221,8 +221,7 @@ impl Following {
                 None => return Next::End(End::CellGone, None),
             }
         }
-        // What was taken back while the cell lost access is not to be seen by anybody.
-        // The state that it begins with may have been taken back if access is there again; what came after it knows itself.
+        // The state that it begins with may be gone if access was lost and is back; of later events the past knows.
         let losses = self.telling.is_beginning().then_some(self.losses);
         if !self.reads.serves(&self.source.cell, (&self.policies, losses)) {
             return Next::End(End::CellGone, None);

@@ -1,6 +1,5 @@
 //! The one writer of a table: what each delta does to it.
 
-mod restore;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +11,6 @@ use super::{
     past::Held,
     paths::Paths,
     table::Table,
-    undo::Gone,
 };
 use crate::model::{Delta, DeltaSink, Item, Named, Outcome, Reread, ResourceVersion, Tombstone};
 use roaring::RoaringBitmap;
@@ -128,21 +126,7 @@ impl Writer {
                 self.arrived = Some(at);
                 Outcome::Noted
             }
-            Delta::Verified(at) => {
-                if !self.table.contents.read().undo.is_empty() {
-                    let gone = self.table.contents.write().verified(at);
-                    drop(gone);
-                }
-                Outcome::Noted
-            }
-            Delta::TakeBack => self.take_back(),
         }
-    }
-
-    /// When what is applied now arrived, if it is provisional: a list is brought by a request that
-    /// was allowed, an event by one that was allowed once.
-    fn provisional(&self) -> Option<Instant> {
-        self.arrived.filter(|_| self.list.is_none())
     }
 
     fn purge(&self) {
@@ -244,7 +228,6 @@ impl Writer {
             contents = table.contents.write();
         }
         let version = identity.version.clone();
-        let arrived = self.provisional();
         let now = contents.past.is_settled().then(|| Held::of(&packed));
         let before = match target {
             Target::Held(number, _) => contents.held(number),
@@ -258,15 +241,14 @@ impl Writer {
                     return Outcome::Outdated;
                 };
                 self.hint = place.next();
-                let note = |at| contents.was_absent(at, &item.namespace, &item.name);
-                (number, Outcome::Added, arrived.map(note).unwrap_or_default())
+                (number, Outcome::Added, None)
             }
             Target::Held(number, outcome) => {
                 match &gone {
                     Some(gone) => gone.take_out(number, &mut contents),
                     None => contents.forget(&RoaringBitmap::from_iter([number])),
                 }
-                (number, outcome, contents.replace(number, identity, packed, arrived))
+                (number, outcome, contents.replace(number, identity, packed))
             }
         };
         new.put_in(number, &mut contents);
@@ -290,16 +272,11 @@ impl Writer {
         let mut contents = self.table.contents.write();
         let is_same = contents.identity(number).is_some_and(|held| held == identity);
         let version = identity.version.clone().filter(|_| self.list.is_none());
-        let mut gone = Gone::default();
         let mut forgotten = Vec::new();
         if !is_same {
             let namespace = contents.namespace_of(number);
             let same = (contents.held(number), contents.held(number));
             forgotten = contents.note(namespace, version.as_ref(), same, (self.arrived, false));
-            let mark = contents.mark(number, self.provisional());
-            if let Some(mark) = mark {
-                gone = contents.keep(number, mark);
-            }
             contents.identify(number, identity);
         }
         if let Some(version) = version {
@@ -307,7 +284,7 @@ impl Writer {
         }
         drop(contents);
         self.table.tell();
-        drop((gone, forgotten));
+        drop(forgotten);
         if is_same { Outcome::Unchanged } else { outcome }
     }
 
@@ -340,18 +317,13 @@ impl Writer {
         }
         self.hint = place;
         let version = tombstone.version.as_ref();
-        self.take(&RoaringBitmap::from_iter([number]), self.provisional(), version);
+        self.take(&RoaringBitmap::from_iter([number]), version);
         Outcome::Removed
     }
 
-    /// Takes rows out of the table and of the indexes, all under one write lock; because of what
-    /// arrived at `arrived`, if that is provisional, and at `version`, if that is known.
-    fn take(
-        &self,
-        gone: &RoaringBitmap,
-        arrived: Option<Instant>,
-        version: Option<&ResourceVersion>,
-    ) {
+    /// Takes rows out of the table and of the indexes, all under one write lock; they
+    /// went at `version`, if that is known.
+    fn take(&self, gone: &RoaringBitmap, version: Option<&ResourceVersion>) {
         let table = &*self.table;
         let of_row = |number: u32, paths: &Paths| {
             table.codec.with(|context| {
@@ -386,7 +358,7 @@ impl Writer {
                 Some(entries) => entries.take_out(number, &mut contents),
                 None => contents.forget(&RoaringBitmap::from_iter([number])),
             }
-            rows.push(contents.remove(number, arrived));
+            rows.push(contents.remove(number));
         }
         if let (None, Some(version)) = (&self.list, version) {
             contents.raise(version.clone());
@@ -404,14 +376,7 @@ impl Writer {
         let mut gone = RoaringBitmap::new();
         // An end without a beginning proves nothing about what is gone.
         if let Some(list) = self.list.take() {
-            let contents = self.table.contents.read();
-            gone = contents.all() - list.seen;
-            let is_certain = contents.undo.is_empty();
-            drop(contents);
-            if !is_certain {
-                let undo = self.table.contents.write().all_verified();
-                drop(undo);
-            }
+            gone = self.table.contents.read().all() - list.seen;
         }
         self.hint = Place::default();
         if Contents::is_bulk(&gone) {
@@ -421,7 +386,7 @@ impl Writer {
             drop(contents);
             drop((rows, forgotten));
         } else if !gone.is_empty() {
-            self.take(&gone, None, None);
+            self.take(&gone, None);
         }
         let mut contents = self.table.contents.write();
         contents.raise(version.clone());

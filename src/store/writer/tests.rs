@@ -6,7 +6,7 @@ use crate::store::{
     Catalog, Reader, Usage,
     samples::{self, all, body, cell, remove, uid, upsert, version},
 };
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 fn table() -> (Writer, Reader) {
     let catalog = Catalog::new();
@@ -168,99 +168,4 @@ fn versions_are_read_a_page_at_a_time() {
     let rest = reader.versions(Some(&page[1].0), 2);
     assert_eq!(rest.len(), 1);
     assert_eq!((&*rest[0].0.namespace, &rest[0].1), ("b", &None));
-}
-
-fn after(began: Instant, seconds: u64) -> Instant {
-    began + Duration::from_secs(seconds)
-}
-
-#[test]
-fn what_arrived_since_access_was_verified_is_taken_back() {
-    let (mut writer, reader) = table();
-    let (web, api) = (body(r#"{"app":"web"}"#, ""), body(r#"{"app":"api"}"#, ""));
-    let began = Instant::now();
-    for key in ["a/changed", "a/gone", "a/kept"] {
-        writer.apply(upsert(key, 1, "5", &web));
-    }
-    writer.apply(Delta::Arrived(after(began, 1)));
-    writer.apply(upsert("a/kept", 1, "6", &api));
-    let (version_then, then) = (reader.version(), all(&reader));
-    writer.apply(Delta::Arrived(after(began, 3)));
-    writer.apply(upsert("a/changed", 2, "7", &api));
-    writer.apply(remove("a/gone", "8"));
-    writer.apply(upsert("b/new", 1, "9", &api));
-    writer.apply(upsert("a/changed", 2, "10", &api));
-    // Asked at 2 s; what came while the answer was on its way stays provisional.
-    writer.apply(Delta::Verified(after(began, 2)));
-    assert_eq!(keys(&reader), ["a/changed", "a/kept", "b/new"]);
-    assert_eq!(writer.apply(Delta::TakeBack), Outcome::Restored);
-    assert_eq!((reader.version(), all(&reader)), (version_then, then));
-    assert_eq!(labelled(&reader, "web"), ["changed", "gone"]);
-    assert_eq!(writer.apply(Delta::TakeBack), Outcome::Restored);
-    assert_eq!(keys(&reader).len(), 3);
-}
-
-#[test]
-fn a_list_is_not_provisional_and_what_was_before_it_is_neither() {
-    let (mut writer, reader) = table();
-    writer.apply(Delta::Arrived(Instant::now()));
-    writer.apply(upsert("a/x", 1, "5", "{}"));
-    writer.apply(Delta::ListStarted(Reread::Changed));
-    writer.apply(upsert("a/x", 1, "6", "{}"));
-    writer.apply(upsert("a/y", 1, "6", "{}"));
-    writer.apply(Delta::ListDone(version("7")));
-    assert_eq!(writer.apply(Delta::TakeBack), Outcome::Restored);
-    assert_eq!((keys(&reader).len(), reader.version()), (2, Some(version("7"))));
-}
-
-#[test]
-fn more_changes_than_are_remembered_take_everything_back() {
-    let (mut writer, reader) = table();
-    let began = Instant::now();
-    writer.apply(upsert("a/kept", 1, "1", "{}"));
-    let mut change = |seconds, count: u64| {
-        writer.apply(Delta::Arrived(after(began, seconds)));
-        for n in 0..count {
-            let changed = body("{}", &format!(r#","n":{n}"#));
-            writer.apply(upsert("a/x", 1, &(seconds * 2_000 + n).to_string(), &changed));
-        }
-    };
-    change(1, 1_024);
-    change(2, 1_024);
-    let (most, version_then) = (reader.usage().bytes, reader.version());
-    change(3, 1_024);
-    assert!(reader.usage().bytes < most + 1_024, "{} after {most}", reader.usage().bytes);
-    // The oldest that is remembered arrived right after that.
-    writer.apply(Delta::Verified(after(began, 2)));
-    assert_eq!(writer.apply(Delta::TakeBack), Outcome::Restored);
-    assert_eq!(reader.version(), version_then);
-    assert!(reader.usage().bytes < most / 8, "{} of {most}", reader.usage().bytes);
-
-    writer.apply(Delta::Arrived(after(began, 4)));
-    for n in 0..=1_024 {
-        writer.apply(upsert(
-            "a/x",
-            1,
-            &(9_000 + n).to_string(),
-            &body("{}", &format!(",\"n\":{n}")),
-        ));
-    }
-    writer.apply(Delta::Verified(after(began, 3)));
-    assert_eq!(writer.apply(Delta::TakeBack), Outcome::Forgotten);
-    assert_eq!((reader.usage(), reader.version()), (Usage::default(), None));
-}
-
-#[test]
-fn large_objects_are_remembered_up_to_a_number_of_bytes() {
-    let (mut writer, reader) = table();
-    let began = Instant::now();
-    writer.apply(Delta::Arrived(began));
-    let mut random = fastrand::Rng::with_seed(7);
-    for n in 1..=12 {
-        let text: String = (0..1 << 20).map(|_| random.alphanumeric()).collect();
-        writer.apply(upsert("a/x", 1, &n.to_string(), &body("{}", &format!(r#","t":"{text}""#))));
-    }
-    let held = reader.usage().bytes;
-    assert!((3 << 20..6 << 20).contains(&held), "{held}");
-    assert_eq!(writer.apply(Delta::TakeBack), Outcome::Forgotten);
 }

@@ -1,12 +1,10 @@
 mod age;
 
 use super::*;
-use crate::access::clock::{Company, Reading};
 
 /// A cell's evidence, and a clock that both sides read.
 struct Scene {
     evidence: Evidence,
-    began: Instant,
     now: Instant,
     wall: Timestamp,
 }
@@ -17,7 +15,7 @@ const FORBIDDEN: Option<Reason> = Some(Reason::Forbidden);
 impl Scene {
     fn new() -> Self {
         let now = Instant::now();
-        Self { evidence: Evidence::new(now), began: now, now, wall: Timestamp::UNIX_EPOCH }
+        Self { evidence: Evidence::new(now), now, wall: Timestamp::UNIX_EPOCH }
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -61,15 +59,9 @@ impl Scene {
         self.evidence.doubt(&Fault::new(reason, "too many requests"), self.now, self.now);
     }
 
-    /// Looks at the clock; the API server has always answered others.
+    /// Looks at the clock.
     fn lapse(&mut self) -> Option<Word> {
-        self.lapse_at(self.now.saturating_duration_since(self.began).as_secs())
-    }
-
-    /// The same while it has answered for so long.
-    fn lapse_at(&mut self, seconds: u64) -> Option<Word> {
-        let reading = Reading::of(Duration::from_secs(seconds));
-        self.evidence.lapse((reading, Company::Others), PATIENCE, self.now)
+        self.evidence.lapse(PATIENCE, self.now)
     }
 
     /// Seconds until the next trial, and whether it is urgent.
@@ -102,7 +94,7 @@ fn the_first_list_and_watch_of_the_informer_are_the_first_trial() {
         is_starting: false,
         ..STARTING
     };
-    assert_eq!(informed(&mut scene, allowed, 0.0), [Word::Verified(sent)]);
+    assert_eq!(informed(&mut scene, allowed, 0.0), []);
     let verified_at = scene.wall - Duration::from_secs(4);
     let granted = Standing::Granted { verified_at, method: Method::Probe };
     assert_eq!((scene.access().standing, scene.due()), (granted, (150, false)));
@@ -146,10 +138,10 @@ fn a_trial_is_made_where_the_informer_cannot_stand_in_for_it() {
 #[test]
 fn a_trial_grants_and_reviews_confirm_it() {
     let mut scene = Scene::new();
-    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Verified(scene.now)]);
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), []);
     assert_eq!(scene.due(), (300, false));
     scene.pass(20);
-    assert_eq!(scene.review(true), [Word::Verified(scene.now)]);
+    assert_eq!(scene.review(true), []);
     let granted = Standing::Granted { verified_at: scene.wall, method: Method::Probe };
     assert_eq!(scene.access().standing, granted);
 }
@@ -191,7 +183,7 @@ fn access_that_returns_is_noticed_by_a_review_and_proven_by_the_real_request() {
     scene.pass(20);
     assert!(scene.review(true).is_empty(), "a review grants nothing");
     assert_eq!(scene.due(), (0, true));
-    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Returned, Word::Verified(scene.now)]);
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Returned]);
 }
 
 #[test]
@@ -312,7 +304,7 @@ fn what_decides_nothing_changes_nothing() {
 fn a_kind_that_is_not_served_is_left_to_reviews() {
     let mut scene = Scene::new();
     scene.trial(Some(Reason::NotServed), Some(Reason::NotServed));
-    assert_eq!(scene.review(true), [Word::Verified(scene.now)]);
+    assert_eq!(scene.review(true), []);
     let granted = Standing::Granted { verified_at: scene.wall, method: Method::Review };
     assert_eq!(scene.access().standing, granted);
     scene.review(false);
@@ -328,10 +320,10 @@ fn the_informers_own_refusals_are_looked_into_at_once_and_once() {
     scene.evidence.heard(since, scene.now);
     assert_eq!(scene.due(), (0, true));
     // It was refused by a server that lags: the informer is told to try again, once.
-    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Returned, Word::Verified(scene.now)]);
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Returned]);
     scene.evidence.heard(since, scene.now);
     assert!(!scene.due().1);
-    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Verified(scene.now)]);
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), []);
 }
 
 #[test]
@@ -374,7 +366,7 @@ fn a_server_that_does_not_know_its_roles_yet_takes_nothing_away() {
     scene.trial(ALLOWED, ALLOWED);
     scene.trial(FORBIDDEN, FORBIDDEN);
     scene.pass(3);
-    assert_eq!(scene.trial(ALLOWED, ALLOWED), [Word::Verified(scene.now)]);
+    assert_eq!(scene.trial(ALLOWED, ALLOWED), []);
     scene.pass(300);
     assert!(scene.trial(FORBIDDEN, FORBIDDEN).is_empty(), "that was another refusal");
 }
