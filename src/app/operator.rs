@@ -144,10 +144,8 @@ fn spawn_controller(
     };
     let clients: Arc<dyn Clients> = Arc::new(connection.clients(buckets.clone()));
     let admission = Admission::new(Arc::clone(namespace));
-    let tables = OperatorTables {
-        tables: CatalogTables(catalog.clone()),
-        admission: admission.clone(),
-    };
+    let tables =
+        OperatorTables { tables: CatalogTables(catalog.clone()), admission: admission.clone() };
     let registry = Registry::new(
         Arc::clone(&clients),
         Arc::new(tables),

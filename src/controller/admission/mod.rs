@@ -296,17 +296,15 @@ impl<T: DeltaSink> DeltaSink for ProfileSink<T> {
                 self.is_listing = true;
                 self.table.apply(delta)
             }
-            Delta::Purge | Delta::TakeBack => {
+            Delta::Purge => {
                 let outcome = self.table.apply(delta);
                 // A list follows before anybody reads the table.
                 self.admission.retain(self.namespace.as_deref(), |_, _| false);
                 outcome
             }
-            Delta::Upsert(_)
-            | Delta::ListAt(_)
-            | Delta::Progress(_)
-            | Delta::Arrived(_)
-            | Delta::Verified(_) => self.table.apply(delta),
+            Delta::Upsert(_) | Delta::ListAt(_) | Delta::Progress(_) | Delta::Arrived(_) => {
+                self.table.apply(delta)
+            }
         }
     }
 
