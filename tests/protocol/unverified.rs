@@ -48,8 +48,8 @@ async fn scene() -> Scene {
             *opened.lock() = Some(feed);
             watch
         }
-        // The trials.
-        (Kind::Newest, 0) => Reply::refused(429, "TooManyRequests"),
+        // The first trial, and every review.
+        (Kind::Newest, 0) | (Kind::Review, _) => Reply::refused(429, "TooManyRequests"),
         (Kind::Newest, _) => {
             let mut released = released.clone();
             let wait = async move {
@@ -58,7 +58,6 @@ async fn scene() -> Scene {
             let whole = list(12, &[]);
             Reply::in_two(whole[..9].to_owned(), wait, whole[9..].to_owned())
         }
-        (Kind::Review, _) => Reply::refused(429, "TooManyRequests"),
         _ => quiet(asked),
     })
     .await;

@@ -8,7 +8,6 @@ use crate::{
     },
 };
 use k8s_openapi::api::authorization::v1::ResourceRule;
-use std::collections::BTreeSet;
 
 fn identity(at: usize) -> Identity {
     let namespace: Arc<str> = format!("team-{at}").into();

@@ -180,13 +180,11 @@ impl Evidence {
             // A review that was sent after this trial.
             self.hurry(now);
         }
-        match refusal {
-            Some((verb, fault)) => self.refuse(verb, fault, allowed, wall),
-            None => {
-                self.verified(trial.sent, wall);
-                self.grant(Method::Probe, wall)
-            }
+        if let Some((verb, fault)) = refusal {
+            return self.refuse(verb, fault, allowed, wall);
         }
+        self.verified(trial.sent, wall);
+        self.grant(Method::Probe, wall)
     }
 
     /// Takes in what a review says of a verb.
