@@ -38,7 +38,7 @@ test-all: has-all test slow ## `test`, and what is slow: a real node, both Helm 
 
 slow: has-all test-image ## The rest of `test-all`
 	cargo test --workspace --locked $(call programs,$(filter-out soak,$(SLOW_PROGRAMS)))
-	cargo test --locked --test e2e slow::
+	RUST_TEST_THREADS=4 cargo test --locked --test e2e slow::
 	SOAK_MINUTES=10 cargo test --locked --test soak
 
 lint: ## rustdoc without warnings; licences and sources of all crates
