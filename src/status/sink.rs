@@ -34,7 +34,9 @@ use tokio::time::Instant;
 
 /// `reportingController` of our Events.
 const CONTROLLER: &str = "kubewarm.io/kubewarm";
-/// After a 403 on an Event: for so long its namespace gets none.
+/// Wait after a 403 on an Event. An API server that has just started refuses for some seconds what RBAC allows.
+const CONFIRM: Duration = Duration::from_secs(4);
+/// After a second 403, the namespace gets no Event for this time.
 const REFUSED: Duration = Duration::from_mins(10);
 /// The longest `reportingInstance`, in bytes.
 const MAX_INSTANCE: usize = 128;
@@ -146,7 +148,12 @@ impl StatusSink for ApiServer {
         if self.refused.lock().get(namespace).is_some_and(|until| Instant::now() < *until) {
             return;
         }
-        let Err(error) = self.create(notice, at).await else { return };
+        let mut answer = self.create(notice, at).await;
+        if answer.as_ref().is_err_and(|error| code(error) == Some(403)) {
+            tokio::time::sleep(CONFIRM).await;
+            answer = self.create(notice, at).await;
+        }
+        let Err(error) = answer else { return };
         if code(&error) == Some(403) {
             let now = Instant::now();
             let mut refused = self.refused.lock();

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{convert::Infallible, sync::Arc};
 
-/// Answers everything with one status code, and keeps what it was asked.
+/// Answers the first request with one status code and the others with another, and keeps the requests.
 #[derive(Clone, Default)]
 struct Server {
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -27,6 +27,10 @@ struct Asked {
 
 impl Server {
     fn answering(code: u16) -> (Self, ApiServer) {
+        Self::answering_first(code, code)
+    }
+
+    fn answering_first(first: u16, then: u16) -> (Self, ApiServer) {
         let server = Self::default();
         let asked = Arc::clone(&server.asked);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -35,6 +39,7 @@ impl Server {
                 let (head, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
                 let content_type = head.headers.get("content-type").cloned();
+                let code = if asked.lock().is_empty() { first } else { then };
                 asked.lock().push(Asked {
                     line: format!("{} {}", head.method, head.uri),
                     content_type: content_type.unwrap().to_str().unwrap().to_owned(),
@@ -151,17 +156,26 @@ async fn an_event_regards_the_profile() {
     );
 }
 
-#[tokio::test]
-async fn a_namespace_that_refuses_events_is_left_alone() {
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_refused_once_is_sent_again() {
+    let (server, sink) = Server::answering_first(403, 201);
+    for _ in 0..2 {
+        sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
+    }
+    assert_eq!(server.asked.lock().len(), 3, "one again, and the next one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_refuses_an_event_twice_is_left_alone() {
     let (server, sink) = Server::answering(403);
     for _ in 0..3 {
         sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
-    assert_eq!(server.asked.lock().len(), 1);
+    assert_eq!(server.asked.lock().len(), 2);
     let elsewhere = Notice {
         profile: ProfileRef { namespace: "other".into(), name: "checkout".into() },
         ..notice("why")
     };
     sink.tell(&elsewhere, jiff::Timestamp::UNIX_EPOCH).await;
-    assert_eq!(server.asked.lock().len(), 2, "another namespace may allow them");
+    assert_eq!(server.asked.lock().len(), 4, "another namespace may allow them");
 }
