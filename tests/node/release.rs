@@ -148,11 +148,12 @@ impl<'a> Release<'a> {
         let kubeconfig = self.world.cluster().kubeconfig();
         command.args(["--namespace", NAMESPACE, "--kubeconfig"]).arg(kubeconfig);
         let output = self.world.node.command(&command).output()?;
-        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() {
-            return Ok(stdout);
-        }
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        // Helm writes there what the pods of a hook printed.
         let stderr = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return Ok(format!("{stdout}{stderr}"));
+        }
         let pods = self.world.run(&format!("describe pods --namespace={NAMESPACE}"))?;
         Err(format!("{command:?} failed:\n{stdout}{stderr}\n{pods}").into())
     }
