@@ -30,7 +30,7 @@ pub(super) const PER_NAMESPACE: Amount = Amount { profiles: 100, bytes: 4 << 20 
 pub(super) const PER_PROCESS: Amount = Amount { profiles: 10_000, bytes: 64 << 20 };
 
 /// Counts the specs that are held and those that are kept for newer, invalid ones. Cheap to clone;
-/// bounded by [`PER_PROCESS`] and as many profiles again that are left out.
+/// bounded by `PER_PROCESS` and as many profiles again that are left out.
 ///
 /// The profiles of the operator's namespace do not count: anyone who can write them is trusted with the
 /// operator.
