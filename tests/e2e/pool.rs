@@ -55,14 +55,8 @@ impl Plane {
     pub(crate) fn alone(
         boot: impl FnOnce() -> Result<ControlPlane, Failure>,
     ) -> Result<Self, Failure> {
-        let evicted = {
-            let mut pool = POOL.lock();
-            CHANGED.wait_while(&mut pool, |pool| pool.running >= LIMIT && pool.idle.is_empty());
-            let evicted = if pool.running >= LIMIT { pool.idle.pop() } else { None };
-            pool.running += usize::from(evicted.is_none());
-            evicted
-        };
-        drop(evicted);
+        // One that is idle gives way.
+        drop(enter(|pool| if pool.running >= LIMIT { pool.idle.pop() } else { None }));
         match boot() {
             Ok(cluster) => Ok(Self { held: Some(Held::Alone(cluster)) }),
             Err(error) => {
@@ -76,13 +70,7 @@ impl Plane {
     pub(crate) fn lease(
         boot: impl FnOnce() -> Result<ControlPlane, Failure>,
     ) -> Result<Self, Failure> {
-        let idle = {
-            let mut pool = POOL.lock();
-            CHANGED.wait_while(&mut pool, |pool| pool.running >= LIMIT && pool.idle.is_empty());
-            let idle = pool.idle.pop();
-            pool.running += usize::from(idle.is_none());
-            idle
-        };
+        let idle = enter(|pool| pool.idle.pop());
         let leased = idle.map_or_else(|| boot().and_then(Leased::new), Ok);
         match leased {
             Ok(leased) => Ok(Self { held: Some(Held::Leased(leased)) }),
@@ -128,6 +116,15 @@ impl Drop for Plane {
             }
         }
     }
+}
+
+/// Waits until one more may run. Counts it, unless `choose` takes one that runs already.
+fn enter(choose: impl FnOnce(&mut Pool) -> Option<Leased>) -> Option<Leased> {
+    let mut pool = POOL.lock();
+    CHANGED.wait_while(&mut pool, |pool| pool.running >= LIMIT && pool.idle.is_empty());
+    let chosen = choose(&mut pool);
+    pool.running += usize::from(chosen.is_none());
+    chosen
 }
 
 fn end() {
