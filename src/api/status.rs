@@ -41,7 +41,7 @@ pub struct CacheProfileStatus {
     pub objects: Option<i64>,
 
     /// Memory that they take, in steps of 1 MiB, such as `24Mi`. Memory shared with other profiles
-    /// counts here too, but for indexes that only others declare.
+    /// counts here too, except indexes that only other profiles declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
