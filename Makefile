@@ -22,14 +22,14 @@ programs = $(addprefix --test ,$(1))
 check: ## Format, clippy, unit and protocol tests
 	@tests/prerequisites.sh cargo gcc
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --all-targets --locked -- -D warnings
 	cargo clippy --test soak --locked -- -D warnings
-	cargo test --workspace --locked --lib --bins $(call programs,$(CHECK_PROGRAMS))
+	cargo test --locked --lib --bins $(call programs,$(CHECK_PROGRAMS))
 
 # End-to-end tests wait more than they work. Their operators' requests are compared with the shipped rights
 # once all of them have ended.
 test: has-go check lint ## `check`, and everything on a real control plane that a change can break
-	RUST_TEST_THREADS=$(E2E_THREADS) cargo test --workspace --locked --test e2e --test lifecycle -- --skip slow::
+	RUST_TEST_THREADS=$(E2E_THREADS) cargo test --locked --test e2e --test lifecycle -- --skip slow::
 	cargo test --locked --test e2e_rights
 
 E2E_THREADS ?= 6
@@ -37,13 +37,13 @@ E2E_THREADS ?= 6
 test-all: has-all test slow ## `test`, and what is slow: a real node, both Helm versions, the image, churn, a soak
 
 slow: has-all test-image ## The rest of `test-all`
-	cargo test --workspace --locked $(call programs,$(filter-out soak,$(SLOW_PROGRAMS)))
+	cargo test --locked $(call programs,$(filter-out soak,$(SLOW_PROGRAMS)))
 	RUST_TEST_THREADS=4 cargo test --locked --test e2e slow::
 	SOAK_MINUTES=10 cargo test --locked --test soak
 
 lint: ## rustdoc without warnings; licences and sources of all crates
 	@tests/prerequisites.sh cargo gcc
-	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
+	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --locked
 	tests/deny.sh
 
 fmt: ## Format the code
@@ -82,7 +82,7 @@ KREW_BINARY ?= target/release/kubewarm
 krew: ## Pack the kubectl plugin for krew into target/krew (KREW_URL: where it will be downloaded)
 	@tests/prerequisites.sh cargo gcc
 	@test -n "$(KREW_URL)" || { echo 'say KREW_URL=https://…, the folder of the download' >&2; exit 2; }
-	@test "$(origin KREW_BINARY)" != file || cargo build --locked --release
+	@test "$(origin KREW_BINARY)" != file || cargo build --locked --release -p kubewarm
 	deploy/krew/package.sh "$(KREW_BINARY)" $(VERSION) "$(KREW_URL)" target/krew
 
 picture: ## Draw the dashboard from what a real Prometheus has seen: docs/dashboard.svg
