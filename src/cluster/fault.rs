@@ -18,23 +18,15 @@ struct Status<'a> {
     reason: Cow<'a, str>,
     #[serde(borrow, default)]
     message: Cow<'a, str>,
-    #[serde(borrow, default)]
-    details: Option<Details<'a>>,
+    #[serde(default)]
+    details: Option<Details>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Details<'a> {
-    #[serde(borrow, default)]
-    causes: Option<Vec<Cause<'a>>>,
+struct Details {
     #[serde(default)]
     retry_after_seconds: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Cause<'a> {
-    #[serde(borrow, default)]
-    reason: Cow<'a, str>,
 }
 
 /// What an unsuccessful response means.
@@ -95,14 +87,8 @@ fn parse(body: &[u8]) -> Option<Status<'_>> {
 
 fn classify(code: u16, status: &Status<'_>, header: Option<Duration>) -> Fault {
     let details = status.details.as_ref();
-    let cause = |word: &str| {
-        details
-            .and_then(|details| details.causes.as_ref())
-            .is_some_and(|causes| causes.iter().any(|cause| cause.reason == word))
-    };
     let reason = match &*status.reason {
         "Expired" | "Gone" => Reason::Gone,
-        _ if cause("ResourceVersionTooLarge") => Reason::VersionAhead,
         _ => reason_of(code),
     };
     let told = details.and_then(|details| details.retry_after_seconds).map(Duration::from_secs);
@@ -161,7 +147,7 @@ mod tests {
             (404, "{}", Reason::ServerError),
             (410, "<html>", Reason::Gone),
             (429, "", Reason::Throttled),
-            (504, too_large, Reason::VersionAhead),
+            (504, too_large, Reason::ServerError),
             (504, "{}", Reason::ServerError),
             (404, "404 page not found", Reason::NotServed),
             (302, "", Reason::ServerError),

@@ -262,14 +262,12 @@ fn refusal(target: &str, cell: &CellSpec, cluster: &dyn Cluster) -> Option<Refus
         | Reason::NamespaceNotFound
         | Reason::Gone
         | Reason::Unsupported
-        | Reason::VersionAhead
         | Reason::Throttled
         | Reason::ServerError
         | Reason::Unreachable
         | Reason::TimedOut
         | Reason::Malformed
         | Reason::TooLarge
-        | Reason::Lagging
         | Reason::ClosedAtOnce
         | Reason::Unverified
         | Reason::Internal => None,

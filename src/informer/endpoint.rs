@@ -33,15 +33,6 @@ pub(super) enum Guarded {
     Namespace(String),
 }
 
-/// How old a list may be.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum AtLeast<'a> {
-    /// As new as the server can prove: no `resourceVersion`.
-    Consistent,
-    /// Not older than what has been seen.
-    Version(&'a ResourceVersion),
-}
-
 /// Which part of a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part<'a> {
@@ -113,24 +104,16 @@ impl Endpoint {
 
     /// A list, whole or a page of it.
     ///
-    /// A page after the first carries neither version nor match: its token does.
-    pub(super) fn list(&self, at_least: AtLeast<'_>, part: Part<'_>) -> Request<Vec<u8>> {
-        let mut query = String::new();
-        match part {
-            Part::Whole => {}
-            Part::First { limit } => query = format!("&limit={limit}"),
+    /// It names no version: so the API server answers as of now, from its cache since 1.31.
+    pub(super) fn list(&self, part: Part<'_>) -> Request<Vec<u8>> {
+        let query = match part {
+            Part::Whole => String::new(),
+            Part::First { limit } => format!("&limit={limit}"),
             Part::Next { limit, token } => {
                 let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
-                return self.get(&format!("&limit={limit}&continue={token}"), &self.accept_list);
+                format!("&limit={limit}&continue={token}")
             }
-        }
-        if let AtLeast::Version(version) = at_least {
-            let _infallible = write!(
-                query,
-                "&resourceVersion={}&resourceVersionMatch=NotOlderThan",
-                encoded(version)
-            );
-        }
+        };
         self.get(&query, &self.accept_list)
     }
 
@@ -159,7 +142,7 @@ impl Endpoint {
 
     /// One object of the list, as the cell has it.
     pub(super) fn first(&self) -> Request<Vec<u8>> {
-        self.list(AtLeast::Consistent, Part::First { limit: 1 })
+        self.list(Part::First { limit: 1 })
     }
 
     /// A watch from `from` that is hardly opened before it ends.
@@ -178,15 +161,12 @@ impl Endpoint {
     }
 
     /// A watch that begins with everything there is, marks its end, and goes on.
-    pub(super) fn stream(&self, at_least: AtLeast<'_>, lasting: Duration) -> Request<Vec<u8>> {
-        let mut query = format!(
+    pub(super) fn stream(&self, lasting: Duration) -> Request<Vec<u8>> {
+        let query = format!(
             "&watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
              &resourceVersionMatch=NotOlderThan&timeoutSeconds={}",
             lasting.as_secs()
         );
-        if let AtLeast::Version(version) = at_least {
-            let _infallible = write!(query, "&resourceVersion={}", encoded(version));
-        }
         self.get(&query, &self.accept_watch)
     }
 
@@ -240,12 +220,12 @@ mod tests {
         let endpoint = Endpoint::new(&metadata).unwrap();
         let (from, second) = (ResourceVersion::from(7), Duration::from_secs(1));
         let parts = [Part::Whole, Part::First { limit: 9 }, Part::Next { limit: 9, token: "a" }];
-        let lists = parts.map(|part| endpoint.list(AtLeast::Consistent, part));
+        let lists = parts.map(|part| endpoint.list(part));
         let others = [
             endpoint.newest(),
             endpoint.names(Some(&from), 9),
             endpoint.watch(&from, second),
-            endpoint.stream(AtLeast::Consistent, second),
+            endpoint.stream(second),
         ];
         for request in lists.into_iter().chain(others) {
             let accept = request.headers()[header::ACCEPT].to_str().unwrap();
@@ -277,8 +257,7 @@ mod tests {
             FieldSelector::new([
                 FieldRequirement::new("status.phase", false, "x&watch=1#").unwrap()
             ]);
-        let uri =
-            Endpoint::new(&pods).unwrap().list(AtLeast::Consistent, Part::Whole).uri().to_string();
+        let uri = Endpoint::new(&pods).unwrap().list(Part::Whole).uri().to_string();
         assert_eq!(
             uri,
             "/api/v1/namespaces/shop/pods?labelSelector=a+in+%28b%2Cc%29\
@@ -288,15 +267,15 @@ mod tests {
     }
 
     #[test]
-    fn a_later_page_carries_its_token_alone() {
+    fn every_list_is_a_consistent_read() {
         let endpoint =
             Endpoint::new(&key("apps", "x", Projection::Full(ManagedFields::Drop))).unwrap();
-        let version = ResourceVersion::from(7);
-        let part = Part::Next { limit: 500, token: "a+b/=" };
-        let uri = endpoint.list(AtLeast::Version(&version), part).uri().to_string();
-        assert_eq!(uri, "/apis/apps/v1/namespaces/shop/x?limit=500&continue=a%2Bb%2F%3D");
-        let uri =
-            endpoint.list(AtLeast::Version(&version), Part::First { limit: 2 }).uri().to_string();
-        assert!(uri.ends_with("?limit=2&resourceVersion=7&resourceVersionMatch=NotOlderThan"));
+        let parts =
+            [Part::Whole, Part::First { limit: 2 }, Part::Next { limit: 2, token: "a+b/=" }];
+        let queries = parts.map(|part| endpoint.list(part).uri().query().map(str::to_owned));
+        let expected = [None, Some("limit=2"), Some("limit=2&continue=a%2Bb%2F%3D")];
+        assert_eq!(queries, expected.map(|query| query.map(str::to_owned)));
+        let stream = endpoint.stream(Duration::from_secs(9));
+        assert!(!stream.uri().query().unwrap().contains("resourceVersion="), "{stream:?}");
     }
 }

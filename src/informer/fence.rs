@@ -79,7 +79,6 @@ impl Face {
     /// Gives up everything that is held.
     fn empty(&self, key: &CellKey) {
         self.sink.lock().apply(Delta::Purge);
-        self.board.see(None);
         self.board.forget_undecodable();
         self.board.signal(key, Signal::Purged);
     }

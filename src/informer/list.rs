@@ -3,14 +3,13 @@
 use super::{
     ListOutcome, Measured, Relist, RelistReason, Stage, Strategy, Verb,
     decode::Rejected,
-    doubt::Doubts,
-    endpoint::{AtLeast, Part},
+    endpoint::Part,
     peek::peek_name,
     room::Held,
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Signal,
     stream::Stream,
-    task::{Failure, Next, Task, absent},
+    task::{Failure, Next, Task, absent, apply},
     upstream,
 };
 use crate::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion};
@@ -35,6 +34,21 @@ pub(super) struct Listed {
     pub(super) stream: Option<Stream>,
 }
 
+/// Why a list was not completed.
+#[derive(Debug)]
+pub(super) enum NotListed {
+    /// A request failed, or its answer was of no use.
+    Fault(Fault),
+    /// The list is older than the table.
+    RolledBack,
+}
+
+impl From<Fault> for NotListed {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
 /// Everything of a list but its items.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Frame {
@@ -57,7 +71,6 @@ impl Task {
     /// Lists once it is the cell's turn, and says how to go on.
     pub(super) async fn list(&mut self, why: Option<RelistReason>) -> Result<Next, Failure> {
         let failed = |fault| Failure { fault, verb: Verb::List, then: Next::List(why) };
-        self.is_consistent = self.version.is_none() || std::mem::take(&mut self.is_proof_wanted);
         if self.board.state().synced {
             self.signal(Signal::Outran);
         }
@@ -88,17 +101,14 @@ impl Task {
             let listed = self.list_by(way, reread).await;
             match listed {
                 Ok(listed) => break (way, listed, asked_at),
-                Err(fault) if is_for_want_of(way, &fault) && ways.peek().is_some() => {
+                Err(NotListed::Fault(fault))
+                    if is_for_want_of(way, &fault) && ways.peek().is_some() =>
+                {
                     tracing::info!(cell = %self.key, ?way, %fault, "falling back to another way to list");
                     shared.strategies.avoid(&self.key, way);
                 }
-                Err(fault) if fault.reason() == Reason::VersionAhead => {
-                    let read = self.has_rolled_back(Instant::now()).await;
-                    // Whatever the list was for, it is still for that.
-                    let rolled_back = read.map_err(|read| failed(read.fault))?;
-                    return if rolled_back { Ok(self.roll_back()) } else { Err(failed(fault)) };
-                }
-                Err(fault) => {
+                Err(NotListed::RolledBack) => return Ok(self.roll_back()),
+                Err(NotListed::Fault(fault)) => {
                     let broke = matches!(fault.reason(), Reason::Unreachable | Reason::Malformed);
                     self.broken_lists = if broke { self.broken_lists.saturating_add(1) } else { 0 };
                     return Err(failed(fault));
@@ -115,9 +125,7 @@ impl Task {
         if self.objects == 0 && self.namespace_is_absent(asked_at).await {
             return Err(failed(absent(&self.key)));
         }
-        // A list that only had to be as new as what was known proves nothing of now.
-        let proven_at = self.is_consistent.then_some(asked_at);
-        self.finish_list(why, strategy, &version, proven_at);
+        self.finish_list(why, strategy, &version, asked_at);
         Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))
     }
 
@@ -126,13 +134,12 @@ impl Task {
         why: Option<RelistReason>,
         strategy: Strategy,
         version: &ResourceVersion,
-        proven_at: Option<Instant>,
+        asked_at: Instant,
     ) {
         let gap = std::mem::take(&mut self.gap);
         self.version = Some(version.clone());
-        self.see(None);
         self.listed_at = Some(Instant::now());
-        let warmed = self.board.listed(&self.key, version, strategy, proven_at);
+        let warmed = self.board.listed(&self.key, version, strategy, asked_at);
         self.board.note(|report| {
             if report.fault.as_ref().is_some_and(|fault| fault.verb == Verb::List) {
                 report.fault = None;
@@ -155,36 +162,26 @@ impl Task {
         }
     }
 
-    async fn list_by(&mut self, way: Strategy, reread: Reread) -> Result<Listed, Fault> {
+    async fn list_by(&mut self, way: Strategy, reread: Reread) -> Result<Listed, NotListed> {
         self.board.forget_undecodable();
         self.rejected = 0;
         self.board.note(|report| (report.listed, report.expected) = (0, None));
-        self.begin_list(reread);
-        let listed = match way {
+        self.apply(Delta::ListStarted(reread));
+        match way {
             Strategy::Whole => self.list_whole().await,
             Strategy::Streaming => self.list_streaming().await,
             Strategy::Paged => self.list_pages(reread).await,
-        };
-        self.doubts = Doubts::none();
-        listed
+        }
     }
 
-    fn begin_list(&mut self, reread: Reread) {
-        self.apply(Delta::ListStarted(reread));
-        self.doubts = match &self.version {
-            Some(complete_at) if !self.is_consistent => Doubts::of(complete_at.clone()),
-            Some(_) | None => Doubts::none(),
-        };
-    }
-
-    async fn list_whole(&mut self) -> Result<Listed, Fault> {
+    async fn list_whole(&mut self) -> Result<Listed, NotListed> {
         let meta = self.page(Part::Whole).await?;
         Ok(Listed { version: version_of(&meta)?, stream: None })
     }
 
     /// A token that has expired ends in one whole list, as in client-go: going on with a newer
     /// token would mix two versions in one table.
-    async fn list_pages(&mut self, reread: Reread) -> Result<Listed, Fault> {
+    async fn list_pages(&mut self, reread: Reread) -> Result<Listed, NotListed> {
         let limit = self.tuning.borrow().page_size;
         let mut meta = self.page(Part::First { limit }).await?;
         while !meta.token.is_empty() {
@@ -193,24 +190,29 @@ impl Task {
             meta = loop {
                 match self.page(Part::Next { limit, token: &token }).await {
                     Ok(meta) => break meta,
-                    Err(fault) if fault.reason() == Reason::Gone => {
-                        self.begin_list(reread);
+                    Err(NotListed::Fault(fault)) if fault.reason() == Reason::Gone => {
+                        self.apply(Delta::ListStarted(reread));
                         return self.list_whole().await;
                     }
                     // The same page once more: upserts can be repeated.
-                    Err(fault) if fault.reason() == Reason::Malformed && broken < 2 => broken += 1,
-                    Err(fault) => return Err(fault),
+                    Err(NotListed::Fault(fault))
+                        if fault.reason() == Reason::Malformed && broken < 2 =>
+                    {
+                        broken += 1;
+                    }
+                    Err(other) => return Err(other),
                 }
             };
             if meta.token == token {
-                return Err(Fault::new(Reason::Malformed, "a page points to itself as the next"));
+                let message = "a page points to itself as the next";
+                return Err(Fault::new(Reason::Malformed, message).into());
             }
         }
         Ok(Listed { version: version_of(&meta)?, stream: None })
     }
 
     /// Receives one response and applies its items as they arrive.
-    async fn page(&mut self, part: Part<'_>) -> Result<FrameMeta, Fault> {
+    async fn page(&mut self, part: Part<'_>) -> Result<FrameMeta, NotListed> {
         let started = Instant::now();
         let (mut items, mut bytes) = (0, 0);
         let received = self.receive(part, &mut items, &mut bytes).await;
@@ -231,9 +233,9 @@ impl Task {
         part: Part<'_>,
         items: &mut u64,
         bytes: &mut u64,
-    ) -> Result<FrameMeta, Fault> {
+    ) -> Result<FrameMeta, NotListed> {
         let timing = self.shared.timing.clone();
-        let request = self.endpoint.list(self.at_least(), part);
+        let request = self.endpoint.list(part);
         let sent = Instant::now();
         let mut chunks = upstream::open(&self.client, request, timing.list_headers).await?;
         self.allowed(Verb::List, sent);
@@ -244,7 +246,7 @@ impl Task {
             let chunk = match timeout_at(window.0, chunks.next()).await {
                 Ok(Some(chunk)) => chunk?,
                 Ok(None) => break,
-                Err(_elapsed) => return Err(too_slow()),
+                Err(_elapsed) => return Err(too_slow().into()),
             };
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
             *bytes += length;
@@ -257,11 +259,11 @@ impl Task {
             while !rest.is_empty() {
                 if !checked && splitter.in_items() {
                     checked = true;
-                    self.begin_items(&parse_frame(&splitter)?, part)?;
+                    self.refuse_older(&parse_frame(&splitter)?)?;
                 }
                 let (consumed, piece) = splitter.feed(rest)?;
                 if let Some(piece) = piece {
-                    self.take_item(&piece)?;
+                    self.take_item(&piece);
                     *items += 1;
                     if self.wait_for_room(piece.len()).await? == Held::Back {
                         window = (Instant::now() + timing.list_window, 0);
@@ -273,10 +275,10 @@ impl Task {
             self.board.note(|report| report.listed += arrived);
         }
         if !splitter.is_complete() {
-            return Err(self.truncated());
+            return Err(self.truncated().into());
         }
         let meta = parse_frame(&splitter)?;
-        self.refuse_lagging(&meta)?;
+        self.refuse_older(&meta)?;
         if let Some(remaining) = meta.remaining_item_count {
             self.board
                 .note(|report| report.expected = Some(report.listed.saturating_add(remaining)));
@@ -284,58 +286,39 @@ impl Task {
         Ok(meta)
     }
 
-    fn take_item(&mut self, piece: &Piece<'_>) -> Result<(), Fault> {
+    fn take_item(&mut self, piece: &Piece<'_>) {
         match piece {
             Piece::Whole(json) => self.take_listed(json, Stage::ListItem),
-            Piece::Oversized(head) => {
-                self.reject(&oversized(head, Stage::ListItem));
-                Ok(())
+            Piece::Oversized(head) => self.reject(&oversized(head, Stage::ListItem)),
+        }
+    }
+
+    /// Applies an object of the list under way.
+    pub(super) fn take_listed(&mut self, json: &[u8], stage: Stage) {
+        match self.decoder.decode(json, stage) {
+            Ok(item) => {
+                let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
+                self.gap.replaced += u64::from(outcome == Outcome::Replaced);
             }
+            Err(rejected) => self.reject(&rejected),
         }
     }
 
-    /// What a list must show: nothing older than what is held. The first one is consistent.
-    pub(super) fn at_least(&self) -> AtLeast<'_> {
-        let newest = self.newest().filter(|_| !self.is_consistent);
-        newest.map_or(AtLeast::Consistent, AtLeast::Version)
-    }
-
-    /// Before any item: the list must be one that may be applied. Lists of custom resources name
-    /// their version behind the items only.
-    fn begin_items(&mut self, meta: &FrameMeta, part: Part<'_>) -> Result<(), Fault> {
-        self.refuse_lagging(meta)?;
-        if let Some(version) = ResourceVersion::parse(&meta.resource_version)
-            && matches!(part, Part::Whole | Part::First { .. })
-        {
-            self.apply(Delta::ListAt(version));
-        }
-        Ok(())
-    }
-
-    /// A list that is older than what has been seen comes from a lagging server.
-    fn refuse_lagging(&mut self, meta: &FrameMeta) -> Result<(), Fault> {
+    /// Lists of built-in kinds name their version before the items, those of custom resources behind them.
+    fn refuse_older(&self, meta: &FrameMeta) -> Result<(), NotListed> {
         match ResourceVersion::parse(&meta.resource_version) {
-            Some(listed) => self.refuse_older(&listed),
+            Some(listed) => self.refuse_rollback(&listed),
             None => Ok(()),
         }
     }
 
-    /// Refuses a list of this version, or notes that it is under way and may be believed.
-    pub(super) fn refuse_older(&mut self, listed: &ResourceVersion) -> Result<(), Fault> {
-        if let Some(newest) = self.newest().filter(|newest| listed.is_older_than(newest)) {
-            let message =
-                format!("the API server answered with version {listed}, {newest} has been seen");
-            if self.version.is_none() {
-                // Nothing is served yet, and the versions may have gone back since.
-                self.apply(Delta::Purge);
-                self.objects = 0;
-                self.see(None);
-            }
-            return Err(Fault::new(Reason::Lagging, message));
+    /// Every list is a consistent read: one that is older than what the table was complete at shows that
+    /// versions have gone back.
+    pub(super) fn refuse_rollback(&self, listed: &ResourceVersion) -> Result<(), NotListed> {
+        match &self.version {
+            Some(known) if listed.is_older_than(known) => Err(NotListed::RolledBack),
+            Some(_) | None => Ok(()),
         }
-        self.saw(listed);
-        self.settle_doubts();
-        Ok(())
     }
 
     fn truncated(&self) -> Fault {

@@ -9,7 +9,6 @@ mod cut;
 mod declaration;
 mod decode;
 mod deliver;
-mod doubt;
 mod endpoint;
 mod event;
 mod fence;

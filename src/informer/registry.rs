@@ -7,7 +7,6 @@ use super::{
     canary::Canary,
     compare::Turn,
     decode::Decoder,
-    doubt::Doubts,
     endpoint::Endpoint,
     fence::{Face, Faces},
     lanes::Lane,
@@ -387,10 +386,6 @@ async fn supervise(
             short_watches: 0,
             news: 0,
             is_followed: is_followed(&key),
-            seen: board.seen(),
-            is_consistent: false,
-            is_proof_wanted: false,
-            doubts: Doubts::none(),
             gap: Gap::default(),
             listed_at: None,
             opened_at: None,
@@ -411,7 +406,6 @@ async fn supervise(
         tokio::time::sleep(delay).await;
         // What it held when it panicked may be half of something.
         sink.lock().apply(crate::model::Delta::Purge);
-        board.see(None);
         board.signal(&key, Signal::Purged);
     }
 }

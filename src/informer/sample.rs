@@ -3,7 +3,7 @@
 use super::{
     Stage, Strategy, Timing,
     decode::Decoder,
-    endpoint::{AtLeast, Endpoint, Part},
+    endpoint::{Endpoint, Part},
     list::{FrameMeta, parse_frame},
     split::{ListSplitter, MAX_OBJECT, Piece},
     strategy::Strategies,
@@ -78,7 +78,7 @@ pub async fn look(
         "" => Part::First { limit },
         token => Part::Next { limit, token },
     };
-    let request = endpoint(key)?.list(AtLeast::Consistent, part);
+    let request = endpoint(key)?.list(part);
     let started = Instant::now();
     let mut chunks = upstream::open(client, request, PAGE).await?;
     let headers = started.elapsed();

@@ -3,7 +3,7 @@
 use super::{
     EventKind, ListOutcome, Measured, Stage, Verb,
     event::{Bookmark, Event},
-    list::{Listed, oversized},
+    list::{Listed, NotListed, oversized},
     peek::tombstone,
     room::Held,
     split::Piece,
@@ -23,7 +23,7 @@ impl Task {
     ///
     /// The deadline is for silence: a server that does not know the request sends events but no
     /// such bookmark. Ten deadlines in all are too long even if something trickles in.
-    pub(super) async fn list_streaming(&mut self) -> Result<Listed, Fault> {
+    pub(super) async fn list_streaming(&mut self) -> Result<Listed, NotListed> {
         let started = Instant::now();
         let (mut items, mut bytes) = (0, 0);
         let listed = self.receive_initial(&mut items, &mut bytes).await;
@@ -39,12 +39,16 @@ impl Task {
         listed
     }
 
-    async fn receive_initial(&mut self, items: &mut u64, bytes: &mut u64) -> Result<Listed, Fault> {
+    async fn receive_initial(
+        &mut self,
+        items: &mut u64,
+        bytes: &mut u64,
+    ) -> Result<Listed, NotListed> {
         let timing = self.shared.timing.clone();
         let deadline = self.tuning.borrow().streaming_deadline;
         let asked = lasting(&timing).max(deadline * 10);
         let started = Instant::now();
-        let request = self.endpoint.stream(self.at_least(), asked);
+        let request = self.endpoint.stream(asked);
         let chunks = upstream::open(&self.client, request, timing.list_headers).await?;
         self.allowed(Verb::Watch, started);
         let mut stream = Stream::new(chunks, asked);
@@ -56,9 +60,9 @@ impl Task {
                 Ok(Some(chunk)) => stream.rest = chunk?,
                 Ok(None) => {
                     let message = "the streaming list ended before its end bookmark";
-                    return Err(Fault::new(Reason::ClosedAtOnce, message));
+                    return Err(Fault::new(Reason::ClosedAtOnce, message).into());
                 }
-                Err(_elapsed) => return Err(late()),
+                Err(_elapsed) => return Err(late().into()),
             }
             *bytes += u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
             stream.heard = Instant::now();
@@ -82,7 +86,7 @@ impl Task {
         &mut self,
         piece: &Piece<'_>,
         items: &mut u64,
-    ) -> Result<Option<ResourceVersion>, Fault> {
+    ) -> Result<Option<ResourceVersion>, NotListed> {
         let nonsense = || Fault::new(Reason::Malformed, "the streaming list sent what is no event");
         let line = match piece {
             Piece::Whole(line) => line,
@@ -98,19 +102,18 @@ impl Task {
                 *items += 1;
                 let listed = *items;
                 self.board.note(|report| report.listed = listed);
-                self.take_listed(event.object, Stage::WatchObject)?;
+                self.take_listed(event.object, Stage::WatchObject);
             }
             EventKind::Deleted => {
                 let gone = tombstone(event.object).map_err(|_| nonsense())?;
-                self.doubts.forget(&gone.namespace, &gone.name);
                 self.apply(Delta::Remove(gone));
             }
-            EventKind::Error => return Err(fault::of_event(event.object)),
+            EventKind::Error => return Err(fault::of_event(event.object).into()),
             EventKind::Bookmark => {
                 let bookmark = Bookmark::parse(event.object).ok_or_else(nonsense)?;
                 if bookmark.ends_initial {
                     let version = ResourceVersion::parse(&bookmark.version).ok_or_else(nonsense)?;
-                    self.refuse_older(&version)?;
+                    self.refuse_rollback(&version)?;
                     return Ok(Some(version));
                 }
             }

@@ -7,7 +7,6 @@ use super::{
     canary::Canary,
     compare::Turn,
     decode::{Decoder, Rejected},
-    doubt::Doubts,
     endpoint::Endpoint,
     list::Gap,
     namespaces::Namespaces,
@@ -79,16 +78,6 @@ pub(super) struct Task {
     pub(super) broken_lists: u32,
     /// Whether the controller reads this table: profiles, and namespaces.
     pub(super) is_followed: bool,
-    /// The newest version of a list that has not been completed: its objects are in the table, so
-    /// no later list may be older.
-    pub(super) seen: Option<ResourceVersion>,
-    /// Whether the list under way is a consistent read: the first one, or one that is to settle
-    /// doubts.
-    pub(super) is_consistent: bool,
-    /// The next list shall be one: the last one left too much in doubt.
-    pub(super) is_proof_wanted: bool,
-    /// What the list under way has named and nobody can judge yet.
-    pub(super) doubts: Doubts,
     /// What the list under way has changed so far.
     pub(super) gap: Gap,
     /// When the last list completed.
@@ -207,9 +196,9 @@ impl Task {
         Ok(Next::Watch)
     }
 
-    /// Whether a consistent read is older than what has been seen: concluded from nothing else.
-    pub(super) async fn has_rolled_back(&self, since: Instant) -> Result<bool, Failure> {
-        let Some(known) = self.newest().filter(|version| !version.is_opaque()) else {
+    /// Whether a consistent read is older than the table.
+    async fn has_rolled_back(&self, since: Instant) -> Result<bool, Failure> {
+        let Some(known) = self.version.as_ref().filter(|version| !version.is_opaque()) else {
             return Ok(false);
         };
         let within = self.shared.timing.list_headers;
@@ -243,34 +232,9 @@ impl Task {
         self.apply(Delta::Purge);
         self.version = None;
         self.objects = 0;
-        self.see(None);
         self.gap = Gap::default();
         self.board.forget_undecodable();
         self.signal(Signal::Purged);
-    }
-
-    /// The newest version that anything in the table may be of.
-    pub(super) fn newest(&self) -> Option<&ResourceVersion> {
-        let seen = self.seen.as_ref();
-        match &self.version {
-            Some(version) => {
-                Some(seen.filter(|seen| version.is_older_than(seen)).unwrap_or(version))
-            }
-            None => seen,
-        }
-    }
-
-    /// Objects of a list of this version come into the table.
-    pub(super) fn saw(&mut self, version: &ResourceVersion) {
-        if self.newest().is_none_or(|newest| newest.is_older_than(version)) {
-            self.see(Some(version.clone()));
-        }
-    }
-
-    /// Noted on the board, too, where it outlives a task that is held.
-    pub(super) fn see(&mut self, version: Option<ResourceVersion>) {
-        self.board.see(version.clone());
-        self.seen = version;
     }
 
     /// Applies one delta and keeps count.

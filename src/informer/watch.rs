@@ -159,7 +159,6 @@ impl Task {
             }
             End::Inconsistent => {
                 let message = "the table is not what the API server has";
-                self.is_proof_wanted = true;
                 self.relist(RelistReason::Inconsistent, Fault::new(Reason::Malformed, message))
             }
             End::NamespaceGone => {

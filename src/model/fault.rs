@@ -23,8 +23,6 @@ pub enum Reason {
     Gone,
     /// 400 or 422: the server does not understand the request, such as a streaming list.
     Unsupported,
-    /// 504 with the cause `ResourceVersionTooLarge`: the server has not seen that version (yet).
-    VersionAhead,
     /// 429.
     Throttled,
     /// 5xx, or any other status that should not occur.
@@ -37,8 +35,6 @@ pub enum Reason {
     Malformed,
     /// One line or object is larger than the cap.
     TooLarge,
-    /// The answer is older than what is already known: a lagging API server. Not applied.
-    Lagging,
     /// The watch ended at once, again and again.
     ClosedAtOnce,
     /// The operator may not ask for tokens of the ServiceAccount that a profile names.
@@ -142,7 +138,7 @@ impl Fault {
 
 impl Reason {
     /// Every value, for closed label sets.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 18] = [
         Self::Forbidden,
         Self::Unauthorized,
         Self::NotServed,
@@ -150,14 +146,12 @@ impl Reason {
         Self::NotListable,
         Self::Gone,
         Self::Unsupported,
-        Self::VersionAhead,
         Self::Throttled,
         Self::ServerError,
         Self::Unreachable,
         Self::TimedOut,
         Self::Malformed,
         Self::TooLarge,
-        Self::Lagging,
         Self::ClosedAtOnce,
         Self::TokenRequestDenied,
         Self::ServiceAccountNotFound,
@@ -189,14 +183,12 @@ impl Reason {
             Self::NotListable => "NotListable",
             Self::Gone => "Gone",
             Self::Unsupported => "Unsupported",
-            Self::VersionAhead => "VersionAhead",
             Self::Throttled => "Throttled",
             Self::ServerError => "ServerError",
             Self::Unreachable => "ServerUnreachable",
             Self::TimedOut => "TimedOut",
             Self::Malformed => "Malformed",
             Self::TooLarge => "TooLarge",
-            Self::Lagging => "Lagging",
             Self::ClosedAtOnce => "ClosedAtOnce",
             Self::TokenRequestDenied => "TokenRequestDenied",
             Self::ServiceAccountNotFound => "ServiceAccountNotFound",

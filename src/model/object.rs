@@ -106,17 +106,15 @@ pub enum Reread {
 
 /// One step of the protocol between an informer and a table.
 ///
-/// A full list is `ListStarted`, any number of `Upsert`, then `ListDone`. Whatever the table held
+/// A full list is `ListStarted`, any number of `Upsert`, then `ListDone`. It is a consistent read, sent
+/// after everything before it had arrived: what it says of an object counts even against a version that
+/// is held and seems newer. That one is of a past that an etcd restore took back. Whatever the table held
 /// before `ListStarted` and did not see again by `ListDone` no longer exists in the cluster. A list
 /// that breaks off is followed by another `ListStarted`.
 #[derive(Clone, Debug)]
 pub enum Delta<'a> {
     /// A full list begins; the previous contents are served on.
     ListStarted(Reread),
-    /// The list under way is true at this version, which is not older than any that was seen. What
-    /// it says of an object then counts even against a version of it that is held and seems newer:
-    /// that one is of a past that an etcd restore took back.
-    ListAt(ResourceVersion),
     /// The object exists and looks like this.
     Upsert(Item<'a>),
     /// The object is gone.
@@ -144,8 +142,8 @@ pub enum Outcome {
     Removed,
     /// Already known at this version.
     Unchanged,
-    /// Older than what is held (a replay, or a lagging API server), or the deletion of an object
-    /// that is not held; not applied.
+    /// An event that is older than what is held, or the deletion of an object that is not held; not
+    /// applied.
     Outdated,
     /// A list began, or a bookmark was noted.
     Noted,

@@ -219,14 +219,12 @@ fn standing(report: &CellReport, now: Timestamp) -> Standing {
         Reason::Unsupported if report.phase == Phase::Failing => return Standing::Refused,
         Reason::Unsupported
         | Reason::Gone
-        | Reason::VersionAhead
         | Reason::Throttled
         | Reason::ServerError
         | Reason::Unreachable
         | Reason::TimedOut
         | Reason::Malformed
         | Reason::TooLarge
-        | Reason::Lagging
         | Reason::ClosedAtOnce
         | Reason::Unverified
         | Reason::Internal => {}

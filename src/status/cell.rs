@@ -80,8 +80,6 @@ pub(super) enum CellState {
 /// Why a synced cell is not known to be current, the gravest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Staleness {
-    /// The server answers with older versions than are known.
-    RolledBack,
     /// The server does not answer, or only with errors.
     Unreachable,
     /// The watch has brought nothing for too long.
@@ -162,7 +160,6 @@ impl<'a> Cell<'a> {
 impl Staleness {
     pub(super) const fn reason(self) -> &'static str {
         match self {
-            Self::RolledBack => "ResourceVersionRolledBack",
             Self::Unreachable => "ServerUnreachable",
             Self::Silent | Self::Fenced | Self::Paused => "WatchSilent",
             Self::Relisting => "Relisting",
@@ -210,7 +207,6 @@ fn staleness(report: &CellReport, max_staleness: Duration, clock: Clock) -> Opti
 
 fn failed(fault: &CellFault, otherwise: Staleness) -> Staleness {
     match fault.reason {
-        Reason::VersionAhead | Reason::Lagging => Staleness::RolledBack,
         Reason::TimedOut if fault.verb == Verb::Watch => Staleness::Silent,
         Reason::Unreachable | Reason::ServerError | Reason::Throttled | Reason::TimedOut => {
             Staleness::Unreachable

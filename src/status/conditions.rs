@@ -217,14 +217,7 @@ fn warm(targets: &[Target<'_>]) -> Verdict {
 }
 
 fn fresh(targets: &[Target<'_>]) -> Verdict {
-    let gravity = [
-        "ResourceVersionRolledBack",
-        "ServerUnreachable",
-        "WatchSilent",
-        "Relisting",
-        "Reconnecting",
-        "NotWarm",
-    ];
+    let gravity = ["ServerUnreachable", "WatchSilent", "Relisting", "Reconnecting", "NotWarm"];
     let healthy = format!("{} known to be current", required(targets));
     sum(targets, |target| &target.fresh, &gravity, (("WatchesCurrent", healthy), "NotWarm"))
 }

@@ -213,10 +213,8 @@ impl Cold {
             Reason::TimedOut => Self::TimedOut,
             Reason::Gone
             | Reason::Unsupported
-            | Reason::VersionAhead
             | Reason::Malformed
             | Reason::TooLarge
-            | Reason::Lagging
             | Reason::ClosedAtOnce
             | Reason::Internal => Self::Syncing,
         }
@@ -329,7 +327,7 @@ pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>)
         Staleness::Relisting => {
             format!("listing {kinds} {places} again; the old data is served meanwhile")
         }
-        Staleness::RolledBack | Staleness::Unreachable | Staleness::Reconnecting => {
+        Staleness::Unreachable | Staleness::Reconnecting => {
             format!("the watch of {kinds} {places} ended and is being opened again")
         }
     }

@@ -88,10 +88,6 @@ impl Voice<'_> {
                 "the informer of {kinds} {places} failed since {since} ({words}); \
                  it is restarted; please report this as a bug"
             ),
-            Reason::Lagging | Reason::VersionAhead => format!(
-                "the API server answers for {kinds} {places} with older versions than are known, \
-                 since {since} ({words}); retrying until it has caught up or a rollback is certain"
-            ),
             Reason::TooLarge | Reason::Malformed => format!(
                 "the {verb} of {kinds} {places} makes no sense since {since} ({words}); retrying; \
                  look for a proxy or an oversized object"

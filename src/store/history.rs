@@ -57,7 +57,11 @@ impl Model {
                 let new = (*uid, *version, labels.clone(), *node);
                 let outcome = match self.rows.get(key) {
                     None => Outcome::Added,
-                    Some(old) if old.1 > 0 && *version > 0 && *version < old.1 => Outcome::Outdated,
+                    Some(old)
+                        if self.list.is_none() && old.1 > 0 && *version > 0 && *version < old.1 =>
+                    {
+                        Outcome::Outdated
+                    }
                     Some(old) if old.0 != *uid => Outcome::Replaced,
                     Some(old) if *version > 0 && *version == old.1 && !everything => {
                         Outcome::Unchanged

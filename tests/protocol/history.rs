@@ -110,7 +110,7 @@ impl World {
             Kind::Newest => Reply::json(list_with(past.now, "", &[])),
             Kind::List | Kind::First | Kind::Next => past.list(asked),
             Kind::Stream => {
-                let from = past.perhaps_behind();
+                let from = past.now;
                 let items = past.at(from).into_values();
                 let mut lines: Vec<_> =
                     items.map(|change| event("ADDED", change.json) + "\n").collect();
@@ -196,16 +196,10 @@ impl Past {
         self.log.iter().skip_while(move |change| change.version <= version)
     }
 
-    /// The version that a server answers with, which lags behind at times.
-    fn perhaps_behind(&mut self) -> u64 {
-        let by = if self.has_trouble(5) { self.dice.u64(..20) } else { 0 };
-        self.now.saturating_sub(by)
-    }
-
-    /// A list or a page: at times from a server that lags behind, at times broken off. Lists of
-    /// custom resources say their version last.
+    /// A list or a page, as of now, at times broken off. Lists of custom resources say their version
+    /// last.
     fn list(&mut self, asked: &Asked) -> Reply {
-        let mut version = self.perhaps_behind();
+        let mut version = self.now;
         let mut after = String::new();
         if let Some((of, key)) = asked.query("continue").split_once(':') {
             version = of.parse().unwrap();

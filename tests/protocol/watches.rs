@@ -37,9 +37,8 @@ async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
     let first = Measured::Relisted { reason: RelistReason::Gone, replaced: 0, deleted_in_gap: 1 };
     assert_eq!(engine.tape.count(|what| *what == first), 1);
     assert_eq!((engine.tape.relists(), server.count(Kind::List)), (2, 3));
-    let lists = server.of(Kind::List);
-    assert_eq!(lists[1].query("resourceVersion"), "7", "never below what was seen");
-    assert_eq!(lists[1].query("resourceVersionMatch"), "NotOlderThan");
+    let is_consistent = |list: &Asked| list.query("resourceVersion").is_empty();
+    assert!(server.of(Kind::List).iter().all(is_consistent));
     assert_eq!(server.of(Kind::Watch)[2].query("resourceVersion"), "30");
 }
 
@@ -257,5 +256,4 @@ async fn a_relist_that_was_owed_when_a_cell_was_held_is_made_up_for() {
     engine.start(&pods);
     let report = engine.until_shown(&pods.key, &["a@3", "c@6"]).await;
     assert!(report.warmed.is_some(), "served all the time");
-    assert_eq!(server.of(Kind::List)[2].query("resourceVersion"), "7");
 }

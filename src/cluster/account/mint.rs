@@ -127,9 +127,7 @@ impl Account {
             | Reason::NotListable
             | Reason::Gone
             | Reason::Unsupported
-            | Reason::VersionAhead
             | Reason::ServerError
-            | Reason::Lagging
             | Reason::ClosedAtOnce
             | Reason::TokenRequestDenied
             | Reason::ServiceAccountNotFound

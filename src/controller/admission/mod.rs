@@ -302,9 +302,7 @@ impl<T: DeltaSink> DeltaSink for ProfileSink<T> {
                 self.admission.retain(self.namespace.as_deref(), |_, _| false);
                 outcome
             }
-            Delta::Upsert(_) | Delta::ListAt(_) | Delta::Progress(_) | Delta::Arrived(_) => {
-                self.table.apply(delta)
-            }
+            Delta::Upsert(_) | Delta::Progress(_) | Delta::Arrived(_) => self.table.apply(delta),
         }
     }
 

@@ -77,8 +77,6 @@ struct Inner {
     /// Since when list and watch are refused: until that very verb is allowed, whatever else is wrong
     /// meanwhile.
     refused_since: (Option<Timestamp>, Option<Timestamp>),
-    /// The newest version of a list that has not been completed.
-    seen: Option<ResourceVersion>,
     undecodable: Vec<Undecodable>,
     lists: LatencyWindow,
     events: LatencyWindow,
@@ -97,7 +95,6 @@ impl Board {
                 verified_at: None,
                 allowed_at: (None, None),
                 refused_since: (None, None),
-                seen: None,
                 undecodable: Vec::new(),
                 lists: LatencyWindow::default(),
                 events: LatencyWindow::default(),
@@ -176,13 +173,13 @@ impl Board {
     }
 
     /// A complete list has been applied: returns the warm-up if it was the first since the cell had
-    /// nothing. `proven_at`: since when the table is known to be current, if the list proves that.
+    /// nothing. The list was sent `asked_at`: the table is current as of then.
     pub(super) fn listed(
         &self,
         key: &CellKey,
         version: &ResourceVersion,
         strategy: Strategy,
-        proven_at: Option<Instant>,
+        asked_at: Instant,
     ) -> Option<Warmed> {
         let warmed = {
             let mut inner = self.inner.lock();
@@ -201,9 +198,7 @@ impl Board {
             });
             report.warmed.filter(|_| first)
         };
-        if let Some(at) = proven_at {
-            self.current(at);
-        }
+        self.current(asked_at);
         self.signal(key, Signal::Listed);
         warmed
     }
@@ -211,16 +206,6 @@ impl Board {
     /// A list is needed for this reason; until one is complete, no watch helps.
     pub(super) fn owe(&self, why: RelistReason) {
         self.inner.lock().owed = Some(why);
-    }
-
-    /// Notes up to which version a list that is not complete has come; `None`: there is none.
-    pub(super) fn see(&self, version: Option<ResourceVersion>) {
-        self.inner.lock().seen = version;
-    }
-
-    /// See [`Board::see`].
-    pub(super) fn seen(&self) -> Option<ResourceVersion> {
-        self.inner.lock().seen.clone()
     }
 
     /// Why a list is still needed.

@@ -108,8 +108,6 @@ fn every_way_of_not_being_current_has_a_reason() {
         (failing(Failing, Reason::TimedOut, Verb::Watch), "False/WatchSilent"),
         (failing(Relisting, Reason::Gone, Verb::Watch), "False/Relisting"),
         (failing(Failing, Reason::Gone, Verb::Watch), "False/Reconnecting"),
-        (failing(Failing, Reason::Lagging, Verb::List), "False/ResourceVersionRolledBack"),
-        (failing(Relisting, Reason::VersionAhead, Verb::List), "False/ResourceVersionRolledBack"),
     ];
     for (report, expected) in table {
         let mut world = world.clone();

@@ -33,8 +33,6 @@ pub struct Writer {
 #[derive(Debug)]
 struct List {
     reread: Reread,
-    /// The version at which it is known to be true.
-    at: Option<ResourceVersion>,
     /// Rows that the list has named.
     seen: RoaringBitmap,
 }
@@ -92,15 +90,9 @@ impl Writer {
     fn apply_one(&mut self, delta: Delta<'_>) -> Outcome {
         match delta {
             Delta::ListStarted(reread) => {
-                self.list = Some(List { reread, at: None, seen: RoaringBitmap::new() });
+                self.list = Some(List { reread, seen: RoaringBitmap::new() });
                 self.hint = Place::default();
                 self.table.contents.write().past.list();
-                Outcome::Noted
-            }
-            Delta::ListAt(version) => {
-                if let Some(list) = &mut self.list {
-                    list.at = Some(version);
-                }
                 Outcome::Noted
             }
             Delta::Upsert(item) => self.upsert(&item),
@@ -171,10 +163,8 @@ impl Writer {
             (None, _) | (_, None) => None,
         };
         let everything = matches!(self.list, Some(List { reread: Reread::Everything, .. }));
-        let list_at = self.list.as_ref().and_then(|list| list.at.as_ref());
-        let is_overruled = list_at.zip(held.version.as_ref()).is_some_and(|(at, held)| held <= at);
         match (order, held.uid == item.uid) {
-            (Some(Ordering::Less), _) if !is_overruled => Outcome::Outdated,
+            (Some(Ordering::Less), _) if self.list.is_none() => Outcome::Outdated,
             (Some(Ordering::Equal), true) if !everything => Outcome::Unchanged,
             (_, true) => Outcome::Modified,
             (_, false) => Outcome::Replaced,
