@@ -4,17 +4,11 @@
 //! The list is of the very version that the table has, so nothing that happens meanwhile can make a difference.
 //! Only names, UIDs and versions are compared.
 
-use super::{Measured, Slots, census::Census, endpoint::Endpoint, stream::End, task::Task};
-use crate::{
-    cluster::Buckets,
-    model::{Fault, MemberOf, Projection, Reason, ResourceVersion},
-};
+use super::{Measured, digest::NameDigest, stream::End, task::Task};
+use crate::model::{Fault, Projection, Reason};
 use futures::{FutureExt as _, future::BoxFuture};
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
-
-/// For each page of the list.
-const WITHIN: Duration = Duration::from_mins(1);
 
 /// How a comparison ended: the label of `kubewarm_consistency_checks_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,8 +80,7 @@ impl Task {
     /// Begins a comparison with what the table holds now.
     pub(super) fn compare(&mut self, check: &mut Check) {
         self.turn = Turn::new();
-        let named = Census::new();
-        let (held, version) = named.of_table(&**self.sink.lock());
+        let (held, version) = NameDigest::new().of_table(&**self.sink.lock());
         let is_whole = self.rejected == 0
             && !self.board.has_undecodable()
             && self.key.projection != Projection::Profile;
@@ -96,17 +89,17 @@ impl Task {
             self.record(Measured::Compared(Comparison::Skipped));
             return;
         };
-        let tuning = self.tuning.borrow();
-        let of = Of {
-            client: Arc::clone(&self.client),
-            endpoint: self.endpoint.clone(),
-            slots: self.shared.comparisons.clone(),
-            buckets: self.shared.buckets.clone(),
-            member: tuning.member_of.clone(),
-            limit: tuning.page_size,
-            at,
+        let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
+        let (member, limit) = {
+            let tuning = self.tuning.borrow();
+            (tuning.member_of.clone(), tuning.page_size)
         };
-        check.0 = Some(of.compare(named, held).boxed());
+        let comparing = async move {
+            let _slot = shared.comparisons.acquire(&member).await;
+            let payer = (&shared.buckets, &member.profile.namespace);
+            Comparison::of(held.is_list_at(&list_watch, &at, limit, payer).await)
+        };
+        check.0 = Some(comparing.boxed());
     }
 
     /// What a comparison that has ended means for the watch.
@@ -125,51 +118,20 @@ impl Task {
     }
 }
 
-/// What is compared with.
-struct Of {
-    client: Arc<kube::Client>,
-    endpoint: Endpoint,
-    slots: Slots,
-    buckets: Buckets,
-    member: MemberOf,
-    limit: u32,
-    at: ResourceVersion,
-}
-
-impl Of {
-    async fn compare(self, mut named: Census, held: Census) -> Comparison {
-        let _slot = self.slots.acquire(&self.member).await;
-        match self.list(&mut named).await {
-            Ok(true) if named.matches(&held) => Comparison::Equal,
-            Ok(true) => Comparison::Different,
-            Ok(false) => Comparison::Skipped,
+impl Comparison {
+    fn of(answer: Result<Option<bool>, Fault>) -> Self {
+        match answer {
+            Ok(Some(true)) => Self::Equal,
+            Ok(Some(false)) => Self::Different,
+            Ok(None) => Self::Skipped,
             // That version is not kept any more, or never was to be had.
             Err(fault) if matches!(fault.reason(), Reason::Gone | Reason::Unsupported) => {
-                Comparison::Skipped
+                Self::Skipped
             }
             Err(fault) => {
                 tracing::debug!(%fault, "nothing to compare with");
-                Comparison::Failed
+                Self::Failed
             }
-        }
-    }
-
-    /// Whether all of it came, of that very version.
-    async fn list(&self, named: &mut Census) -> Result<bool, Fault> {
-        let mut request = self.endpoint.names(Some(&self.at), self.limit);
-        loop {
-            let namespace = &self.member.profile.namespace;
-            while let Err(open_at) = self.buckets.draw_spare(namespace, Instant::now()) {
-                sleep_until(open_at).await;
-            }
-            let page = named.add_page(&self.client, request, WITHIN).await?;
-            if ResourceVersion::parse(&page.resource_version).as_ref() != Some(&self.at) {
-                return Ok(false);
-            }
-            if page.token.is_empty() {
-                return Ok(true);
-            }
-            request = self.endpoint.more_names(&page.token, self.limit);
         }
     }
 }

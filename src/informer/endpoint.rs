@@ -18,7 +18,7 @@ pub(super) struct Endpoint {
     selectors: String,
     accept_list: String,
     accept_watch: String,
-    sensitivity: Sensitivity,
+    accept_one: String,
 }
 
 /// A key that no request is built for. The schema and the parser refuse these too; here is the last
@@ -88,18 +88,21 @@ impl Endpoint {
                 format!("application/json;as={kind};g=meta.k8s.io;v=v1{drop}")
             }
         };
+        let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let accept_one = match (key.projection, key.sensitivity()) {
+            (Projection::Full(_) | Projection::Profile, Sensitivity::Ordinary) => {
+                format!("{metadata},application/json")
+            }
+            // Nobody is to hold what is secret, or what was not asked for.
+            (Projection::MetadataOnly(_), _) | (_, Sensitivity::Secret) => metadata.to_owned(),
+        };
         Ok(Self {
             path,
             selectors,
             accept_list: accept("PartialObjectMetadataList"),
             accept_watch: accept("PartialObjectMetadata"),
-            sensitivity: key.sensitivity(),
+            accept_one,
         })
-    }
-
-    /// Whether the answers may hold the payload of secrets.
-    pub(super) fn sensitivity(&self) -> Sensitivity {
-        self.sensitivity
     }
 
     /// A list, whole or a page of it.
@@ -117,10 +120,10 @@ impl Endpoint {
         self.get(&query, &self.accept_list)
     }
 
-    /// The list's newest version and nothing else: one object at most, metadata only.
-    pub(super) fn newest(&self) -> Request<Vec<u8>> {
-        let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-        self.get("&limit=1", accept)
+    /// One object of the list: its metadata, or all of it where the server knows no other form and it is
+    /// what the cell fetches.
+    pub(super) fn one(&self) -> Request<Vec<u8>> {
+        self.get("&limit=1", &self.accept_one)
     }
 
     /// What the list names, metadata only: its first `limit` objects, as of the version `at`, or as new as
@@ -138,16 +141,6 @@ impl Endpoint {
     pub(super) fn more_names(&self, token: &str, limit: u32) -> Request<Vec<u8>> {
         let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
         self.get(&format!("&limit={limit}&continue={token}"), NAMES)
-    }
-
-    /// One object of the list, as the cell has it.
-    pub(super) fn first(&self) -> Request<Vec<u8>> {
-        self.list(Part::First { limit: 1 })
-    }
-
-    /// A watch from `from` that is hardly opened before it ends.
-    pub(super) fn glimpse(&self, from: &ResourceVersion) -> Request<Vec<u8>> {
-        self.watch(from, Duration::from_secs(1))
     }
 
     /// A watch of what comes after `from`, with bookmarks.
@@ -215,14 +208,16 @@ mod tests {
         let mut secrets = key("", "secrets", Projection::Full(ManagedFields::Drop));
         assert!(Endpoint::new(&secrets).is_err());
         secrets.sensitive_data = SensitiveData::Allow;
-        assert!(Endpoint::new(&secrets).is_ok());
+        let payload = Endpoint::new(&secrets).unwrap();
+        // One is peeked at without it all the same.
+        assert!(!payload.one().headers()[header::ACCEPT].to_str().unwrap().contains(','));
         let metadata = key("", "secrets", Projection::MetadataOnly(ManagedFields::Drop));
         let endpoint = Endpoint::new(&metadata).unwrap();
         let (from, second) = (ResourceVersion::from(7), Duration::from_secs(1));
         let parts = [Part::Whole, Part::First { limit: 9 }, Part::Next { limit: 9, token: "a" }];
         let lists = parts.map(|part| endpoint.list(part));
         let others = [
-            endpoint.newest(),
+            endpoint.one(),
             endpoint.names(Some(&from), 9),
             endpoint.watch(&from, second),
             endpoint.stream(second),

@@ -4,18 +4,17 @@ use super::{
     ListOutcome, Measured, Relist, RelistReason, Stage, Strategy, Verb,
     decode::Rejected,
     endpoint::Part,
+    frame::FrameMeta,
     peek::peek_name,
     room::Held,
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Signal,
     stream::Stream,
     task::{Failure, Next, Task, absent, apply},
-    upstream,
 };
 use crate::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion};
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use serde::Deserialize;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -47,24 +46,6 @@ impl From<Fault> for NotListed {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
-}
-
-/// Everything of a list but its items.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Frame {
-    #[serde(default)]
-    pub(super) metadata: FrameMeta,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct FrameMeta {
-    #[serde(default)]
-    pub(super) resource_version: String,
-    #[serde(default, rename = "continue")]
-    pub(super) token: String,
-    #[serde(default)]
-    pub(super) remaining_item_count: Option<u64>,
 }
 
 impl Task {
@@ -176,7 +157,7 @@ impl Task {
 
     async fn list_whole(&mut self) -> Result<Listed, NotListed> {
         let meta = self.page(Part::Whole).await?;
-        Ok(Listed { version: version_of(&meta)?, stream: None })
+        Ok(Listed { version: meta.version()?, stream: None })
     }
 
     /// A token that has expired ends in one whole list, as in client-go: going on with a newer
@@ -208,7 +189,7 @@ impl Task {
                 return Err(Fault::new(Reason::Malformed, message).into());
             }
         }
-        Ok(Listed { version: version_of(&meta)?, stream: None })
+        Ok(Listed { version: meta.version()?, stream: None })
     }
 
     /// Receives one response and applies its items as they arrive.
@@ -235,9 +216,8 @@ impl Task {
         bytes: &mut u64,
     ) -> Result<FrameMeta, NotListed> {
         let timing = self.shared.timing.clone();
-        let request = self.endpoint.list(part);
         let sent = Instant::now();
-        let mut chunks = upstream::open(&self.client, request, timing.list_headers).await?;
+        let mut chunks = self.list_watch.list(part, timing.list_headers).await?;
         self.allowed(Verb::List, sent);
         let mut splitter = ListSplitter::new(MAX_OBJECT);
         let mut checked = false;
@@ -259,7 +239,7 @@ impl Task {
             while !rest.is_empty() {
                 if !checked && splitter.in_items() {
                     checked = true;
-                    self.refuse_older(&parse_frame(&splitter)?)?;
+                    self.refuse_older(&FrameMeta::of(&splitter)?)?;
                 }
                 let (consumed, piece) = splitter.feed(rest)?;
                 if let Some(piece) = piece {
@@ -277,7 +257,7 @@ impl Task {
         if !splitter.is_complete() {
             return Err(self.truncated().into());
         }
-        let meta = parse_frame(&splitter)?;
+        let meta = FrameMeta::of(&splitter)?;
         self.refuse_older(&meta)?;
         if let Some(remaining) = meta.remaining_item_count {
             self.board
@@ -337,17 +317,6 @@ fn is_for_want_of(way: Strategy, fault: &Fault) -> bool {
         ),
         Strategy::Paged => false,
     }
-}
-
-pub(super) fn parse_frame(splitter: &ListSplitter) -> Result<FrameMeta, Fault> {
-    let frame: Frame = serde_json::from_slice(&splitter.frame())
-        .map_err(|_| Fault::new(Reason::Malformed, "the answer is not a list"))?;
-    Ok(frame.metadata)
-}
-
-fn version_of(meta: &FrameMeta) -> Result<ResourceVersion, Fault> {
-    ResourceVersion::parse(&meta.resource_version)
-        .ok_or_else(|| Fault::new(Reason::Malformed, "the list has no resourceVersion"))
 }
 
 fn too_slow() -> Fault {

@@ -2,20 +2,21 @@
 
 mod backoff;
 mod board;
-mod canary;
-mod census;
 mod compare;
 mod cut;
 mod declaration;
 mod decode;
 mod deliver;
+mod digest;
 mod endpoint;
 mod event;
 mod fence;
+mod frame;
 mod lanes;
 mod latency;
 mod lines;
 mod list;
+mod list_watch;
 mod namespaces;
 mod peek;
 mod plan;

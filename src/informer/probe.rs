@@ -7,34 +7,21 @@
 
 use super::{
     Slots, Timing,
-    endpoint::Endpoint,
-    event::{Bookmark, Event},
-    lines::LineSplitter,
-    peek::tombstone,
-    split::{MAX_OBJECT, Piece},
-    task::Shared,
-    upstream,
+    list_watch::{Heard, ListWatch},
 };
-use crate::{
-    cluster::fault,
-    informer::EventKind,
-    model::{Fault, MemberOf, ResourceVersion},
-};
-use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
-use std::{future::pending, sync::Arc};
-use tokio::time::{Instant, timeout_at};
+use crate::model::{Fault, MemberOf, ResourceVersion};
+use futures::{FutureExt as _, future::BoxFuture};
+use std::future::pending;
+use tokio::time::Instant;
 
 /// What the second watch brought.
 #[derive(Debug)]
-pub(super) enum Heard {
-    /// A bookmark and nothing before it.
-    Nothing { asked_at: Instant, from: ResourceVersion, version: ResourceVersion },
-    /// An event of this version.
-    Events { asked_at: Instant, version: ResourceVersion },
-    /// Something that is no bookmark and cannot be read.
-    Unclear,
-    /// Not even a bookmark.
-    Silence,
+pub(super) struct Probed {
+    /// When it was opened.
+    pub(super) asked_at: Instant,
+    /// From which version.
+    pub(super) from: ResourceVersion,
+    pub(super) heard: Heard,
 }
 
 /// The probe of one watch.
@@ -45,7 +32,7 @@ pub(super) struct Probe {
 
 enum State {
     Idle,
-    UnderWay(BoxFuture<'static, Result<Heard, Fault>>),
+    UnderWay(BoxFuture<'static, Result<Probed, Fault>>),
     /// Asked then, it saw an event of this version; the watch has until [`Probe::not_before`] to
     /// bring it.
     Expecting(Instant, ResourceVersion),
@@ -77,21 +64,26 @@ impl Probe {
         self.not_before.unwrap_or_else(Instant::now)
     }
 
+    /// Begins once it is the turn of `member`.
     pub(super) fn start(
         &mut self,
-        shared: &Arc<Shared>,
-        client: Arc<kube::Client>,
-        endpoint: &Endpoint,
-        member: MemberOf,
+        list_watch: ListWatch,
+        (slots, member): (Slots, MemberOf),
+        timing: &Timing,
         from: ResourceVersion,
     ) {
-        let slots = shared.probes.clone();
-        let (endpoint, timing) = (endpoint.clone(), shared.timing.clone());
-        self.state = State::UnderWay(ask(client, slots, member, endpoint, timing, from).boxed());
+        let (lasting, within) = (timing.probe, timing.watch_headers);
+        let asking = async move {
+            let _slot = slots.acquire(&member).await;
+            let asked_at = Instant::now();
+            let heard = list_watch.tail(&from, lasting, within).await?.heard().await?;
+            Ok(Probed { asked_at, from, heard })
+        };
+        self.state = State::UnderWay(asking.boxed());
     }
 
     /// The answer. Cancel safe; never ready while no probe is under way.
-    pub(super) async fn heard(&mut self) -> Result<Heard, Fault> {
+    pub(super) async fn answer(&mut self) -> Result<Probed, Fault> {
         match &mut self.state {
             State::UnderWay(answer) => answer.await,
             State::Idle | State::Expecting(..) => pending().await,
@@ -112,53 +104,4 @@ impl Probe {
     pub(super) fn met(&mut self) {
         self.done(Instant::now());
     }
-}
-
-async fn ask(
-    client: Arc<kube::Client>,
-    slots: Slots,
-    member: MemberOf,
-    endpoint: Endpoint,
-    timing: Timing,
-    from: ResourceVersion,
-) -> Result<Heard, Fault> {
-    let _slot = slots.acquire(&member).await;
-    let asked_at = Instant::now();
-    let request = endpoint.watch(&from, timing.probe);
-    let mut chunks = upstream::open(&client, request, timing.watch_headers).await?;
-    let mut lines = LineSplitter::new(MAX_OBJECT);
-    let until = Instant::now() + timing.probe * 2;
-    while let Ok(Some(chunk)) = timeout_at(until, chunks.next()).await {
-        let chunk = chunk?;
-        let mut rest = &chunk[..];
-        while !rest.is_empty() {
-            let (consumed, piece) = lines.feed(rest);
-            if let Some(piece) = piece {
-                return heard_in(&piece, asked_at, &from);
-            }
-            rest = rest.get(consumed..).unwrap_or_default();
-        }
-    }
-    Ok(Heard::Silence)
-}
-
-/// What one line says.
-fn heard_in(piece: &Piece<'_>, asked_at: Instant, from: &ResourceVersion) -> Result<Heard, Fault> {
-    let event = match piece {
-        Piece::Whole(line) => Event::parse(line).ok(),
-        Piece::Oversized(head) => Event::of_head(head),
-    };
-    let Some(event) = event else { return Ok(Heard::Unclear) };
-    let heard = match event.kind {
-        EventKind::Error => return Err(fault::of_event(event.object)),
-        EventKind::Bookmark => Bookmark::parse(event.object)
-            .and_then(|bookmark| ResourceVersion::parse(&bookmark.version))
-            .map(|version| Heard::Nothing { asked_at, from: from.clone(), version }),
-        EventKind::Added | EventKind::Modified | EventKind::Deleted => tombstone(event.object)
-            .ok()
-            .and_then(|object| object.version)
-            .map(|version| Heard::Events { asked_at, version }),
-    };
-    // Something happened that cannot be told from a change.
-    Ok(heard.unwrap_or(Heard::Unclear))
 }

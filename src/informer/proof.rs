@@ -6,7 +6,9 @@
 //! are those of all of etcd: other kinds move them on, and a quiet cell hears of that once a minute. So tables that
 //! fit into a page are compared with one; for others the cell is told to ask a second watch, which takes 2 s.
 
-use super::{Phase, Reports, census::Census, endpoint::Endpoint, fence::Face, state::Access};
+use super::{
+    Phase, Reports, digest::NameDigest, fence::Face, list_watch::ListWatch, state::Access,
+};
 use crate::{
     cluster::{Buckets, Clients},
     model::{CellKey, Fault, Reason, ResourceVersion},
@@ -104,7 +106,8 @@ impl Proofs {
 
     async fn ask(&self, key: &CellKey, face: &Face, payer: &Arc<str>) -> Result<Proof, Unproven> {
         let deadline = Instant::now() + PATIENCE;
-        let endpoint = Endpoint::new(key).map_err(|guarded| {
+        let client = self.clients.client_for(&key.identity);
+        let list_watch = ListWatch::new(&client, key).map_err(|guarded| {
             Unproven::Unanswered(Fault::new(Reason::Forbidden, guarded.to_string()))
         })?;
         let _one = self.turn(payer, deadline).await?;
@@ -115,24 +118,15 @@ impl Proofs {
             let table = face.sink.lock();
             (table.objects(), table.version())
         };
-        let is_small = objects <= FEW.into();
-        let mut named = Census::new();
-        let request = endpoint.names(None, if is_small { FEW } else { 1 });
-        let client = self.clients.client_for(&key.identity);
         let sent = Instant::now();
         let within = deadline.saturating_duration_since(sent);
-        let meta = named.add_page(&client, request, within).await;
-        let meta = meta.map_err(Unproven::Unanswered)?;
-        let newest = ResourceVersion::parse(&meta.resource_version).ok_or_else(|| {
-            let message = "the list has no resourceVersion";
-            Unproven::Unanswered(Fault::new(Reason::Malformed, message))
-        })?;
+        let read = newest(&list_watch, objects <= FEW.into(), within).await;
+        let (newest, all) = read.map_err(Unproven::Unanswered)?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // Versions went back, or it lags: the cell is to find out.
             face.board.want_probe();
             return Err(Unproven::Behind);
         }
-        let all = (is_small && meta.token.is_empty()).then_some(named);
         let mut probe_at = Some(if all.is_some() { sent + LATE } else { sent });
         loop {
             if let Some(proof) = face.prove(sent, &newest, all.as_ref()) {
@@ -173,6 +167,20 @@ impl Proofs {
     }
 }
 
+/// Up to which version the API server has come; and what a list names that is small, if it is still.
+async fn newest(
+    list_watch: &ListWatch,
+    is_small: bool,
+    within: Duration,
+) -> Result<(ResourceVersion, Option<NameDigest>), Fault> {
+    if !is_small {
+        return Ok((list_watch.peek(within).await?.version()?, None));
+    }
+    let mut named = NameDigest::new();
+    let meta = named.add_page(list_watch, None, (FEW, ""), within).await?;
+    Ok((meta.version()?, meta.token.is_empty().then_some(named)))
+}
+
 impl Face {
     /// Whether there is anything that a proof could be waited for.
     fn is_kept_current(&self) -> bool {
@@ -185,7 +193,7 @@ impl Face {
         &self,
         sent: Instant,
         newest: &ResourceVersion,
-        all: Option<&Census>,
+        all: Option<&NameDigest>,
     ) -> Option<Proof> {
         // Access is not lost meanwhile.
         let _turn = self.turn.lock();
@@ -197,8 +205,8 @@ impl Face {
         let has_come = held >= *newest;
         if !has_come {
             let all = all.filter(|all| all.objects() == table.objects())?;
-            let (census, version) = all.of_table(&**table);
-            held = version.filter(|_| census.matches(all))?;
+            let (digest, version) = all.of_table(&**table);
+            held = version.filter(|_| digest.matches(all))?;
         }
         drop(table);
         self.board.current(sent);

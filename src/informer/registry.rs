@@ -4,13 +4,12 @@ use super::{
     CellReport, Changes, Informers, Meter, OwnAccess, Proofs, RelistReason, Slots, Timing, Verb,
     backoff::Backoff,
     board::Board,
-    canary::Canary,
     compare::Turn,
     decode::Decoder,
-    endpoint::Endpoint,
     fence::{Face, Faces},
-    lanes::Lane,
+    lanes::{Lane, Lanes},
     list::Gap,
+    list_watch::ListWatch,
     namespaces::Namespaces,
     room::Room,
     state::Signal,
@@ -184,7 +183,7 @@ impl Registry {
             comparisons: Slots::new(COMPARISONS, bounds.namespace_share),
             buckets: bounds.buckets,
             strategies: Strategies::default(),
-            canary: Canary::default(),
+            peeks: Lanes::default(),
             namespaces: Namespaces::default(),
             changes: Changes::default(),
             timing,
@@ -296,7 +295,7 @@ impl Informers for Registry {
         self.reports.0.write().remove(key);
         self.tables.close(key);
         let cells = &self.cells;
-        self.shared.canary.retain(|(identity, resource)| {
+        self.shared.peeks.retain(|(identity, resource)| {
             cells.keys().any(|key| key.identity == *identity && key.resource == *resource)
         });
         if let Extent::Namespace(name) = &key.extent
@@ -358,8 +357,8 @@ async fn supervise(
             let _ended = access.changed().await;
             continue;
         }
-        let endpoint = match Endpoint::new(&key) {
-            Ok(endpoint) => endpoint,
+        let list_watch = match ListWatch::new(&client, &key) {
+            Ok(list_watch) => list_watch,
             Err(guarded) => {
                 // Refused before any request; only an edit of the profile makes another cell.
                 let fault = Fault::new(Reason::Forbidden, guarded.to_string());
@@ -372,7 +371,7 @@ async fn supervise(
         let task = Task {
             decoder: Decoder::new(&key),
             key: key.clone(),
-            endpoint,
+            list_watch,
             objects: sink.lock().objects(),
             sink: Arc::clone(&sink),
             board: Arc::clone(&board),

@@ -1,6 +1,6 @@
 //! Holds a list back that has used up what its profiles leave it, until that has been decided upon.
 
-use super::{list::Frame, task::Task, upstream};
+use super::task::Task;
 use crate::model::{Fault, Reason};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -17,9 +17,6 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// For the server to say how many objects there are; the list waits, and what would be enough is said
 /// without that number otherwise.
 const COUNT_WITHIN: Duration = Duration::from_secs(2);
-/// The metadata of one object and the frame of its list; without an answer so small the number stays
-/// unknown.
-const MAX_COUNT: usize = 2 << 20;
 
 /// What a task knows of its limits.
 #[derive(Debug, Default)]
@@ -80,13 +77,9 @@ impl Task {
         if is_known {
             return;
         }
-        let one = self.endpoint.newest();
-        let Ok(body) = upstream::read(&self.client, one, COUNT_WITHIN, MAX_COUNT).await else {
-            return;
-        };
-        let frame = serde_json::from_slice::<Frame>(&body).ok();
-        let behind = frame.and_then(|frame| frame.metadata.remaining_item_count);
-        self.board.note(|report| report.expected = behind.map(|behind| behind.saturating_add(1)));
+        if let Ok(peek) = self.list_watch.peek(COUNT_WITHIN).await {
+            self.board.note(|report| report.expected = peek.objects);
+        }
     }
 
     /// Has the controller look, once for each time that a limit begins to be exceeded.

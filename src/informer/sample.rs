@@ -1,22 +1,15 @@
 //! Looks at the first objects of a cell without warming it: for forecasts.
 
 use super::{
-    Stage, Strategy, Timing,
-    decode::Decoder,
-    endpoint::{Endpoint, Part},
-    list::{FrameMeta, parse_frame},
-    split::{ListSplitter, MAX_OBJECT, Piece},
-    strategy::Strategies,
-    trial::Trial,
-    upstream,
+    Stage, Strategy, Timing, decode::Decoder, endpoint::Part, frame::FrameMeta,
+    list_watch::ListWatch, split::Piece, strategy::Strategies, trial::Trial, upstream,
 };
 use crate::model::{CellKey, CellSpec, Fault, Item, ManagedFields, Projection, Reason};
-use futures::StreamExt as _;
-use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// Most bytes of one page: 20 objects of the size that etcd takes by default, and some.
-const MAX_PAGE: u64 = 64 << 20;
+const MAX_PAGE: usize = 64 << 20;
 
 /// For one page. A warm-up may take longer; nobody waits so long for a forecast.
 const PAGE: Duration = Duration::from_secs(30);
@@ -68,7 +61,7 @@ impl Ways {
 ///
 /// Whatever the answer means; [`Reason::TooLarge`] above 64 MiB, [`Reason::TimedOut`] after 30 s.
 pub async fn look(
-    client: &kube::Client,
+    client: &Arc<kube::Client>,
     key: &CellKey,
     (depth, limit, token): (Depth, u32, &str),
     mut see: impl FnMut(&Item<'_>) + Send,
@@ -78,42 +71,28 @@ pub async fn look(
         "" => Part::First { limit },
         token => Part::Next { limit, token },
     };
-    let request = endpoint(key)?.list(part);
+    let list_watch = ListWatch::new(client, key)
+        .map_err(|guarded| Fault::new(Reason::Internal, guarded.to_string()))?;
     let started = Instant::now();
-    let mut chunks = upstream::open(client, request, PAGE).await?;
+    let chunks = list_watch.list(part, PAGE).await?;
     let headers = started.elapsed();
-    let mut splitter = ListSplitter::new(MAX_OBJECT);
     let mut decoder = Decoder::new(key);
-    let (mut objects, mut bytes) = (0, 0_u64);
-    loop {
-        let chunk = match timeout_at(started + PAGE, chunks.next()).await {
-            Ok(Some(chunk)) => chunk?,
-            Ok(None) => break,
-            Err(_elapsed) => return Err(Fault::new(Reason::TimedOut, "the sample took too long")),
-        };
-        bytes = bytes.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
+    let (mut objects, mut bytes) = (0, 0_usize);
+    let meta = upstream::items(chunks, started + PAGE, |piece| {
+        objects += 1;
+        bytes = bytes.saturating_add(piece.len());
         if bytes > MAX_PAGE {
             let text = format!("the first {limit} objects exceed {} MiB", MAX_PAGE >> 20);
             return Err(Fault::new(Reason::TooLarge, text));
         }
-        let mut rest = &chunk[..];
-        while !rest.is_empty() {
-            let (consumed, piece) = splitter.feed(rest)?;
-            if let Some(piece) = piece {
-                objects += 1;
-                if let Piece::Whole(json) = piece
-                    && let Ok(item) = decoder.decode(json, Stage::ListItem)
-                {
-                    see(&item);
-                }
-            }
-            rest = rest.get(consumed..).unwrap_or_default();
+        if let Piece::Whole(json) = piece
+            && let Ok(item) = decoder.decode(json, Stage::ListItem)
+        {
+            see(&item);
         }
-    }
-    if !splitter.is_complete() {
-        return Err(Fault::new(Reason::Malformed, "the list ended before it was complete"));
-    }
-    let FrameMeta { token, remaining_item_count, .. } = parse_frame(&splitter)?;
+        Ok(())
+    });
+    let FrameMeta { token, remaining_item_count, .. } = meta.await?;
     Ok(Looked {
         objects,
         remaining: if token.is_empty() { Some(0) } else { remaining_item_count },
@@ -128,7 +107,7 @@ pub async fn look(
 /// # Cost
 ///
 /// As of [`Trial::of`].
-pub async fn try_cell(client: &kube::Client, spec: &CellSpec) -> Trial {
+pub async fn try_cell(client: &Arc<kube::Client>, spec: &CellSpec) -> Trial {
     let key = shallow(&spec.key, Depth::Metadata);
     Trial::of(client, &key, spec.tuning.namespace_check).await
 }
@@ -140,8 +119,4 @@ fn shallow(key: &CellKey, depth: Depth) -> CellKey {
         key.projection = Projection::MetadataOnly(ManagedFields::Drop);
     }
     key
-}
-
-fn endpoint(key: &CellKey) -> Result<Endpoint, Fault> {
-    Endpoint::new(key).map_err(|guarded| Fault::new(Reason::Internal, guarded.to_string()))
 }

@@ -9,7 +9,6 @@ use super::{
     split::Piece,
     stream::{Stream, lasting},
     task::Task,
-    upstream,
 };
 use crate::{
     cluster::fault,
@@ -48,8 +47,7 @@ impl Task {
         let deadline = self.tuning.borrow().streaming_deadline;
         let asked = lasting(&timing).max(deadline * 10);
         let started = Instant::now();
-        let request = self.endpoint.stream(asked);
-        let chunks = upstream::open(&self.client, request, timing.list_headers).await?;
+        let chunks = self.list_watch.stream(asked, timing.list_headers).await?;
         self.allowed(Verb::Watch, started);
         let mut stream = Stream::new(chunks, asked);
         let late =

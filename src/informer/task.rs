@@ -4,11 +4,11 @@ use super::{
     Changes, Measured, Meter, RelistReason, Slots, Timing, Verb,
     backoff::Backoff,
     board::Board,
-    canary::Canary,
     compare::Turn,
     decode::{Decoder, Rejected},
-    endpoint::Endpoint,
+    lanes::Lanes,
     list::Gap,
+    list_watch::{ListWatch, Peek},
     namespaces::Namespaces,
     room::Room,
     state::Signal,
@@ -18,8 +18,8 @@ use super::{
 use crate::{
     cluster::{Buckets, Existence},
     model::{
-        CellKey, Delta, DeltaSink, Extent, Fault, NamespaceCheck, Outcome, Projection, Reason,
-        ResourceVersion, Tuning,
+        CellKey, Delta, DeltaSink, Extent, Fault, Identity, NamespaceCheck, Outcome, Projection,
+        Reason, Resource, ResourceVersion, Tuning,
     },
 };
 use parking_lot::Mutex;
@@ -40,7 +40,9 @@ pub(super) struct Shared {
     /// Bounds what is asked for each namespace.
     pub(super) buckets: Buckets,
     pub(super) strategies: Strategies,
-    pub(super) canary: Canary,
+    /// The last peek at each resource, by identity: all cells of one share it, since a list's version is
+    /// that of the whole resource. So 2,000 cells of 20 kinds cost one identity 20 requests.
+    pub(super) peeks: Lanes<(Identity, Resource), Result<Peek, Fault>>,
     pub(super) namespaces: Namespaces,
     pub(super) changes: Changes,
     pub(super) timing: Timing,
@@ -55,7 +57,7 @@ pub(super) type SharedSink = Arc<Mutex<Box<dyn DeltaSink>>>;
 /// One cell's list-and-watch.
 pub(super) struct Task {
     pub(super) key: CellKey,
-    pub(super) endpoint: Endpoint,
+    pub(super) list_watch: ListWatch,
     pub(super) sink: SharedSink,
     pub(super) board: Arc<Board>,
     pub(super) shared: Arc<Shared>,
@@ -197,21 +199,23 @@ impl Task {
     }
 
     /// Whether a consistent read is older than the table.
+    ///
+    /// After an etcd restore the server accepts a watch from a version that it has not reached yet, and
+    /// stays silent until it has; what happened in between would be lost. So no watch is resumed after
+    /// a broken connection before a consistent read has shown that the version is still of the past.
     async fn has_rolled_back(&self, since: Instant) -> Result<bool, Failure> {
         let Some(known) = self.version.as_ref().filter(|version| !version.is_opaque()) else {
             return Ok(false);
         };
         let within = self.shared.timing.list_headers;
-        let newest = self
-            .shared
-            .canary
-            .newest(&self.client, &self.key, &self.endpoint, since, within)
-            .await
-            .map_err(|fault| {
-                // The failure is shared by those who waited for it; the next attempt asks anew.
-                let then = Next::Verify { since: Instant::now() };
-                Failure { fault, verb: Verb::List, then }
-            })?;
+        let of = (self.key.identity.clone(), self.key.resource.clone());
+        let peek = self.list_watch.peek(within);
+        let peek = self.shared.peeks.ask(of, since, Result::is_ok, peek).await;
+        let newest = peek.and_then(Peek::version).map_err(|fault| {
+            // The failure is shared by those who waited for it; the next attempt asks again.
+            let then = Next::Verify { since: Instant::now() };
+            Failure { fault, verb: Verb::List, then }
+        })?;
         Ok(newest.is_older_than(known))
     }
 

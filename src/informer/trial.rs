@@ -1,18 +1,17 @@
 //! One `list` and one `watch` of a cell, as small as they can be: whether the API server allows them.
 
-use super::{endpoint::Endpoint, upstream};
+use super::list_watch::{ListWatch, Peek};
 use crate::{
     cluster::{Existence, existence},
-    model::{CellKey, Fault, NamespaceCheck, Reason, ResourceVersion, Sensitivity, Verb},
+    model::{CellKey, Fault, NamespaceCheck, Reason, ResourceVersion, Verb},
 };
-use serde::Deserialize;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// One object and the frame of its list; objects larger than what etcd takes by default need more.
-const MAX_ANSWER: usize = 8 << 20;
 /// The API server gives up by itself after 60 s; nobody waits that long for an answer to this.
 const WITHIN: Duration = Duration::from_secs(20);
+/// `timeoutSeconds` of the watch, of which nothing is read.
+const MOMENT: Duration = Duration::from_secs(1);
 /// A version that every cluster has left behind: a watch from it is authorized, and ends at once.
 const ANCIENT: u64 = 1;
 
@@ -40,44 +39,34 @@ pub struct Trial {
     pub watch: Answer,
 }
 
-#[derive(Deserialize)]
-struct List {
-    metadata: ListMeta,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    #[serde(default)]
-    resource_version: String,
-}
-
 impl Trial {
-    /// Lists one object of `key` and opens a watch from the list's version, with the very path,
-    /// selectors and representation of the cell; of the watch it reads the headers only. The watch
+    /// Lists one object of `key` and opens a watch from the list's version, with the very path and
+    /// selectors of the cell; of the object it reads the metadata, of the watch the headers. The watch
     /// is tried, too, where the list is refused.
     ///
     /// # Cost
     ///
     /// Two requests of at most 20 s each, and one for the namespace where it is in question; none for
     /// a key that no request is built for.
-    pub async fn of(client: &kube::Client, key: &CellKey, check: NamespaceCheck) -> Self {
+    pub async fn of(client: &Arc<kube::Client>, key: &CellKey, check: NamespaceCheck) -> Self {
         let sent = Instant::now();
-        let endpoint = match Endpoint::new(key) {
-            Ok(endpoint) => endpoint,
+        let list_watch = match ListWatch::new(client, key) {
+            Ok(list_watch) => list_watch,
             Err(guarded) => {
                 let fault = Fault::new(Reason::Forbidden, guarded.to_string());
                 let refused = || Answer::Refused(fault.clone());
                 return Self { sent, requests: 0, list: refused(), watch: refused() };
             }
         };
-        let (list, version) = list(client, &endpoint).await;
+        let peek = list_watch.peek(WITHIN).await;
+        let version = peek.as_ref().ok().and_then(|peek: &Peek| peek.version.clone());
+        let list = peek.map_or_else(Answer::of, |_| Answer::Allowed);
         if let Answer::Undecided(fault) = &list {
             let watch = Answer::Undecided(fault.clone());
             return Self { sent, requests: 1, list, watch };
         }
-        let opened = upstream::open(client, endpoint.glimpse(&version), WITHIN).await;
-        let watch = match opened {
+        let version = version.unwrap_or_else(|| ResourceVersion::from(ANCIENT));
+        let watch = match list_watch.tail(&version, MOMENT, WITHIN).await {
             Ok(_ended_by_dropping) => Answer::Allowed,
             // Authorization comes before anything looks at the version.
             Err(fault) if fault.reason() == Reason::Gone => Answer::Allowed,
@@ -137,24 +126,4 @@ impl Answer {
             Self::Undecided(fault)
         }
     }
-}
-
-/// The answer, and the version to watch from.
-async fn list(client: &kube::Client, endpoint: &Endpoint) -> (Answer, ResourceVersion) {
-    let ancient = ResourceVersion::from(ANCIENT);
-    // Authorization does not look at the form of an answer, and nobody is to hold what is secret.
-    let request = match endpoint.sensitivity() {
-        Sensitivity::Secret => endpoint.newest(),
-        Sensitivity::Ordinary => endpoint.first(),
-    };
-    let body = match upstream::read(client, request, WITHIN, MAX_ANSWER).await {
-        Ok(body) => body,
-        // It was sending: that is allowed.
-        Err(fault) if fault.reason() == Reason::TooLarge => return (Answer::Allowed, ancient),
-        Err(fault) => return (Answer::of(fault), ancient),
-    };
-    let version = serde_json::from_slice(&body)
-        .ok()
-        .and_then(|list: List| ResourceVersion::parse(&list.metadata.resource_version));
-    (Answer::Allowed, version.unwrap_or(ancient))
 }

@@ -1,5 +1,9 @@
 //! Sends the requests of a cell, and turns whatever goes wrong into a fault.
 
+use super::{
+    frame::FrameMeta,
+    split::{ListSplitter, MAX_OBJECT, Piece},
+};
 use crate::{
     cluster::fault,
     model::{Fault, Reason},
@@ -11,7 +15,7 @@ use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 use kube::client::Body;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Most of an error's body that is read: a Status is smaller, and nothing else is looked at.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -74,6 +78,36 @@ pub(super) async fn read(
         Ok(read) => read.map(|()| body),
         Err(_elapsed) => Err(Fault::new(Reason::TimedOut, "the answer did not end in time")),
     }
+}
+
+/// Reads a list to its end and shows each of its items; holds one at a time.
+///
+/// # Errors
+///
+/// [`Reason::Malformed`] for what is no whole list, [`Reason::TimedOut`] if it has not ended by `until`, and
+/// those of `each`.
+pub(super) async fn items(
+    mut chunks: Chunks,
+    until: Instant,
+    mut each: impl FnMut(&Piece<'_>) -> Result<(), Fault>,
+) -> Result<FrameMeta, Fault> {
+    let late = |_| Fault::new(Reason::TimedOut, "the list did not end in time");
+    let mut splitter = ListSplitter::new(MAX_OBJECT);
+    while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(late)? {
+        let chunk = chunk?;
+        let mut rest = &chunk[..];
+        while !rest.is_empty() {
+            let (consumed, piece) = splitter.feed(rest)?;
+            if let Some(piece) = piece {
+                each(&piece)?;
+            }
+            rest = rest.get(consumed..).unwrap_or_default();
+        }
+    }
+    if !splitter.is_complete() {
+        return Err(Fault::new(Reason::Malformed, "the list ended before it was complete"));
+    }
+    FrameMeta::of(&splitter)
 }
 
 async fn refused(response: Response<Body>, within: Duration) -> Fault {

@@ -3,18 +3,18 @@
 use super::{
     Measured, Phase, RelistReason, Verb,
     compare::Check,
-    probe::{Heard, Probe},
+    list_watch::Heard,
+    probe::{Probe, Probed},
     state::Signal,
     stream::{End, OpenWatch, Stream, is_early, lasting},
     task::{Failure, Next, Task, absent},
-    upstream,
 };
 use crate::{
     cluster::is_builtin_group,
     model::{Delta, Fault, Reason},
 };
 use futures::StreamExt as _;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Watches that end at once, in a row, before the version itself is suspected: servers have been
@@ -29,9 +29,8 @@ impl Task {
         };
         let timing = &self.shared.timing;
         let asked = lasting(timing);
-        let request = self.endpoint.watch(&from, asked);
         let sent = Instant::now();
-        match upstream::open(&self.client, request, timing.watch_headers).await {
+        match self.list_watch.watch(&from, asked, timing.watch_headers).await {
             Ok(chunks) => {
                 self.allowed(Verb::Watch, sent);
                 Ok(Next::Follow(Box::new(Stream::new(chunks, asked))))
@@ -211,8 +210,8 @@ impl Task {
                     }
                     None => return End::Clean,
                 },
-                heard = probe.heard(), if probe.is_under_way() => {
-                    if let Some(end) = self.judge(heard, &mut probe) {
+                probed = probe.answer(), if probe.is_under_way() => {
+                    if let Some(end) = self.judge(probed, &mut probe) {
                         return end;
                     }
                 }
@@ -282,19 +281,32 @@ impl Task {
         }
         if let Some(from) = self.version.clone() {
             let member = self.tuning.borrow().member_of.clone();
-            probe.start(&self.shared, Arc::clone(&self.client), &self.endpoint, member, from);
+            let turn = (self.shared.probes.clone(), member);
+            probe.start(self.list_watch.clone(), turn, &self.shared.timing, from);
         }
         None
     }
 
     /// What a finished probe says about this watch.
-    fn judge(&mut self, heard: Result<Heard, Fault>, probe: &mut Probe) -> Option<End> {
+    fn judge(&mut self, probed: Result<Probed, Fault>, probe: &mut Probe) -> Option<End> {
         let pause = self.shared.timing.probe_pause;
-        if heard.is_ok() {
-            self.board.refused_no_more(Verb::Watch);
-        }
+        let Probed { asked_at, from, heard } = match probed {
+            Ok(probed) => probed,
+            Err(fault) if fault.reason() == Reason::Gone => {
+                return Some(End::Dead("the version is too old for a second watch"));
+            }
+            Err(fault) => {
+                self.record(Measured::Failed { code: fault.code() });
+                let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
+                self.board.fault(Verb::Watch, &fault, self.backoff.failures(), delay);
+                self.shared.changes.notify();
+                probe.done(Instant::now() + delay);
+                return None;
+            }
+        };
+        self.board.refused_no_more(Verb::Watch);
         match heard {
-            Ok(Heard::Nothing { asked_at, from, version }) => {
+            Heard::Bookmark(version) => {
                 if version.is_older_than(&from) {
                     return Some(End::WentBack);
                 }
@@ -309,24 +321,13 @@ impl Task {
                 probe.done(Instant::now());
                 None
             }
-            Ok(Heard::Events { asked_at, version }) => {
+            Heard::Event(version) => {
                 let until = Instant::now() + self.shared.timing.probe_grace;
                 probe.expect(asked_at, version, until);
                 None
             }
-            Ok(Heard::Unclear) => Some(End::Dead("a second watch brought what cannot be read")),
-            Ok(Heard::Silence) => Some(End::Dead("a second watch was silent too")),
-            Err(fault) if fault.reason() == Reason::Gone => {
-                Some(End::Dead("the version is too old for a second watch"))
-            }
-            Err(fault) => {
-                self.record(Measured::Failed { code: fault.code() });
-                let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
-                self.board.fault(Verb::Watch, &fault, self.backoff.failures(), delay);
-                self.shared.changes.notify();
-                probe.done(Instant::now() + delay);
-                None
-            }
+            Heard::Unclear => Some(End::Dead("a second watch brought what cannot be read")),
+            Heard::Silence => Some(End::Dead("a second watch was silent too")),
         }
     }
 

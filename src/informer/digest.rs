@@ -2,25 +2,31 @@
 //! in the same versions.
 
 use super::{
-    list::{FrameMeta, parse_frame},
-    split::{ListSplitter, MAX_OBJECT, Piece},
+    frame::FrameMeta,
+    list_watch::ListWatch,
+    split::{MAX_OBJECT, Piece},
     upstream,
 };
-use crate::model::{DeltaSink, Fault, Named, Reason, ResourceVersion, Uid};
-use futures::StreamExt as _;
-use http::Request;
+use crate::{
+    cluster::Buckets,
+    model::{DeltaSink, Fault, Named, Reason, ResourceVersion, Uid},
+};
 use serde::Deserialize;
 use std::{
     borrow::Cow,
     hash::{BuildHasher as _, RandomState},
+    sync::Arc,
     time::Duration,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
+
+/// For each page of a list that is compared with a table.
+const PAGE: Duration = Duration::from_mins(1);
 
 /// Counts objects and adds up their hashes, in any order. The hash is keyed anew for each comparison: two that
 /// differ are taken for equal once in 2^64 times, and two that are equal never for different.
 #[derive(Clone, Debug)]
-pub(super) struct Census {
+pub(super) struct NameDigest {
     keys: RandomState,
     objects: u64,
     sum: u64,
@@ -45,18 +51,23 @@ struct Meta<'a> {
     resource_version: Cow<'a, str>,
 }
 
-impl Census {
+impl NameDigest {
     /// Of nothing, yet.
     pub(super) fn new() -> Self {
         Self { keys: RandomState::new(), objects: 0, sum: 0 }
     }
 
+    /// Of nothing, comparable with this one.
+    fn empty(&self) -> Self {
+        Self { keys: self.keys.clone(), objects: 0, sum: 0 }
+    }
+
     /// Of a table, comparable with this one; and as of which version that is. Cost: 0.2 µs an object, under
     /// the table's lock.
     pub(super) fn of_table(&self, table: &dyn DeltaSink) -> (Self, Option<ResourceVersion>) {
-        let mut census = Self { keys: self.keys.clone(), objects: 0, sum: 0 };
-        let version = table.visit(&mut |named| census.add(&named));
-        (census, version)
+        let mut digest = self.empty();
+        let version = table.visit(&mut |named| digest.add(&named));
+        (digest, version)
     }
 
     /// How many objects there are.
@@ -86,7 +97,8 @@ impl Census {
         Ok(())
     }
 
-    /// Adds what a list or a page of one names. Holds one object at a time.
+    /// Adds what a page of the list names: its first `limit` objects, or the next behind `token`, as of the
+    /// version `at`, or of now. Holds one object at a time.
     ///
     /// # Errors
     ///
@@ -94,33 +106,52 @@ impl Census {
     /// not ended `within` that time.
     pub(super) async fn add_page(
         &mut self,
-        client: &kube::Client,
-        request: Request<Vec<u8>>,
+        of: &ListWatch,
+        at: Option<&ResourceVersion>,
+        page: (u32, &str),
         within: Duration,
     ) -> Result<FrameMeta, Fault> {
         let until = Instant::now() + within;
-        let mut chunks = upstream::open(client, request, within).await?;
-        let mut splitter = ListSplitter::new(MAX_OBJECT);
-        let late = |_| Fault::new(Reason::TimedOut, "the list did not end in time");
-        while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(late)? {
-            let chunk = chunk?;
-            let mut rest = &chunk[..];
-            while !rest.is_empty() {
-                let (consumed, piece) = splitter.feed(rest)?;
-                match piece {
-                    Some(Piece::Whole(json)) => self.add_json(json)?,
-                    Some(Piece::Oversized(_)) => {
-                        return Err(Fault::new(Reason::TooLarge, "metadata beyond any bound"));
-                    }
-                    None => {}
-                }
-                rest = rest.get(consumed..).unwrap_or_default();
+        let chunks = of.names(at, page, within).await?;
+        upstream::items(chunks, until, |piece| match piece {
+            Piece::Whole(json) => self.add_json(json),
+            Piece::Oversized(_) => {
+                let message = format!("metadata of more than {} MiB", MAX_OBJECT >> 20);
+                Err(Fault::new(Reason::TooLarge, message))
             }
+        })
+        .await
+    }
+
+    /// Whether this, of a table at the version `at`, is what the API server lists at that version, in pages of
+    /// `limit` objects; `None` where it lists another version. Each request draws on the spare part of the
+    /// namespace's bucket.
+    ///
+    /// # Errors
+    ///
+    /// As [`NameDigest::add_page`].
+    pub(super) async fn is_list_at(
+        &self,
+        of: &ListWatch,
+        at: &ResourceVersion,
+        limit: u32,
+        (buckets, namespace): (&Buckets, &Arc<str>),
+    ) -> Result<Option<bool>, Fault> {
+        let mut listed = self.empty();
+        let mut token = String::new();
+        loop {
+            while let Err(open_at) = buckets.draw_spare(namespace, Instant::now()) {
+                sleep_until(open_at).await;
+            }
+            let page = listed.add_page(of, Some(at), (limit, &token), PAGE).await?;
+            if page.version().ok().as_ref() != Some(at) {
+                return Ok(None);
+            }
+            if page.token.is_empty() {
+                return Ok(Some(self.matches(&listed)));
+            }
+            token = page.token;
         }
-        if !splitter.is_complete() {
-            return Err(Fault::new(Reason::Malformed, "the list ended before it was complete"));
-        }
-        parse_frame(&splitter)
     }
 }
 
@@ -128,23 +159,23 @@ impl Census {
 mod tests {
     use super::*;
 
-    fn of(keys: &Census, objects: &[(&str, &str, &str, &str)]) -> Census {
-        let mut census = Census { keys: keys.keys.clone(), objects: 0, sum: 0 };
+    fn of(keys: &NameDigest, objects: &[(&str, &str, &str, &str)]) -> NameDigest {
+        let mut digest = keys.empty();
         for (namespace, name, uid, version) in objects {
             let json = format!(
                 r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}"}}}}"#
             );
-            census.add_json(json.as_bytes()).unwrap();
+            digest.add_json(json.as_bytes()).unwrap();
         }
-        census
+        digest
     }
 
     #[test]
     fn whatever_differs_is_seen_and_the_order_is_not() {
-        let keys = Census::new();
+        let keys = NameDigest::new();
         let base = [("a", "x", "u1", "3"), ("b", "y", "u2", "4")];
-        let census = of(&keys, &base);
-        assert!(census.matches(&of(&keys, &[base[1], base[0]])));
+        let digest = of(&keys, &base);
+        assert!(digest.matches(&of(&keys, &[base[1], base[0]])));
         for other in [
             &base[..1],
             &[base[0], base[0]],
@@ -155,7 +186,7 @@ mod tests {
             // The same letters, cut elsewhere.
             &[("ax", "", "u1", "3"), base[1]],
         ] {
-            assert!(!census.matches(&of(&keys, other)), "{other:?}");
+            assert!(!digest.matches(&of(&keys, other)), "{other:?}");
         }
     }
 }
