@@ -93,7 +93,6 @@ fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
         buckets,
         clients,
         declared: Box::new(move || declared.take()),
-        fences: Arc::new(reports.clone()),
         reports,
         changes: Changes::default(),
         patience: PATIENCE,

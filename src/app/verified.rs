@@ -30,7 +30,6 @@ pub(super) fn verifier(
         declared: Box::new(move || declared(&declarations, &own, &mut seen)),
         reports: reports.clone(),
         changes,
-        fences: Arc::new(reports.clone()),
         patience: PATIENCE,
         count: Box::new(move |check, outcome| metrics.access_checked(check, outcome)),
     })

@@ -142,7 +142,6 @@ impl<I: Informers> Controller<I> {
     /// restore, the cells, the declarations and what is remembered of each profile stay as they are.
     pub fn reconcile(&mut self) {
         let timer = self.metrics.reconcile();
-        self.informers.free_fenced();
         self.readmit();
         let served = self.sources.discovery.served().borrow().clone();
         let running = self.informers.running();
@@ -275,7 +274,6 @@ mod tests {
         fn relist(&mut self, key: &CellKey, _: RelistReason) {
             self.1.push(key.clone());
         }
-        fn free_fenced(&mut self) {}
     }
 
     fn controller(watched: Watched) -> Controller<Cells> {

@@ -120,7 +120,7 @@ impl Task {
         let gap = std::mem::take(&mut self.gap);
         self.version = Some(version.clone());
         self.listed_at = Some(Instant::now());
-        let warmed = self.board.listed(&self.key, version, strategy, asked_at);
+        let warmed = self.board.listed(&self.key, version, strategy, (asked_at, self.epoch));
         self.board.note(|report| {
             if report.fault.as_ref().is_some_and(|fault| fault.verb == Verb::List) {
                 report.fault = None;

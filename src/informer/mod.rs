@@ -2,6 +2,7 @@
 
 mod backoff;
 mod board;
+mod cell;
 mod compare;
 mod cut;
 mod declaration;
@@ -10,8 +11,8 @@ mod deliver;
 mod digest;
 mod endpoint;
 mod event;
-mod fence;
 mod frame;
+mod gate;
 mod lanes;
 mod latency;
 mod lines;
@@ -40,9 +41,9 @@ mod watch;
 
 use self::decode::Rejected;
 pub use self::{
-    board::{Changes, OwnAccess},
+    board::Changes,
+    cell::OwnAccess,
     compare::Comparison,
-    fence::Fences,
     latency::LatencyWindow,
     plan::{Desired, Informers, Plan, apply, plan},
     proof::{Proof, Proofs, Unproven},

@@ -35,8 +35,6 @@ pub trait Informers {
     fn retune(&mut self, spec: &CellSpec);
     /// Has a synced cell that watches list once more, for this reason; what it holds is served on.
     fn relist(&mut self, key: &CellKey, why: RelistReason);
-    /// Empties the tables that lost access and that no profile serves as stale any more.
-    fn free_fenced(&mut self);
 }
 
 /// Computes the difference. Pure, and ordered: equal inputs give equal plans.

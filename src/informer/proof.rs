@@ -6,9 +6,7 @@
 //! are those of all of etcd: other kinds move them on, and a quiet cell hears of that once a minute. So tables that
 //! fit into a page are compared with one; for others the cell is told to ask a second watch, which takes 2 s.
 
-use super::{
-    Phase, Reports, digest::NameDigest, fence::Face, list_watch::ListWatch, state::Access,
-};
+use super::{Reports, cell::Informer, digest::NameDigest, list_watch::ListWatch};
 use crate::{
     cluster::{Buckets, Clients},
     model::{CellKey, Fault, Reason, ResourceVersion},
@@ -100,22 +98,27 @@ impl Proofs {
         payer: &Arc<str>,
         since: Instant,
     ) -> Result<Proof, Unproven> {
-        let face = self.reports.face(key).ok_or(Unproven::Idle)?;
-        face.proof.ask(since, Result::is_ok, self.ask(key, &face, payer)).await
+        let informer = self.reports.informer(key).ok_or(Unproven::Idle)?;
+        informer.proof.ask(since, Result::is_ok, self.ask(key, &informer, payer)).await
     }
 
-    async fn ask(&self, key: &CellKey, face: &Face, payer: &Arc<str>) -> Result<Proof, Unproven> {
+    async fn ask(
+        &self,
+        key: &CellKey,
+        informer: &Informer,
+        payer: &Arc<str>,
+    ) -> Result<Proof, Unproven> {
         let deadline = Instant::now() + PATIENCE;
         let client = self.clients.client_for(&key.identity);
         let list_watch = ListWatch::new(&client, key).map_err(|guarded| {
             Unproven::Unanswered(Fault::new(Reason::Forbidden, guarded.to_string()))
         })?;
         let _one = self.turn(payer, deadline).await?;
-        if !face.is_kept_current() {
+        if !informer.glance().is_kept_current() {
             return Err(Unproven::Idle);
         }
         let (objects, before) = {
-            let table = face.sink.lock();
+            let table = informer.sink.lock();
             (table.objects(), table.version())
         };
         let sent = Instant::now();
@@ -124,24 +127,24 @@ impl Proofs {
         let (newest, all) = read.map_err(Unproven::Unanswered)?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // Versions went back, or it lags: the cell is to find out.
-            face.board.want_probe();
+            informer.board.want_probe();
             return Err(Unproven::Behind);
         }
         let mut probe_at = Some(if all.is_some() { sent + LATE } else { sent });
         loop {
-            if let Some(proof) = face.prove(sent, &newest, all.as_ref()) {
+            if let Some(proof) = informer.prove(sent, &newest, all.as_ref()) {
                 return Ok(proof);
             }
             let now = Instant::now();
             if now >= deadline {
                 return Err(Unproven::Behind);
             }
-            if !face.is_kept_current() {
+            if !informer.glance().is_kept_current() {
                 return Err(Unproven::Idle);
             }
             if probe_at.take_if(|at| *at <= now).is_some() {
                 self.buckets.charge(payer, 1, now);
-                face.board.want_probe();
+                informer.board.want_probe();
             }
             sleep(POLL).await;
         }
@@ -181,13 +184,7 @@ async fn newest(
     Ok((meta.version()?, meta.token.is_empty().then_some(named)))
 }
 
-impl Face {
-    /// Whether there is anything that a proof could be waited for.
-    fn is_kept_current(&self) -> bool {
-        let state = self.board.state();
-        state.synced && state.access == Access::Held && state.phase != Phase::Paused
-    }
-
+impl Informer {
     /// Whether the table has come to `newest`, or is `all` that there was then: so it is current as of `sent`.
     fn prove(
         &self,
@@ -195,9 +192,7 @@ impl Face {
         newest: &ResourceVersion,
         all: Option<&NameDigest>,
     ) -> Option<Proof> {
-        // Access is not lost meanwhile.
-        let _turn = self.turn.lock();
-        if !self.is_kept_current() {
+        if !self.glance().is_kept_current() {
             return None;
         }
         let table = self.sink.lock();
@@ -208,8 +203,9 @@ impl Face {
             let (digest, version) = all.of_table(&**table);
             held = version.filter(|_| digest.matches(all))?;
         }
-        drop(table);
+        // Under the table's lock: it is not emptied meanwhile.
         self.board.current(sent);
+        drop(table);
         Some(Proof { at: sent, held, newest: newest.clone() })
     }
 }

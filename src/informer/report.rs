@@ -226,6 +226,14 @@ impl CellReport {
         }
     }
 
+    /// Whether its table follows the cluster, so that it could be proved current.
+    #[must_use]
+    pub fn is_kept_current(&self) -> bool {
+        self.synced_at.is_some()
+            && self.lost.is_none()
+            && !matches!(self.phase, Phase::Queued | Phase::Paused | Phase::Fenced)
+    }
+
     /// Its own request, or the token for it.
     fn is_refused(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.reason.refuses_identity())

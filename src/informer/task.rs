@@ -6,6 +6,7 @@ use super::{
     board::Board,
     compare::Turn,
     decode::{Decoder, Rejected},
+    gate::Gate,
     lanes::Lanes,
     list::Gap,
     list_watch::{ListWatch, Peek},
@@ -60,6 +61,10 @@ pub(super) struct Task {
     pub(super) list_watch: ListWatch,
     pub(super) sink: SharedSink,
     pub(super) board: Arc<Board>,
+    /// Woken when access returns.
+    pub(super) gate: watch::Receiver<Gate>,
+    /// Of the gate, as of which the task began: it ends with a loss.
+    pub(super) epoch: u64,
     pub(super) shared: Arc<Shared>,
     /// Acts as the cell's identity.
     pub(super) client: Arc<kube::Client>,
@@ -174,11 +179,11 @@ impl Task {
             tracing::debug!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
         }
         self.record(Measured::Backoff { delay });
-        let mut access = self.board.access();
+        self.gate.mark_unchanged();
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             // What was refused may be allowed now.
-            _ = access.changed() => {}
+            _ = self.gate.changed() => {}
         }
         if matches!(then, Next::Watch | Next::Verify { .. }) {
             self.signal(Signal::Retried);

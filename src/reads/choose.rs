@@ -88,7 +88,7 @@ impl Needs<'_> {
         let Some(first) = candidates.first() else {
             return Err(Failure::internal("no candidate"));
         };
-        let Some(candidate) = candidates.iter().find(|it| it.is_kept_current()) else {
+        let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
             return Err(self.stale(asked, first, "nothing keeps it current"));
         };
         Ok(Attempt::Unproven(Box::new(Doubt {
@@ -197,7 +197,7 @@ impl Reads {
                 let standing = readable.iter().map(|(it, reader)| Standing {
                     version: reader.version(),
                     is_remembered: self.snapshots.has(&Moment::of(it), version),
-                    is_kept_current: it.is_kept_current(),
+                    is_kept_current: it.report.is_kept_current(),
                 });
                 match exactly(version, &standing.collect::<Vec<_>>()) {
                     Ok(Some(held)) => Ok(held),

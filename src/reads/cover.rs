@@ -6,7 +6,7 @@ use super::{
     offers::{Offering, Offers},
 };
 use crate::{
-    informer::{CellReport, Phase},
+    informer::CellReport,
     model::{
         CellKey, Consistency, Extent, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection,
     },
@@ -171,12 +171,6 @@ impl Candidate<'_> {
     /// By what every profile says that offers it: the strictest counts.
     pub(super) fn may_be_read(&self, report: &CellReport) -> bool {
         self.offers.iter().all(|offering| report.serves(offering.on_access_lost))
-    }
-
-    /// Whether its table follows the cluster, so that it could be proved current.
-    pub(super) fn is_kept_current(&self) -> bool {
-        self.report.lost.is_none()
-            && !matches!(self.report.phase, Phase::Queued | Phase::Paused | Phase::Fenced)
     }
 
     /// The namespace at whose expense something is asked for it: that of the first who offers it.

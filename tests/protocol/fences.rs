@@ -6,7 +6,7 @@ use crate::{
     server::{Asked, Kind, Server},
 };
 use kubewarm::{
-    informer::{Fences as _, Informers as _, Measured, Phase, RelistReason, Timing, WatchEnd},
+    informer::{Informers as _, Measured, Phase, RelistReason, Timing, WatchEnd},
     model::{CellKey, CellSpec, Fault, OnAccessLost, Reason, Verb},
 };
 use parking_lot::Mutex;
@@ -66,11 +66,11 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
         let (server, engine, feeds) = watched(&pods, quiet).await;
         bring(&engine, &pods.key, &feeds).await;
         engine.reports.lost(&pods.key, Verb::Watch, &forbidden());
-        // At once, and for good.
-        let left: &[&str] = if is_kept { &["a@9", "b@10"] } else { &[] };
-        assert_eq!(engine.shown(&pods.key), left);
+        // Nothing is served from this moment on, and the store goes with the task.
         let report = engine.reports.get(&pods.key).unwrap();
         assert_eq!((report.phase, report.is_warm()), (Phase::Fenced, false));
+        let left: &[&str] = if is_kept { &["a@9", "b@10"] } else { &[] };
+        let report = engine.until_shown(&pods.key, left).await;
         let fault = report.fault.clone().unwrap();
         assert_eq!(
             (fault.reason, fault.verb, fault.next_retry),
@@ -100,8 +100,7 @@ async fn a_refusal_behind_a_closed_gate_drops_the_store() {
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     assert!(!engine.reports.get(&pods.key).unwrap().is_warm());
     engine.reports.lost(&pods.key, Verb::List, &forbidden());
-    assert!(engine.shown(&pods.key).is_empty());
-    let fault = engine.reports.get(&pods.key).unwrap().fault.unwrap();
+    let fault = engine.until_shown(&pods.key, &[]).await.fault.unwrap();
     assert_eq!(fault.reason, Reason::Forbidden);
 }
 
@@ -196,8 +195,7 @@ async fn access_lost_in_the_first_list_leaves_nothing() {
     engine.until_shown(&pods.key, &["a@3"]).await;
     let fencer = engine.reports.clone();
     fencer.lost(&pods.key, Verb::List, &forbidden());
-    assert!(engine.shown(&pods.key).is_empty());
-    let report = engine.reports.get(&pods.key).unwrap();
+    let report = engine.until_shown(&pods.key, &[]).await;
     assert!(!report.serves(OnAccessLost::ServeStale), "it never was complete");
     fencer.returned(&pods.key);
     let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
@@ -229,12 +227,11 @@ async fn a_store_goes_when_the_last_profile_no_longer_says_serve_stale() {
     bring(&engine, &pods.key, &feeds).await;
     let fencer = engine.reports.clone();
     fencer.lost(&pods.key, Verb::List, &forbidden());
-    engine.free_fenced();
+    tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     pods.tuning.on_access_lost = OnAccessLost::Fence;
     engine.retune(&pods);
-    engine.free_fenced();
-    let report = engine.reports.get(&pods.key).unwrap();
+    let report = engine.until(&pods.key, |report| report.synced_at.is_none()).await;
     assert_eq!((report.phase, report.version, report.synced_at), (Phase::Fenced, None, None));
     assert_eq!(engine.catalog.reader(&pods.key).unwrap().usage().bytes, 0);
     fencer.returned(&pods.key);

@@ -73,7 +73,6 @@ async fn scene() -> Scene {
         buckets: Buckets::default(),
         clients: Arc::new(ByName(server.address)),
         declared: Box::new(move || Some(declared.clone())),
-        fences: Arc::new(reports.clone()),
         reports,
         changes: engine.changes(),
         patience: PATIENCE,

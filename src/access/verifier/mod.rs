@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     cluster::{Buckets, Clients, is_allowed, rules_of},
-    informer::{Answer, Changes, Fences, Reports, Trial},
+    informer::{Answer, Changes, Reports, Trial},
     model::{CellKey, Fault, Reason},
 };
 use futures::FutureExt as _;
@@ -54,12 +54,10 @@ pub struct Surroundings {
     pub clients: Arc<dyn Clients>,
     /// What is declared now; `None` while nobody knows, and where it is what it was when last asked.
     pub declared: Box<dyn FnMut() -> Option<Declared> + Send>,
-    /// What the cells' informers say.
+    /// What the cells' informers say, and whom to tell.
     pub reports: Reports,
     /// When they say something new.
     pub changes: Changes,
-    /// Whom to tell.
-    pub fences: Arc<dyn Fences>,
     /// How long access may go unverified; [`super::PATIENCE`], which tests shorten.
     pub patience: Duration,
     /// Counts each check.
@@ -140,7 +138,7 @@ impl Verifier {
         let untold = book.refusals(|key| reports.is_open(key));
         drop(book);
         for (key, verb, fault) in untold {
-            self.around.fences.lost(&key, verb, &fault);
+            self.around.reports.lost(&key, verb, &fault);
         }
         if !told.is_empty() {
             self.tell(told);
@@ -189,8 +187,8 @@ impl Verifier {
     fn tell(&self, words: Vec<(CellKey, Word)>) {
         for (key, word) in words {
             match word {
-                Word::Lost(verb, fault) => self.around.fences.lost(&key, verb, &fault),
-                Word::Returned => self.around.fences.returned(&key),
+                Word::Lost(verb, fault) => self.around.reports.lost(&key, verb, &fault),
+                Word::Returned => self.around.reports.returned(&key),
             }
         }
         self.reports.changes.notify();

@@ -96,7 +96,6 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
         declared: Box::new(move || Some(declared.clone())),
         reports: reports.clone(),
         changes: registry.changes(),
-        fences: Arc::new(reports.clone()),
         patience: PATIENCE,
         count: Box::new(|_, _| {}),
     });

@@ -1,14 +1,9 @@
 //! Where a cell's task writes down how it stands, and everyone else reads it.
 
-mod access;
-
-pub use self::access::OwnAccess;
-pub(super) use self::access::{AccessTurns, IsNews};
-
 use super::{
     CellFault, CellReport, LatencyWindow, RelistReason, Strategy, Undecodable, Verb, Warmed,
     decode::Rejected,
-    state::{Access, Signal, State},
+    state::{Signal, State},
 };
 use crate::model::{CellKey, Fault, ResourceVersion};
 use jiff::Timestamp;
@@ -52,11 +47,11 @@ pub(super) enum IsReplay {
     No,
 }
 
-/// The report of one cell, under its lock. Written by the cell's task, a few fields at a time.
+/// The report of one cell, under its lock. Written by the cell's task, a few fields at a time; proofs to
+/// readers may move its currency on.
 #[derive(Debug)]
 pub(super) struct Board {
     inner: Mutex<Inner>,
-    access: watch::Sender<AccessTurns>,
     /// Somebody waits for a proof that only a second watch can bring.
     probe: Notify,
     changes: Changes,
@@ -70,17 +65,24 @@ struct Inner {
     report: CellReport,
     /// Why a list is needed that has not been completed.
     owed: Option<RelistReason>,
-    /// When access was last verified.
-    verified_at: Option<Instant>,
-    /// When the last list and the last watch that were answered were sent.
-    allowed_at: (Option<Instant>, Option<Instant>),
-    /// Since when list and watch are refused: until that very verb is allowed, whatever else is wrong
-    /// meanwhile.
-    refused_since: (Option<Timestamp>, Option<Timestamp>),
+    /// The epoch of the gate in which the last complete list was sent.
+    epoch: u64,
+    /// What the cell's own requests came to.
+    list: Answers,
+    watch: Answers,
     undecodable: Vec<Undecodable>,
     lists: LatencyWindow,
     events: LatencyWindow,
     reads: LatencyWindow,
+}
+
+/// What the cell's own requests of one verb came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answers {
+    /// When the last one that was answered was sent.
+    pub(super) allowed_at: Option<Instant>,
+    /// Since when it is refused: until this very verb is allowed, whatever else is wrong meanwhile.
+    pub(super) refused: Option<(Timestamp, Instant)>,
 }
 
 impl Board {
@@ -92,15 +94,14 @@ impl Board {
                 state: State::QUEUED,
                 report: CellReport::queued(now),
                 owed: None,
-                verified_at: None,
-                allowed_at: (None, None),
-                refused_since: (None, None),
+                epoch: 0,
+                list: Answers::default(),
+                watch: Answers::default(),
                 undecodable: Vec::new(),
                 lists: LatencyWindow::default(),
                 events: LatencyWindow::default(),
                 reads: LatencyWindow::default(),
             }),
-            access: watch::Sender::default(),
             probe: Notify::new(),
             changes,
         }
@@ -122,6 +123,33 @@ impl Board {
     /// The same without latencies and undecodable objects, which cost more: for every read.
     pub(super) fn glance(&self) -> CellReport {
         self.inner.lock().report.clone()
+    }
+
+    /// The epoch of what is held, if that is complete.
+    pub(super) fn listed_in(&self) -> Option<u64> {
+        let inner = self.inner.lock();
+        inner.state.synced.then_some(inner.epoch)
+    }
+
+    /// What the cell's own lists and watches came to.
+    pub(super) fn answers(&self) -> [Answers; 2] {
+        let inner = self.inner.lock();
+        [inner.list, inner.watch]
+    }
+
+    /// A request of this verb, which was sent `at`, has been answered.
+    pub(super) fn allowed(&self, verb: Verb, at: Instant) {
+        *self.inner.lock().answers(verb) = Answers { allowed_at: Some(at), refused: None };
+    }
+
+    /// One of this verb has been answered that says nothing of when.
+    pub(super) fn refused_no_more(&self, verb: Verb) {
+        self.inner.lock().answers(verb).refused = None;
+    }
+
+    /// The warm-up begins now: what came before is no part of it.
+    pub(super) fn begin_warming(&self) {
+        self.inner.lock().cold_since = (Instant::now(), Timestamp::now());
     }
 
     /// The last proof of currency.
@@ -150,13 +178,6 @@ impl Board {
                 if inner.state.synced && !next.synced {
                     inner.cold_since = (Instant::now(), Timestamp::now());
                 }
-                if inner.state.access.is_closed() && !next.access.is_closed() && !next.synced {
-                    // The time without access is no part of the warm-up.
-                    inner.cold_since = (Instant::now(), Timestamp::now());
-                }
-                if next.access == Access::Held {
-                    inner.report.lost = None;
-                }
                 if !next.synced {
                     inner.report.synced_at = None;
                     inner.report.warmed = None;
@@ -173,17 +194,18 @@ impl Board {
     }
 
     /// A complete list has been applied: returns the warm-up if it was the first since the cell had
-    /// nothing. The list was sent `asked_at`: the table is current as of then.
+    /// nothing. The list was sent `asked_at`, in this epoch of the gate: the table is current as of then.
     pub(super) fn listed(
         &self,
         key: &CellKey,
         version: &ResourceVersion,
         strategy: Strategy,
-        asked_at: Instant,
+        (asked_at, epoch): (Instant, u64),
     ) -> Option<Warmed> {
         let warmed = {
             let mut inner = self.inner.lock();
             inner.owed = None;
+            inner.epoch = epoch;
             let (cold_at, cold_time) = inner.cold_since;
             let report = &mut inner.report;
             report.synced_at = Some(Timestamp::now());
@@ -285,7 +307,7 @@ impl Board {
     pub(super) fn fault(&self, verb: Verb, fault: &Fault, attempts: u32, delay: Duration) {
         let now = Timestamp::now();
         if fault.reason().refuses_identity() {
-            self.refused(verb, now);
+            self.inner.lock().answers(verb).refused.get_or_insert_with(|| (now, Instant::now()));
         }
         self.note(|report| {
             let since = report.fault.as_ref().map_or(now, |old| old.since);
@@ -341,5 +363,42 @@ impl Board {
     /// A new list is about to say which objects cannot be decoded.
     pub(super) fn forget_undecodable(&self) {
         self.inner.lock().undecodable.clear();
+    }
+}
+
+impl Inner {
+    fn answers(&mut self, verb: Verb) -> &mut Answers {
+        match verb {
+            Verb::List => &mut self.list,
+            Verb::Watch => &mut self.watch,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Reason;
+
+    #[test]
+    fn a_refusal_counts_until_that_verb_is_allowed_whatever_else_is_wrong_meanwhile() {
+        let board = Board::new(Changes::default());
+        let since = || board.answers()[1].refused;
+        let fail = |verb, reason| {
+            board.fault(verb, &Fault::new(reason, "no"), 1, Duration::ZERO);
+        };
+        fail(Verb::Watch, Reason::Throttled);
+        assert_eq!(since(), None);
+        fail(Verb::Watch, Reason::Forbidden);
+        let refused = since();
+        assert!(refused.is_some());
+        fail(Verb::Watch, Reason::Throttled);
+        // An event of the watch that is still open shows nothing.
+        board.note(|report| report.fault = None);
+        board.allowed(Verb::List, Instant::now());
+        fail(Verb::Watch, Reason::Unauthorized);
+        assert_eq!(since(), refused);
+        board.allowed(Verb::Watch, Instant::now());
+        assert_eq!(since(), None);
     }
 }
