@@ -82,7 +82,7 @@ pub enum Opinion {
 pub enum Punctuality {
     /// As often as they should be.
     OnTime,
-    /// The bound on requests of the whole process makes them wait.
+    /// The bounds on checks make them wait.
     Late,
     /// They are made, and have come to nothing since access was verified: the last one for this.
     Unanswered(Fault),

@@ -160,8 +160,7 @@ pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
     }
     if !with(&|access: &CellAccess| access.punctuality == Punctuality::Late).is_empty() {
         asides.push(
-            "checks come less often than every 20 s, because the process sends at most 20 of them \
-             a second"
+            "checks come less often than every 20 s, because too many of them wait for their turn"
                 .to_owned(),
         );
     }

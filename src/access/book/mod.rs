@@ -234,7 +234,7 @@ impl Book {
         };
         let cells = self.cells.values().filter_map(of_cell);
         let earliest = cells.chain(self.spots.values().filter_map(|place| place.due)).min()?;
-        Some(earliest.max(self.pace.opens_at(now)))
+        Some(earliest.max(now))
     }
 
     /// Takes the result of a check in, and says what to tell of which cell.
