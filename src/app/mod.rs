@@ -19,8 +19,7 @@ pub use self::tables::CatalogTables;
 
 use crate::{
     cli::{self, Cli, Command},
-    client::{self, Verdict},
-    cluster, controller, manifests, metrics, model, server, telemetry,
+    client, cluster, controller, manifests, metrics, model, server, telemetry,
 };
 use jiff::Timestamp;
 use std::process::ExitCode;
@@ -121,29 +120,14 @@ pub enum Error {
 pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
         Command::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
-        Command::Rbac(args) => {
-            let (text, agreement) = client::rbac(&args).await?;
-            client::print(&text)?;
-            Ok(agreement.into())
-        }
-        Command::Plan(args) => {
-            let (text, permissions) = Box::pin(client::plan(&args, controller::outlook)).await?;
-            client::print(&text)?;
-            Ok(permissions.into())
-        }
+        Command::Rbac(args) => Ok(client::rbac(&args).await?.into()),
+        Command::Plan(args) => Ok(Box::pin(client::plan(&args, controller::outlook)).await?.into()),
         Command::Crd => say(&manifests::crd_yaml()?),
         Command::Status(args) => Ok(client::status(args, Timestamp::now).await?.into()),
         Command::Wait(args) => Ok(client::wait(args).await?.into()),
-        Command::Check(args) => {
-            let (text, health) = client::check(&args, Timestamp::now).await?;
-            client::print(&text)?;
-            Ok(health.into())
-        }
+        Command::Check(args) => Ok(client::check(&args, Timestamp::now).await?.into()),
         Command::Get(args) => Ok(client::get(&args, Timestamp::now).await?.into()),
-        Command::Kubeconfig(args) => {
-            client::kubeconfig(&args).await?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Kubeconfig(args) => Ok(client::kubeconfig(&args).await?.into()),
         Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completion { shell } => say(&cli::script(shell)),
     }
@@ -151,5 +135,5 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
 
 fn say(text: &str) -> Result<ExitCode, Error> {
     client::print(text)?;
-    Ok(Verdict::Ready.into())
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! The profiles in a file of YAML or JSON documents.
 
-use super::{error::DocumentError, text::escape};
+use super::error::DocumentError;
 use crate::api::{self, CacheProfile};
 use serde_json::Value;
 
@@ -65,16 +65,18 @@ fn read<E: std::error::Error>(
 ) -> Result<CacheProfile, DocumentError> {
     let version = value["apiVersion"].as_str().unwrap_or_default();
     if version.split_once('/').is_none_or(|(_, version)| version != api::VERSION) {
-        return Err(DocumentError::Version { found: escape(version).into_owned() });
+        return Err(DocumentError(format!(
+            "apiVersion is {version}; this kubewarm knows {}/{}",
+            api::GROUP,
+            api::VERSION
+        )));
     }
     parse().map_err(|error| unreadable(&error))
 }
 
 /// The parser's words, which quote the file over several lines.
 fn unreadable(error: &dyn std::error::Error) -> DocumentError {
-    let text = error.to_string();
-    let lines: Vec<_> = text.lines().map(escape).collect();
-    DocumentError::Unreadable(lines.join("\n"))
+    DocumentError(error.to_string())
 }
 
 /// The documents of `text`. Each is preceded by as many empty lines as stand before it, so that

@@ -3,6 +3,7 @@
 use super::{
     Error, cache,
     print::{print, tell},
+    report::Verdict,
 };
 use crate::cli::KubeconfigArgs;
 use std::{
@@ -21,26 +22,30 @@ const OWNER_ONLY: u32 = 0o600;
 /// # Errors
 ///
 /// [`Error`] where there is no configuration, no certificate to trust, or a file that stays as it is.
-pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
+pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<Verdict, Error> {
     let token_file = args.token_file.as_deref();
     let (made, remark) = cache::kubeconfig(&args.cache, &args.connection, token_file).await?;
     if let Some(remark) = remark {
         tell(&remark);
     }
-    let text = Zeroizing::new(serde_saphyr::to_string(&made).map_err(Error::Kubeconfig)?);
+    let text = Zeroizing::new(
+        serde_saphyr::to_string(&made)
+            .map_err(|error| Error::caused("cannot write the kubeconfig", error))?,
+    );
     let Some(path) = &args.output else {
-        return print(&text);
+        print(&text)?;
+        return Ok(Verdict::Good);
     };
     let written = if args.overwrite { replace(path, &text) } else { create(path, &text) };
     written.map_err(|source| {
-        let file = path.clone();
+        let file = path.display();
         if source.kind() == io::ErrorKind::AlreadyExists {
-            return Error::FileExists { file };
+            return Error::new(format!("{file} exists; --overwrite replaces it"));
         }
-        Error::WriteFile { file, source }
+        Error::caused(format!("cannot write {file}"), source)
     })?;
     tell(&format!("wrote {}", path.display()));
-    Ok(())
+    Ok(Verdict::Good)
 }
 
 /// Writes a file that is not there yet.

@@ -3,24 +3,22 @@
 
 mod cache;
 mod check;
+mod commands;
 mod documents;
 mod error;
-mod finding;
 mod get;
 mod kubeconfig;
-mod lines;
-mod paint;
+mod overview;
 mod plan;
 mod print;
 mod profiles;
 mod rbac;
+mod report;
 mod served;
 mod specs;
 mod status;
-mod table;
 mod target;
 mod text;
-mod tree;
 mod verdict;
 mod wait;
 
@@ -28,20 +26,16 @@ mod wait;
 mod sample;
 
 pub use self::{
-    cache::AuthorityError,
     check::check,
-    error::{DocumentError, Error},
-    finding::Health,
-    get::{Likeness, get},
+    error::Error,
+    get::get,
     kubeconfig::kubeconfig,
-    lines::lines,
-    paint::Colour,
-    plan::{Permissions, Resolve, plan},
+    overview::overview,
+    plan::{Resolve, plan},
     print::print,
-    rbac::{Agreement, rbac},
+    rbac::rbac,
+    report::{Colour, Format, Report, Verdict, render},
     status::status,
     text::escape,
-    tree::{Look, tree},
-    verdict::{Verdict, verdict, worst},
     wait::wait,
 };

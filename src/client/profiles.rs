@@ -1,14 +1,23 @@
 //! Profiles of a cluster: read once, or followed.
 
-use super::{Error, print::Shape};
-use crate::{api::CacheProfile, cli::ConnectionArgs, cluster::Connection};
+use super::Error;
+use crate::{
+    api::{self, CacheProfile},
+    cli::ConnectionArgs,
+    cluster::Connection,
+};
 use futures::StreamExt as _;
 use kube::{
-    Api,
-    api::ListParams,
-    runtime::watcher::{self, Event, watcher},
+    Api, ResourceExt as _,
+    api::{ListParams, ObjectList},
+    runtime::{
+        reflector::{self, reflector},
+        watcher::{self, Event, watcher},
+    },
 };
-use std::{collections::BTreeMap, pin::pin, time::Duration};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 /// How often a cluster is asked that does not let us watch.
@@ -77,41 +86,50 @@ impl Profiles {
         }
     }
 
-    /// Whether one profile was asked for.
-    pub(super) fn shape(&self) -> Shape {
-        if self.name.is_some() { Shape::One } else { Shape::List }
+    /// That there is none, for a person.
+    pub(super) fn nothing(&self) -> String {
+        match &self.name {
+            Some(_) => format!("there is no CacheProfile {}", self.title()),
+            None => format!("there are no CacheProfiles in {}", self.place),
+        }
+    }
+
+    /// The status of `profiles`, each with what identifies it; a `v1` List unless one was asked for.
+    pub(super) fn document(&self, profiles: &[CacheProfile]) -> Value {
+        match profiles {
+            [profile] if self.name.is_some() => item(profile),
+            _ => {
+                let items: Vec<_> = profiles.iter().map(item).collect();
+                json!({ "apiVersion": "v1", "kind": "List", "items": items })
+            }
+        }
     }
 
     /// Reads the profiles now, in the order of namespace and name. One that was asked for by name
     /// and does not exist is no error here.
     pub(super) async fn fetch(&self) -> Result<Vec<CacheProfile>, Error> {
-        let failed = |error| Error::of_request(self.what(), error);
+        let failed = |error| {
+            // The path itself is unknown: not even the group is served.
+            if is_unknown(&error) {
+                return Error::not_installed();
+            }
+            Error::of_request(self.what(), error)
+        };
         if let Some(name) = &self.name {
             return match self.api.get_opt(name).await {
                 // 404 may mean that the kind is unknown; only a list tells.
-                Ok(None) => {
-                    let probe = self.api.list(&ListParams::default().limit(1)).await;
-                    match probe {
-                        Err(kube::Error::Api(status)) if status.code == 404 => {
-                            Err(Error::NotInstalled)
-                        }
-                        _ => Ok(Vec::new()),
-                    }
-                }
+                Ok(None) => match self.api.list(&ListParams::default().limit(1)).await {
+                    Err(error) if is_unknown(&error) => Err(Error::not_installed()),
+                    _ => Ok(Vec::new()),
+                },
                 Ok(Some(profile)) => Ok(vec![profile]),
                 Err(error) => Err(failed(error)),
             };
         }
         let mut profiles = Vec::new();
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let list = self.api.list(&page).await.map_err(failed)?;
-            profiles.extend(list.items);
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(profiles),
-            }
-        }
+        let query = ListParams::default().limit(PAGE);
+        pages(&self.api, query, |profile| profiles.push(profile)).await.map_err(failed)?;
+        Ok(profiles)
     }
 
     /// Keeps `seen` current, for ever: by a watch, or by asking once a second where that is not
@@ -147,29 +165,21 @@ impl Profiles {
         if let Some(name) = &self.name {
             config = config.fields(&format!("metadata.name={name}"));
         }
-        let mut events = pin!(watcher(self.api.clone(), config));
-        let mut known = BTreeMap::new();
+        let (store, writer) = reflector::store();
+        let mut events = pin!(reflector(writer, watcher(self.api.clone(), config)));
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => {
-                    known.clear();
-                    continue;
-                }
-                Ok(Event::InitApply(profile)) => {
-                    known.insert(key(&profile), profile);
-                    continue;
-                }
-                Ok(Event::InitDone) => {}
-                Ok(Event::Apply(profile)) => {
-                    known.insert(key(&profile), profile);
-                }
-                Ok(Event::Delete(profile)) => {
-                    known.remove(&key(&profile));
+                Ok(Event::Init | Event::InitApply(_)) => {}
+                Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {
+                    let mut profiles: Vec<_> =
+                        store.state().into_iter().map(Arc::unwrap_or_clone).collect();
+                    profiles.sort_by_key(|profile: &CacheProfile| {
+                        (profile.namespace(), profile.name_any())
+                    });
+                    seen.send_replace(Seen { profiles, trouble: None });
                 }
                 Err(error) => return !is_refused(&error),
             }
-            let profiles = known.values().cloned().collect();
-            seen.send_replace(Seen { profiles, trouble: None });
         }
         true
     }
@@ -182,8 +192,39 @@ impl Profiles {
     }
 }
 
-fn key(profile: &CacheProfile) -> (Option<String>, Option<String>) {
-    (profile.metadata.namespace.clone(), profile.metadata.name.clone())
+/// Lists page by page, and hands over each object.
+pub(super) async fn pages<K: Clone + Debug + DeserializeOwned>(
+    api: &Api<K>,
+    mut page: ListParams,
+    mut each: impl FnMut(K),
+) -> Result<(), kube::Error> {
+    loop {
+        let ObjectList { metadata, items, .. } = api.list(&page).await?;
+        items.into_iter().for_each(&mut each);
+        match metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+fn item(profile: &CacheProfile) -> Value {
+    let metadata = &profile.metadata;
+    json!({
+        "apiVersion": format!("{}/{}", api::GROUP, api::VERSION),
+        "kind": "CacheProfile",
+        "metadata": {
+            "namespace": metadata.namespace,
+            "name": metadata.name,
+            "uid": metadata.uid,
+            "generation": metadata.generation,
+        },
+        "status": profile.status,
+    })
+}
+
+fn is_unknown(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 fn is_refused(error: &watcher::Error) -> bool {

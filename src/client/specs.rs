@@ -6,7 +6,7 @@ use super::{
     profiles::{Place, Profiles},
 };
 use crate::{
-    api::CacheProfile,
+    api::{self, CacheProfile},
     cli::ConnectionArgs,
     model::{Home, Subject, TargetScope, ValidatedProfile},
 };
@@ -48,10 +48,12 @@ impl Specs<'_> {
         let file = file.to_owned();
         let text = self::file(&file)?;
         let of = file.clone();
-        let failed = move |at, source| Error::Document { file: of.clone(), at, source };
+        let failed =
+            move |at, source| Error::caused(format!("cannot use {at} of {}", shown(&of)), source);
         let found = profiles(&text).map_err(|(at, source)| failed(at, source))?;
         if found.is_empty() {
-            return Err(Error::NoProfile { file });
+            let (file, group, version) = (shown(&file), api::GROUP, api::VERSION);
+            return Err(Error::new(format!("{file} holds no CacheProfile of {group}/{version}")));
         }
         let wanted = found.into_iter().map(|Found { at, profile }| {
             let failed = failed.clone();
@@ -64,8 +66,12 @@ impl Specs<'_> {
         let source =
             Profiles::connect(self.connection, &Place::Namespace(self.namespace), self.name)?;
         let title = source.title();
-        let Some(profile) = source.fetch().await?.pop() else { return Err(Error::NotFound(title)) };
-        let refused = Box::new(move |source| Error::Unusable { title: title.clone(), source });
+        let Some(profile) = source.fetch().await?.pop() else {
+            return Err(Error::not_found(&title));
+        };
+        let refused = Box::new(move |source| {
+            Error::caused(format!("cannot use CacheProfile {title}"), source)
+        });
         Ok(Wanted { profile, refused })
     }
 
@@ -81,16 +87,22 @@ impl Specs<'_> {
         let checked = ValidatedProfile::parse(&profile)?;
         let Home { namespace: operator_namespace, watched } = &self.home;
         if let Some(target) = beyond_reach(&checked, operator_namespace) {
-            let operator_namespace = operator_namespace.to_string();
-            return Err(DocumentError::BeyondReach { target, operator_namespace });
+            return Err(DocumentError(format!(
+                "target {target} reaches beyond the profile's own namespace, which only profiles in the \
+                 operator's namespace may; move the profile to {operator_namespace}, or correct \
+                 --operator-namespace"
+            )));
         }
         let namespace = &checked.profile.namespace;
         if !watched.includes(namespace) {
-            return Err(DocumentError::NotWatched { namespace: namespace.to_string() });
+            return Err(DocumentError(format!(
+                "metadata.namespace: profiles in {namespace} are not among those that --watch-namespaces has \
+                 kubewarm run; move the profile, or add the namespace there"
+            )));
         }
         let refusal = |target| watched.refusal(&checked, target);
         if let Some(refusal) = checked.targets.iter().find_map(refusal) {
-            return Err(DocumentError::Refused(refusal.message));
+            return Err(DocumentError(refusal.message));
         }
         Ok(checked)
     }
@@ -100,13 +112,6 @@ impl Specs<'_> {
         let namespace = Arc::clone(&self.home.namespace);
         Subject::ServiceAccount { namespace, name: "kubewarm".into() }
     }
-}
-
-/// `namespace/name`.
-pub(super) fn title(profile: &CacheProfile) -> String {
-    let metadata = &profile.metadata;
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!("{}/{}", part(&metadata.namespace), part(&metadata.name))
 }
 
 /// The first target that names more than the profile's own namespace, where that is not the
@@ -129,7 +134,15 @@ fn beyond_reach(profile: &ValidatedProfile, operator_namespace: &str) -> Option<
 
 /// The text of `file`; of standard input for `-`.
 fn file(file: &Path) -> Result<String, Error> {
-    text(file).map_err(|source| Error::Read { file: file.to_owned(), source })
+    text(file).map_err(|source| Error::caused(format!("cannot read {}", shown(file)), source))
+}
+
+/// A path as a person calls it.
+fn shown(file: &Path) -> String {
+    if file == Path::new("-") {
+        return "standard input".to_owned();
+    }
+    file.display().to_string()
 }
 
 fn text(file: &Path) -> io::Result<String> {

@@ -2,14 +2,13 @@
 
 use super::{
     Error,
-    lines::lines,
-    print::{Shape, Terminal, document, print, tell, terminal},
+    overview::overview,
+    print::{Terminal, print, show, tell, terminal},
     profiles::{Place, Profiles, Seen},
-    text::escape,
-    tree::{Look, tree},
-    verdict::{Verdict, worst},
+    report::{Fact, Format, Report, ReportRow, Section, Tone, Verdict, render},
+    target::target,
 };
-use crate::{api::CacheProfile, cli::StatusArgs};
+use crate::cli::StatusArgs;
 use jiff::Timestamp;
 use std::{collections::HashSet, time::Duration};
 use tokio::{sync::watch, time::MissedTickBehavior};
@@ -41,39 +40,40 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
     let source = Profiles::connect(&args.connection, &place, args.name.as_deref())?;
     let profiles = source.fetch().await?;
     if args.name.is_some() && profiles.is_empty() && !args.watch {
-        return Err(Error::NotFound(source.title()));
+        return Err(Error::not_found(&source.title()));
     }
-    if let (Some(target), [profile]) = (&args.target, &profiles[..]) {
-        return super::target::target(profile, target, &source.title(), clock());
+    if let (Some(name), [profile]) = (&args.target, &profiles[..]) {
+        return show(&target(profile, name, clock())?, None);
     }
     if args.watch {
-        return follow(&source, profiles, clock).await;
+        return follow(&source, Seen { profiles, trouble: None }, clock).await;
     }
-    match (args.output, terminal()) {
-        (Some(format), _) => print(&document(&profiles, source.shape(), format)?)?,
-        (None, _) if profiles.is_empty() => tell(&nothing(&source)),
-        (None, Some(terminal)) => {
-            print(&tree(&profiles, &look(terminal, clock())))?;
-        }
-        (None, None) => print(&text(lines(&profiles)))?,
+    let mut report = overview(&profiles, clock());
+    if let Some(output) = args.output {
+        report.data = source.document(&profiles);
+        return show(&report, Some(output.into()));
     }
-    Ok(worst(&profiles))
+    if profiles.is_empty() {
+        tell(&source.nothing());
+    }
+    show(&report, terminal().is_none().then_some(Format::Lines))
 }
 
 async fn follow(
     source: &Profiles,
-    profiles: Vec<CacheProfile>,
+    first: Seen,
     clock: fn() -> Timestamp,
 ) -> Result<Verdict, Error> {
-    let (sender, receiver) = watch::channel(Seen { profiles, trouble: None });
+    let (sender, receiver) = watch::channel(first);
+    let nothing = source.nothing();
     tokio::select! {
-        () = source.follow(&sender) => Ok(worst(&sender.borrow().profiles)),
-        shown = show(source, receiver, clock) => shown,
+        () = source.follow(&sender) => Ok(Verdict::Bad),
+        shown = draw(&nothing, receiver, clock) => shown,
     }
 }
 
-async fn show(
-    source: &Profiles,
+async fn draw(
+    nothing: &str,
     mut seen: watch::Receiver<Seen>,
     clock: fn() -> Timestamp,
 ) -> Result<Verdict, Error> {
@@ -84,99 +84,86 @@ async fn show(
         print(CLEAR)?;
     }
     loop {
-        let now = seen.borrow_and_update().clone();
+        let report = current(&seen.borrow_and_update(), nothing, clock());
         match terminal() {
-            Some(terminal) => {
-                let look = look(terminal, clock());
-                print(&screen(&now, &nothing(source), terminal.height, &look))?;
-            }
-            None => print(&text(news(&now, &nothing(source), &mut told)))?,
+            Some(terminal) => print(&screen(&report, terminal)?)?,
+            None => print(&news(&report, &mut told)?)?,
         }
         tokio::select! {
             changed = seen.changed() => if changed.is_err() {
-                return Ok(worst(&now.profiles));
+                return Ok(report.verdict);
             },
             _ = ticks.tick() => {}
         }
     }
 }
 
-/// The whole screen: what does not fit is counted in its last line.
-fn screen(seen: &Seen, nothing: &str, height: usize, look: &Look) -> String {
-    let mut drawn = match &seen.trouble {
-        Some(trouble) => format!("not current: {}\n\n", escape(trouble)),
-        None => String::new(),
+/// What is there, and what keeps it from being current.
+fn current(seen: &Seen, nothing: &str, now: Timestamp) -> Report {
+    let remark = |text: String, key, value: &str| {
+        let fact = Fact::new(Tone::Warning, text).named(key, value);
+        Section { head: ReportRow::of(vec![fact]), rows: Vec::new() }
     };
+    let mut report = overview(&seen.profiles, now);
     if seen.profiles.is_empty() {
-        drawn.push_str(nothing);
-        drawn.push('\n');
+        report.sections.push(remark(nothing.to_owned(), "message", nothing));
     }
-    drawn.push_str(&tree(&seen.profiles, look));
+    if let Some(trouble) = &seen.trouble {
+        report.sections.insert(0, remark(format!("not current: {trouble}"), "trouble", trouble));
+    }
+    report
+}
+
+/// The whole screen: what does not fit is counted in its last line.
+fn screen(report: &Report, terminal: Terminal) -> Result<String, Error> {
+    let drawn = render(report, terminal.format())?;
     let count = drawn.lines().count();
     // The last row stays empty: a line feed there would scroll.
-    let rows = height.saturating_sub(1).max(1);
+    let rows = terminal.height.saturating_sub(1).max(1);
     let shown = if count > rows { rows - 1 } else { count };
     let mut screen = HOME.to_owned();
     for line in drawn.lines().take(shown) {
-        screen.push_str(line);
-        screen.push_str(CLEAR_LINE);
-        screen.push('\n');
+        screen.extend([line, CLEAR_LINE, "\n"]);
     }
     if count > shown {
         let more = (count - shown).to_string();
         screen.extend(["… ", &more, " more lines", CLEAR_LINE, "\n"]);
     }
-    screen + CLEAR_BELOW
+    Ok(screen + CLEAR_BELOW)
 }
 
 /// The lines that were not told last time; `told` becomes what is there now.
-fn news(seen: &Seen, nothing: &str, told: &mut HashSet<String>) -> Vec<String> {
-    let mut current = lines(&seen.profiles);
-    if current.is_empty() {
-        current.push(nothing.to_owned());
-    }
-    current.extend(seen.trouble.as_deref().map(|t| format!("not current: {}", escape(t))));
-    let new = current.iter().filter(|line| !told.contains(*line)).cloned().collect();
-    *told = current.into_iter().collect();
-    new
-}
-
-fn nothing(source: &Profiles) -> String {
-    match source.shape() {
-        Shape::One => format!("there is no CacheProfile {}", source.title()),
-        Shape::List => format!("there are no CacheProfiles in {}", source.title()),
-    }
-}
-
-fn look(terminal: Terminal, now: Timestamp) -> Look {
-    Look { width: terminal.width, colour: terminal.colour, now }
-}
-
-fn text(lines: Vec<String>) -> String {
-    lines.into_iter().map(|line| line + "\n").collect()
+fn news(report: &Report, told: &mut HashSet<String>) -> Result<String, Error> {
+    let lines = render(report, Format::Lines)?;
+    let new = lines.lines().filter(|line| !told.contains(*line));
+    let new = new.flat_map(|line| [line, "\n"]).collect();
+    *told = lines.lines().map(str::to_owned).collect();
+    Ok(new)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{paint::Colour, sample},
+        super::{report::Colour, sample},
         *,
     };
 
     #[test]
     fn only_what_changed_is_told_again() {
         let mut told = HashSet::new();
+        let mut news =
+            |seen: &Seen| super::news(&current(seen, "none", sample::now()), &mut told).unwrap();
         let mut seen = Seen { profiles: vec![sample::warming()], trouble: None };
-        assert_eq!(news(&seen, "none", &mut told).len(), 7);
-        assert_eq!(news(&seen, "none", &mut told), Vec::<String>::new());
+        assert_eq!(news(&seen).lines().count(), 7);
+        assert_eq!(news(&seen), "");
 
         seen.trouble = Some("no \u{1b} answer".to_owned());
-        assert_eq!(news(&seen, "none", &mut told), [r"not current: no \u{1b} answer"]);
+        assert_eq!(news(&seen), "trouble=\"no \\u{1b} answer\"\n");
 
         seen = Seen::default();
-        assert_eq!(news(&seen, "none", &mut told), ["none"]);
+        assert_eq!(news(&seen), "message=none\n");
         seen.profiles.push(sample::warming());
-        assert_eq!(news(&seen, "none", &mut told).len(), 7);
+        assert_eq!(news(&seen).lines().count(), 7);
     }
 
     #[test]
@@ -185,10 +172,10 @@ mod tests {
             profiles: vec![sample::warming(), sample::ready()],
             trouble: Some("away".to_owned()),
         };
+        let report = current(&seen, "none", sample::now());
         for height in 1..20 {
             let terminal = Terminal { width: 60, height, colour: Colour::Off };
-            let look = look(terminal, sample::now());
-            let drawn = screen(&seen, "none", height, &look);
+            let drawn = screen(&report, terminal).unwrap();
             assert!(drawn.matches('\n').count() < height.max(2), "{height}:\n{drawn}");
         }
     }

@@ -1,8 +1,7 @@
 //! Text of the cluster made safe for a terminal, and quantities made readable.
 
-use crate::model::is_dns_label;
 use jiff::Timestamp;
-use std::{borrow::Cow, fmt::Write as _, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 /// `text` with everything that could steer a terminal, or hide in a line, written visibly, as
 /// `\u{1b}`: control characters, line and paragraph separators, direction marks and characters
@@ -27,12 +26,6 @@ pub fn escape(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(safe)
-}
-
-/// A name of the API server for a command that is to be copied: anything that is none does not get into
-/// one.
-pub(super) fn plain(name: Option<&str>) -> &str {
-    name.filter(|name| name.split('.').all(is_dns_label)).unwrap_or("NAME")
 }
 
 /// Whether [`escape`] writes `c` in another form.
@@ -97,21 +90,6 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     }
     lines.push(rest.to_owned());
     lines
-}
-
-/// One `key=value` of a line that programs read too; quoted where a space or a quote is in it.
-pub(super) fn field(line: &mut String, key: &str, value: &str) {
-    if !line.is_empty() {
-        line.push(' ');
-    }
-    let value = escape(value);
-    let plain = !value.is_empty() && !value.contains([' ', '"', '=']);
-    let written = if plain {
-        write!(line, "{key}={value}")
-    } else {
-        write!(line, "{key}=\"{}\"", value.replace('"', "\\\""))
-    };
-    debug_assert!(written.is_ok(), "writing to a String does not fail");
 }
 
 #[cfg(test)]
@@ -180,14 +158,5 @@ mod tests {
             let lines = wrapped(&"日本語 ünï ".repeat(20), width);
             assert!(lines.iter().all(|line| line.chars().count() <= width && !line.is_empty()));
         }
-    }
-
-    #[test]
-    fn values_with_spaces_are_quoted() {
-        let mut line = String::new();
-        field(&mut line, "a", "b");
-        field(&mut line, "c", "say \"no\"\n");
-        field(&mut line, "d", "");
-        assert_eq!(line, r#"a=b c="say \"no\"\u{a}" d="""#);
     }
 }

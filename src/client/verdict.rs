@@ -1,53 +1,40 @@
-//! Whether a profile is ready, and what it lacks.
+//! Whether a profile is ready, and what it lacks. Texts are the cluster's own.
 
-use super::text::escape;
-use crate::api::{CacheProfile, TargetStatus};
+use super::{
+    report::Verdict,
+    text::{length, span},
+};
+use crate::api::{CacheProfile, CacheProfileStatus, Problem, TargetStatus};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use std::process::ExitCode;
 
-/// How a command ends; the number is its exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// The newest generation is ready.
-    Ready = 0,
-    /// It is not, or kubewarm has not seen it yet.
-    NotReady = 1,
-    /// Only an edit of the profile helps: it is `Stalled`.
-    Failed = 2,
-    /// It was not ready in time.
-    TimedOut = 3,
-}
-
-impl From<Verdict> for ExitCode {
-    fn from(verdict: Verdict) -> Self {
-        Self::from(verdict as u8)
-    }
-}
+/// What is said of a profile that kubewarm has not looked at.
+pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
 
 /// Judges the newest generation of `profile`: what was said of an older one does not count.
-#[must_use]
-pub fn verdict(profile: &CacheProfile) -> Verdict {
+pub(super) fn verdict(profile: &CacheProfile) -> Verdict {
     let generation = profile.metadata.generation;
-    let observed = profile.status.as_ref().and_then(|status| status.observed_generation);
+    let status = profile.status.as_ref();
+    let observed = status.and_then(|status| status.observed_generation);
+    let conditions = status.map_or(&[][..], |status| &status.conditions);
     let holds = |type_| {
-        condition(conditions(profile), type_).is_some_and(|condition| {
+        condition(conditions, type_).is_some_and(|condition| {
             condition.status == "True" && condition.observed_generation.or(observed) >= generation
         })
     };
     if holds("Stalled") {
         Verdict::Failed
     } else if holds("Ready") {
-        Verdict::Ready
+        Verdict::Good
     } else {
-        Verdict::NotReady
+        Verdict::Bad
     }
 }
 
-/// The worst of `profiles`. None at all is [`Verdict::NotReady`]: what was never declared must not
-/// look like everything ready.
-#[must_use]
-pub fn worst(profiles: &[CacheProfile]) -> Verdict {
-    profiles.iter().map(verdict).max().unwrap_or(Verdict::NotReady)
+/// The worst of `profiles`. None at all is [`Verdict::Bad`]: what was never declared must not look like
+/// everything ready.
+pub(super) fn worst(profiles: &[CacheProfile]) -> Verdict {
+    profiles.iter().map(verdict).max().unwrap_or(Verdict::Bad)
 }
 
 /// Why `profile` is not ready, in lines for a person: the profile's own reason, then one line for
@@ -60,25 +47,24 @@ pub(super) fn lacking(profile: &CacheProfile) -> Vec<String> {
     if status.observed_generation < profile.metadata.generation {
         lines.push("kubewarm has not looked at its newest generation yet".to_owned());
     }
-    let own = ["Stalled", "Ready"].into_iter().find_map(|type_| {
-        let bad = if type_ == "Stalled" { "True" } else { "False" };
-        condition(&status.conditions, type_).filter(|condition| condition.status == bad)
-    });
-    lines.extend(own.map(sentence));
-    for target in &status.targets {
-        if unhealthy(target).is_none() {
-            continue;
-        }
+    lines.extend(stalled_or_unready(status).map(sentence));
+    for target in status.targets.iter().filter(|target| unhealthy(target).is_some()) {
         if let Some(condition) = untold(target) {
-            let (reason, said) =
-                (escape(&condition.reason), escape(own_message(target, condition)));
-            lines.push(format!("{}: {reason}: {said}", escape(&target.name)));
+            let said = own_message(target, condition);
+            lines.push(format!("{}: {}: {said}", target.name, condition.reason));
         }
-        for problem in &target.problems {
-            lines.push(format!("{}: {}", escape(&target.name), self::problem(problem)));
-        }
+        let problems = target.problems.iter().map(problem);
+        lines.extend(problems.map(|problem| format!("{}: {problem}", target.name)));
     }
     lines
+}
+
+/// Why a profile is not ready, in its own condition.
+pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Condition> {
+    let is = |type_, bad: fn(&str) -> bool| {
+        condition(&status.conditions, type_).filter(|condition| bad(&condition.status))
+    };
+    is("Stalled", |status| status == "True").or_else(|| is("Ready", |status| status != "True"))
 }
 
 /// The condition of `target` that a person should look at first, if any is not `True`.
@@ -104,22 +90,27 @@ pub(super) fn own_message<'a>(target: &TargetStatus, condition: &'a Condition) -
 
 /// `Reason: message`.
 pub(super) fn sentence(condition: &Condition) -> String {
-    let reason = escape(&condition.reason);
-    if condition.message.is_empty() {
-        return reason.into_owned();
-    }
-    format!("{reason}: {}", escape(&condition.message))
+    joined([&condition.reason, &condition.message])
 }
 
-/// `namespace: Reason: message`.
-pub(super) fn problem(problem: &crate::api::Problem) -> String {
-    let mut parts = Vec::new();
-    if !problem.namespace.is_empty() {
-        parts.push(escape(&problem.namespace));
-    }
-    parts.push(escape(&problem.reason));
-    parts.extend(problem.object.as_deref().map(escape));
-    parts.extend(problem.message.as_deref().filter(|text| !text.is_empty()).map(escape));
+/// `namespace: Reason: object: message`.
+pub(super) fn problem(problem: &Problem) -> String {
+    let Problem { namespace, reason, object, message, .. } = problem;
+    let more = [object, message].map(|text| text.as_deref().unwrap_or_default());
+    joined([&**namespace, reason, more[0], more[1]])
+}
+
+/// The same, and when kubewarm tries again.
+pub(super) fn problem_and_next_try(found: &Problem, now: Timestamp) -> String {
+    let next = found
+        .next_retry_time
+        .as_ref()
+        .map_or_else(String::new, |next| format!("; next try in {}", length(span(now, next.0))));
+    problem(found) + &next
+}
+
+fn joined<const N: usize>(parts: [&str; N]) -> String {
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join(": ")
 }
 
@@ -128,16 +119,10 @@ pub(super) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// `namespace/name`, escaped.
+/// `namespace/name`.
 pub(super) fn name(profile: &CacheProfile) -> String {
-    let metadata = &profile.metadata;
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let name = metadata.name.as_deref().unwrap_or_default();
-    format!("{}/{}", escape(namespace), escape(name))
-}
-
-fn conditions(profile: &CacheProfile) -> &[Condition] {
-    profile.status.as_ref().map_or(&[], |status| &status.conditions)
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&profile.metadata.namespace), part(&profile.metadata.name))
 }
 
 #[cfg(test)]
@@ -147,12 +132,12 @@ mod tests {
     #[test]
     fn only_the_newest_generation_counts() {
         let mut profile = sample::ready();
-        assert_eq!(verdict(&profile), Verdict::Ready);
+        assert_eq!(verdict(&profile), Verdict::Good);
         profile.metadata.generation = Some(99);
-        assert_eq!(verdict(&profile), Verdict::NotReady);
+        assert_eq!(verdict(&profile), Verdict::Bad);
         assert_eq!(lacking(&profile), ["kubewarm has not looked at its newest generation yet"]);
         profile.status = None;
-        assert_eq!(verdict(&profile), Verdict::NotReady);
+        assert_eq!(verdict(&profile), Verdict::Bad);
     }
 
     #[test]
@@ -162,12 +147,12 @@ mod tests {
             worst(&[sample::ready(), sample::stalled(), sample::warming()]),
             Verdict::Failed
         );
-        assert_eq!(worst(&[sample::ready(), sample::warming()]), Verdict::NotReady);
+        assert_eq!(worst(&[sample::ready(), sample::warming()]), Verdict::Bad);
     }
 
     #[test]
     fn no_profile_is_not_ready() {
-        assert_eq!(worst(&[]), Verdict::NotReady);
+        assert_eq!(worst(&[]), Verdict::Bad);
     }
 
     #[test]

@@ -2,20 +2,18 @@
 
 use super::{
     Error,
-    print::{print, tell},
+    print::{show, tell},
     profiles::{Place, Profiles, Seen},
-    text::{escape, grouped, length},
-    verdict::{Verdict, lacking, verdict},
+    report::{Report, Section, Verdict},
+    text::{grouped, length},
+    verdict::{lacking, verdict},
 };
 use crate::{
     api::CacheProfile,
     cli::{Until, WaitArgs},
 };
 use std::time::Duration;
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout_at},
-};
+use tokio::{sync::watch, time::timeout};
 
 /// Waits until the profile is ready, needs an edit, or the time is over, and says which.
 ///
@@ -28,39 +26,25 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
     let Until::Ready = args.until;
     let place = Place::Namespace(args.namespace.as_deref());
     let source = Profiles::connect(&args.connection, &place, Some(&args.name))?;
-    let (seen, waited) = until_ready(&source, args.timeout).await?;
-    conclude(&source, &seen, waited)
-}
-
-/// Waits until the profile is ready or needs an edit, telling about progress on the way: what was seen last,
-/// and for how long it waited if the time is over.
-///
-/// # Errors
-///
-/// As for [`wait`].
-pub(super) async fn until_ready(
-    source: &Profiles,
-    limit: Duration,
-) -> Result<(Seen, Option<Duration>), Error> {
-    if limit.is_zero() {
-        let profiles = source.fetch().await?;
-        return Ok((Seen { profiles, trouble: None }, None));
+    if args.timeout.is_zero() {
+        let seen = Seen { profiles: source.fetch().await?, trouble: None };
+        return conclude(&source, &seen, None);
     }
-    let deadline = Instant::now() + limit;
-    let Ok(first) = timeout_at(deadline, source.fetch()).await else {
-        let trouble = Some("the API server does not answer".to_owned());
-        return Ok((Seen { profiles: Vec::new(), trouble }, Some(limit)));
-    };
-    let (sender, receiver) = watch::channel(Seen { profiles: first?, trouble: None });
+    let trouble = Some("the API server does not answer".to_owned());
+    let (sender, receiver) = watch::channel(Seen { profiles: Vec::new(), trouble });
     let decided = async {
+        sender.send_replace(Seen { profiles: source.fetch().await?, trouble: None });
         tokio::select! {
             () = source.follow(&sender) => {}
-            () = until_decided(source, receiver) => {}
+            () = until_decided(&source, receiver) => {}
         }
+        Ok::<_, Error>(())
     };
-    let waited = timeout_at(deadline, decided).await;
-    let seen = sender.borrow().clone();
-    Ok((seen, waited.err().map(|_| limit)))
+    let waited = match timeout(args.timeout, decided).await {
+        Ok(ended) => ended.map(|()| None)?,
+        Err(_) => Some(args.timeout),
+    };
+    conclude(&source, &sender.borrow(), waited)
 }
 
 /// Returns when there is nothing left to wait for; tells about progress on the way.
@@ -68,15 +52,15 @@ async fn until_decided(source: &Profiles, mut seen: watch::Receiver<Seen>) {
     let mut told = Vec::new();
     loop {
         let now = seen.borrow_and_update().clone();
-        if now.profiles.first().map(verdict).is_some_and(|found| found != Verdict::NotReady) {
+        if now.profiles.first().map(verdict).is_some_and(|found| found != Verdict::Bad) {
             return;
         }
-        let report = report(source, &now);
-        if report != told {
-            for line in &report {
+        let missing = missing(source, &now);
+        if missing != told {
+            for line in &missing {
                 tell(&format!("waiting: {line}"));
             }
-            told = report;
+            told = missing;
         }
         if seen.changed().await.is_err() {
             return;
@@ -86,50 +70,37 @@ async fn until_decided(source: &Profiles, mut seen: watch::Receiver<Seen>) {
 
 /// Prints how it ended; `waited` is set if the time is over.
 fn conclude(source: &Profiles, seen: &Seen, waited: Option<Duration>) -> Result<Verdict, Error> {
-    let found = seen.profiles.first().map_or(Verdict::NotReady, verdict);
+    let found = seen.profiles.first().map_or(Verdict::Bad, verdict);
     let title = source.title();
+    if found == Verdict::Good {
+        let text = format!("{title} is ready{}", summary(seen.profiles.first()));
+        return show(&Report::judged(vec![Section::new(text, Vec::new())]), None);
+    }
     match (found, waited) {
-        (Verdict::Ready, _) => print(&format!("{title} is ready{}\n", summary(seen)))?,
         (Verdict::Failed, _) => tell(&format!("{title} needs an edit:")),
-        (Verdict::NotReady | Verdict::TimedOut, None) => tell(&format!("{title} is not ready:")),
-        (Verdict::NotReady | Verdict::TimedOut, Some(waited)) => {
-            tell(&format!("{title} is not ready after {}:", length(waited)));
-        }
+        (_, None) => tell(&format!("{title} is not ready:")),
+        (_, Some(waited)) => tell(&format!("{title} is not ready after {}:", length(waited))),
     }
-    if found != Verdict::Ready {
-        for line in report(source, seen) {
-            tell(&format!("  {line}"));
-        }
+    for line in missing(source, seen) {
+        tell(&format!("  {line}"));
     }
-    Ok(match (found, waited) {
-        (Verdict::NotReady, Some(_)) => Verdict::TimedOut,
-        (found, _) => found,
-    })
+    Ok(if found == Verdict::Bad && waited.is_some() { Verdict::TimedOut } else { found })
 }
 
-pub(super) fn report(source: &Profiles, seen: &Seen) -> Vec<String> {
+fn missing(source: &Profiles, seen: &Seen) -> Vec<String> {
     let mut lines = match seen.profiles.first() {
         Some(profile) => lacking(profile),
-        None => vec![format!("there is no CacheProfile {}", source.title())],
+        None => vec![source.nothing()],
     };
-    lines.extend(seen.trouble.as_deref().map(|trouble| escape(trouble).into_owned()));
+    lines.extend(seen.trouble.clone());
     lines
 }
 
-pub(super) fn summary(seen: &Seen) -> String {
-    let status = seen.profiles.first().and_then(|profile: &CacheProfile| profile.status.as_ref());
-    let warm = status.and_then(|status| status.warm_targets.as_deref());
-    let objects = status.and_then(|status| status.objects);
-    let mut text = String::new();
-    if let Some(warm) = warm {
-        text.push_str(": ");
-        text.push_str(&escape(warm));
-        text.push_str(" targets are warm");
-    }
-    if let Some(objects) = objects {
-        text.push_str(", ");
-        text.push_str(&grouped(objects));
-        text.push_str(" objects");
-    }
-    text
+fn summary(profile: Option<&CacheProfile>) -> String {
+    let Some(status) = profile.and_then(|profile| profile.status.as_ref()) else {
+        return String::new();
+    };
+    let warm = status.warm_targets.as_ref().map(|warm| format!(": {warm} targets are warm"));
+    let objects = status.objects.map(|objects| format!(", {} objects", grouped(objects)));
+    [warm, objects].into_iter().flatten().collect()
 }

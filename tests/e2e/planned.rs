@@ -162,7 +162,7 @@ fn what_may_not_be_read_is_counted_and_nothing_else_is_asked_of_it() -> Outcome 
     let (code, said, told) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace, "--live"])?;
     assert_eq!(code, Some(1), "{said}{told}");
     let line = format!(
-        "! system:serviceaccount:{NAMESPACE}:kubewarm may not list, watch pods in namespace \
+        "✗ system:serviceaccount:{NAMESPACE}:kubewarm may not list, watch pods in namespace \
          {namespace}\n"
     );
     assert!(said.contains(&line), "{said}");

@@ -174,7 +174,7 @@ fn who_may_not_read_roles_is_told_which() -> Outcome {
     let diff = || rbac(&viewer, &["web", "-n", &namespace, "--diff"]);
     let (code, _, told) = diff()?;
     assert_eq!(code, Some(2), "{told}");
-    let what = format!("may not list roles.rbac.authorization.k8s.io in namespace {namespace}");
+    let what = format!("could not read roles.rbac.authorization.k8s.io in namespace {namespace}");
     assert!(told.contains(&what), "{told}");
     may("roles", "list", "roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io")?;
     let (code, said, told) = diff()?;

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
     access::{CellAccess, Method, Punctuality, Refused, Standing},
     api::{AccessStatus, CacheProfile, CacheProfileStatus},
-    client::{Colour, Look, tree},
+    client::{Colour, Format, overview, render},
     cluster::Served,
     informer::{CellFault, CellReport, Phase, Relist, RelistReason, Strategy, Warmed},
     model::{
@@ -308,12 +308,9 @@ fn the_tests_of_the_client_draw_what_kubewarm_says() {
 #[test]
 fn the_readme_shows_what_status_draws() {
     const BEFORE: &str = "```text\n$ kubewarm status -n shop\n";
-    let look = Look {
-        width: 100,
-        colour: Colour::Off,
-        now: "2026-03-01T12:00:00Z".parse().expect("a time"),
-    };
-    let drawn = tree(&[checkout()], &look);
+    let now = "2026-03-01T12:00:00Z".parse().expect("a time");
+    let format = Format::Text { width: 100, colour: Colour::Off };
+    let drawn = render(&overview(&[checkout()], now), format).expect("it is drawn");
     let readme = fs::read_to_string(in_repository("README.md")).expect("it is readable");
     let (head, rest) = readme.split_once(BEFORE).expect("the sample is there");
     let (shown, tail) = rest.split_once("```\n").expect("it ends");

@@ -1,6 +1,6 @@
 //! The CA that verifies the read API: that of a Secret, a `ConfigMap` or a file.
 
-use super::super::{Error, text::escape};
+use super::super::Error;
 use crate::{
     cli::CacheArgs,
     cluster::{ConnectError, Connection},
@@ -16,36 +16,6 @@ const KEYS: [&str; 2] = ["ca.crt", "tls.crt"];
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
-
-/// Why there is no certificate to trust.
-#[derive(Debug, thiserror::Error)]
-pub enum AuthorityError {
-    /// There is no such Secret.
-    #[error(
-        "there is no Secret {0}: name the one of the read API with --secret and --operator-namespace, or \
-         pass --certificate-authority"
-    )]
-    NoSecret(String),
-    /// Whoever asks may not get it.
-    #[error(
-        "you may not get Secret {secret}, which holds the key of the read API, too: {message}; and there is no \
-         ConfigMap {config_map} that you may get; pass its CA with --certificate-authority"
-    )]
-    NotAllowed {
-        /// `namespace/name`.
-        secret: String,
-        /// `namespace/name`.
-        config_map: String,
-        /// The server's words, escaped.
-        message: String,
-    },
-    /// It is another kind of secret.
-    #[error("Secret {0} holds no certificate in ca.crt or tls.crt; name another with --secret")]
-    EmptySecret(String),
-    /// The file is no PEM.
-    #[error("--certificate-authority: {0} holds no certificate in PEM")]
-    EmptyFile(String),
-}
 
 /// By which certificates the read API is known.
 pub(super) struct Authority {
@@ -68,8 +38,10 @@ pub(super) async fn authority(
 ) -> Result<Authority, Error> {
     if let Some(path) = &args.certificate_authority {
         let text = read(path)?;
-        let empty = || AuthorityError::EmptyFile(path.display().to_string());
-        return Ok(Authority::named(certificates(&text).ok_or_else(empty)?));
+        let file = path.display();
+        let empty = || format!("--certificate-authority: {file} holds no certificate in PEM");
+        let found = certificates(&text).ok_or_else(|| Error::new(empty()))?;
+        return Ok(Authority::named(found));
     }
     let config_map = format!("{}-ca", args.service);
     of_secret(&connect()?, &args.home.operator_namespace, (&args.secret, &config_map)).await
@@ -85,7 +57,10 @@ async fn of_secret(
     let secret = match secrets.get(name).await {
         Ok(secret) => secret,
         Err(kube::Error::Api(status)) if status.code == 404 => {
-            return Err(AuthorityError::NoSecret(title).into());
+            return Err(Error::new(format!(
+                "there is no Secret {title}: name the one of the read API with --secret and \
+                 --operator-namespace, or pass --certificate-authority"
+            )));
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
             let found = of_config_map(connection, namespace, config_map).await;
@@ -94,8 +69,11 @@ async fn of_secret(
                 let remark = Some(remark(&config_map, &title));
                 return Ok(Authority { certificates, remark });
             }
-            let message = escape(&status.message).into_owned();
-            return Err(AuthorityError::NotAllowed { secret: title, config_map, message }.into());
+            return Err(Error::new(format!(
+                "you may not get Secret {title}, which holds the key of the read API, too: {}; and there is \
+                 no ConfigMap {config_map} that you may get; pass its CA with --certificate-authority",
+                status.message
+            )));
         }
         Err(error) => return Err(Error::of_request(format!("Secret {title}"), error)),
     };
@@ -104,7 +82,12 @@ async fn of_secret(
         let bytes = &data.get(key)?.0;
         certificates(&String::from_utf8_lossy(bytes))
     });
-    Ok(Authority::named(found.ok_or(AuthorityError::EmptySecret(title))?))
+    let empty = || {
+        format!(
+            "Secret {title} holds no certificate in ca.crt or tls.crt; name another with --secret"
+        )
+    };
+    found.map(Authority::named).ok_or_else(|| Error::new(empty()))
 }
 
 /// The CA without its key, as the chart has it for everybody. Whatever is wrong with it, it is the Secret that is missed.
@@ -125,7 +108,7 @@ fn remark(config_map: &str, secret: &str) -> String {
 fn read(path: &Path) -> Result<String, Error> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
-    read.map_err(|source| Error::Read { file: path.to_owned(), source })?;
+    read.map_err(|error| Error::caused(format!("cannot read {}", path.display()), error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -2,8 +2,6 @@
 
 mod authority;
 
-pub use authority::AuthorityError;
-
 use self::authority::Authority;
 use super::Error;
 use crate::{
@@ -34,8 +32,8 @@ pub(super) async fn kubeconfig(
     let (file, context) = (connection.kubeconfig.as_deref(), connection.context.as_deref());
     let mut found = present(file, context)?;
     if let Some(path) = token_file {
-        let path =
-            absolute(path).map_err(|source| Error::Read { file: path.to_owned(), source })?;
+        let path = absolute(path)
+            .map_err(|error| Error::caused(format!("cannot read {}", path.display()), error))?;
         let token_file = Some(path.display().to_string());
         found.user = AuthInfo { token_file, ..AuthInfo::default() };
     }

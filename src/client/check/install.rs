@@ -1,6 +1,6 @@
 //! Before installing: whether whoever asks may create what an installation consists of.
 
-use super::super::finding::Finding;
+use super::super::report::ReportRow;
 use crate::{
     cluster::{Answer, dry_run, is_allowed},
     manifests,
@@ -33,7 +33,7 @@ pub(super) async fn permitted(
     client: &Client,
     program: &str,
     (namespace, watched): (&str, &[String]),
-) -> Result<Vec<Finding>, manifests::Unwritable> {
+) -> Result<Vec<ReportRow>, manifests::Unwritable> {
     let mut findings = Vec::new();
     for object in objects(namespace, watched)? {
         let answer = dry_run(client, &object.path, &object.value).await;
@@ -48,10 +48,10 @@ pub(super) async fn permitted(
     };
     let what = format!("create Deployments in namespace {namespace}");
     findings.push(match is_allowed(client, attributes).await {
-        Ok(true) => Finding::good(format!("you may {what}")),
-        Ok(false) => Finding::bad(format!("you may not {what}"))
+        Ok(true) => ReportRow::good(format!("you may {what}")),
+        Ok(false) => ReportRow::bad(format!("you may not {what}"))
             .next(format!("kubectl auth can-i create deployments.apps -n {namespace}")),
-        Err(fault) => Finding::unseen(&format!("whether you may {what}"), &fault),
+        Err(fault) => ReportRow::unseen(&format!("whether you may {what}"), &fault),
     });
     Ok(findings)
 }
@@ -114,23 +114,23 @@ fn refusal(object: &Object, answer: Result<Answer, Fault>) -> Option<Refusal> {
     })
 }
 
-fn of_object(object: &Object, answer: Result<Answer, Fault>, program: &str) -> Finding {
+fn of_object(object: &Object, answer: Result<Answer, Fault>, program: &str) -> ReportRow {
     let name = &object.name;
     let is_policy = name.starts_with("ValidatingAdmissionPolicy");
     match refusal(object, answer) {
-        None | Some(Refusal::WithoutNamespace) => Finding::good(format!("you may create {name}")),
-        Some(Refusal::Exists) => Finding::good(format!("{name} is there already")),
-        Some(Refusal::NotServed) if is_policy => Finding::note(format!(
+        None | Some(Refusal::WithoutNamespace) => ReportRow::good(format!("you may create {name}")),
+        Some(Refusal::Exists) => ReportRow::good(format!("{name} is there already")),
+        Some(Refusal::NotServed) if is_policy => ReportRow::note(format!(
             "{name} cannot be created, as the API server serves none: nothing will hold authors of \
              profiles to the ServiceAccounts that they may act as"
         ))
         .next("helm install … --set accountPolicy.enabled=false"),
         Some(Refusal::NotServed) => {
-            Finding::bad(format!("{name} cannot be created, as the API server serves none"))
+            ReportRow::bad(format!("{name} cannot be created, as the API server serves none"))
                 .next("kubectl api-versions")
         }
         Some(Refusal::Forbidden(fault)) => {
-            let found = Finding::bad(format!("you may not create {name}: {fault}"));
+            let found = ReportRow::bad(format!("you may not create {name}: {fault}"));
             if object.is("CustomResourceDefinition") {
                 return found.next(format!(
                     "{program} crd | kubectl apply --server-side -f - # as an administrator"
@@ -150,14 +150,14 @@ fn of_object(object: &Object, answer: Result<Answer, Fault>, program: &str) -> F
             ))
         }
         Some(Refusal::Other(fault)) => {
-            Finding::unseen(&format!("whether you may create {name}"), &fault)
+            ReportRow::unseen(&format!("whether you may create {name}"), &fault)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::finding::Mark, *};
+    use super::{super::super::report::Mark, *};
     use serde_json::json;
 
     fn answer(code: u16, body: &Value) -> Answer {
@@ -200,12 +200,12 @@ mod tests {
         let status =
             |details: Value| json!({"kind": "Status", "message": "no", "details": details});
         let found = |code, body: &Value| of_object(&role, Ok(answer(code, body)), "kubectl warm");
-        assert_eq!(found(201, &json!({})).text, "you may create ClusterRole kubewarm");
+        assert_eq!(found(201, &json!({})).text(), "you may create ClusterRole kubewarm");
         assert_eq!(found(409, &status(json!({}))).mark, Mark::Good);
         assert_eq!(found(404, &status(json!({"kind": "namespaces"}))).mark, Mark::Good);
         assert_eq!(found(500, &status(json!({}))).mark, Mark::Unseen);
         let refused = found(403, &status(json!({})));
-        assert_eq!(refused.text, "you may not create ClusterRole kubewarm: no");
+        assert_eq!(refused.text(), "you may not create ClusterRole kubewarm: no");
         assert_eq!(
             refused.next,
             ["kubectl warm check --pre --watch-namespaces NAMESPACE # without them"]

@@ -1,63 +1,60 @@
 //! The profiles: whether each is ready, and what helps where one is not.
 
 use super::super::{
-    finding::Finding,
-    text::plain,
-    verdict::{Verdict, condition, name, sentence, unhealthy, verdict},
+    commands::{address, grant},
+    report::{ReportRow, Verdict},
+    verdict::{NO_STATUS, condition, name, sentence, unhealthy, verdict},
 };
 use crate::{api::CacheProfile, model::is_dns_label};
 
 /// A line for each profile.
-pub(super) fn of_profiles(profiles: &[CacheProfile], program: &str) -> Vec<Finding> {
+pub(super) fn of_profiles(profiles: &[CacheProfile], program: &str) -> Vec<ReportRow> {
     if profiles.is_empty() {
-        let found = Finding::note("there is no CacheProfile: nothing is kept warm");
+        let found = ReportRow::note("there is no CacheProfile: nothing is kept warm");
         return vec![found.next("kubectl explain cacheprofile.spec")];
     }
     profiles.iter().map(|profile| of_profile(profile, program)).collect()
 }
 
-fn of_profile(profile: &CacheProfile, program: &str) -> Finding {
+fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
     let title = name(profile);
-    let metadata = &profile.metadata;
-    let (own, namespace) = (plain(metadata.name.as_deref()), plain(metadata.namespace.as_deref()));
+    let of_it = address(profile);
     let Some(status) = &profile.status else {
-        return Finding::bad(format!("{title}: no status yet: is the operator running?"))
+        return ReportRow::bad(format!("{title}: {NO_STATUS}"))
             .next(format!("{program} check # the operator, above"));
     };
     let ready = condition(&status.conditions, "Ready");
     let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
     let said = ready.map(sentence).unwrap_or_default();
     match (verdict(profile), reason) {
-        (Verdict::Ready, _) => {
+        (Verdict::Good, _) => {
             let warm = status.warm_targets.as_deref().unwrap_or_default();
-            Finding::good(format!("{title} is ready, {warm} targets are warm"))
+            ReportRow::good(format!("{title} is ready, {warm} targets are warm"))
         }
         (Verdict::Failed, _) => {
             let stalled = condition(&status.conditions, "Stalled").map(sentence);
-            Finding::bad(format!("{title}: {}", stalled.unwrap_or(said)))
-                .next(format!("kubectl edit cprof {own} -n {namespace}"))
+            ReportRow::bad(format!("{title}: {}", stalled.unwrap_or(said)))
+                .next(format!("kubectl edit cprof {of_it}"))
         }
-        (_, "Paused" | "PlanOnly") => Finding::note(format!("{title}: {said}")),
-        _ if status.observed_generation < metadata.generation => {
-            Finding::bad(format!("{title}: kubewarm has not looked at its newest generation yet"))
-                .next(format!("{program} status {own} -n {namespace} --watch"))
+        (_, "Paused" | "PlanOnly") => ReportRow::note(format!("{title}: {said}")),
+        _ if status.observed_generation < profile.metadata.generation => {
+            ReportRow::bad(format!("{title}: kubewarm has not looked at its newest generation yet"))
+                .next(format!("{program} status {of_it} --watch"))
         }
         (_, "PermissionsMissing") => {
-            let generation = metadata.generation.unwrap_or_default();
-            let rbac = format!("{program} rbac {own} -n {namespace}");
-            Finding::bad(format!("{title}: {said}"))
-                .next(format!("{rbac} --diff --generation={generation} &&"))
-                .next(format!("  {rbac} --generation={generation} | kubectl apply -f -"))
+            let [review, apply] = grant(profile);
+            ReportRow::bad(format!("{title}: {said}")).next(review).next(apply)
         }
-        (_, "LimitExceeded" | "InvalidSpec") => Finding::bad(format!("{title}: {said}"))
-            .next(format!("kubectl edit cprof {own} -n {namespace}")),
+        (_, "LimitExceeded" | "InvalidSpec") => {
+            ReportRow::bad(format!("{title}: {said}")).next(format!("kubectl edit cprof {of_it}"))
+        }
         _ => {
             let troubled = status.targets.iter().find(|target| unhealthy(target).is_some());
             let target = troubled.filter(|target| is_dns_label(&target.name));
             let which =
                 target.map_or_else(String::new, |target| format!(" --target {}", target.name));
-            Finding::bad(format!("{title}: {said}"))
-                .next(format!("{program} status {own} -n {namespace}{which}"))
+            ReportRow::bad(format!("{title}: {said}"))
+                .next(format!("{program} status {of_it}{which}"))
         }
     }
 }
@@ -65,13 +62,12 @@ fn of_profile(profile: &CacheProfile, program: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::finding::{Health, Mark, Section, health},
-        super::super::sample,
+        super::super::{report::Mark, sample},
         *,
     };
 
     fn found(profile: &CacheProfile) -> (Mark, Vec<String>) {
-        let Finding { mark, next, .. } = of_profile(profile, "kubewarm");
+        let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm");
         (mark, next)
     }
 
@@ -107,8 +103,7 @@ mod tests {
         for reason in ["Paused", "PlanOnly"] {
             assert_eq!(found(&because(reason)), (Mark::Note, vec![]), "{reason}");
         }
-        let findings = of_profiles(&[], "kubewarm");
-        assert_eq!(health(&[Section { title: "profiles", findings }]), Health::Well);
+        assert_eq!(of_profiles(&[], "kubewarm")[0].mark, Mark::Note);
     }
 
     #[test]

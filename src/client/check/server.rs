@@ -1,6 +1,6 @@
 //! The API server: whether it answers, how old it is, and what it can do that kubewarm uses.
 
-use super::super::finding::Finding;
+use super::super::report::ReportRow;
 use crate::{
     cluster::{Answer, get, whoami},
     model::{Fault, Reason},
@@ -28,22 +28,22 @@ struct Version {
 }
 
 /// What is found, and whether it makes sense to ask on.
-pub(super) async fn reached(client: &Client, server: &str) -> (Vec<Finding>, bool) {
+pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, bool) {
     let answer = match get(client, "/version").await.and_then(answered) {
         Ok(answer) => answer,
         Err(fault) => return (vec![unreached(server, &fault)], false),
     };
     let found = match answer.json::<Version>() {
         Ok(version) => of_version(server, &version),
-        Err(fault) => Finding::unseen("its version", &fault),
+        Err(fault) => ReportRow::unseen("its version", &fault),
     };
     let mut findings = vec![found];
     match whoami(client).await {
-        Ok(subject) => findings.push(Finding::good(format!("knows you as {subject}"))),
-        Err(fault) => findings.push(Finding::unseen("whom it takes you for", &fault)),
+        Ok(subject) => findings.push(ReportRow::good(format!("knows you as {subject}"))),
+        Err(fault) => findings.push(ReportRow::unseen("whom it takes you for", &fault)),
     }
     if !answer.headers.contains_key(SORTED) {
-        findings.push(Finding::note(
+        findings.push(ReportRow::note(
             "priority and fairness is off: nothing keeps the lists of a warm-up and other clients apart",
         ));
     }
@@ -51,7 +51,7 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<Finding>, boo
 }
 
 /// Before installing: what is good to have.
-pub(super) async fn abilities(client: &Client) -> Vec<Finding> {
+pub(super) async fn abilities(client: &Client) -> Vec<ReportRow> {
     let streamed = get(client, STREAM).await;
     vec![of_stream(streamed)]
 }
@@ -61,49 +61,49 @@ fn answered(answer: Answer) -> Result<Answer, Fault> {
     if answer.status.is_success() { Ok(answer) } else { Err(answer.fault()) }
 }
 
-fn unreached(server: &str, fault: &Fault) -> Finding {
-    let found = Finding::bad(format!("{server} does not answer as an API server does: {fault}"));
+fn unreached(server: &str, fault: &Fault) -> ReportRow {
+    let found = ReportRow::bad(format!("{server} does not answer as an API server does: {fault}"));
     if fault.reason() == Reason::Unauthorized {
         return found.next("kubectl auth whoami");
     }
     found.next("kubectl cluster-info")
 }
 
-fn of_version(server: &str, version: &Version) -> Finding {
+fn of_version(server: &str, version: &Version) -> ReportRow {
     let Version { major, minor, full } = version;
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
     let said = format!("{server} answers, version {full}");
     match digits.parse::<u32>() {
-        Ok(minor) if major == "1" && minor < OLDEST => Finding::bad(format!(
+        Ok(minor) if major == "1" && minor < OLDEST => ReportRow::bad(format!(
             "{said}: kubewarm needs 1.{OLDEST} or newer; upgrade the control plane"
         )),
-        Ok(minor) if major == "1" && minor <= NEWEST => Finding::good(said),
-        Ok(_) if major == "1" => Finding::note(format!(
+        Ok(minor) if major == "1" && minor <= NEWEST => ReportRow::good(said),
+        Ok(_) if major == "1" => ReportRow::note(format!(
             "{said}: newer than 1.{NEWEST}, up to which kubewarm is known to work"
         )),
-        Ok(_) | Err(_) => Finding::note(format!(
+        Ok(_) | Err(_) => ReportRow::note(format!(
             "{said}: that does not say whether it is between 1.{OLDEST} and 1.{NEWEST}"
         )),
     }
 }
 
-fn of_stream(streamed: Result<Answer, Fault>) -> Finding {
+fn of_stream(streamed: Result<Answer, Fault>) -> ReportRow {
     let what = "whether it streams lists";
     match streamed {
-        Err(fault) => Finding::unseen(what, &fault),
+        Err(fault) => ReportRow::unseen(what, &fault),
         Ok(answer) => match answer.status.as_u16() {
-            200 => Finding::good("streams lists (sendInitialEvents)"),
-            400 | 422 => Finding::note(
+            200 => ReportRow::good("streams lists (sendInitialEvents)"),
+            400 | 422 => ReportRow::note(
                 "does not stream lists (WatchList is off): whole lists, or pages, are fetched instead",
             ),
-            _ => Finding::unseen(what, &answer.fault()),
+            _ => ReportRow::unseen(what, &answer.fault()),
         },
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::finding::Mark, *};
+    use super::{super::super::report::Mark, *};
 
     #[test]
     fn versions_are_held_against_what_kubewarm_is_made_for() {

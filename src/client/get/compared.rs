@@ -2,10 +2,10 @@
 
 use super::rows::{Difference, Rows};
 use crate::client::{
-    table::table,
-    text::{escape, grouped, length},
+    report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
+    text::{grouped, length},
 };
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 /// Differences that are named one by one.
 const MAX_NAMED: usize = 50;
@@ -30,41 +30,55 @@ pub(super) struct Both {
     pub(super) theirs: Reading,
 }
 
-/// The verdict, each difference, and the latencies.
-pub(super) fn told(both: &Both, differences: &[Difference]) -> String {
-    let mut text = match differences.len() {
-        0 => format!("equal: {}\n", objects(&both.theirs.rows)),
-        1 => "different: 1 object\n".to_owned(),
-        many => format!("different: {} objects\n", grouped(many.try_into().unwrap_or(i64::MAX))),
+/// Whether both say the same, each difference, and the latencies.
+pub(super) fn comparison(both: &Both, differences: &[Difference]) -> Report {
+    let title = match differences.len() {
+        0 => format!("equal: {}", objects(both.theirs.rows.count(), "no object at either")),
+        some => format!("different: {}", objects(some, "")),
     };
-    for difference in differences.iter().take(MAX_NAMED) {
-        let _infallible = writeln!(text, "  {difference}");
-    }
+    let mut rows: Vec<_> = differences.iter().take(MAX_NAMED).map(Difference::row).collect();
     if differences.len() > MAX_NAMED {
-        let _infallible = writeln!(text, "  and {} more", differences.len() - MAX_NAMED);
+        let text = format!("and {} more", differences.len() - MAX_NAMED);
+        rows.push(ReportRow::marked(Mark::Plain, text));
     }
     let head = ["", "OBJECTS", "FIRST BYTE", "END", "BYTES", "VERSION", "AGE"];
-    let rows = [row("cache", &both.ours), row("API server", &both.theirs)];
-    text + "\n" + &table(&head, &rows)
-}
-
-fn objects(rows: &Rows) -> String {
-    match rows.count() {
-        0 => "no object at either".to_owned(),
-        1 => "1 object".to_owned(),
-        many => format!("{} objects", grouped(many.try_into().unwrap_or(i64::MAX))),
+    let readings = vec![
+        row(head.map(str::to_owned)),
+        row(figures("cache", &both.ours)),
+        row(figures("API server", &both.theirs)),
+    ];
+    Report {
+        sections: vec![Section::new(title, rows), Section { rows: readings, ..Section::default() }],
+        verdict: if differences.is_empty() { Verdict::Good } else { Verdict::Bad },
+        ..Report::default()
     }
 }
 
-fn row(name: &str, reading: &Reading) -> Vec<String> {
-    let number = |number: usize| grouped(number.try_into().unwrap_or(i64::MAX));
-    vec![
+fn objects(count: usize, none: &str) -> String {
+    match count {
+        0 => none.to_owned(),
+        1 => "1 object".to_owned(),
+        many => format!("{} objects", number(many)),
+    }
+}
+
+fn row([name, figures @ ..]: [String; 7]) -> ReportRow {
+    let figures = figures.into_iter().map(Fact::number);
+    ReportRow::of([Fact::new(Tone::Plain, name)].into_iter().chain(figures).collect())
+}
+
+fn figures(name: &str, reading: &Reading) -> [String; 7] {
+    [
         name.to_owned(),
         number(reading.rows.count()),
         length(reading.first_byte),
         length(reading.whole),
         number(reading.bytes),
-        escape(&reading.rows.version).into_owned(),
-        reading.freshness.map_or_else(String::new, length),
+        reading.rows.version.clone(),
+        reading.freshness.map_or_else(|| "-".to_owned(), length),
     ]
+}
+
+fn number(number: usize) -> String {
+    grouped(number.try_into().unwrap_or(i64::MAX))
 }

@@ -1,13 +1,10 @@
 //! What was read, as it is printed.
 
-use super::malformed;
 use crate::{
-    cli::{self, GetArgs, Output},
+    cli::{Form, GetArgs},
     client::{
-        Error,
-        print::formatted,
-        table::columns,
-        text::{escape, length, span},
+        report::{Colour, Fact, Format, Report, ReportRow, Section, Tone},
+        text::{length, span},
     },
     cluster::Kind,
     model::Resource,
@@ -15,31 +12,47 @@ use crate::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The cells of a line, and the namespace it is of.
-type Line = (String, Vec<String>);
+/// As wide as it is: columns that are cut are of no use to programs.
+const WHOLE: Format = Format::Text { width: 0, colour: Colour::Off };
 
-/// Columns, those of the server if it has any.
-pub(super) fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> String {
-    let is_wide = args.output == Some(cli::Form::Wide);
+/// The answer in the form that `args` want.
+pub(super) fn contents(
+    pages: Vec<Value>,
+    (resource, kind): (&Resource, &Kind),
+    args: &GetArgs,
+    now: Timestamp,
+) -> (Report, Format) {
+    let of_rows = |rows| {
+        let sections = vec![Section { rows, ..Section::default() }];
+        (Report { sections, ..Report::default() }, WHOLE)
+    };
+    let format = match args.output {
+        None | Some(Form::Wide) => return of_rows(table(&pages, args, now)),
+        Some(Form::Name) => return of_rows(names(&pages, resource, kind)),
+        Some(Form::Json) => Format::Json,
+        Some(Form::Yaml) => Format::Yaml,
+    };
+    (Report { data: document(pages, (resource, kind), args), ..Report::default() }, format)
+}
+
+/// The server's own table; names and ages where it has none.
+fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
+    let is_wide = args.output == Some(Form::Wide);
     let definitions = pages.first().and_then(|page| page["columnDefinitions"].as_array());
-    let (mut head, lines) = match definitions {
+    let lines = match definitions {
         Some(definitions) => of_tables(definitions, pages, is_wide),
         None => of_objects(pages, now),
     };
-    if !args.all_namespaces {
-        let lines: Vec<_> = lines.into_iter().map(|(_, cells)| cells).collect();
-        return columns(&head, &lines);
-    }
-    head.insert(0, "NAMESPACE".to_owned());
-    let lines = lines.into_iter().map(|(namespace, mut cells)| {
-        cells.insert(0, namespace);
-        cells
-    });
-    columns(&head, &lines.collect::<Vec<_>>())
+    let row = |(namespace, cells): (String, Vec<String>)| {
+        let first = args.all_namespaces.then_some(namespace);
+        let cells = first.into_iter().chain(cells).map(|cell| Fact::new(Tone::Plain, cell));
+        ReportRow::of(cells.collect())
+    };
+    lines.into_iter().map(row).collect()
 }
 
-/// What the server shows; of a lesser priority only on demand.
-fn of_tables(definitions: &[Value], pages: &[Value], is_wide: bool) -> (Vec<String>, Vec<Line>) {
+/// The heading and a line for each row, each with its namespace. Columns of a lesser priority only on demand.
+fn of_tables(definitions: &[Value], pages: &[Value], is_wide: bool) -> Vec<(String, Vec<String>)> {
     let is_shown = |column: &Value| is_wide || column["priority"].as_i64().unwrap_or_default() == 0;
     let shown: Vec<bool> = definitions.iter().map(is_shown).collect();
     let head = definitions.iter().zip(&shown).filter(|(_, shown)| **shown);
@@ -50,36 +63,22 @@ fn of_tables(definitions: &[Value], pages: &[Value], is_wide: bool) -> (Vec<Stri
         let cells = cells.filter(|(_, shown)| **shown).map(|(cell, _)| text(cell)).collect();
         (text(&row["object"]["metadata"]["namespace"]), cells)
     };
-    (head, rows.map(line).collect())
+    [("NAMESPACE".to_owned(), head)].into_iter().chain(rows.map(line)).collect()
 }
 
-/// Names and ages, for a server that has no tables.
-fn of_objects(pages: &[Value], now: Timestamp) -> (Vec<String>, Vec<Line>) {
+fn of_objects(pages: &[Value], now: Timestamp) -> Vec<(String, Vec<String>)> {
     let line = |object: &Value| {
         let metadata = &object["metadata"];
         (text(&metadata["namespace"]), vec![text(&metadata["name"]), age(metadata, now)])
     };
-    (vec!["NAME".to_owned(), "AGE".to_owned()], objects(pages).map(line).collect())
+    let head = ("NAMESPACE".to_owned(), vec!["NAME".to_owned(), "AGE".to_owned()]);
+    [head].into_iter().chain(objects(pages).map(line)).collect()
 }
 
-/// The objects as documents, or their names. Items of a list say which kind they are.
-///
-/// # Errors
-///
-/// [`Error`] if they cannot be written.
-pub(super) fn documents(
-    mut pages: Vec<Value>,
-    (resource, kind): (&Resource, &Kind),
-    args: &GetArgs,
-) -> Result<String, Error> {
-    let format = match args.output {
-        Some(cli::Form::Name) => return Ok(names(&pages, resource, kind)),
-        Some(cli::Form::Yaml) => Output::Yaml,
-        Some(cli::Form::Json | cli::Form::Wide) | None => Output::Json,
-    };
+/// The object, or a list of all. Items of a list say which kind they are.
+fn document(mut pages: Vec<Value>, (resource, kind): (&Resource, &Kind), args: &GetArgs) -> Value {
     if args.name.is_some() {
-        let missing = || Error::Discovery(malformed("there is no answer"));
-        return formatted(pages.pop().ok_or_else(missing)?, format);
+        return pages.pop().unwrap_or_default();
     }
     let version = match resource.group() {
         "" => resource.version().to_owned(),
@@ -98,17 +97,17 @@ pub(super) fn documents(
             items.push(item);
         }
     }
-    let list = json!({ "apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items });
-    formatted(list, format)
+    json!({ "apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items })
 }
 
-fn names(pages: &[Value], resource: &Resource, kind: &Kind) -> String {
+fn names(pages: &[Value], resource: &Resource, kind: &Kind) -> Vec<ReportRow> {
     let mut kind = kind.name.to_lowercase();
     if !resource.group().is_empty() {
         kind = format!("{kind}.{}", resource.group());
     }
-    let line = |object: &Value| format!("{kind}/{}\n", text(&object["metadata"]["name"]));
-    objects(pages).map(line).collect()
+    let line = |object: &Value| format!("{kind}/{}", text(&object["metadata"]["name"]));
+    let row = |object| ReportRow::of(vec![Fact::new(Tone::Plain, line(object))]);
+    objects(pages).map(row).collect()
 }
 
 /// Items, or the object itself.
@@ -124,14 +123,12 @@ fn age(metadata: &Value, now: Timestamp) -> String {
     made.map_or_else(String::new, |made| length(span(made, now)))
 }
 
-/// A cell as text that is safe for a terminal.
+/// A cell as text.
 fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => escape(text).into_owned(),
+        Value::String(text) => text.clone(),
         Value::Null => String::new(),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            escape(&value.to_string()).into_owned()
-        }
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
 }
 
@@ -139,7 +136,16 @@ fn text(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::cli::{Command, parsed};
+    use crate::client::report::render;
     use crate::model::GroupResource;
+
+    fn written(pages: Vec<Value>, line: &str) -> String {
+        let of = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
+        let kind = Kind { name: "Pod".into(), ..Kind::default() };
+        let now: Timestamp = "2026-01-01T00:03:00Z".parse().unwrap();
+        let (report, format) = contents(pages, (&of, &kind), &args(line), now);
+        render(&report, format).unwrap()
+    }
 
     fn args(line: &str) -> GetArgs {
         let Command::Get(args) = parsed(&format!("kubewarm get pods {line}")) else {
@@ -159,33 +165,27 @@ mod tests {
                 { "name": "Name", "priority": 0 }, { "name": "Count" }, { "name": "Node", "priority": 1 }],
             "rows": [{ "cells": ["a\u{1b}[2J", 3, "n1"], "object": { "metadata": { "namespace": "shop" } } }],
         });
-        let now: Timestamp = "2026-01-01T00:03:00Z".parse().unwrap();
-        let printed =
-            |page: &Value, line: &str| table(std::slice::from_ref(page), &args(line), now);
-        assert_eq!(printed(&table_page, ""), "NAME         COUNT\na\\u{1b}[2J   3\n");
+        let printed = |page: &Value, line: &str| written(vec![page.clone()], line);
+        assert_eq!(printed(&table_page, ""), "NAME        COUNT\na\\u{1b}[2J  3\n");
         assert_eq!(
             printed(&table_page, "-A -o wide"),
-            "NAMESPACE   NAME         COUNT   NODE\nshop        a\\u{1b}[2J   3       n1\n"
+            "NAMESPACE  NAME        COUNT  NODE\nshop       a\\u{1b}[2J  3      n1\n"
         );
         let list = json!({ "items": [pod("a")] });
-        assert_eq!(printed(&list, ""), "NAME   AGE\na      3 min 0 s\n");
-        assert_eq!(printed(&pod("a"), "a"), "NAME   AGE\na      3 min 0 s\n");
+        assert_eq!(printed(&list, ""), "NAME  AGE\na     3 min 0 s\n");
+        assert_eq!(printed(&pod("a"), "a"), "NAME  AGE\na     3 min 0 s\n");
     }
 
     #[test]
     fn pages_are_one_list_whose_items_say_what_they_are() {
-        let of = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
-        let kind = Kind { name: "Pod".into(), ..Kind::default() };
-        let pages = vec![json!({ "items": [pod("a")] }), json!({ "items": [pod("b")] })];
-        let name = documents(pages.clone(), (&of, &kind), &args("-o name")).unwrap();
-        assert_eq!(name, "pod/a\npod/b\n");
-        let text = documents(pages, (&of, &kind), &args("-o json")).unwrap();
-        let list: Value = serde_json::from_str(&text).unwrap();
+        let pages = || vec![json!({ "items": [pod("a")] }), json!({ "items": [pod("b")] })];
+        assert_eq!(written(pages(), "-o name"), "pod/a\npod/b\n");
+        let list: Value = serde_json::from_str(&written(pages(), "-o json")).unwrap();
         assert_eq!(
             (list["items"][1]["kind"].as_str(), list["items"].as_array().map(Vec::len)),
             (Some("Pod"), Some(2))
         );
-        let one = documents(vec![pod("a")], (&of, &kind), &args("a -o yaml")).unwrap();
+        let one = written(vec![pod("a")], "a -o yaml");
         assert!(one.contains("name: a"), "{one}");
     }
 }

@@ -7,15 +7,16 @@ mod request;
 mod rows;
 
 use self::{
-    compared::{Both, Reading, told},
+    compared::{Both, Reading, comparison},
+    contents::contents,
     kind::find,
     request::{Form, Request},
 };
 use super::{
     Error, cache,
-    print::{print, tell},
+    print::{show, tell},
+    report::Verdict,
     served::served,
-    text::escape,
 };
 use crate::{
     cli::GetArgs,
@@ -27,31 +28,13 @@ use jiff::Timestamp;
 use kube::Client;
 use rows::Rows;
 use serde_json::Value;
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 use tokio::time::sleep;
 
 /// What is new at one server is soon at the other; what still differs then is a difference.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Of the answer.
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
-
-/// Whether cache and API server say the same, where that was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Likeness {
-    /// They do, or nobody asked.
-    Alike,
-    /// They do not.
-    Different,
-}
-
-impl From<Likeness> for ExitCode {
-    fn from(likeness: Likeness) -> Self {
-        match likeness {
-            Likeness::Alike => Self::SUCCESS,
-            Likeness::Different => Self::FAILURE,
-        }
-    }
-}
 
 /// A server that is asked.
 struct Asked {
@@ -65,12 +48,11 @@ struct Asked {
 /// # Errors
 ///
 /// [`Error`] where there is no way to the cache, it does not keep the kind warm, or refuses.
-pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Likeness, Error> {
+pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict, Error> {
     let connection = connect(args).await?;
     let cache = Asked { client: connection.client(), name: "the cache" };
-    let kinds = served(cache.client.clone()).await.map_err(Error::Discovery)?;
-    let missing = || Error::NotWarm { kind: escape(&args.kind).into_owned() };
-    let (resource, kind) = find(&kinds, &args.kind).ok_or_else(missing)?;
+    let kinds = served(cache.client.clone()).await.map_err(Error::of_discovery)?;
+    let (resource, kind) = find(&kinds, &args.kind).ok_or_else(|| not_warm(&args.kind))?;
     let namespace = (kind.namespaced && !args.all_namespaces)
         .then(|| args.namespace.as_deref().unwrap_or_else(|| connection.namespace()));
     let request = Request::new(&resource, namespace, args);
@@ -80,14 +62,16 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Likeness
         let server = Asked { client: server.client(), name: "the API server" };
         return compare(&cache, &server, &request).await;
     }
-    let form = request::form(args.output);
-    let pages = pages(&cache, &request, form).await?;
-    let text = match form {
-        Form::Table => contents::table(&pages, args, now()),
-        Form::Whole => contents::documents(pages, (&resource, kind), args)?,
-    };
-    print(&text)?;
-    Ok(Likeness::Alike)
+    let pages = pages(&cache, &request, request::form(args.output)).await?;
+    let (report, format) = contents(pages, (&resource, kind), args, now());
+    show(&report, Some(format))
+}
+
+fn not_warm(kind: &str) -> Error {
+    Error::new(format!(
+        "the cache serves no {kind} to you: no profile that answers there keeps it warm; `kubewarm status -A` \
+         lists what is warm, --profile reads another profile's"
+    ))
 }
 
 /// The cache, by the kubeconfig that says where it is or by the flags that find it.
@@ -117,7 +101,7 @@ async fn pages(asked: &Asked, request: &Request, form: Form) -> Result<Vec<Value
 
 /// Says whether both have the same. The API server is asked first, so that what happens between the two is
 /// only ever too new; and again if they differ, last.
-async fn compare(cache: &Asked, server: &Asked, request: &Request) -> Result<Likeness, Error> {
+async fn compare(cache: &Asked, server: &Asked, request: &Request) -> Result<Verdict, Error> {
     // Handshakes belong to neither.
     for asked in [cache, server] {
         asked.ask("/version", Form::Whole).await?;
@@ -131,9 +115,7 @@ async fn compare(cache: &Asked, server: &Asked, request: &Request) -> Result<Lik
         let settled = server.read(request).await?.rows;
         differences.retain(|difference| difference.is_still(&again, &settled));
     }
-    let likeness = if differences.is_empty() { Likeness::Alike } else { Likeness::Different };
-    print(&told(&Both { ours, theirs }, &differences))?;
-    Ok(likeness)
+    show(&comparison(&Both { ours, theirs }, &differences), None)
 }
 
 impl Asked {
@@ -150,7 +132,7 @@ impl Asked {
         let timed = get_timed(&self.client, path, form.accept()).await;
         let timed = timed.map_err(|fault| self.failed(&fault))?;
         for warning in timed.answer.headers.get_all(http::header::WARNING) {
-            tell(&format!("{} warns: {}", self.name, escape(warning.to_str().unwrap_or_default())));
+            tell(&format!("{} warns: {}", self.name, warning.to_str().unwrap_or_default()));
         }
         Ok(timed)
     }
@@ -169,8 +151,8 @@ impl Asked {
     }
 
     fn failed(&self, fault: &Fault) -> Error {
-        let message = escape(fault.message()).into_owned();
-        Error::Asked { server: self.name, reason: fault.reason().as_str(), message }
+        let (message, reason) = (fault.message(), fault.reason().as_str());
+        Error::new(format!("{} did not answer: {message} ({reason})", self.name))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::malformed;
 use crate::{
-    client::text::escape,
+    client::report::{ReportRow, Tone},
     model::{Fault, ResourceVersion},
 };
 use serde::Deserialize;
@@ -121,32 +121,31 @@ impl Difference {
             }
         }
     }
-}
 
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What differs, in a word, and of which object.
+    pub(super) fn row(&self) -> ReportRow {
         let (namespace, name) = &self.key;
         let title = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-        let title = escape(&title);
-        match (&self.ours, &self.theirs) {
-            (None, None) => write!(f, "nowhere  {title}"),
-            (None, Some(theirs)) => write!(f, "missing  {title}  {theirs}"),
-            (Some(ours), None) => write!(f, "extra    {title}  {ours}"),
+        let (word, text) = match (&self.ours, &self.theirs) {
+            (None, None) => ("nowhere", title),
+            (None, Some(theirs)) => ("missing", format!("{title}  {theirs}")),
+            (Some(ours), None) => ("extra", format!("{title}  {ours}")),
             (Some(ours), Some(theirs)) => {
                 let word = match () {
                     () if ours.uid != theirs.uid => "another",
-                    () if ours.version < theirs.version => "older  ",
-                    () => "newer  ",
+                    () if ours.version < theirs.version => "older",
+                    () => "newer",
                 };
-                write!(f, "{word}  {title}  {ours}, at the API server {theirs}")
+                (word, format!("{title}  {ours}, at the API server {theirs}"))
             }
-        }
+        };
+        ReportRow::labelled(word, Tone::Plain, text)
     }
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "uid {} version {}", escape(&self.uid), self.version)
+        write!(f, "uid {} version {}", self.uid, self.version)
     }
 }
 
@@ -173,14 +172,14 @@ mod tests {
         let ours = rows(&[("same", "1", 1), ("old", "2", 2), ("extra", "3", 3), ("again", "4", 4)]);
         let theirs =
             rows(&[("same", "1", 1), ("old", "2", 5), ("lost", "6", 6), ("again", "7", 7)]);
-        let lines: Vec<_> = ours.differences(&theirs).iter().map(ToString::to_string).collect();
+        let lines: Vec<_> = ours.differences(&theirs).iter().map(|one| one.row().text()).collect();
         assert_eq!(
             lines,
             [
                 "another  a/again  uid 4 version 4, at the API server uid 7 version 7",
-                "extra    a/extra  uid 3 version 3",
+                "extra  a/extra  uid 3 version 3",
                 "missing  a/lost  uid 6 version 6",
-                "older    a/old  uid 2 version 2, at the API server uid 2 version 5",
+                "older  a/old  uid 2 version 2, at the API server uid 2 version 5",
             ]
         );
         assert_eq!(ours.differences(&ours), []);

@@ -1,12 +1,15 @@
 //! What a profile would cost, as far as anybody knows, and how that is written.
 
-use super::super::text::{escape, grouped, length};
+use super::super::{
+    report::{Fact, ReportRow, Section, Tone, Verdict},
+    text::{grouped, length},
+};
 use crate::{
     api::mebibytes,
     forecast::{Certainty, Figures},
 };
 use serde_json::{Value, json};
-use std::{fmt::Write as _, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// A number that may not be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,37 +115,25 @@ impl Costs {
 const HEAD: [&str; 7] = ["TARGET", "CELLS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
 
 impl Outlook {
-    /// A table, then what is wrong behind `!` and what is to be known behind `?`.
-    pub(super) fn table(&self) -> String {
-        let named = self.targets.iter().map(|(name, costs)| (&**name, costs));
-        let rows: Vec<_> = named
-            .chain([("total", &self.total)])
-            .map(|(name, costs)| (name, costs.columns()))
-            .collect();
+    /// Whether the profile could do what it declares, as far as that is known.
+    pub(super) fn verdict(&self) -> Verdict {
+        let some = matches!(self.total.missing, Amount::Likely(1..) | Amount::AtLeast(1..));
+        if some || !self.faults.is_empty() { Verdict::Bad } else { Verdict::Good }
+    }
+
+    /// A table, then what is wrong, and what is to be known.
+    pub(super) fn section(&self) -> Section {
+        let row = |name: &str, columns: [String; 6]| {
+            let facts = columns.into_iter().map(Fact::number);
+            ReportRow::of([Fact::new(Tone::Plain, name)].into_iter().chain(facts).collect())
+        };
         let [first, heads @ ..] = HEAD;
-        let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0);
-        let name_width = longest(&mut rows.iter().map(|(name, _)| name.len()).chain([first.len()]));
-        let mut text = format!("{}\n{first:name_width$}", escape(&self.profile));
-        let mut lines = vec![String::new(); rows.len()];
-        for (at, head) in heads.iter().enumerate() {
-            let cell = |columns: &[String; 6]| columns.get(at).cloned().unwrap_or_default();
-            let cells: Vec<_> = rows.iter().map(|(_, columns)| cell(columns)).collect();
-            let width = longest(&mut cells.iter().map(String::len).chain([head.len()]));
-            let _infallible = write!(text, "  {head:>width$}");
-            for (line, cell) in lines.iter_mut().zip(&cells) {
-                let _infallible = write!(line, "  {cell:>width$}");
-            }
-        }
-        for ((name, _), line) in rows.iter().zip(&lines) {
-            let _infallible = write!(text, "\n{name:name_width$}{line}");
-        }
-        text.push('\n');
-        for (sign, lines) in [('!', &self.faults), ('?', &self.notes)] {
-            for line in lines {
-                let _infallible = writeln!(text, "{sign} {}", escape(line));
-            }
-        }
-        text
+        let mut rows = vec![row(first, heads.map(str::to_owned))];
+        rows.extend(self.targets.iter().map(|(name, costs)| row(name, costs.columns())));
+        rows.push(row("total", self.total.columns()));
+        rows.extend(self.faults.iter().map(ReportRow::bad));
+        rows.extend(self.notes.iter().map(ReportRow::note));
+        Section::new(&self.profile, rows)
     }
 
     /// The same for machines: bytes, milliseconds, and null for what nobody knows.
@@ -166,7 +157,10 @@ impl Outlook {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::super::report::{Colour, Format, Report, render},
+        *,
+    };
 
     fn outlook() -> Outlook {
         let known = Costs {
@@ -188,15 +182,17 @@ mod tests {
 
     #[test]
     fn the_table_lines_up_and_marks_what_is_not_sure() {
+        let report = Report { sections: vec![outlook().section()], ..Report::default() };
+        let format = Format::Text { width: 0, colour: Colour::Off };
         assert_eq!(
-            outlook().table(),
+            render(&report, format).unwrap(),
             r"shop/checkout
-TARGET       CELLS  OBJECTS  MEMORY  REQUESTS   TIME  MISSING
-pods             2   12,345     3Mi        2+  2.4 s        0
-deployments      ?        ?       ?         ?      ?        ?
-total            2  12,345+     3Mi        2+  2.4 s        0
-! no\u{1b}[2J
-? only a cluster knows
+  TARGET       CELLS  OBJECTS  MEMORY  REQUESTS   TIME  MISSING
+  pods             2   12,345     3Mi        2+  2.4 s        0
+  deployments      ?        ?       ?         ?      ?        ?
+  total            2  12,345+     3Mi        2+  2.4 s        0
+✗ no\u{1b}[2J
+! only a cluster knows
 "
         );
     }

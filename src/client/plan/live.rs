@@ -56,7 +56,7 @@ impl Cluster {
     pub(super) async fn connect(args: &ConnectionArgs, resolve: Resolve) -> Result<Self, Error> {
         let connection = Connection::load(args.kubeconfig.as_deref(), args.context.as_deref())?;
         let client = connection.client();
-        let served = served(client.clone()).await.map_err(Error::Discovery)?;
+        let served = served(client.clone()).await.map_err(Error::of_discovery)?;
         let caller = Arc::new(Caller(Arc::new(connection.informer_client())));
         let surveyor = Surveyor::new(caller, REST, Buckets::default(), Trials::LeftOut);
         Ok(Self { client, served, surveyor, resolve })
@@ -72,7 +72,7 @@ impl Cluster {
         let mut outlook = Outlook { profile: profile.profile.to_string(), ..Outlook::default() };
         let found = match namespaces(&self.client, profile).await {
             Ok(found) => found,
-            Err(Error::NotAllowed { message, .. }) => {
+            Err(Error::Refused { message, code: 403, .. }) => {
                 outlook.notes.push(format!("you may not list namespaces: {message}"));
                 FoundNamespaces::new()
             }

@@ -8,7 +8,8 @@ mod reported;
 use self::{costs::Outlook, live::Cluster};
 use super::{
     Error,
-    print::formatted,
+    print::show,
+    report::{Format, Report, Verdict},
     specs::{Specs, Wanted},
 };
 use crate::{
@@ -19,30 +20,14 @@ use crate::{
     manifests::FoundNamespaces,
     model::{Home, Identity, Refusal, Subject, ValidatedProfile, Watched},
 };
-use std::{process::ExitCode, sync::Arc};
+use std::sync::Arc;
 
 /// What a profile comes to on a cluster: [`crate::controller::outlook`], which this layer does not
 /// see.
 pub type Resolve =
     fn(&ValidatedProfile, &Home, &Served, &FoundNamespaces) -> (Order, Vec<(Arc<str>, Refusal)>);
 
-/// Whether the profiles could do what they declare; the number is the exit code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Permissions {
-    /// Nothing is known to be missing.
-    #[default]
-    Enough = 0,
-    /// Permissions are missing, or a target would be refused.
-    Missing = 1,
-}
-
-impl From<Permissions> for ExitCode {
-    fn from(permissions: Permissions) -> Self {
-        Self::from(permissions as u8)
-    }
-}
-
-/// What the profile that `args` name would cost, or those in a file: a table, or a document.
+/// Prints what the profile that `args` name would cost, or those in a file: a table, or a document.
 ///
 /// Of a file without `--live` no cluster is asked. Of a profile in mode Plan without `--live` it is
 /// what kubewarm itself has found.
@@ -55,7 +40,7 @@ impl From<Permissions> for ExitCode {
 /// # Cost
 ///
 /// On a cluster at most 512 requests that look, and as many reviews, a profile.
-pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<(String, Permissions), Error> {
+pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<Verdict, Error> {
     let specs = Specs {
         name: args.name.as_deref(),
         file: args.file.as_deref(),
@@ -88,21 +73,16 @@ pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<(String, Permissi
         };
         outlooks.push(outlook);
     }
-    let permissions = outlooks.iter().map(Outlook::permissions).max().unwrap_or_default();
-    Ok((written(&outlooks, args)?, permissions))
-}
-
-fn written(outlooks: &[Outlook], args: &PlanArgs) -> Result<String, Error> {
-    let Some(format) = args.output else {
-        let tables: Vec<_> = outlooks.iter().map(Outlook::table).collect();
-        return Ok(tables.join("\n"));
+    let mut data: Vec<_> = outlooks.iter().map(Outlook::json).collect();
+    let report = Report {
+        sections: outlooks.iter().map(Outlook::section).collect(),
+        verdict: outlooks.iter().map(Outlook::verdict).max().unwrap_or_default(),
+        data: match data.pop() {
+            Some(one) if args.name.is_some() => one,
+            last => data.into_iter().chain(last).collect(),
+        },
     };
-    let mut values: Vec<_> = outlooks.iter().map(Outlook::json).collect();
-    let value = match &args.name {
-        Some(_) if values.len() == 1 => values.remove(0),
-        _ => values.into(),
-    };
-    formatted(value, format)
+    show(&report, args.output.map(Format::from))
 }
 
 /// Whose permissions count.

@@ -15,7 +15,7 @@ use std::{collections::BTreeSet, sync::Arc};
 ///
 /// # Errors
 ///
-/// [`DocumentError::Access`].
+/// [`DocumentError`] if the names of its roles are too long.
 pub(super) fn outlook(
     profile: &ValidatedProfile,
     home: &Home,

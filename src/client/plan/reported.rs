@@ -1,8 +1,7 @@
 //! What kubewarm itself has found of a profile in mode Plan.
 
 use super::{
-    super::{error::Error, specs::title},
-    Permissions,
+    super::{Error, verdict::name},
     costs::{Amount, Costs, Outlook},
 };
 use crate::api::{CacheProfile, PlanCertainty, PlanStatus};
@@ -11,21 +10,29 @@ use crate::api::{CacheProfile, PlanCertainty, PlanStatus};
 ///
 /// # Errors
 ///
-/// [`Error::NoForecast`] as long as it says nothing of the newest generation.
+/// [`Error`] as long as it says nothing of the newest generation.
 pub(super) fn outlook(profile: &CacheProfile) -> Result<Outlook, Error> {
     let found = profile.status.as_ref().and_then(|status| {
         let is_current = status.observed_generation == profile.metadata.generation;
         Some((status.plan.as_ref().filter(|_| is_current)?, &status.conditions))
     });
-    let Some((plan, conditions)) = found else { return Err(Error::NoForecast(title(profile))) };
+    let Some((plan, conditions)) = found else { return Err(no_forecast(profile)) };
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
     Ok(Outlook {
-        profile: title(profile),
+        profile: name(profile),
         targets: Vec::new(),
         total: costs(plan),
         faults: Vec::new(),
         notes: ready.map(|ready| ready.message.clone()).into_iter().collect(),
     })
+}
+
+fn no_forecast(profile: &CacheProfile) -> Error {
+    Error::new(format!(
+        "kubewarm has not looked at CacheProfile {} yet; ask again in a minute, or use --live to look at it \
+         yourself",
+        name(profile)
+    ))
 }
 
 fn costs(plan: &PlanStatus) -> Costs {
@@ -46,14 +53,6 @@ fn costs(plan: &PlanStatus) -> Costs {
         requests: count((*requests).into(), sure),
         millis: count(i64::from(*seconds) * 1_000, sure),
         missing: count((*missing).into(), Amount::Likely),
-    }
-}
-
-impl Outlook {
-    /// Whether what is known is enough.
-    pub(super) fn permissions(&self) -> Permissions {
-        let some = matches!(self.total.missing, Amount::Likely(1..) | Amount::AtLeast(1..));
-        if some || !self.faults.is_empty() { Permissions::Missing } else { Permissions::Enough }
     }
 }
 

@@ -1,6 +1,6 @@
-//! Who would gain and lose what, in lines for a person.
+//! Who would gain and lose what, as rows for a person.
 
-use super::super::text::escape;
+use super::super::report::{Mark, ReportRow};
 use crate::{
     manifests::{Change, Grant, Object, Place},
     model::Subject,
@@ -30,15 +30,13 @@ enum Thing<'a> {
     Rules(&'a str),
 }
 
-/// One line for each rule and subject. `elevated` are the grants of the elevated manifests, `named`
+/// One row for each rule and subject. `elevated` are the grants of the elevated manifests, `named`
 /// those of all manifests: what others would gain says by which binding.
-///
-/// Texts are escaped for terminals.
-pub(super) fn lines(
+pub(super) fn rows(
     change: &Change,
     elevated: &BTreeMap<Grant, String>,
     named: &BTreeMap<Grant, String>,
-) -> Vec<String> {
+) -> Vec<ReportRow> {
     let mut verbs = BTreeMap::<(Line<'_>, Option<&str>), BTreeSet<&str>>::new();
     let all =
         [(Verb::Gains, &change.gained), (Verb::Loses, &change.lost), (Verb::Keeps, &change.kept)];
@@ -56,13 +54,13 @@ pub(super) fn lines(
     for ((line, name), verbs) in verbs {
         rules.entry((line, verbs)).or_default().extend(name);
     }
-    let mut lines: Vec<_> =
-        rules.iter().map(|((line, verbs), names)| sentence(line, verbs, names)).collect();
-    lines.extend(change.stuck.iter().map(|(binding, role)| {
-        let (binding, role) = (escape(binding), escape(role));
-        format!("! {binding} binds {role}, which cannot be changed: delete it first")
+    let mut rows: Vec<_> =
+        rules.iter().map(|((line, verbs), names)| row(line, verbs, names)).collect();
+    rows.extend(change.stuck.iter().map(|(binding, role)| {
+        let text = format!("{binding} binds {role}, which cannot be changed: delete it first");
+        ReportRow::bad(text)
     }));
-    lines
+    rows
 }
 
 fn thing(object: &Object) -> (Thing<'_>, Option<&str>) {
@@ -87,16 +85,16 @@ fn is_wide(thing: &Thing<'_>) -> bool {
     }
 }
 
-fn sentence(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> String {
+fn row(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> ReportRow {
     let (verb, subject, place, thing, by, is_elevated) = line;
-    let (sign, verb) = match verb {
-        Verb::Gains => ('+', "gains"),
-        Verb::Loses => ('-', "loses"),
-        Verb::Keeps => ('=', "keeps"),
+    let (mark, verb) = match verb {
+        Verb::Gains => (Mark::Gains, "gains"),
+        Verb::Loses => (Mark::Loses, "loses"),
+        Verb::Keeps => (Mark::Keeps, "keeps"),
     };
     let list = |items: &BTreeSet<&str>| items.iter().copied().collect::<Vec<_>>().join(", ");
     let verbs = list(verbs);
-    let mut text = format!("{sign} {subject} {verb} ");
+    let mut text = format!("{subject} {verb} ");
     let written = match thing {
         Thing::Resource { group: "", resource } => write!(text, "{verbs} on {resource}"),
         Thing::Resource { group, resource } => write!(text, "{verbs} on {resource}.{group}"),
@@ -124,12 +122,15 @@ fn sentence(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> 
     if *is_elevated {
         text.push_str(" [elevated]");
     }
-    escape(&text).into_owned()
+    ReportRow::marked(mark, text)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::super::report::{Colour, Format, Report, Section, render},
+        *,
+    };
 
     fn grant(subject: &str, resource: &str, name: Option<&str>, verb: &str) -> (Grant, String) {
         let grant = Grant {
@@ -160,8 +161,12 @@ mod tests {
             kept: [grant("mallory", "pods", None, "list")].into(),
             stuck: vec![("RoleBinding shop/y".to_owned(), "ClusterRole admin".to_owned())],
         };
+        let rows = rows(&change, &BTreeMap::new(), &change.gained);
+        let format = Format::Text { width: 0, colour: Colour::Off };
+        let report = Report { sections: vec![Section::new("x", rows)], ..Report::default() };
+        let text = render(&report, format).unwrap();
         assert_eq!(
-            lines(&change, &BTreeMap::new(), &change.gained),
+            text.lines().skip(1).collect::<Vec<_>>(),
             [
                 "+ jane gains get on namespaces named a, b in namespace shop",
                 "+ jane gains list on secrets in namespace shop [elevated]",
@@ -169,17 +174,9 @@ mod tests {
                 "- jane loses * on * in namespace shop [elevated]",
                 "= mallory keeps list on pods in namespace shop by RoleBinding shop/x, which the \
                  profile does not need",
-                "! RoleBinding shop/y binds ClusterRole admin, which cannot be changed: delete it \
+                "✗ RoleBinding shop/y binds ClusterRole admin, which cannot be changed: delete it \
                  first",
             ]
         );
-    }
-
-    #[test]
-    fn what_a_cluster_says_cannot_steer_a_terminal() {
-        let change =
-            Change { lost: [grant("\u{1b}[2J", "pods", None, "a\nb")].into(), ..Change::default() };
-        let lines = lines(&change, &BTreeMap::new(), &BTreeMap::new());
-        assert_eq!(lines, [r"- \u{1b}[2J loses a\u{a}b on pods in namespace shop"]);
     }
 }

@@ -1,15 +1,12 @@
 //! What a cluster holds of a profile's roles, read as whoever asks.
 
-use super::super::{Error, text::escape};
+use super::super::{Error, profiles::pages};
 use crate::{
     manifests::{Document, FoundNamespaces, role_name},
     model::{ProfileRef, TargetScope, ValidatedProfile},
 };
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::Namespace};
-use kube::{
-    Api, Client, Resource,
-    api::{ListParams, ObjectList},
-};
+use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 
@@ -37,7 +34,7 @@ pub(in crate::client) async fn namespaces(
         if found.contains_key(selector) {
             continue;
         }
-        let query = ListParams::default().labels(&selector.to_string());
+        let query = ListParams::default().limit(PAGE).labels(&selector.to_string());
         let mut names = BTreeSet::new();
         let all = Api::<Namespace>::all(client.clone());
         pages(&all, query, |Namespace { metadata, .. }| {
@@ -45,7 +42,7 @@ pub(in crate::client) async fn namespaces(
             names.extend(name.map(Arc::from));
         })
         .await
-        .map_err(|error| failed("namespaces", error))?;
+        .map_err(|error| Error::of_request("namespaces", error))?;
         found.insert(selector.clone(), names);
     }
     Ok(found)
@@ -58,7 +55,7 @@ pub(in crate::client) async fn namespaces(
 ///
 /// # Errors
 ///
-/// [`Error::NotAllowed`] if not even those may be listed, [`Error`] if a request fails.
+/// [`Error`] if not even those may be listed, or a request fails.
 pub(super) async fn read(
     client: &Client,
     profile: &ProfileRef,
@@ -93,12 +90,12 @@ impl Reader<'_> {
         let everywhere = Api::<K>::all(self.client.clone());
         match self.keep(&everywhere, of).await {
             Err(error) if is_forbidden(&error) => {}
-            listed => return listed.map_err(|error| failed(&title(plural, None), error)),
+            listed => return listed.map_err(|error| Error::of_request(title(plural, None), error)),
         }
         for namespace in self.namespaces.clone() {
             let there = Api::<K>::namespaced(self.client.clone(), namespace);
             let listed = self.keep(&there, of).await;
-            listed.map_err(|error| failed(&title(plural, Some(namespace)), error))?;
+            listed.map_err(|error| Error::of_request(title(plural, Some(namespace)), error))?;
         }
         self.live.unseen.push(format!("{plural} of other namespaces"));
         Ok(())
@@ -114,7 +111,7 @@ impl Reader<'_> {
                 self.live.unseen.push(plural.to_owned());
                 Ok(())
             }
-            listed => listed.map_err(|error| failed(&title(plural, None), error)),
+            listed => listed.map_err(|error| Error::of_request(title(plural, None), error)),
         }
     }
 
@@ -124,7 +121,7 @@ impl Reader<'_> {
     {
         let profile = self.profile;
         let documents = &mut self.live.documents;
-        pages(api, ListParams::default(), |object| {
+        pages(api, ListParams::default().limit(PAGE), |object| {
             let document = of(object);
             if is_ours(&document, profile) {
                 documents.push(document);
@@ -143,22 +140,6 @@ fn is_ours(document: &Document, profile: &ProfileRef) -> bool {
     is_own(document.name()) || document.binds().is_some_and(|role| is_own(&role.name))
 }
 
-async fn pages<K: Clone + Debug + DeserializeOwned>(
-    api: &Api<K>,
-    query: ListParams,
-    mut each: impl FnMut(K),
-) -> Result<(), kube::Error> {
-    let mut page = query.limit(PAGE);
-    loop {
-        let ObjectList { metadata, items, .. } = api.list(&page).await?;
-        items.into_iter().for_each(&mut each);
-        match metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
-}
-
 fn title(plural: &str, namespace: Option<&str>) -> String {
     let whole = format!("{plural}.rbac.authorization.k8s.io");
     match namespace {
@@ -169,18 +150,6 @@ fn title(plural: &str, namespace: Option<&str>) -> String {
 
 fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
-}
-
-fn failed(what: &str, error: kube::Error) -> Error {
-    let what = what.to_owned();
-    let kube::Error::Api(status) = error else {
-        return Error::Unanswered { what, source: Box::new(error) };
-    };
-    let message = escape(&status.message).into_owned();
-    match status.code {
-        403 => Error::NotAllowed { what, message },
-        code => Error::Refused { what, message, code },
-    }
 }
 
 #[cfg(test)]

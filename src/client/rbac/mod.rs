@@ -9,7 +9,10 @@ pub(super) use self::live::namespaces;
 
 use super::{
     Error,
-    specs::{Specs, Wanted, title},
+    print::{print, show},
+    report::{Mark, Report, ReportRow, Section, Verdict},
+    specs::{Specs, Wanted},
+    verdict::name,
 };
 use crate::{
     api::{AccessStatus, CacheProfile},
@@ -22,33 +25,11 @@ use crate::{
     model::{Home, ProfileRef, Subject, ValidatedProfile, Watched},
 };
 use kube::Client;
-use std::process::ExitCode;
 
-const UNTRUSTED: &str = "\
-! do not apply status.access: it grants more than the spec needs, being of an older generation or
-  not kubewarm's; apply what `kubewarm rbac` prints
-";
+const UNTRUSTED: &str = "do not apply status.access: it grants more than the spec needs, being of an older \
+     generation or not kubewarm's; apply what `kubewarm rbac` prints";
 
-/// Whether a cluster is what the manifests say; the number is the exit code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Agreement {
-    /// It is, or nobody asked.
-    #[default]
-    Same = 0,
-    /// Somebody would gain or lose something, or has more than is needed.
-    Differs = 1,
-    /// The status of the profile grants more than its spec needs: it is of an older generation, or
-    /// not kubewarm's. It must not be applied.
-    Untrusted = 2,
-}
-
-impl From<Agreement> for ExitCode {
-    fn from(agreement: Agreement) -> Self {
-        Self::from(agreement as u8)
-    }
-}
-
-/// The manifests for the profile that `args` name, or for those in a file, as YAML documents in the
+/// Prints the manifests for the profile that `args` name, or for those in a file, as YAML documents in the
 /// order of the file; of each profile first those that everybody may apply, then the elevated ones.
 /// With `--diff`, what applying them would change, in lines.
 ///
@@ -58,16 +39,24 @@ impl From<Agreement> for ExitCode {
 ///
 /// [`Error`] if the file or the cluster cannot be read, there is no profile, or one that kubewarm
 /// would refuse; it names the file, the document and the field, or the permission that is missing.
-pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
+pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
     if args.operator {
         let metrics_auth = args.metrics_auth.then_some(More::MetricsAuth);
         let read_api = args.read_api.then_some(More::ReadApi);
         let more: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
-        let text = operator(&args.home.operator_namespace, &args.watch_namespaces, &more);
-        return Ok((text.map_err(Error::Operator)?, Agreement::Same));
+        print(&operator(&args.home.operator_namespace, &args.watch_namespaces, &more)?)?;
+        return Ok(Verdict::Good);
     }
-    let mut text = String::new();
-    let mut agreement = Agreement::Same;
+    let (text, report) = of_profiles(args).await?;
+    if args.diff {
+        return show(&report, None);
+    }
+    print(&text)?;
+    Ok(Verdict::Good)
+}
+
+/// The manifests, or with `--diff` the report on what they would change.
+async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     let client = if args.diff || args.name.is_some() { Some(connect(args)?) } else { None };
     let specs = Specs {
         name: args.name.as_deref(),
@@ -79,6 +68,7 @@ pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
         },
         connection: &args.connection,
     };
+    let (mut text, mut report) = (String::new(), Report::default());
     for Wanted { profile, refused } in specs.read().await? {
         reviewed(&profile, args)?;
         let subject = args.subject.clone().unwrap_or_else(|| specs.operator());
@@ -92,47 +82,46 @@ pub async fn rbac(args: &RbacArgs) -> Result<(String, Agreement), Error> {
         };
         let access = Access::of_profile(&checked, &found, &subject, (&specs.home.watched).into())
             .map_err(|error| refused(error.into()))?;
-        match &client {
-            Some(client) if args.diff => {
-                let needed = Needed::parse(&access)?;
-                let (lines, one) = needed.diff(client, &checked).await?;
-                text.push_str(&lines);
-                agreement = agreement.max(one);
-                if args.subject.is_none() && needed.is_exceeded(&profile) {
-                    text.push_str(UNTRUSTED);
-                    agreement = Agreement::Untrusted;
-                }
-            }
-            Some(_) | None => text.push_str(&access.to_yaml()),
+        let Some(client) = client.as_ref().filter(|_| args.diff) else {
+            text.push_str(&access.to_yaml());
+            continue;
+        };
+        let needed = Needed::parse(&access)?;
+        let (mut section, verdict) = needed.diff(client, &checked).await?;
+        // Whoever names the generation has reviewed the differences: what counts is that they are those.
+        let mut verdict = if args.generation.is_some() { Verdict::Good } else { verdict };
+        if args.subject.is_none() && needed.is_exceeded(&profile) {
+            section.rows.push(ReportRow::bad(UNTRUSTED));
+            verdict = Verdict::Failed;
         }
+        report.sections.push(section);
+        report.verdict = report.verdict.max(verdict);
     }
-    // Whoever names the generation has reviewed the differences: what counts is that they are those.
-    match agreement {
-        Agreement::Differs if args.generation.is_some() => Ok((text, Agreement::Same)),
-        Agreement::Same | Agreement::Differs | Agreement::Untrusted => Ok((text, agreement)),
-    }
+    Ok((text, report))
 }
 
 /// Fails unless the profile is of the generation that was reviewed.
 fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), Error> {
     let found = profile.metadata.generation.unwrap_or_default();
     match args.generation {
-        Some(wanted) if wanted != found => {
-            Err(Error::Generation { title: title(profile), found, wanted })
-        }
+        Some(wanted) if wanted != found => Err(Error::new(format!(
+            "CacheProfile {} is of generation {found}, not {wanted}: it was edited; review it again with \
+             `kubewarm rbac --diff`",
+            name(profile)
+        ))),
         Some(_) | None => Ok(()),
     }
 }
 
 /// Fails if the status says that somebody else reads: it may be written by others than kubewarm, also
-/// after a review, since it has no generation.
+/// after a review, since it has no generation. Somebody could have itself granted to by what is printed.
 fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
     match said_operator(profile) {
-        Some(said) if said != *subject => Err(Error::OtherSubject {
-            title: title(profile),
-            said: said.to_string().escape_debug().to_string(),
-            expected: subject.to_string(),
-        }),
+        Some(said) if said != *subject => Err(Error::new(format!(
+            "the status of CacheProfile {} names {said} as who reads, not {subject}; if that is how kubewarm \
+             runs, say so with --subject",
+            name(profile)
+        ))),
         Some(_) | None => Ok(()),
     }
 }
@@ -151,24 +140,24 @@ struct Needed {
 
 impl Needed {
     fn parse(access: &Access) -> Result<Self, Error> {
-        let parse = |text: &Option<String>| documents(text.as_deref()).map_err(Error::Manifests);
-        let (plain, elevated) = (parse(&access.manifests)?, parse(&access.manifests_elevated)?);
+        let plain = documents(access.manifests.as_deref())?;
+        let elevated = documents(access.manifests_elevated.as_deref())?;
         Ok(Self { all: [plain, elevated.clone()].concat(), elevated })
     }
 
-    /// What applying it would change: a line for the profile, one for each change.
+    /// What applying it would change: the profile, and a row for each change.
     async fn diff(
         &self,
         client: &Client,
         profile: &ValidatedProfile,
-    ) -> Result<(String, Agreement), Error> {
+    ) -> Result<(Section, Verdict), Error> {
         let live = live::read(client, &profile.profile, &self.all).await?;
         let change = compare(&self.all, &live.documents);
-        let lines = change::lines(&change, &grants(&self.elevated), &grants(&self.all));
-        let unseen = live.unseen.iter().map(|unseen| format!("? you may not list {unseen}"));
-        let lines = [heading(profile, &change)].into_iter().chain(lines).chain(unseen);
-        let text = lines.map(|line| line + "\n").collect();
-        Ok((text, if change.is_empty() { Agreement::Same } else { Agreement::Differs }))
+        let mut rows = change::rows(&change, &grants(&self.elevated), &grants(&self.all));
+        let unseen = live.unseen.iter().map(|unseen| format!("you may not list {unseen}"));
+        rows.extend(unseen.map(|text| ReportRow::marked(Mark::Unseen, text)));
+        let verdict = if change.is_empty() { Verdict::Good } else { Verdict::Bad };
+        Ok((Section::new(heading(profile, &change), rows), verdict))
     }
 
     /// Whether the status of `profile` grants more than this.

@@ -38,7 +38,7 @@ fn of_file(file: &Path) -> RbacArgs {
 
 /// A file is answered without any cluster, so nothing is ever waited for.
 fn answer(args: &RbacArgs) -> Result<String, Error> {
-    rbac(args).now_or_never().unwrap().map(|(text, _)| text)
+    of_profiles(args).now_or_never().unwrap().map(|(text, _)| text)
 }
 
 fn run(text: &str, namespace: Option<&str>) -> Result<String, String> {

@@ -4,189 +4,126 @@ mod missing;
 
 use super::{
     Error,
-    paint::{Colour, Line, Tone},
-    print::{print, terminal},
-    text::{escape, grouped, length, plain, span, wrapped},
-    verdict::{Verdict, condition, name, own_message, problem},
+    commands::grant,
+    report::{Fact, Report, ReportRow, Section, Tone, Verdict},
+    text::{grouped, length, span},
+    verdict::{NO_STATUS, condition, name, own_message, problem_and_next_try},
 };
 use crate::{
-    api::{CacheProfile, CacheProfileStatus, CellCounts, TargetStatus},
+    api::{AccessStatus, CacheProfile, CellCounts, TargetStatus},
     cli::program,
     model::GroupResource,
 };
 use jiff::Timestamp;
 use missing::{granting, refused};
 
-/// Columns of what stands before a text.
-const LABEL: usize = 14;
-
-/// Prints what the status of `profile`, called `title`, has of its target `target`.
+/// What the status of `profile` has of its target `target`.
 ///
 /// # Errors
 ///
-/// [`Error`] if the profile has no such target, or the output cannot be written.
+/// [`Error`] if the profile has no such target.
 pub(super) fn target(
     profile: &CacheProfile,
     target: &str,
-    title: &str,
     now: Timestamp,
-) -> Result<Verdict, Error> {
-    let all: Vec<_> = profile.spec.targets.iter().map(|target| target.name.as_str()).collect();
-    if !all.contains(&target) {
-        return Err(Error::NoTarget {
-            title: title.to_owned(),
-            target: escape(target).into_owned(),
-            has: escape(&all.join(", ")).into_owned(),
+) -> Result<Report, Error> {
+    let targets = &profile.spec.targets;
+    let Some(declared) = targets.iter().find(|it| it.name == target) else {
+        let all: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
+        let (title, all) = (name(profile), all.join(", "));
+        let text = format!("CacheProfile {title} has no target {target}; it has {all}");
+        return Err(Error::new(text));
+    };
+    let title = Fact::new(Tone::Strong, format!("{}/{target}", name(profile)));
+    let Some(status) = &profile.status else {
+        let head = ReportRow::of(vec![title, Fact::new(Tone::Warning, NO_STATUS)]);
+        let rows = vec![ReportRow::default().next(format!("{} check", program()))];
+        return Ok(Report {
+            sections: vec![Section { head, rows }],
+            verdict: Verdict::Bad,
+            ..Report::default()
         });
+    };
+    let found = status.targets.iter().find(|it| it.name == target);
+    let is = |type_| {
+        let found = found.and_then(|found| condition(&found.conditions, type_));
+        found.is_some_and(|found| found.status == "True")
+    };
+    let state = match (is("Warm"), is("Fresh")) {
+        (true, true) => Fact::new(Tone::Good, "warm"),
+        (true, false) => Fact::new(Tone::Warning, "warm, but not known to be current"),
+        (false, _) => Fact::new(Tone::Warning, "not warm"),
+    };
+    // What was said of an older generation does not count.
+    let is_current = status.observed_generation >= profile.metadata.generation;
+    let is_well = is_current && is("Warm") && is("Fresh");
+    let mut rows = Vec::new();
+    if !is_current {
+        let text = "kubewarm has not looked at the newest generation yet; this is of an older one";
+        rows.push(ReportRow::labelled("generation", Tone::Warning, text));
     }
-    let (width, colour) = terminal().map_or((0, Colour::Off), |found| (found.width, found.colour));
-    let page = Page { profile, width, now, program: program() };
-    let text: String = page.of(target).iter().map(|line| line.paint(0, colour)).collect();
-    print(&text)?;
-    Ok(verdict(profile, target))
+    rows.extend(found.into_iter().flat_map(|found| details(found, now)));
+    let of = GroupResource::new(&declared.resource.group, &declared.resource.resource).ok();
+    if let (Some(of), Some(access)) = (of, &status.access) {
+        rows.extend(missing_rules(profile, access, &of));
+    }
+    let head = ReportRow::of(vec![title, state]);
+    let verdict = if is_well { Verdict::Good } else { Verdict::Bad };
+    Ok(Report { sections: vec![Section { head, rows }], verdict, ..Report::default() })
 }
 
-/// Whether the target is warm and current, by a status of the newest generation.
-fn verdict(profile: &CacheProfile, target: &str) -> Verdict {
-    let status = profile.status.as_ref();
-    let current = status.filter(|status| status.observed_generation >= profile.metadata.generation);
-    let found = current.and_then(|status| status.targets.iter().find(|it| it.name == target));
-    let is_well = found.is_some_and(|found| {
-        ["Warm", "Fresh"].into_iter().all(|type_| is_true(Some(found), type_))
-    });
-    if is_well { Verdict::Ready } else { Verdict::NotReady }
+/// What the status says.
+fn details(target: &TargetStatus, now: Timestamp) -> Vec<ReportRow> {
+    let mut rows = vec![ReportRow::labelled("cells", Tone::Plain, cells_text(target))];
+    for found in &target.conditions {
+        let ago = length(span(found.last_transition_time.0, now));
+        let said = own_message(target, found);
+        let colon = if said.is_empty() { "" } else { ": " };
+        let text = format!("{}, {}, for {ago}{colon}{said}", found.status, found.reason);
+        let tone = if found.status == "True" { Tone::Plain } else { Tone::Warning };
+        rows.push(ReportRow::labelled(&found.type_, tone, text));
+    }
+    let problems = target
+        .problems
+        .iter()
+        .map(|found| ReportRow::labelled("problem", Tone::Bad, problem_and_next_try(found, now)));
+    rows.extend(problems);
+    rows
 }
 
-fn is_true(target: Option<&TargetStatus>, type_: &str) -> bool {
-    let found = target.and_then(|target| condition(&target.conditions, type_));
-    found.is_some_and(|found| found.status == "True")
-}
-
-/// What a page is written from.
-#[derive(Clone, Copy, Debug)]
-struct Page<'a> {
-    profile: &'a CacheProfile,
-    /// Columns; 0: any.
-    width: usize,
-    now: Timestamp,
-    /// What is typed for this program.
-    program: &'a str,
-}
-
-impl Page<'_> {
-    /// Of the target `target`, one of the spec's.
-    fn of(&self, target: &str) -> Vec<Line> {
-        let title = format!("{}/{}", name(self.profile), escape(target));
-        let mut lines = Vec::new();
-        let Some(status) = &self.profile.status else {
-            let mut head = Line::of(Tone::Strong, title);
-            head.push(Tone::Warning, "  no status yet: is the operator running?");
-            lines.push(head);
-            lines.push(command(&format!("{} check", self.program)));
-            return lines;
+/// What is not allowed, the rule that would allow it, and how to grant it.
+fn missing_rules(
+    profile: &CacheProfile,
+    access: &AccessStatus,
+    of: &GroupResource,
+) -> Vec<ReportRow> {
+    let refused = refused(access, of);
+    if refused.is_empty() {
+        return Vec::new();
+    }
+    let subject = access.subject.as_deref().unwrap_or("kubewarm");
+    let mut rows = Vec::new();
+    for (verbs, namespace) in refused {
+        let place = match namespace.as_str() {
+            "" => "the whole cluster".to_owned(),
+            namespace => format!("namespace {namespace}"),
         };
-        let found = status.targets.iter().find(|it| it.name == target);
-        lines.push(headline(title, found));
-        if status.observed_generation < self.profile.metadata.generation {
-            let text =
-                "kubewarm has not looked at the newest generation yet; this is of an older one";
-            lines.extend(self.entry("generation", Tone::Warning, text));
-        }
-        if let Some(found) = found {
-            lines.extend(self.state(found));
-        }
-        let declared = self.profile.spec.targets.iter().find(|it| it.name == target);
-        let of = declared
-            .and_then(|it| GroupResource::new(&it.resource.group, &it.resource.resource).ok());
-        if let Some(of) = of {
-            lines.extend(self.missing(status, &of));
-        }
-        lines
+        let text = format!("{verbs} on {of} in {place}, for {subject}");
+        rows.push(ReportRow::labelled("missing", Tone::Bad, text));
     }
-
-    /// What the status says.
-    fn state(&self, target: &TargetStatus) -> Vec<Line> {
-        let mut lines = self.entry("cells", Tone::Plain, &cells_text(target));
-        for found in &target.conditions {
-            let is_good = found.status == "True";
-            let ago = length(span(found.last_transition_time.0, self.now));
-            let said = own_message(target, found);
-            let colon = if said.is_empty() { "" } else { ": " };
-            let text = format!("{}, {}, for {ago}{colon}{said}", found.status, found.reason);
-            let tone = if is_good { Tone::Plain } else { Tone::Warning };
-            lines.extend(self.entry(&escape(&found.type_), tone, &escape(&text)));
-        }
-        for found in &target.problems {
-            let next = found.next_retry_time.as_ref().map_or_else(String::new, |next| {
-                format!("; next try in {}", length(span(self.now, next.0)))
-            });
-            lines.extend(self.entry("problem", Tone::Bad, &format!("{}{next}", problem(found))));
-        }
-        lines
-    }
-
-    /// What is not allowed, the rule that would allow it, and how to grant it.
-    fn missing(&self, status: &CacheProfileStatus, of: &GroupResource) -> Vec<Line> {
-        let Some(access) = &status.access else { return Vec::new() };
-        let refused = refused(access, of);
-        if refused.is_empty() {
-            return Vec::new();
-        }
-        let subject = access.subject.as_deref().unwrap_or("kubewarm");
-        let mut lines = Vec::new();
-        for (verbs, namespace) in refused {
-            let place = match namespace.as_str() {
-                "" => "the whole cluster".to_owned(),
-                namespace => format!("namespace {namespace}"),
-            };
-            let text = format!("{verbs} on {of} in {place}, for {subject}");
-            lines.extend(self.entry("missing", Tone::Bad, &escape(&text)));
-        }
-        for granting in granting(access, of) {
-            lines.extend(self.entry("granted by", Tone::Plain, &escape(&granting.role)));
-            lines.extend(granting.rule.iter().map(|rule| command(rule)));
-        }
-        let metadata = &self.profile.metadata;
-        let (own, namespace) =
-            (plain(metadata.name.as_deref()), plain(metadata.namespace.as_deref()));
-        let generation = metadata.generation.unwrap_or_default();
-        let rbac = format!("{} rbac {own} -n {namespace}", self.program);
-        lines.extend(self.entry(
+    rows.extend(granting(access, of).into_iter().map(|granting| ReportRow {
+        next: granting.rule,
+        ..ReportRow::labelled("granted by", Tone::Plain, granting.role)
+    }));
+    rows.push(ReportRow {
+        next: grant(profile).into(),
+        ..ReportRow::labelled(
             "to grant it",
             Tone::Plain,
             "all that the profile needs, after a look",
-        ));
-        lines.push(command(&format!("{rbac} --diff --generation={generation} &&")));
-        lines.push(command(&format!("  {rbac} --generation={generation} | kubectl apply -f -")));
-        lines
-    }
-
-    /// A label, and a text that fits beside it.
-    fn entry(&self, label: &str, tone: Tone, text: &str) -> Vec<Line> {
-        let room = self.width.saturating_sub(LABEL + 2);
-        let line = |(at, text): (usize, String)| {
-            let label = if at == 0 { label } else { "" };
-            let mut line = Line::of(Tone::Quiet, format!("  {label:<LABEL$}"));
-            line.push(tone, text);
-            line
-        };
-        wrapped(text, room).into_iter().enumerate().map(line).collect()
-    }
-}
-
-fn headline(title: String, found: Option<&TargetStatus>) -> Line {
-    let mut head = Line::of(Tone::Strong, title);
-    match (is_true(found, "Warm"), is_true(found, "Fresh")) {
-        (true, true) => head.push(Tone::Good, "  warm"),
-        (true, false) => head.push(Tone::Warning, "  warm, but not known to be current"),
-        (false, _) => head.push(Tone::Warning, "  not warm"),
-    }
-    head
-}
-
-/// A line to be copied, which is never broken.
-fn command(text: &str) -> Line {
-    Line::of(Tone::Strong, format!("    {}", escape(text)))
+        )
+    });
+    rows
 }
 
 /// `1 of 4 synced: 2 syncing, 1 forbidden`.

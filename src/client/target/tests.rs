@@ -1,4 +1,10 @@
-use super::{super::sample, *};
+use super::{
+    super::{
+        report::{Colour, Format, render},
+        sample,
+    },
+    *,
+};
 use serde_json::json;
 
 /// The target `deployments` of a profile that lacks a watch in one of four namespaces.
@@ -25,9 +31,9 @@ fn warming() -> CacheProfile {
     profile
 }
 
-fn printed(profile: &CacheProfile, target: &str, width: usize) -> String {
-    let page = Page { profile, width, now: sample::now(), program: "kubewarm" };
-    page.of(target).iter().map(|line| line.paint(0, Colour::Off)).collect()
+fn printed(profile: &CacheProfile, name: &str, width: usize) -> String {
+    let report = target(profile, name, sample::now()).unwrap();
+    render(&report, Format::Text { width, colour: Colour::Off }).unwrap()
 }
 
 #[test]
@@ -60,15 +66,17 @@ fn a_profile_without_a_status_names_the_command_that_finds_out_why() {
 #[test]
 fn only_what_is_known_of_the_newest_generation_counts() {
     let mut profile = sample::ready();
-    assert_eq!(verdict(&profile, "pods"), Verdict::Ready);
+    let verdict =
+        |profile: &CacheProfile, name| target(profile, name, sample::now()).unwrap().verdict;
+    assert_eq!(verdict(&profile, "pods"), Verdict::Good);
     profile.metadata.generation = Some(3);
-    assert_eq!(verdict(&profile, "pods"), Verdict::NotReady);
-    assert_eq!(verdict(&warming(), "deployments"), Verdict::NotReady);
+    assert_eq!(verdict(&profile, "pods"), Verdict::Bad);
+    assert_eq!(verdict(&warming(), "deployments"), Verdict::Bad);
 }
 
 #[test]
 fn a_target_that_does_not_exist_is_an_error_that_names_the_others() {
-    let error = target(&sample::ready(), "nodes", "shop/checkout", sample::now()).unwrap_err();
+    let error = target(&sample::ready(), "nodes", sample::now()).unwrap_err();
     assert_eq!(error.to_string(), "CacheProfile shop/checkout has no target nodes; it has pods");
 }
 
@@ -77,7 +85,7 @@ fn every_line_fits_except_what_is_to_be_copied() {
     let profile = warming();
     for width in 40..120 {
         let indent = |line: &str| line.len() - line.trim_start().len();
-        let is_text = |line: &&str| !(4..LABEL).contains(&indent(line));
+        let is_text = |line: &&str| !(4..14).contains(&indent(line));
         for line in printed(&profile, "deployments", width).lines().filter(is_text) {
             assert!(line.chars().count() <= width, "{width}: {line}");
         }

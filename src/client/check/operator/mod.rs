@@ -1,6 +1,6 @@
 //! The installation: the resource, the operator's replicas, its lease, and what it may do.
 
-use super::super::finding::Finding;
+use super::super::report::ReportRow;
 use crate::{
     api::{GROUP, VERSION},
     cluster::{Answer, author_check, get, may},
@@ -37,11 +37,11 @@ pub(super) struct Operator<'a> {
 
 impl Operator<'_> {
     /// The resource; `false` where nothing else makes sense to ask.
-    pub(super) async fn resource(&self) -> Result<(Finding, bool), manifests::Unwritable> {
+    pub(super) async fn resource(&self) -> Result<(ReportRow, bool), manifests::Unwritable> {
         let apply = format!("{} crd | kubectl apply --server-side -f -", self.program);
         let missing = || {
             let text = format!("the API server does not serve cacheprofiles.{GROUP}/{VERSION}");
-            (Finding::bad(text).next(apply.clone()), false)
+            (ReportRow::bad(text).next(apply.clone()), false)
         };
         let ours: Value = serde_saphyr::from_str(&manifests::crd_yaml()?)
             .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
@@ -62,37 +62,37 @@ impl Operator<'_> {
                 let text = format!(
                     "cacheprofiles.{GROUP}/{VERSION} is served; whether as this kubewarm knows it"
                 );
-                (Finding::unseen(&text, &fault), true)
+                (ReportRow::unseen(&text, &fault), true)
             }
-            Ok(_) | Err(_) => (Finding::unseen(&what, &fault), true),
+            Ok(_) | Err(_) => (ReportRow::unseen(&what, &fault), true),
         })
     }
 
     /// Its replicas, who leads, what it may do, and whether authors are held to their accounts.
-    pub(super) async fn works(&self) -> Result<Vec<Finding>, manifests::Unwritable> {
+    pub(super) async fn works(&self) -> Result<Vec<ReportRow>, manifests::Unwritable> {
         let (mut findings, run) = self.replicas().await;
         findings.push(self.lease().await);
         findings.extend(self.rights(&run).await?);
         findings.push(match author_check(self.client).await {
             Ok(AuthorCheck::Enforced) => {
-                Finding::good("authors of profiles are held to the ServiceAccounts that they may act as")
+                ReportRow::good("authors of profiles are held to the ServiceAccounts that they may act as")
             }
-            Ok(AuthorCheck::Missing) => Finding::note(
+            Ok(AuthorCheck::Missing) => ReportRow::note(
                 "nothing holds authors of profiles to the ServiceAccounts that they may act as: the \
                  ValidatingAdmissionPolicy kubewarm-accounts is not in force",
             )
             .next("kubectl apply -f deploy/account-policy.yaml"),
-            Ok(AuthorCheck::Unknown) => Finding::unseen(
+            Ok(AuthorCheck::Unknown) => ReportRow::unseen(
                 "whether authors are held to the ServiceAccounts that they may act as",
                 &Fault::new(Reason::Forbidden, "you may not get ValidatingAdmissionPolicies"),
             ),
-            Err(fault) => Finding::unseen("whether authors are held to their accounts", &fault),
+            Err(fault) => ReportRow::unseen("whether authors are held to their accounts", &fault),
         });
         Ok(findings)
     }
 
     /// The Deployments, and how the operator runs in the first.
-    async fn replicas(&self) -> (Vec<Finding>, Run) {
+    async fn replicas(&self) -> (Vec<ReportRow>, Run) {
         let namespace = self.namespace;
         let path = format!("/apis/apps/v1/namespaces/{namespace}/{DEPLOYMENTS}");
         let listed = match get(self.client, &path).await {
@@ -105,39 +105,39 @@ impl Operator<'_> {
                     "there is no Deployment with the label app.kubernetes.io/name=kubewarm in namespace \
                      {namespace}; whether its replicas are ready is not known"
                 );
-                (vec![Finding::note(text)], Run::unseen())
+                (vec![ReportRow::note(text)], Run::unseen())
             }
             Ok(list) => {
                 let findings = list.items.iter().map(|one| of_deployment(one, namespace)).collect();
                 (findings, list.items.first().map_or_else(Run::unseen, Run::of))
             }
             Err(fault) => {
-                (vec![Finding::unseen("whether its replicas are ready", &fault)], Run::unseen())
+                (vec![ReportRow::unseen("whether its replicas are ready", &fault)], Run::unseen())
             }
         }
     }
 
-    async fn lease(&self) -> Finding {
+    async fn lease(&self) -> ReportRow {
         let namespace = self.namespace;
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}");
         let what = "who leads";
         let look = format!("kubectl -n {namespace} get pods -l app.kubernetes.io/name=kubewarm");
         match get(self.client, &path).await {
-            Ok(answer) if answer.status == 404 => Finding::bad(format!(
+            Ok(answer) if answer.status == 404 => ReportRow::bad(format!(
                 "no replica has led yet: there is no Lease {LEASE} in namespace {namespace}; if kubewarm \
                  runs elsewhere, say so with --operator-namespace"
             ))
             .next(look),
             Ok(answer) => match answer.json::<Lease>() {
                 Ok(lease) => of_lease(&lease, server_time(&answer).unwrap_or(self.now), look),
-                Err(fault) => Finding::unseen(what, &fault),
+                Err(fault) => ReportRow::unseen(what, &fault),
             },
-            Err(fault) => Finding::unseen(what, &fault),
+            Err(fault) => ReportRow::unseen(what, &fault),
         }
     }
 
     /// What the shipped roles allow, held against what reviews say of the account.
-    async fn rights(&self, run: &Run) -> Result<Vec<Finding>, manifests::Unwritable> {
+    async fn rights(&self, run: &Run) -> Result<Vec<ReportRow>, manifests::Unwritable> {
         let name = run.account.as_str().into();
         let subject = Subject::ServiceAccount { namespace: self.namespace.into(), name };
         // With namespaces of its own it can be granted no more, and asks as the caller.
@@ -148,12 +148,12 @@ impl Operator<'_> {
                 Ok(true) => allowed += 1,
                 Ok(false) => missing.push(needed),
                 Err(fault) => {
-                    return Ok(vec![Finding::unseen(&format!("what {subject} may do"), &fault)]);
+                    return Ok(vec![ReportRow::unseen(&format!("what {subject} may do"), &fault)]);
                 }
             }
         }
         if missing.is_empty() {
-            return Ok(vec![Finding::good(format!(
+            return Ok(vec![ReportRow::good(format!(
                 "{subject} may do the {allowed} things it must"
             ))]);
         }
@@ -271,7 +271,7 @@ fn attributes(rule: &PolicyRule, namespace: Option<&str>) -> Vec<ResourceAttribu
     all
 }
 
-fn of_lack(subject: &Subject, lacked: &ResourceAttributes, grant: &str) -> Finding {
+fn of_lack(subject: &Subject, lacked: &ResourceAttributes, grant: &str) -> ReportRow {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     let mut what = format!("{} {}", text(&lacked.verb), text(&lacked.resource));
     if let Some(subresource) = &lacked.subresource {
@@ -290,20 +290,20 @@ fn of_lack(subject: &Subject, lacked: &ResourceAttributes, grant: &str) -> Findi
     let found = format!("{subject} may not {what} in {place}");
     // It only looks whether that policy is there.
     if group == "admissionregistration.k8s.io" {
-        return Finding::note(found).next(format!("{grant} | kubectl apply -f -"));
+        return ReportRow::note(found).next(format!("{grant} | kubectl apply -f -"));
     }
-    Finding::bad(found).next(format!("{grant} | kubectl apply -f -"))
+    ReportRow::bad(found).next(format!("{grant} | kubectl apply -f -"))
 }
 
 /// The API server's definition of the resource, held against ours.
-fn of_definition(ours: &Value, theirs: &Value, apply: String) -> Finding {
+fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     let is = |wanted: &str| {
         let conditions = theirs.pointer("/status/conditions").and_then(Value::as_array);
         let mut all = conditions.into_iter().flatten();
         all.any(|one| one["type"] == wanted && one["status"] == "True")
     };
     if !is("Established") {
-        return Finding::bad(
+        return ReportRow::bad(
             "CustomResourceDefinition cacheprofiles.kubewarm.io is not established",
         )
         .next("kubectl describe crd cacheprofiles.kubewarm.io");
@@ -317,8 +317,8 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> Finding {
         (Some(_), None) | (None, _) => Some(format!(" (it has no version {VERSION})")),
     };
     match difference {
-        None => Finding::good(format!("cacheprofiles.{GROUP}/{VERSION} is served as this kubewarm knows it")),
-        Some(at) => Finding::bad(format!(
+        None => ReportRow::good(format!("cacheprofiles.{GROUP}/{VERSION} is served as this kubewarm knows it")),
+        Some(at) => ReportRow::bad(format!(
             "the CustomResourceDefinition is of another version than this kubewarm: it differs at{at}"
         ))
         .next(apply),
@@ -348,14 +348,14 @@ fn difference(ours: &Value, theirs: &Value, at: String) -> Option<String> {
     }
 }
 
-fn of_deployment(deployment: &Deployment, namespace: &str) -> Finding {
+fn of_deployment(deployment: &Deployment, namespace: &str) -> ReportRow {
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.as_ref();
     let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
     let said = format!("{ready} of {wanted} replicas of Deployment {namespace}/{name} are ready");
     if ready < wanted || wanted == 0 {
-        return Finding::bad(said)
+        return ReportRow::bad(said)
             .next(format!(
                 "kubectl -n {namespace} describe pods -l app.kubernetes.io/name=kubewarm"
             ))
@@ -366,18 +366,18 @@ fn of_deployment(deployment: &Deployment, namespace: &str) -> Finding {
     let labels = deployment.metadata.labels.as_ref();
     let version = labels.and_then(|labels| labels.get("app.kubernetes.io/version"));
     match version.filter(|version| *version != env!("CARGO_PKG_VERSION")) {
-        Some(version) => Finding::note(format!(
+        Some(version) => ReportRow::note(format!(
             "{said}; it is of version {version}, this command of {}",
             env!("CARGO_PKG_VERSION")
         )),
-        None => Finding::good(said),
+        None => ReportRow::good(said),
     }
 }
 
-fn of_lease(lease: &Lease, now: Timestamp, look: String) -> Finding {
+fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     let spec = lease.spec.clone().unwrap_or_default();
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
-        return Finding::bad("no replica leads: the last one gave the lease back").next(look);
+        return ReportRow::bad("no replica leads: the last one gave the lease back").next(look);
     };
     // What follows the pod's name tells it from its predecessor.
     let holder = holder.rsplit_once('_').map_or(&*holder, |(pod, _)| pod);
@@ -386,9 +386,10 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> Finding {
     let term = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(15).into());
     let ago = super::super::text::length(age.unsigned_abs());
     if age > term {
-        return Finding::bad(format!("no replica leads: {holder} did last, {ago} ago")).next(look);
+        return ReportRow::bad(format!("no replica leads: {holder} did last, {ago} ago"))
+            .next(look);
     }
-    Finding::good(format!("{holder} leads, and said so {ago} ago"))
+    ReportRow::good(format!("{holder} leads, and said so {ago} ago"))
 }
 
 /// The clock of the API server: whoever asks may have another.

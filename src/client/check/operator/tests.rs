@@ -1,4 +1,4 @@
-use super::{super::super::finding::Mark, *};
+use super::{super::super::report::Mark, *};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::json;
 
@@ -50,7 +50,11 @@ fn a_definition_of_another_version_is_told_by_where_it_differs() {
     assert_eq!(found(&ours).mark, Mark::Good);
     let other = found(&definition("string", "True"));
     assert_eq!(other.mark, Mark::Bad);
-    assert!(other.text.ends_with("it differs at schema properties spec type"), "{}", other.text);
+    assert!(
+        other.text().ends_with("it differs at schema properties spec type"),
+        "{}",
+        other.text()
+    );
     assert_eq!(found(&definition("object", "False")).mark, Mark::Bad);
     assert_eq!(found(&json!({"status": ours["status"]})).mark, Mark::Bad);
 }
@@ -96,7 +100,7 @@ fn a_right_that_only_tells_more_may_be_missing() {
     };
     let found = lack("events.k8s.io", "events");
     assert_eq!(
-        (found.mark, &*found.text),
+        (found.mark, &*found.text()),
         (
             Mark::Bad,
             "system:serviceaccount:ops:kubewarm may not get events.events.k8s.io in the whole cluster"

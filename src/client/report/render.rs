@@ -1,0 +1,320 @@
+//! The one renderer: alignment, wrapping, colours and escapes of everything that commands print.
+
+use super::{
+    super::{
+        Error,
+        text::{escape, wrapped},
+    },
+    Appearance, Bar, Fact, Mark, Report, ReportRow, Section, Tone,
+    document::document,
+};
+use crate::cli::Output;
+use std::{borrow::Cow, fmt::Write as _};
+
+/// From this width on bars are 20 columns, below it 10.
+const WIDE: usize = 80;
+/// Between facts.
+const GAP: &str = "  ";
+/// Before what is to be copied.
+const COPIED: &str = "    ";
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text {
+        /// Columns. Longer texts are broken, and what cannot be broken is cut. 0: no limit.
+        width: usize,
+        /// Whether with colours.
+        colour: Colour,
+    },
+    /// One line of `key=value` a fact, for logs, pipes and programs.
+    Lines,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// Whether colours are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// ANSI colours.
+    On,
+    /// Text only.
+    Off,
+}
+
+impl From<Output> for Format {
+    fn from(output: Output) -> Self {
+        match output {
+            Output::Json => Self::Json,
+            Output::Yaml => Self::Yaml,
+        }
+    }
+}
+
+/// Writes `report`. Whatever in it could steer a terminal is written visibly.
+///
+/// # Errors
+///
+/// [`Error`] if the data of the report has no form in YAML.
+pub fn render(report: &Report, format: Format) -> Result<String, Error> {
+    Ok(match format {
+        Format::Text { width, colour } => text(&report.sections, width, colour),
+        Format::Lines => lines(&report.sections),
+        Format::Json | Format::Yaml => return document(&report.data, format),
+    })
+}
+
+fn text(sections: &[Section], width: usize, colour: Colour) -> String {
+    let mut text = String::new();
+    for section in sections {
+        let lines = section_lines(section, width);
+        if !text.is_empty() && !lines.is_empty() {
+            text.push('\n');
+        }
+        text.extend(lines.iter().map(|line| line.paint(width, colour)));
+    }
+    text
+}
+
+fn section_lines(section: &Section, width: usize) -> Vec<StyledLine> {
+    let mut lines = Vec::new();
+    let head = visible(&section.head);
+    if !head.is_empty() {
+        let mut line = StyledLine::default();
+        for (at, fact) in head.iter().enumerate() {
+            line.push(fact.tone, if at == 0 { "" } else { GAP });
+            line.push(fact.tone, fact.text());
+        }
+        lines.push(line);
+    }
+    let indent = if head.is_empty() { "" } else { GAP };
+    lines.extend(section.head.details.iter().flat_map(|detail| hanging(indent, detail, width)));
+    let columns = columns(&section.rows);
+    let last = section.rows.len().saturating_sub(1);
+    for (at, row) in section.rows.iter().enumerate() {
+        let (tone, sign, rail) = row.mark.signs(at == last, indent);
+        lines.extend(row_lines(row, StyledLine::of(tone, sign), rail, &columns, width));
+        lines.extend(row.details.iter().flat_map(|detail| hanging(rail, detail, width)));
+        lines.extend(row.next.iter().map(|command| StyledLine::copied(command)));
+    }
+    lines
+}
+
+/// The widths of the columns. A text at the end of a row needs none.
+fn columns(rows: &[ReportRow]) -> Vec<usize> {
+    let mut widths = Vec::<usize>::new();
+    for row in rows {
+        let facts = visible(row);
+        for (at, fact) in facts.iter().enumerate() {
+            if widths.len() == at {
+                widths.push(0);
+            }
+            let is_open = at + 1 == facts.len() && matches!(fact.shown, Some(Appearance::Text(_)));
+            if let Some(width) = widths.get_mut(at).filter(|_| !is_open) {
+                *width = (*width).max(fact.text().chars().count());
+            }
+        }
+    }
+    widths
+}
+
+/// A row behind `line`. A text at its end is broken where it begins; `rail` stands before what follows.
+fn row_lines(
+    row: &ReportRow,
+    mut line: StyledLine,
+    rail: &str,
+    columns: &[usize],
+    width: usize,
+) -> Vec<StyledLine> {
+    let facts = visible(row);
+    let Some((last, before)) = facts.split_last() else { return Vec::new() };
+    for (fact, &column) in before.iter().zip(columns) {
+        fact.push(&mut line, column, width);
+        line.push(Tone::Plain, GAP);
+    }
+    let begin = line.width();
+    let column = columns.get(before.len()).copied().unwrap_or_default();
+    if !matches!(last.shown, Some(Appearance::Text(_))) {
+        last.push(&mut line, column, width);
+        return vec![line];
+    }
+    let mut lines = Vec::new();
+    for text in wrapped(&last.text(), width.saturating_sub(begin)) {
+        line.push(last.tone, text);
+        let pad = " ".repeat(begin.saturating_sub(rail.chars().count()));
+        let next = StyledLine::of(Tone::Quiet, rail.to_owned() + &pad);
+        lines.push(std::mem::replace(&mut line, next));
+    }
+    lines
+}
+
+/// A remark behind `rail`, in as many lines as it takes; those after the first are indented.
+fn hanging(rail: &str, detail: &ReportRow, width: usize) -> Vec<StyledLine> {
+    let room = width.saturating_sub(rail.chars().count() + GAP.len());
+    let mut lines = Vec::new();
+    for fact in visible(detail) {
+        for text in wrapped(&fact.text(), room) {
+            let indent = if lines.is_empty() { "" } else { GAP };
+            let mut line = StyledLine::of(Tone::Quiet, rail);
+            line.push(fact.tone, indent.to_owned() + &text);
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+fn visible(row: &ReportRow) -> Vec<&Fact> {
+    row.facts.iter().filter(|fact| fact.shown.is_some()).collect()
+}
+
+/// A line for each row and remark that has keys. Nothing in it depends on the clock.
+fn lines(sections: &[Section]) -> String {
+    let mut text = String::new();
+    for section in sections {
+        for row in [&section.head].into_iter().chain(&section.rows) {
+            for row in [row].into_iter().chain(&row.details) {
+                let keyed: Vec<_> = row.facts.iter().filter(|it| !it.key.is_empty()).collect();
+                for (at, fact) in keyed.iter().enumerate() {
+                    text.push_str(if at == 0 { "" } else { " " });
+                    pair(&mut text, fact.key, &fact.value);
+                }
+                text.push_str(if keyed.is_empty() { "" } else { "\n" });
+            }
+        }
+    }
+    text
+}
+
+/// `key=value`; quoted where a space or a quote is in it.
+fn pair(text: &mut String, key: &str, value: &str) {
+    let value = escape(value);
+    let is_plain = !value.is_empty() && !value.contains([' ', '"', '=']);
+    let _infallible = if is_plain {
+        write!(text, "{key}={value}")
+    } else {
+        write!(text, "{key}=\"{}\"", value.replace('"', "\\\""))
+    };
+}
+
+impl Fact {
+    /// What a person sees of it, safe for a terminal.
+    fn text(&self) -> Cow<'_, str> {
+        match &self.shown {
+            Some(Appearance::Text(text) | Appearance::Number(text)) => escape(text),
+            Some(Appearance::Bar(_)) | None => Cow::Borrowed(""),
+        }
+    }
+
+    /// Adds it to `line`, as wide as its column.
+    fn push(&self, line: &mut StyledLine, column: usize, width: usize) {
+        match &self.shown {
+            Some(Appearance::Text(_)) => line.push(self.tone, format!("{:<column$}", self.text())),
+            Some(Appearance::Number(_)) => {
+                line.push(self.tone, format!("{:>column$}", self.text()));
+            }
+            Some(Appearance::Bar(bar)) => {
+                bar.push(line, if width == 0 || width >= WIDE { 20 } else { 10 });
+            }
+            None => {}
+        }
+    }
+}
+
+impl Bar {
+    /// `█` for what is there, `▓` for what is not current, `░` for the rest. Full only if all is there.
+    fn push(self, line: &mut StyledLine, width: usize) {
+        let columns = |part: usize| match self.total {
+            0 => 0,
+            total => part.min(total).saturating_mul(width) / total,
+        };
+        let full = columns(self.synced);
+        let half = columns(self.synced.saturating_add(self.stale)) - full;
+        line.push(Tone::Good, "█".repeat(full));
+        line.push(Tone::Warning, "▓".repeat(half));
+        line.push(Tone::Quiet, "░".repeat(width.saturating_sub(full + half)));
+    }
+}
+
+impl Mark {
+    /// What stands before the first line of a row, and before the others.
+    const fn signs(self, is_last: bool, indent: &str) -> (Tone, &str, &str) {
+        match self {
+            Self::Plain => (Tone::Plain, indent, indent),
+            Self::Branch if is_last => (Tone::Quiet, "└── ", "    "),
+            Self::Branch => (Tone::Quiet, "├── ", "│   "),
+            Self::Good => (Tone::Good, "✔ ", GAP),
+            Self::Note => (Tone::Warning, "! ", GAP),
+            Self::Unseen => (Tone::Quiet, "? ", GAP),
+            Self::Bad => (Tone::Bad, "✗ ", GAP),
+            Self::Gains => (Tone::Good, "+ ", GAP),
+            Self::Loses => (Tone::Bad, "- ", GAP),
+            Self::Keeps => (Tone::Warning, "= ", GAP),
+        }
+    }
+}
+
+/// A line without its end.
+#[derive(Clone, Debug, Default)]
+struct StyledLine {
+    pieces: Vec<(Tone, String)>,
+    /// Whether it is never cut.
+    is_whole: bool,
+}
+
+impl StyledLine {
+    fn of(tone: Tone, text: impl Into<String>) -> Self {
+        Self { pieces: vec![(tone, text.into())], is_whole: false }
+    }
+
+    fn copied(command: &str) -> Self {
+        Self { is_whole: true, ..Self::of(Tone::Strong, COPIED.to_owned() + &escape(command)) }
+    }
+
+    fn push(&mut self, tone: Tone, text: impl Into<String>) {
+        self.pieces.push((tone, text.into()));
+    }
+
+    fn width(&self) -> usize {
+        self.pieces.iter().map(|(_, text)| text.chars().count()).sum()
+    }
+
+    /// The line with its end, at most `width` characters long (0: no limit); `…` stands for what is cut off.
+    fn paint(&self, width: usize, colour: Colour) -> String {
+        let total = self.width();
+        let is_cut = width > 0 && total > width && !self.is_whole;
+        let mut left = if is_cut { width - 1 } else { total };
+        let mut line = String::new();
+        for (tone, text) in &self.pieces {
+            let end = text.char_indices().nth(left).map_or(text.len(), |(at, _)| at);
+            let (shown, _) = text.split_at(end);
+            left -= shown.chars().count();
+            match tone.code().filter(|_| colour == Colour::On && !shown.is_empty()) {
+                Some(code) => line.extend([code, shown, "\u{1b}[0m"]),
+                None => line.push_str(shown),
+            }
+        }
+        if is_cut {
+            line.push('…');
+        }
+        line.truncate(line.trim_end_matches(' ').len());
+        line.push('\n');
+        line
+    }
+}
+
+impl Tone {
+    /// Colours of the 16 that every terminal has, so that the user's own palette decides.
+    const fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Strong => Some("\u{1b}[1m"),
+            Self::Quiet => Some("\u{1b}[2m"),
+            Self::Good => Some("\u{1b}[32m"),
+            Self::Warning => Some("\u{1b}[33m"),
+            Self::Bad => Some("\u{1b}[31m"),
+        }
+    }
+}
