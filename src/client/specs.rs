@@ -8,7 +8,7 @@ use super::{
 use crate::{
     api::{self, CacheProfile},
     cli::ConnectionArgs,
-    model::{Home, Subject, TargetScope, ValidatedProfile},
+    model::{Home, Subject, ValidatedProfile},
 };
 use std::{
     fs::File,
@@ -85,14 +85,13 @@ impl Specs<'_> {
             *namespace = Some(self.namespace.unwrap_or("default").to_owned());
         }
         let checked = ValidatedProfile::parse(&profile)?;
-        let Home { namespace: operator_namespace, watched } = &self.home;
-        if let Some(target) = beyond_reach(&checked, operator_namespace) {
-            return Err(DocumentError(format!(
-                "target {target} reaches beyond the profile's own namespace, which only profiles in the \
-                 operator's namespace may; move the profile to {operator_namespace}, or correct \
-                 --operator-namespace"
-            )));
+        let targets = || checked.targets.iter();
+        let refusal = targets().find_map(|target| self.home.scope_refusal(&checked, target));
+        if let Some(refusal) = refusal {
+            let text = format!("{}, or correct --operator-namespace", refusal.message);
+            return Err(DocumentError(text));
         }
+        let watched = &self.home.watched;
         let namespace = &checked.profile.namespace;
         if !watched.includes(namespace) {
             return Err(DocumentError(format!(
@@ -101,7 +100,7 @@ impl Specs<'_> {
             )));
         }
         let refusal = |target| watched.refusal(&checked, target);
-        if let Some(refusal) = checked.targets.iter().find_map(refusal) {
+        if let Some(refusal) = targets().find_map(refusal) {
             return Err(DocumentError(refusal.message));
         }
         Ok(checked)
@@ -112,24 +111,6 @@ impl Specs<'_> {
         let namespace = Arc::clone(&self.home.namespace);
         Subject::ServiceAccount { namespace, name: "kubewarm".into() }
     }
-}
-
-/// The first target that names more than the profile's own namespace, where that is not the
-/// operator's: kubewarm refuses it, so nothing may be granted for it.
-fn beyond_reach(profile: &ValidatedProfile, operator_namespace: &str) -> Option<String> {
-    let own = &profile.profile.namespace;
-    if &**own == operator_namespace || profile.service_account.is_some() {
-        return None;
-    }
-    let reaches = |scope: &TargetScope| match scope {
-        TargetScope::OwnNamespace => false,
-        TargetScope::Namespaces(names) => names.iter().any(|name| name != own),
-        TargetScope::NamespaceSelector(_) | TargetScope::AllNamespaces | TargetScope::Cluster => {
-            true
-        }
-    };
-    let target = profile.targets.iter().find(|target| reaches(&target.scope))?;
-    Some(target.name.to_string())
 }
 
 /// The text of `file`; of standard input for `-`.

@@ -65,7 +65,7 @@ pub(super) fn resolve(
         namespaces: None,
         named: Arc::clone(&target.indexes),
     };
-    let refused = may_look_there(profile, target, &home.namespace).err();
+    let refused = home.scope_refusal(profile, target);
     if let Some(refusal) = refused.or_else(|| home.watched.refusal(profile, target)) {
         resolved.outcome = Some(Err(refusal));
         return resolved;
@@ -93,38 +93,6 @@ pub(super) fn resolve(
     resolved
 }
 
-/// Without a ServiceAccount of its own, a profile reads with the operator's eyes: outside the
-/// operator's namespace it may only name its own namespace.
-fn may_look_there(
-    profile: &ValidatedProfile,
-    target: &Target,
-    operator_namespace: &str,
-) -> Result<(), Refusal> {
-    if profile.service_account.is_some() {
-        return Ok(());
-    }
-    let own = &profile.profile.namespace;
-    let stays_home = match &target.scope {
-        TargetScope::OwnNamespace => true,
-        TargetScope::Namespaces(names) => names.iter().all(|name| name == own),
-        TargetScope::NamespaceSelector(_) | TargetScope::AllNamespaces | TargetScope::Cluster => {
-            false
-        }
-    };
-    if stays_home || **own == *operator_namespace {
-        return Ok(());
-    }
-    Err(Refusal::new(
-        RefusalReason::CrossNamespaceNotAllowed,
-        format!(
-            "targets[{}].scope: a profile in namespace {own:?} may only name that namespace; use \
-             type OwnNamespace, have a ServiceAccount read by spec.serviceAccountName, or move the \
-             profile to namespace {operator_namespace:?}",
-            target.name
-        ),
-    ))
-}
-
 fn fits_scope(target: &Target, kind: &ResolvedTarget) -> Result<(), Refusal> {
     let advice = match (&target.scope, kind.namespaced) {
         (TargetScope::Cluster, true) => "lives in namespaces; use another type than Cluster",
@@ -143,18 +111,10 @@ fn extents(
     selector: Option<&CellSpec>,
     cluster: &dyn Cluster,
 ) -> Vec<Extent> {
-    match &target.scope {
-        TargetScope::OwnNamespace => {
-            vec![Extent::Namespace(Arc::clone(&profile.profile.namespace))]
-        }
-        TargetScope::Namespaces(names) => names.iter().cloned().map(Extent::Namespace).collect(),
-        TargetScope::NamespaceSelector(_) => {
-            let names = selector.and_then(|cell| cluster.names(&cell.key));
-            names.unwrap_or_default().into_iter().map(Extent::Namespace).collect()
-        }
-        TargetScope::AllNamespaces => vec![Extent::AllNamespaces],
-        TargetScope::Cluster => vec![Extent::Cluster],
-    }
+    target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
+        let names = selector.and_then(|cell| cluster.names(&cell.key));
+        names.unwrap_or_default().into_iter().map(Extent::Namespace).collect()
+    })
 }
 
 fn cell(

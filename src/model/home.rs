@@ -22,6 +22,32 @@ pub enum Watched {
     Namespaces(BTreeSet<Arc<str>>),
 }
 
+impl Home {
+    /// Refuses a target that looks beyond the namespace of its profile. Without a ServiceAccount of its own, a
+    /// profile reads with the operator's permissions: outside the operator's namespace it may only name its own.
+    #[must_use]
+    pub fn scope_refusal(&self, profile: &ValidatedProfile, target: &Target) -> Option<Refusal> {
+        let (own, operator) = (&profile.profile.namespace, &self.namespace);
+        let stays_home = match &target.scope {
+            TargetScope::OwnNamespace => true,
+            TargetScope::Namespaces(names) => names.iter().all(|name| name == own),
+            TargetScope::NamespaceSelector(_)
+            | TargetScope::AllNamespaces
+            | TargetScope::Cluster => false,
+        };
+        if stays_home || own == operator || profile.service_account.is_some() {
+            return None;
+        }
+        let message = format!(
+            "targets[{}].scope: a profile in namespace {own:?} may only name that namespace; use \
+             type OwnNamespace, have a ServiceAccount read by spec.serviceAccountName, or move the \
+             profile to namespace {operator:?}",
+            target.name
+        );
+        Some(Refusal::new(RefusalReason::CrossNamespaceNotAllowed, message))
+    }
+}
+
 impl Watched {
     /// Those with these names; without any, all.
     #[must_use]

@@ -1,9 +1,9 @@
 //! A checked target of a profile.
 
 use super::{
-    FieldRequirement, FieldSelector, GroupResource, Index, Invalid, InvalidName, InvalidSelector,
-    LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Requirement, Resource,
-    SensitiveData, index,
+    Extent, FieldRequirement, FieldSelector, GroupResource, Index, Invalid, InvalidName,
+    InvalidSelector, LabelRequirement, LabelSelector, ManagedFields, Operator, Projection,
+    Requirement, Resource, SensitiveData, index,
     invalid::{counted, in_range, short},
     resource::is_dns_label,
 };
@@ -57,6 +57,20 @@ pub enum TargetScope {
     AllNamespaces,
     /// A cluster-scoped kind.
     Cluster,
+}
+
+impl TargetScope {
+    /// Where cells are, for a profile in namespace `own`; `None` where only a cluster knows.
+    #[must_use]
+    pub fn extents(&self, own: &Arc<str>) -> Option<Vec<Extent>> {
+        Some(match self {
+            Self::OwnNamespace => vec![Extent::Namespace(Arc::clone(own))],
+            Self::Namespaces(names) => names.iter().cloned().map(Extent::Namespace).collect(),
+            Self::NamespaceSelector(_) => return None,
+            Self::AllNamespaces => vec![Extent::AllNamespaces],
+            Self::Cluster => vec![Extent::Cluster],
+        })
+    }
 }
 
 impl Target {

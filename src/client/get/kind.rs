@@ -9,13 +9,8 @@ use crate::{
 /// `.version.group` behind it or not. Of several the first, built-in groups before others.
 pub(super) fn find<'a>(served: &'a Served, typed: &str) -> Option<(Resource, &'a Kind)> {
     let (name, place) = typed.split_once('.').unwrap_or((typed, ""));
-    let name = name.to_lowercase();
     let is_called = |resource: &Resource, kind: &Kind| {
-        let singular = if kind.singular.is_empty() { &kind.name } else { &kind.singular };
-        resource.resource() == name
-            || singular.to_lowercase() == name
-            || kind.name.to_lowercase() == name
-            || kind.short_names.iter().any(|short| **short == *name)
+        resource.resource().eq_ignore_ascii_case(name) || kind.is_called(name)
     };
     let is_there = |resource: &Resource| {
         place.is_empty()

@@ -10,7 +10,7 @@ use self::{
     compared::{Both, Reading, comparison},
     contents::contents,
     kind::find,
-    request::{Form, Request},
+    request::{Request, WHOLE, accept},
 };
 use super::{
     Error, cache,
@@ -62,7 +62,7 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
         let server = Asked { client: server.client(), name: "the API server" };
         return compare(&cache, &server, &request).await;
     }
-    let pages = pages(&cache, &request, request::form(args.output)).await?;
+    let pages = pages(&cache, &request, accept(args.output)).await?;
     let (report, format) = contents(pages, (&resource, kind), args, now());
     show(&report, Some(format))
 }
@@ -84,11 +84,15 @@ async fn connect(args: &GetArgs) -> Result<Connection, Error> {
 }
 
 /// The answer, or the answers for a list.
-async fn pages(asked: &Asked, request: &Request, form: Form) -> Result<Vec<Value>, Error> {
+async fn pages(
+    asked: &Asked,
+    request: &Request,
+    accept: &'static str,
+) -> Result<Vec<Value>, Error> {
     let mut pages = Vec::new();
     let mut next = None;
     loop {
-        let Timed { answer, .. } = asked.ask(&request.page(next.as_deref()), form).await?;
+        let Timed { answer, .. } = asked.ask(&request.page(next.as_deref()), accept).await?;
         let page: Value = answer.json().map_err(|fault| asked.failed(&fault))?;
         let token = page.pointer("/metadata/continue").and_then(Value::as_str);
         next = token.filter(|token| !token.is_empty()).map(str::to_owned);
@@ -104,7 +108,7 @@ async fn pages(asked: &Asked, request: &Request, form: Form) -> Result<Vec<Value
 async fn compare(cache: &Asked, server: &Asked, request: &Request) -> Result<Verdict, Error> {
     // Handshakes belong to neither.
     for asked in [cache, server] {
-        asked.ask("/version", Form::Whole).await?;
+        asked.ask("/version", WHOLE).await?;
     }
     let theirs = server.read(request).await?;
     let ours = cache.read(request).await?;
@@ -120,16 +124,16 @@ async fn compare(cache: &Asked, server: &Asked, request: &Request) -> Result<Ver
 
 impl Asked {
     /// An answer of a 2xx status.
-    async fn ask(&self, path: &str, form: Form) -> Result<Timed, Error> {
-        let timed = self.send(path, form).await?;
+    async fn ask(&self, path: &str, accept: &'static str) -> Result<Timed, Error> {
+        let timed = self.send(path, accept).await?;
         if !timed.answer.status.is_success() {
             return Err(self.failed(&timed.answer.fault()));
         }
         Ok(timed)
     }
 
-    async fn send(&self, path: &str, form: Form) -> Result<Timed, Error> {
-        let timed = get_timed(&self.client, path, form.accept()).await;
+    async fn send(&self, path: &str, accept: &'static str) -> Result<Timed, Error> {
+        let timed = get_timed(&self.client, path, accept).await;
         let timed = timed.map_err(|fault| self.failed(&fault))?;
         for warning in timed.answer.headers.get_all(http::header::WARNING) {
             tell(&format!("{} warns: {}", self.name, warning.to_str().unwrap_or_default()));
@@ -139,7 +143,7 @@ impl Asked {
 
     /// What is there, in one answer. An object that is not there is nothing.
     async fn read(&self, request: &Request) -> Result<Reading, Error> {
-        let Timed { answer, first_byte, whole } = self.send(&request.whole(), Form::Whole).await?;
+        let Timed { answer, first_byte, whole } = self.send(&request.whole(), WHOLE).await?;
         let rows = if answer.status == http::StatusCode::NOT_FOUND && request.is_of_one() {
             Rows::default()
         } else {

@@ -1,7 +1,7 @@
 //! The paths of what is asked for.
 
 use crate::{
-    cli::{self, GetArgs},
+    cli::{Form, GetArgs},
     model::Resource,
 };
 use form_urlencoded::Serializer;
@@ -9,29 +9,16 @@ use form_urlencoded::Serializer;
 /// As many a page as kubectl has.
 const PAGE: &str = "500";
 
-/// What is wanted of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// Columns as the server has them; objects where it has none.
-    Table,
-    /// Objects.
-    Whole,
-}
+/// Objects.
+pub(super) const WHOLE: &str = "application/json";
+/// Columns as the server has them; objects where it has none.
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-impl Form {
-    pub(super) fn accept(self) -> &'static str {
-        match self {
-            Self::Table => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
-            Self::Whole => "application/json",
-        }
-    }
-}
-
-/// The form that is printed.
-pub(super) fn form(output: Option<cli::Form>) -> Form {
+/// The media type of what is printed.
+pub(super) fn accept(output: Option<Form>) -> &'static str {
     match output {
-        None | Some(cli::Form::Wide) => Form::Table,
-        Some(cli::Form::Json | cli::Form::Yaml | cli::Form::Name) => Form::Whole,
+        None | Some(Form::Wide) => TABLE,
+        Some(Form::Json | Form::Yaml | Form::Name) => WHOLE,
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     manifests::{Access, FoundNamespaces},
-    model::{Extent, Home, Subject, Target, TargetScope, ValidatedProfile},
+    model::{Home, Subject, Target, ValidatedProfile},
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,7 +25,7 @@ pub(super) fn outlook(
     let mut all = BTreeSet::new();
     let mut open = Vec::new();
     for target in &profile.targets {
-        let Some(extents) = extents(profile, target) else {
+        let Some(extents) = target.scope.extents(&profile.profile.namespace) else {
             open.push(&*target.name);
             outlook.targets.push((Arc::clone(&target.name), Costs::default()));
             continue;
@@ -57,21 +57,6 @@ pub(super) fn outlook(
         if open.is_empty() { "" } else { ", not counting those" }
     ));
     Ok(outlook)
-}
-
-/// Where the cells of a target are; `None` where only a cluster knows.
-fn extents(profile: &ValidatedProfile, target: &Target) -> Option<Vec<Extent>> {
-    match &target.scope {
-        TargetScope::OwnNamespace => {
-            Some(vec![Extent::Namespace(Arc::clone(&profile.profile.namespace))])
-        }
-        TargetScope::Namespaces(names) => {
-            Some(names.iter().cloned().map(Extent::Namespace).collect())
-        }
-        TargetScope::NamespaceSelector(_) => None,
-        TargetScope::AllNamespaces => Some(vec![Extent::AllNamespaces]),
-        TargetScope::Cluster => Some(vec![Extent::Cluster]),
-    }
 }
 
 /// Verbs by kind and namespace.

@@ -99,9 +99,10 @@ fn what_kubewarm_would_refuse_is_an_error_that_names_it() {
     let wide = PROFILE.to_owned() + "    scope: {type: AllNamespaces}\n";
     assert_eq!(
         run(&wide, None).unwrap_err(),
-        "cannot use document 1 of FILE: target pods reaches beyond the profile's own namespace, \
-         which only profiles in the operator's namespace may; move the profile to ops, or \
-         correct --operator-namespace"
+        "cannot use document 1 of FILE: targets[pods].scope: a profile in namespace \"default\" may \
+         only name that namespace; use type OwnNamespace, have a ServiceAccount read by \
+         spec.serviceAccountName, or move the profile to namespace \"ops\", or correct \
+         --operator-namespace"
     );
     assert!(run(&wide, Some("ops")).is_ok());
 

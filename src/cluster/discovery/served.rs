@@ -264,12 +264,15 @@ impl Kind {
         ["list", "watch"].into_iter().find(|verb| !self.verbs.iter().any(|has| **has == **verb))
     }
 
-    fn is_like(&self, plural: &str, asked: &str) -> bool {
+    /// Whether people call it `asked`, besides its plural: kind, singular or short name, in any case.
+    #[must_use]
+    pub fn is_called(&self, asked: &str) -> bool {
         let same = |name: &str| name.eq_ignore_ascii_case(asked);
-        same(&self.name)
-            || same(&self.singular)
-            || self.short_names.iter().any(|name| same(name))
-            || (asked.len() >= 4 && is_near(plural.as_bytes(), asked.as_bytes()))
+        same(&self.name) || same(&self.singular) || self.short_names.iter().any(|name| same(name))
+    }
+
+    fn is_like(&self, plural: &str, asked: &str) -> bool {
+        self.is_called(asked) || (asked.len() >= 4 && is_near(plural.as_bytes(), asked.as_bytes()))
     }
 }
 
