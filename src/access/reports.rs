@@ -10,7 +10,10 @@ use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
 /// What a request was for: a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Check {
     /// The real list and watch of a cell.
     Trial,
@@ -21,7 +24,10 @@ pub enum Check {
 }
 
 /// How a check ended: a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum CheckOutcome {
     /// Allowed; of rules, answered.
     Allowed,

@@ -11,7 +11,7 @@ use crate::{
     cli::{ApiArgs, Auth, RunArgs},
     cluster::Connection,
     controller::Declarations,
-    informer::{Changes, Measured, Meter as _, Proofs},
+    informer::{Changes, Proofs},
     metrics::Metrics,
     reads::{Note, Noted, Offers, Reads, Surroundings},
     server::{
@@ -133,7 +133,7 @@ pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>,
 fn note(metrics: &Metrics) -> Note {
     let (engine, reads) = (metrics.engine(), metrics.reads().clone());
     Box::new(move |resource, noted| match noted {
-        Noted::Answered { age } => engine.record(resource, Measured::Read { age }),
+        Noted::Answered { age } => engine.of(resource).read(age),
         Noted::Waited { reason, outcome, took } => reads.waited(reason, outcome, took),
     })
 }

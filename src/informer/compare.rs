@@ -4,14 +4,17 @@
 //! The list is of the very version that the table has, so nothing that happens meanwhile can make a difference.
 //! Only names, UIDs and versions are compared.
 
-use super::{Measured, digest::NameDigest, stream::End, task::Task};
+use super::{digest::NameDigest, stream::End, task::Task};
 use crate::model::{Fault, Projection, Reason};
 use futures::{FutureExt as _, future::BoxFuture};
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
 /// How a comparison ended: the label of `kubewarm_consistency_checks_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Comparison {
     /// Table and list name the same.
     Equal,
@@ -21,6 +24,7 @@ pub enum Comparison {
     /// API server does not list at a version that was.
     Skipped,
     /// The API server did not answer, or refused.
+    #[strum(serialize = "error")]
     Failed,
 }
 
@@ -86,7 +90,7 @@ impl Task {
             && self.key.projection != Projection::Profile;
         let at = version.filter(|version| is_whole && !version.is_opaque());
         let Some(at) = at.filter(|at| self.version.as_ref() == Some(at)) else {
-            self.record(Measured::Compared(Comparison::Skipped));
+            self.metrics.compared(Comparison::Skipped);
             return;
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
@@ -105,7 +109,7 @@ impl Task {
     /// What a comparison that has ended means for the watch.
     pub(super) fn compared(&mut self, comparison: Comparison, check: &mut Check) -> Option<End> {
         *check = Check::none();
-        self.record(Measured::Compared(comparison));
+        self.metrics.compared(comparison);
         if comparison != Comparison::Different {
             return None;
         }

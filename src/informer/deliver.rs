@@ -1,7 +1,7 @@
 //! Brings the events of a watch to the table, in order, and keeps out what does not belong there.
 
 use super::{
-    EventKind, Measured, Phase, Rejected, Stage,
+    EventKind, Phase, Rejected, Stage,
     board::IsReplay,
     event::{Bookmark, Event},
     list::oversized,
@@ -46,7 +46,7 @@ impl Task {
                 Some(End::Told(fault::of_event(line)))
             }
             Err(rejected) => {
-                self.record(Measured::Undecodable { stage: rejected.stage });
+                self.metrics.undecodable(rejected.stage);
                 Some(End::Nonsense(rejected))
             }
         }
@@ -119,7 +119,7 @@ impl Task {
         let gone = match tombstone(event.object) {
             Ok(gone) => gone,
             Err(rejected) => {
-                self.record(Measured::Undecodable { stage: rejected.stage });
+                self.metrics.undecodable(rejected.stage);
                 return Some(End::Nonsense(rejected));
             }
         };
@@ -163,7 +163,7 @@ impl Task {
     /// still true.
     fn give_up(&mut self, event: Event<'_>, rejected: &Rejected, received: Instant) -> Option<End> {
         let Ok(gone) = tombstone(event.object) else {
-            self.record(Measured::Undecodable { stage: rejected.stage });
+            self.metrics.undecodable(rejected.stage);
             return Some(End::Nonsense(rejected.clone()));
         };
         let version = gone.version.clone();
@@ -171,7 +171,7 @@ impl Task {
         let was_held = self.sink.lock().holds(&gone.namespace, &gone.name);
         let outcome = self.apply(Delta::Remove(gone));
         if was_held && outcome == Outcome::Outdated {
-            self.record(Measured::Undecodable { stage: rejected.stage });
+            self.metrics.undecodable(rejected.stage);
         } else {
             self.reject(rejected);
         }
@@ -180,7 +180,7 @@ impl Task {
     }
 
     fn count(&self, kind: EventKind, lag: Option<Duration>) {
-        self.record(Measured::Event { kind, lag });
+        self.metrics.event(kind, lag);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The first state of a cell, and every later full one: whole, streamed, or in pages.
 
 use super::{
-    ListOutcome, Measured, Relist, RelistReason, Stage, Strategy, Verb,
+    ListOutcome, Relist, RelistReason, Stage, Strategy, Verb,
     decode::Rejected,
     endpoint::Part,
     frame::FrameMeta,
@@ -131,11 +131,11 @@ impl Task {
                 cell = %self.key, objects = self.objects, ?strategy,
                 milliseconds = u64::try_from(warmed.took.as_millis()).unwrap_or(u64::MAX), "synced"
             );
-            self.record(Measured::Warmed { strategy, took: warmed.took });
+            self.metrics.warmed(strategy, warmed.took);
         }
         if let Some(reason) = why {
             let (replaced, deleted_in_gap) = (gap.replaced, gap.removed);
-            self.record(Measured::Relisted { reason, replaced, deleted_in_gap });
+            self.metrics.relisted(reason, replaced, deleted_in_gap);
             let at = Timestamp::now();
             let relist = Relist { at, reason, replaced, deleted_in_gap };
             self.board.note(|report| report.last_relist = Some(relist));
@@ -205,7 +205,7 @@ impl Task {
         if received.is_ok() {
             self.board.list_took(took);
         }
-        self.record(Measured::List { outcome, took, items, bytes });
+        self.metrics.listed(outcome, took, items, bytes);
         received
     }
 
@@ -302,7 +302,7 @@ impl Task {
     }
 
     fn truncated(&self) -> Fault {
-        self.record(Measured::Undecodable { stage: Stage::List });
+        self.metrics.undecodable(Stage::List);
         Fault::new(Reason::Malformed, "the list ended before it was complete")
     }
 }

@@ -18,6 +18,7 @@ mod latency;
 mod lines;
 mod list;
 mod list_watch;
+mod metrics;
 mod namespaces;
 mod peek;
 mod plan;
@@ -45,12 +46,15 @@ pub use self::{
     cell::OwnAccess,
     compare::Comparison,
     latency::LatencyWindow,
+    metrics::{
+        InformerMetrics, OTHER, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label,
+    },
     plan::{Desired, Informers, Plan, apply, plan},
     proof::{Proof, Proofs, Unproven},
     registry::{Bounds, Registry, Reports, Tables},
     report::{
-        CellFault, CellReport, EventKind, ListOutcome, Loss, Measured, Meter, Phase, Quantiles,
-        Relist, RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
+        CellFault, CellReport, EventKind, ListOutcome, Loss, Phase, Quantiles, Relist,
+        RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
     },
     sample::{Depth, Looked, Ways, look, try_cell},
     slots::{Slot, Slots},

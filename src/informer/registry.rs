@@ -1,7 +1,8 @@
 //! The running cells: one task each, started, held and stopped from here.
 
 use super::{
-    CellReport, Changes, Informers, Meter, OwnAccess, Proofs, RelistReason, Slots, Timing, Verb,
+    CellReport, Changes, InformerMetrics, Informers, OwnAccess, Proofs, RelistReason, Slots,
+    Timing, Verb,
     backoff::Backoff,
     cell::Informer,
     compare::Turn,
@@ -142,13 +143,13 @@ impl Registry {
     pub fn new(
         clients: Arc<dyn Clients>,
         tables: Arc<dyn Tables>,
-        meter: Arc<dyn Meter>,
+        metrics: Arc<InformerMetrics>,
         bounds: Bounds,
         timing: Timing,
     ) -> Self {
         let shared = Shared {
             operator: clients.client_for(&Identity::Operator),
-            meter,
+            metrics,
             lists: Slots::new(bounds.lists, bounds.namespace_share),
             probes: Slots::new(PROBES, bounds.namespace_share),
             comparisons: Slots::new(COMPARISONS, bounds.namespace_share),
@@ -284,6 +285,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kub
     let mut tuning = informer.tuning.subscribe();
     let mut relisted = 0;
     let mut was_closed = false;
+    let metrics = shared.metrics.of(&key.resource);
     loop {
         // What is true now. Nothing is missed: whatever changes from here on ends the task below.
         let order = *orders.borrow_and_update();
@@ -337,6 +339,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kub
             board: Arc::clone(board),
             gate: informer.gate.subscribe(),
             epoch: now.epoch,
+            metrics: Arc::clone(&metrics),
             backoff: Backoff::new(shared.timing.backoff),
             shared: Arc::clone(&shared),
             client: Arc::clone(&client),

@@ -1,8 +1,7 @@
 //! What a cell tells its observers: one snapshot for status and `/debug/cells`, and one port for
 //! everything that is counted.
 
-use super::Comparison;
-use crate::model::{OnAccessLost, Reason, Resource, ResourceVersion, Verb};
+use crate::model::{OnAccessLost, Reason, ResourceVersion, Verb};
 use jiff::Timestamp;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -50,7 +49,10 @@ pub struct CellFault {
 }
 
 /// How a first state was fetched in the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Strategy {
     /// One list parsed as it arrived.
     Whole,
@@ -74,7 +76,10 @@ pub struct Warmed {
 }
 
 /// Why a synced cell listed again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum RelistReason {
     /// The server no longer had the version: 410.
     Gone,
@@ -247,7 +252,10 @@ impl CellReport {
 }
 
 /// How one list or page ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum ListOutcome {
     /// Completely received and applied.
     Success,
@@ -256,7 +264,10 @@ pub enum ListOutcome {
 }
 
 /// Why a watch ended: the label of `kubewarm_watch_ends_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum WatchEnd {
     /// The server ended it at or after the time asked for.
     ServerTimeout,
@@ -267,10 +278,13 @@ pub enum WatchEnd {
     /// 410.
     Gone,
     /// Another 4xx.
+    #[strum(serialize = "http_4xx")]
     Http4xx,
     /// 429.
+    #[strum(serialize = "http_429")]
     Http429,
     /// 5xx.
+    #[strum(serialize = "http_5xx")]
     Http5xx,
     /// Its bytes made no sense.
     Decode,
@@ -281,7 +295,10 @@ pub enum WatchEnd {
 }
 
 /// The type of a watch event: the label of `kubewarm_watch_events_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum EventKind {
     /// `ADDED`.
     Added,
@@ -296,7 +313,10 @@ pub enum EventKind {
 }
 
 /// Where undecodable bytes were met: the label of `kubewarm_decode_errors_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Stage {
     /// The frame of a list: the response around its items.
     List,
@@ -306,83 +326,4 @@ pub enum Stage {
     WatchLine,
     /// The object of a watch event.
     WatchObject,
-}
-
-/// Something to count or to time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Measured {
-    /// One list response or page.
-    List {
-        /// How it ended.
-        outcome: ListOutcome,
-        /// From request to last byte.
-        took: Duration,
-        /// Objects received.
-        items: u64,
-        /// Bytes received, as sent by the server.
-        bytes: u64,
-    },
-    /// A cell's first sync, from declaration.
-    Warmed {
-        /// How.
-        strategy: Strategy,
-        /// How long.
-        took: Duration,
-    },
-    /// A relist completed.
-    Relisted {
-        /// Why.
-        reason: RelistReason,
-        /// Objects with another UID.
-        replaced: u64,
-        /// Objects gone.
-        deleted_in_gap: u64,
-    },
-    /// A watch was answered with headers.
-    WatchStarted,
-    /// It ended.
-    WatchEnded {
-        /// Why.
-        reason: WatchEnd,
-        /// How long it had been open.
-        lasted: Duration,
-    },
-    /// A request failed, with this HTTP code, or without any answer.
-    Failed {
-        /// The code.
-        code: Option<u16>,
-    },
-    /// A watch event; `lag` from bytes read to processed.
-    Event {
-        /// Its type.
-        kind: EventKind,
-        /// How long it took; bookmarks and errors have none.
-        lag: Option<Duration>,
-    },
-    /// Bytes that made no sense.
-    Undecodable {
-        /// Where.
-        stage: Stage,
-    },
-    /// A table was compared with a list.
-    Compared(Comparison),
-    /// A read was answered from a table.
-    Read {
-        /// How long before that the table was last proved current.
-        age: Duration,
-    },
-    /// An etcd restore was concluded.
-    RolledBack,
-    /// A wait before the next attempt began.
-    Backoff {
-        /// How long.
-        delay: Duration,
-    },
-}
-
-/// Counts and times. Implemented by the metrics layer; called on the informer's task, so it must
-/// not block.
-pub trait Meter: Send + Sync + 'static {
-    /// Takes one measurement of `resource`.
-    fn record(&self, resource: &Resource, what: Measured);
 }

@@ -1,10 +1,10 @@
 //! An open watch, how it can end, and the record of it.
 
 use super::{
-    Measured, Meter, Rejected, Timing, WatchEnd, lines::LineSplitter, split::MAX_OBJECT,
+    Rejected, ResourceMetrics, Timing, WatchEnd, lines::LineSplitter, split::MAX_OBJECT,
     upstream::Chunks,
 };
-use crate::model::{Fault, Reason, Resource};
+use crate::model::{Fault, Reason};
 use bytes::Bytes;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -89,17 +89,15 @@ impl End {
 /// Counts a watch as ended when it is dropped: stopped, unless [`OpenWatch::ended`] said why.
 #[must_use = "dropping it at once records a watch that was stopped"]
 pub(super) struct OpenWatch {
-    meter: Arc<dyn Meter>,
-    resource: Resource,
+    metrics: Arc<ResourceMetrics>,
     opened: Instant,
     reason: WatchEnd,
 }
 
 impl OpenWatch {
-    pub(super) fn new(meter: &Arc<dyn Meter>, resource: &Resource, opened: Instant) -> Self {
-        meter.record(resource, Measured::WatchStarted);
-        let (meter, resource) = (Arc::clone(meter), resource.clone());
-        Self { meter, resource, opened, reason: WatchEnd::Shutdown }
+    pub(super) fn new(metrics: &Arc<ResourceMetrics>, opened: Instant) -> Self {
+        metrics.watch_starts.inc();
+        Self { metrics: Arc::clone(metrics), opened, reason: WatchEnd::Shutdown }
     }
 
     pub(super) fn ended(mut self, reason: WatchEnd) {
@@ -109,8 +107,7 @@ impl OpenWatch {
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        let (reason, lasted) = (self.reason, self.opened.elapsed());
-        self.meter.record(&self.resource, Measured::WatchEnded { reason, lasted });
+        self.metrics.watch_ended(self.reason, self.opened.elapsed());
     }
 }
 

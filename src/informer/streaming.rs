@@ -1,7 +1,7 @@
 //! The first state of a cell as the beginning of its watch (`sendInitialEvents`).
 
 use super::{
-    EventKind, ListOutcome, Measured, Stage, Verb,
+    EventKind, ListOutcome, Stage, Verb,
     event::{Bookmark, Event},
     list::{Listed, NotListed, oversized},
     peek::tombstone,
@@ -34,7 +34,7 @@ impl Task {
         if listed.is_ok() {
             self.board.list_took(took);
         }
-        self.record(Measured::List { outcome, took, items, bytes });
+        self.metrics.listed(outcome, took, items, bytes);
         listed
     }
 

@@ -1,7 +1,7 @@
 //! The task of one cell: list, watch, fail, wait, again.
 
 use super::{
-    Changes, Measured, Meter, RelistReason, Slots, Timing, Verb,
+    Changes, InformerMetrics, RelistReason, ResourceMetrics, Slots, Timing, Verb,
     backoff::Backoff,
     board::Board,
     compare::Turn,
@@ -31,7 +31,7 @@ use tokio::{sync::watch, time::Instant};
 pub(super) struct Shared {
     /// For what is the same whoever asks; nothing else is read as the operator for all.
     pub(super) operator: Arc<kube::Client>,
-    pub(super) meter: Arc<dyn Meter>,
+    pub(super) metrics: Arc<InformerMetrics>,
     /// Bounds first lists and relists.
     pub(super) lists: Slots,
     /// Bounds probes.
@@ -65,6 +65,7 @@ pub(super) struct Task {
     pub(super) gate: watch::Receiver<Gate>,
     /// Of the gate, as of which the task began: it ends with a loss.
     pub(super) epoch: u64,
+    pub(super) metrics: Arc<ResourceMetrics>,
     pub(super) shared: Arc<Shared>,
     /// Acts as the cell's identity.
     pub(super) client: Arc<kube::Client>,
@@ -156,7 +157,7 @@ impl Task {
     async fn wait(&mut self, failure: Failure) -> Next {
         let Failure { mut fault, verb, mut then } = failure;
         let failed_at = Instant::now();
-        self.record(Measured::Failed { code: fault.code() });
+        self.metrics.failed(fault.code());
         if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed) {
             match self.namespace(failed_at).await {
                 Some(Existence::Absent) => fault = absent(&self.key),
@@ -178,7 +179,6 @@ impl Task {
         } else {
             tracing::debug!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
         }
-        self.record(Measured::Backoff { delay });
         self.gate.mark_unchanged();
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
@@ -231,7 +231,7 @@ impl Task {
             version = self.version.as_ref().map(ToString::to_string),
             "resource versions went back, as after an etcd restore: listing anew"
         );
-        self.record(Measured::RolledBack);
+        self.metrics.rv_rollbacks.inc();
         self.purge();
         Next::List(Some(RelistReason::Rollback))
     }
@@ -258,7 +258,7 @@ impl Task {
 
     /// Counts and names what could not be decoded.
     pub(super) fn reject(&mut self, rejected: &Rejected) {
-        self.record(Measured::Undecodable { stage: rejected.stage });
+        self.metrics.undecodable(rejected.stage);
         self.rejected += 1;
         let (object, problem) = (&rejected.name, &rejected.problem);
         if self.rejected <= LOGGED {
@@ -290,10 +290,6 @@ impl Task {
 
     pub(super) fn signal(&self, signal: Signal) {
         self.board.signal(&self.key, signal);
-    }
-
-    pub(super) fn record(&self, what: Measured) {
-        self.shared.meter.record(&self.key.resource, what);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The watch of a cell: opened from a version, followed until it ends.
 
 use super::{
-    Measured, Phase, RelistReason, Verb,
+    Phase, RelistReason, Verb,
     compare::Check,
     list_watch::Heard,
     probe::{Probe, Probed},
@@ -38,7 +38,7 @@ impl Task {
             Err(fault) if fault.reason() == Reason::Gone => {
                 let code = fault.code();
                 let next = self.relist(RelistReason::Gone, fault)?;
-                self.record(Measured::Failed { code });
+                self.metrics.failed(code);
                 Ok(next)
             }
             Err(fault) => {
@@ -54,7 +54,7 @@ impl Task {
         self.signal(Signal::Opened);
         self.opened_at = Some(stream.opened);
         self.news = 0;
-        let open = OpenWatch::new(&self.shared.meter, &self.key.resource, stream.opened);
+        let open = OpenWatch::new(&self.metrics, stream.opened);
         self.apply(Delta::Arrived(stream.heard.into_std()));
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
@@ -296,7 +296,7 @@ impl Task {
                 return Some(End::Dead("the version is too old for a second watch"));
             }
             Err(fault) => {
-                self.record(Measured::Failed { code: fault.code() });
+                self.metrics.failed(fault.code());
                 let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
                 self.board.fault(Verb::Watch, &fault, self.backoff.failures(), delay);
                 self.shared.changes.notify();

@@ -1,7 +1,6 @@
 //! `kubewarm_build_info`: which build this is.
 
-use super::descriptor;
-use prometheus::{IntGaugeVec, Registry};
+use prometheus::{Registry, register_int_gauge_vec_with_registry};
 
 /// Which build this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +25,13 @@ impl BuildInfo {
     }
 
     pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        let info: IntGaugeVec = descriptor::BUILD_INFO.int_gauges()?;
-        info.get_metric_with_label_values(&[self.version, self.revision, self.rustc])?.set(1);
-        registry.register(Box::new(info))
+        let info = register_int_gauge_vec_with_registry!(
+            "kubewarm_build_info",
+            "Always 1; the labels say which build this is.",
+            &["version", "revision", "rustc"],
+            registry
+        )?;
+        info.with_label_values(&[self.version, self.revision, self.rustc]).set(1);
+        Ok(())
     }
 }

@@ -1,35 +1,35 @@
 //! How cells stand, read at each scrape and added up by resource and scope.
 
-use super::{
-    descriptor::{self, Descriptor},
-    engine::EngineMetrics,
-    series::ResourceLabels,
-    snapshot::CellSnapshot,
-};
+use super::snapshot::CellSnapshot;
 use crate::{
-    informer::{CellReport, Phase},
+    informer::{CellReport, InformerMetrics, Phase, RESOURCE_LABELS},
     model::{Extent, ResourceVersion},
 };
 use jiff::Timestamp;
 use prometheus::{
-    GaugeVec, IntGaugeVec,
-    core::{Collector, Desc},
-    proto::MetricFamily,
+    GaugeVec, IntGaugeVec, Registry, proto::MetricFamily, register_gauge_vec_with_registry,
+    register_int_gauge_vec_with_registry,
 };
-use std::{
-    collections::{BTreeMap, HashSet},
-    fmt,
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashSet};
 
 /// Digits of a resource version that a double holds exactly, rounded down; client-go keeps as many.
 const VERSION_DIGITS: usize = 15;
 
-/// Reads `cells` at each scrape, and ends what `engine` counted of resources that have none.
-pub(super) struct CellCollector<F> {
-    engine: Arc<EngineMetrics>,
-    cells: F,
-    descs: Vec<Desc>,
+/// The gauges of resources, and of resources by scope.
+struct Gauges {
+    registry: Registry,
+    objects: IntGaugeVec,
+    bytes: IntGaugeVec,
+    undecodable: IntGaugeVec,
+    progress: GaugeVec,
+    started: GaugeVec,
+    synced: GaugeVec,
+    watching: IntGaugeVec,
+    backoff: GaugeVec,
+    event: GaugeVec,
+    bookmark: GaugeVec,
+    current: GaugeVec,
+    version: IntGaugeVec,
 }
 
 /// All cells of one resource.
@@ -59,43 +59,25 @@ struct OfScope {
     oldest_progress: Option<Timestamp>,
 }
 
-impl<F: Fn() -> Vec<CellSnapshot>> CellCollector<F> {
-    pub(super) fn new(engine: Arc<EngineMetrics>, cells: F) -> prometheus::Result<Self> {
-        use descriptor::Keyed;
-        let descs = descriptor::all()
-            .iter()
-            .filter(|descriptor| matches!(descriptor.keyed, Keyed::Resource | Keyed::Scope))
-            // Of those who watch, not of cells.
-            .filter(|descriptor| descriptor.name != descriptor::HTTP_WATCH_CLIENTS.name)
-            .map(Descriptor::desc)
-            .collect::<Result<_, _>>()?;
-        Ok(Self { engine, cells, descs })
+/// How `cells` stand, and what their informers have counted. Ends the series of resources that have
+/// no cell.
+pub(super) fn cell_families(
+    engine: &InformerMetrics,
+    cells: &[CellSnapshot],
+) -> prometheus::Result<Vec<MetricFamily>> {
+    engine.retain(&cells.iter().map(|cell| &cell.key.resource).collect::<HashSet<_>>());
+    let mut resources = BTreeMap::<[String; 3], OfResource>::new();
+    for cell in cells {
+        let labels = engine.of(&cell.key.resource).labels().clone();
+        resources.entry(labels).or_default().add(cell);
     }
-}
-
-impl<F: Fn() -> Vec<CellSnapshot> + Send + Sync> Collector for CellCollector<F> {
-    fn desc(&self) -> Vec<&Desc> {
-        self.descs.iter().collect()
+    let gauges = Gauges::new()?;
+    for (labels, of) in &resources {
+        gauges.set(labels.each_ref().map(String::as_str), of);
     }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let cells = (self.cells)();
-        self.engine.retain(&cells.iter().map(|cell| &cell.key.resource).collect::<HashSet<_>>());
-        let mut resources = BTreeMap::<ResourceLabels, OfResource>::new();
-        for cell in &cells {
-            if let Some(series) = self.engine.series(&cell.key.resource) {
-                resources.entry(series.labels().clone()).or_default().add(cell);
-            }
-        }
-        let mut families = families(&resources).unwrap_or_else(|error| {
-            tracing::error!(%error, "cells not measured");
-            Vec::new()
-        });
-        for series in self.engine.all() {
-            families.extend(series.collect());
-        }
-        families
-    }
+    let mut families = gauges.registry.gather();
+    families.extend(engine.all().iter().flat_map(|metrics| metrics.gather()));
+    Ok(families)
 }
 
 impl OfResource {
@@ -136,56 +118,101 @@ impl OfScope {
     }
 }
 
-fn families(
-    resources: &BTreeMap<ResourceLabels, OfResource>,
-) -> prometheus::Result<Vec<MetricFamily>> {
-    let objects: IntGaugeVec = descriptor::OBJECTS.int_gauges()?;
-    let bytes = descriptor::STORE_BYTES.int_gauges()?;
-    let undecodable = descriptor::STORE_DECODE_ERRORS.int_gauges()?;
-    let progress: GaugeVec = descriptor::WARMUP_PROGRESS.gauges()?;
-    let start = descriptor::WARMUP_START.gauges()?;
-    let synced = descriptor::WARMUP_SYNCED.gauges()?;
-    let watching = descriptor::WATCH_ACTIVE.int_gauges()?;
-    let backoff = descriptor::WATCH_BACKOFF.gauges()?;
-    let event = descriptor::LAST_EVENT.gauges()?;
-    let bookmark = descriptor::LAST_BOOKMARK.gauges()?;
-    let current = descriptor::LAST_PROGRESS.gauges()?;
-    let version = descriptor::RESOURCE_VERSION.int_gauges()?;
-    for (labels, of) in resources {
-        let [group, api_version, resource] = labels.each_ref().map(String::as_str);
-        let key = [group, api_version, resource];
-        progress.get_metric_with_label_values(&key)?.set(of.progress / f64::from(of.cells.max(1)));
-        watching.get_metric_with_label_values(&key)?.set(of.watching);
-        backoff.get_metric_with_label_values(&key)?.set(of.backoff);
+impl Gauges {
+    fn new() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let resource = &RESOURCE_LABELS[..];
+        let scope = &[resource, &["scope"]].concat()[..];
+        let ints = |name: &str, labels: &[&str], help: &str| {
+            register_int_gauge_vec_with_registry!(name, help, labels, registry)
+        };
+        let reals = |name: &str, labels: &[&str], help: &str| {
+            register_gauge_vec_with_registry!(name, help, labels, registry)
+        };
+        Ok(Self {
+            objects: ints("kubewarm_objects", scope, "Objects in memory.")?,
+            bytes: ints(
+                "kubewarm_store_bytes",
+                scope,
+                "Bytes of memory that their tables take, indexes included.",
+            )?,
+            undecodable: ints(
+                "kubewarm_store_decode_errors",
+                scope,
+                "Times that a stored object could not be read back from a table that is open, and was left out; each is a bug of kubewarm.",
+            )?,
+            progress: reals(
+                "kubewarm_warmup_progress_ratio",
+                resource,
+                "How far the first lists are, 0 to 1: the mean over the cells. A list whose end the server does not foretell counts as 0 until it is done.",
+            )?,
+            started: reals(
+                "kubewarm_warmup_start_timestamp_seconds",
+                scope,
+                "When the first of the synced cells was declared.",
+            )?,
+            synced: reals(
+                "kubewarm_warmup_synced_timestamp_seconds",
+                scope,
+                "When the last of the cells was first synced; absent while one is not.",
+            )?,
+            watching: ints("kubewarm_watch_active", resource, "Watches that are open.")?,
+            backoff: reals(
+                "kubewarm_watch_backoff_seconds",
+                resource,
+                "The longest wait between two attempts that a cell is in; 0 if none waits.",
+            )?,
+            event: reals(
+                "kubewarm_last_event_timestamp_seconds",
+                scope,
+                "When the last event came, in any cell.",
+            )?,
+            bookmark: reals(
+                "kubewarm_last_bookmark_timestamp_seconds",
+                scope,
+                "When the last bookmark came, in the cell where that is longest ago. Paused and fenced cells are left out.",
+            )?,
+            current: reals(
+                "kubewarm_last_progress_timestamp_seconds",
+                scope,
+                "When a list, an event, a bookmark or a probe last proved the cell current, in the cell where that is longest ago. Paused and fenced cells are left out.",
+            )?,
+            version: ints(
+                "kubewarm_resource_version",
+                resource,
+                "The newest resource version seen, its last 15 digits; compare with apiserver_watch_cache_resource_version.",
+            )?,
+            registry: registry.clone(),
+        })
+    }
+
+    fn set(&self, [group, version, resource]: [&str; 3], of: &OfResource) {
+        let key = [group, version, resource];
+        self.progress.with_label_values(&key).set(of.progress / f64::from(of.cells.max(1)));
+        self.watching.with_label_values(&key).set(of.watching);
+        self.backoff.with_label_values(&key).set(of.backoff);
         if let Some(newest) = of.version.as_ref().and_then(last_digits) {
-            version.get_metric_with_label_values(&key)?.set(newest);
+            self.version.with_label_values(&key).set(newest);
         }
         for (scope, of) in &of.by_scope {
-            let key = [group, api_version, resource, scope];
-            objects.get_metric_with_label_values(&key)?.set(count(of.objects));
-            bytes.get_metric_with_label_values(&key)?.set(count(of.bytes));
-            undecodable.get_metric_with_label_values(&key)?.set(count(of.undecodable));
+            let key = [group, version, resource, scope];
+            self.objects.with_label_values(&key).set(count(of.objects));
+            self.bytes.with_label_values(&key).set(count(of.bytes));
+            self.undecodable.with_label_values(&key).set(count(of.undecodable));
             let times = [
-                (&start, of.declared),
-                (&synced, of.synced.filter(|_| !of.unsynced)),
-                (&event, of.last_event),
-                (&bookmark, of.oldest_bookmark),
-                (&current, of.oldest_progress),
+                (&self.started, of.declared),
+                (&self.synced, of.synced.filter(|_| !of.unsynced)),
+                (&self.event, of.last_event),
+                (&self.bookmark, of.oldest_bookmark),
+                (&self.current, of.oldest_progress),
             ];
             for (gauge, time) in times {
                 if let Some(time) = time {
-                    gauge.get_metric_with_label_values(&key)?.set(time.as_duration().as_secs_f64());
+                    gauge.with_label_values(&key).set(time.as_duration().as_secs_f64());
                 }
             }
         }
     }
-    let int = [objects, bytes, undecodable, watching, version];
-    let real = [progress, start, synced, backoff, event, bookmark, current];
-    Ok(int
-        .iter()
-        .flat_map(Collector::collect)
-        .chain(real.iter().flat_map(Collector::collect))
-        .collect())
 }
 
 /// How far the first list is, 0 to 1.
@@ -231,12 +258,6 @@ fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
 
 fn count(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-impl<F> fmt::Debug for CellCollector<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CellCollector").field("engine", &self.engine).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -3,40 +3,34 @@
 mod build;
 mod callers;
 mod cells;
-mod descriptor;
-mod engine;
-mod label;
-mod markdown;
 mod operator;
 mod process;
 mod profiles;
 mod reads;
-mod series;
 mod snapshot;
 
 pub use self::{
     build::BuildInfo,
     callers::CallerMetrics,
-    descriptor::{Descriptor, Keyed, Kind, all},
-    engine::EngineMetrics,
-    markdown::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, markdown, most_series},
     operator::{Leadership, OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
     reads::{CacheUse, Handler, Method, ReadMetrics, WatchClosed, Watching},
     snapshot::{CellSnapshot, ConditionSnapshot, ConditionStatus, ProfileSnapshot, TargetState},
 };
 
-use self::{cells::CellCollector, process::RuntimeCollector, profiles::ProfileCollector};
-use prometheus::{Registry, TextEncoder, process_collector::ProcessCollector};
-use std::sync::Arc;
-
-/// The value of a label whose own value found no room.
-const OTHER: &str = "_other";
+use crate::informer::InformerMetrics;
+use prometheus::{
+    Registry, TextEncoder,
+    core::{Collector, Desc},
+    process_collector::ProcessCollector,
+    proto::MetricFamily,
+};
+use std::{collections::HashMap, sync::Arc};
 
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    engine: Arc<EngineMetrics>,
+    engine: Arc<InformerMetrics>,
     operator: OperatorMetrics,
     reads: ReadMetrics,
     callers: CallerMetrics,
@@ -52,19 +46,20 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// [`MetricsError`], never with the descriptors as they are committed.
+    /// [`MetricsError`], never with the names and labels as they are committed.
     pub fn new(build: &BuildInfo) -> Result<Self, MetricsError> {
         let registry = Registry::new();
         build.register(&registry)?;
         let operator = OperatorMetrics::register(&registry)?;
         let reads = ReadMetrics::register(&registry)?;
         let callers = CallerMetrics::register(&registry)?;
-        Ok(Self { registry, engine: Arc::default(), operator, reads, callers })
+        let engine = Arc::new(InformerMetrics::new()?);
+        Ok(Self { registry, engine, operator, reads, callers })
     }
 
-    /// Where cells report. Its series appear once [`Self::observe_cells`] has been called.
+    /// Where informers count. Its series appear once [`Self::observe_cells`] has been called.
     #[must_use]
-    pub fn engine(&self) -> Arc<EngineMetrics> {
+    pub fn engine(&self) -> Arc<InformerMetrics> {
         Arc::clone(&self.engine)
     }
 
@@ -98,8 +93,8 @@ impl Metrics {
     where
         F: Fn() -> Vec<CellSnapshot> + Send + Sync + 'static,
     {
-        let collector = CellCollector::new(self.engine(), cells)?;
-        Ok(self.registry.register(Box::new(collector))?)
+        let engine = self.engine();
+        self.at_scrape("cells", move || cells::cell_families(&engine, &cells()))
     }
 
     /// Reads `profiles` at each scrape. Must not block.
@@ -111,8 +106,7 @@ impl Metrics {
     where
         F: Fn() -> Vec<ProfileSnapshot> + Send + Sync + 'static,
     {
-        let collector = ProfileCollector::new(profiles)?;
-        Ok(self.registry.register(Box::new(collector))?)
+        self.at_scrape("profiles", move || profiles::profile_families(&mut profiles()))
     }
 
     /// Adds `process_*`, and `tokio_*` of `runtime`.
@@ -122,7 +116,16 @@ impl Metrics {
     /// [`MetricsError`] if called twice.
     pub fn observe_process(&self, runtime: tokio::runtime::Handle) -> Result<(), MetricsError> {
         self.registry.register(Box::new(ProcessCollector::for_self()))?;
-        Ok(self.registry.register(Box::new(RuntimeCollector::new(runtime)?))?)
+        self.at_scrape("runtime", move || process::runtime_families(&runtime))
+    }
+
+    /// Adds what `gather` makes at each scrape; `what` names it in the log.
+    fn at_scrape<F>(&self, what: &'static str, gather: F) -> Result<(), MetricsError>
+    where
+        F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync + 'static,
+    {
+        let name = Desc::new(what.to_owned(), what.to_owned(), Vec::new(), HashMap::new())?;
+        Ok(self.registry.register(Box::new(AtScrape { name, gather }))?)
     }
 
     /// Everything, in Prometheus' text format 0.0.4.
@@ -136,5 +139,28 @@ impl Metrics {
     /// O(cells + series): about 1 ms for 40 resources and 2,000 cells.
     pub fn render(&self) -> Result<String, MetricsError> {
         Ok(TextEncoder::new().encode_to_string(&self.registry.gather())?)
+    }
+}
+
+/// Families that are made at each scrape.
+struct AtScrape<F> {
+    /// Only so that it is not registered twice: the families have names of their own.
+    name: Desc,
+    gather: F,
+}
+
+impl<F> Collector for AtScrape<F>
+where
+    F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync,
+{
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.name]
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        (self.gather)().unwrap_or_else(|error| {
+            tracing::error!(what = self.name.fq_name, %error, "not measured");
+            Vec::new()
+        })
     }
 }

@@ -1,18 +1,26 @@
 //! What the operator itself does: reconciles, writes status, holds the lease.
 
-use super::{descriptor, label::Label};
 use crate::{
     access::{Check, CheckOutcome},
     model::Measure,
 };
-use prometheus::{HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{
+    HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+    register_histogram_vec_with_registry, register_int_counter_vec_with_registry,
+    register_int_gauge_vec_with_registry,
+};
+use strum::VariantArray as _;
 use tokio::time::Instant;
 
 /// The label of the lease, which is also its name.
 const LEASE: &str = "kubewarm";
 
+/// A run over all profiles, from one to thousands.
+const RECONCILE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
+
 /// How a run over all profiles ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Reconciled {
     /// All was done.
     Ok,
@@ -21,7 +29,8 @@ pub enum Reconciled {
 }
 
 /// How a write of a profile's status ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum StatusWrite {
     /// The API server took it.
     Written,
@@ -60,32 +69,65 @@ pub struct ReconcileTimer {
 
 impl OperatorMetrics {
     pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let reconcile = descriptor::RECONCILE_DURATION.histograms()?;
-        let status_writes = descriptor::STATUS_WRITES.counters()?;
-        let access_checks = descriptor::ACCESS_CHECKS.counters()?;
-        let leaders = descriptor::LEADER.int_gauges()?;
-        let leader = leaders.get_metric_with_label_values(&[LEASE])?;
-        for outcome in StatusWrite::ALL {
-            let _started = status_writes.with_label_values(&[outcome.as_label()]);
+        let counters = |name: &str, labels: &[&str], help: &str| {
+            register_int_counter_vec_with_registry!(name, help, labels, registry)
+        };
+        let gauges = |name: &str, labels: &[&str], help: &str| {
+            register_int_gauge_vec_with_registry!(name, help, labels, registry)
+        };
+        let metrics = Self {
+            reconcile: register_histogram_vec_with_registry!(
+                "kubewarm_reconcile_duration_seconds",
+                "Seconds of one run over all profiles.",
+                &["outcome"],
+                RECONCILE.to_vec(),
+                registry
+            )?,
+            status_writes: counters(
+                "kubewarm_status_writes_total",
+                &["outcome"],
+                "Writes of a profile's status.",
+            )?,
+            access_checks: counters(
+                "kubewarm_access_checks_total",
+                &["check", "outcome"],
+                "Checks of permissions: the real list and watch of a cell, and reviews. A review of rules counts as allowed when it was answered.",
+            )?,
+            limit_rejections: counters(
+                "kubewarm_limit_rejections_total",
+                &["limit"],
+                "Targets that were stopped because of a limit, tries included.",
+            )?,
+            leader: gauges(
+                "leader_election_master_status",
+                &["name"],
+                "Whether this process holds the lease: 1 or 0.",
+            )?
+            .with_label_values(&[LEASE]),
+            memory_limit: gauges(
+                "kubewarm_memory_limit_bytes",
+                &[],
+                "Bytes of memory that all tables may take together (--memory-limit); absent without a limit.",
+            )?,
+        };
+        metrics.begin();
+        Ok(metrics)
+    }
+
+    /// Closed label sets begin at zero, so that `increase()` sees the first one.
+    fn begin(&self) {
+        for outcome in StatusWrite::VARIANTS {
+            let _begun = self.status_writes.with_label_values(&[outcome]);
         }
-        for check in Check::ALL {
-            for outcome in CheckOutcome::ALL {
-                let labels = [check.as_label(), outcome.as_label()];
-                let _started = access_checks.with_label_values(&labels);
+        for check in Check::VARIANTS {
+            for outcome in CheckOutcome::VARIANTS {
+                let labels = [check.as_ref(), outcome.as_ref()];
+                let _begun = self.access_checks.with_label_values(&labels);
             }
         }
-        let limit_rejections = descriptor::LIMIT_REJECTIONS.counters()?;
-        for measure in Measure::ALL {
-            let _started = limit_rejections.with_label_values(&[measure.as_label()]);
+        for measure in Measure::VARIANTS {
+            let _begun = self.limit_rejections.with_label_values(&[measure]);
         }
-        let memory_limit = descriptor::MEMORY_LIMIT.int_gauges()?;
-        registry.register(Box::new(memory_limit.clone()))?;
-        registry.register(Box::new(limit_rejections.clone()))?;
-        registry.register(Box::new(reconcile.clone()))?;
-        registry.register(Box::new(access_checks.clone()))?;
-        registry.register(Box::new(status_writes.clone()))?;
-        registry.register(Box::new(leaders))?;
-        Ok(Self { reconcile, status_writes, access_checks, limit_rejections, leader, memory_limit })
     }
 
     /// Begins to time a run over all profiles.
@@ -99,23 +141,23 @@ impl OperatorMetrics {
 
     /// Counts a write of a profile's status.
     pub fn status_written(&self, outcome: StatusWrite) {
-        self.status_writes.with_label_values(&[outcome.as_label()]).inc();
+        self.status_writes.with_label_values(&[outcome]).inc();
     }
 
     /// Counts a check of permissions.
     pub fn access_checked(&self, check: Check, outcome: CheckOutcome) {
-        self.access_checks.with_label_values(&[check.as_label(), outcome.as_label()]).inc();
+        self.access_checks.with_label_values(&[check.as_ref(), outcome.as_ref()]).inc();
     }
 
     /// Counts a target that did not fit into a limit.
     pub fn limit_exceeded(&self, measure: Measure) {
-        self.limit_rejections.with_label_values(&[measure.as_label()]).inc();
+        self.limit_rejections.with_label_values(&[measure]).inc();
     }
 
     /// Says how many bytes all tables may take together. Without a limit there is no series.
     pub fn set_memory_limit(&self, bytes: u64) {
-        let none: [&str; 0] = [];
-        self.memory_limit.with_label_values(&none).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.memory_limit.with_label_values::<&str>(&[]).set(bytes);
     }
 
     /// Says whether this process holds the lease. It does not until told so.
@@ -134,7 +176,7 @@ impl ReconcileTimer {
 impl Drop for ReconcileTimer {
     fn drop(&mut self) {
         self.duration
-            .with_label_values(&[self.outcome.as_label()])
+            .with_label_values(&[self.outcome])
             .observe(self.started.elapsed().as_secs_f64());
     }
 }
@@ -149,7 +191,7 @@ mod tests {
         drop(metrics.reconcile());
         metrics.reconcile().finish(Reconciled::Ok);
         let count = |outcome: Reconciled| {
-            metrics.reconcile.with_label_values(&[outcome.as_label()]).get_sample_count()
+            metrics.reconcile.with_label_values(&[outcome]).get_sample_count()
         };
         assert_eq!([Reconciled::Cancelled, Reconciled::Ok].map(count), [1, 1]);
     }

@@ -1,16 +1,26 @@
 //! What the read API is asked, and how it answers.
 
-use super::{
-    OTHER, descriptor,
-    label::{Label, code_label},
+use crate::{
+    informer::{OTHER, RESOURCE_LABELS, code_label},
+    model::{Resource, WaitFor, WaitOutcome},
 };
-use crate::model::{Resource, WaitFor, WaitOutcome};
 use parking_lot::Mutex;
-use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec, Registry};
+use prometheus::{
+    HistogramVec, IntCounterVec, IntGaugeVec, Registry, register_histogram_vec_with_registry,
+    register_int_counter_vec_with_registry, register_int_gauge_vec_with_registry,
+};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+/// Reads, from memory to a wait for a first list.
+const READ: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
+/// From one request upstream to the longest wait for a first list.
+const WAIT: &[f64] =
+    &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
+
 /// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Handler {
     /// One object.
     Get,
@@ -27,7 +37,8 @@ pub enum Handler {
 }
 
 /// Where the answer is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum CacheUse {
     /// A table that was warm and new enough, or what is known of the API.
     Hit,
@@ -38,16 +49,19 @@ pub enum CacheUse {
 }
 
 /// The method of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Method {
     /// The one that reads.
+    #[strum(serialize = "GET")]
     Get,
     /// One that is refused.
     Other,
 }
 
 /// What ended a client's watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum WatchClosed {
     /// Its time was over.
     Timeout,
@@ -95,24 +109,53 @@ pub struct ReadMetrics {
 
 impl ReadMetrics {
     pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let requests = descriptor::HTTP_REQUESTS.counters()?;
-        let duration = descriptor::HTTP_REQUEST_DURATION.histograms()?;
-        let waits = descriptor::READ_WAIT.histograms()?;
-        registry.register(Box::new(waits.clone()))?;
-        registry.register(Box::new(requests.clone()))?;
-        let clients = descriptor::HTTP_WATCH_CLIENTS.int_gauges()?;
-        let events = descriptor::HTTP_WATCH_EVENTS.counters()?;
-        let ends = descriptor::HTTP_WATCH_ENDS.counters()?;
-        registry.register(Box::new(duration.clone()))?;
-        registry.register(Box::new(clients.clone()))?;
-        registry.register(Box::new(events.clone()))?;
-        registry.register(Box::new(ends.clone()))?;
-        Ok(Self { requests, duration, waits, clients, events, ends, open: Open::default() })
+        let counters = |name: &str, labels: &[&str], help: &str| {
+            register_int_counter_vec_with_registry!(name, help, labels, registry)
+        };
+        let histograms = |name: &str, buckets: &[f64], labels: &[&str], help: &str| {
+            register_histogram_vec_with_registry!(name, help, labels, buckets.to_vec(), registry)
+        };
+        Ok(Self {
+            requests: counters(
+                "kubewarm_http_requests_total",
+                &["handler", "method", "code"],
+                "Requests of the read API, by HTTP status; absent without --api-addr.",
+            )?,
+            duration: histograms(
+                "kubewarm_http_request_duration_seconds",
+                READ,
+                &["handler", "cache"],
+                "Seconds from the head of a request of the read API to the head of its answer, the API server's word about the caller included.",
+            )?,
+            waits: histograms(
+                "kubewarm_read_wait_seconds",
+                WAIT,
+                &["reason", "outcome"],
+                "Seconds of reads that had to wait for something, by what they waited for last; absent until one has.",
+            )?,
+            clients: register_int_gauge_vec_with_registry!(
+                "kubewarm_http_watch_clients",
+                "Watches that clients of the read API have open; absent for what nobody watches.",
+                &RESOURCE_LABELS,
+                registry
+            )?,
+            events: counters(
+                "kubewarm_http_watch_events_total",
+                &[],
+                "Events that were sent to those who watch, bookmarks and errors included; absent without --api-addr.",
+            )?,
+            ends: counters(
+                "kubewarm_http_watch_ends_total",
+                &["reason"],
+                "Watches of clients that ended, by what ended them; absent without --api-addr.",
+            )?,
+            open: Open::default(),
+        })
     }
 
     /// Counts a read that waited for something, `took` all in all.
     pub fn waited(&self, reason: WaitFor, outcome: WaitOutcome, took: Duration) {
-        let labels = [reason.as_label(), outcome.as_label()];
+        let labels = [reason.as_ref(), outcome.as_ref()];
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
@@ -124,9 +167,9 @@ impl ReadMetrics {
         from: CacheUse,
         took: Duration,
     ) {
-        let labels = [handler.as_label(), method.as_label(), code_label(Some(code))];
+        let labels = [handler.as_ref(), method.as_ref(), code_label(Some(code))];
         self.requests.with_label_values(&labels).inc();
-        let labels = [handler.as_label(), from.as_label()];
+        let labels = [handler.as_ref(), from.as_ref()];
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
@@ -166,11 +209,11 @@ impl Drop for Watching {
             self.metrics.clients.with_label_values(&self.of).set(left);
         } else {
             open.remove(&self.of);
-            // It was there: only a descriptor with other labels would make this fail.
+            // It was there: only other labels would make this fail.
             let _removed = self.metrics.clients.remove_label_values(&self.of);
         }
         drop(open);
-        self.metrics.ends.with_label_values(&[self.closed.as_label()]).inc();
+        self.metrics.ends.with_label_values(&[self.closed]).inc();
     }
 }
 

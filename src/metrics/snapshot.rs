@@ -22,7 +22,10 @@ pub struct CellSnapshot {
 }
 
 /// How a target stands, all its cells together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum TargetState {
     /// Every cell is synced and current.
     Synced,
@@ -39,7 +42,9 @@ pub enum TargetState {
 }
 
 /// The status of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
 pub enum ConditionStatus {
     /// `True`.
     True,

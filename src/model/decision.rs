@@ -1,7 +1,8 @@
 //! What is decided about a caller, and who says so.
 
 /// Who says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum DecidedBy {
     /// What the API server said a moment ago: it is not asked.
     Cache,
@@ -10,7 +11,8 @@ pub enum DecidedBy {
 }
 
 /// What is decided about a caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Decision {
     /// It may.
     Allow,

@@ -9,7 +9,9 @@ use super::{
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Whether a profile's cells are watched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, strum::AsRefStr, strum::VariantArray,
+)]
 pub enum Mode {
     /// Listed and watched.
     #[default]

@@ -25,11 +25,15 @@ pub enum Bound {
 }
 
 /// What there is too much of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Measure {
     /// Objects.
     Objects,
     /// Bytes.
+    #[strum(serialize = "bytes")]
     Memory,
 }
 

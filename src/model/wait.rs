@@ -1,7 +1,8 @@
 //! What a read waits for, and how that ends.
 
 /// What a read waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum WaitFor {
     /// A cell that is not warm.
     Warmth,
@@ -12,7 +13,8 @@ pub enum WaitFor {
 }
 
 /// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum WaitOutcome {
     /// With an answer.
     Met,

@@ -1,19 +1,18 @@
 //! What the tables hold in the end is what the API server has, whatever was written meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kubewarm::app::CatalogTables;
 use kubewarm::cluster::{Connection, OperatorOnly};
-use kubewarm::informer::{Bounds, Comparison, Informers as _, Measured, Meter, Registry, Timing};
+use kubewarm::informer::{Bounds, Comparison, InformerMetrics, Informers as _, Registry, Timing};
 use kubewarm::model::{
     CellKey, CellSpec, Extent, GroupResource, Leaves, ManagedFields, MemberOf, NamespaceCheck,
     OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
 use kubewarm::store::Catalog;
-use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::contents::{difference, held, listed, look, states};
@@ -52,26 +51,6 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
     })
 }
 
-/// How the comparisons of each kind's table with a list of its version have ended.
-#[derive(Default)]
-struct Compared(Mutex<BTreeMap<(String, Comparison), usize>>);
-
-impl Compared {
-    fn count(&self, plural: &str, comparison: Comparison) -> usize {
-        let counted = self.0.lock();
-        counted.get(&(plural.to_owned(), comparison)).copied().unwrap_or_default()
-    }
-}
-
-impl Meter for Compared {
-    fn record(&self, resource: &Resource, what: Measured) {
-        if let Measured::Compared(comparison) = what {
-            let of = (resource.resource().to_owned(), comparison);
-            *self.0.lock().entry(of).or_default() += 1;
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says() -> Outcome {
     let world = World::alone()?;
@@ -84,11 +63,11 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
         eventually(SOON, || Ok(world.cluster.run(["get", "--raw", path])?))?;
     }
     let catalog = Catalog::new();
-    let compared = Arc::new(Compared::default());
+    let metrics = Arc::new(InformerMetrics::new()?);
     let mut registry = Registry::new(
         Arc::new(OperatorOnly::new(connection.informer_client())),
         Arc::new(CatalogTables(catalog.clone())),
-        Arc::clone(&compared) as Arc<dyn Meter>,
+        Arc::clone(&metrics),
         Bounds { lists: 8, namespace_share: 100, buckets: kubewarm::cluster::Buckets::default() },
         Timing::default(),
     );
@@ -127,7 +106,10 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
         .map_err(|error| format!("{}: {error}; {}", kind.plural, states(&registry.reports())))?;
     }
     for kind in KINDS {
-        let count = |comparison| compared.count(kind.plural, comparison);
+        let counted = metrics.of(&spec(kind)?.key.resource);
+        let count = |comparison: Comparison| {
+            counted.consistency_checks.with_label_values(&[comparison]).get()
+        };
         let before = count(Comparison::Equal);
         // Of what stands still now, beside those of what was being written.
         eventually(SOON, || {

@@ -1,15 +1,16 @@
 //! Tables that are compared with a list of their version.
 
 use crate::{
-    engine::{cell, quick, run},
+    engine::{Engine, cell, quick, run, sum},
     reply::{Reply, bookmark, event, list, list_with, object, quiet},
     server::{Asked, Kind},
 };
 use kubewarm::{
-    informer::{Comparison, Measured, RelistReason},
+    informer::{Comparison, RelistReason},
     model::CellSpec,
 };
 use std::time::Duration;
+use strum::VariantArray as _;
 
 /// Pods that are compared all the time.
 fn compared() -> CellSpec {
@@ -31,17 +32,25 @@ fn two(asked: &Asked) -> Reply {
     }
 }
 
+/// How many comparisons have ended.
+fn all(engine: &Engine) -> u64 {
+    engine.count(|of| sum(&of.consistency_checks, Comparison::VARIANTS))
+}
+
+/// How many comparisons ended so.
+fn compared_as(engine: &Engine, how: Comparison) -> u64 {
+    engine.count(|of| of.consistency_checks.with_label_values(&[how]).get())
+}
+
 /// How often a comparison ended so, once one has.
 async fn ended(
     script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
     expected: Comparison,
-) -> (usize, usize) {
+) -> (u64, u64) {
     let pods = compared();
     let (_server, engine) = run(quick(), &[&pods], script).await;
-    let is = |what: &Measured| *what == Measured::Compared(expected);
-    engine.until(&pods.key, |_| engine.tape.count(is) >= 2).await;
-    let all = engine.tape.count(|what| matches!(what, Measured::Compared(_)));
-    let answer = (all - engine.tape.count(is), engine.tape.relists());
+    engine.until(&pods.key, |_| compared_as(&engine, expected) >= 2).await;
+    let answer = (all(&engine) - compared_as(&engine, expected), engine.relists());
     engine.shut_down().await;
     answer
 }
@@ -65,16 +74,14 @@ async fn what_a_watch_left_out_is_found_and_mended() {
     let relist = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
     let relist = relist.last_relist.unwrap();
     assert_eq!((relist.reason, relist.deleted_in_gap), (RelistReason::Inconsistent, 1));
-    let different = |what: &Measured| *what == Measured::Compared(Comparison::Different);
-    assert_eq!(engine.tape.count(different), 1);
+    assert_eq!(compared_as(&engine, Comparison::Different), 1);
     let relisted = &server.of(Kind::List)[1];
     assert_eq!(relisted.query("resourceVersion"), "", "as new as the server can prove");
     let first = &server.of(Kind::First)[0];
     assert_eq!((first.query("resourceVersionMatch"), first.query("limit")), ("Exact", "2"));
     // It is well now.
-    let equal = |what: &Measured| *what == Measured::Compared(Comparison::Equal);
-    engine.until(&pods.key, |_| engine.tape.count(equal) >= 2).await;
-    assert_eq!(engine.tape.relists(), 1);
+    engine.until(&pods.key, |_| compared_as(&engine, Comparison::Equal) >= 2).await;
+    assert_eq!(engine.relists(), 1);
 }
 
 #[tokio::test]
@@ -105,11 +112,9 @@ async fn what_happens_meanwhile_makes_no_difference() {
     let pods = compared();
     let (_server, engine) = run(quick(), &[&pods], script).await;
     engine.until_shown(&pods.key, &["a@9", "c@5"]).await;
-    let is = |what: &Measured| matches!(what, Measured::Compared(_));
-    engine.until(&pods.key, |_| engine.tape.count(is) >= 1).await;
-    let equal = |what: &Measured| *what == Measured::Compared(Comparison::Equal);
-    assert_eq!(engine.tape.count(equal), 1);
-    assert_eq!(engine.tape.relists(), 0);
+    engine.until(&pods.key, |_| all(&engine) >= 1).await;
+    assert_eq!(compared_as(&engine, Comparison::Equal), 1);
+    assert_eq!(engine.relists(), 0);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The engine as the operator puts it together, with short waits, and a tape of what it measures.
+//! The engine as the operator puts it together, with short waits, and what it counts.
 
 use crate::{
     reply::Reply,
@@ -8,8 +8,8 @@ use kubewarm::{
     app::CatalogTables,
     cluster::Clients,
     informer::{
-        Bounds, CellReport, Informers as _, Measured, Meter, Phase, Registry, Reports, Tables,
-        Timing,
+        Bounds, CellReport, InformerMetrics, Informers as _, Phase, Registry, RelistReason,
+        Reports, ResourceMetrics, Tables, Timing,
     },
     model::{
         CellKey, CellSpec, Extent, GroupResource, Identity, Leaves, ListStrategy, ManagedFields,
@@ -17,15 +17,20 @@ use kubewarm::{
     },
     store::{Catalog, Object},
 };
-use parking_lot::Mutex;
+use prometheus::IntCounterVec;
 use std::{
     collections::BTreeSet,
+    fmt::Debug,
     net::SocketAddr,
     ops::{Deref, DerefMut},
     sync::Arc,
     time::Duration,
 };
+use strum::VariantArray as _;
 use tokio::time::Instant;
+
+/// The HTTP statuses of failures that the scripts here send; `none`: no answer.
+const CODES: [&str; 7] = ["none", "403", "404", "410", "429", "500", "503"];
 
 /// Ten times what anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,7 +40,7 @@ pub(crate) struct Engine {
     registry: Registry,
     pub(crate) catalog: Catalog,
     pub(crate) reports: Reports,
-    pub(crate) tape: Arc<Tape>,
+    pub(crate) metrics: Arc<InformerMetrics>,
 }
 
 /// Clients whose token is the identity's name.
@@ -48,36 +53,6 @@ impl Clients for ByName {
         config.read_timeout = None;
         config.auth_info.token = Some(identity.to_string().into());
         Arc::new(kube::Client::try_from(config).unwrap())
-    }
-}
-
-/// Everything that was measured, in order.
-#[derive(Default)]
-pub(crate) struct Tape(Mutex<Vec<Measured>>);
-
-impl Meter for Tape {
-    fn record(&self, _: &Resource, what: Measured) {
-        self.0.lock().push(what);
-    }
-}
-
-impl Tape {
-    /// How many measurements `is` holds for.
-    pub(crate) fn count(&self, is: impl Fn(&Measured) -> bool) -> usize {
-        self.0.lock().iter().filter(|what| is(what)).count()
-    }
-
-    pub(crate) fn relists(&self) -> usize {
-        self.count(|what| matches!(what, Measured::Relisted { .. }))
-    }
-
-    /// The waits before attempts, in order.
-    pub(crate) fn waits(&self) -> Vec<Duration> {
-        let waited = |what: &Measured| match what {
-            Measured::Backoff { delay } => Some(*delay),
-            _ => None,
-        };
-        self.0.lock().iter().filter_map(waited).collect()
     }
 }
 
@@ -119,9 +94,23 @@ impl Engine {
         tables: Arc<dyn Tables>,
     ) -> Self {
         let clients = Arc::new(ByName(server.address));
-        let tape = Arc::new(Tape::default());
-        let registry = Registry::new(clients, tables, tape.clone(), bounds, timing);
-        Self { reports: registry.reports(), registry, catalog, tape }
+        let metrics = Arc::new(InformerMetrics::new().unwrap());
+        let registry = Registry::new(clients, tables, Arc::clone(&metrics), bounds, timing);
+        Self { reports: registry.reports(), registry, catalog, metrics }
+    }
+
+    /// What `of` says of the counters of each resource, added up.
+    pub(crate) fn count(&self, of: impl Fn(&ResourceMetrics) -> u64) -> u64 {
+        count(&self.metrics, of)
+    }
+
+    pub(crate) fn relists(&self) -> u64 {
+        self.count(|of| sum(&of.relists, RelistReason::VARIANTS))
+    }
+
+    /// Requests that failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.count(|of| sum(&of.watch_errors, &CODES))
     }
 
     /// Ends every cell.
@@ -201,6 +190,16 @@ impl DerefMut for Engine {
     fn deref_mut(&mut self) -> &mut Registry {
         &mut self.registry
     }
+}
+
+/// What `of` says of the counters of each resource, added up.
+pub(crate) fn count(metrics: &InformerMetrics, of: impl Fn(&ResourceMetrics) -> u64) -> u64 {
+    metrics.all().iter().map(|metrics| of(metrics)).sum()
+}
+
+/// The counters of all these labels, added up.
+pub(crate) fn sum<L: AsRef<str> + Debug>(counters: &IntCounterVec, labels: &[L]) -> u64 {
+    labels.iter().map(|label| counters.with_label_values(&[label]).get()).sum()
 }
 
 /// A server with this script, and an engine that runs these cells on it.

@@ -6,7 +6,7 @@ use crate::{
     server::{Asked, Kind, Server},
 };
 use kubewarm::{
-    informer::{Informers as _, Measured, Phase, RelistReason, Timing, WatchEnd},
+    informer::{Informers as _, Phase, RelistReason, ResourceMetrics, Timing, WatchEnd},
     model::{CellKey, CellSpec, Fault, OnAccessLost, Reason, Verb},
 };
 use parking_lot::Mutex;
@@ -81,10 +81,9 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
         tell(&feeds, event("ADDED", object("c", 3, 11)));
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(engine.shown(&pods.key), left);
-        let shut = |what: &Measured| {
-            matches!(what, Measured::WatchEnded { reason: WatchEnd::Shutdown, .. })
-        };
-        assert_eq!(engine.tape.count(shut), 1);
+        let shut =
+            |of: &ResourceMetrics| of.watch_ends.with_label_values(&[WatchEnd::Shutdown]).get();
+        assert_eq!(engine.count(shut), 1);
         let asked = (server.count(Kind::List), server.count(Kind::Watch));
         assert_eq!(asked, (1, 1), "nothing is tried");
     }

@@ -2,7 +2,7 @@
 //! server is known and no other clock runs.
 
 use crate::{
-    engine::{Tape, cell_in},
+    engine::cell_in,
     reply::{end_bookmark, event, object},
 };
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use kubewarm::{
     app::CatalogTables,
     cluster::{Buckets, Clients},
     forecast::{Order, OrderTarget, Surveyor, Trials},
-    informer::{Bounds, Informers as _, Registry, Timing},
+    informer::{Bounds, InformerMetrics, Informers as _, Registry, Timing},
     model::{CellSpec, Identity, LabelRequirement, LabelSelector, ListStrategy, Operator},
     store::Catalog,
 };
@@ -124,10 +124,10 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
         Surveyor::new(Arc::clone(&clients), Duration::ZERO, Buckets::default(), Trials::Made);
     let said = surveyor.survey(&order).await.total.seconds();
 
-    let (catalog, tape) = (Catalog::new(), Arc::new(Tape::default()));
+    let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));
     let tables = Arc::new(CatalogTables(catalog));
     let bounds = Bounds { lists: 100, namespace_share: 100, buckets: Buckets::default() };
-    let mut engine = Registry::new(clients, tables, tape, bounds, Timing::default());
+    let mut engine = Registry::new(clients, tables, metrics, bounds, Timing::default());
     let (reports, began) = (engine.reports(), Instant::now());
     for cell in cells {
         let mut cell = cell.clone();

@@ -2,12 +2,12 @@
 //! never lies.
 
 use crate::{
-    engine::{Engine, cell, quick, run},
+    engine::{Engine, cell, count, quick, run},
     history::World,
 };
 use futures::{StreamExt as _, stream};
 use kubewarm::{
-    informer::{Informers as _, Measured, Timing},
+    informer::{Informers as _, Timing},
     model::{CellKey, CellSpec, ListStrategy, ResourceVersion},
     store::Wanted,
 };
@@ -66,12 +66,12 @@ async fn replay(seed: u64) {
     }
     world.calm();
     settle(&mut reader, &engine, &spec, seed).await;
-    let tape = Arc::clone(&engine.tape);
+    let metrics = Arc::clone(&engine.metrics);
     engine.shut_down().await;
-    let started = tape.count(|what| *what == Measured::WatchStarted);
-    let ended = tape.count(|what| matches!(what, Measured::WatchEnded { .. }));
+    let started = count(&metrics, |of| of.watch_starts.get());
+    let ended = count(&metrics, |of| of.watch_duration.get_sample_count());
     assert_eq!(started, ended, "seed {seed}: every watch that began has ended");
-    assert_eq!(tape.count(|what| *what == Measured::RolledBack), 0, "seed {seed}");
+    assert_eq!(count(&metrics, |of| of.rv_rollbacks.get()), 0, "seed {seed}");
 }
 
 /// Waits until the table is the truth, and proven current since; then it must still be the truth.

@@ -5,10 +5,7 @@ use crate::{
     reply::{Reply, bookmark, event, list, object, quiet},
     server::{Asked, Kind},
 };
-use kubewarm::{
-    informer::{Measured, WatchEnd},
-    model::CellSpec,
-};
+use kubewarm::{informer::WatchEnd, model::CellSpec};
 use std::time::Duration;
 
 fn one(asked: &Asked) -> Reply {
@@ -53,9 +50,8 @@ async fn a_watch_that_misses_what_a_probe_sees_is_opened_anew() {
     .await;
     engine.until_shown(&pods.key, &["a@9"]).await;
     assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (2, 1));
-    let idle =
-        |what: &Measured| matches!(what, Measured::WatchEnded { reason: WatchEnd::Idle, .. });
-    assert_eq!(engine.tape.count(idle), 1);
+    let idle = engine.count(|of| of.watch_ends.with_label_values(&[WatchEnd::Idle]).get());
+    assert_eq!(idle, 1);
 }
 
 #[tokio::test]
@@ -79,7 +75,7 @@ async fn without_any_bookmark_freshness_grows_and_the_watch_is_opened_anew_but_n
     let listed = engine.until_watching(&pods.key).await.current_at;
     let report = engine.until(&pods.key, |_| server.count(Kind::Watch) >= 2).await;
     assert_eq!(report.current_at, listed, "nothing has proven it current since");
-    assert_eq!((server.count(Kind::List), engine.tape.relists()), (1, 0));
+    assert_eq!((server.count(Kind::List), engine.relists()), (1, 0));
     let probes = server.of(Kind::Probe);
     assert!(probes.len() <= 3, "{}", probes.len());
 }

@@ -6,7 +6,7 @@ use crate::{
     server::{Asked, Kind},
 };
 use kubewarm::{
-    informer::{CellReport, Measured, RelistReason, Stage},
+    informer::{CellReport, RelistReason, Stage},
     model::ListStrategy,
 };
 
@@ -46,7 +46,8 @@ async fn one_bad_object_is_named_and_its_neighbours_live() {
         assert_eq!(named(&report), ["ns/b"]);
         assert_eq!(engine.shown(&cell.key), ["a@3", "c@5"]);
     }
-    let counted = |stage| engine.tape.count(|what| *what == Measured::Undecodable { stage });
+    let counted =
+        |stage: Stage| engine.count(|of| of.decode_errors.with_label_values(&[stage]).get());
     assert_eq!((counted(Stage::ListItem), counted(Stage::WatchObject)), (1, 1));
 }
 

@@ -6,7 +6,7 @@ use crate::{
     server::{Asked, Kind},
 };
 use kubewarm::{
-    informer::{Informers as _, Measured, RelistReason, Timing, WatchEnd},
+    informer::{Informers as _, RelistReason, Timing, WatchEnd},
     model::Reason,
 };
 use parking_lot::Mutex;
@@ -34,9 +34,10 @@ async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
     engine.until_shown(&pods.key, &["a@28"]).await;
     let relist = engine.until_watching(&pods.key).await.last_relist.unwrap();
     assert_eq!((relist.reason, relist.replaced, relist.deleted_in_gap), (RelistReason::Gone, 1, 0));
-    let first = Measured::Relisted { reason: RelistReason::Gone, replaced: 0, deleted_in_gap: 1 };
-    assert_eq!(engine.tape.count(|what| *what == first), 1);
-    assert_eq!((engine.tape.relists(), server.count(Kind::List)), (2, 3));
+    let gone = engine.count(|of| of.relists.with_label_values(&[RelistReason::Gone]).get());
+    let replaced = engine.count(|of| of.replaced_objects.get());
+    assert_eq!((gone, replaced, engine.count(|of| of.gap_deletes.get())), (2, 1, 1));
+    assert_eq!((engine.relists(), server.count(Kind::List)), (2, 3));
     let is_consistent = |list: &Asked| list.query("resourceVersion").is_empty();
     assert!(server.of(Kind::List).iter().all(is_consistent));
     assert_eq!(server.of(Kind::Watch)[2].query("resourceVersion"), "30");
@@ -70,8 +71,9 @@ async fn a_watch_that_is_closed_at_once_again_and_again_ends_in_a_relist() {
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::ClosedAtOnce);
     engine.until_watching(&pods.key).await;
     assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (6, 2));
-    let waits = engine.tape.waits();
-    assert!(waits.len() == 5 && waits[4] > waits[0] * 5, "{waits:?}");
+    assert_eq!(engine.failures(), 5, "each is waited out");
+    let lasted = server.of(Kind::Watch)[5].at - server.of(Kind::Watch)[4].at;
+    assert!(lasted >= quick().backoff * 12, "the fifth wait: {lasted:?}");
 }
 
 #[tokio::test]
@@ -101,10 +103,9 @@ async fn a_broken_watch_is_resumed_after_one_read_for_all_cells_of_the_kind() {
     assert!(server.of(Kind::Watch)[8..].iter().all(|again| again.query("resourceVersion") == "9"));
     // Were the first to ask sooner than the last to break, it would be two.
     assert!((1..=2).contains(&server.count(Kind::Newest)), "{}", server.count(Kind::Newest));
-    assert_eq!((server.count(Kind::List), engine.tape.relists()), (8, 0));
-    let broken =
-        |what: &Measured| matches!(what, Measured::WatchEnded { reason: WatchEnd::Broken, .. });
-    assert_eq!(engine.tape.count(broken), 8);
+    assert_eq!((server.count(Kind::List), engine.relists()), (8, 0));
+    let broken = engine.count(|of| of.watch_ends.with_label_values(&[WatchEnd::Broken]).get());
+    assert_eq!(broken, 8);
 }
 
 #[tokio::test]
@@ -145,15 +146,15 @@ async fn a_watch_cut_in_the_middle_of_a_character_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_watch_that_breaks_at_once_again_and_again_makes_the_waits_grow() {
     let pods = cell("pods");
-    let (_server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
+    let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::cut(""),
         _ => two(asked),
     })
     .await;
-    engine.until(&pods.key, |_| engine.tape.waits().len() >= 4).await;
-    let waits = engine.tape.waits();
-    assert!(waits[3] > waits[0] * 3, "{waits:?}");
-    assert_eq!(engine.tape.relists(), 0);
+    engine.until(&pods.key, |_| server.count(Kind::Watch) >= 5).await;
+    let lasted = server.of(Kind::Watch)[4].at - server.of(Kind::Watch)[3].at;
+    assert!(lasted >= quick().backoff * 6, "the fourth wait: {lasted:?}");
+    assert_eq!(engine.relists(), 0);
 }
 
 #[tokio::test]
@@ -182,7 +183,7 @@ async fn watches_that_bring_changes_and_end_early_are_not_waited_for() {
     })
     .await;
     engine.until_shown(&pods.key, &["a@13", "b@5"]).await;
-    assert_eq!((server.count(Kind::List), engine.tape.waits().len()), (1, 0));
+    assert_eq!((server.count(Kind::List), engine.failures()), (1, 0));
     let watches = server.of(Kind::Watch);
     assert!(watches[5].at - watches[2].at >= Duration::from_millis(400), "not a hot loop either");
 }
@@ -205,21 +206,22 @@ async fn the_watch_of_a_custom_resource_that_ends_early_has_everything_read_agai
     let object = engine.objects(&widgets.key).remove(0);
     assert!(String::from_utf8_lossy(&object.body).contains(r#"{"to":"3"}"#), "{object:?}");
     engine.until(&deployments.key, |_| server.count(Kind::Watch) == 4).await;
-    assert_eq!((engine.tape.relists(), server.count(Kind::List)), (1, 3));
+    assert_eq!((engine.relists(), server.count(Kind::List)), (1, 3));
 }
 
 #[tokio::test]
 async fn relists_that_do_not_help_are_not_repeated_at_once() {
     let widgets = cell("widgets.example.com");
     let timing = Timing { at_once: Duration::ZERO, ..quick() };
-    let (_server, engine) = run(timing, &[&widgets], |asked| match asked.kind {
+    let (server, engine) = run(timing, &[&widgets], |asked| match asked.kind {
         Kind::Watch => Reply::lines([""; 0]),
         _ => two(asked),
     })
     .await;
-    engine.until(&widgets.key, |_| engine.tape.relists() >= 5).await;
-    let waits = engine.tape.waits();
-    assert!(waits.len() >= 4 && waits[3] > waits[0] * 3, "{waits:?}");
+    engine.until(&widgets.key, |_| engine.relists() >= 5).await;
+    assert!(engine.failures() >= 4, "what does not help is waited for");
+    let lasted = server.of(Kind::List)[5].at - server.of(Kind::List)[4].at;
+    assert!(lasted >= quick().backoff * 6, "the fourth wait: {lasted:?}");
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ const FENCED: &[(&str, &[&str])] = &[
         "kube::Client",
         &["access", "cluster", "informer", "forecast", "status", "client", "controller", ROOT],
     ),
-    ("prometheus::", &["metrics"]),
+    ("prometheus::", &["informer", "metrics"]),
     ("rustls::", &["cluster", "server"]),
     ("tracing_subscriber::", &["telemetry"]),
     ("triomphe::", &["store"]),

@@ -8,7 +8,7 @@ use crate::{
 use anyhow::{Context, Result};
 use kubewarm::{
     cluster::{Connection, OperatorOnly},
-    informer::{Bounds, Informers, Measured, Meter, Registry, Reports, Tables, Timing},
+    informer::{Bounds, InformerMetrics, Informers, Registry, Reports, Tables, Timing},
     model::{
         CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
         Identity, LabelRequirement, LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf,
@@ -41,8 +41,13 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
     let started = Instant::now();
     let bounds =
         Bounds { lists: 8, namespace_share: 100, buckets: kubewarm::cluster::Buckets::default() };
-    let mut registry =
-        Registry::new(clients, tables, Arc::new(Unmetered), bounds, Timing::default());
+    let mut registry = Registry::new(
+        clients,
+        tables,
+        Arc::new(InformerMetrics::new()?),
+        bounds,
+        Timing::default(),
+    );
     let mut changes = registry.changes().subscribe();
     let reports = registry.reports();
     registry.start(&spec);
@@ -142,13 +147,6 @@ impl DeltaSink for Timed {
     fn version(&self) -> Option<ResourceVersion> {
         self.writer.version()
     }
-}
-
-/// What the engine counts is not looked at here.
-struct Unmetered;
-
-impl Meter for Unmetered {
-    fn record(&self, _: &Resource, _: Measured) {}
 }
 
 fn is_warm(reports: &Reports, key: &CellKey) -> bool {

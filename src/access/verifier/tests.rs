@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     access::PATIENCE,
     cluster::OperatorOnly,
-    informer::{Bounds, Informers as _, Measured, Meter, Phase, Registry, Tables, Timing},
+    informer::{Bounds, InformerMetrics, Informers as _, Phase, Registry, Tables, Timing},
     model::{
         CellSpec, Delta, DeltaSink, Extent, FieldPath, GroupResource, Leaves, ListStrategy,
         ManagedFields, MemberOf, Named, NamespaceCheck, OnAccessLost, Outcome, ProfileRef,
@@ -38,10 +38,6 @@ impl DeltaSink for Nothing {
     fn version(&self) -> Option<ResourceVersion> {
         None
     }
-}
-
-impl Meter for Nothing {
-    fn record(&self, _: &Resource, _: Measured) {}
 }
 
 fn cell() -> CellSpec {
@@ -80,9 +76,9 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
         Arc::new(OperatorOnly::new(kube::Client::new(silent, "default")));
     let bounds =
         Bounds { lists: 1, namespace_share: 100, buckets: crate::cluster::Buckets::default() };
-    let (tables, meter) = (Arc::new(Nothing), Arc::new(Nothing));
+    let (tables, metrics) = (Arc::new(Nothing), Arc::new(InformerMetrics::new().unwrap()));
     let mut registry =
-        Registry::new(Arc::clone(&clients), tables, meter, bounds, Timing::default());
+        Registry::new(Arc::clone(&clients), tables, metrics, bounds, Timing::default());
     let (spec, reports) = (cell(), registry.reports());
     let wanted = Wanted {
         key: spec.key.clone(),

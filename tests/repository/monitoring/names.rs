@@ -1,7 +1,8 @@
 //! Every metric, label and label value of the rules and the dashboard exists.
 
 use super::{dashboard::Dashboard, promql, promql::Selector, read, rules::Rules};
-use kubewarm::metrics::{BuildInfo, Kind, Metrics, all};
+use crate::metrics::{Family, described};
+use kubewarm::metrics::{BuildInfo, Metrics};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What Prometheus and those who run it add to every series.
@@ -13,16 +14,16 @@ const ALERTS: (&str, &[&str]) = ("ALERTS", &["alertname", "alertstate", "severit
 fn series(rules: &Rules) -> BTreeMap<String, BTreeSet<String>> {
     let owned = |labels: &[&str]| labels.iter().copied().map(str::to_owned).collect();
     let mut known = BTreeMap::from([(ALERTS.0.to_owned(), owned(ALERTS.1))]);
-    for descriptor in all() {
-        let mut labels: BTreeSet<_> = owned(&descriptor.all_labels());
-        if matches!(descriptor.kind, Kind::Histogram(_)) {
+    for Family { name, kind, labels, .. } in described() {
+        let mut labels: BTreeSet<_> = labels.into_iter().collect();
+        if kind == "histogram" {
             for suffix in ["_sum", "_count"] {
-                known.insert(format!("{}{suffix}", descriptor.name), labels.clone());
+                known.insert(format!("{name}{suffix}"), labels.clone());
             }
             labels.insert("le".to_owned());
-            known.insert(format!("{}_bucket", descriptor.name), labels);
+            known.insert(format!("{name}_bucket"), labels);
         } else {
-            known.insert(descriptor.name.to_owned(), labels);
+            known.insert(name, labels);
         }
     }
     known.extend(of_the_process().into_iter().map(|name| (name, BTreeSet::new())));
@@ -39,7 +40,7 @@ fn series(rules: &Rules) -> BTreeMap<String, BTreeSet<String>> {
 fn of_the_process() -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let build = BuildInfo { version: "1.2.3", revision: "abc", rustc: "1.95" };
-    let metrics = Metrics::new(&build).expect("the descriptors are sound");
+    let metrics = Metrics::new(&build).expect("names and labels are sound");
     metrics.observe_process(runtime.handle().clone()).expect("once");
     let text = metrics.render().expect("it renders");
     let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
@@ -123,7 +124,7 @@ fn every_metric_is_used() {
         .collect();
     let forms = |name: &str| ["", "_bucket", "_count"].map(|suffix| format!("{name}{suffix}"));
     let is_used = |name: &str| forms(name).iter().any(|form| used.contains(form));
-    let names = all().iter().map(|it| it.name);
+    let names = described().into_iter().map(|family| family.name);
     let unused: Vec<_> = names.filter(|name| !is_used(name)).collect();
     assert!(unused.is_empty(), "nobody sees {unused:?}");
     let recorded = rules.recorded().map(|(name, _)| name);

@@ -1,0 +1,47 @@
+//! What a text exposition says of its metrics.
+
+/// One metric.
+#[derive(Debug, Default)]
+pub(crate) struct Family {
+    pub(crate) name: String,
+    pub(crate) help: String,
+    pub(crate) kind: String,
+    /// As they stand in the exposition, without `le`.
+    pub(crate) labels: Vec<String>,
+    /// The upper bounds of a histogram, without the last, infinite one.
+    pub(crate) buckets: Vec<String>,
+}
+
+/// Every metric of `text`, but those that the prometheus crate names.
+pub(crate) fn families(text: &str) -> Vec<Family> {
+    let blocks = text.split("# HELP ").skip(1).map(family);
+    blocks.filter(|family| !family.name.starts_with("process_")).collect()
+}
+
+/// The metric of a block: its help, its type, and its series.
+fn family(block: &str) -> Family {
+    let mut lines = block.lines();
+    let (name, help) = lines.next().and_then(|line| line.split_once(' ')).expect("a HELP line");
+    let (_, kind) = lines.next().and_then(|line| line.rsplit_once(' ')).expect("a TYPE line");
+    let mut family =
+        Family { name: name.into(), help: help.into(), kind: kind.into(), ..Family::default() };
+    let Some(first) = lines.clone().next() else { return family };
+    let own = |(label, _): &(&str, &str)| *label != "le";
+    family.labels = labels(first).filter(own).map(|(label, _)| label.to_owned()).collect();
+    family.buckets = lines
+        .map_while(|line| labels(line).find(|(label, _)| *label == "le"))
+        .map(|(_, bound)| bound.to_owned())
+        .take_while(|bound| bound != "+Inf")
+        .collect();
+    family
+}
+
+/// The names and values of a series' labels; no value has a quotation mark in it.
+fn labels(series: &str) -> impl Iterator<Item = (&str, &str)> {
+    let labels = series.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}'));
+    let labels = labels.map_or("", |(labels, _)| labels);
+    labels
+        .split("\",")
+        .filter_map(|label| label.split_once("=\""))
+        .map(|(name, value)| (name, value.trim_end_matches('"')))
+}

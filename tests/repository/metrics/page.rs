@@ -1,0 +1,274 @@
+//! `docs/metrics.md`, made from what kubewarm exports.
+
+use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
+use kubewarm::{
+    access::{Check, CheckOutcome},
+    informer::{
+        Comparison, EventKind, ListOutcome, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
+        WatchEnd, code_label,
+    },
+    metrics::{
+        CacheUse, ConditionStatus, Handler, Method, Reconciled, StatusWrite, TargetState,
+        WatchClosed,
+    },
+    model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome},
+};
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+};
+use strum::VariantArray;
+
+const HEAD: &str = "\
+<!-- Generated from what kubewarm exports; `make generate` rewrites it. -->
+# Metrics
+
+Served at `/metrics` of the admin address (`--admin-addr`, default `[::]:9090`) in Prometheus' text
+format. Besides those below there are the usual `process_*` metrics: CPU, memory, threads and open
+files.
+
+- Times are timestamps, not ages: `time() - kubewarm_last_progress_timestamp_seconds`.
+- Labels are closed sets, or names of resources and profiles. Never an object's name, a message or a
+  UID.
+- `scope` is `namespaced` for cells of one namespace and `cluster` for the others. The namespace is no
+  label: cells of several namespaces are added up.
+- The series of a resource end with its last cell, those of a profile with the profile.
+";
+
+/// Title, the labels that all metrics of the section have, and their names in the order of reading.
+type Section = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+const SECTIONS: [Section; 4] = [
+    (
+        "The process",
+        &[],
+        &[
+            "kubewarm_build_info",
+            "leader_election_master_status",
+            "kubewarm_reconcile_duration_seconds",
+            "kubewarm_status_writes_total",
+            "kubewarm_access_checks_total",
+            "kubewarm_limit_rejections_total",
+            "kubewarm_memory_limit_bytes",
+            "kubewarm_http_requests_total",
+            "kubewarm_http_request_duration_seconds",
+            "kubewarm_read_wait_seconds",
+            "kubewarm_http_watch_events_total",
+            "kubewarm_http_watch_ends_total",
+            "kubewarm_authz_decisions_total",
+            "kubewarm_authz_duration_seconds",
+            "tokio_workers",
+            "tokio_alive_tasks",
+            "tokio_global_queue_depth",
+        ],
+    ),
+    (
+        "Profiles",
+        &["namespace", "profile"],
+        &[
+            "kubewarm_profile_info",
+            "kubewarm_profile_condition",
+            "kubewarm_profile_targets",
+            "kubewarm_rbac_missing",
+        ],
+    ),
+    (
+        "Resources",
+        &RESOURCE_LABELS,
+        &[
+            "kubewarm_http_watch_clients",
+            "kubewarm_warmup_duration_seconds",
+            "kubewarm_warmup_progress_ratio",
+            "kubewarm_list_duration_seconds",
+            "kubewarm_list_pages_total",
+            "kubewarm_list_items_total",
+            "kubewarm_list_bytes_total",
+            "kubewarm_relists_total",
+            "kubewarm_replaced_objects_total",
+            "kubewarm_gap_deletes_total",
+            "kubewarm_watch_starts_total",
+            "kubewarm_watch_ends_total",
+            "kubewarm_watch_duration_seconds",
+            "kubewarm_watch_active",
+            "kubewarm_watch_events_total",
+            "kubewarm_watch_errors_total",
+            "kubewarm_watch_backoff_seconds",
+            "kubewarm_decode_errors_total",
+            "kubewarm_resource_version",
+            "kubewarm_event_lag_seconds",
+            "kubewarm_freshness_seconds",
+            "kubewarm_rv_rollbacks_total",
+            "kubewarm_consistency_checks_total",
+        ],
+    ),
+    (
+        "Resources, by scope",
+        &["group", "version", "resource", "scope"],
+        &[
+            "kubewarm_objects",
+            "kubewarm_store_bytes",
+            "kubewarm_store_decode_errors",
+            "kubewarm_warmup_start_timestamp_seconds",
+            "kubewarm_warmup_synced_timestamp_seconds",
+            "kubewarm_last_event_timestamp_seconds",
+            "kubewarm_last_bookmark_timestamp_seconds",
+            "kubewarm_last_progress_timestamp_seconds",
+        ],
+    ),
+];
+
+/// Labels in the order of reading; the exposition has them by name.
+const ORDER: [&str; 17] = [
+    "group",
+    "version",
+    "resource",
+    "verb",
+    "revision",
+    "rustc",
+    "check",
+    "handler",
+    "method",
+    "cache",
+    "code",
+    "reason",
+    "source",
+    "decision",
+    "condition",
+    "status",
+    "outcome",
+];
+
+/// The whole page.
+pub(super) fn page(families: &[Family]) -> Result<String, fmt::Error> {
+    let mut page = String::from(HEAD);
+    writeln!(
+        page,
+        "- At most 200 resources and 100 profiles have series of their own; the rest share those\n  \
+         labelled `{OTHER}`.\n\
+         - 40 resources and 20 profiles make at most {SERIES_OF_40_RESOURCES_AND_20_PROFILES} \
+         series: with every label value and\n  three status codes, and every permission missing: 1,320 of them. A test counts them.\n\
+         \n\
+         The gauges by resource or profile are read from the cells and profiles at each scrape; \
+         counters and\nhistograms begin at zero with a resource's first cell."
+    )?;
+    for (title, common, names) in SECTIONS {
+        writeln!(page, "\n## {title}\n")?;
+        if !common.is_empty() {
+            writeln!(page, "All have the labels {}.\n", code_list(common))?;
+        }
+        page.push_str("| Name | Type | Labels | What it says |\n|---|---|---|---|\n");
+        for Family { name, help, kind, labels, .. } in in_order(families, names) {
+            let own = labels.iter().map(String::as_str).filter(|label| !common.contains(label));
+            let mut own: Vec<_> = own.collect();
+            own.sort_by_key(|label| ORDER.iter().position(|known| known == label));
+            let own = code_list(&own);
+            writeln!(page, "| `{name}` | {kind} | {own} | {help} |")?;
+        }
+    }
+    page.push_str("\n## Label values\n\n| Metric | Label | Values |\n|---|---|---|\n");
+    for (metric, label, values) in closed_sets() {
+        writeln!(page, "| `{metric}` | `{label}` | {} |", code_list(&values))?;
+    }
+    page.push_str("\n## Buckets\n\n| Histogram | Upper bounds |\n|---|---|\n");
+    let names = SECTIONS.iter().flat_map(|(_, _, names)| *names).copied().collect::<Vec<_>>();
+    for Family { name, buckets, .. } in in_order(families, &names) {
+        if !buckets.is_empty() {
+            writeln!(page, "| `{name}` | {} |", buckets.join(" "))?;
+        }
+    }
+    Ok(page)
+}
+
+fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = &'a Family> {
+    names.iter().filter_map(|name| families.iter().find(|family| family.name == *name))
+}
+
+/// Metric, label and its values.
+fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
+    [
+        ("kubewarm_reconcile_duration_seconds", "outcome", values::<Reconciled>()),
+        ("kubewarm_status_writes_total", "outcome", values::<StatusWrite>()),
+        ("kubewarm_access_checks_total", "check", values::<Check>()),
+        ("kubewarm_access_checks_total", "outcome", values::<CheckOutcome>()),
+        ("kubewarm_limit_rejections_total", "limit", values::<Measure>()),
+        ("kubewarm_http_requests_total", "handler", values::<Handler>()),
+        ("kubewarm_http_requests_total", "method", values::<Method>()),
+        ("kubewarm_http_requests_total", "code", codes()),
+        ("kubewarm_http_request_duration_seconds", "handler", values::<Handler>()),
+        ("kubewarm_http_request_duration_seconds", "cache", values::<CacheUse>()),
+        ("kubewarm_read_wait_seconds", "reason", values::<WaitFor>()),
+        ("kubewarm_read_wait_seconds", "outcome", values::<WaitOutcome>()),
+        ("kubewarm_http_watch_ends_total", "reason", values::<WatchClosed>()),
+        ("kubewarm_authz_decisions_total", "source", values::<DecidedBy>()),
+        ("kubewarm_authz_decisions_total", "decision", values::<Decision>()),
+        ("kubewarm_authz_duration_seconds", "source", values::<DecidedBy>()),
+        ("kubewarm_profile_info", "mode", values::<Mode>()),
+        ("kubewarm_profile_condition", "status", values::<ConditionStatus>()),
+        ("kubewarm_profile_targets", "state", values::<TargetState>()),
+        ("kubewarm_rbac_missing", "verb", verbs()),
+        ("kubewarm_warmup_duration_seconds", "strategy", values::<Strategy>()),
+        ("kubewarm_list_duration_seconds", "outcome", values::<ListOutcome>()),
+        ("kubewarm_relists_total", "reason", values::<RelistReason>()),
+        ("kubewarm_watch_ends_total", "reason", values::<WatchEnd>()),
+        ("kubewarm_watch_events_total", "type", values::<EventKind>()),
+        ("kubewarm_watch_errors_total", "code", codes()),
+        ("kubewarm_decode_errors_total", "stage", values::<Stage>()),
+        ("kubewarm_consistency_checks_total", "result", values::<Comparison>()),
+    ]
+}
+
+fn values<L: AsRef<str> + VariantArray>() -> Vec<&'static str> {
+    L::VARIANTS.iter().map(AsRef::as_ref).collect()
+}
+
+fn verbs() -> Vec<&'static str> {
+    [Verb::List, Verb::Watch].map(Verb::as_str).into()
+}
+
+/// Every label of an HTTP status, by class.
+fn codes() -> Vec<&'static str> {
+    let all = [None].into_iter().chain((0..=u16::MAX).map(Some)).map(code_label);
+    let exact = |label: &&str| label.parse::<u16>().is_ok();
+    let all: BTreeSet<_> = all.collect();
+    let classes = ["4xx", "5xx", "other"];
+    let listed: Vec<_> =
+        ["none"].into_iter().chain(all.iter().copied().filter(exact)).chain(classes).collect();
+    assert_eq!(listed.iter().copied().collect::<BTreeSet<_>>(), all, "a class is not listed");
+    listed
+}
+
+fn code_list(words: &[&str]) -> String {
+    let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    words.join(", ")
+}
+
+#[test]
+fn every_metric_has_its_place_on_the_page() {
+    let exported: BTreeSet<_> = super::described().into_iter().map(|family| family.name).collect();
+    let listed = SECTIONS.iter().flat_map(|(_, _, names)| *names).map(ToString::to_string);
+    assert_eq!(listed.collect::<BTreeSet<_>>(), exported);
+    for family in super::described() {
+        let section = SECTIONS.iter().find(|(_, _, names)| names.contains(&&*family.name));
+        let (_, common, _) = section.expect("it is listed");
+        let has = |label: &&&str| family.labels.iter().any(|own| own == **label);
+        assert_eq!(common.iter().filter(has).count(), common.len(), "{family:?}");
+    }
+}
+
+/// Labels whose values are names, of builds, conditions or kinds.
+const NAMES: &[&str] = &["version", "revision", "rustc", "name", "condition", "group", "resource"];
+/// Labels that the text above the tables explains.
+const EXPLAINED: &[&str] = &["namespace", "profile", "scope"];
+
+#[test]
+fn each_label_has_its_values_on_the_page_or_is_a_name() {
+    let is_closed = |label: &String| ![NAMES, EXPLAINED].concat().contains(&&**label);
+    let exported: BTreeSet<_> = super::described()
+        .into_iter()
+        .flat_map(|Family { name, labels, .. }| {
+            labels.into_iter().filter(is_closed).map(move |label| (name.clone(), label))
+        })
+        .collect();
+    let listed = closed_sets().map(|(metric, label, _)| (metric.to_owned(), label.to_owned()));
+    assert_eq!(BTreeSet::from(listed), exported);
+}
