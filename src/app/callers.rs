@@ -1,36 +1,38 @@
-//! `--metrics-auth`: whoever asks for metrics is asked about at the API server.
+//! `--metrics-auth`: who reads the metrics.
 
 use super::Error;
 use crate::{
     callers::{Address, Callers, Note},
-    cli::RunArgs,
+    cli::{MetricsAuth, RunArgs},
     cluster::Connection,
     metrics::Metrics,
-    server::Guard,
+    server::{Guard, Scrapers},
 };
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// Refuses what cannot work.
 pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
-    if args.metrics_auth && !args.watch_namespaces.is_empty() {
+    if args.metrics_auth == MetricsAuth::Delegated && !args.watch_namespaces.is_empty() {
         return Err(Error::NoReviews);
     }
     Ok(())
 }
 
-/// The guard of the admin address, if one is asked for.
-pub(super) fn guard(
+/// Who may scrape.
+pub(super) fn scrapers(
     args: &RunArgs,
     connection: &Connection,
     metrics: &Metrics,
-) -> Result<Option<Guard>, Error> {
-    if !args.metrics_auth {
-        return Ok(None);
+) -> Result<Scrapers, Error> {
+    match args.metrics_auth {
+        MetricsAuth::Loopback => return Ok(Scrapers::Loopback),
+        MetricsAuth::None => return Ok(Scrapers::Anybody),
+        MetricsAuth::Delegated => {}
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);
     let callers = Callers::new(reviewer, Address::Admin, Handle::current(), note(metrics))?;
-    Ok(Some(Guard::new(callers)))
+    Ok(Scrapers::Reviewed(Box::new(Guard::new(callers))))
 }
 
 /// What is decided about callers, for the metrics.

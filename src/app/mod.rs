@@ -53,9 +53,9 @@ pub enum Error {
 
     /// Reviews are of the cluster.
     #[error(
-        "--metrics-auth does not go with --watch-namespaces: TokenReviews and SubjectAccessReviews are \
-         cluster-scoped, so that no Role can let kubewarm create them; leave out --metrics-auth, and let \
-         a NetworkPolicy say who reaches --admin-addr (networkPolicy.scrapers of the chart)"
+        "--metrics-auth=delegated does not go with --watch-namespaces: TokenReviews and SubjectAccessReviews \
+         are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or let a NetworkPolicy \
+         say who reaches --admin-addr (networkPolicy.scrapers of the chart) and set --metrics-auth=none"
     )]
     NoReviews,
 

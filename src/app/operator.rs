@@ -20,7 +20,7 @@ use crate::{
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
     model::{AuthorCheck, CellKey, Home, Watched},
     server::{
-        self, Admin, Certificate, CertificateFiles, Gate, Guard, ServeError, Watchers,
+        self, Admin, Certificate, Gate, Scrapers, ServeError, Watchers,
         read::{self, ReadError},
     },
     status::{self, ApiServer},
@@ -62,7 +62,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let namespace: Arc<str> =
         home.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
     let listening = server::bind(args.admin_addr)?;
-    let certificate = certificate(&args)?;
+    let certificate = certificate(&args, &namespace)?;
     tracing::info!(
         addr = %listening.address(), tls = certificate.is_some(), server = %connection.server(),
         %namespace, version = env!("CARGO_PKG_VERSION"), "admin listening"
@@ -83,8 +83,8 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, callers), &frame)?;
     spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
     let gate = Arc::new(Gate::default());
-    let guard = callers::guard(&args, &connection, &metrics)?;
-    let admin = observe(&metrics, &view, (&gate, guard, seen), filter)?;
+    let scrapers = callers::scrapers(&args, &connection, &metrics)?;
+    let admin = observe(&metrics, &view, (&gate, scrapers, seen), filter)?;
     let until = stop.clone();
     tasks.spawn(async move {
         if let Err(error) = listening.serve(admin, certificate, until).await {
@@ -95,12 +95,11 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     supervise(tasks, stop, signal, || gate.begin_shutdown(), args.shutdown_delay).await
 }
 
-/// What the admin address shows of itself, if files are named for it.
-fn certificate(args: &RunArgs) -> Result<Option<Arc<Certificate>>, ServeError> {
+/// What the admin address shows of itself, if it speaks TLS.
+fn certificate(args: &RunArgs, namespace: &str) -> Result<Option<Arc<Certificate>>, ServeError> {
     let files = args.admin_tls_cert_file.clone().zip(args.admin_tls_private_key_file.clone());
-    let loaded = files
-        .map(|(certificate, key)| Certificate::of_files(CertificateFiles { certificate, key }));
-    Ok(loaded.transpose()?.map(Arc::new))
+    let is_tls = args.admin_tls || files.is_some();
+    Ok(is_tls.then(|| reads::certificate(files, namespace)).transpose()?)
 }
 
 /// What both halves need.
@@ -215,7 +214,8 @@ fn spawn_reads(
 ) -> Result<(), Error> {
     let Some((address, callers)) = args.api.api_addr.0.zip(callers) else { return Ok(()) };
     let listening = read::bind(address)?;
-    let certificate = reads::certificate(&args.api, &frame.namespace).map_err(ReadError::from)?;
+    let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
+    let certificate = reads::certificate(files, &frame.namespace).map_err(ReadError::from)?;
     let authority = reads::client_authority(&args.api).map_err(ReadError::ClientAuthority)?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
@@ -281,7 +281,7 @@ fn spawn_status(
 fn observe(
     metrics: &Arc<Metrics>,
     view: &View,
-    (gate, guard, watchers): (&Arc<Gate>, Option<Guard>, Watchers),
+    (gate, scrapers, watchers): (&Arc<Gate>, Scrapers, Watchers),
     filter: telemetry::LogFilter,
 ) -> Result<Arc<Admin>, Error> {
     let all = || view.clone();
@@ -296,7 +296,7 @@ fn observe(
         declared: Box::new(move || declared.declared()),
         unlisted: Box::new(move || unlisted.unlisted()),
         gate: Arc::clone(gate),
-        guard,
+        scrapers,
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
         watchers,
         now: Timestamp::now,

@@ -25,7 +25,7 @@ use aws_lc_rs::{
     rand::SystemRandom,
 };
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -108,13 +108,12 @@ fn forward(connection: &Connection, reads: &Arc<Reads>) -> Result<Forward, Error
     Ok(Forward::new(connection.upstream(Handle::current())?, wrote))
 }
 
-/// What the read address shows of itself: of files, or made by this process for those who ask for it in
-/// `namespace` by any of its names.
+/// What an address shows of itself: a certificate and its key of `files`, or made by this process for
+/// those who ask for it in `namespace` by any of its names.
 pub(super) fn certificate(
-    args: &ApiArgs,
+    files: Option<(PathBuf, PathBuf)>,
     namespace: &str,
 ) -> Result<Arc<Certificate>, CertificateError> {
-    let files = args.tls_cert_file.clone().zip(args.tls_private_key_file.clone());
     let certificate = if let Some((certificate, key)) = files {
         Certificate::of_files(CertificateFiles { certificate, key })?
     } else {

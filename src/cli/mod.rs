@@ -20,7 +20,7 @@ pub use self::{
     kubeconfig::KubeconfigArgs,
     plan::PlanArgs,
     rbac::RbacArgs,
-    run::{ApiAddr, ApiArgs, Auth, LogArgs, LogFormat, RunArgs},
+    run::{ApiAddr, ApiArgs, Auth, LogArgs, LogFormat, MetricsAuth, RunArgs},
     status::{Output, StatusArgs},
     wait::{Until, WaitArgs},
 };

@@ -33,8 +33,13 @@ pub struct RunArgs {
     #[arg(long, env = "KUBEWARM_ADMIN_ADDR", default_value = "[::]:9090", value_name = "ADDRESS")]
     pub admin_addr: SocketAddr,
 
-    /// The certificate of that address, with its chain, as PEM; read again when it changes. With it all of
-    /// the address speaks TLS, and probes want `scheme: HTTPS`.
+    /// Serve all of that address over TLS: probes want `scheme: HTTPS`. Without --admin-tls-cert-file this
+    /// process makes the certificate, which no CA vouches for.
+    #[arg(long, env = "KUBEWARM_ADMIN_TLS")]
+    pub admin_tls: bool,
+
+    /// The certificate of that address, with its chain, as PEM; read again when it changes. It implies
+    /// --admin-tls.
     #[arg(
         long,
         env = "KUBEWARM_ADMIN_TLS_CERT_FILE",
@@ -52,12 +57,18 @@ pub struct RunArgs {
     )]
     pub admin_tls_private_key_file: Option<PathBuf>,
 
-    /// Let only those read /metrics whose bearer token the API server knows, and who may `get` the
-    /// nonResourceURL /metrics; they may ask for /debug and the names of /readyz?verbose from elsewhere
-    /// too, by those paths. It takes more permissions (`kubewarm rbac --operator --metrics-auth`), which
-    /// are of the cluster: not with --watch-namespaces.
-    #[arg(long, env = "KUBEWARM_METRICS_AUTH")]
-    pub metrics_auth: bool,
+    /// Who reads /metrics. `--metrics-auth` alone is `delegated`, which takes more permissions (`kubewarm
+    /// rbac --operator --metrics-auth`); they are of the cluster: not with --watch-namespaces.
+    #[arg(
+        long,
+        env = "KUBEWARM_METRICS_AUTH",
+        value_name = "HOW",
+        default_value = "loopback",
+        default_missing_value = "delegated",
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    pub metrics_auth: MetricsAuth,
 
     /// How many first lists and relists may be under way at once, over all profiles.
     #[arg(long, env = "KUBEWARM_MAX_CONCURRENT_LISTS", default_value = "16", value_name = "COUNT")]
@@ -102,6 +113,18 @@ pub struct RunArgs {
     /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
+}
+
+/// Who reads the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MetricsAuth {
+    /// A peer on this host, such as a port-forward.
+    Loopback,
+    /// Whoever has a bearer token that the API server knows, and may `get` the nonResourceURL /metrics;
+    /// they may ask for /debug and the names of /readyz?verbose from elsewhere too, by those paths.
+    Delegated,
+    /// Whoever reaches the address.
+    None,
 }
 
 impl RunArgs {

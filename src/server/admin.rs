@@ -4,6 +4,7 @@ use super::{
     debug,
     guard::Guard,
     hold::Hold,
+    local::is_local,
     readiness::{DeclaredCells, Gate, Readiness},
     readyz::readyz,
     watchers::Watchers,
@@ -22,6 +23,10 @@ use tokio::time::Instant;
 /// What Prometheus expects of its text format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Said to a scraper where metrics are for a loopback peer.
+const LOCAL_ONLY: &str = "metrics are for a loopback peer here: use kubectl port-forward, or run kubewarm with \
+     --metrics-auth=delegated (see docs/monitoring.md)\n";
+
 /// Puts another log filter in force, or says what is wrong with it.
 pub type SetLogFilter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
@@ -38,9 +43,8 @@ pub struct Admin {
     pub unlisted: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Shared with whoever begins the shutdown.
     pub gate: Arc<Gate>,
-    /// Who may ask for metrics, and for what is otherwise for a loopback peer; without it anybody, and
-    /// nobody else.
-    pub guard: Option<Guard>,
+    /// Who may ask for metrics.
+    pub scrapers: Scrapers,
     /// For `PUT /debug/log-level`.
     pub set_log_filter: SetLogFilter,
     /// For `/debug/watchers`.
@@ -49,11 +53,42 @@ pub struct Admin {
     pub now: fn() -> Timestamp,
 }
 
+/// Who may ask for metrics.
+#[derive(Debug)]
+pub enum Scrapers {
+    /// A loopback peer, as for `/debug`.
+    Loopback,
+    /// Whom the guard lets in; they may ask for what is for a loopback peer, too.
+    Reviewed(Box<Guard>),
+    /// Everybody.
+    Anybody,
+}
+
 /// What anybody may ask for, so that asking must not cost: made once in a second for all.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     exposition: Hold<Option<Bytes>>,
     pub(super) readiness: Hold<Arc<Readiness>>,
+}
+
+impl Scrapers {
+    /// Who else than a loopback peer may look inside.
+    pub(super) fn guard(&self) -> Option<&Guard> {
+        match self {
+            Self::Reviewed(guard) => Some(guard),
+            Self::Loopback | Self::Anybody => None,
+        }
+    }
+
+    /// Lets a scrape pass, or says what to answer.
+    async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
+        match self {
+            // From this host too: who asks for reviews means all.
+            Self::Reviewed(guard) => guard.admit(request, "/metrics").await,
+            Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
+            Self::Loopback | Self::Anybody => Ok(()),
+        }
+    }
 }
 
 /// All routes of the admin address.
@@ -74,10 +109,7 @@ async fn metrics(
     admin: web::Data<Admin>,
     held: web::Data<Held>,
 ) -> HttpResponse {
-    // From this host too: who asks for it to be guarded means all.
-    if let Some(guard) = &admin.guard
-        && let Err(refusal) = guard.admit(&request, "/metrics").await
-    {
+    if let Err(refusal) = admin.scrapers.admit(&request).await {
         return refusal;
     }
     let render = || {
@@ -122,6 +154,20 @@ mod tests {
             let (code, body) = ask(&admin, peer, get("/metrics")).await;
             assert_eq!(code, StatusCode::OK);
             assert!(body.contains("kubewarm_build_info{"), "{body}");
+        }
+    }
+
+    #[actix_web::test]
+    async fn without_reviews_metrics_are_for_a_loopback_peer() {
+        let plain = Arc::into_inner(admin(None)).unwrap();
+        let admin = Arc::new(Admin { scrapers: Scrapers::Loopback, ..plain });
+        for peer in LOCAL {
+            assert_eq!(ask(&admin, peer, get("/metrics")).await.0, StatusCode::OK, "{peer}");
+        }
+        for peer in REMOTE {
+            let (code, body) = ask(&admin, peer, get("/metrics")).await;
+            assert_eq!((code, body.as_str()), (StatusCode::FORBIDDEN, LOCAL_ONLY), "{peer}");
+            assert_eq!(ask(&admin, peer, get("/livez")).await.0, StatusCode::OK, "{peer}");
         }
     }
 

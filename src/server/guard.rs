@@ -123,7 +123,7 @@ mod tests {
             sample::{PATIENCE, REFUSAL, Said, callers, silent},
         },
         server::{
-            Admin,
+            Admin, Scrapers,
             sample::{LOCAL, REMOTE, admin, ask, get, key},
         },
     };
@@ -155,7 +155,13 @@ mod tests {
     fn guarded() -> (Arc<Admin>, Arc<AtomicUsize>) {
         let (callers, asked) = callers(said);
         let plain = Arc::into_inner(admin(Some(vec![key("pods", "b")]))).unwrap();
-        (Arc::new(Admin { guard: Some(Guard::new(callers)), ..plain }), asked.who)
+        (
+            Arc::new(Admin {
+                scrapers: Scrapers::Reviewed(Box::new(Guard::new(callers))),
+                ..plain
+            }),
+            asked.who,
+        )
     }
 
     fn with(path: &str, token: &str) -> TestRequest {
@@ -228,7 +234,10 @@ mod tests {
         ask(&admin, "10.0.0.7:9", with("/metrics", "bad")).await;
         assert!((REFUSAL..2 * REFUSAL).contains(&began.elapsed()), "{:?}", began.elapsed());
         let plain = Arc::into_inner(admin).unwrap();
-        let admin = Arc::new(Admin { guard: Some(Guard::new(silent(Address::Admin))), ..plain });
+        let admin = Arc::new(Admin {
+            scrapers: Scrapers::Reviewed(Box::new(Guard::new(silent(Address::Admin)))),
+            ..plain
+        });
         let began = Instant::now();
         let (code, body) = ask(&admin, "10.0.0.7:9", with("/metrics", "good")).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);

@@ -237,6 +237,7 @@ mod tests {
     use crate::{
         metrics::{BuildInfo, Metrics},
         server::{
+            Scrapers,
             certificate::names,
             sample::{key, snapshot, synced},
         },
@@ -259,7 +260,7 @@ mod tests {
             declared: Box::new(|| None),
             unlisted: Box::new(Vec::new),
             gate: Arc::default(),
-            guard: None,
+            scrapers: Scrapers::Anybody,
             set_log_filter: Box::new(|_| Ok(())),
             watchers: crate::server::Watchers::default(),
             now: || Timestamp::UNIX_EPOCH,

@@ -16,7 +16,7 @@ mod sample;
 mod watchers;
 
 pub use self::{
-    admin::{Admin, SetLogFilter},
+    admin::{Admin, Scrapers, SetLogFilter},
     certificate::{Certificate, CertificateError, CertificateFiles, names},
     guard::Guard,
     listen::{Listening, ServeError, bind},

@@ -41,7 +41,7 @@ async fn names_for(request: &HttpRequest, admin: &Admin) -> Names {
     if is_local(request) {
         return Names::Shown;
     }
-    match &admin.guard {
+    match admin.scrapers.guard() {
         Some(guard)
             if request.headers().contains_key(header::AUTHORIZATION)
                 && guard.admit(request, "/readyz").await.is_ok() =>

@@ -1,7 +1,7 @@
 //! Cells, and answers about them, for the tests of this layer. Times are seconds around 1,000.
 
 use super::{
-    admin::{Admin, Held, routes},
+    admin::{Admin, Held, Scrapers, routes},
     readiness::DeclaredCells,
     watchers::Watchers,
 };
@@ -88,7 +88,7 @@ pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
         declared: Box::new(move || declared.clone().map(all)),
         unlisted: Box::new(Vec::new),
         gate: Arc::default(),
-        guard: None,
+        scrapers: Scrapers::Anybody,
         set_log_filter: Box::new(|filter| {
             if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
         }),

@@ -183,28 +183,34 @@ default Service/kubewarm /spec/ports [{"name": "api", "port": 443, "targetPort":
 default Service/kubewarm /spec/publishNotReadyAddresses null
 default Secret /type "kubernetes.io/tls"
 default Deployment POD/containers/0/ports/1 {"name": "api", "containerPort": 8443}
-default Deployment POD/containers/0/env/5 {"name": "KUBEWARM_AUTH", "value": "delegated"}
+default Deployment POD/containers/0/env/4 {"name": "KUBEWARM_METRICS_AUTH", "value": "delegated"}
+default Deployment POD/containers/0/env/5 {"name": "KUBEWARM_ADMIN_TLS_CERT_FILE", "value": "/etc/kubewarm/tls/tls.crt"}
+default Deployment POD/containers/0/env/8 {"name": "KUBEWARM_AUTH", "value": "delegated"}
 default Deployment POD/volumes/1/secret/secretName "kubewarm-tls"
-default Deployment POD/containers/0/livenessProbe/httpGet {"path": "/livez", "port": "admin"}
-minimal Deployment POD/containers/0/env/4 {"name": "KUBEWARM_API_ADDR", "value": ""}
+default Deployment POD/containers/0/livenessProbe/httpGet {"path": "/livez", "port": "admin", "scheme": "HTTPS"}
+minimal Deployment POD/containers/0/env/5 {"name": "KUBEWARM_API_ADDR", "value": ""}
 minimal Deployment POD/volumes/1 null
 read-api Deployment POD/containers/0/ports/1 {"name": "api", "containerPort": 6443}
-read-api Deployment POD/containers/0/env/4 {"name": "KUBEWARM_API_ADDR", "value": "[::]:6443"}
-read-api Deployment POD/containers/0/env/8 {"name": "KUBEWARM_FORWARD", "value": "true"}
-read-api Deployment POD/containers/0/env/9 {"name": "KUBEWARM_SERVE_AGGREGATED_GROUPS", "value": "metrics.k8s.io"}
+read-api Deployment POD/containers/0/env/7 {"name": "KUBEWARM_API_ADDR", "value": "[::]:6443"}
+read-api Deployment POD/containers/0/env/11 {"name": "KUBEWARM_FORWARD", "value": "true"}
+read-api Deployment POD/containers/0/env/12 {"name": "KUBEWARM_SERVE_AGGREGATED_GROUPS", "value": "metrics.k8s.io"}
 read-api Service/kubewarm /spec/ports/0/port 8443
 read-api Deployment POD/volumes/1/secret/secretName "serving"
 read-api NetworkPolicy /spec/ingress/1/from/0/namespaceSelector {"matchLabels": {"reads": "kubewarm"}}
-metrics-tls Deployment POD/containers/0/livenessProbe/httpGet {"path": "/livez", "port": "admin", "scheme": "HTTPS"}
-metrics-tls Deployment POD/containers/0/env/4 {"name": "KUBEWARM_ADMIN_TLS_CERT_FILE", "value": "/etc/kubewarm/tls/tls.crt"}
-metrics-tls ServiceMonitor /spec/endpoints/0/scheme "https"
-metrics-tls ServiceMonitor /spec/endpoints/0/tlsConfig {"ca": {"secret": {"name": "kubewarm-tls", "key": "ca.crt"}}, "serverName": "kubewarm.kubewarm-system.svc"}
+pod-monitor Deployment POD/containers/0/livenessProbe/httpGet {"path": "/livez", "port": "admin"}
+pod-monitor Deployment POD/containers/0/env/4 {"name": "KUBEWARM_METRICS_AUTH", "value": "none"}
+service-monitor ServiceMonitor /spec/endpoints/0/scheme "https"
+service-monitor ServiceMonitor /spec/endpoints/0/tlsConfig {"ca": {"secret": {"name": "kubewarm-tls", "key": "ca.crt"}}, "serverName": "kubewarm.kubewarm-system.svc"}
 cert-manager Certificate /spec/issuerRef {"name": "internal", "kind": "ClusterIssuer", "group": "cert-manager.io"}
 cert-manager Certificate /spec/ipAddresses ["127.0.0.1", "::1", "192.0.2.7"]
 cert-manager Certificate /spec/dnsNames/2 "kubewarm.kubewarm-system.svc"
 cert-manager PodMonitor /spec/podMetricsEndpoints/0/tlsConfig/serverName "warm.example.com"
-watch-namespaces Deployment POD/containers/0/env/5 {"name": "KUBEWARM_API_ADDR", "value": "[::]:8443"}
-watch-namespaces Deployment POD/containers/0/env/6 {"name": "KUBEWARM_AUTH", "value": "caller-token"}
+watch-namespaces Deployment POD/containers/0/env/5 {"name": "KUBEWARM_METRICS_AUTH", "value": "loopback"}
+watch-namespaces-scrapers Deployment POD/containers/0/env/5 {"name": "KUBEWARM_METRICS_AUTH", "value": "none"}
+watch-namespaces-scrapers ServiceMonitor /spec/endpoints/0/bearerTokenFile null
+watch-namespaces-scrapers NetworkPolicy /spec/ingress/0/from/0/namespaceSelector {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
+watch-namespaces Deployment POD/containers/0/env/8 {"name": "KUBEWARM_API_ADDR", "value": "[::]:8443"}
+watch-namespaces Deployment POD/containers/0/env/9 {"name": "KUBEWARM_AUTH", "value": "caller-token"}
 default CustomResourceDefinition /metadata/annotations/helm.sh~1resource-policy "keep"
 replicas Deployment POD/terminationGracePeriodSeconds 42
 replicas Deployment POD/topologySpreadConstraints/1/topologyKey "topology.kubernetes.io/zone"
@@ -233,10 +239,8 @@ service-monitor ServiceMonitor /spec/sampleLimit 2000000
 service-monitor ServiceMonitor /spec/selector/matchLabels/app.kubernetes.io~1component "metrics"
 pod-monitor PodMonitor /spec/podMetricsEndpoints/0/path "/metrics"
 pod-monitor PodMonitor /spec/sampleLimit null
-service-monitor ServiceMonitor /spec/endpoints/0/bearerTokenFile null
-metrics-auth ServiceMonitor /spec/endpoints/0/bearerTokenFile "/var/run/secrets/kubernetes.io/serviceaccount/token"
-metrics-auth Deployment POD/containers/0/env/4 {"name": "KUBEWARM_METRICS_AUTH", "value": "true"}
-metrics-auth Deployment POD/containers/0/env/9 {"name": "KUBEWARM_AUDIENCE", "value": "kubewarm"}
+service-monitor ServiceMonitor /spec/endpoints/0/bearerTokenFile "/var/run/secrets/kubernetes.io/serviceaccount/token"
+metrics-auth Deployment POD/containers/0/env/11 {"name": "KUBEWARM_AUDIENCE", "value": "kubewarm"}
 metrics-token PodMonitor /spec/podMetricsEndpoints/0/authorization {"type": "Bearer", "credentials": {"name": "scraper", "key": "scraper.token"}}
 metrics-token PodMonitor /spec/podMetricsEndpoints/0/bearerTokenFile null
 rules-dashboard PrometheusRule /metadata/labels/release "prometheus"

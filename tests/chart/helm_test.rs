@@ -10,7 +10,7 @@ use testbed::{ControlPlane, Helm, eventually};
 use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
 use crate::installs::Release;
 use crate::pods::{container, free_port, get, operator, report, text};
-use crate::scraped::is_scraped_over_tls;
+use crate::scraped::is_scraped_as_told;
 
 /// What the hooks' objects have in common.
 const HOOKS: &str = "app.kubernetes.io/component=helm-test";
@@ -22,8 +22,6 @@ kind: CacheProfile
 metadata: {name: own, namespace: kubewarm-system}
 spec: {targets: [{name: profiles, resource: {group: kubewarm.io, resource: cacheprofiles}}]}
 ";
-/// Metrics over TLS, by a certificate of the chart's.
-const TLS: &str = "metrics: {renderMode: always, tls: {enabled: true}}\n";
 /// Twice what the pod may take.
 const PODS: Duration = Duration::from_mins(10);
 
@@ -112,8 +110,8 @@ fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outc
     assert_eq!(printed.contains(is_ready), has_profile, "{printed}");
     assert!(!printed.lines().any(|line| line.starts_with(['!', '✗'])), "{printed}");
     assert_eq!(cluster.run(["get", KINDS, "-A", "-l", HOOKS, "-o", "name"])?, "");
-    if name == "tls" {
-        is_scraped_over_tls(&release, &admin.to_string(), &files)?;
+    if name == "scraped" {
+        is_scraped_as_told(&release, &admin.to_string(), &files)?;
     }
     operator.term()?;
     if name == "stopped" {
@@ -150,7 +148,7 @@ fn helm_test_passes_where_all_is_well_and_fails_where_nobody_leads() -> Outcome 
     let [three, four] = helms()?;
     passes(&cluster, &three, "everywhere", "")?;
     passes(&cluster, &four, "some", "watchNamespaces: [shop, orders]\n")?;
-    passes(&cluster, &four, "tls", TLS)?;
+    passes(&cluster, &four, "scraped", "")?;
     passes(&cluster, &three, "stopped", "")?;
     Ok(())
 }

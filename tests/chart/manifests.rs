@@ -11,9 +11,15 @@ const HEADER: &str = "\
 #   kubectl apply --server-side -f operator.yaml
 #
 # The image is what `make image` builds. To take it from elsewhere, and to change anything else, use this
-# folder as a base of kustomize, or the chart. Each replica makes its own certificate for readers, which no
-# CA vouches for: mount a Secret and set KUBEWARM_TLS_CERT_FILE and KUBEWARM_TLS_PRIVATE_KEY_FILE, or use
-# the chart, which makes one.
+# folder as a base of kustomize, or the chart. Each replica makes its own certificate, which no
+# CA vouches for: mount a Secret and set KUBEWARM_TLS_CERT_FILE and KUBEWARM_TLS_PRIVATE_KEY_FILE, and for the
+# admin port KUBEWARM_ADMIN_TLS_CERT_FILE and KUBEWARM_ADMIN_TLS_PRIVATE_KEY_FILE, or use the chart, which
+# makes one.
+#
+# Nobody may read the metrics before you bind the role for it:
+#
+#   kubectl create clusterrolebinding kubewarm-metrics-reader \\
+#     --clusterrole=kubewarm-metrics-reader --serviceaccount=NAMESPACE:NAME
 apiVersion: v1
 kind: Namespace
 metadata:
@@ -89,11 +95,12 @@ fn rights(objects: Vec<Value>) -> Vec<String> {
 fn the_rights_of_the_release_are_those_that_the_program_prints() -> Outcome {
     let cluster = "deploy/operator-rbac.yaml";
     let reads = "deploy/read-api.yaml";
+    let metrics = "deploy/metrics-auth.yaml";
     for (set, paths) in [
-        (&[][..], &[cluster, reads][..]),
-        (&["--set", "readApi.enabled=false"], &[cluster]),
+        (&[][..], &[cluster, metrics, reads][..]),
+        (&["--set", "readApi.enabled=false"], &[cluster, metrics]),
         (&["--set", "watchNamespaces={shop}"], &["deploy/operator-rbac-namespaces.yaml"]),
-        (&["--set", "metrics.auth.enabled=true"], &[cluster, reads, "deploy/metrics-auth.yaml"]),
+        (&["--set", "metrics.auth.enabled=false"], &[cluster, reads]),
     ] {
         let texts = paths.iter().map(|path| std::fs::read_to_string(file(path)));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
@@ -126,13 +133,39 @@ fn the_only_lease_that_a_role_covers_is_the_one_that_decides_who_leads() -> Outc
 }
 
 #[test]
+fn nobody_reads_metrics_by_default() -> Outcome {
+    let release = "kubewarm-metrics-reader";
+    for helm in helms()? {
+        for set in [&[][..], &["--set", "tls.source=Process"]] {
+            let rendered = render(&helm, set)?;
+            let has_role =
+                rendered.of_kind("ClusterRole").any(|it| it["metadata"]["name"] == release);
+            let mut bindings = rendered.of_kind("ClusterRoleBinding");
+            assert!(has_role, "there is a role to bind");
+            assert!(
+                !bindings.any(|binding| binding["roleRef"]["name"] == release),
+                "nobody has it"
+            );
+            let pod = &rendered.only("Deployment")?["spec"]["template"]["spec"]["containers"][0];
+            let env = |name: &str| pod["env"].as_array()?.iter().find(|it| it["name"] == name);
+            let value = |name: &str| env(name).map_or(Value::Null, |it| it["value"].clone());
+            assert_eq!(value("KUBEWARM_METRICS_AUTH"), "delegated", "{set:?}");
+            let files = value("KUBEWARM_ADMIN_TLS_CERT_FILE").is_string();
+            assert!(files || value("KUBEWARM_ADMIN_TLS") == "true", "it speaks TLS: {set:?}");
+            assert_eq!(pod["readinessProbe"]["httpGet"]["scheme"], "HTTPS", "{set:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn the_accounts_named_may_read_the_metrics_and_nothing_else() -> Outcome {
     let [_, helm] = helms()?;
     let path = file("charts/kubewarm/ci/metrics-auth-values.yaml");
     let rendered = render(&helm, &["--values", &path.to_string_lossy()])?;
     let named = |kind| {
         let mut all = rendered.of_kind(kind);
-        all.find(|object| object["metadata"]["name"] == "kubewarm:metrics-reader").cloned()
+        all.find(|object| object["metadata"]["name"] == "kubewarm-metrics-reader").cloned()
     };
     let role = named("ClusterRole").ok_or("no role")?;
     assert_eq!(role["rules"], json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]));

@@ -52,8 +52,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("tls: {source: Secret}", &["tls.secretName", "say which"]),
     ("tls: {source: CertManager}", &["tls.issuer.name", "CertManager"]),
     (
-        "{tls: {source: Process}, metrics: {tls: {enabled: true}}}",
-        &["metrics.tls.enabled", "no Prometheus could verify"],
+        "{tls: {source: Process}, metrics: {monitor: {kind: ServiceMonitor}}}",
+        &["metrics.monitor.kind", "Prometheus cannot verify"],
     ),
     (
         "{watchNamespaces: [shop], profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}}]}}]}",
@@ -74,19 +74,19 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["metrics.renderMode", "no PodMonitor"],
     ),
     (
-        "{watchNamespaces: [shop], metrics: {auth: {enabled: true}}}",
-        &["metrics.auth.enabled", "TokenReviews", "cluster-scoped", "networkPolicy.scrapers"],
+        "{watchNamespaces: [shop], metrics: {monitor: {kind: ServiceMonitor}}}",
+        &["metrics.monitor.kind", "loopback alone", "networkPolicy.scrapers"],
     ),
     (
-        "metrics: {auth: {enabled: true}, monitor: {kind: PodMonitor}}",
+        "metrics: {monitor: {kind: PodMonitor}}",
         &["metrics.monitor.kind", "metrics.auth.tokenSecret"],
     ),
     (
-        "metrics: {auth: {readers: [{namespace: a, name: b}]}}",
+        "metrics: {auth: {enabled: false, readers: [{namespace: a, name: b}]}}",
         &["metrics.auth.readers", "metrics.auth.enabled=false"],
     ),
     (
-        "{rbac: {create: false}, metrics: {auth: {enabled: true, readers: [{namespace: a, name: b}]}}}",
+        "{rbac: {create: false}, metrics: {auth: {readers: [{namespace: a, name: b}]}}}",
         &["metrics.auth.readers", "rbac.create=false"],
     ),
     ("metrics: {auth: {readers: [{name: b}]}}", &["/metrics/auth/readers/0", "'namespace'"]),
@@ -135,7 +135,7 @@ fn wrong_values_are_refused_with_the_name_of_the_field() -> Outcome {
 #[test]
 fn what_the_cluster_does_not_know_is_left_out() -> Outcome {
     for (kind, set) in [
-        ("PodMonitor", "metrics.monitor.kind=PodMonitor"),
+        ("PodMonitor", "metrics.monitor.kind=PodMonitor,metrics.auth.tokenSecret.name=scraper"),
         ("PrometheusRule", "metrics.rules.enabled=true"),
     ] {
         let set = ["--set", set];

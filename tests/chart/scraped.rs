@@ -1,16 +1,19 @@
-//! A real Prometheus scrapes over TLS as the monitor of the chart has it, and trusts nobody else.
+//! A real Prometheus scrapes as the monitor of the chart has it by default: over TLS, with a token, and trusts
+//! nobody else.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testbed::{Prometheus, eventually};
+use testbed::{ControlPlane, Prometheus, eventually};
 
 use crate::cluster::{Failure, NAMESPACE, Outcome};
 use crate::installs::Release;
 use crate::pods::secret;
 use crate::render::render;
 
+/// Of Prometheus.
+const ACCOUNT: &str = "prometheus";
 /// For a scrape each second, and a look at the files every 5 s.
 const SCRAPED: Duration = Duration::from_mins(1);
 
@@ -20,6 +23,12 @@ fn verified(monitor: &Value, ca_file: &Path) -> Result<Value, Failure> {
     assert_eq!(endpoint["scheme"], "https");
     let name = endpoint["tlsConfig"]["serverName"].as_str().ok_or("no serverName")?;
     Ok(json!({"ca_file": ca_file, "server_name": name}))
+}
+
+/// The token of the account that Prometheus runs as.
+fn scraper(cluster: &ControlPlane) -> Result<String, Failure> {
+    cluster.run(["create", "serviceaccount", ACCOUNT, "-n", NAMESPACE])?;
+    Ok(cluster.run(["create", "token", ACCOUNT, "-n", NAMESPACE])?.trim().to_owned())
 }
 
 fn await_up(prometheus: &Prometheus, job: &str, up: f64) -> Outcome {
@@ -32,12 +41,9 @@ fn await_up(prometheus: &Prometheus, job: &str, up: f64) -> Outcome {
 
 /// The operator of `release`, whose admin address is at this port and whose files lie in this folder, is
 /// scraped; and after the Secret has changed, by whoever trusts the new one.
-pub(crate) fn is_scraped_over_tls(release: &Release<'_>, port: &str, files: &Path) -> Outcome {
+pub(crate) fn is_scraped_as_told(release: &Release<'_>, port: &str, files: &Path) -> Outcome {
     let cluster = release.cluster;
-    let monitors = [
-        "--set",
-        "metrics.renderMode=always,metrics.tls.enabled=true,metrics.monitor.kind=ServiceMonitor",
-    ];
+    let monitors = ["--set", "metrics.renderMode=always,metrics.monitor.kind=ServiceMonitor"];
     let rendered = render(release.helm, &monitors)?;
     let monitor = rendered.only("ServiceMonitor")?;
     let reference = &monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]["secret"];
@@ -52,11 +58,15 @@ pub(crate) fn is_scraped_over_tls(release: &Release<'_>, port: &str, files: &Pat
     let next = rcgen::generate_simple_self_signed(["kubewarm.kubewarm-system.svc".to_owned()])?;
     let next_ca = cluster.folder().join("scraped-next.crt");
     std::fs::write(&next_ca, next.cert.pem())?;
+    let token = scraper(cluster)?;
     let job = |job: &str, tls: &Value| {
         json!({"job_name": job, "scheme": "https", "tls_config": tls, "honor_labels": true,
+            "authorization": {"type": "Bearer", "credentials": token},
             "static_configs": [{"targets": [format!("127.0.0.1:{port}")]}]})
     };
     let right = verified(monitor, &ca)?;
+    let mut without_a_token = job("without-a-token", &right);
+    without_a_token.as_object_mut().ok_or("no job")?.remove("authorization");
     let mut another_name = right.clone();
     another_name["server_name"] = "prometheus.monitoring.svc".into();
     let config = json!({
@@ -66,11 +76,18 @@ pub(crate) fn is_scraped_over_tls(release: &Release<'_>, port: &str, files: &Pat
             job("another-ca", &verified(monitor, &cluster.authority())?),
             job("another-name", &another_name),
             job("next", &verified(monitor, &next_ca)?),
+            without_a_token,
         ],
     });
     let prometheus = cluster.prometheus(&config)?;
+    // Its account may not yet.
+    await_up(&prometheus, "right", 0.0)?;
+    let subject = format!("--serviceaccount={NAMESPACE}:{ACCOUNT}");
+    let role = "kubewarm-metrics-reader";
+    let clusterrole = format!("--clusterrole={role}");
+    cluster.run(["create", "clusterrolebinding", role, &clusterrole, &subject])?;
     await_up(&prometheus, "right", 1.0)?;
-    for job in ["another-ca", "another-name", "next"] {
+    for job in ["another-ca", "another-name", "next", "without-a-token"] {
         await_up(&prometheus, job, 0.0)?;
     }
     let build = prometheus.query("kubewarm_build_info")?;
@@ -81,5 +98,8 @@ pub(crate) fn is_scraped_over_tls(release: &Release<'_>, port: &str, files: &Pat
     std::fs::write(shown.join("tls.crt"), next.cert.pem())?;
     std::fs::write(shown.join("tls.key"), next.signing_key.serialize_pem())?;
     await_up(&prometheus, "next", 1.0)?;
-    await_up(&prometheus, "right", 0.0)
+    await_up(&prometheus, "right", 0.0)?;
+    cluster.run(["delete", "clusterrolebinding", role])?;
+    cluster.run(["delete", "serviceaccount", ACCOUNT, "-n", NAMESPACE])?;
+    Ok(())
 }

@@ -35,14 +35,15 @@
 {{- end -}}
 
 {{- with .Values.metrics.auth -}}
-{{- if and .enabled $watched -}}
-{{- fail "metrics.auth.enabled: TokenReviews and SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; with watchNamespaces leave it false, and name those who may scrape in networkPolicy.scrapers" -}}
+{{- $auth := include "kubewarm.metrics.auth" $root -}}
+{{- if and (eq $auth "loopback") $root.Values.metrics.monitor.kind -}}
+{{- fail "metrics.monitor.kind: with watchNamespaces no Role lets kubewarm review tokens, so metrics are served to loopback alone; set networkPolicy.enabled, and name those who may scrape in networkPolicy.scrapers" -}}
 {{- end -}}
-{{- if and .enabled (eq $root.Values.metrics.monitor.kind "PodMonitor") (not .tokenSecret.name) -}}
+{{- if and (eq $auth "delegated") (eq $root.Values.metrics.monitor.kind "PodMonitor") (not .tokenSecret.name) -}}
 {{- fail "metrics.monitor.kind: a PodMonitor cannot send the token of Prometheus; name a Secret with one in metrics.auth.tokenSecret, or take a ServiceMonitor" -}}
 {{- end -}}
-{{- if and .readers (not .enabled) -}}
-{{- fail "metrics.auth.readers: anybody reads the metrics with metrics.auth.enabled=false; leave it empty, or set metrics.auth.enabled to true" -}}
+{{- if and .readers (ne $auth "delegated") -}}
+{{- fail "metrics.auth.readers: no token is asked for with metrics.auth.enabled=false, nor with watchNamespaces; leave it empty" -}}
 {{- end -}}
 {{- if and .readers (not $root.Values.rbac.create) -}}
 {{- fail "metrics.auth.readers: no role is created with rbac.create=false; leave it empty, or set rbac.create to true" -}}
@@ -72,8 +73,8 @@
 {{- if and (eq .source "CertManager") (not .issuer.name) (include "kubewarm.tls.isMounted" $root) -}}
 {{- fail "tls.issuer.name: tls.source is CertManager; say who issues the certificate" -}}
 {{- end -}}
-{{- if and (eq .source "Process") $root.Values.metrics.tls.enabled -}}
-{{- fail "metrics.tls.enabled: tls.source is Process, and what each replica makes for itself no Prometheus could verify; take another source" -}}
+{{- if and (eq .source "Process") $root.Values.metrics.tls.enabled $root.Values.metrics.monitor.kind -}}
+{{- fail "metrics.monitor.kind: tls.source is Process, and Prometheus cannot verify a certificate that each replica makes for itself; take another source" -}}
 {{- end -}}
 {{- end -}}
 

@@ -60,6 +60,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- concat $names (list "localhost" "127.0.0.1" "::1") .Values.tls.names | uniq | toYaml -}}
 {{- end -}}
 
+{{/*
+Who may read the metrics: `delegated`, whom the API server says; `none`, whoever reaches the port, which
+networkPolicy.scrapers decides; `loopback`, nobody but a port-forward. Without ClusterRoles kubewarm cannot ask.
+*/}}
+{{- define "kubewarm.metrics.auth" -}}
+{{- $policy := .Values.networkPolicy -}}
+{{- if .Values.watchNamespaces -}}
+{{- ternary "none" "loopback" (and $policy.enabled (not (empty $policy.scrapers))) -}}
+{{- else -}}
+{{- ternary "delegated" "none" .Values.metrics.auth.enabled -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Whom a scraper expects the certificate to be for. */}}
 {{- define "kubewarm.metrics.serverName" -}}
 {{- .Values.metrics.tls.serverName | default (printf "%s.%s.svc" (include "kubewarm.fullname" .) .Release.Namespace) -}}

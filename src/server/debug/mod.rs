@@ -35,7 +35,7 @@ async fn admit(
     admin: &Admin,
     path: &'static str,
 ) -> Result<(), HttpResponse> {
-    match &admin.guard {
+    match admin.scrapers.guard() {
         _ if is_local(request) => Ok(()),
         Some(guard) => guard.admit(request, path).await,
         None => Err(forbidden()),

@@ -108,6 +108,8 @@ fn the_defaults_of_the_chart_are_those_of_the_program() {
     ];
     let mut flags: Vec<_> =
         flags().into_iter().filter_map(|(name, default)| Some((name, default?))).collect();
+    // The program by itself has nobody's right to review tokens; the chart has.
+    flags.retain(|(name, _)| name != "KUBEWARM_METRICS_AUTH");
     flags.sort();
     assert_eq!(flags, expected.map(|(name, default)| (name.to_owned(), default)));
 }

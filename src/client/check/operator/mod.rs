@@ -194,7 +194,7 @@ impl Run {
         let Some(container) = pod.containers.first() else { return Self::unseen() };
         let account = pod.service_account_name.clone().unwrap_or_else(|| LEASE.to_owned());
         let metrics_auth =
-            told(container, "metrics-auth").is_some_and(|said| said.is_empty() || said == "true");
+            told(container, "metrics-auth").is_some_and(|said| matches!(said, "" | "delegated"));
         // It serves reads unless it is told that it shall not.
         let reads = told(container, "api-addr").is_none_or(|address| !address.is_empty());
         let more = [(metrics_auth, More::MetricsAuth), (reads, More::ReadApi)];

@@ -146,9 +146,9 @@ fn what_the_operator_is_told_to_do_decides_what_it_needs() {
     assert_eq!(with(json!([]), json!(["run", "--api-addr="])), []);
     assert_eq!(with(json!([{"name": api}]), json!(["--api-addr=[::]:8443"])), [More::ReadApi]);
     let both = [More::MetricsAuth, More::ReadApi];
-    assert_eq!(with(json!([{"name": metrics, "value": "true"}]), json!([])), both);
+    assert_eq!(with(json!([{"name": metrics, "value": "delegated"}]), json!([])), both);
     assert_eq!(with(json!([]), json!(["--metrics-auth"])), both);
-    assert_eq!(with(json!([{"name": metrics, "value": "false"}]), json!([])), [More::ReadApi]);
+    assert_eq!(with(json!([{"name": metrics, "value": "loopback"}]), json!([])), [More::ReadApi]);
     let nothing = serde_json::from_value(json!({"spec": {"selector": {}, "template": {}}}));
     assert_eq!(Run::of(&nothing.unwrap()), Run::unseen());
 }
