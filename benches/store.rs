@@ -288,6 +288,7 @@ fn cell() -> CellKey {
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
         identity: Identity::Operator,
+        declared_in: None,
     }
 }
 

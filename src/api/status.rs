@@ -40,8 +40,8 @@ pub struct CacheProfileStatus {
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
 
-    /// Memory that they take, in steps of 1 MiB, such as `24Mi`. Memory shared with other profiles
-    /// counts here too, except indexes that only other profiles declare.
+    /// Memory that they take with their indexes, in steps of 1 MiB, such as `24Mi`. Memory shared with other
+    /// profiles of the namespace counts here too.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,

@@ -143,11 +143,10 @@ impl status::Profiles for View {
     fn cell(&self, key: &CellKey) -> Option<CellView> {
         let table = self.catalog.reader(key);
         let usage = table.as_ref().map(Reader::usage).unwrap_or_default();
-        let indexes = table.as_ref().map(Reader::index_usage).unwrap_or_default();
         let access = self.access.get(key);
         // What is only planned or kept from running may be verified all the same.
         let report = self.reports.get(key).map(Arc::new);
-        Some(CellView { report, access, objects: usage.objects, bytes: usage.bytes, indexes })
+        Some(CellView { report, access, objects: usage.objects, bytes: usage.bytes })
     }
 
     fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>) {

@@ -49,15 +49,10 @@ impl Wishes {
     /// - The staleness bound and the interval of comparisons are the smallest of all that have a say, and an uncertain namespace is
     ///   asked for if one of them asks.
     /// - What may not be read any more is kept as long as any of them wants, paused ones too.
-    /// - Everything else (list slots, strategy, page size) is one owner's: a profile of
-    ///   `operator_namespace` before any other, so that no tenant governs it; then the highest
-    ///   priority; then the first in precedence.
+    /// - Everything else (list slots, strategy, page size) comes from the profile with the highest priority,
+    ///   of equals from the first in precedence.
     /// - Indexes are united, those of paused profiles too, since their tables are still read.
-    pub(super) fn settle(
-        self,
-        operator_namespace: &str,
-        leaves: &BTreeMap<ProfileRef, Leave>,
-    ) -> (Desired, LeftOut) {
+    pub(super) fn settle(self, leaves: &BTreeMap<ProfileRef, Leave>) -> (Desired, LeftOut) {
         let mut left_out = LeftOut::new();
         let settled = self.0.into_iter().filter_map(|(key, wishes)| {
             let mode = if wishes.iter().any(|wish| wish.mode == Mode::Active) {
@@ -71,7 +66,7 @@ impl Wishes {
             let is_kept = wishes.iter().any(|wish| wish.spec.tuning.on_access_lost == stale);
             let on_access_lost = if is_kept { stale } else { OnAccessLost::Fence };
             let leaves = unite_leaves(&wishes, leaves);
-            let governed = govern(heard, operator_namespace)?;
+            let governed = govern(heard)?;
             let tuning = Tuning { on_access_lost, leaves, ..governed };
             let indexes = unite(&wishes, &mut left_out);
             Some((key.clone(), (CellSpec { key, tuning, indexes }, mode)))
@@ -80,19 +75,15 @@ impl Wishes {
     }
 }
 
-fn govern<'a>(heard: impl Iterator<Item = &'a Tuning>, operator_namespace: &str) -> Option<Tuning> {
+fn govern<'a>(heard: impl Iterator<Item = &'a Tuning>) -> Option<Tuning> {
     let heard: Vec<_> = heard.collect();
-    let rank = |tuning: &Tuning| {
-        let by = &tuning.member_of;
-        (*by.profile.namespace != *operator_namespace, Reverse(by.priority))
-    };
     // Of equals the first.
-    let owner = *heard.iter().min_by_key(|tuning| rank(tuning))?;
+    let first = *heard.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
     Some(Tuning {
         max_staleness: heard.iter().map(|tuning| tuning.max_staleness).min()?,
         verify_interval: heard.iter().filter_map(|tuning| tuning.verify_interval).min(),
         namespace_check: heard.iter().map(|tuning| tuning.namespace_check).max()?,
-        ..owner.clone()
+        ..first.clone()
     })
 }
 

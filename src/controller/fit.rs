@@ -198,7 +198,6 @@ mod tests {
             expected: None,
             cells: [].into(),
             gauges: vec![gauge(objects, objects << 10)],
-            indexes: Vec::new(),
             old: Vec::new(),
             namespaces: None,
         }

@@ -210,7 +210,7 @@ impl Limiter {
         let limits: BTreeMap<_, _> =
             self.shares.iter().map(|share| (&share.profile, share.limits)).collect();
         for (whose, mut held) in cells {
-            // Cells and indexes that several targets share count once.
+            // Cells that several targets share count once.
             held.sort_by_key(Arc::as_ptr);
             held.dedup_by(|a, b| Arc::ptr_eq(a, b));
             let (objects, bytes) = match &whose {

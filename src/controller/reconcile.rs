@@ -142,7 +142,7 @@ impl Reconciler {
             })
         });
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
-        let (desired, left_out) = wishes.settle(&self.home.namespace, &self.limiter.leaves());
+        let (desired, left_out) = wishes.settle(&self.limiter.leaves());
         outcome.desired = desired;
         for (found, mut declared) in declared {
             tell(&mut declared, &left_out);

@@ -142,6 +142,7 @@ fn cell(
             projection: target.projection,
             sensitive_data,
             identity: profile.identity(),
+            declared_in: Some(Arc::clone(&profile.profile.namespace)),
         },
         tuning: tuning(profile, target.priority, check),
         indexes: indexes.collect(),
@@ -181,6 +182,7 @@ fn namespaces_cell(profile: &ValidatedProfile, labels: &LabelSelector) -> Option
             sensitive_data: SensitiveData::Deny,
             // Whoever reads them also sees which there are, and nobody else does.
             identity: profile.identity(),
+            declared_in: Some(Arc::clone(&profile.profile.namespace)),
         },
         tuning: tuning(profile, 1_000, NamespaceCheck::Known),
         indexes: leaving().into_iter().collect(),

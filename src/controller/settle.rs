@@ -6,13 +6,10 @@ use super::{
     resolve::{Cluster, Resolved},
 };
 use crate::model::{
-    CellKey, CellSpec, DeclaredTarget, FieldPath, Identity, Limited, Projection, Reason, Refusal,
+    CellKey, CellSpec, DeclaredTarget, Identity, Limited, Projection, Reason, Refusal,
     RefusalReason, ResolvedTarget, SensitiveData, Serving, Target, ValidatedProfile,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// What answers for a target until something newer is synced.
 #[derive(Debug)]
@@ -37,10 +34,8 @@ pub(super) struct Targets {
 pub(super) struct Holding {
     /// Those that it is to have.
     pub(super) cells: Arc<[CellKey]>,
-    /// The indexes that it declares of them.
-    pub(super) indexes: Arc<[FieldPath]>,
-    /// Others, that answer for it until these are synced, and the indexes that it declared of those.
-    pub(super) old: Vec<(CellKey, BTreeSet<FieldPath>)>,
+    /// Others, that answer for it until these are synced.
+    pub(super) old: Vec<CellKey>,
     /// The one that finds its namespaces.
     pub(super) namespaces: Option<CellKey>,
 }
@@ -127,8 +122,7 @@ pub(super) fn settle(
         && !is_stopped
     {
         let keys = cells.iter().map(|cell| cell.key.clone()).collect();
-        let indexes = indexes(&cells);
-        let serving = Serving { generation: valid.generation, cells: keys, indexes };
+        let serving = Serving { generation: valid.generation, cells: keys };
         let now = Answering { serving, kind: kind.clone(), cells: cells.clone() };
         let is_warm = cells.iter().all(|cell| is_warm(&cell.key, cluster));
         let into = if is_warm { &mut targets.serving } else { &mut targets.warming };
@@ -137,14 +131,13 @@ pub(super) fn settle(
     let old = targets.serving.get(&name);
     let mut holding = Holding {
         cells: cells.iter().map(|cell| cell.key.clone()).collect(),
-        indexes: indexes(&cells),
         old: Vec::new(),
         namespaces: namespaces.as_ref().map(|cell| cell.key.clone()),
     };
     for spec in old.into_iter().flat_map(|old| &old.cells) {
         if !cells.iter().any(|cell| cell.key == spec.key) {
             wishes.add(spec, valid.mode, None);
-            holding.old.push((spec.key.clone(), spec.indexes.clone()));
+            holding.old.push(spec.key.clone());
         }
     }
     let wanted = if is_stopped { &[] } else { &*cells };
@@ -170,7 +163,6 @@ pub(super) fn settle(
         declared_as,
         resolved: outcome,
         named,
-        indexes: indexes(&cells),
         cells: cells.into_iter().map(|cell| cell.key).collect(),
         namespaces: namespaces.map(|cell| cell.key),
         serving: old.map(|old| old.serving.clone()),
@@ -189,7 +181,6 @@ pub(super) fn planned(target: Resolved) -> DeclaredTarget {
         declared_as,
         resolved: outcome,
         named,
-        indexes: indexes(&cells),
         cells: cells.into_iter().map(|cell| cell.key).collect(),
         namespaces: namespaces.map(|cell| cell.key),
         serving: None,
@@ -197,11 +188,6 @@ pub(super) fn planned(target: Resolved) -> DeclaredTarget {
         limited: None,
         name,
     }
-}
-
-/// The indexes that a target declares of these cells of its own: of all of them the same.
-fn indexes(cells: &[CellSpec]) -> Arc<[FieldPath]> {
-    cells.first().map_or_else(|| [].into(), |cell| cell.indexes.iter().cloned().collect())
 }
 
 fn is_warm(key: &CellKey, cluster: &dyn Cluster) -> bool {

@@ -1,14 +1,9 @@
 //! What a target holds, and what of it counts for a limit. Pure.
 
-use super::{
-    resolve::{Cluster, leaving},
-    settle::Holding,
-};
+use super::{resolve::Cluster, settle::Holding};
 use crate::{
     informer::CellReport,
-    model::{
-        Bound, CellKey, FieldPath, Gauge, Limits, Measure, ProfileRef, Target, ValidatedProfile,
-    },
+    model::{Bound, CellKey, Gauge, Limits, Measure, ProfileRef, Target, ValidatedProfile},
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -29,16 +24,13 @@ pub(super) struct Share {
     /// How many objects it will have, where the server says so.
     pub(super) expected: Option<u64>,
     pub(super) cells: Arc<[CellKey]>,
-    /// What they hold without declared indexes, in the same order; a cell of several targets is the
+    /// What they hold, in the same order; a cell of several targets is the
     /// same gauge in each.
     pub(super) gauges: Vec<Arc<Gauge>>,
-    /// What those of their indexes hold that the target declares, and no others: they are the same
-    /// gauges, too, in each target that declares them.
-    pub(super) indexes: Vec<Arc<Gauge>>,
-    /// What other cells hold, that answer for it until these are synced, and their indexes likewise.
+    /// What other cells hold, that answer for it until these are synced.
     pub(super) old: Vec<Arc<Gauge>>,
-    /// The cell that finds its namespaces, and what that one holds with the index for this.
-    pub(super) namespaces: Option<(CellKey, Vec<Arc<Gauge>>)>,
+    /// The cell that finds its namespaces, and what that one holds.
+    pub(super) namespaces: Option<(CellKey, Arc<Gauge>)>,
 }
 
 impl Share {
@@ -50,12 +42,7 @@ impl Share {
         holding: Holding,
         cluster: &dyn Cluster,
     ) -> Self {
-        let gauges: Vec<_> = holding.cells.iter().map(|key| cluster.gauge(key)).collect();
-        let indexes = gauges
-            .iter()
-            .flat_map(|gauge| holding.indexes.iter().map(move |path| gauge.index(path)))
-            .collect();
-        let old = holding.old.iter().flat_map(|(key, indexes)| with(cluster.gauge(key), indexes));
+        let gauges = |keys: &[CellKey]| keys.iter().map(|key| cluster.gauge(key)).collect();
         Self {
             profile: valid.profile.clone(),
             uid: Arc::clone(&valid.uid),
@@ -66,12 +53,11 @@ impl Share {
             priority: target.priority,
             is_synced: false,
             expected: None,
-            gauges,
-            indexes,
-            old: old.collect(),
+            gauges: gauges(&holding.cells),
+            old: gauges(&holding.old),
             namespaces: holding.namespaces.map(|key| {
-                let gauges = with(cluster.gauge(&key), leaving().as_slice());
-                (key, gauges)
+                let gauge = cluster.gauge(&key);
+                (key, gauge)
             }),
             cells: holding.cells,
         }
@@ -103,8 +89,7 @@ impl Share {
         let is_memory = measure == Measure::Memory;
         let namespaces =
             self.namespaces.iter().filter(move |_| is_memory && bound != Bound::Profile);
-        let indexes = if is_memory { &*self.indexes } else { &[] };
-        self.gauges.iter().chain(indexes).chain(namespaces.flat_map(|(_, gauges)| gauges))
+        self.gauges.iter().chain(namespaces.map(|(_, gauge)| gauge))
     }
 
     /// What counts for a limit of `bound` on `measure`: its own, and what answers for it meanwhile.
@@ -115,15 +100,6 @@ impl Share {
     ) -> impl Iterator<Item = &Arc<Gauge>> {
         self.own(bound, measure).chain(&self.old)
     }
-}
-
-/// A table, and these of its declared indexes.
-fn with<'a>(
-    table: Arc<Gauge>,
-    indexes: impl IntoIterator<Item = &'a FieldPath>,
-) -> Vec<Arc<Gauge>> {
-    let indexes: Vec<_> = indexes.into_iter().map(|path| table.index(path)).collect();
-    std::iter::once(table).chain(indexes).collect()
 }
 
 /// The sum of what is known of all. A server may say any number.

@@ -219,6 +219,7 @@ mod tests {
             projection,
             sensitive_data: SensitiveData::Allow,
             identity: Identity::Operator,
+            declared_in: None,
         }
     }
 

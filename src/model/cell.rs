@@ -64,7 +64,8 @@ pub enum Projection {
     Profile,
 }
 
-/// What makes two cells the same one. Equal keys share an informer and a table.
+/// What makes two cells the same one. Equal cells of the profiles of one namespace share an informer and a
+/// table; profiles of different namespaces share none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CellKey {
     /// What is listed and watched.
@@ -81,6 +82,8 @@ pub struct CellKey {
     pub sensitive_data: SensitiveData,
     /// Who reads it.
     pub identity: Identity,
+    /// The namespace whose profiles declare it; `None`: no profile does, kubewarm itself reads it.
+    pub declared_in: Option<Arc<str>>,
 }
 
 /// How the first state is fetched.
@@ -117,12 +120,12 @@ pub struct MemberOf {
     pub priority: u16,
 }
 
-/// What may be changed on a running cell. Of several profiles one owns it, an active one before any
-/// that is paused and one of the operator's namespace before any other; only what the others' data
-/// depends on, the staleness bound and the namespace check, is the strictest of the active ones.
+/// What may be changed on a running cell. Where several profiles of a namespace declare it, the active one
+/// with the highest priority decides. The staleness bound and the namespace check are the strictest of the
+/// active profiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// The owner, whose slots it takes.
+    /// The profile whose list slots it takes.
     pub member_of: MemberOf,
     /// How the first state is fetched.
     pub strategy: ListStrategy,
@@ -190,7 +193,7 @@ impl Projection {
 }
 
 impl CellKey {
-    /// All objects of a kind there, for the operator itself; no payload of secrets.
+    /// All objects of a kind there, for kubewarm itself; no payload of secrets.
     #[must_use]
     pub fn all(resource: Resource, extent: Extent, projection: Projection) -> Self {
         Self {
@@ -201,6 +204,7 @@ impl CellKey {
             projection,
             sensitive_data: SensitiveData::Deny,
             identity: Identity::Operator,
+            declared_in: None,
         }
     }
 

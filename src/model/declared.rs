@@ -97,8 +97,6 @@ pub struct Serving {
     pub generation: i64,
     /// The declared cells once all are synced; until then those of the last generation that was.
     pub cells: Arc<[CellKey]>,
-    /// The indexes that the target declared of them.
-    pub indexes: Arc<[FieldPath]>,
 }
 
 /// One target of a profile, resolved.
@@ -123,9 +121,6 @@ pub struct DeclaredTarget {
     /// What its cells are selected by beside fields of the API server's: all indexes of the spec, whether
     /// or not a table keeps them.
     pub named: Arc<[Index]>,
-    /// The indexes that it has its cells' tables keep, in order: it is charged for these and for no
-    /// others.
-    pub indexes: Arc<[FieldPath]>,
     /// Declared indexes that a table of its cells has no room for, in order; reads by them scan.
     pub left_out: Arc<[FieldPath]>,
     /// Which limit it does not fit into. While it is stopped, `cells` are those that it would have.

@@ -1,35 +1,17 @@
 //! How much cells hold, as numbers that whoever bounds them reads while they grow.
 
-use super::FieldPath;
-use parking_lot::Mutex;
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
-/// What one cell's table holds now without its declared indexes, or what one of these holds. Written
-/// by the table, read by everyone; the two numbers may be of different moments.
-///
-/// Declared indexes are apart, since each is paid for by those who declare it, and the rest by all
-/// who declare the cell.
+/// What one cell's table holds now. Written by the table, read by everyone; the two numbers may be of
+/// different moments.
 #[derive(Debug, Default)]
 pub struct Gauge {
     objects: AtomicU64,
     bytes: AtomicU64,
     total: Arc<Total>,
-    indexes: Mutex<Indexes>,
-}
-
-/// Gauges of the declared indexes of one table. Bounded by those that it has and those that somebody
-/// declares: ones that nobody has any more are forgotten when there are twice as many as were left
-/// the last time.
-#[derive(Debug, Default)]
-struct Indexes {
-    by_path: BTreeMap<FieldPath, Weak<Gauge>>,
-    sweep_at: usize,
 }
 
 /// Bytes of all tables together.
@@ -50,7 +32,7 @@ pub struct Allowance {
 /// What an allowance counts.
 #[derive(Debug)]
 pub enum Held {
-    /// These cells and declared indexes, each once.
+    /// These cells, each once.
     Cells(Vec<Arc<Gauge>>),
     /// All tables.
     Everything(Arc<Total>),
@@ -71,24 +53,7 @@ impl Gauge {
     #[must_use]
     pub fn new(total: Arc<Total>) -> Self {
         let (objects, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { objects, bytes, total, indexes: Mutex::default() }
-    }
-
-    /// What the table's declared index on `path` holds, also before there is one and after it has
-    /// gone. It counts in the same total, and not in this gauge.
-    #[must_use]
-    pub fn index(&self, path: &FieldPath) -> Arc<Self> {
-        let mut indexes = self.indexes.lock();
-        if let Some(gauge) = indexes.by_path.get(path).and_then(Weak::upgrade) {
-            return gauge;
-        }
-        if indexes.by_path.len() > indexes.sweep_at {
-            indexes.by_path.retain(|_, gauge| gauge.strong_count() > 0);
-            indexes.sweep_at = 2 * indexes.by_path.len() + 32;
-        }
-        let gauge = Arc::new(Self::new(Arc::clone(&self.total)));
-        indexes.by_path.insert(path.clone(), Arc::downgrade(&gauge));
-        gauge
+        Self { objects, bytes, total }
     }
 
     /// Says what the table holds now.
@@ -146,7 +111,7 @@ impl Allowance {
         same && (self.max_objects, self.max_bytes) == (max_objects, max_bytes)
     }
 
-    /// Whether more is held than allowed. Cost: a few nanoseconds a cell and declared index.
+    /// Whether more is held than allowed. Cost: a few nanoseconds a cell.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         let sum = |of: fn(&Gauge) -> u64| match &self.held {
@@ -218,25 +183,6 @@ mod tests {
         assert_eq!(total.bytes(), 80);
         drop(b);
         assert_eq!(total.bytes(), 30);
-    }
-
-    #[test]
-    fn a_declared_index_is_a_gauge_of_its_own_in_the_same_total() {
-        let total = Arc::new(Total::default());
-        let [table, other] = gauges(&total);
-        let path = |at: usize| FieldPath::parse(&format!(".spec.f{at}")).unwrap();
-        table.set(1, 100);
-        let index = table.index(&path(0));
-        index.set(0, 30);
-        assert_eq!((table.bytes(), total.bytes()), (100, 130));
-        assert!(Arc::ptr_eq(&index, &table.index(&path(0))));
-        assert_eq!((other.index(&path(0)).bytes(), table.index(&path(1)).bytes()), (0, 0));
-        drop(index);
-        assert_eq!((table.index(&path(0)).bytes(), total.bytes()), (0, 100), "forgotten");
-        for at in 0..1_000 {
-            drop(table.index(&path(at)));
-        }
-        assert!(table.indexes.lock().by_path.len() < 100);
     }
 
     #[test]

@@ -109,7 +109,6 @@ mod tests {
 
     /// A target of one cell, for which another one answers.
     fn target(name: &str, (cell, old): (&CellKey, &CellKey), indexes: &[&str]) -> DeclaredTarget {
-        let none: Arc<[_]> = [].into();
         DeclaredTarget {
             name: name.into(),
             requirement: Requirement::Required,
@@ -117,14 +116,9 @@ mod tests {
             resolved: None,
             cells: [cell.clone()].into(),
             namespaces: None,
-            serving: Some(Serving {
-                generation: 1,
-                cells: [old.clone()].into(),
-                indexes: Arc::clone(&none),
-            }),
+            serving: Some(Serving { generation: 1, cells: [old.clone()].into() }),
             named: indexes.iter().copied().map(index).collect(),
-            indexes: Arc::clone(&none),
-            left_out: none,
+            left_out: [].into(),
             limited: None,
         }
     }

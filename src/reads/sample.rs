@@ -49,6 +49,7 @@ pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
         identity: Identity::Operator,
+        declared_in: None,
     }
 }
 

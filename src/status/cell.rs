@@ -3,7 +3,7 @@
 use crate::{
     access::CellAccess,
     informer::{CellFault, CellReport, Phase, Verb},
-    model::{CellKey, FieldPath, OnAccessLost, Reason},
+    model::{CellKey, OnAccessLost, Reason},
 };
 use jiff::{SignedDuration, Timestamp};
 use std::{sync::Arc, time::Duration};
@@ -24,19 +24,12 @@ pub struct CellView {
     pub objects: u64,
     /// What its table takes in memory.
     pub bytes: u64,
-    /// How much of that each declared index takes, whoever declares it.
-    pub indexes: Vec<(FieldPath, u64)>,
 }
 
 impl CellView {
     /// What is known of a cell that only others run: nothing but its permissions.
     pub(super) fn of_others(self) -> Self {
-        Self { report: None, objects: 0, bytes: 0, indexes: Vec::new(), ..self }
-    }
-
-    /// What everybody is charged for who declares the cell: all but its declared indexes.
-    pub(super) fn common_bytes(&self) -> u64 {
-        self.bytes.saturating_sub(self.indexes.iter().map(|(_, bytes)| bytes).sum())
+        Self { report: None, objects: 0, bytes: 0, ..self }
     }
 
     /// The objects that count for a profile on these terms: none that it is not served any more.

@@ -44,7 +44,7 @@ use crate::{
         TargetStatus, mebibytes, set_condition,
     },
     forecast::Forecast,
-    model::{CellKey, Declared, FieldPath, Mode},
+    model::{CellKey, Declared, Mode},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::{collections::BTreeMap, time::Duration};
@@ -119,8 +119,7 @@ pub fn compute(
             };
             let voice = Voice { target: &target.declared.name, access: around.access };
             let size = of_target.size();
-            all.cells.extend(of_target.cells);
-            all.indexes.extend(of_target.indexes);
+            all.0.extend(of_target.0);
             let serving_generation = serving_generation(target, declared);
             TargetStatus { serving_generation, ..render(target, voice, size, took, merge) }
         })
@@ -179,18 +178,11 @@ struct Size {
 
 /// What targets hold: what limits count of it, whoever else holds the same.
 #[derive(Debug, Default)]
-struct Holding<'a> {
-    /// Without declared indexes.
-    cells: BTreeMap<&'a CellKey, Size>,
-    /// Bytes of the indexes that the targets declare.
-    indexes: BTreeMap<(&'a CellKey, FieldPath), u64>,
-}
+struct Holding<'a>(BTreeMap<&'a CellKey, Size>);
 
 impl Holding<'_> {
     fn size(&self) -> Size {
-        let cells = self.cells.values().copied();
-        let indexes = self.indexes.values().map(|&bytes| Size { objects: 0, bytes });
-        cells.chain(indexes).fold(Size::default(), |sum, size| Size {
+        self.0.values().fold(Size::default(), |sum, size| Size {
             objects: sum.objects.saturating_add(size.objects),
             bytes: sum.bytes.saturating_add(size.bytes),
         })
@@ -204,24 +196,21 @@ fn held<'a>(
     terms: Terms,
 ) -> Holding<'a> {
     let mut holding = Holding::default();
-    let mut hold = |key: &'a CellKey, view: &CellView, declared: &[FieldPath]| {
-        let (objects, bytes) = (view.objects_on(terms), view.common_bytes());
-        holding.cells.insert(key, Size { objects, bytes });
-        let own = view.indexes.iter().filter(|(path, _)| declared.contains(path));
-        holding.indexes.extend(own.map(|(path, bytes)| ((key, path.clone()), *bytes)));
+    let mut hold = |key: &'a CellKey, view: &CellView| {
+        holding.0.insert(key, Size { objects: view.objects_on(terms), bytes: view.bytes });
     };
     match &target.declared.serving {
         Some(serving) if serving.cells != target.declared.cells && !target.is_warm() => {
             for key in serving.cells.iter() {
                 if let Some(view) = cells(key) {
-                    hold(key, &view, &serving.indexes);
+                    hold(key, &view);
                 }
             }
         }
         Some(_) | None => {
             for cell in &target.cells {
                 if let Some(view) = &cell.view {
-                    hold(cell.key, view, &target.declared.indexes);
+                    hold(cell.key, view);
                 }
             }
         }

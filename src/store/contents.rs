@@ -11,7 +11,7 @@ use super::{
     record::{Packing, Record, Undecodable},
     slab::{Identified, Row, Slab},
 };
-use crate::model::{FieldPath, Gauge, ResourceVersion, Uid, namespace_order};
+use crate::model::{FieldPath, ResourceVersion, Uid, namespace_order};
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
@@ -63,12 +63,8 @@ impl Contents {
     /// Bytes held: what was asked of the allocator for records, rows, order, names and indexes.
     pub(super) fn bytes(&self) -> usize {
         let declared: usize = self.declared.iter().map(|index| index.values.bytes()).sum();
-        self.common_bytes() + declared
-    }
-
-    /// Those of them that are not a declared index's.
-    pub(super) fn common_bytes(&self) -> usize {
         self.record_bytes
+            + declared
             + self.odd_bytes
             + self.slab.bytes()
             + self.order.bytes()
@@ -304,8 +300,8 @@ impl Contents {
     }
 
     /// Drops the declared indexes that are not wanted, to be freed outside the lock, and begins
-    /// those that are missing; they are complete if there is no row yet. `gauge` is the table's.
-    pub(super) fn declare(&mut self, wanted: &[FieldPath], gauge: &Gauge) -> Vec<DeclaredIndex> {
+    /// those that are missing; they are complete if there is no row yet.
+    pub(super) fn declare(&mut self, wanted: &[FieldPath]) -> Vec<DeclaredIndex> {
         let (kept, gone) = std::mem::take(&mut self.declared)
             .into_iter()
             .partition(|index| wanted.contains(&index.path));
@@ -316,8 +312,8 @@ impl Contents {
         };
         for path in wanted {
             if !self.declared.iter().any(|index| index.path == *path) {
-                let (values, gauge) = (Values::default(), gauge.index(path));
-                self.declared.push(DeclaredIndex { path: path.clone(), values, state, gauge });
+                let values = Values::default();
+                self.declared.push(DeclaredIndex { path: path.clone(), values, state });
             }
         }
         self.paths = Arc::new(self.declared.iter().map(|index| index.path.clone()).collect());
@@ -365,7 +361,6 @@ impl Contents {
             path: index.path.clone(),
             values: Values::default(),
             state: Building::Complete,
-            gauge: Arc::clone(&index.gauge),
         }));
         std::mem::replace(self, empty)
     }

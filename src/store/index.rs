@@ -1,12 +1,9 @@
 //! Inverted indexes: from a label or a field's value to the numbers of the rows that have it.
 
 use super::heap::taken;
-use crate::model::{FieldPath, Gauge, LabelSelector, Operator};
+use crate::model::{FieldPath, LabelSelector, Operator};
 use roaring::RoaringBitmap;
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap};
 
 /// Row numbers, in the form that is smallest for how many they are.
 #[derive(Debug)]
@@ -46,8 +43,6 @@ pub(super) struct DeclaredIndex {
     pub(super) values: Values,
     /// Whether every row is in it.
     pub(super) state: Building,
-    /// What it holds, for whoever bounds those who declare it.
-    pub(super) gauge: Arc<Gauge>,
 }
 
 /// Whether an index answers.

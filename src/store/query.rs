@@ -94,12 +94,6 @@ impl Reader {
         self.table.usage()
     }
 
-    /// What each declared index holds of that, in bytes. Cost: as of [`Reader::usage`].
-    #[must_use]
-    pub fn index_usage(&self) -> Vec<(FieldPath, u64)> {
-        self.table.index_usage()
-    }
-
     /// The version up to which the table is complete: of the last list, bookmark or event.
     #[must_use]
     pub fn version(&self) -> Option<ResourceVersion> {

@@ -3,7 +3,6 @@
 use super::{
     codec::{Codec, Context},
     contents::{Contents, Packed},
-    index::DeclaredIndex,
     kind::Kind,
     paths::Paths,
     query::Usage,
@@ -33,7 +32,7 @@ pub(super) struct Table {
     pub(super) kind: Arc<Kind>,
     /// Records that did not decode: each is a fault of ours.
     pub(super) undecodable: AtomicU64,
-    /// What it holds without its declared indexes, for whoever bounds it.
+    /// What it holds, for whoever bounds it.
     gauge: Arc<Gauge>,
     /// Changed under the lock of the contents.
     is_closed: AtomicBool,
@@ -97,13 +96,8 @@ impl Table {
     /// Declares which indexes there are, and has those completed that are new.
     pub(super) fn declare(self: &Arc<Self>, wanted: &[FieldPath], upkeep: &Upkeep) {
         let mut contents = self.contents.write();
-        let gone = contents.declare(wanted, &self.gauge);
-        if !self.is_closed.load(atomic::Ordering::Relaxed) {
-            // Nobody measures them any more.
-            for index in &gone {
-                index.gauge.set(0, 0);
-            }
-        }
+        let gone = contents.declare(wanted);
+        self.measure_locked(&contents);
         let underway = contents.declared.iter().any(|index| !index.state.is_complete());
         drop(contents);
         drop(gone);
@@ -125,13 +119,6 @@ impl Table {
         Usage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
     }
 
-    /// What each declared index holds, in bytes.
-    pub(super) fn index_usage(&self) -> Vec<(FieldPath, u64)> {
-        let contents = self.contents.read();
-        let of = |index: &DeclaredIndex| (index.path.clone(), index.values.bytes() as u64);
-        contents.declared.iter().map(of).collect()
-    }
-
     /// Whether nobody fills it any more.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(atomic::Ordering::Relaxed)
@@ -142,19 +129,17 @@ impl Table {
         self.told.notify_waiters();
     }
 
-    /// Sets the gauges to what is held now.
-    ///
-    /// Under the lock: who measures at the same moment sees the same, and nothing is measured once
-    /// the table is closed, since its successor has the same gauges.
+    /// Sets the gauge to what is held now.
     pub(super) fn measure(&self) {
-        let contents = self.contents.read();
-        if !self.is_closed.load(atomic::Ordering::Relaxed) {
-            self.gauge.set(contents.order.len() as u64, contents.common_bytes() as u64);
-            for index in &contents.declared {
-                index.gauge.set(0, index.values.bytes() as u64);
-            }
+        self.measure_locked(&self.contents.read());
+    }
+
+    /// Under the lock, so that whoever measures at the same moment sees the same. Nothing is measured once the
+    /// table is closed, since its successor has the same gauge.
+    fn measure_locked(&self, contents: &Contents) {
+        if !self.is_closed() {
+            self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);
         }
-        drop(contents);
     }
 
     /// Counts what it holds no more: it goes with its writer and its last reader.
@@ -162,9 +147,6 @@ impl Table {
         let contents = self.contents.write();
         self.is_closed.store(true, atomic::Ordering::Relaxed);
         self.gauge.set(0, 0);
-        for index in &contents.declared {
-            index.gauge.set(0, 0);
-        }
         drop(contents);
         self.tell();
     }

@@ -224,7 +224,7 @@ impl Building {
 mod tests {
     use super::*;
     use crate::{
-        model::{DeltaSink as _, FieldPath, Gauge, Sensitivity},
+        model::{DeltaSink as _, FieldPath, Sensitivity},
         store::{
             codec::Codec,
             samples::{body, upsert},
@@ -242,8 +242,7 @@ mod tests {
         let mut writer = Writer::new(Arc::clone(&table));
         writer.apply(upsert("a/x", 1, "1", &body("{}", r#","a":1"#)));
         let wanted = [FieldPath::parse(".a").unwrap()];
-        let declare =
-            |paths: &[FieldPath]| drop(table.contents.write().declare(paths, &Gauge::default()));
+        let declare = |paths: &[FieldPath]| drop(table.contents.write().declare(paths));
         declare(&wanted);
         let (declared, paths) = table.underway();
         declare(&[]);

@@ -112,6 +112,7 @@ impl World {
             projection: Projection::Full(ManagedFields::Drop),
             sensitive_data: SensitiveData::Deny,
             identity: self.identity.clone(),
+            declared_in: None,
         }
     }
 
@@ -141,7 +142,7 @@ impl World {
             punctuality: Punctuality::OnTime,
         };
         let (report, access) = (Some(Arc::new(report)), Some(access));
-        let view = CellView { report, access, objects, bytes, indexes: Vec::new() };
+        let view = CellView { report, access, objects, bytes };
         self.cells.insert(key.clone(), view);
     }
 
@@ -179,7 +180,6 @@ fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
         namespaces: None,
         serving: None,
         named: [].into(),
-        indexes: [].into(),
         left_out: [].into(),
         limited: None,
     }
@@ -249,7 +249,7 @@ fn warming() -> serde_json::Value {
     world.runs(&stock, world.failing(), &[], (0, 0));
 
     let edited = target("deployments", "Deployment", &[orders.clone(), payments, shop, stock]);
-    let serving = Some(Serving { generation: 1, cells: [orders].into(), indexes: [].into() });
+    let serving = Some(Serving { generation: 1, cells: [orders].into() });
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
     let unknown = Served::default().resolve(&widgets, None).expect_err("nothing is served");
     // As the controller names the field.

@@ -162,6 +162,7 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
         projection: Projection::Full(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
         identity: Identity::Operator,
+        declared_in: None,
     };
     let profile = ProfileRef { namespace: "bench".into(), name: "pods".into() };
     let strategy = match strategy {

@@ -23,6 +23,7 @@ fn key(identity: Identity, resource: &str, namespace: &str) -> CellKey {
         projection: Projection::MetadataOnly(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
         identity,
+        declared_in: None,
     }
 }
 

@@ -3,7 +3,6 @@
 mod access_lost;
 mod accounts;
 mod edits;
-mod indexes;
 mod kept;
 mod kinds;
 mod limits;

@@ -36,7 +36,8 @@ fn united_indexes_are_bounded_and_the_latest_tenant_is_told() {
 
     found.push(profile("kubewarm-system", "latest", 1, indexing(48)));
     let outcome = run(&mut reconciler, &found, &Tables::default());
-    assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16), ("a/second".to_owned(), 16)]);
+    assert_eq!(outcome.desired.len(), 2);
+    assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16)], "another namespace's takes nothing");
 }
 
 #[test]
@@ -89,20 +90,38 @@ fn governed(profiles: &[Found]) -> (String, u64) {
 }
 
 #[test]
-fn no_tenant_governs_a_cell_of_the_operators_namespace() {
-    let home = tuned("kubewarm-system", "p", "Active", 1, 600);
+fn profiles_of_different_namespaces_share_no_cell() {
+    let home = tuned("kubewarm-system", "p", "Paused", 1, 600);
     let tenant = tuned("a", "p", "Active", 1000, 60);
-    assert_eq!(governed(&[tenant.clone(), home]), ("kubewarm-system/p".to_owned(), 60));
-    let rival = tuned("a", "a", "Active", 999, 300);
-    assert_eq!(governed(&[rival, tenant]), ("a/p".to_owned(), 60));
+    let outcome = run(&mut reconciler(), &[home, tenant], &Tables::default());
+    let cells: Vec<_> = outcome
+        .desired
+        .values()
+        .map(|(cell, mode)| {
+            let tuning = &cell.tuning;
+            assert_eq!(cell.key.declared_in.as_ref(), Some(&tuning.member_of.profile.namespace));
+            (tuning.member_of.profile.to_string(), tuning.max_staleness.as_secs(), *mode)
+        })
+        .collect();
+    let expected =
+        [("a/p".to_owned(), 60, Mode::Active), ("kubewarm-system/p".to_owned(), 600, Mode::Paused)];
+    assert_eq!(cells, expected, "each as its own profile says");
+}
+
+#[test]
+fn the_highest_priority_governs_and_the_strictest_bound_counts() {
+    let first = tuned("a", "p", "Active", 1000, 60);
+    let second = tuned("a", "q", "Active", 999, 300);
+    let strict = tuned("a", "r", "Active", 1, 30);
+    assert_eq!(governed(&[second, first, strict]), ("a/p".to_owned(), 30));
 }
 
 #[test]
 fn a_paused_profile_has_no_say_while_another_is_active() {
-    let paused = tuned("kubewarm-system", "p", "Paused", 1000, 10);
+    let paused = tuned("a", "q", "Paused", 1000, 10);
     let active = tuned("a", "p", "Active", 1, 600);
     assert_eq!(governed(&[active, paused.clone()]), ("a/p".to_owned(), 600));
-    assert_eq!(governed(&[paused]), ("kubewarm-system/p".to_owned(), 10));
+    assert_eq!(governed(&[paused]), ("a/q".to_owned(), 10));
 }
 
 /// Namespace names that live as long as the test.

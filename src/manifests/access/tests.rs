@@ -44,6 +44,7 @@ fn cell(of: &GroupResource, extent: Extent, identity: &Identity) -> CellKey {
         projection: Projection::MetadataOnly(ManagedFields::Drop),
         sensitive_data: SensitiveData::Deny,
         identity: identity.clone(),
+        declared_in: None,
     }
 }
 
@@ -74,7 +75,6 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
             namespaces,
             serving: None,
             named: [].into(),
-            indexes: [].into(),
             left_out: [].into(),
             limited: None,
         }

@@ -56,6 +56,7 @@ struct View<'a> {
     managed_fields: &'static str,
     sensitive_data: &'static str,
     service_account: Option<String>,
+    declared_in: Option<&'a str>,
     state: &'static str,
     since: Timestamp,
     resource_version: Option<String>,
@@ -152,6 +153,7 @@ impl<'a> View<'a> {
                 Identity::Operator => None,
                 Identity::ServiceAccount { namespace, name } => Some(format!("{namespace}/{name}")),
             },
+            declared_in: key.declared_in.as_deref(),
             state: phase(report.phase),
             since: report.since,
             resource_version: report.version.as_ref().map(ToString::to_string),
@@ -273,14 +275,14 @@ mod tests {
         let report =
             CellReport { undecodable: Arc::from([undecodable]), ..failing(Reason::Forbidden, 940) };
         let identity = Identity::ServiceAccount { namespace: "a".into(), name: "reader".into() };
-        let key = CellKey { identity, ..key("pods", "a") };
+        let key = CellKey { identity, declared_in: Some("shop".into()), ..key("pods", "a") };
         let cell = &json(vec![snapshot(key, report)])["cells"][0];
         let expected = serde_json::json!({
             "group": "", "version": "v1", "resource": "pods",
             "scope": "Namespace", "namespace": "a",
             "labelSelector": "", "fieldSelector": "",
             "projection": "Full", "managedFields": "Drop", "sensitiveData": "Deny",
-            "serviceAccount": "a/reader",
+            "serviceAccount": "a/reader", "declaredIn": "shop",
             "state": "Failing", "since": "1970-01-01T00:15:00Z",
             "resourceVersion": null, "objects": 3, "bytes": 4096,
             "lastError": {

@@ -251,6 +251,7 @@ mod tests {
             CellKey { projection: metadata, ..whole.clone() },
             CellKey { sensitive_data: SensitiveData::Allow, ..whole.clone() },
             CellKey { identity: owner, ..whole.clone() },
+            CellKey { declared_in: Some("facade".into()), ..whole.clone() },
             whole,
         ];
         let names: BTreeSet<_> = cells.iter().map(|cell| opaque(&key, cell)).collect();

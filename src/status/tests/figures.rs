@@ -4,7 +4,7 @@ use super::fixtures::{World, declared, message, one, pods, said, target};
 use crate::{
     api::CellCounts,
     informer::{CellReport, Loss, Phase, Quantiles, Relist, RelistReason, Undecodable, Verb},
-    model::{Declared, DeclaredTarget, FieldPath, Reason, Requirement, Serving},
+    model::{Declared, DeclaredTarget, Reason, Requirement, Serving},
 };
 use proptest::prelude::*;
 use std::{sync::Arc, time::Duration};
@@ -39,32 +39,21 @@ fn a_server_that_lies_about_the_length_of_its_lists_overflows_nothing() {
 }
 
 #[test]
-fn memory_is_that_of_the_cells_and_of_the_indexes_that_the_profile_declares() {
+fn a_cell_of_two_targets_counts_once_for_the_profile_and_what_answers_meanwhile_counts() {
     const MIB: u64 = 1 << 20;
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
-    let [own, others, both] =
-        [".spec.own", ".spec.others", ".spec.both"].map(|path| FieldPath::parse(path).unwrap());
-    let view = world.cells.get_mut(&pods("a")).unwrap();
-    view.bytes = 100 * MIB;
-    view.indexes = vec![(own.clone(), 8 * MIB), (others, 40 * MIB), (both.clone(), 2 * MIB)];
-    let declares = |name: &str, indexes: &[FieldPath]| DeclaredTarget {
-        indexes: indexes.into(),
-        ..target(name, &[pods("a")])
-    };
-    let targets =
-        vec![declares("x", &[own.clone(), both.clone()]), declares("y", &[both]), target("z", &[])];
-    let mut profile = declared(targets);
+    world.cells.get_mut(&pods("a")).unwrap().bytes = 60 * MIB;
+    let mut profile = declared(vec![target("x", &[pods("a")]), target("y", &[pods("a")])]);
     let memory = |profile: &Declared| {
         let status = world.compute(profile, None);
         let targets = status.targets.into_iter().filter_map(|target| target.memory);
         (status.memory.unwrap(), targets.collect::<Vec<_>>().join(" "))
     };
-    assert_eq!(memory(&profile), ("60Mi".to_owned(), "60Mi 52Mi 0".to_owned()));
-    // What answers meanwhile has the indexes that were declared of it.
-    let serving = Serving { generation: 2, cells: [pods("a")].into(), indexes: [own].into() };
+    assert_eq!(memory(&profile), ("60Mi".to_owned(), "60Mi 60Mi".to_owned()));
+    let serving = Serving { generation: 2, cells: [pods("a")].into() };
     profile.targets = vec![DeclaredTarget { serving: Some(serving), ..target("x", &[pods("b")]) }];
-    assert_eq!(memory(&profile).0, "58Mi");
+    assert_eq!(memory(&profile).0, "60Mi");
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl World {
     pub(super) fn runs(&mut self, key: CellKey, report: CellReport) {
         let report = Some(Arc::new(report));
         let access = Some(self.granted());
-        let view = CellView { report, access, objects: 10, bytes: 3 << 20, indexes: Vec::new() };
+        let view = CellView { report, access, objects: 10, bytes: 3 << 20 };
         self.cells.insert(key, view);
     }
 
@@ -152,7 +152,6 @@ pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
         namespaces: None,
         serving: None,
         named: [].into(),
-        indexes: [].into(),
         left_out: [].into(),
         limited: None,
     }
@@ -163,7 +162,7 @@ pub(super) fn serving(
     generation: i64,
     cells: &[CellKey],
 ) -> DeclaredTarget {
-    let serving = Serving { generation, cells: cells.into(), indexes: [].into() };
+    let serving = Serving { generation, cells: cells.into() };
     DeclaredTarget { serving: Some(serving), ..target }
 }
 
