@@ -20,7 +20,7 @@ pub struct Limits {
 
     /// Memory that all targets may take together, as a whole number of bytes with `Ki`, `Mi`, `Gi`,
     /// `k`, `M` or `G`, such as `200Mi`. Unset: no limit. Memory shared with other profiles counts
-    /// here too, except indexes that only other profiles declare.
+    /// here too, and indexes with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_memory: Option<Quantity>,

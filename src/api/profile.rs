@@ -128,8 +128,7 @@ pub struct CacheProfileSpec {
     pub serving: Serving,
     /// How much may be held. Unset (the default): as much as there is memory for in the process, and
     /// in the share of it that the namespace has. What an edited target answers with until its new
-    /// state is complete counts too. If old and new do not fit together, the target stops, the old is
-    /// dropped, and the new is tried by itself.
+    /// state is complete counts too. If old and new do not fit together, the old is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }

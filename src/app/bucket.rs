@@ -9,8 +9,8 @@ use crate::{
     informer::{Changes, Reports},
     metrics::{BuildInfo, Metrics},
     model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, Leaves, ListStrategy, ManagedFields,
-        MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
+        CellKey, CellSpec, Extent, GroupResource, Identity, ListStrategy, ManagedFields, MemberOf,
+        NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
     },
     status::{ApiServer, Notices, StatusSink as _},
 };
@@ -75,7 +75,7 @@ fn cell(name: &str) -> CellSpec {
             verify_interval: None,
             namespace_check: NamespaceCheck::Known,
             on_access_lost: OnAccessLost::Fence,
-            leaves: Leaves::default(),
+            gauge: Arc::default(),
         },
         indexes: BTreeSet::new(),
     }

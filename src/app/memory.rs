@@ -1,4 +1,4 @@
-//! How much memory the process may take: the flag, else the cgroup that it runs in.
+//! How much memory the process may take (the flag, else the cgroup that it runs in), and how it is split.
 
 use crate::{cli::RunArgs, controller::MemoryBounds, metrics::OperatorMetrics};
 use std::{
@@ -6,31 +6,55 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Percent of the cgroup's limit that tables may take: the rest is for code, buffers and requests.
-const SHARE: u64 = 75;
+/// Percent of the limit for stores with their informers.
+const STORES: u64 = 75;
+/// Percent of it for readers: their connections, watches, pages and answers. The program itself has the rest.
+const READERS: u64 = 15;
 /// A v1 cgroup without a limit says the largest number of whole pages instead.
 const UNLIMITED: u64 = 1 << 60;
 
-/// What the tables may take: all together, which log and metrics are told, and those of one namespace.
-pub(super) fn bounds(args: &RunArgs, metrics: &OperatorMetrics) -> MemoryBounds {
-    let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());
-    let process = match args.memory_limit {
-        Some(0) => None,
-        Some(limit) => Some(limit),
-        None => found().map(|limit| limit / 100 * SHARE),
-    };
-    if let Some(limit) = process {
-        tracing::info!(bytes = limit, "memory limit of the tables");
-        metrics.set_memory_limit(limit);
-    } else {
-        tracing::info!("no memory limit of the tables; set --memory-limit");
-    }
-    MemoryBounds { process, namespace: part(process, args.namespace_share.into()) }
+/// The memory limit as it is split at start: no part takes from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MemorySplit {
+    /// Bytes for stores with their informers; `None` is no limit.
+    pub(super) stores: Option<u64>,
+    /// Bytes for connections, watches, pages and answers of readers; `None` is no limit.
+    pub(super) readers: Option<u64>,
 }
 
-/// What one namespace may take of `process`; whoever may take all of it has no bound of its own.
-fn part(process: Option<u64>, percent: u64) -> Option<u64> {
-    process.filter(|_| percent < 100).map(|limit| limit / 100 * percent)
+impl MemorySplit {
+    /// As the flag says, else the cgroup; which log and metrics are told.
+    pub(super) fn of(args: &RunArgs, metrics: &OperatorMetrics) -> Self {
+        let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());
+        let limit = match args.memory_limit {
+            Some(0) => None,
+            Some(limit) => Some(limit),
+            None => found(),
+        };
+        let split = Self::new(limit);
+        if let Self { stores: Some(stores), readers: Some(readers) } = split {
+            tracing::info!(stores, readers, "memory limit, in bytes");
+            metrics.set_memory_limit(stores);
+        } else {
+            tracing::info!("no memory limit; set --memory-limit");
+        }
+        split
+    }
+
+    fn new(limit: Option<u64>) -> Self {
+        Self { stores: part(limit, STORES), readers: part(limit, READERS) }
+    }
+
+    /// What stores may take: all together, and those of one namespace.
+    pub(super) fn bounds(self, args: &RunArgs) -> MemoryBounds {
+        let share = args.namespace_share.into();
+        MemoryBounds { process: self.stores, namespace: part(self.stores, share) }
+    }
+}
+
+/// So many percent of `limit`; whoever may take all of it has no bound of its own.
+fn part(limit: Option<u64>, percent: u64) -> Option<u64> {
+    limit.filter(|_| percent < 100).map(|limit| limit / 100 * percent)
 }
 
 fn own_cgroups() -> String {
@@ -103,6 +127,15 @@ mod tests {
     fn a_namespace_that_may_take_everything_has_no_bound_of_its_own() {
         let parts = [(Some(1_000), 25), (Some(1_000), 100), (None, 25)].map(|(l, p)| part(l, p));
         assert_eq!(parts, [Some(250), None, None]);
+    }
+
+    #[test]
+    fn the_limit_is_split_between_stores_readers_and_the_program() {
+        let split = MemorySplit::new(Some(64 << 20));
+        let (stores, readers) = (split.stores.unwrap(), split.readers.unwrap());
+        assert_eq!((stores >> 20, readers >> 20), (47, 9));
+        assert!((64 << 20) - stores - readers >= (64 << 20) / 10, "a tenth is the program's");
+        assert_eq!(MemorySplit::new(None), MemorySplit { stores: None, readers: None });
     }
 
     #[test]

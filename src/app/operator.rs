@@ -3,7 +3,7 @@
 use super::{
     Error, callers, dumps, files,
     learned::{learn_subject, watch_authors},
-    memory,
+    memory::MemorySplit,
     reads::{self, Upstream},
     tables::{CatalogTables, OperatorTables},
     verified::verifier,
@@ -14,7 +14,7 @@ use crate::{
     callers::Callers,
     cli::RunArgs,
     cluster::{Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState},
-    controller::{Admission, Controller, Sources},
+    controller::{Admission, Controller, InformerLimits, Sources},
     forecast::{Forecaster, Forecasts},
     informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
@@ -166,7 +166,11 @@ fn spawn_controller(
         forecasts: forecasts.clone(),
         subject,
         authors,
-        memory: memory::bounds(args, metrics.operator()),
+        memory: MemorySplit::of(args, metrics.operator()).bounds(args),
+        informers: InformerLimits {
+            process: args.max_informers.get(),
+            namespace: args.namespace_informers.get(),
+        },
         admission,
     };
     let home =

@@ -75,8 +75,8 @@ pub struct RunArgs {
     pub max_concurrent_lists: NonZeroUsize,
 
     /// Percent that the profiles of one namespace may hold of those lists, of the probes (at least one
-    /// of each), and of --memory-limit; 100 is no bound of their own. The operator's own namespace is not
-    /// bound in memory.
+    /// of each), and of the memory for stores; 100 is no bound of their own. The operator's own namespace is
+    /// not bound in memory.
     #[arg(
         long,
         env = "KUBEWARM_NAMESPACE_SHARE",
@@ -86,11 +86,24 @@ pub struct RunArgs {
     )]
     pub namespace_share: u8,
 
-    /// Memory that all tables may take together, such as 512Mi; 0 is no limit. The default is 75 % of
-    /// the cgroup's memory limit, or no limit where there is none. Beyond it the namespace that holds
-    /// most has its largest profile's targets stopped. The operator's own namespace comes last.
+    /// Memory that kubewarm may take, such as 512Mi; 0 is no limit. The default is the cgroup's memory limit,
+    /// or no limit where there is none. 75 % is for stores with their informers, 64Ki each, 15 % for readers.
+    /// A target that crosses the limit of the stores stops; the operator's own namespace comes last.
     #[arg(long, env = "KUBEWARM_MEMORY_LIMIT", value_name = "SIZE", value_parser = value::size)]
     pub memory_limit: Option<u64>,
+
+    /// How many informers all profiles together may have. A target that needs more is refused.
+    #[arg(long, env = "KUBEWARM_MAX_INFORMERS", default_value = "10000", value_name = "COUNT")]
+    pub max_informers: NonZeroUsize,
+
+    /// How many informers the profiles of one namespace may have. The operator's own namespace is not bound.
+    #[arg(
+        long,
+        env = "KUBEWARM_NAMESPACE_INFORMERS",
+        default_value = "1000",
+        value_name = "COUNT"
+    )]
+    pub namespace_informers: NonZeroUsize,
 
     /// How long to serve on after SIGTERM, while /readyz already says no: seconds, or such as 500ms.
     #[arg(

@@ -3,7 +3,7 @@
 use super::resolve::leaving;
 use crate::{
     informer::Desired,
-    model::{CellKey, CellSpec, FieldPath, Leave, Leaves, Mode, OnAccessLost, ProfileRef, Tuning},
+    model::{CellKey, CellSpec, FieldPath, Gauge, Mode, OnAccessLost, ProfileRef, Tuning},
     store::INDEXES_PER_TABLE,
 };
 use std::{
@@ -42,7 +42,7 @@ impl Wishes {
         self.0.entry(spec.key.clone()).or_default().push(wish);
     }
 
-    /// One spec for each cell.
+    /// One spec for each cell, which holds what its `gauge` says.
     ///
     /// - A cell watches while one active profile wishes for it, and while there is one, profiles
     ///   that are paused have no say in how it runs.
@@ -52,7 +52,7 @@ impl Wishes {
     /// - Everything else (list slots, strategy, page size) comes from the profile with the highest priority,
     ///   of equals from the first in precedence.
     /// - Indexes are united, those of paused profiles too, since their tables are still read.
-    pub(super) fn settle(self, leaves: &BTreeMap<ProfileRef, Leave>) -> (Desired, LeftOut) {
+    pub(super) fn settle(self, gauge: impl Fn(&CellKey) -> Arc<Gauge>) -> (Desired, LeftOut) {
         let mut left_out = LeftOut::new();
         let settled = self.0.into_iter().filter_map(|(key, wishes)| {
             let mode = if wishes.iter().any(|wish| wish.mode == Mode::Active) {
@@ -65,9 +65,8 @@ impl Wishes {
             let stale = OnAccessLost::ServeStale;
             let is_kept = wishes.iter().any(|wish| wish.spec.tuning.on_access_lost == stale);
             let on_access_lost = if is_kept { stale } else { OnAccessLost::Fence };
-            let leaves = unite_leaves(&wishes, leaves);
             let governed = govern(heard)?;
-            let tuning = Tuning { on_access_lost, leaves, ..governed };
+            let tuning = Tuning { on_access_lost, gauge: gauge(&key), ..governed };
             let indexes = unite(&wishes, &mut left_out);
             Some((key.clone(), (CellSpec { key, tuning, indexes }, mode)))
         });
@@ -85,15 +84,6 @@ fn govern<'a>(heard: impl Iterator<Item = &'a Tuning>) -> Option<Tuning> {
         namespace_check: heard.iter().map(|tuning| tuning.namespace_check).max()?,
         ..first.clone()
     })
-}
-
-/// What each profile that wishes for the cell leaves it, those that are paused too: a paused cell
-/// grows no more.
-fn unite_leaves(wishes: &[Wish], leaves: &BTreeMap<ProfileRef, Leave>) -> Leaves {
-    let profiles: BTreeSet<_> =
-        wishes.iter().map(|wish| &wish.spec.tuning.member_of.profile).collect();
-    let leave = |profile: &ProfileRef| leaves.get(profile).cloned().unwrap_or_default();
-    Leaves::of_each(profiles.into_iter().map(leave))
 }
 
 /// The indexes of a table; those beyond what it takes go, not the cell. That by which namespaces are

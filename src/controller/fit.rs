@@ -1,296 +1,370 @@
-//! Which targets fit into which limits. Pure.
+//! Who gives way where more is held than a limit allows. Pure.
 
-use super::share::{Share, held};
-use crate::model::{Bound, Measure, Overrun, ProfileRef};
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use super::footprint::Footprint;
+use crate::model::{Bound, Budget, Gauge, Measure, Overrun};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-/// What the tables may take, in bytes; `None` is no bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryBounds {
-    /// All together.
-    pub process: Option<u64>,
-    /// Those that the profiles of one namespace declare, other than the operator's own.
-    pub namespace: Option<u64>,
+/// What gives way, by the place of the target among those that run.
+#[derive(Debug, Default)]
+pub(super) struct Victims {
+    /// Targets whose old cells go, which answered until the new ones are synced.
+    pub(super) outdated: BTreeSet<usize>,
+    /// Targets that stop, and why.
+    pub(super) stopped: BTreeMap<usize, Overrun>,
 }
 
-/// What is held by what is no target, in bytes.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Beside {
-    /// By all of that.
-    pub(super) process: u64,
-    /// By the statuses of the profiles of each namespace, other than the operator's own.
-    pub(super) statuses: BTreeMap<Arc<str>, u64>,
+/// What of a target gives way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    /// The cells that answer for it until its new ones are synced.
+    Old,
+    /// Its own cells.
+    Own,
 }
 
-/// A limit, and what it is for.
-struct Cap {
+/// A part of a target, and what it holds that counts for the limit in question.
+struct Piece<'a> {
+    at: usize,
+    part: Part,
+    of: &'a Footprint,
+    gauges: Vec<&'a Arc<Gauge>>,
+}
+
+/// A limit that is exceeded.
+struct Limit {
     bound: Bound,
     measure: Measure,
-    limit: u64,
-    /// Held by what is no target.
-    beside: u64,
+    bytes_or_objects: u64,
 }
 
-/// The targets that give way, by their place among `shares`, and what they exceed.
+/// How many of the pieces that are left hold each gauge, by its address.
+#[derive(Default)]
+struct Holders(BTreeMap<usize, usize>);
+
+/// Decides what gives way until the rest fits: of each profile first, then of each namespace, then of the
+/// process.
 ///
-/// Every profile is held to its own limits first, then every namespace to its part, then all of them
-/// to what the process may hold. `beside` them there is what is held by what is no target.
-///
-/// Of a profile's targets, one that is still being listed gives way before those that are complete,
-/// then that of the lowest priority, then the largest; of those, where there are any, without which
-/// the rest fits. Where several profiles are held together the one that holds most gives way, and of
-/// several namespaces likewise; priorities of different profiles are not compared, since everybody
-/// would choose the highest.
-///
-/// Tables that answer for an edited target until it is synced count with it, and go with it.
-pub(super) fn fit(
-    shares: &[Share],
-    bounds: MemoryBounds,
-    beside: &Beside,
-) -> BTreeMap<usize, Overrun> {
-    let mut out = BTreeMap::new();
-    let mut profiles: BTreeMap<ProfileRef, Vec<usize>> = BTreeMap::new();
-    let mut namespaces: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
-    for (at, share) in shares.iter().enumerate() {
-        profiles.entry(share.profile.clone()).or_default().push(at);
-        if share.is_tenants {
-            namespaces.entry(Arc::clone(&share.profile.namespace)).or_default().push(at);
+/// Old cells go before new ones. Then a target that is still being listed stops before those that are
+/// complete, in a profile the lowest priority first, and of equals the largest. A target that fits after all,
+/// once others have stopped, goes on. In the process everything of a tenant gives way before anything of the
+/// operator's namespace.
+pub(super) fn fit(running: &[Footprint]) -> Victims {
+    // In the order of `Bound`.
+    let mut budgets: BTreeMap<_, (&Arc<Budget>, Vec<usize>)> = BTreeMap::new();
+    for (at, footprint) in running.iter().enumerate() {
+        for budget in footprint.budget.chain() {
+            let name = (budget.bound(), Arc::as_ptr(budget).addr());
+            budgets.entry(name).or_insert((budget, Vec::new())).1.push(at);
         }
     }
-    for members in profiles.values() {
-        let limits = members.first().and_then(|&at| shares.get(at)).map(|share| share.limits);
-        let limits = limits.unwrap_or_default();
-        for (measure, limit) in
-            [(Measure::Objects, limits.max_objects), (Measure::Memory, limits.max_bytes)]
-        {
-            let Some(limit) = limit else { continue };
-            let cap = Cap { bound: Bound::Profile, measure, limit, beside: 0 };
-            squeeze(shares, members, &cap, &mut out);
+    let mut victims = Victims::default();
+    for (budget, members) in budgets.values() {
+        for measure in [Measure::Objects, Measure::Memory] {
+            let used = budget.used(measure);
+            let Some(limit) = budget.limit(measure).filter(|&limit| used > limit) else { continue };
+            let limit = Limit { bound: budget.bound(), measure, bytes_or_objects: limit };
+            let members = members.iter().filter_map(|&at| Some((at, running.get(at)?)));
+            let pieces = members.flat_map(|(at, of)| Piece::both(at, of, limit.bound)).collect();
+            limit.squeeze(pieces, used, &mut victims);
         }
     }
-    if let Some(limit) = bounds.namespace {
-        for (namespace, members) in &namespaces {
-            let beside = beside.statuses.get(namespace).copied().unwrap_or(0);
-            let cap = Cap { bound: Bound::Namespace, measure: Measure::Memory, limit, beside };
-            squeeze(shares, members, &cap, &mut out);
+    victims
+}
+
+impl<'a> Piece<'a> {
+    fn both(at: usize, of: &'a Footprint, bound: Bound) -> [Self; 2] {
+        let piece = |part, gauges| Self { at, part, of, gauges };
+        [piece(Part::Old, of.old.iter().collect()), piece(Part::Own, of.own(bound).collect())]
+    }
+}
+
+impl Holders {
+    fn add(&mut self, piece: &Piece<'_>) {
+        for gauge in &piece.gauges {
+            *self.0.entry(Arc::as_ptr(gauge).addr()).or_default() += 1;
         }
     }
-    if let Some(limit) = bounds.process {
-        let all: Vec<_> = (0..shares.len()).collect();
-        let cap =
-            Cap { bound: Bound::Process, measure: Measure::Memory, limit, beside: beside.process };
-        squeeze(shares, &all, &cap, &mut out);
+
+    fn remove(&mut self, piece: &Piece<'_>) {
+        for gauge in &piece.gauges {
+            if let Some(count) = self.0.get_mut(&Arc::as_ptr(gauge).addr()) {
+                *count = count.saturating_sub(1);
+            }
+        }
     }
-    out
+
+    /// What `pieces` hold and nobody who is left does.
+    fn alone(&self, pieces: &[Piece<'_>], limit: &Limit) -> u64 {
+        let gauges = pieces.iter().flat_map(|piece| &piece.gauges);
+        let named = gauges.map(|gauge| (Arc::as_ptr(gauge).addr(), *gauge));
+        let held = |name: &usize| self.0.get(name).is_some_and(|&count| count > 0);
+        let alone: BTreeMap<_, &Arc<Gauge>> = named.filter(|(name, _)| !held(name)).collect();
+        alone.values().map(|gauge| limit.size(gauge)).sum()
+    }
 }
 
-/// Takes targets out until the rest fits.
-fn squeeze(shares: &[Share], members: &[usize], cap: &Cap, out: &mut BTreeMap<usize, Overrun>) {
-    while let Some((victim, overrun)) = victim(shares, members, cap, out) {
-        out.insert(victim, overrun);
+impl Limit {
+    fn size(&self, gauge: &Gauge) -> u64 {
+        gauge.size(self.bound, self.measure)
+    }
+
+    /// Takes pieces out until what is left of `used` fits.
+    fn squeeze(&self, pieces: Vec<Piece<'_>>, used: u64, victims: &mut Victims) {
+        let (gone, mut left): (Vec<_>, Vec<_>) =
+            pieces.into_iter().partition(|piece| victims.have(piece));
+        let mut holders = Holders::default();
+        for piece in &left {
+            holders.add(piece);
+        }
+        let mut used = used.saturating_sub(holders.alone(&gone, self));
+        left.sort_by_cached_key(|piece| self.order(piece));
+        let mut given: Vec<Piece<'_>> = Vec::new();
+        for piece in left {
+            if used <= self.bytes_or_objects {
+                break;
+            }
+            if piece.gauges.iter().any(|gauge| self.size(gauge) > 0) {
+                holders.remove(&piece);
+                used = used.saturating_sub(holders.alone(std::slice::from_ref(&piece), self));
+                given.push(piece);
+            }
+        }
+        let mut out: Vec<_> = given.pop().into_iter().collect();
+        for piece in given.into_iter().rev() {
+            let cost = holders.alone(std::slice::from_ref(&piece), self);
+            // Old cells go with their target.
+            let stops = out.iter().any(|other: &Piece<'_>| other.at == piece.at);
+            if !stops && used.saturating_add(cost) <= self.bytes_or_objects {
+                used += cost;
+                holders.add(&piece);
+            } else {
+                out.push(piece);
+            }
+        }
+        for piece in out {
+            victims.add(&piece, self.overrun(&piece, used));
+        }
+    }
+
+    /// What comes first gives way first.
+    fn order(&self, piece: &Piece<'_>) -> impl Ord + use<> {
+        let Piece { at, part, of, gauges } = piece;
+        let is_operators = self.bound == Bound::Process && !of.is_tenants;
+        // Priorities of different profiles are not compared: everybody would choose the highest.
+        let priority = if self.bound == Bound::Profile { of.priority } else { 0 };
+        let size: u64 = gauges.iter().map(|gauge| self.size(gauge)).sum();
+        (is_operators, *part, of.is_synced, priority, Reverse(size), Reverse(*at))
+    }
+
+    fn overrun(&self, piece: &Piece<'_>, others: u64) -> Overrun {
+        let distinct: BTreeMap<_, _> =
+            piece.gauges.iter().map(|gauge| (Arc::as_ptr(gauge).addr(), *gauge)).collect();
+        Overrun {
+            bound: self.bound,
+            measure: self.measure,
+            limit: self.bytes_or_objects,
+            reached: distinct.values().map(|gauge| self.size(gauge)).sum(),
+            others,
+            objects: piece.of.objects(),
+            expected: piece.of.expected(self.measure),
+        }
     }
 }
 
-/// The target that gives way; `None` if all fit.
-fn victim(
-    shares: &[Share],
-    members: &[usize],
-    cap: &Cap,
-    out: &BTreeMap<usize, Overrun>,
-) -> Option<(usize, Overrun)> {
-    let Cap { bound, measure, .. } = *cap;
-    let kept: Vec<_> = members
-        .iter()
-        .filter(|at| !out.contains_key(at))
-        .filter_map(|&at| Some((at, shares.get(at)?)))
-        .collect();
-    let without = |victim: Option<usize>| {
-        let left = kept.iter().filter(|(at, _)| Some(*at) != victim);
-        held(left.flat_map(|(_, share)| share.counted(bound, measure)), measure)
-            .saturating_add(cap.beside)
-    };
-    if without(None) <= cap.limit {
-        return None;
+impl Victims {
+    fn have(&self, piece: &Piece<'_>) -> bool {
+        self.stopped.contains_key(&piece.at)
+            || piece.part == Part::Old && self.outdated.contains(&piece.at)
     }
-    // Tenants before the operator's own namespace: who may write there is trusted.
-    let group =
-        largest(&kept, cap, |share| (share.is_tenants, Arc::clone(&share.profile.namespace)));
-    let candidates =
-        largest(&group, cap, |share| (share.is_tenants, Arc::clone(&share.profile.name)));
-    let (at, share) = pick(&candidates, cap, |at| without(Some(at)) <= cap.limit)?;
-    // What all its objects will take does not follow from bytes that are not only theirs.
-    let has_more = measure == Measure::Memory && share.namespaces.is_some();
-    let overrun = Overrun {
-        bound,
-        measure,
-        limit: cap.limit,
-        reached: held(share.own(bound, measure), measure),
-        others: without(Some(at)),
-        objects: held(&share.gauges, Measure::Objects),
-        expected: share.expected.filter(|_| share.is_synced || !has_more),
-    };
-    Some((at, overrun))
-}
 
-/// Those of the group that holds most, of the groups that `by` makes; any that begins with `true`
-/// comes before all others that hold something.
-fn largest<'a>(
-    kept: &[(usize, &'a Share)],
-    &Cap { bound, measure, .. }: &Cap,
-    by: impl Fn(&Share) -> (bool, Arc<str>),
-) -> Vec<(usize, &'a Share)> {
-    let mut groups: BTreeMap<_, Vec<(usize, &Share)>> = BTreeMap::new();
-    for &(at, share) in kept {
-        groups.entry(by(share)).or_default().push((at, share));
+    fn add(&mut self, piece: &Piece<'_>, overrun: Overrun) {
+        match piece.part {
+            Part::Old => {
+                self.outdated.insert(piece.at);
+            }
+            Part::Own => {
+                self.stopped.insert(piece.at, overrun);
+            }
+        }
     }
-    let weigh = |group: &Vec<(usize, &Share)>| {
-        held(group.iter().flat_map(|(_, share)| share.counted(bound, measure)), measure)
-    };
-    groups
-        .into_iter()
-        .map(|((first, _), group)| ((first && weigh(&group) > 0, weigh(&group)), group))
-        .max_by_key(|(weight, _)| *weight)
-        .map(|(_, group)| group)
-        .unwrap_or_default()
-}
-
-/// Which of a profile's targets gives way; `None` if none of them holds anything.
-fn pick<'a>(
-    candidates: &[(usize, &'a Share)],
-    &Cap { bound, measure, .. }: &Cap,
-    suffices: impl Fn(usize) -> bool,
-) -> Option<(usize, &'a Share)> {
-    let size = |share: &Share| held(share.counted(bound, measure), measure);
-    let holding = || candidates.iter().filter(|(_, share)| size(share) > 0);
-    let enough = holding().filter(|(at, _)| suffices(*at)).min_by_key(|(at, share)| {
-        (share.is_synced, share.priority, Reverse(size(share)), Reverse(*at))
-    });
-    enough
-        .or_else(|| holding().max_by_key(|(_, share)| (size(share), Reverse(share.priority))))
-        .copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Gauge, Limits};
+    use crate::model::{INFORMER_BYTES, Limits, ProfileRef};
 
     const MIB: u64 = 1 << 20;
 
-    fn gauge(objects: u64, bytes: u64) -> Arc<Gauge> {
-        let gauge = Gauge::default();
-        gauge.set(objects, bytes);
-        Arc::new(gauge)
+    /// The budgets of a process whose limits are in objects, where one has 1 KiB.
+    struct Budgets {
+        process: Arc<Budget>,
+        namespaces: BTreeMap<String, Arc<Budget>>,
+        profiles: BTreeMap<String, Arc<Budget>>,
+        of_namespace: Option<u64>,
+        of_profile: Limits,
     }
 
-    /// A synced target of 1 KiB an object in `namespace/profile`.
-    fn share(profile: &str, target: &str, objects: u64) -> Share {
-        let (namespace, name) = profile.split_once('/').unwrap();
-        Share {
-            profile: ProfileRef { namespace: namespace.into(), name: name.into() },
-            uid: "u".into(),
-            generation: 1,
-            target: target.into(),
-            is_tenants: namespace != "kubewarm-system",
-            limits: Limits::default(),
-            priority: 500,
-            is_synced: true,
-            expected: None,
-            cells: [].into(),
-            gauges: vec![gauge(objects, objects << 10)],
-            old: Vec::new(),
-            namespaces: None,
+    impl Budgets {
+        fn new(process: Option<u64>, of_namespace: Option<u64>, max_objects: Option<u64>) -> Self {
+            let bytes = |max_bytes| Limits { max_objects: None, max_bytes };
+            Self {
+                process: Arc::new(Budget::new(Bound::Process, bytes(process), None)),
+                namespaces: BTreeMap::new(),
+                profiles: BTreeMap::new(),
+                of_namespace,
+                of_profile: Limits { max_objects, max_bytes: None },
+            }
+        }
+
+        /// A synced target of 1 KiB an object in `namespace/profile`.
+        fn target(&mut self, profile: &str, target: &str, objects: u64) -> Footprint {
+            let (namespace, name) = profile.split_once('/').unwrap();
+            let is_tenants = namespace != "kubewarm-system";
+            let process = Arc::clone(&self.process);
+            let max_bytes = self.of_namespace.filter(|_| is_tenants);
+            let limits = Limits { max_objects: None, max_bytes };
+            let above = self
+                .namespaces
+                .entry(namespace.to_owned())
+                .or_insert_with(|| Arc::new(Budget::new(Bound::Namespace, limits, Some(process))));
+            let (limits, above) = (self.of_profile, Arc::clone(above));
+            let budget = self
+                .profiles
+                .entry(profile.to_owned())
+                .or_insert_with(|| Arc::new(Budget::new(Bound::Profile, limits, Some(above))));
+            Footprint {
+                profile: ProfileRef { namespace: namespace.into(), name: name.into() },
+                uid: "u".into(),
+                generation: 1,
+                target: target.into(),
+                budget: Arc::clone(budget),
+                is_tenants,
+                priority: 500,
+                is_synced: true,
+                expected: None,
+                cells: [].into(),
+                gauges: vec![charged(budget, objects)],
+                old: Vec::new(),
+                namespaces: None,
+            }
         }
     }
 
-    fn limited(shares: Vec<Share>, max_objects: u64) -> Vec<String> {
-        let limits = Limits { max_objects: Some(max_objects), ..Limits::default() };
-        let shares: Vec<_> = shares.into_iter().map(|s| Share { limits, ..s }).collect();
-        names(&shares, MemoryBounds::default())
+    fn charged(budget: &Arc<Budget>, objects: u64) -> Arc<Gauge> {
+        let gauge = Arc::new(Gauge::of_informer());
+        gauge.set(objects, objects << 10);
+        gauge.add_payer(budget);
+        gauge
     }
 
-    fn names(shares: &[Share], bounds: MemoryBounds) -> Vec<String> {
-        let out = fit(shares, bounds, &Beside::default());
-        out.keys().map(|&at| format!("{}/{}", shares[at].profile, shares[at].target)).collect()
+    fn of_profile(max_objects: u64) -> Budgets {
+        Budgets::new(None, None, Some(max_objects))
+    }
+
+    fn names(running: &[Footprint]) -> Vec<String> {
+        let name = |at: &usize| format!("{}/{}", running[*at].profile, running[*at].target);
+        fit(running).stopped.keys().map(name).collect()
     }
 
     #[test]
     fn a_target_that_is_still_listed_gives_way_to_those_that_are_complete() {
-        let runaway = Share { is_synced: false, priority: 900, ..share("a/p", "runaway", 9_600) };
-        let out = limited(vec![share("a/p", "small", 500), runaway], 10_000);
-        assert_eq!(out, ["a/p/runaway"]);
+        let mut budgets = of_profile(10_000);
+        let runaway = budgets.target("a/p", "runaway", 9_600);
+        let runaway = Footprint { is_synced: false, priority: 900, ..runaway };
+        let small = budgets.target("a/p", "small", 500);
+        assert_eq!(names(&[small, runaway]), ["a/p/runaway"]);
     }
 
     #[test]
     fn then_the_lowest_priority_and_the_largest_give_way() {
-        let low = Share { priority: 1, ..share("a/p", "low", 400) };
-        let shares = [share("a/p", "x", 5_000), low.clone(), share("a/p", "y", 5_000)];
-        assert_eq!(limited(shares.to_vec(), 10_000), ["a/p/low"]);
-        assert_eq!(
-            limited(shares.to_vec(), 6_000),
-            ["a/p/y"],
-            "one that suffices, where there is one"
-        );
-        // Without a target that is too small to matter nothing is won.
-        assert_eq!(limited(vec![low, share("a/p", "x", 11_000)], 10_000), ["a/p/x"]);
+        for (limit, stopped) in [(10_000, "a/p/low"), (6_000, "a/p/y")] {
+            let mut budgets = of_profile(limit);
+            let x = budgets.target("a/p", "x", 5_000);
+            let low = Footprint { priority: 1, ..budgets.target("a/p", "low", 400) };
+            let y = budgets.target("a/p", "y", 5_000);
+            assert_eq!(names(&[x, low, y]), [stopped], "whoever fits after all goes on");
+        }
+        let mut budgets = of_profile(10_000);
+        let low = Footprint { priority: 1, ..budgets.target("a/p", "low", 400) };
+        assert_eq!(names(&[low, budgets.target("a/p", "x", 11_000)]), ["a/p/x"]);
     }
 
     #[test]
     fn just_the_limit_fits_and_others_have_no_part_in_it() {
-        assert!(limited(vec![share("a/p", "x", 10_000)], 10_000).is_empty());
-        assert!(
-            limited(vec![share("a/p", "x", 9_000), share("a/q", "x", 9_000)], 10_000).is_empty()
-        );
+        let mut budgets = of_profile(10_000);
+        let (x, y) = (budgets.target("a/p", "x", 10_000), budgets.target("a/q", "x", 10_000));
+        assert!(names(&[x, y]).is_empty());
     }
 
     #[test]
-    fn a_cell_of_two_targets_counts_once() {
-        let gauges = vec![gauge(6_000, 0)];
-        let (x, y) = (share("a/p", "x", 0), share("a/p", "y", 0));
-        let shares = vec![Share { gauges: gauges.clone(), ..x }, Share { gauges, ..y }];
-        assert!(limited(shares, 10_000).is_empty());
+    fn a_cell_of_two_targets_counts_once_and_goes_with_both() {
+        for (limit, stopped) in [(10_000, 0), (5_000, 2)] {
+            let mut budgets = of_profile(limit);
+            let x = budgets.target("a/p", "x", 6_000);
+            let y = Footprint { target: "y".into(), ..x.clone() };
+            assert_eq!(names(&[x, y]).len(), stopped);
+        }
+    }
+
+    #[test]
+    fn old_cells_go_before_anything_stops() {
+        let mut budgets = of_profile(10_000);
+        let x = budgets.target("a/p", "x", 6_000);
+        let old = vec![charged(&x.budget, 5_000)];
+        let running = [Footprint { old, is_synced: false, ..x }];
+        let victims = fit(&running);
+        assert!(victims.stopped.is_empty() && victims.outdated == BTreeSet::from([0]));
+        running[0].gauges[0].set(10_001, 0);
+        assert_eq!(fit(&running).stopped[&0].others, 0, "too much by itself");
     }
 
     #[test]
     fn a_namespace_keeps_to_its_part_and_the_operators_own_has_none() {
-        let bounds = MemoryBounds { process: None, namespace: Some(4 * MIB) };
-        let shares = [
-            share("a/p", "x", 3_000),
-            share("a/q", "y", 2_000),
-            share("b/p", "z", 4_000),
-            share("kubewarm-system/p", "all", 90_000),
+        let mut budgets = Budgets::new(None, Some(5 * MIB), None);
+        let running = [
+            budgets.target("a/p", "x", 3_000),
+            budgets.target("a/q", "y", 2_100),
+            budgets.target("b/p", "z", 4_000),
+            budgets.target("kubewarm-system/p", "all", 90_000),
         ];
-        assert_eq!(names(&shares, bounds), ["a/p/x"]);
+        assert_eq!(names(&running), ["a/p/x"]);
+        let overrun = fit(&running).stopped[&0];
+        assert_eq!(overrun.reached, (3_000 << 10) + INFORMER_BYTES);
+        assert_eq!(overrun.others, (2_100 << 10) + INFORMER_BYTES);
     }
 
     #[test]
-    fn the_statuses_of_a_namespace_take_their_part_of_what_it_has() {
-        let bounds = MemoryBounds { process: None, namespace: Some(4 * MIB) };
-        let shares = [share("a/p", "x", 3_000), share("b/p", "y", 3_000)];
-        let beside = Beside { process: 0, statuses: [("a".into(), 2 * MIB)].into() };
-        let out = fit(&shares, bounds, &beside);
-        assert_eq!(out.keys().collect::<Vec<_>>(), [&0]);
-        assert_eq!((out[&0].reached, out[&0].others), (3_000 << 10, 2 * MIB));
+    fn a_full_process_stops_tenants_before_anything_of_the_operators_namespace() {
+        let mut budgets = Budgets::new(Some(12 * MIB), Some(4 * MIB), None);
+        let mut running: Vec<_> = ["a", "b", "c", "d"]
+            .map(|namespace| budgets.target(&format!("{namespace}/p"), "x", 2_900))
+            .into();
+        assert!(names(&running).is_empty(), "four namespaces fill it");
+        let own = budgets.target("kubewarm-system/p", "own", 2_000);
+        running.push(Footprint { is_synced: false, ..own });
+        assert_eq!(names(&running), ["d/p/x"], "though the operator's is what crosses the limit");
+        running[4].gauges[0].set(2_000, 13 * MIB);
+        assert_eq!(names(&running), ["kubewarm-system/p/own"], "what fits without it goes on");
     }
 
     #[test]
-    fn beyond_the_process_limit_the_namespace_that_holds_most_gives_way_whatever_its_priority() {
-        let bounds = MemoryBounds { process: Some(10 * MIB), namespace: None };
-        let greedy = Share { priority: 1_000, ..share("a/p", "x", 6_000) };
-        let humble = Share { priority: 0, ..share("b/p", "y", 3_000) };
-        let own = share("kubewarm-system/p", "all", 5_000);
-        assert_eq!(names(&[greedy.clone(), humble.clone(), own.clone()], bounds), ["a/p/x"]);
-        let mut all = vec![greedy, humble, own];
-        all[2].gauges = vec![gauge(11_000, 11 * MIB)];
-        assert_eq!(names(&all, bounds).len(), 3, "even the operator's own, in the end");
+    fn whoever_crosses_the_limit_of_the_process_stops_and_no_priority_helps() {
+        let mut budgets = Budgets::new(Some(10 * MIB), None, None);
+        let large = Footprint { priority: 0, ..budgets.target("a/p", "x", 8_000) };
+        let late = Footprint { priority: 1_000, ..budgets.target("b/p", "y", 2_200) };
+        assert_eq!(names(&[large, Footprint { is_synced: false, ..late }]), ["b/p/y"]);
     }
 
     #[test]
     fn the_overrun_says_what_would_be_enough() {
-        let limits = Limits { max_objects: Some(10), ..Limits::default() };
-        let x = Share { limits, expected: Some(50), ..share("a/p", "x", 11) };
-        let shares = [x, Share { limits, ..share("a/p", "y", 3) }];
-        let overrun = fit(&shares, MemoryBounds::default(), &Beside::default())[&0];
+        let mut budgets = of_profile(10);
+        let x = Footprint { expected: Some(50), ..budgets.target("a/p", "x", 11) };
+        let overrun = fit(&[x, budgets.target("a/p", "y", 3)]).stopped[&0];
         assert_eq!((overrun.reached, overrun.others, overrun.limit), (11, 3, 10));
         assert_eq!((overrun.expected, overrun.bound), (Some(50), Bound::Profile));
     }

@@ -4,9 +4,9 @@ use super::admission::{PER_NAMESPACE, PER_PROCESS};
 use crate::{
     api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
     model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, Leaves,
-        ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Refusal,
-        RefusalReason, Resource, ResourceVersion, Tuning, ValidatedProfile, Watched,
+        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, ListStrategy,
+        MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Refusal, RefusalReason,
+        Resource, ResourceVersion, Tuning, ValidatedProfile, Watched,
     },
     store::{Object, Reader},
 };
@@ -122,7 +122,7 @@ fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
             // No Role lets anyone ask for a namespace that is gone: it went, too.
             namespace_check: NamespaceCheck::Known,
             on_access_lost: OnAccessLost::Fence,
-            leaves: Leaves::default(),
+            gauge: Arc::default(),
         },
         indexes: BTreeSet::new(),
     })

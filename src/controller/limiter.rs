@@ -1,15 +1,17 @@
-//! Which targets a limit has stopped, and when they are tried again.
+//! The budgets of process, namespaces and profiles: which targets have crossed one, and when they are tried
+//! again.
 
 use super::{
-    fit::{Beside, MemoryBounds, fit},
-    resolve::Cluster,
-    share::{Share, held},
+    fit::{Victims, fit},
+    footprint::Footprint,
+    resolve::{Cluster, Resolved},
 };
 use crate::model::{
-    Allowance, Attempt, Bound, Gauge, Held, Leave, Limited, Measure, Overrun, ProfileRef, Total,
+    Attempt, Bound, Budget, CellSpec, Gauge, INFORMER_BYTES, Limited, Limits, Measure, Overrun,
+    ProfileRef, ValidatedProfile,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
     sync::Arc,
     time::Duration,
@@ -18,29 +20,45 @@ use std::{
 /// Until a target that did not fit is tried again without an edit; up to a fifth more, so that not
 /// all of them list in the same moment. Each try costs a list up to the limit.
 const AGAIN: Duration = Duration::from_mins(10);
-/// How much of a limit must be free, besides what a target is known to need, for it to be tried
-/// again at once: a tenth.
-const MARGIN: u64 = 10;
 
-/// In steps of which the statuses of a namespace count: else what is left to its cells would be another
-/// amount after each write of a status, and every cell told so.
-const STEP: u64 = 64 << 10;
+/// What stores and informers may take, in bytes; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryBounds {
+    /// All together.
+    pub process: Option<u64>,
+    /// Those that the profiles of one namespace declare, other than the operator's own.
+    pub namespace: Option<u64>,
+}
 
 /// A target, by its profile.
 type Name = (ProfileRef, Arc<str>);
 
-/// Remembers who did not fit. Bounded by the targets that exist.
+/// Holds the budgets, and remembers who did not fit. Bounded by the profiles and targets that exist.
 #[derive(Debug)]
 pub(super) struct Limiter {
-    bounds: MemoryBounds,
-    total: Arc<Total>,
-    /// What the statuses of each namespace's profiles take. Bounded by the profiles that are known.
-    statuses: BTreeMap<Arc<str>, u64>,
+    /// The operator's namespace.
+    home: Arc<str>,
+    process: Arc<Budget>,
+    /// For each namespace but the operator's.
+    of_namespace: Limits,
+    namespaces: BTreeMap<Arc<str>, Namespace>,
+    profiles: BTreeMap<ProfileRef, Arc<Budget>>,
     /// What the last run has let run.
-    shares: Vec<Share>,
+    running: Vec<Footprint>,
     limited: BTreeMap<Name, State>,
-    /// What the last run has allowed: used again where it is the same.
-    allowances: BTreeMap<Whose, Arc<Allowance>>,
+    /// Targets whose old cells go.
+    outdated: BTreeSet<Name>,
+    /// What somebody pays for since the last run.
+    charged: Vec<Arc<Gauge>>,
+    /// What [`Limiter::refuse`] has found to be exceeded since the last review.
+    refused: Vec<Overrun>,
+}
+
+#[derive(Debug)]
+struct Namespace {
+    budget: Arc<Budget>,
+    /// What the statuses of its profiles take: whoever has large ones written has less room for objects.
+    statuses: Gauge,
 }
 
 #[derive(Debug)]
@@ -50,71 +68,107 @@ struct State {
     limited: Limited,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Whose {
-    Objects(ProfileRef),
-    Memory(ProfileRef),
-    Namespace(Arc<str>),
-    Process,
-}
-
 impl Limiter {
-    /// Remembers nobody yet.
-    pub(super) fn new(bounds: MemoryBounds, total: Arc<Total>) -> Self {
+    /// Nothing is used yet. `home` is the operator's namespace, whose profiles have no limit in common.
+    pub(super) fn new(home: Arc<str>, bounds: MemoryBounds) -> Self {
+        let bytes = |max_bytes| Limits { max_objects: None, max_bytes };
         Self {
-            bounds,
-            total,
-            statuses: BTreeMap::new(),
-            shares: Vec::new(),
+            home,
+            process: Arc::new(Budget::new(Bound::Process, bytes(bounds.process), None)),
+            of_namespace: bytes(bounds.namespace),
+            namespaces: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+            running: Vec::new(),
             limited: BTreeMap::new(),
-            allowances: BTreeMap::new(),
+            outdated: BTreeSet::new(),
+            charged: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
-    /// Takes note of the bytes of all statuses, by namespace, but those of the operator's own: whoever
-    /// has large ones written must take that from his own part, not from everybody's.
-    pub(super) fn count_statuses<'a>(&mut self, all: impl Iterator<Item = (&'a Arc<str>, usize)>) {
-        self.statuses.clear();
-        for (namespace, bytes) in all {
-            let taken = self.statuses.entry(Arc::clone(namespace)).or_default();
-            *taken = taken.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
-        }
-        for taken in self.statuses.values_mut() {
-            *taken = taken.div_ceil(STEP).saturating_mul(STEP);
-        }
+    /// The budget of the process.
+    pub(super) fn process(&self) -> &Arc<Budget> {
+        &self.process
     }
 
-    /// Looks at what has come to be held since the last run, and begins a new one: who does not fit,
-    /// who does after all, and who is tried again. Answers what was exceeded, for the first time or
-    /// once more.
-    pub(super) fn review(&mut self, cluster: &dyn Cluster, now: Duration) -> Vec<Overrun> {
-        let mut shares = std::mem::take(&mut self.shares);
-        for share in &mut shares {
-            share.look(cluster);
-        }
-        let memory = Measure::Memory;
-        let all = shares.iter().flat_map(|share| share.counted(Bound::Process, memory));
-        let process = self.total.bytes().saturating_sub(held(all, memory));
-        let beside = Beside { process, statuses: self.statuses.clone() };
-        let out = fit(&shares, self.bounds, &beside);
-        let mut kept = Vec::new();
-        for (at, share) in shares.iter().enumerate() {
-            let name = (share.profile.clone(), Arc::clone(&share.target));
-            if let Some(&overrun) = out.get(&at) {
-                self.limit(name, share, overrun, now);
-                continue;
+    /// Begins a run with the profiles that exist, and the bytes of their statuses.
+    pub(super) fn begin<'a>(&mut self, all: impl Iterator<Item = (&'a ProfileRef, usize)>) {
+        let mut statuses: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut profiles = BTreeSet::new();
+        for (profile, bytes) in all {
+            let taken = statuses.entry(&*profile.namespace).or_default();
+            if *profile.namespace != *self.home {
+                *taken = taken.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
             }
-            let under_way = |state: &State| state.limited.attempt == Attempt::UnderWay;
-            if share.is_synced && self.limited.get(&name).is_some_and(under_way) {
+            profiles.insert(profile);
+        }
+        self.profiles.retain(|profile, _| profiles.contains(profile));
+        self.namespaces.retain(|namespace, _| statuses.contains_key(&**namespace));
+        for (name, bytes) in statuses {
+            self.namespace(name).statuses.set(0, bytes);
+        }
+    }
+
+    fn namespace(&mut self, name: &str) -> &Namespace {
+        let limits = if *name == *self.home { Limits::default() } else { self.of_namespace };
+        let process = &self.process;
+        self.namespaces.entry(name.into()).or_insert_with(|| {
+            let parent = Some(Arc::clone(process));
+            let budget = Arc::new(Budget::new(Bound::Namespace, limits, parent));
+            let statuses = Gauge::default();
+            statuses.add_payer(&budget);
+            Namespace { budget, statuses }
+        })
+    }
+
+    /// The budget of a profile, which has these limits from now on.
+    pub(super) fn budget(&mut self, profile: &ProfileRef, limits: Limits) -> Arc<Budget> {
+        if let Some(known) = self.profiles.get(profile) {
+            known.set_limits(limits);
+            return Arc::clone(known);
+        }
+        let parent = Some(Arc::clone(&self.namespace(&profile.namespace).budget));
+        let budget = Arc::new(Budget::new(Bound::Profile, limits, parent));
+        self.profiles.insert(profile.clone(), Arc::clone(&budget));
+        budget
+    }
+
+    /// Looks at what has come to be held since the last run: who does not fit, who does after all, and who is
+    /// tried again. Answers what was exceeded, for the first time or once more.
+    pub(super) fn review(&mut self, cluster: &dyn Cluster, now: Duration) -> Vec<Overrun> {
+        let mut running = std::mem::take(&mut self.running);
+        for footprint in &mut running {
+            footprint.look(cluster);
+        }
+        let Victims { outdated, stopped } = fit(&running);
+        self.outdated =
+            outdated.into_iter().filter_map(|at| running.get(at)).map(name_of).collect();
+        for (at, footprint) in running.iter().enumerate() {
+            let name = name_of(footprint);
+            if let Some(&overrun) = stopped.get(&at) {
+                self.stop(name, (&footprint.uid, footprint.generation), overrun, now);
+            } else if footprint.is_synced
+                && self.limited.get(&name).is_some_and(|it| !it.limited.is_stopped())
+            {
                 self.limited.remove(&name);
             }
-            kept.push(share);
         }
-        self.try_again(&kept, now);
-        out.into_values().collect()
+        for State { limited, .. } in self.limited.values_mut() {
+            if matches!(limited.attempt, Attempt::At(time) if time <= now) {
+                limited.attempt = Attempt::UnderWay;
+            }
+        }
+        stopped.into_values().chain(std::mem::take(&mut self.refused)).collect()
     }
 
-    fn limit(&mut self, name: Name, share: &Share, overrun: Overrun, now: Duration) {
+    /// Stops a target until it is edited, or for 10 to 12 minutes.
+    fn stop(
+        &mut self,
+        name: Name,
+        (uid, generation): (&Arc<str>, i64),
+        overrun: Overrun,
+        now: Duration,
+    ) {
         let before = self.limited.get(&name).map(|state| state.limited.overrun);
         let before = before.filter(|before| before.measure == overrun.measure);
         let reached = before.map_or(overrun.reached, |before| before.reached.max(overrun.reached));
@@ -124,36 +178,7 @@ impl Limiter {
             overrun: Overrun { reached, ..overrun },
             attempt: Attempt::At(now + AGAIN + spread(&name)),
         };
-        let (uid, generation) = (Arc::clone(&share.uid), share.generation);
-        self.limited.insert(name, State { uid, generation, limited });
-    }
-
-    /// Tries those again whose time has come, or for whom there is room. A target that has just been
-    /// seen to need more than the room there is waits: so two that do not fit together do not take
-    /// turns.
-    fn try_again(&mut self, kept: &[&Share], now: Duration) {
-        let total = self.total.bytes();
-        for ((profile, _), State { limited, .. }) in &mut self.limited {
-            let Attempt::At(time) = limited.attempt else { continue };
-            let Overrun { bound, measure, limit, reached, .. } = limited.overrun;
-            let of = |is: &dyn Fn(&Share) -> bool| {
-                let these = kept.iter().filter(|share| is(share));
-                held(these.flat_map(|share| share.counted(bound, measure)), measure)
-            };
-            let taken = match bound {
-                Bound::Profile => of(&|share| share.profile == *profile),
-                Bound::Namespace => {
-                    let statuses = self.statuses.get(&profile.namespace).copied().unwrap_or(0);
-                    of(&|share| share.profile.namespace == profile.namespace)
-                        .saturating_add(statuses)
-                }
-                Bound::Process => total,
-            };
-            let needed = taken.saturating_add(reached).saturating_add(limit / MARGIN);
-            if time <= now || needed <= limit {
-                limited.attempt = Attempt::UnderWay;
-            }
-        }
+        self.limited.insert(name, State { uid: Arc::clone(uid), generation, limited });
     }
 
     /// How a target of this generation of a profile is limited. An edit is a new chance.
@@ -172,75 +197,82 @@ impl Limiter {
         Some(state.limited)
     }
 
-    /// Forgets the targets that do not exist any more; at the end of a run, when it is known which do.
-    pub(super) fn retain(&mut self, exists: impl Fn(&ProfileRef, &str) -> bool) {
+    /// Stops a tenant's target whose informers alone do not fit, before any of them starts. What a target of the
+    /// operator's namespace needs, others have to give.
+    pub(super) fn refuse(
+        &mut self,
+        valid: &ValidatedProfile,
+        target: &Resolved,
+        cluster: &dyn Cluster,
+        now: Duration,
+    ) -> Option<Limited> {
+        let namespace = &valid.profile.namespace;
+        let is_new = |cell: &&CellSpec| !cluster.gauge(&cell.key).is_charged();
+        let new = target.cells.iter().chain(&target.namespaces).filter(is_new).count();
+        if new == 0 || **namespace == *self.home {
+            return None;
+        }
+        let needed = INFORMER_BYTES.saturating_mul(u64::try_from(new).unwrap_or(u64::MAX));
+        let budget = Arc::clone(&self.namespace(namespace).budget);
+        let overrun = budget.chain().find_map(|budget| {
+            let (limit, used) = (budget.limit(Measure::Memory)?, budget.used(Measure::Memory));
+            let is_exceeded = used.saturating_add(needed) > limit;
+            is_exceeded.then(|| Overrun {
+                bound: budget.bound(),
+                measure: Measure::Memory,
+                limit,
+                reached: needed,
+                others: used,
+                objects: 0,
+                expected: None,
+            })
+        })?;
+        self.refused.push(overrun);
+        let name = (valid.profile.clone(), Arc::clone(&target.name));
+        self.stop(name.clone(), (&valid.uid, valid.generation), overrun, now);
+        self.limited.get(&name).map(|state| state.limited)
+    }
+
+    /// Whether the old cells of a target go: together with its new ones they are too much.
+    pub(super) fn is_outdated(&self, profile: &ProfileRef, target: &Arc<str>) -> bool {
+        self.outdated.contains(&(profile.clone(), Arc::clone(target)))
+    }
+
+    /// Notes a target that runs, and charges what its cells hold; in the order of precedence.
+    pub(super) fn admit(&mut self, footprint: Footprint) {
+        for (gauge, payer) in footprint.charges() {
+            gauge.add_payer(payer);
+        }
+        self.running.push(footprint);
+    }
+
+    /// Ends a run: nobody pays any more for what has not been admitted in it, and targets that do not exist
+    /// any more are forgotten.
+    pub(super) fn end(&mut self, exists: impl Fn(&ProfileRef, &str) -> bool) {
+        let mut bills: BTreeMap<usize, (&Arc<Gauge>, Vec<Arc<Budget>>)> = BTreeMap::new();
+        for (gauge, payer) in self.running.iter().flat_map(Footprint::charges) {
+            let (_, payers) =
+                bills.entry(Arc::as_ptr(gauge).addr()).or_insert_with(|| (gauge, Vec::new()));
+            if !payers.contains(payer) {
+                payers.push(Arc::clone(payer));
+            }
+        }
+        for gone in &self.charged {
+            if !bills.contains_key(&Arc::as_ptr(gone).addr()) {
+                gone.charge_to(Vec::new());
+            }
+        }
+        let charge = |(gauge, payers): (&Arc<Gauge>, Vec<Arc<Budget>>)| {
+            gauge.charge_to(payers);
+            Arc::clone(gauge)
+        };
+        self.charged = bills.into_values().map(charge).collect();
         self.limited.retain(|(profile, target), _| exists(profile, target));
     }
+}
 
-    /// Notes a target that runs; in the order of precedence.
-    pub(super) fn admit(&mut self, share: Share) {
-        self.shares.push(share);
-    }
-
-    /// What each profile leaves its cells, from what has been admitted.
-    pub(super) fn leaves(&mut self) -> BTreeMap<ProfileRef, Leave> {
-        let mut cells: BTreeMap<Whose, Vec<Arc<Gauge>>> = BTreeMap::new();
-        for share in &self.shares {
-            let mut count = |whose: Whose, bound, measure| {
-                let counted = share.counted(bound, measure).cloned();
-                cells.entry(whose).or_default().extend(counted);
-            };
-            if share.limits.max_objects.is_some() {
-                count(Whose::Objects(share.profile.clone()), Bound::Profile, Measure::Objects);
-            }
-            if share.limits.max_bytes.is_some() {
-                count(Whose::Memory(share.profile.clone()), Bound::Profile, Measure::Memory);
-            }
-            if self.bounds.namespace.is_some() && share.is_tenants {
-                let whose = Whose::Namespace(Arc::clone(&share.profile.namespace));
-                count(whose, Bound::Namespace, Measure::Memory);
-            }
-        }
-        let mut before = std::mem::take(&mut self.allowances);
-        let mut allow = |whose: Whose, objects, bytes, held| {
-            let known = before.remove(&whose).filter(|known| known.is_of(objects, bytes, &held));
-            let allowance = known.unwrap_or_else(|| Arc::new(Allowance::new(objects, bytes, held)));
-            self.allowances.insert(whose, allowance);
-        };
-        let limits: BTreeMap<_, _> =
-            self.shares.iter().map(|share| (&share.profile, share.limits)).collect();
-        for (whose, mut held) in cells {
-            // Cells that several targets share count once.
-            held.sort_by_key(Arc::as_ptr);
-            held.dedup_by(|a, b| Arc::ptr_eq(a, b));
-            let (objects, bytes) = match &whose {
-                Whose::Objects(profile) => {
-                    (limits.get(profile).and_then(|it| it.max_objects), None)
-                }
-                Whose::Memory(profile) => (None, limits.get(profile).and_then(|it| it.max_bytes)),
-                Whose::Namespace(namespace) => {
-                    let statuses = self.statuses.get(namespace).copied().unwrap_or(0);
-                    (None, self.bounds.namespace.map(|all| all.saturating_sub(statuses)))
-                }
-                Whose::Process => (None, self.bounds.process),
-            };
-            allow(whose, objects, bytes, Held::Cells(held));
-        }
-        if self.bounds.process.is_some() {
-            let everything = Held::Everything(Arc::clone(&self.total));
-            allow(Whose::Process, None, self.bounds.process, everything);
-        }
-        let leave = |profile: &ProfileRef| -> Leave {
-            let whose = [
-                Whose::Objects(profile.clone()),
-                Whose::Memory(profile.clone()),
-                Whose::Namespace(Arc::clone(&profile.namespace)),
-                Whose::Process,
-            ];
-            whose.iter().filter_map(|whose| self.allowances.get(whose)).cloned().collect()
-        };
-        limits.into_keys().map(|profile| (profile.clone(), leave(profile))).collect()
-    }
+fn name_of(footprint: &Footprint) -> Name {
+    (footprint.profile.clone(), Arc::clone(&footprint.target))
 }
 
 /// Up to a fifth of [`AGAIN`], always the same for the same target.

@@ -1,10 +1,10 @@
 //! Brings the running cells in line with the profiles: resolve, plan, apply, over all of them.
 
 mod admission;
-mod budget;
 mod declarations;
 mod desired;
 mod fit;
+mod footprint;
 mod intake;
 mod kept;
 mod kinds;
@@ -12,18 +12,19 @@ mod limiter;
 mod listing;
 mod live;
 mod outlook;
+mod quota;
 mod reconcile;
 mod resolve;
 mod run;
 mod settle;
-mod share;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
     admission::{Admission, ProfileSink},
     declarations::Declarations,
-    fit::MemoryBounds,
+    limiter::MemoryBounds,
     outlook::outlook,
+    quota::InformerLimits,
     run::{Controller, Sources},
 };

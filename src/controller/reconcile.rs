@@ -3,17 +3,16 @@
 
 use super::{
     admission::Admission,
-    budget::{Budget, Budgets},
     desired::{LeftOut, Wishes},
-    fit::MemoryBounds,
+    footprint::Footprint,
     intake::Found,
     kept::{Valid, instead, with_note},
     kinds::Kinds,
-    limiter::Limiter,
+    limiter::{Limiter, MemoryBounds},
     outlook::ordered,
+    quota::{InformerLimits, InformerQuota, InformerQuotas},
     resolve::{Cluster, Resolved, resolve},
     settle::{Targets, planned, settle, within},
-    share::Share,
 };
 use crate::{
     api::AccessStatus,
@@ -21,8 +20,8 @@ use crate::{
     informer::Desired,
     manifests::Access,
     model::{
-        AuthorCheck, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost, Overrun,
-        ProfileRef, ReadTerms, Reason, Refusal, RefusalReason, Subject, Target, Total,
+        AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost,
+        Overrun, ProfileRef, ReadTerms, Reason, Refusal, RefusalReason, Subject, Target,
         ValidatedProfile,
     },
     status::Observed,
@@ -44,6 +43,7 @@ pub(super) struct Reconciler {
     kinds: Kinds,
     left_out: LeftOut,
     limiter: Limiter,
+    informers: InformerLimits,
     admission: Admission,
 }
 
@@ -85,22 +85,29 @@ struct Known {
 }
 
 impl Reconciler {
-    /// Remembers nothing yet. Tables keep to `bounds`, of which `total` says what is taken.
+    /// Remembers nothing yet. Stores and informers keep to `bounds` and `informers`.
     pub(super) fn new(
         home: Home,
         bounds: MemoryBounds,
-        total: Arc<Total>,
+        informers: InformerLimits,
         admission: Admission,
     ) -> Self {
+        let limiter = Limiter::new(Arc::clone(&home.namespace), bounds);
         Self {
             home,
             known: BTreeMap::new(),
             dropped: BTreeMap::new(),
             kinds: Kinds::default(),
             left_out: LeftOut::new(),
-            limiter: Limiter::new(bounds, total),
+            limiter,
+            informers,
             admission,
         }
+    }
+
+    /// What all stores are charged to.
+    pub(super) fn process(&self) -> &Arc<Budget> {
+        self.limiter.process()
     }
 
     /// Computes what `profiles` come to.
@@ -118,31 +125,28 @@ impl Reconciler {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
         self.dropped.retain(|profile, _| exist.contains(profile));
-        let tenants =
-            profiles.iter().filter(|found| found.profile.namespace != self.home.namespace);
-        let statuses = tenants.map(|found| (&found.profile.namespace, found.status_bytes));
-        self.limiter.count_statuses(statuses);
+        self.limiter.begin(profiles.iter().map(|found| (&found.profile, found.status_bytes)));
         let exceeded = self.limiter.review(cluster, now);
         let mut outcome = Outcome { exceeded, ..Outcome::default() };
-        let (mut wishes, mut budgets) = (Wishes::default(), Budgets::default());
+        let (mut wishes, mut quotas) = (Wishes::default(), InformerQuotas::new(self.informers));
         let mut declared: Vec<_> = by_precedence(profiles, &self.home.namespace)
             .into_iter()
             .map(|found| {
                 let home = Arc::clone(&self.home.namespace);
-                let budget = budgets.of(&found.profile.namespace, &home);
-                let (declared, order) = self.declare(found, cluster, now, &mut wishes, budget);
+                let quota = quotas.of(&found.profile.namespace, &home);
+                let (declared, order) = self.declare(found, cluster, now, &mut wishes, quota);
                 outcome.orders.extend(order);
                 (found, declared)
             })
             .collect();
-        self.limiter.retain(|profile, target| {
+        self.limiter.end(|profile, target| {
             let known = self.known.get(profile);
             known.is_some_and(|known| {
                 known.valid.profile.targets.iter().any(|it| *it.name == *target)
             })
         });
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
-        let (desired, left_out) = wishes.settle(&self.limiter.leaves());
+        let (desired, left_out) = wishes.settle(|key| cluster.gauge(key));
         outcome.desired = desired;
         for (found, mut declared) in declared {
             tell(&mut declared, &left_out);
@@ -232,7 +236,7 @@ impl Reconciler {
         cluster: &dyn Cluster,
         now: Duration,
         wishes: &mut Wishes,
-        mut budget: Budget<'_>,
+        mut quota: InformerQuota<'_>,
     ) -> (Declared, Option<Order>) {
         let known = self.known.remove(&found.profile).filter(|known| known.uid == found.uid);
         let (runs, refused) = self.choose(found, known.as_ref().map(|known| &known.valid));
@@ -254,8 +258,8 @@ impl Reconciler {
         remembered.renew(valid, cluster);
         let mut orders = Vec::new();
         let targets = valid.targets.iter().map(|target| {
-            let resolved = within(&mut budget, self.resolve(valid, target, cluster, now));
-            let fits = |cells| budget.take(&target.name, cells).is_ok();
+            let resolved = within(&mut quota, self.resolve(valid, target, cluster, now));
+            let fits = |cells| quota.take(&target.name, cells).is_ok();
             remembered.retain(&resolved, fits);
             if valid.mode == Mode::Plan {
                 orders.extend(ordered(&resolved));
@@ -263,15 +267,21 @@ impl Reconciler {
             }
             let running = (&*found.uid, valid.generation);
             let limited = self.limiter.of(&found.profile, running, &target.name);
-            if limited.is_some() {
+            let limited = if limited.is_some_and(|limited| limited.is_stopped()) {
+                limited
+            } else {
+                self.limiter.refuse(valid, &resolved, cluster, now).or(limited)
+            };
+            if limited.is_some() || self.limiter.is_outdated(&found.profile, &target.name) {
                 remembered.drop(&target.name);
             }
             let (declared, holding) =
                 settle(resolved, valid, cluster, &mut remembered, wishes, limited);
             if !declared.is_stopped() {
                 let is_tenants = *found.profile.namespace != *self.home.namespace;
-                let share = Share::of(valid, target, is_tenants, holding, cluster);
-                self.limiter.admit(share);
+                let budget = self.limiter.budget(&found.profile, valid.limits);
+                let footprint = Footprint::of(valid, target, budget, is_tenants, holding, cluster);
+                self.limiter.admit(footprint);
             }
             declared
         });

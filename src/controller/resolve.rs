@@ -4,9 +4,9 @@ use crate::{
     informer::CellReport,
     model::{
         AuthorCheck, CellKey, CellSpec, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
-        Home, Index, IndexBy, LabelSelector, Leaves, ManagedFields, MemberOf, NamespaceCheck,
-        Projection, Refusal, RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData,
-        Target, TargetScope, Tuning, ValidatedProfile,
+        Home, Index, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection,
+        Refusal, RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData, Target,
+        TargetScope, Tuning, ValidatedProfile,
     },
 };
 use std::sync::Arc;
@@ -164,7 +164,7 @@ fn tuning(profile: &ValidatedProfile, priority: u16, namespace_check: NamespaceC
         verify_interval: profile.verify_interval,
         namespace_check,
         on_access_lost: profile.on_access_lost,
-        leaves: Leaves::default(),
+        gauge: Arc::default(),
     }
 }
 

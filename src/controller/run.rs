@@ -3,10 +3,11 @@
 use super::{
     admission::Admission,
     declarations::Declarations,
-    fit::MemoryBounds,
     intake::{Found, Intake, own_cells},
+    limiter::MemoryBounds,
     listing::Listing,
     live::{Live, Selected},
+    quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
 };
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     forecast::Forecasts,
     informer::{Changes, Informers, RelistReason, Reports, apply, plan},
     metrics::{OperatorMetrics, Reconciled},
-    model::{AuthorCheck, CellKey, CellSpec, Declared, Home, InvalidName, Mode, Subject},
+    model::{AuthorCheck, CellKey, CellSpec, Declared, Gauge, Home, InvalidName, Mode, Subject},
     store::Catalog,
 };
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
@@ -47,8 +48,10 @@ pub struct Sources {
     pub subject: watch::Receiver<Option<Subject>>,
     /// Whether authors are held to the accounts that they may act as.
     pub authors: watch::Receiver<AuthorCheck>,
-    /// What the tables may take.
+    /// What stores and informers may take.
     pub memory: MemoryBounds,
+    /// How many informers there may be.
+    pub informers: InformerLimits,
     /// What counts the profiles.
     pub admission: Admission,
 }
@@ -63,6 +66,8 @@ pub struct Controller<I> {
     started: Instant,
     /// The cells of the profiles themselves.
     own: Vec<CellSpec>,
+    /// What they hold, charged to the process for as long as this is kept. Nothing holds their lists back.
+    _own_gauges: Vec<Arc<Gauge>>,
     /// Those of them that have been listed. Bounded by `own`.
     listed: BTreeSet<CellKey>,
     /// When they were last listed again because of profiles that had been left out.
@@ -82,14 +87,22 @@ impl<I: Informers> Controller<I> {
         metrics: OperatorMetrics,
         started: Instant,
     ) -> Result<Self, InvalidName> {
-        let total = sources.catalog.total();
+        let own = own_cells(&home.watched)?;
+        let Sources { memory, informers: limits, admission, .. } = &sources;
+        let reconciler = Reconciler::new(home, *memory, *limits, admission.clone());
+        let charge = |cell: &CellSpec| {
+            let gauge = sources.catalog.gauge(&cell.key);
+            gauge.add_payer(reconciler.process());
+            gauge
+        };
         Ok(Self {
             informers,
             declarations: Declarations::default(),
-            own: own_cells(&home.watched)?,
+            _own_gauges: own.iter().map(charge).collect(),
+            own,
             listed: BTreeSet::new(),
             readmitted: None,
-            reconciler: Reconciler::new(home, sources.memory, total, sources.admission.clone()),
+            reconciler,
             metrics,
             started,
             intake: Intake::default(),
@@ -290,6 +303,7 @@ mod tests {
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Unknown).1,
             memory: MemoryBounds::default(),
+            informers: InformerLimits::default(),
             admission: Admission::new("kubewarm-system".into()),
         };
         let metrics = Metrics::new(&BuildInfo::current()).unwrap().operator().clone();

@@ -1,8 +1,8 @@
 //! From a resolved target to what is declared of it: its cells, and those that answer meanwhile. Pure.
 
 use super::{
-    budget::Budget,
     desired::Wishes,
+    quota::InformerQuota,
     resolve::{Cluster, Resolved},
 };
 use crate::model::{
@@ -91,14 +91,14 @@ fn may_answer(old: &Answering, target: &Target, identity: &Identity) -> bool {
 /// taken a definition in may refuse for a moment.
 const PASSING_FAILURES: u32 = 3;
 
-/// Takes the target's cells out of the budget; of a target that does not fit, none is left but the
+/// Takes the target's cells out of the quota; of a target that does not fit, none is left but the
 /// one that notices when fewer namespaces match, if at least that one fits.
-pub(super) fn within(budget: &mut Budget<'_>, target: Resolved) -> Resolved {
+pub(super) fn within(quota: &mut InformerQuota<'_>, target: Resolved) -> Resolved {
     let cells = target.cells.len() + usize::from(target.namespaces.is_some());
-    match budget.take(&target.name, cells) {
+    match quota.take(&target.name, cells) {
         Ok(()) => target,
         Err(refusal) => {
-            let namespaces = target.namespaces.filter(|_| budget.take(&target.name, 1).is_ok());
+            let namespaces = target.namespaces.filter(|_| quota.take(&target.name, 1).is_ok());
             Resolved { outcome: Some(Err(refusal)), cells: Vec::new(), namespaces, ..target }
         }
     }

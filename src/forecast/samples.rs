@@ -1,10 +1,10 @@
 //! Cells for the tests of this folder.
 
 use crate::model::{
-    CellKey, CellSpec, Extent, GroupResource, Leaves, ListStrategy, ManagedFields, MemberOf,
+    CellKey, CellSpec, Extent, GroupResource, ListStrategy, ManagedFields, MemberOf,
     NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// A cell of a core kind in a namespace.
 pub(super) fn spec(resource: &str, namespace: &str) -> CellSpec {
@@ -24,7 +24,7 @@ pub(super) fn spec(resource: &str, namespace: &str) -> CellSpec {
             verify_interval: None,
             namespace_check: NamespaceCheck::Known,
             on_access_lost: OnAccessLost::Fence,
-            leaves: Leaves::default(),
+            gauge: Arc::default(),
         },
         indexes: BTreeSet::new(),
     }

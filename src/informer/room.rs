@@ -1,8 +1,8 @@
 //! Holds a list back that has used up what its profiles leave it, until that has been decided upon.
 
 use super::task::Task;
-use crate::model::{Fault, Reason};
-use std::time::Duration;
+use crate::model::{Fault, Gauge, Reason};
+use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 /// Objects of a list between two looks: few, since several lists of a profile may be under way, and
@@ -52,13 +52,13 @@ impl Task {
             return Ok(Held::No);
         }
         (room.unlooked, room.unlooked_bytes) = (0, 0);
-        if !self.room.is_told && self.tuning.borrow().leaves.are_partly_used_up() {
+        if !self.room.is_told && !self.gauge().is_within_all() {
             self.learn_length().await;
         }
         self.tell_of_excess();
         let until = Instant::now() + PATIENCE;
         let mut held = Held::No;
-        while self.tuning.borrow().leaves.are_used_up() {
+        while !self.gauge().may_grow() {
             if Instant::now() >= until {
                 let message = "the limits on memory and objects have left no room for a minute";
                 return Err(Fault::new(Reason::Throttled, message));
@@ -82,9 +82,13 @@ impl Task {
         }
     }
 
+    fn gauge(&self) -> Arc<Gauge> {
+        Arc::clone(&self.tuning.borrow().gauge)
+    }
+
     /// Has the controller look, once for each time that a limit begins to be exceeded.
     pub(super) fn tell_of_excess(&mut self) {
-        let exceeded = self.tuning.borrow().leaves.are_partly_used_up();
+        let exceeded = !self.gauge().is_within_all();
         if exceeded && !self.room.is_told {
             self.shared.changes.notify();
         }

@@ -107,7 +107,7 @@ impl OperatorMetrics {
             memory_limit: gauges(
                 "kubewarm_memory_limit_bytes",
                 &[],
-                "Bytes of memory that all tables may take together (--memory-limit); absent without a limit.",
+                "Bytes that all stores and informers may take together (75 % of --memory-limit); absent without a limit.",
             )?,
         };
         metrics.begin();

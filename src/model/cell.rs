@@ -1,7 +1,7 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
 use super::{
-    FieldPath, FieldSelector, Identity, LabelSelector, Leaves, OnAccessLost, Resource,
+    FieldPath, FieldSelector, Gauge, Identity, LabelSelector, OnAccessLost, Resource,
     printable::Printable,
 };
 use std::{
@@ -142,8 +142,8 @@ pub struct Tuning {
     pub namespace_check: NamespaceCheck,
     /// What becomes of its store when access is lost: it stays if any of its profiles wants that.
     pub on_access_lost: OnAccessLost,
-    /// What it may hold.
-    pub leaves: Leaves,
+    /// What it holds, charged to the budgets of its profiles.
+    pub gauge: Arc<Gauge>,
 }
 
 /// Whether the existence of a cell's namespace is in question.

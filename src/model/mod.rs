@@ -1,12 +1,12 @@
 //! Vocabulary shared by every layer: checked, immutable, free of I/O and of the clock.
 
+mod budget;
 mod canonical;
 mod cell;
 mod decision;
 mod declared;
 mod fault;
 mod field_path;
-mod gauge;
 mod home;
 mod identity;
 mod index;
@@ -25,6 +25,7 @@ mod wait;
 
 pub(crate) use self::resource::is_dns_label;
 pub use self::{
+    budget::{Budget, Gauge, INFORMER_BYTES},
     cell::{
         CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
         ProfileRef, Projection, SensitiveData, Sensitivity, Tuning,
@@ -36,7 +37,6 @@ pub use self::{
     },
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
-    gauge::{Allowance, Gauge, Held, Leave, Leaves, Total},
     home::{Home, Watched},
     identity::Identity,
     index::{Index, IndexBy},

@@ -90,8 +90,8 @@ fn allowed(overrun: &Overrun) -> String {
             field(measure)
         ),
         Bound::Namespace => format!(
-            "the profiles of one namespace may take {limit} together (--namespace-share of \
-             --memory-limit), of which others here, and the statuses of the profiles, hold {beside}"
+            "the profiles of one namespace may take {limit} together (--namespace-share of the memory \
+             for stores), of which others here, informers and statuses hold {beside}"
         ),
         // How much that is, and what others hold of it, is the administrator's business.
         Bound::Process => "the operator is at its memory limit".to_owned(),

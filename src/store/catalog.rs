@@ -8,7 +8,7 @@ use super::{
     upkeep::Upkeep,
     writer::Writer,
 };
-use crate::model::{CellKey, FieldPath, Gauge, Projection, Resource, Sensitivity, Total};
+use crate::model::{CellKey, FieldPath, Gauge, Projection, Resource, Sensitivity};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,6 @@ pub struct Catalog {
     tables: Arc<RwLock<BTreeMap<CellKey, Arc<Table>>>>,
     kinds: Arc<Mutex<Kinds>>,
     gauges: Arc<Mutex<Gauges>>,
-    total: Arc<Total>,
     codec: Codec,
     upkeep: Upkeep,
 }
@@ -91,15 +90,9 @@ impl Catalog {
             gauges.by_key.retain(|_, gauge| gauge.strong_count() > 0);
             gauges.sweep_at = 2 * gauges.by_key.len() + 64;
         }
-        let gauge = Arc::new(Gauge::new(Arc::clone(&self.total)));
+        let gauge = Arc::new(Gauge::of_informer());
         gauges.by_key.insert(key.clone(), Arc::downgrade(&gauge));
         gauge
-    }
-
-    /// What all tables hold together.
-    #[must_use]
-    pub fn total(&self) -> Arc<Total> {
-        Arc::clone(&self.total)
     }
 
     /// A reader of the table under this key.
@@ -198,12 +191,12 @@ mod tests {
         assert_eq!((gauge.objects(), gauge.bytes()), (2, held(&catalog).bytes));
         let mut second = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/z", 1, "3", "{}"));
-        assert_eq!((gauge.objects(), catalog.total().bytes()), (0, 0));
+        assert_eq!((gauge.objects(), gauge.bytes()), (0, 0));
         second.apply(upsert("a/y", 1, "1", "{}"));
-        assert_eq!((gauge.objects(), catalog.total().bytes()), (1, held(&catalog).bytes));
+        assert_eq!((gauge.objects(), gauge.bytes()), (1, held(&catalog).bytes));
         catalog.close(&key);
         second.apply(upsert("a/z", 1, "3", "{}"));
-        assert_eq!((gauge.objects(), gauge.bytes(), catalog.total().bytes()), (0, 0, 0));
+        assert_eq!((gauge.objects(), gauge.bytes()), (0, 0));
     }
 
     #[test]
@@ -227,13 +220,13 @@ mod tests {
         assert!(with_two > with_one && with_two == held(), "{with_two} after {with_one}");
         catalog.set_indexes(&key, &paths[1..].iter().cloned().collect());
         assert!(gauge.bytes() + 100 * 16 < with_two, "{} of {with_two}", gauge.bytes());
-        assert_eq!((gauge.bytes(), catalog.total().bytes()), (held(), held()));
+        assert_eq!(gauge.bytes(), held());
         writer.apply(Delta::Purge);
         writer.apply(upsert("a/x", 1, "1", &body("{}", r#","b":1"#)));
         assert_eq!(gauge.bytes(), held());
         catalog.close(&key);
         writer.apply(upsert("a/y", 1, "1", &body("{}", r#","b":2"#)));
-        assert_eq!(catalog.total().bytes(), 0);
+        assert_eq!(gauge.bytes(), 0);
     }
 
     #[test]
@@ -251,7 +244,6 @@ mod tests {
         writer.apply(upsert("a/x", 1, "2", "{}"));
         let after = gauge.bytes();
         assert!(after > before, "{after} after {before}");
-        assert_eq!(catalog.total().bytes(), after);
     }
 
     /// Text that does not compress.

@@ -128,9 +128,9 @@ mod tests {
 
     fn spec(key: CellKey) -> CellSpec {
         use crate::model::{
-            Leaves, ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Tuning,
+            ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Tuning,
         };
-        use std::time::Duration;
+        use std::{sync::Arc, time::Duration};
         let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
         CellSpec {
             key,
@@ -143,7 +143,7 @@ mod tests {
                 verify_interval: None,
                 namespace_check: NamespaceCheck::Known,
                 on_access_lost: OnAccessLost::Fence,
-                leaves: Leaves::default(),
+                gauge: Arc::default(),
             },
             indexes: [].into(),
         }

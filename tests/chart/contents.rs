@@ -205,19 +205,19 @@ cert-manager Certificate /spec/issuerRef {"name": "internal", "kind": "ClusterIs
 cert-manager Certificate /spec/ipAddresses ["127.0.0.1", "::1", "192.0.2.7"]
 cert-manager Certificate /spec/dnsNames/2 "kubewarm.kubewarm-system.svc"
 cert-manager PodMonitor /spec/podMetricsEndpoints/0/tlsConfig/serverName "warm.example.com"
-watch-namespaces Deployment POD/containers/0/env/5 {"name": "KUBEWARM_METRICS_AUTH", "value": "loopback"}
-watch-namespaces-scrapers Deployment POD/containers/0/env/5 {"name": "KUBEWARM_METRICS_AUTH", "value": "none"}
+watch-namespaces Deployment POD/containers/0/env/7 {"name": "KUBEWARM_METRICS_AUTH", "value": "loopback"}
+watch-namespaces-scrapers Deployment POD/containers/0/env/7 {"name": "KUBEWARM_METRICS_AUTH", "value": "none"}
 watch-namespaces-scrapers ServiceMonitor /spec/endpoints/0/bearerTokenFile null
 watch-namespaces-scrapers NetworkPolicy /spec/ingress/0/from/0/namespaceSelector {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
-watch-namespaces Deployment POD/containers/0/env/8 {"name": "KUBEWARM_API_ADDR", "value": "[::]:8443"}
-watch-namespaces Deployment POD/containers/0/env/9 {"name": "KUBEWARM_AUTH", "value": "caller-token"}
+watch-namespaces Deployment POD/containers/0/env/10 {"name": "KUBEWARM_API_ADDR", "value": "[::]:8443"}
+watch-namespaces Deployment POD/containers/0/env/11 {"name": "KUBEWARM_AUTH", "value": "caller-token"}
 default CustomResourceDefinition /metadata/annotations/helm.sh~1resource-policy "keep"
 replicas Deployment POD/terminationGracePeriodSeconds 42
 replicas Deployment POD/topologySpreadConstraints/1/topologyKey "topology.kubernetes.io/zone"
 replicas Deployment POD/topologySpreadConstraints/1/whenUnsatisfiable "ScheduleAnyway"
 replicas Deployment POD/containers/0/env/1 {"name": "KUBEWARM_NAMESPACE_SHARE", "value": "50"}
-replicas Deployment POD/containers/0/env/3 {"name": "KUBEWARM_MEMORY_LIMIT", "value": "160Mi"}
-replicas Deployment POD/containers/0/env/4 {"name": "KUBEWARM_SHUTDOWN_DELAY", "value": "15s"}
+replicas Deployment POD/containers/0/env/5 {"name": "KUBEWARM_MEMORY_LIMIT", "value": "160Mi"}
+replicas Deployment POD/containers/0/env/6 {"name": "KUBEWARM_SHUTDOWN_DELAY", "value": "15s"}
 replicas PodDisruptionBudget /spec/maxUnavailable "50%"
 replicas PodDisruptionBudget /spec/unhealthyPodEvictionPolicy "AlwaysAllow"
 watch-namespaces Deployment POD/containers/0/env/1 {"name": "KUBEWARM_WATCH_NAMESPACES", "value": "shop,orders"}

@@ -9,7 +9,7 @@ use kubewarm::app::CatalogTables;
 use kubewarm::cluster::{Connection, OperatorOnly};
 use kubewarm::informer::{Bounds, Comparison, InformerMetrics, Informers as _, Registry, Timing};
 use kubewarm::model::{
-    CellKey, CellSpec, Extent, GroupResource, Leaves, ManagedFields, MemberOf, NamespaceCheck,
+    CellKey, CellSpec, Extent, GroupResource, ManagedFields, MemberOf, NamespaceCheck,
     OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
 use kubewarm::store::Catalog;
@@ -45,7 +45,7 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
             verify_interval: Some(COMPARED),
             namespace_check: NamespaceCheck::Known,
             on_access_lost: OnAccessLost::Fence,
-            leaves: Leaves::default(),
+            gauge: Arc::default(),
         },
         indexes: BTreeSet::new(),
     })

@@ -12,8 +12,8 @@ use kubewarm::{
         Reports, ResourceMetrics, Tables, Timing,
     },
     model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, Leaves, ListStrategy, ManagedFields,
-        MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
+        CellKey, CellSpec, Extent, GroupResource, Identity, ListStrategy, ManagedFields, MemberOf,
+        NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
     },
     store::{Catalog, Object},
 };
@@ -244,7 +244,7 @@ pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
             verify_interval: None,
             namespace_check: NamespaceCheck::Known,
             on_access_lost: OnAccessLost::Fence,
-            leaves: Leaves::default(),
+            gauge: Arc::default(),
         },
         indexes: BTreeSet::new(),
     }

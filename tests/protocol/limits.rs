@@ -8,7 +8,7 @@ use crate::{
 use futures::{StreamExt as _, stream};
 use kubewarm::{
     informer::{Informers as _, Phase},
-    model::{Allowance, CellSpec, Gauge, Held, Leave, Leaves, ListStrategy},
+    model::{Bound, Budget, CellSpec, Gauge, Limits, ListStrategy},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -46,20 +46,22 @@ async fn server() -> Server {
     .await
 }
 
-fn leave(max_objects: u64, gauge: &Arc<Gauge>) -> Leave {
-    let held = Held::Cells(vec![Arc::clone(gauge)]);
-    vec![Arc::new(Allowance::new(Some(max_objects), None, held))]
+fn budget(max_objects: Option<u64>, max_bytes: Option<u64>) -> Arc<Budget> {
+    Arc::new(Budget::new(Bound::Profile, Limits { max_objects, max_bytes }, None))
 }
 
-fn runaway(
-    engine: &Engine,
-    strategy: ListStrategy,
-    others: Option<Leave>,
-) -> (CellSpec, Arc<Gauge>) {
+/// Pods of which nobody may hold more than one of `payers` lets.
+fn limited(engine: &Engine, strategy: ListStrategy, payers: Vec<Arc<Budget>>) -> CellSpec {
     let mut pods = cell("pods");
-    let gauge = engine.catalog.gauge(&pods.key);
     pods.tuning.strategy = strategy;
-    pods.tuning.leaves = Leaves::of_each([leave(LIMIT, &gauge)].into_iter().chain(others));
+    pods.tuning.gauge = engine.catalog.gauge(&pods.key);
+    pods.tuning.gauge.charge_to(payers);
+    pods
+}
+
+fn runaway(engine: &Engine, strategy: ListStrategy) -> (CellSpec, Arc<Gauge>) {
+    let pods = limited(engine, strategy, vec![budget(Some(LIMIT), None)]);
+    let gauge = Arc::clone(&pods.tuning.gauge);
     (pods, gauge)
 }
 
@@ -76,7 +78,7 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
     for strategy in [ListStrategy::Whole, ListStrategy::Streaming] {
         let server = server().await;
         let mut engine = Engine::new(&server, quick());
-        let (pods, gauge) = runaway(&engine, strategy, None);
+        let (pods, gauge) = runaway(&engine, strategy);
         let mut told = engine.changes().subscribe();
         engine.start(&pods);
         until(|| gauge.objects() > LIMIT).await;
@@ -91,7 +93,6 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
         assert_eq!(server.count(Kind::Newest), 1, "asked once how many there are");
         engine.stop(&pods.key);
         assert_eq!((gauge.objects(), gauge.bytes()), (0, 0));
-        assert_eq!(engine.catalog.total().bytes(), engine.catalog.gauge(&services.key).bytes());
         engine.shut_down().await;
     }
 }
@@ -124,12 +125,8 @@ async fn a_list_of_large_objects_is_held_back_before_there_are_many() {
         })
         .await;
         let mut engine = Engine::new(&server, quick());
-        let mut pods = cell("pods");
-        let gauge = engine.catalog.gauge(&pods.key);
-        pods.tuning.strategy = strategy;
-        let held = Held::Cells(vec![Arc::clone(&gauge)]);
-        let leave = vec![Arc::new(Allowance::new(None, Some(BYTES), held))];
-        pods.tuning.leaves = Leaves::of_each([leave]);
+        let pods = limited(&engine, strategy, vec![budget(None, Some(BYTES))]);
+        let gauge = Arc::clone(&pods.tuning.gauge);
         engine.start(&pods);
         until(|| gauge.bytes() > BYTES).await;
         sleep(Duration::from_millis(300)).await;
@@ -154,7 +151,7 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
     })
     .await;
     let mut engine = Engine::new(&server, quick());
-    let (mut pods, gauge) = runaway(&engine, ListStrategy::Paged, None);
+    let (mut pods, gauge) = runaway(&engine, ListStrategy::Paged);
     pods.tuning.page_size = 50;
     engine.start(&pods);
     until(|| gauge.objects() > LIMIT).await;
@@ -168,7 +165,8 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
 async fn a_list_goes_on_for_the_profile_that_does_not_limit_it() {
     let server = server().await;
     let mut engine = Engine::new(&server, quick());
-    let (pods, gauge) = runaway(&engine, ListStrategy::Whole, Some(Vec::new()));
+    let (pods, gauge) = runaway(&engine, ListStrategy::Whole);
+    gauge.add_payer(&budget(None, None));
     engine.start(&pods);
     until(|| gauge.objects() > 3 * LIMIT).await;
     engine.stop(&pods.key);
@@ -179,11 +177,12 @@ async fn a_list_goes_on_for_the_profile_that_does_not_limit_it() {
 async fn a_list_goes_on_once_there_is_room() {
     let server = server().await;
     let mut engine = Engine::new(&server, quick());
-    let (mut pods, gauge) = runaway(&engine, ListStrategy::Whole, None);
+    let limit = budget(Some(LIMIT), None);
+    let pods = limited(&engine, ListStrategy::Whole, vec![Arc::clone(&limit)]);
+    let gauge = Arc::clone(&pods.tuning.gauge);
     engine.start(&pods);
     until(|| gauge.objects() > LIMIT).await;
-    pods.tuning.leaves = Leaves::of_each([leave(2 * LIMIT, &gauge)]);
-    engine.retune(&pods);
+    limit.set_limits(Limits { max_objects: Some(2 * LIMIT), max_bytes: None });
     until(|| gauge.objects() > 2 * LIMIT).await;
     engine.stop(&pods.key);
     engine.shut_down().await;

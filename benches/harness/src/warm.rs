@@ -11,8 +11,8 @@ use kubewarm::{
     informer::{Bounds, InformerMetrics, Informers, Registry, Reports, Tables, Timing},
     model::{
         CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
-        Identity, LabelRequirement, LabelSelector, Leaves, ListStrategy, ManagedFields, MemberOf,
-        Named, NamespaceCheck, OnAccessLost, Operator, Outcome, ProfileRef, Projection, Resource,
+        Identity, LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf, Named,
+        NamespaceCheck, OnAccessLost, Operator, Outcome, ProfileRef, Projection, Resource,
         ResourceVersion, SensitiveData, Tuning,
     },
     store::{Catalog, Reader, Seen, Wanted, Writer},
@@ -180,7 +180,7 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
         verify_interval: None,
         namespace_check: NamespaceCheck::Known,
         on_access_lost: OnAccessLost::Fence,
-        leaves: Leaves::default(),
+        gauge: Arc::default(),
     };
     Ok(CellSpec { key, tuning, indexes: BTreeSet::new() })
 }

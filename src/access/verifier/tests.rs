@@ -4,9 +4,9 @@ use crate::{
     cluster::OperatorOnly,
     informer::{Bounds, InformerMetrics, Informers as _, Phase, Registry, Tables, Timing},
     model::{
-        CellSpec, Delta, DeltaSink, Extent, FieldPath, GroupResource, Leaves, ListStrategy,
-        ManagedFields, MemberOf, Named, NamespaceCheck, OnAccessLost, Outcome, ProfileRef,
-        Projection, Resource, ResourceVersion, Tuning,
+        CellSpec, Delta, DeltaSink, Extent, FieldPath, GroupResource, ListStrategy, ManagedFields,
+        MemberOf, Named, NamespaceCheck, OnAccessLost, Outcome, ProfileRef, Projection, Resource,
+        ResourceVersion, Tuning,
     },
 };
 use std::{collections::BTreeSet, convert::Infallible, future::pending};
@@ -60,7 +60,7 @@ fn cell() -> CellSpec {
             verify_interval: None,
             namespace_check: NamespaceCheck::Known,
             on_access_lost: OnAccessLost::Fence,
-            leaves: Leaves::default(),
+            gauge: Arc::default(),
         },
         indexes: BTreeSet::new(),
     }

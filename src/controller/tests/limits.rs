@@ -1,15 +1,19 @@
 //! Limits: who is stopped, that nobody else is, and when it is tried again.
 
-use super::{Tables, desired, first, profile, reconciler, run, sync};
+use super::{Tables, desired, first, home, profile, reconciler, run, sync};
 use crate::{
     controller::{
+        admission::Admission,
+        declarations::Declarations,
         intake::Found,
+        limiter::MemoryBounds,
+        quota::InformerLimits,
         reconcile::{Outcome, Reconciler},
     },
-    model::{Attempt, CellKey, DeclaredTarget, Measure},
+    model::{Attempt, Bound, CellKey, DeclaredTarget, INFORMER_BYTES, Measure, Watched},
 };
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 fn with(limits: &Value) -> Value {
     let target = |name: &str| json!({"name": name, "resource": {"resource": name}});
@@ -29,6 +33,12 @@ fn target(outcome: &Outcome, at: usize) -> &DeclaredTarget {
 
 fn at(reconciler: &mut Reconciler, found: &[Found], cluster: &Tables, minutes: u64) -> Outcome {
     reconciler.reconcile(found, cluster, None, Duration::from_mins(minutes))
+}
+
+fn bounded(bounds: MemoryBounds) -> Reconciler {
+    let home = home("kubewarm-system", Watched::Everywhere);
+    let admission = Admission::new(Arc::clone(&home.namespace));
+    Reconciler::new(home, bounds, InformerLimits::default(), admission)
 }
 
 #[test]
@@ -101,23 +111,89 @@ fn it_is_tried_again_after_ten_minutes_and_at_an_edit() {
 }
 
 #[test]
-fn one_that_fits_after_all_is_tried_at_once_when_there_is_room() {
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let found = [profile("a", "p", 1, with(&json!({"maxObjects": 100})))];
+fn a_process_that_four_namespaces_fill_stops_a_tenant_before_the_operators_namespace() {
+    let mebibytes = |count: u64| Some(count << 20);
+    let bounds = MemoryBounds { process: mebibytes(16), namespace: mebibytes(4) };
+    let (mut reconciler, mut cluster) = (bounded(bounds), Tables::default());
+    let pods = || json!({"targets": [{"name": "pods", "resource": {"resource": "pods"}}]});
+    let mut found: Vec<_> =
+        ["a", "b", "c", "d"].map(|tenant| profile(tenant, "p", 1, pods())).into();
     let outcome = run(&mut reconciler, &found, &cluster);
+    holds(&cluster, &outcome, "pods", 3_900);
     sync(&mut cluster, &outcome);
-    holds(&cluster, &outcome, "configmaps", 70);
-    holds(&cluster, &outcome, "pods", 40);
-    let all = outcome;
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
-    // 70 and 25 fit, but only just: that would be a coin's toss.
-    holds(&cluster, &all, "configmaps", 0);
-    holds(&cluster, &all, "pods", 25);
-    assert!(target(&run(&mut reconciler, &found, &cluster), 0).is_stopped());
-    holds(&cluster, &all, "pods", 20);
+    assert!(outcome.exceeded.is_empty() && outcome.desired.len() == 4);
+
+    found.push(profile("kubewarm-system", "p", 1, pods()));
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(target(&outcome, 0).limited.unwrap().attempt, Attempt::UnderWay);
-    holds(&cluster, &outcome, "configmaps", 70);
-    assert!(target(&run(&mut reconciler, &found, &cluster), 0).limited.is_none());
+    let own = outcome.desired.iter().find(|(key, _)| !cluster.synced.contains(*key)).unwrap();
+    let gauge = &own.1.0.tuning.gauge;
+    gauge.set(2_000, 2 << 20);
+    assert!(!gauge.may_grow(), "its list waits until somebody has given way");
+    let outcome = run(&mut reconciler, &found, &cluster);
+    let stopped: Vec<_> = outcome
+        .observed
+        .iter()
+        .filter(|it| it.declared.targets[0].is_stopped())
+        .map(|it| it.declared.profile.to_string())
+        .collect();
+    assert_eq!(stopped, ["d/p"]);
+    assert!(gauge.may_grow() && outcome.desired.len() == 4);
+    let overrun = outcome.observed[3].declared.targets[0].limited.unwrap().overrun;
+    assert_eq!((overrun.bound, overrun.measure), (Bound::Process, Measure::Memory));
+}
+
+/// A hundred profiles of one namespace, of 32 targets each that select nothing.
+fn crowd(namespace: &str) -> Vec<Found> {
+    let spec = |n: usize| {
+        let target = |at: usize| {
+            let labels = json!({"matchLabels": {"none": format!("{n}-{at}")}});
+            let of = json!({"resource": "pods"});
+            json!({"name": format!("t{at}"), "resource": of, "labelSelector": labels})
+        };
+        json!({"targets": (0..32).map(target).collect::<Vec<_>>()})
+    };
+    (0..100).map(|n| profile(namespace, &format!("p{n:02}"), 1, spec(n))).collect()
+}
+
+#[test]
+fn idle_informers_count_and_those_that_do_not_fit_never_start() {
+    const MIB: u64 = 1 << 20;
+    let found = crowd("a");
+    let all = run(&mut reconciler(), &found, &Tables::default());
+    assert_eq!(all.desired.len(), 1_000, "by their number alone");
+    for (bounds, bytes) in [
+        (MemoryBounds { process: Some(48 * MIB), namespace: None }, 48 * MIB),
+        (MemoryBounds { process: Some(48 * MIB), namespace: Some(12 * MIB) }, 12 * MIB),
+    ] {
+        let (mut reconciler, cluster) = (bounded(bounds), Tables::default());
+        let outcome = run(&mut reconciler, &found, &cluster);
+        assert_eq!(outcome.desired.len() as u64, bytes / INFORMER_BYTES, "{bounds:?}");
+        let mut targets = outcome.observed.iter().flat_map(|it| &it.declared.targets);
+        let last = targets.rfind(|target| target.limited.is_some()).unwrap();
+        let overrun = last.limited.unwrap().overrun;
+        assert_eq!((overrun.reached, overrun.others), (INFORMER_BYTES, bytes));
+        // Readiness waits for what runs alone.
+        let declarations = Declarations::default();
+        *declarations.0.write() = Some(Arc::new(outcome.observed.clone()));
+        assert_eq!(declarations.cells().unwrap().len(), outcome.desired.len());
+        // What runs goes on.
+        let again = run(&mut reconciler, &found, &cluster);
+        assert_eq!(desired(&again), desired(&outcome));
+    }
+}
+
+#[test]
+fn informers_of_the_operators_namespace_take_the_place_of_tenants() {
+    let bounds = MemoryBounds { process: Some(10 * INFORMER_BYTES), namespace: None };
+    let (mut reconciler, cluster) = (bounded(bounds), Tables::default());
+    let mut found = crowd("a");
+    assert_eq!(run(&mut reconciler, &found, &cluster).desired.len(), 10);
+    let two = json!({"targets": [{"name": "pods", "resource": {"resource": "pods"}},
+        {"name": "configmaps", "resource": {"resource": "configmaps"}}]});
+    found.push(profile("kubewarm-system", "own", 1, two));
+    run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &found, &cluster);
+    let own = outcome.desired.keys().filter(|key| key.declared_in.as_deref() != Some("a")).count();
+    assert_eq!((own, outcome.desired.len()), (2, 10));
 }

@@ -13,8 +13,9 @@ mod watched;
 
 use super::{
     admission::Admission,
-    fit::MemoryBounds,
     intake::{Found, validate},
+    limiter::MemoryBounds,
+    quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
     resolve::Cluster,
 };
@@ -23,7 +24,7 @@ use crate::{
     informer::{CellFault, CellReport, Loss, Phase, Verb},
     model::{
         AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, Mode, ProfileRef, Reason,
-        Refusal, RefusalReason, ResolvedTarget, Resource, Total, Watched,
+        Refusal, RefusalReason, ResolvedTarget, Resource, Watched,
     },
 };
 use jiff::Timestamp;
@@ -44,7 +45,6 @@ struct Tables {
     lost: BTreeSet<CellKey>,
     names: Vec<&'static str>,
     gauges: Mutex<BTreeMap<CellKey, Arc<Gauge>>>,
-    total: Arc<Total>,
 }
 
 impl Default for Tables {
@@ -58,7 +58,6 @@ impl Default for Tables {
             lost: BTreeSet::new(),
             names: Vec::new(),
             gauges: Mutex::default(),
-            total: Arc::default(),
         }
     }
 }
@@ -101,7 +100,7 @@ impl Cluster for Tables {
     }
 
     fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
-        let new = || Arc::new(Gauge::new(Arc::clone(&self.total)));
+        let new = || Arc::new(Gauge::of_informer());
         Arc::clone(self.gauges.lock().entry(key.clone()).or_insert_with(new))
     }
 
@@ -152,7 +151,7 @@ fn reconciler() -> Reconciler {
 /// Without limits of the process.
 fn reconciler_of(home: Home) -> Reconciler {
     let admission = Admission::new(Arc::clone(&home.namespace));
-    Reconciler::new(home, MemoryBounds::default(), Arc::default(), admission)
+    Reconciler::new(home, MemoryBounds::default(), InformerLimits::default(), admission)
 }
 
 fn run(reconciler: &mut Reconciler, profiles: &[Found], cluster: &Tables) -> Outcome {

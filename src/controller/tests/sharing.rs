@@ -1,8 +1,11 @@
 //! What profiles that share cells, tables and bounds do to each other.
 
 use super::*;
-use crate::controller::budget::{PER_NAMESPACE, PER_PROFILE};
+use crate::controller::quota::PER_PROFILE;
 use crate::model::FieldPath;
+
+/// Most cells of the profiles of one namespace, by default.
+const PER_NAMESPACE: usize = 1_000;
 
 fn indexing(from: usize) -> Value {
     let indexes: Vec<_> = (from..from + 16)
@@ -184,7 +187,7 @@ fn what_finds_namespaces_is_a_cell_too_even_where_it_finds_too_many() {
 #[test]
 fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
     let mut spec = targets(&["pods"]);
-    let each = 32;
+    let each = 25;
     spec["targets"] = (0..each)
         .map(|n| {
             let labels = json!({"matchLabels": {"n": n.to_string()}});
@@ -209,9 +212,27 @@ fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
     };
     let outcome = run(&mut reconciler(), &found, &Tables::default());
     assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
-    assert!(refused(&outcome).message.contains("8192 together"), "{}", refused(&outcome));
+    assert!(refused(&outcome).message.contains("1000 together"), "{}", refused(&outcome));
     assert!(accepted(&outcome)[1..].iter().all(|&accepted| accepted));
     let outcome =
         run(&mut reconciler_of(home("a", Watched::Everywhere)), &found, &Tables::default());
     assert!(accepted(&outcome).iter().all(|&accepted| accepted));
+}
+
+#[test]
+fn all_profiles_together_have_a_bound_and_the_operators_come_first() {
+    let home = home("kubewarm-system", Watched::Everywhere);
+    let admission = Admission::new(Arc::clone(&home.namespace));
+    let limits = InformerLimits { process: 3, namespace: 2 };
+    let mut reconciler = Reconciler::new(home, MemoryBounds::default(), limits, admission);
+    let two = || targets(&["pods", "configmaps"]);
+    let found = ["a", "b", "kubewarm-system"].map(|namespace| profile(namespace, "p", 1, two()));
+    let outcome = run(&mut reconciler, &found, &Tables::default());
+    let refused = outcome.observed.iter().map(|it| {
+        let targets = it.declared.targets.iter();
+        targets.filter(|it| matches!(it.resolved, Some(Err(_)))).count()
+    });
+    assert_eq!(refused.collect::<Vec<_>>(), [1, 2, 0]);
+    let told = outcome.observed[1].declared.targets[0].resolved.clone().unwrap().unwrap_err();
+    assert!(told.message.contains("--max-informers"), "{told}");
 }

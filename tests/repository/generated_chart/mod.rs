@@ -103,6 +103,8 @@ fn the_defaults_of_the_chart_are_those_of_the_program() {
         ("KUBEWARM_LOG", word("filter")),
         ("KUBEWARM_LOG_FORMAT", word("format")),
         ("KUBEWARM_MAX_CONCURRENT_LISTS", whole("maxConcurrentLists")),
+        ("KUBEWARM_MAX_INFORMERS", whole("maxInformers")),
+        ("KUBEWARM_NAMESPACE_INFORMERS", whole("namespaceInformers")),
         ("KUBEWARM_NAMESPACE_SHARE", whole("namespaceShare")),
         ("KUBEWARM_SHUTDOWN_DELAY", format!("{}s", whole("shutdownDelaySeconds"))),
     ];

@@ -1,31 +1,31 @@
-//! What a target holds, and what of it counts for a limit. Pure.
+//! What a target holds. Pure.
 
 use super::{resolve::Cluster, settle::Holding};
 use crate::{
     informer::CellReport,
-    model::{Bound, CellKey, Gauge, Limits, Measure, ProfileRef, Target, ValidatedProfile},
+    model::{Bound, Budget, CellKey, Gauge, Measure, ProfileRef, Target, ValidatedProfile},
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-/// A target, and what it holds.
+/// A target that runs, and what it holds.
 #[derive(Clone, Debug)]
-pub(super) struct Share {
+pub(super) struct Footprint {
     pub(super) profile: ProfileRef,
     pub(super) uid: Arc<str>,
     /// The generation that runs.
     pub(super) generation: i64,
     pub(super) target: Arc<str>,
+    /// The profile's.
+    pub(super) budget: Arc<Budget>,
     /// Whether the profile lives outside the operator's namespace.
     pub(super) is_tenants: bool,
-    pub(super) limits: Limits,
     pub(super) priority: u16,
     /// Whether everything of it has been listed.
     pub(super) is_synced: bool,
     /// How many objects it will have, where the server says so.
     pub(super) expected: Option<u64>,
     pub(super) cells: Arc<[CellKey]>,
-    /// What they hold, in the same order; a cell of several targets is the
-    /// same gauge in each.
+    /// What they hold, in the same order; a cell of several targets is the same gauge in each.
     pub(super) gauges: Vec<Arc<Gauge>>,
     /// What other cells hold, that answer for it until these are synced.
     pub(super) old: Vec<Arc<Gauge>>,
@@ -33,11 +33,12 @@ pub(super) struct Share {
     pub(super) namespaces: Option<(CellKey, Arc<Gauge>)>,
 }
 
-impl Share {
-    /// Of a target of `valid` that runs.
+impl Footprint {
+    /// Of a target of `valid` that runs and that `budget` pays for.
     pub(super) fn of(
         valid: &ValidatedProfile,
         target: &Target,
+        budget: Arc<Budget>,
         is_tenants: bool,
         holding: Holding,
         cluster: &dyn Cluster,
@@ -48,8 +49,8 @@ impl Share {
             uid: Arc::clone(&valid.uid),
             generation: valid.generation,
             target: Arc::clone(&target.name),
+            budget,
             is_tenants,
-            limits: valid.limits,
             priority: target.priority,
             is_synced: false,
             expected: None,
@@ -61,6 +62,32 @@ impl Share {
             }),
             cells: holding.cells,
         }
+    }
+
+    /// Its gauges, each with the budget that pays for it. The namespaces of a selector are nothing that an
+    /// author asked to hold: the profile's limits do not count them, but its namespace does.
+    pub(super) fn charges(&self) -> impl Iterator<Item = (&Arc<Gauge>, &Arc<Budget>)> {
+        let namespace = self.budget.parent().unwrap_or(&self.budget);
+        let selector = self.namespaces.iter().map(move |(_, gauge)| (gauge, namespace));
+        self.gauges.iter().chain(&self.old).map(|gauge| (gauge, &self.budget)).chain(selector)
+    }
+
+    /// What its own cells hold that counts for a limit of `bound`.
+    pub(super) fn own(&self, bound: Bound) -> impl Iterator<Item = &Arc<Gauge>> {
+        let selector = self.namespaces.iter().filter(move |_| bound != Bound::Profile);
+        self.gauges.iter().chain(selector.map(|(_, gauge)| gauge))
+    }
+
+    /// Objects in its own cells.
+    pub(super) fn objects(&self) -> u64 {
+        self.gauges.iter().map(|gauge| gauge.objects()).sum()
+    }
+
+    /// How many objects it will have, as far as that says what it will take: what all its objects will take
+    /// does not follow from bytes that are not only theirs.
+    pub(super) fn expected(&self, measure: Measure) -> Option<u64> {
+        let has_more = measure == Measure::Memory && self.namespaces.is_some();
+        self.expected.filter(|_| self.is_synced || !has_more)
     }
 
     /// Asks how far its cells have come.
@@ -80,42 +107,11 @@ impl Share {
             self.expected = None;
         }
     }
-
-    /// What its cells hold that count for a limit of `bound` on `measure`.
-    ///
-    /// The namespaces of a selector are nothing that an author asked to hold, nor does the status or
-    /// a forecast count them; but tenants must not take room from others with them.
-    pub(super) fn own(&self, bound: Bound, measure: Measure) -> impl Iterator<Item = &Arc<Gauge>> {
-        let is_memory = measure == Measure::Memory;
-        let namespaces =
-            self.namespaces.iter().filter(move |_| is_memory && bound != Bound::Profile);
-        self.gauges.iter().chain(namespaces.map(|(_, gauge)| gauge))
-    }
-
-    /// What counts for a limit of `bound` on `measure`: its own, and what answers for it meanwhile.
-    pub(super) fn counted(
-        &self,
-        bound: Bound,
-        measure: Measure,
-    ) -> impl Iterator<Item = &Arc<Gauge>> {
-        self.own(bound, measure).chain(&self.old)
-    }
 }
 
 /// The sum of what is known of all. A server may say any number.
 fn together(mut counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)))
-}
-
-/// What these hold together: cells that come several times count once.
-pub(super) fn held<'a>(gauges: impl IntoIterator<Item = &'a Arc<Gauge>>, measure: Measure) -> u64 {
-    let mut seen = BTreeSet::new();
-    let distinct = gauges.into_iter().filter(|gauge| seen.insert(Arc::as_ptr(gauge)));
-    let of = |gauge: &Arc<Gauge>| match measure {
-        Measure::Objects => gauge.objects(),
-        Measure::Memory => gauge.bytes(),
-    };
-    distinct.map(of).sum()
 }
 
 #[cfg(test)]

@@ -1,0 +1,338 @@
+//! Limits on what stores hold, as counters that the stores charge while they grow.
+
+use super::{Bound, Limits, Measure};
+use parking_lot::Mutex;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// What an informer takes beside its store: its task, its watch and the connection of the watch.
+pub const INFORMER_BYTES: u64 = 64 << 10;
+
+/// No limit, in a counter's unit.
+const UNLIMITED: u64 = u64::MAX;
+
+/// A limit, what is used of it, and the budget above it: process → namespace → profile.
+///
+/// A profile's budget counts what its stores hold. The budgets above also count [`INFORMER_BYTES`] for each
+/// informer. Two budgets are equal only if they are the same one.
+#[derive(Debug)]
+pub struct Budget {
+    bound: Bound,
+    objects: Counter,
+    bytes: Counter,
+    parent: Option<Arc<Self>>,
+}
+
+#[derive(Debug)]
+struct Counter {
+    limit: AtomicU64,
+    used: AtomicU64,
+}
+
+/// What one cell holds, charged to the budgets of those who declare it. Its store writes it, and everybody
+/// may read it.
+#[derive(Debug, Default)]
+pub struct Gauge(Mutex<Charge>);
+
+#[derive(Debug, Default)]
+struct Charge {
+    objects: u64,
+    bytes: u64,
+    /// What it takes beside its store, for all budgets but those of profiles.
+    beside: u64,
+    /// The budgets of those who declare the cell.
+    payers: Vec<Arc<Budget>>,
+    /// These and the budgets above them, each once: a cell of two profiles counts once for their namespace.
+    charged: Vec<Arc<Budget>>,
+}
+
+impl Counter {
+    fn new(limit: Option<u64>) -> Self {
+        let limit = AtomicU64::new(limit.unwrap_or(UNLIMITED));
+        Self { limit, used: AtomicU64::new(0) }
+    }
+
+    fn limit(&self) -> Option<u64> {
+        Some(self.limit.load(Ordering::Relaxed)).filter(|&limit| limit != UNLIMITED)
+    }
+
+    fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn set_limit(&self, limit: Option<u64>) {
+        self.limit.store(limit.unwrap_or(UNLIMITED), Ordering::Relaxed);
+    }
+
+    /// Adds the difference, which wraps where it is negative: sums of such differences come out right.
+    fn change(&self, from: u64, to: u64) {
+        self.used.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.used() > self.limit.load(Ordering::Relaxed)
+    }
+}
+
+impl Budget {
+    /// Nothing is used of it yet.
+    #[must_use]
+    pub fn new(bound: Bound, limits: Limits, parent: Option<Arc<Self>>) -> Self {
+        let objects = Counter::new(limits.max_objects);
+        Self { bound, objects, bytes: Counter::new(limits.max_bytes), parent }
+    }
+
+    /// Whose limit it is.
+    #[must_use]
+    pub fn bound(&self) -> Bound {
+        self.bound
+    }
+
+    /// The budget above it.
+    #[must_use]
+    pub fn parent(&self) -> Option<&Arc<Self>> {
+        self.parent.as_ref()
+    }
+
+    /// How much may be held; `None` is no limit.
+    #[must_use]
+    pub fn limit(&self, measure: Measure) -> Option<u64> {
+        self.counter(measure).limit()
+    }
+
+    /// How much is held.
+    #[must_use]
+    pub fn used(&self, measure: Measure) -> u64 {
+        self.counter(measure).used()
+    }
+
+    /// Changes the limits. What is used stays.
+    pub fn set_limits(&self, limits: Limits) {
+        self.objects.set_limit(limits.max_objects);
+        self.bytes.set_limit(limits.max_bytes);
+    }
+
+    /// This budget and those above it.
+    pub fn chain(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+        std::iter::successors(Some(self), |budget| budget.parent())
+    }
+
+    /// Whether more is held than this budget or one above it allows. Cost: a few nanoseconds.
+    #[must_use]
+    pub fn is_exceeded(&self) -> bool {
+        let own = self.objects.is_exceeded() || self.bytes.is_exceeded();
+        own || self.parent.as_ref().is_some_and(|parent| parent.is_exceeded())
+    }
+
+    fn counter(&self, measure: Measure) -> &Counter {
+        match measure {
+            Measure::Objects => &self.objects,
+            Measure::Memory => &self.bytes,
+        }
+    }
+}
+
+impl PartialEq for Budget {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Budget {}
+
+impl Charge {
+    /// What counts for a limit of `bound`.
+    fn size(&self, bound: Bound, measure: Measure) -> u64 {
+        match (measure, bound) {
+            (Measure::Objects, _) => self.objects,
+            (Measure::Memory, Bound::Profile) => self.bytes,
+            (Measure::Memory, Bound::Namespace | Bound::Process) => {
+                self.bytes.saturating_add(self.beside)
+            }
+        }
+    }
+
+    fn add_to(&self, budget: &Budget) {
+        budget.objects.change(0, self.objects);
+        budget.bytes.change(0, self.size(budget.bound, Measure::Memory));
+    }
+
+    fn remove_from(&self, budget: &Budget) {
+        budget.objects.change(self.objects, 0);
+        budget.bytes.change(self.size(budget.bound, Measure::Memory), 0);
+    }
+
+    fn charge_to(&mut self, payers: Vec<Arc<Budget>>) {
+        let mut charged: Vec<Arc<Budget>> = Vec::new();
+        for budget in payers.iter().flat_map(Budget::chain) {
+            if !charged.contains(budget) {
+                charged.push(Arc::clone(budget));
+            }
+        }
+        for gone in self.charged.iter().filter(|budget| !charged.contains(budget)) {
+            self.remove_from(gone);
+        }
+        for new in charged.iter().filter(|budget| !self.charged.contains(budget)) {
+            self.add_to(new);
+        }
+        (self.payers, self.charged) = (payers, charged);
+    }
+}
+
+impl Gauge {
+    /// Of a cell with an informer, which takes [`INFORMER_BYTES`].
+    #[must_use]
+    pub fn of_informer() -> Self {
+        Self(Mutex::new(Charge { beside: INFORMER_BYTES, ..Charge::default() }))
+    }
+
+    /// Says what the store holds now.
+    pub fn set(&self, objects: u64, bytes: u64) {
+        let mut charge = self.0.lock();
+        for budget in &charge.charged {
+            budget.objects.change(charge.objects, objects);
+            budget.bytes.change(charge.bytes, bytes);
+        }
+        (charge.objects, charge.bytes) = (objects, bytes);
+    }
+
+    /// Objects held.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        self.0.lock().objects
+    }
+
+    /// Bytes that the store holds.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.lock().bytes
+    }
+
+    /// What of it counts for a limit of `bound`.
+    #[must_use]
+    pub fn size(&self, bound: Bound, measure: Measure) -> u64 {
+        self.0.lock().size(bound, measure)
+    }
+
+    /// Has one more budget pay, with those above it.
+    pub fn add_payer(&self, budget: &Arc<Budget>) {
+        let mut charge = self.0.lock();
+        if !charge.payers.contains(budget) {
+            let payers = charge.payers.iter().chain([budget]).cloned().collect();
+            charge.charge_to(payers);
+        }
+    }
+
+    /// Has these budgets pay, with those above them, and no others.
+    pub fn charge_to(&self, payers: Vec<Arc<Budget>>) {
+        let mut charge = self.0.lock();
+        if charge.payers != payers {
+            charge.charge_to(payers);
+        }
+    }
+
+    /// Whether anybody pays: else no informer is running, or none that counts.
+    #[must_use]
+    pub fn is_charged(&self) -> bool {
+        !self.0.lock().payers.is_empty()
+    }
+
+    /// Whether the cell may hold more: while one of those who declare it has room. A limit is the business of
+    /// the profile that sets it, and ends nobody else's cell.
+    #[must_use]
+    pub fn may_grow(&self) -> bool {
+        let charge = self.0.lock();
+        charge.payers.is_empty() || charge.payers.iter().any(|budget| !budget.is_exceeded())
+    }
+
+    /// Whether all of those who declare the cell have room.
+    #[must_use]
+    pub fn is_within_all(&self) -> bool {
+        !self.0.lock().payers.iter().any(|budget| budget.is_exceeded())
+    }
+}
+
+impl PartialEq for Gauge {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Gauge {}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.0.get_mut().charge_to(Vec::new());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(max_objects: u64, max_bytes: u64) -> Limits {
+        Limits { max_objects: Some(max_objects), max_bytes: Some(max_bytes) }
+    }
+
+    /// A process of 1 MiB, a namespace of it, and two profiles of 10 and 100 objects there.
+    fn budgets() -> (Arc<Budget>, Arc<Budget>, [Arc<Budget>; 2]) {
+        let megabyte = Limits { max_objects: None, max_bytes: Some(1 << 20) };
+        let process = Arc::new(Budget::new(Bound::Process, megabyte, None));
+        let new = |bound, limits, parent| Arc::new(Budget::new(bound, limits, Some(parent)));
+        let namespace = new(Bound::Namespace, Limits::default(), Arc::clone(&process));
+        let profiles = [10, 100]
+            .map(|objects| new(Bound::Profile, limits(objects, 1 << 20), Arc::clone(&namespace)));
+        (process, namespace, profiles)
+    }
+
+    fn used(budget: &Budget) -> (u64, u64) {
+        (budget.used(Measure::Objects), budget.used(Measure::Memory))
+    }
+
+    #[test]
+    fn a_cell_of_two_profiles_counts_for_both_and_once_for_what_is_above_them() {
+        let (process, namespace, [small, large]) = budgets();
+        let gauge = Gauge::of_informer();
+        gauge.set(3, 1_000);
+        for profile in [&small, &large, &large] {
+            gauge.add_payer(profile);
+        }
+        gauge.set(5, 2_000);
+        assert_eq!([used(&small), used(&large)], [(5, 2_000); 2]);
+        let above = (5, 2_000 + INFORMER_BYTES);
+        assert_eq!([used(&namespace), used(&process)], [above; 2]);
+        gauge.charge_to(vec![Arc::clone(&large)]);
+        assert_eq!([used(&small), used(&large), used(&process)], [(0, 0), (5, 2_000), above]);
+        gauge.set(4, 1_500);
+        drop(gauge);
+        assert_eq!([&small, &large, &namespace, &process].map(|it| used(it)), [(0, 0); 4]);
+    }
+
+    #[test]
+    fn a_cell_goes_on_while_one_profile_lets_it() {
+        let (_, _, [small, large]) = budgets();
+        let gauge = Gauge::default();
+        assert!(gauge.may_grow() && gauge.is_within_all(), "nobody limits it");
+        gauge.set(11, 0);
+        gauge.charge_to(vec![Arc::clone(&small)]);
+        assert!(!gauge.may_grow() && !gauge.is_within_all());
+        gauge.add_payer(&large);
+        assert!(gauge.may_grow() && !gauge.is_within_all());
+        small.set_limits(limits(11, 1 << 20));
+        assert!(gauge.is_within_all(), "just the limit fits");
+    }
+
+    #[test]
+    fn an_exceeded_process_leaves_no_profile_room() {
+        let (_, namespace, [small, _]) = budgets();
+        let (gauge, other) = (Gauge::default(), Gauge::default());
+        gauge.charge_to(vec![small]);
+        other.charge_to(vec![namespace]);
+        other.set(1, 1 << 20);
+        assert!(gauge.may_grow());
+        gauge.set(1, 1);
+        assert!(!gauge.may_grow());
+    }
+}
