@@ -252,7 +252,7 @@ fn spawn_status(
     Frame { namespace, identity, started, stop, buckets, .. }: Frame,
 ) {
     let config = LeaseConfig::new(&namespace, LEASE, &identity);
-    let elector = Elector::new(connection.client(), config);
+    let elector = Elector::new(&connection.client(), config);
     tasks.spawn(follow_lease(elector.state(), metrics.clone(), stop.clone()));
     let leadership = elector.leadership();
     let (planning, access) = (elector.leadership(), view.access.clone());

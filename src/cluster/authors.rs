@@ -1,15 +1,13 @@
 //! Whether the API server holds authors of profiles to the accounts that they may act as.
 
-use super::answer::{Answer, Bounds, ask};
+use super::api_client::{Answer, ApiClient};
 use crate::model::{AuthorCheck, Fault};
-use http::{HeaderValue, Request, StatusCode, header};
-use kube::{Client, client::Body};
+use http::StatusCode;
+use kube::Client;
 use serde::Deserialize;
-use std::time::Duration;
 
 /// The name of the policy, and of its binding, in `deploy/account-policy.yaml`.
 const NAME: &str = "kubewarm-accounts";
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), body_bytes: 1 << 20 };
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -54,16 +52,14 @@ pub async fn author_check(operator: &Client) -> Result<AuthorCheck, Fault> {
 
 async fn get(operator: &Client, resource: &str) -> Result<Answer, Fault> {
     let path = format!("/apis/admissionregistration.k8s.io/v1/{resource}/{NAME}");
-    let mut request = Request::new(Body::empty());
-    *request.uri_mut() = path.parse().unwrap_or_default();
-    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    ask(operator, request, BOUNDS).await
+    ApiClient::new(operator).get(path).send().await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Response;
+    use http::{Request, Response};
+    use kube::client::Body;
     use std::convert::Infallible;
     use tower::service_fn;
 

@@ -1,17 +1,18 @@
 //! What a `CustomResourceDefinition` says of its kind that discovery does not.
 
-use super::answer::{Bounds, ask};
+use super::api_client::ApiClient;
 use crate::{
-    model::{Fault, FieldPath, GroupResource, Reason},
+    model::{Fault, FieldPath, GroupResource},
     tables::{Column, Written},
 };
-use http::{HeaderValue, Request, StatusCode, header};
-use kube::{Client, client::Body};
+use http::StatusCode;
+use kube::Client;
 use serde::Deserialize;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Definitions with long schemas have some 2 MiB.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), body_bytes: 8 << 20 };
+const MAX_BYTES: usize = 8 << 20;
+const TIME: Duration = Duration::from_secs(5);
 
 /// Fields that objects can be selected by: as they are written in a selector, and where they are.
 pub type SelectableFields = Arc<[(Arc<str>, FieldPath)]>;
@@ -78,10 +79,8 @@ pub async fn definition(client: &Client, of: &GroupResource) -> Result<Option<De
     // Both are names that cannot change a path: the type says so.
     let name = format!("{}.{}", of.resource(), of.group());
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-    let request = Request::get(path).body(Body::empty());
-    let mut request = request.map_err(|_| Fault::new(Reason::Internal, "a name is no path"))?;
-    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let answer = ask(client, request, BOUNDS).await?;
+    let request = ApiClient::new(client).get(path);
+    let answer = request.within(TIME).at_most(MAX_BYTES).send().await?;
     if answer.status == StatusCode::NOT_FOUND {
         return Ok(None);
     }
@@ -129,7 +128,9 @@ fn columns(written: &[Written]) -> Arc<[Column]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Response;
+    use crate::model::Reason;
+    use http::{Request, Response};
+    use kube::client::Body;
     use std::convert::Infallible;
     use tower::service_fn;
 

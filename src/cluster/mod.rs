@@ -1,7 +1,7 @@
 //! The API server as seen from here: connections, discovery, the lease, and who we are to it.
 
 mod account;
-mod answer;
+mod api_client;
 mod asking;
 mod authors;
 mod bucket;
@@ -26,7 +26,7 @@ mod upstream;
 pub(crate) use self::account::unreachable_accounts;
 pub use self::{
     account::Accounts,
-    answer::{Answer, Timed},
+    api_client::{Answer, ApiClient, ApiRequest, Timed},
     asking::ask_on,
     authors::author_check,
     bucket::Buckets,

@@ -1,14 +1,15 @@
 //! Whether a namespace exists, so that "forbidden" and "not there" can be told apart.
 
-use super::answer::{Bounds, ask};
-use http::{HeaderValue, Request, StatusCode, header};
-use kube::{Client, client::Body};
+use super::api_client::ApiClient;
+use http::StatusCode;
+use kube::Client;
 use serde::{Deserialize, de::IgnoredAny};
 use std::time::Duration;
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 /// The largest object that etcd takes by default is 1.5 MiB.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), body_bytes: 2 << 20 };
+const MAX_BYTES: usize = 2 << 20;
+const TIME: Duration = Duration::from_secs(5);
 
 /// What is known of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,12 +58,9 @@ pub async fn existence(client: &Client, name: &str) -> Existence {
     if !is_label {
         return Existence::Absent;
     }
-    let Ok(mut request) = Request::get(format!("/api/v1/namespaces/{name}")).body(Body::empty())
-    else {
-        return Existence::Unknown;
-    };
-    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(METADATA_ONLY));
-    let Ok(answer) = ask(client, request, BOUNDS).await else { return Existence::Unknown };
+    let request = ApiClient::new(client).get(format!("/api/v1/namespaces/{name}"));
+    let request = request.accept(METADATA_ONLY).within(TIME).at_most(MAX_BYTES);
+    let Ok(answer) = request.send().await else { return Existence::Unknown };
     match answer.status {
         StatusCode::OK => {
             if is_leaving(&answer.body) {
@@ -80,7 +78,8 @@ pub async fn existence(client: &Client, name: &str) -> Existence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Response;
+    use http::{Request, Response};
+    use kube::client::Body;
     use std::convert::Infallible;
     use tower::service_fn;
 

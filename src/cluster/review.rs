@@ -1,23 +1,20 @@
 //! What the API server says of permissions, our own and others': reviews, which allow and refuse
 //! nothing.
 
-use super::answer::{Answer, Bounds, ask};
+use super::api_client::{Answer, ApiClient};
 use crate::model::{Fault, Reason, Subject};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
+use http::HeaderMap;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
     SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
     SubjectAccessReviewSpec,
 };
-use kube::{Client, client::Body};
+use kube::Client;
 use serde::Serialize;
-use std::time::Duration;
 
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const OTHERS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
-/// Rules of thousands of roles still fit. Whoever may write roles decides on the size.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), body_bytes: 1 << 20 };
 /// Rules that are kept: hundreds are many, and each place of each identity has its own.
 const MAX_RULES: usize = 1_024;
 /// Names that are kept, of groups, resources and objects together: what they are compared with grows
@@ -168,14 +165,8 @@ pub(super) async fn post_with<T: Serialize>(
 ) -> Result<Answer, Fault> {
     let body = serde_json::to_vec(review)
         .map_err(|_| Fault::new(Reason::Internal, "a review could not be written as JSON"))?;
-    let mut request = Request::new(Body::from(body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = Uri::from_static(path);
-    *request.headers_mut() = more;
-    let json = HeaderValue::from_static("application/json");
-    request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
-    request.headers_mut().insert(header::ACCEPT, json);
-    ask(client, request, BOUNDS).await
+    // Whoever may write roles decides on the size of the answer; rules of thousands of them still fit.
+    ApiClient::new(client).post(path, body).with(more).send().await
 }
 
 pub(super) fn without_status(kind: &str) -> Fault {
@@ -185,8 +176,9 @@ pub(super) fn without_status(kind: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Response;
+    use http::{Request, Response};
     use http_body_util::BodyExt as _;
+    use kube::client::Body;
     use parking_lot::Mutex;
     use std::{convert::Infallible, sync::Arc};
     use tower::service_fn;

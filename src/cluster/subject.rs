@@ -1,16 +1,12 @@
 //! Who we are to the API server.
 
-use super::answer::{Bounds, ask};
+use super::api_client::ApiClient;
 use crate::model::{Fault, Reason, Subject};
-use http::{Method, Request, header};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::{Client, client::Body};
-use std::time::Duration;
+use kube::Client;
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEW: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#;
-/// A user with thousands of groups still fits.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), body_bytes: 1 << 20 };
 
 /// The subject that `client` authenticates as; every authenticated user may ask.
 ///
@@ -22,13 +18,9 @@ const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), body_bytes: 1 << 
 ///
 /// One request.
 pub async fn whoami(client: &Client) -> Result<Subject, Fault> {
-    let mut request = Request::new(Body::from(REVIEW.as_bytes().to_vec()));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = http::Uri::from_static(PATH);
-    let json = header::HeaderValue::from_static("application/json");
-    request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
-    request.headers_mut().insert(header::ACCEPT, json);
-    let review: SelfSubjectReview = ask(client, request, BOUNDS).await?.json()?;
+    // A user with thousands of groups still fits into an answer.
+    let answer = ApiClient::new(client).post(PATH, REVIEW).send().await?;
+    let review: SelfSubjectReview = answer.json()?;
     let username = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
     match username {
         Some(username) if !username.is_empty() => Ok(Subject::from_username(&username)),
@@ -39,7 +31,8 @@ pub async fn whoami(client: &Client) -> Result<Subject, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Response;
+    use http::{Method, Request, Response};
+    use kube::client::Body;
     use std::convert::Infallible;
     use tower::service_fn;
 

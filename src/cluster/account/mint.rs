@@ -1,12 +1,9 @@
 //! One `TokenRequest`, sent as the operator.
 
-use super::{
-    super::answer::{Bounds, ask},
-    token::Token,
-};
+use super::{super::api_client::ApiClient, token::Token};
 use crate::model::{Fault, Reason};
-use http::{HeaderValue, Request, StatusCode, header};
-use kube::{Client, client::Body};
+use http::StatusCode;
+use kube::Client;
 use serde::Deserialize;
 use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -17,7 +14,7 @@ const REQUEST: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenR
 /// What is asked for; a server may grant less.
 const LIFE: u64 = 3_600;
 /// A token has some KiB.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), body_bytes: 256 << 10 };
+const MAX_BYTES: usize = 256 << 10;
 
 /// The account that a token is for.
 #[derive(Clone, Debug)]
@@ -70,14 +67,9 @@ impl Account {
             return Err(self.absent());
         }
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
-        let json = HeaderValue::from_static("application/json");
-        let request = Request::post(path)
-            .header(header::CONTENT_TYPE, &json)
-            .header(header::ACCEPT, &json)
-            .body(Body::from(REQUEST.as_bytes().to_vec()))
-            .map_err(|error| Fault::new(Reason::Internal, error.to_string()))?;
+        let request = ApiClient::new(operator).post(path, REQUEST).at_most(MAX_BYTES);
         let asked_at = Instant::now();
-        let answer = ask(operator, request, BOUNDS).await.map_err(|fault| self.failed(&fault))?;
+        let answer = request.send().await.map_err(|fault| self.failed(&fault))?;
         if answer.status == StatusCode::NOT_FOUND {
             return Err(self.absent());
         }

@@ -5,20 +5,22 @@ use super::{
     served::{Freshness, Group, Groups, Served, Version},
 };
 use crate::{
-    cluster::answer::{Answer, Bounds, ask},
+    cluster::api_client::ApiClient,
     model::{Fault, Reason},
 };
-use http::{HeaderValue, Request, StatusCode, header};
-use kube::{Client, client::Body};
+use http::{HeaderValue, StatusCode, header};
+use kube::Client;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Everything in one document; a server from before 1.30 answers with the older one.
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 /// A cluster with 2,000 CRDs answers about 2 MiB.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), body_bytes: 32 << 20 };
+const MAX_BYTES: usize = 32 << 20;
+const TIME: Duration = Duration::from_secs(30);
 /// Of one group version, where the server knows only the older documents.
-const LEGACY_BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), body_bytes: 4 << 20 };
+const LEGACY_MAX_BYTES: usize = 4 << 20;
+const LEGACY_TIME: Duration = Duration::from_secs(5);
 
 /// The two documents as last read.
 #[derive(Default)]
@@ -50,13 +52,19 @@ impl Reader {
 
 impl Page {
     async fn read(&mut self, client: &Client, path: &'static str) -> Result<(), Fault> {
-        let tag = self.tag.as_ref();
-        let mut answer = get(client, path, AGGREGATED, tag, BOUNDS).await?;
+        let get = || ApiClient::new(client).get(path).within(TIME).at_most(MAX_BYTES);
+        let request = get().accept(AGGREGATED);
+        let mut answer = match self.tag.clone() {
+            Some(tag) => request.header(header::IF_NONE_MATCH, tag),
+            None => request,
+        }
+        .send()
+        .await?;
         if answer.status == StatusCode::NOT_MODIFIED && self.tag.is_some() {
             return Ok(());
         }
         if answer.status == StatusCode::NOT_ACCEPTABLE {
-            answer = get(client, path, "application/json", None, BOUNDS).await?;
+            answer = get().send().await?;
         }
         let document = answer.json::<Raw>()?.read().ok_or_else(|| {
             Fault::new(Reason::Malformed, format!("{path} is not a discovery document"))
@@ -77,7 +85,8 @@ async fn read_each(client: &Client, list: Vec<GroupVersion>) -> Result<Groups, F
             "" => format!("/api/{version}"),
             group => format!("/apis/{group}/{version}"),
         };
-        let answer = get(client, &path, "application/json", None, LEGACY_BOUNDS).await?;
+        let request = ApiClient::new(client).get(path);
+        let answer = request.within(LEGACY_TIME).at_most(LEGACY_MAX_BYTES).send().await?;
         // A group whose API service is down answers 503, or 404; the others count all the same.
         let (freshness, resources) = match answer.json::<RawResourceList>() {
             Ok(list) => (Freshness::Current, list.read()),
@@ -89,21 +98,4 @@ async fn read_each(client: &Client, list: Vec<GroupVersion>) -> Result<Groups, F
             .push(read);
     }
     Ok(groups)
-}
-
-async fn get(
-    client: &Client,
-    path: &str,
-    accept: &'static str,
-    tag: Option<&HeaderValue>,
-    bounds: Bounds,
-) -> Result<Answer, Fault> {
-    let mut request = Request::get(path)
-        .body(Body::empty())
-        .map_err(|error| Fault::new(Reason::Malformed, error.to_string()))?;
-    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-    if let Some(tag) = tag {
-        request.headers_mut().insert(header::IF_NONE_MATCH, tag.clone());
-    }
-    ask(client, request, bounds).await
 }

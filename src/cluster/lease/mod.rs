@@ -13,12 +13,12 @@ mod record;
 mod tests;
 
 use self::record::{Decision, Observed, first, released};
-use super::answer::{Answer, Bounds, ask};
+use super::api_client::{ApiClient, ApiRequest};
 use crate::model::{Fault, Reason};
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Client, client::Body};
+use kube::Client;
 use parking_lot::Mutex;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
@@ -31,7 +31,9 @@ use tokio_util::sync::CancellationToken;
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest `Retry-After` that a follower honours.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), body_bytes: 2 << 20 };
+/// For an answer; the election itself waits for less.
+const TIME: Duration = Duration::from_secs(30);
+const MAX_BYTES: usize = 2 << 20;
 
 /// Which lease, and how long it lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ pub struct Leadership {
 
 /// Takes part in the election while it [`run`](Self::run)s.
 pub struct Elector {
-    client: Client,
+    client: ApiClient,
     config: LeaseConfig,
     state: watch::Sender<LeaseState>,
     until: Arc<Mutex<Option<Instant>>>,
@@ -136,9 +138,9 @@ impl Leadership {
 impl Elector {
     /// Prepares; nothing is sent before [`run`](Self::run).
     #[must_use]
-    pub fn new(client: Client, config: LeaseConfig) -> Self {
+    pub fn new(client: &Client, config: LeaseConfig) -> Self {
         Self {
-            client,
+            client: ApiClient::new(client),
             config,
             state: watch::Sender::new(LeaseState::Unknown { fault: None }),
             until: Arc::default(),
@@ -351,7 +353,7 @@ impl Elector {
     }
 
     async fn get(&self) -> Result<Option<Lease>, Fault> {
-        let answer = self.send(Method::GET, Vec::new()).await?;
+        let answer = bounded(self.client.get(self.path())).send().await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -363,7 +365,7 @@ impl Elector {
         let body = serde_json::to_vec(lease)
             .map_err(|error| Fault::new(Reason::Malformed, error.to_string()))?;
         let is_new = lease.metadata.resource_version.is_none();
-        let answer = self.send(Method::PUT, body).await?;
+        let answer = bounded(self.client.put(self.path(), body)).send().await?;
         match answer.status {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Ok(Written::Conflict),
             // Somebody else has created it: the API server wants a resource version.
@@ -372,18 +374,14 @@ impl Elector {
         }
     }
 
-    async fn send(&self, method: Method, body: Vec<u8>) -> Result<Answer, Fault> {
+    fn path(&self) -> String {
         let LeaseConfig { namespace, name, .. } = &self.config;
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"))
-            .body(Body::from(body))
-            .map_err(|error| Fault::new(Reason::Malformed, error.to_string()))?;
-        let json = HeaderValue::from_static("application/json");
-        request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
-        request.headers_mut().insert(header::ACCEPT, json);
-        ask(&self.client, request, BOUNDS).await
+        format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
     }
+}
+
+fn bounded(request: ApiRequest) -> ApiRequest {
+    request.within(TIME).at_most(MAX_BYTES)
 }
 
 impl fmt::Debug for Elector {

@@ -1,7 +1,8 @@
 //! Elections in paused time, against a fake API server that can be cut off.
 
 use super::*;
-use http::Response;
+use http::{Method, Request, Response};
+use kube::client::Body;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, convert::Infallible};
 use tower::service_fn;
@@ -101,7 +102,7 @@ impl Fake {
     fn start(&self, identity: &str) -> Candidate {
         let link = Arc::new(Mutex::new(Link::Works));
         let config = LeaseConfig::new("kubewarm-system", "kubewarm", identity);
-        let elector = Elector::new(self.client(&link), config);
+        let elector = Elector::new(&self.client(&link), config);
         let (leadership, stop) = (elector.leadership(), CancellationToken::new());
         let running = tokio::spawn(elector.run(stop.clone()));
         Candidate { leadership, link, stop, running }
