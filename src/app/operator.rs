@@ -7,7 +7,7 @@ use super::{
     reads::{self, Upstream},
     tables::{CatalogTables, OperatorTables},
     verified::verifier,
-    view::{Counted, View},
+    view::View,
 };
 use crate::{
     access::Standing,
@@ -136,10 +136,12 @@ fn spawn_controller(
 ) -> Result<Spawned, Error> {
     let catalog = Catalog::new();
     let Frame { namespace, started, stop, buckets, .. } = frame;
+    // Of their own, so that nothing that a tenant may have sent keeps a loss of access from being noticed.
+    let checks = Buckets::default();
     let bounds = Bounds {
         lists: args.max_concurrent_lists.get(),
         namespace_share: args.namespace_share.into(),
-        buckets: buckets.clone(),
+        buckets: checks.clone(),
     };
     let clients: Arc<dyn Clients> = Arc::new(connection.clients(buckets.clone()));
     let admission = Admission::new(Arc::clone(namespace));
@@ -179,7 +181,7 @@ fn spawn_controller(
         Controller::new(sources, registry, home, metrics.operator().clone(), *started)?;
     let (declarations, own) = (controller.declarations(), controller.own());
     let forecaster = Forecaster::new(forecasts, Arc::clone(&clients), buckets.clone());
-    let asking = (clients, buckets.clone());
+    let asking = (clients, checks);
     let operator = metrics.operator().clone();
     let verifier = verifier(asking, (&declarations, &own), &reports, changes.clone(), operator);
     let served = discovery.served();
@@ -271,11 +273,10 @@ fn spawn_status(
         elector.run(until).await;
         "leader election"
     });
-    let sink = ApiServer::new(connection.client(), &identity);
-    let sink = Counted { sink, buckets, metrics };
-    let view = view.clone();
+    let sink = ApiServer::new(&connection.client(), &identity, buckets);
+    let profiles = view.clone().into_profiles(metrics);
     tasks.spawn(async move {
-        status::run(view, Arc::new(sink), move || leadership.is_leader(), started, stop).await;
+        status::run(profiles, sink, move || leadership.is_leader(), started, stop).await;
         written.cancel();
         "status writer"
     });

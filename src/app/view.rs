@@ -4,7 +4,6 @@ use super::verified::{excess, missing};
 use crate::{
     access::AccessReports,
     api::{CacheProfileStatus, TargetStatus},
-    cluster::Buckets,
     controller::Declarations,
     informer::Reports,
     metrics::{
@@ -13,16 +12,14 @@ use crate::{
     },
     model::{CellKey, Mode, ProfileRef},
     server::DeclaredCells,
-    status::{self, ApiServer, CellView, Notice, Observed, Outcome, StatusSink, Write},
+    status::{CellView, Observed, Outcome, Profiles},
     store::{Catalog, Reader},
 };
-use jiff::Timestamp;
 use parking_lot::RwLock;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
-use tokio::time::Instant;
 
 /// Statuses as last computed, in the order of the profiles.
 type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;
@@ -106,6 +103,40 @@ impl View {
         let complete = selectors.all(known);
         Some(DeclaredCells { cells: self.declarations.cells()?, complete })
     }
+
+    /// What statuses are computed from. What becomes of them is counted by `metrics`.
+    pub(super) fn into_profiles(self, metrics: OperatorMetrics) -> Profiles {
+        let (observed, cells, statuses) = (self.clone(), self.clone(), self.statuses);
+        Profiles {
+            observed: Box::new(move || observed.observed()),
+            cell: Box::new(move |key| Some(cells.cell(key))),
+            computed: Box::new(move |computed| *statuses.write() = Arc::new(computed)),
+            ended: Box::new(move |outcome| {
+                metrics.status_written(match outcome {
+                    Outcome::Written => StatusWrite::Written,
+                    Outcome::Gone | Outcome::Failed => StatusWrite::Failed,
+                });
+            }),
+        }
+    }
+
+    fn observed(&self) -> Vec<Observed> {
+        let all = self.declarations.get().map(|all| all.to_vec()).unwrap_or_default();
+        let with_excess = |observed: Observed| {
+            let excess = excess(&self.access, &self.home, &observed.declared);
+            Observed { excess, ..observed }
+        };
+        all.into_iter().map(with_excess).collect()
+    }
+
+    fn cell(&self, key: &CellKey) -> CellView {
+        let table = self.catalog.reader(key);
+        let usage = table.as_ref().map(Reader::usage).unwrap_or_default();
+        let access = self.access.get(key);
+        // What is only planned or kept from running may be verified all the same.
+        let report = self.reports.get(key).map(Arc::new);
+        CellView { report, access, objects: usage.objects, bytes: usage.bytes }
+    }
 }
 
 /// How a target stands, from the counts of its status.
@@ -127,56 +158,5 @@ fn state_of(target: &TargetStatus) -> TargetState {
         TargetState::Stale
     } else {
         TargetState::Synced
-    }
-}
-
-impl status::Profiles for View {
-    fn observed(&self) -> Vec<Observed> {
-        let all = self.declarations.get().map(|all| all.to_vec()).unwrap_or_default();
-        let with_excess = |observed: Observed| {
-            let excess = excess(&self.access, &self.home, &observed.declared);
-            Observed { excess, ..observed }
-        };
-        all.into_iter().map(with_excess).collect()
-    }
-
-    fn cell(&self, key: &CellKey) -> Option<CellView> {
-        let table = self.catalog.reader(key);
-        let usage = table.as_ref().map(Reader::usage).unwrap_or_default();
-        let access = self.access.get(key);
-        // What is only planned or kept from running may be verified all the same.
-        let report = self.reports.get(key).map(Arc::new);
-        Some(CellView { report, access, objects: usage.objects, bytes: usage.bytes })
-    }
-
-    fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>) {
-        *self.statuses.write() = Arc::new(statuses);
-    }
-}
-
-/// Counts what is written.
-#[derive(Debug)]
-pub(super) struct Counted {
-    pub(super) sink: ApiServer,
-    /// What Events are charged to.
-    pub(super) buckets: Buckets,
-    pub(super) metrics: OperatorMetrics,
-}
-
-impl StatusSink for Counted {
-    async fn publish(&self, write: &Write) -> Outcome {
-        let outcome = self.sink.publish(write).await;
-        let written = matches!(outcome, Outcome::Written);
-        self.metrics.status_written(if written {
-            StatusWrite::Written
-        } else {
-            StatusWrite::Failed
-        });
-        outcome
-    }
-
-    async fn tell(&self, notice: &Notice, at: Timestamp) {
-        self.buckets.charge(&notice.profile.namespace, 1, Instant::now());
-        self.sink.tell(notice, at).await;
     }
 }

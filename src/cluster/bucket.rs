@@ -1,8 +1,8 @@
-//! One bound on the requests that are made for the profiles of a namespace, whatever they are for.
+//! A bound on the requests that are made for the profiles of a namespace.
 
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// For one namespace 20 a second, as many as checks of the whole process, so that a namespace that is
 /// alone is checked no later than without this bound.
@@ -15,9 +15,8 @@ const SPARE: u32 = BURST / 2;
 
 /// A bucket for each namespace. Clones share them.
 ///
-/// Tokens, Events and forecasts have bounds of their own for a namespace, which come to 12 a second. They
-/// are charged, and wait for nothing here; checks, which have none, take what is left. So none of them
-/// keeps another from getting on.
+/// Tokens, Events and forecasts wait for their turn, each after those before it. Checks of access, and what readers
+/// need, have buckets of their own: they draw, and come again later where nothing is left.
 #[derive(Clone, Debug, Default)]
 pub struct Buckets {
     /// When each will be full. Bounded by what is drawn within some seconds: full ones are forgotten.
@@ -61,6 +60,18 @@ impl Buckets {
         Ok(())
     }
 
+    /// Draws so many requests and waits for their turn, which comes in the order of asking. Whoever gives up
+    /// waiting has drawn them all the same.
+    pub async fn pass(&self, namespace: &Arc<str>, count: usize) {
+        let now = Instant::now();
+        self.charge(namespace, count, now);
+        let full_at = self.full_at.lock().get(namespace).copied();
+        let turn = full_at.and_then(|at| at.checked_sub(EVERY * BURST));
+        if let Some(turn) = turn.filter(|at| *at > now) {
+            sleep_until(turn).await;
+        }
+    }
+
     /// Draws them whether there are as many or not.
     pub fn charge(&self, namespace: &Arc<str>, count: usize, now: Instant) {
         let mut buckets = self.full_at.lock();
@@ -92,6 +103,7 @@ fn set(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::future::join_all;
     use tokio::time::advance;
 
     #[tokio::test(start_paused = true)]
@@ -113,6 +125,18 @@ mod tests {
         assert_eq!(buckets.draw(&a, 3, now), Err(now + EVERY * 23));
         assert_eq!(buckets.draw(&"b".into(), 40, now), Ok(()), "another waits for nothing");
         assert_eq!(buckets.draw(&a, 3, now + EVERY * 23), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_come_in_the_order_of_asking() {
+        let (buckets, a, start) = (Buckets::default(), "a".into(), Instant::now());
+        join_all((0..60).map(|_| buckets.pass(&a, 1))).await;
+        assert!(start.elapsed().abs_diff(EVERY * 20) < Duration::from_millis(5));
+        let waiting = Instant::now();
+        buckets.pass(&"b".into(), 1).await;
+        assert_eq!(waiting.elapsed(), Duration::ZERO, "another namespace waits for nothing");
+        buckets.pass(&a, 1).await;
+        assert!(waiting.elapsed().abs_diff(EVERY) < Duration::from_millis(5));
     }
 
     #[tokio::test(start_paused = true)]

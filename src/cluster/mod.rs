@@ -11,6 +11,7 @@ mod clients;
 mod definition;
 mod discovery;
 pub mod fault;
+mod keyed_semaphore;
 mod kubeconfig;
 mod lease;
 mod namespace;
@@ -21,6 +22,7 @@ mod source;
 mod subject;
 mod transport;
 mod upstream;
+mod work_queue;
 
 #[cfg(test)]
 pub(crate) use self::account::unreachable_accounts;
@@ -35,6 +37,7 @@ pub use self::{
     clients::{Clients, OperatorOnly},
     definition::{Definition, SelectableFields, definition},
     discovery::{Discovery, Freshness, Kind, Pace, Served, Trouble, is_builtin_group},
+    keyed_semaphore::{KeyedPermit, KeyedSemaphore},
     kubeconfig::{Present, present},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
@@ -43,4 +46,5 @@ pub use self::{
     subject::whoami,
     transport::Piped,
     upstream::{NotSent, Upstream},
+    work_queue::WorkQueue,
 };

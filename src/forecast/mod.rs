@@ -12,7 +12,7 @@ pub use self::{
     survey::{Surveyor, Trials},
 };
 
-use crate::model::{CellSpec, MemberOf, ProfileRef};
+use crate::model::{CellSpec, ProfileRef};
 use std::sync::Arc;
 
 /// A profile whose cost is to be found out.
@@ -39,11 +39,4 @@ pub struct OrderTarget {
     pub cells: Vec<CellSpec>,
     /// For a selector: the cell that finds its namespaces.
     pub namespaces: Option<CellSpec>,
-}
-
-impl Order {
-    /// Whose share of the process it takes.
-    fn member(&self) -> MemberOf {
-        MemberOf { profile: self.profile.clone(), max_concurrent_lists: 1, priority: 500 }
-    }
 }

@@ -3,8 +3,7 @@
 
 use super::{Forecast, Order, Surveyor, Trials, survey::Round};
 use crate::{
-    cluster::{Buckets, Clients},
-    informer::Slots,
+    cluster::{Buckets, Clients, KeyedSemaphore, WorkQueue},
     model::{CellKey, ProfileRef},
 };
 use parking_lot::Mutex;
@@ -24,9 +23,9 @@ const AGAIN: Duration = Duration::from_secs(5);
 const REGRANTED: Duration = Duration::from_secs(15);
 /// How often orders are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// Profiles that are looked at at the same time; of one namespace it is one.
+/// Profiles that are looked at at the same time, and of these those of one namespace.
 const AT_ONCE: usize = 4;
-const SHARE_PERCENT: usize = 25;
+const NAMESPACE_AT_ONCE: usize = 1;
 /// Before each request: with the bounds above at most 20 requests a second, 5 for one namespace.
 const REST: Duration = Duration::from_millis(200);
 
@@ -41,18 +40,27 @@ struct Shared {
 }
 
 /// Bounded by the profiles and the selectors that are ordered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Book {
     orders: BTreeMap<ProfileRef, Entry>,
+    queue: WorkQueue<ProfileRef>,
     names: BTreeMap<CellKey, Vec<Arc<str>>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     order: Arc<Order>,
-    /// When it is to be looked at; `None` while it is.
-    due: Option<Instant>,
     forecast: Option<Arc<Forecast>>,
+    /// When it was looked at last.
+    looked_at: Option<Instant>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        // What cannot be found out is said in the forecast, so that none fails.
+        let queue = WorkQueue::new(AGAIN, HOLDS);
+        Self { orders: BTreeMap::new(), queue, names: BTreeMap::new() }
+    }
 }
 
 impl Forecasts {
@@ -61,20 +69,23 @@ impl Forecasts {
         let mut book = self.0.book.lock();
         let mut known = std::mem::take(&mut book.orders);
         for order in orders {
-            let old = known.remove(&order.profile);
+            let profile = order.profile.clone();
+            let old = known.remove(&profile);
             let entry = match old {
                 Some(old) if *old.order == order => old,
                 old => {
+                    book.queue.add_at(profile.clone(), Instant::now());
                     let same = |old: &Entry| {
                         old.order.uid == order.uid && old.order.generation == order.generation
                     };
                     let forecast = old.filter(same).and_then(|old| old.forecast);
-                    Entry { order: Arc::new(order), due: Some(Instant::now()), forecast }
+                    Entry { order: Arc::new(order), forecast, looked_at: None }
                 }
             };
-            book.orders.insert(entry.order.profile.clone(), entry);
+            book.orders.insert(profile, entry);
         }
-        let Book { orders, names } = &mut *book;
+        let Book { orders, queue, names } = &mut *book;
+        queue.retain(|profile| orders.contains_key(profile));
         let targets = || orders.values().flat_map(|entry| &entry.order.targets);
         names.retain(|key, _| {
             targets().filter_map(|target| target.namespaces.as_ref()).any(|spec| spec.key == *key)
@@ -102,27 +113,38 @@ impl Forecasts {
         self.0.changed.subscribe()
     }
 
-    /// The orders that are due, which are under way from now on: also those of which a cell was
-    /// refused that `may_read` now.
-    fn due(&self, may_read: &impl Fn(&CellKey) -> bool, now: Instant) -> Vec<Arc<Order>> {
+    /// The orders that are due and that `admit` lets in, which are under way from now on: also those of
+    /// which a cell was refused that `may_read` now.
+    fn due<P>(
+        &self,
+        may_read: &impl Fn(&CellKey) -> bool,
+        admit: impl Fn(&ProfileRef) -> Option<P>,
+        now: Instant,
+    ) -> Vec<(Arc<Order>, P)> {
         let mut book = self.0.book.lock();
-        let due = |entry: &&mut Entry| {
-            let regranted = || entry.forecast.iter().flat_map(|f| &f.refused).any(may_read);
-            entry.due.is_some_and(|at| at <= now || at + REGRANTED <= now + HOLDS && regranted())
-        };
-        let orders = book.orders.values_mut().filter(due).map(|entry| {
-            entry.due = None;
-            Arc::clone(&entry.order)
-        });
-        orders.collect()
+        let Book { orders, queue, .. } = &mut *book;
+        for (profile, entry) in &*orders {
+            let is_rested = entry.looked_at.is_some_and(|at| at + REGRANTED <= now);
+            if is_rested && entry.forecast.iter().flat_map(|f| &f.refused).any(may_read) {
+                queue.add_at(profile.clone(), now);
+            }
+        }
+        let taken = queue.take(now, admit);
+        let order = |(profile, permit)| Some((Arc::clone(&orders.get(&profile)?.order), permit));
+        taken.into_iter().filter_map(order).collect()
     }
 
     fn done(&self, order: &Arc<Order>, forecast: Option<Forecast>, now: Instant) {
         let mut book = self.0.book.lock();
-        if let Some(entry) = book.orders.get_mut(&order.profile)
+        let Book { orders, queue, .. } = &mut *book;
+        queue.done(&order.profile);
+        // Another order that came meanwhile is due already.
+        if let Some(entry) = orders.get_mut(&order.profile)
             && Arc::ptr_eq(&entry.order, order)
         {
-            entry.due = Some(now + if forecast.is_some() { HOLDS } else { AGAIN });
+            let pause = if forecast.is_some() { HOLDS } else { AGAIN };
+            queue.add_at(order.profile.clone(), now + pause);
+            entry.looked_at = Some(now);
             entry.forecast = forecast.map(Arc::new).or_else(|| entry.forecast.take());
         }
         drop(book);
@@ -140,16 +162,17 @@ impl Forecasts {
 pub struct Forecaster {
     forecasts: Forecasts,
     surveyor: Arc<Surveyor>,
-    slots: Slots,
+    under_way: KeyedSemaphore<Arc<str>>,
 }
 
 impl Forecaster {
-    /// Asks through `clients`, as the identity of each cell, which is charged to the bucket of the
-    /// profile's namespace.
+    /// Asks through `clients`, as the identity of each cell. Each request waits for its turn at the bucket of
+    /// the profile's namespace.
     #[must_use]
     pub fn new(forecasts: Forecasts, clients: Arc<dyn Clients>, buckets: Buckets) -> Self {
         let surveyor = Arc::new(Surveyor::new(clients, REST, buckets, Trials::Made));
-        Self { forecasts, surveyor, slots: Slots::new(AT_ONCE, SHARE_PERCENT) }
+        let under_way = KeyedSemaphore::new(AT_ONCE, NAMESPACE_AT_ONCE);
+        Self { forecasts, surveyor, under_way }
     }
 
     /// Runs until `stop`; asks nothing unless `leads` says that this replica writes statuses.
@@ -167,19 +190,18 @@ impl Forecaster {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                Some(_) = under_way.join_next() => continue,
+                Some(_) = under_way.join_next() => {}
                 _ = ticks.tick() => {}
             }
             if !leads() {
                 continue;
             }
-            for order in self.forecasts.due(&may_read, Instant::now()) {
+            let admit = |profile: &ProfileRef| self.under_way.try_acquire(&profile.namespace);
+            for (order, permit) in self.forecasts.due(&may_read, admit, Instant::now()) {
                 let (forecasts, surveyor) = (self.forecasts.clone(), Arc::clone(&self.surveyor));
-                let slots = self.slots.clone();
                 under_way.spawn(async move {
-                    let slot = slots.acquire(&order.member()).await;
                     let forecast = look(&forecasts, &surveyor, &order).await;
-                    drop(slot);
+                    drop(permit);
                     forecasts.done(&order, forecast, Instant::now());
                 });
             }
@@ -229,6 +251,15 @@ mod tests {
         false
     }
 
+    fn due(
+        forecasts: &Forecasts,
+        may_read: impl Fn(&CellKey) -> bool,
+        now: Instant,
+    ) -> Vec<Arc<Order>> {
+        let taken = forecasts.due(&may_read, |_| Some(()), now);
+        taken.into_iter().map(|(order, ())| order).collect()
+    }
+
     fn get(forecasts: &Forecasts, generation: i64) -> Option<Arc<Forecast>> {
         forecasts.get(&order(1).profile, "u", generation)
     }
@@ -237,16 +268,18 @@ mod tests {
     fn an_order_is_looked_at_once_in_ten_minutes_and_at_once_when_it_changes() {
         let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
         forecasts.order(vec![order(1)]);
-        let due = forecasts.due(&nothing, now);
-        assert_eq!(due.len(), 1);
+        let taken = due(&forecasts, nothing, now);
+        assert_eq!(taken.len(), 1);
         forecasts.order(vec![order(1)]);
-        assert!(forecasts.due(&nothing, now).is_empty(), "it is under way");
-        forecasts.done(&due[0], Some(Forecast::default()), now);
+        assert!(due(&forecasts, nothing, now).is_empty(), "it is under way");
+        forecasts.done(&taken[0], Some(Forecast::default()), now);
         assert!(get(&forecasts, 1).is_some() && get(&forecasts, 2).is_none());
-        assert!(forecasts.due(&nothing, now + HOLDS / 2).is_empty());
-        assert_eq!(forecasts.due(&nothing, now + HOLDS).len(), 1);
+        assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty());
+        assert_eq!(due(&forecasts, nothing, now + HOLDS).len(), 1);
         forecasts.order(vec![order(2)]);
-        assert_eq!(forecasts.due(&nothing, now).len(), 1);
+        assert!(due(&forecasts, nothing, now).is_empty(), "its former is under way");
+        forecasts.done(&taken[0], Some(Forecast::default()), now);
+        assert_eq!(due(&forecasts, nothing, now).len(), 1);
         assert!(get(&forecasts, 2).is_none(), "what was found for another generation");
     }
 
@@ -318,24 +351,24 @@ mod tests {
     fn what_comes_too_late_for_an_order_is_dropped() {
         let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
         forecasts.order(vec![order(1)]);
-        let old = forecasts.due(&nothing, now);
+        let old = due(&forecasts, nothing, now);
         forecasts.order(vec![order(2)]);
         forecasts.done(&old[0], Some(Forecast::default()), now);
         assert!(get(&forecasts, 2).is_none());
         forecasts.order(Vec::new());
-        assert!(forecasts.due(&nothing, now + HOLDS).is_empty());
+        assert!(due(&forecasts, nothing, now + HOLDS).is_empty());
     }
 
     #[test]
     fn what_was_refused_and_may_be_read_now_is_looked_at_again_soon() {
         let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
         forecasts.order(vec![order(1)]);
-        let due = forecasts.due(&nothing, now);
+        let taken = due(&forecasts, nothing, now);
         let refused = vec![spec("pods", "a").key];
-        forecasts.done(&due[0], Some(Forecast { refused, ..Forecast::default() }), now);
+        forecasts.done(&taken[0], Some(Forecast { refused, ..Forecast::default() }), now);
         let all = |_: &CellKey| true;
-        assert!(forecasts.due(&all, now + REGRANTED / 2).is_empty());
-        assert!(forecasts.due(&nothing, now + REGRANTED).is_empty());
-        assert_eq!(forecasts.due(&all, now + REGRANTED).len(), 1);
+        assert!(due(&forecasts, all, now + REGRANTED / 2).is_empty());
+        assert!(due(&forecasts, nothing, now + REGRANTED).is_empty());
+        assert_eq!(due(&forecasts, all, now + REGRANTED).len(), 1);
     }
 }

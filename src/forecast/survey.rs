@@ -65,8 +65,8 @@ pub(super) struct Round {
 }
 
 impl Surveyor {
-    /// Asks as each cell's identity, and rests for so long before each request. They are charged to
-    /// the bucket of the profile's namespace.
+    /// Asks as each cell's identity, and rests for so long before each request, which waits for its turn
+    /// at the bucket of the profile's namespace.
     #[must_use]
     pub fn new(
         clients: Arc<dyn Clients>,
@@ -77,11 +77,11 @@ impl Surveyor {
         Self { clients, ways: Ways::default(), rest, buckets, trials }
     }
 
-    /// Rests before so many requests, and has them charged.
+    /// Rests before so many requests, and waits for their turn.
     async fn turn(&self, requests: u32, round: &Round) {
         sleep(self.rest * requests).await;
         let count = usize::try_from(requests).unwrap_or(usize::MAX);
-        self.buckets.charge(&round.payer, count, Instant::now());
+        self.buckets.pass(&round.payer, count).await;
     }
 
     /// The names of the namespaces that a selector finds, without those that are being deleted.

@@ -9,20 +9,11 @@ use crate::{
     model::ProfileRef,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Between two Events of the same cause for one profile.
 const QUIET: Duration = Duration::from_mins(10);
-/// Events of the process: so many at once, and so many a second on average.
-pub(super) const BURST: u32 = 50;
-const PER_SECOND: u32 = 5;
-/// A quarter of them: what one namespace may take, so that it does not take those of the others.
-const NAMESPACE_BURST: usize = BURST as usize / 4;
 /// Causes remembered for one profile: each target has 8 at most, and the profile 5.
 const MAX_CAUSES: usize = 32 * 8 + 5;
 
@@ -81,9 +72,6 @@ pub struct Notice {
 #[derive(Debug, Default)]
 pub struct Notices {
     sent: HashMap<ProfileRef, HashMap<(Cause, String), Instant>>,
-    /// When, and of which namespace, the last [`BURST`] Events were sent: the bucket of the process
-    /// and those of its namespaces.
-    recent: VecDeque<(Instant, Arc<str>)>,
 }
 
 impl Cause {
@@ -152,9 +140,7 @@ impl Notices {
         let mut notices = Vec::new();
         for Found { cause, target, note } in found {
             let key = (cause, target);
-            let room = sent.len() < MAX_CAUSES;
-            if sent.contains_key(&key) || !room || !spend(&mut self.recent, &profile.namespace, now)
-            {
+            if sent.contains_key(&key) || sent.len() >= MAX_CAUSES {
                 continue;
             }
             sent.insert(key, now);
@@ -178,20 +164,6 @@ impl Notices {
     pub fn retain(&mut self, exists: impl Fn(&ProfileRef) -> bool) {
         self.sent.retain(|profile, _| exists(profile));
     }
-}
-
-/// Whether the process may send one more for `namespace`.
-fn spend(recent: &mut VecDeque<(Instant, Arc<str>)>, namespace: &Arc<str>, now: Instant) -> bool {
-    let window = Duration::from_secs(u64::from(BURST / PER_SECOND));
-    while recent.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) >= window) {
-        recent.pop_front();
-    }
-    let own = recent.iter().filter(|(_, of)| of == namespace).count();
-    let may = recent.len() < BURST as usize && own < NAMESPACE_BURST;
-    if may {
-        recent.push_back((now, Arc::clone(namespace)));
-    }
-    may
 }
 
 #[derive(Debug)]

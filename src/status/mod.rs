@@ -9,7 +9,6 @@ mod difference;
 mod events;
 mod figures;
 mod limit;
-mod pacer;
 mod permissions;
 mod problems;
 mod publish;
@@ -25,11 +24,10 @@ pub use self::{
     cell::{CellView, Clock},
     conditions::CONDITIONS,
     events::{Cause, Notice, Notices},
-    pacer::{Outcome, Pacer, Write},
     permissions::Excesses,
-    publish::{Profiles, StatusSink, run},
+    publish::{CellLookup, ComputedStatuses, Profiles, run},
     round::{Observed, Reporter, Role},
-    sink::ApiServer,
+    sink::{ApiServer, Outcome, Write},
 };
 
 use self::{

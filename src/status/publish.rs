@@ -1,17 +1,18 @@
-//! Writes statuses and Events: the loop, and the two ports to the API server.
+//! Writes statuses and sends Events: the loop.
 
 use super::{
     cell::{CellView, Clock},
     events::Notice,
-    pacer::{Outcome, Write},
     round::{Observed, Reporter, Role},
+    sink::{ApiServer, Outcome, Write},
 };
 use crate::{
     api::CacheProfileStatus,
+    cluster::{KeyedPermit, KeyedSemaphore},
     model::{CellKey, ProfileRef},
 };
 use jiff::Timestamp;
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, timeout},
@@ -26,29 +27,33 @@ const REST: u32 = 50;
 const TURN: Duration = Duration::from_millis(100);
 /// For one request to the API server.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Events under way; what comes on top is dropped, nothing depends on it. As many as the bucket of
-/// the process lets out while a request may last, so that its shares are shares of these too.
-const NOTICES_IN_FLIGHT: usize = 50;
+/// Events under way, and of these of one namespace. What comes on top is dropped: nothing depends on it.
+const NOTICES: usize = 50;
+const NAMESPACE_NOTICES: usize = NOTICES / 4;
 
-/// What the loop looks at.
-pub trait Profiles: Send + 'static {
+/// What a cell says of itself; `None` if it does not run.
+pub type CellLookup = Box<dyn Fn(&CellKey) -> Option<CellView> + Send>;
+
+/// The status of each profile, as this replica would write it.
+pub type ComputedStatuses = Vec<(ProfileRef, Arc<CacheProfileStatus>)>;
+
+/// What statuses are computed from, and who hears of them.
+pub struct Profiles {
     /// Every profile that exists now.
-    fn observed(&self) -> Vec<Observed>;
+    pub observed: Box<dyn Fn() -> Vec<Observed> + Send>,
     /// What a cell says of itself; `None` if it does not run.
-    fn cell(&self, key: &CellKey) -> Option<CellView>;
-    /// Takes the statuses just computed, in the order of [`Profiles::observed`]: what this replica
-    /// would write, whether it leads or not.
-    fn computed(&self, statuses: Vec<(ProfileRef, Arc<CacheProfileStatus>)>);
+    pub cell: CellLookup,
+    /// Takes the statuses just computed, in the order of `observed`: what this replica would write,
+    /// whether it leads or not.
+    pub computed: Box<dyn Fn(ComputedStatuses) + Send>,
+    /// Hears how each write ended.
+    pub ended: Box<dyn Fn(Outcome) + Send>,
 }
 
-/// Where statuses and Events go.
-pub trait StatusSink: Send + Sync + 'static {
-    /// Writes the status. [`Outcome::Gone`] if it went to a profile with another UID: the API server
-    /// cannot be made to refuse that.
-    fn publish(&self, write: &Write) -> impl Future<Output = Outcome> + Send;
-
-    /// Tells people. A failure is the sink's own affair.
-    fn tell(&self, notice: &Notice, at: Timestamp) -> impl Future<Output = ()> + Send;
+impl fmt::Debug for Profiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profiles").finish_non_exhaustive()
+    }
 }
 
 /// Computes, writes and tells until `stop`; nothing is sent unless `leads` says that this replica
@@ -57,70 +62,98 @@ pub trait StatusSink: Send + Sync + 'static {
 ///
 /// What is under way when leadership is found lost is aborted; the new leader writes what differs.
 /// Cancel safe.
-pub async fn run<P: Profiles, S: StatusSink>(
-    profiles: P,
-    sink: Arc<S>,
+pub async fn run(
+    profiles: Profiles,
+    sink: ApiServer,
     leads: impl Fn() -> bool + Send + Sync + 'static,
     process_start: Instant,
     stop: CancellationToken,
 ) {
-    let leads = Arc::new(leads);
+    let mut sender = StatusSender::new(sink, Arc::new(leads));
     let mut reporter = Reporter::default();
-    let mut writes: JoinSet<(Write, Outcome)> = JoinSet::new();
-    let mut notices: JoinSet<()> = JoinSet::new();
     let mut turns = interval(TURN);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut looked_as, mut look_at) = (None, Instant::now());
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            Some(ended) = writes.join_next() => {
+            Some(ended) = sender.writes.join_next() => {
                 if let Ok((write, outcome)) = ended {
+                    (profiles.ended)(outcome);
                     reporter.done(&write, outcome, Instant::now());
                 }
                 continue;
             }
-            Some(_) = notices.join_next() => continue,
+            Some(_) = sender.notices.join_next() => continue,
             _ = turns.tick() => {}
         }
-        let role = if leads() { Role::Leader } else { Role::Follower };
+        let role = if (sender.leads)() { Role::Leader } else { Role::Follower };
         if role == Role::Follower {
-            writes.abort_all();
-            notices.abort_all();
+            sender.abort();
         }
         let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
         // Another role is taken at once: what was aborted is forgotten before anything else is begun.
         let mut told = Vec::new();
         if look_at <= clock.mono || looked_as != Some(role) {
-            let observed = profiles.observed();
-            told = reporter.round(&observed, &|key| profiles.cell(key), role, clock);
+            let observed = (profiles.observed)();
+            told = reporter.round(&observed, &profiles.cell, role, clock);
             let status_of = |found: &Observed| {
                 let profile = &found.declared.profile;
                 Some((profile.clone(), Arc::clone(reporter.status(profile)?)))
             };
-            profiles.computed(observed.iter().filter_map(status_of).collect());
+            (profiles.computed)(observed.iter().filter_map(status_of).collect());
             looked_as = Some(role);
             look_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
-        for write in reporter.due(Instant::now()) {
-            let (sink, leads) = (Arc::clone(&sink), Arc::clone(&leads));
-            writes.spawn(async move {
-                if !leads() {
-                    return (write, Outcome::Failed);
-                }
-                let outcome = timeout(REQUEST, sink.publish(&write)).await;
-                (write, outcome.unwrap_or(Outcome::Failed))
-            });
+        for (write, permit) in reporter.due(Instant::now()) {
+            sender.write(write, permit);
         }
         for notice in told {
-            if notices.len() < NOTICES_IN_FLIGHT {
-                let (sink, leads) = (Arc::clone(&sink), Arc::clone(&leads));
-                notices.spawn(async move {
-                    if leads() {
-                        let _late = timeout(REQUEST, sink.tell(&notice, clock.wall)).await;
-                    }
-                });
-            }
+            sender.tell(notice, clock.wall);
         }
+    }
+}
+
+/// What is under way to the API server.
+struct StatusSender<L> {
+    sink: ApiServer,
+    leads: Arc<L>,
+    writes: JoinSet<(Write, Outcome)>,
+    notices: JoinSet<()>,
+    permits: KeyedSemaphore<Arc<str>>,
+}
+
+impl<L: Fn() -> bool + Send + Sync + 'static> StatusSender<L> {
+    fn new(sink: ApiServer, leads: Arc<L>) -> Self {
+        let permits = KeyedSemaphore::new(NOTICES, NAMESPACE_NOTICES);
+        Self { sink, leads, writes: JoinSet::new(), notices: JoinSet::new(), permits }
+    }
+
+    fn write(&mut self, write: Write, permit: KeyedPermit) {
+        let (sink, leads) = (self.sink.clone(), Arc::clone(&self.leads));
+        self.writes.spawn(async move {
+            let _permit = permit;
+            if !leads() {
+                return (write, Outcome::Failed);
+            }
+            let outcome = timeout(REQUEST, sink.publish(&write)).await;
+            (write, outcome.unwrap_or(Outcome::Failed))
+        });
+    }
+
+    fn tell(&mut self, notice: Notice, at: Timestamp) {
+        let Some(permit) = self.permits.try_acquire(&notice.profile.namespace) else { return };
+        let (sink, leads) = (self.sink.clone(), Arc::clone(&self.leads));
+        self.notices.spawn(async move {
+            let _permit = permit;
+            if leads() {
+                let _late = timeout(REQUEST, sink.tell(&notice, at)).await;
+            }
+        });
+    }
+
+    fn abort(&mut self) {
+        self.writes.abort_all();
+        self.notices.abort_all();
     }
 }

@@ -1,14 +1,16 @@
-//! One look at all profiles: what is to be written and told. Pure.
+//! One look at all profiles: what is to be written, and when, and what is to be told. Pure.
 
 use super::{
     Excesses, Inputs, adopt,
     cell::{CellView, Clock},
     compute,
+    difference::pause,
     events::{Notice, Notices},
-    pacer::{Outcome, Pacer, Write},
+    sink::{Outcome, Write},
 };
 use crate::{
     api::{AccessStatus, CacheProfileStatus},
+    cluster::{KeyedPermit, KeyedSemaphore, WorkQueue},
     forecast::Forecast,
     model::{CellKey, Declared, ProfileRef},
 };
@@ -16,8 +18,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 use tokio::time::Instant;
+
+/// Writes under way: more only pile up in front of a server that is slow already.
+const UNDER_WAY: usize = 40;
+/// Of these, of one namespace: a webhook that makes its writes slow must not hold up the others'.
+const NAMESPACE_UNDER_WAY: usize = 4;
+/// After a failure, doubled up to the second.
+const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+/// After a 404: the profile is gone and will be forgotten, or its CRD is being replaced.
+const GONE: Duration = Duration::from_mins(5);
 
 /// A profile as the controller sees it.
 #[derive(Clone, Debug)]
@@ -44,18 +56,39 @@ pub enum Role {
 }
 
 /// Remembers what was computed, written and told. Bounded by the profiles that exist.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reporter {
-    computed: HashMap<ProfileRef, Computed>,
-    pacer: Pacer,
+    profiles: HashMap<ProfileRef, Reported>,
+    /// What is to be written. Only a leader has anything in it.
+    queue: WorkQueue<ProfileRef>,
+    under_way: KeyedSemaphore<Arc<str>>,
     notices: Notices,
     led: bool,
 }
 
 #[derive(Debug)]
-struct Computed {
+struct Reported {
     uid: Arc<str>,
+    /// What was computed last.
     status: Arc<CacheProfileStatus>,
+    /// What the API server has, as far as a leader knows.
+    written: Option<Arc<CacheProfileStatus>>,
+    last_write: Option<Instant>,
+    /// Since when it may be written.
+    since: Instant,
+}
+
+impl Default for Reporter {
+    fn default() -> Self {
+        let [first, longest] = BACKOFF;
+        Self {
+            profiles: HashMap::new(),
+            queue: WorkQueue::new(first, longest),
+            under_way: KeyedSemaphore::new(UNDER_WAY, NAMESPACE_UNDER_WAY),
+            notices: Notices::default(),
+            led: false,
+        }
+    }
 }
 
 impl Reporter {
@@ -64,7 +97,8 @@ impl Reporter {
     ///
     /// `profiles` is everything there is: what is not in it is forgotten. A follower computes too,
     /// so that it knows how long its own warm-up took. A new leader takes over the transition times
-    /// that the cluster has, and writes what differs.
+    /// that the cluster has, and writes what differs. Later the status in the cluster is not looked
+    /// at, because a reflector lags behind our own writes.
     pub fn round(
         &mut self,
         profiles: &[Observed],
@@ -73,25 +107,25 @@ impl Reporter {
         clock: Clock,
     ) -> Vec<Notice> {
         let exist: HashSet<_> = profiles.iter().map(|found| &found.declared.profile).collect();
-        self.computed.retain(|profile, _| exist.contains(profile));
-        self.pacer.retain(|profile| exist.contains(profile));
+        self.profiles.retain(|profile, _| exist.contains(profile));
+        self.queue.retain(|profile| exist.contains(profile));
         self.notices.retain(|profile| exist.contains(profile));
         let leads = role == Role::Leader;
         let takes_over = leads && !self.led;
-        if !leads && self.led {
-            self.pacer.clear();
+        if !leads {
+            self.queue.clear();
         }
         self.led = leads;
 
         let mut notices = Vec::new();
         for Observed { declared, access, excess, plan, in_cluster } in profiles {
-            let own = self.computed.get(&declared.profile);
-            let own = own.filter(|own| own.uid == declared.uid).map(|own| &own.status);
-            let previous = match (own, in_cluster) {
+            let Declared { profile, uid, .. } = &**declared;
+            let own = self.profiles.remove(profile).filter(|own| own.uid == *uid);
+            let previous = match (&own, in_cluster) {
                 (Some(own), Some(foreign)) if takes_over => {
-                    Some(Arc::new(with_times_of(own, foreign)))
+                    Some(Arc::new(with_times_of(&own.status, foreign)))
                 }
-                (Some(own), _) => Some(Arc::clone(own)),
+                (Some(own), _) => Some(Arc::clone(&own.status)),
                 (None, Some(foreign)) => Some(Arc::new(adopt((**foreign).clone()))),
                 (None, None) => None,
             };
@@ -107,41 +141,85 @@ impl Reporter {
             if leads {
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);
-                let told = (&declared.profile, &declared.uid);
-                notices.extend(self.notices.plan(told.0, told.1, was, &status, clock.mono));
-                self.pacer.offer(
-                    &declared.profile,
-                    &declared.uid,
-                    in_cluster.as_deref(),
-                    Arc::clone(&status),
-                    clock.mono,
-                );
+                notices.extend(self.notices.plan(profile, uid, was, &status, clock.mono));
             }
-            let computed = Computed { uid: Arc::clone(&declared.uid), status };
-            self.computed.insert(declared.profile.clone(), computed);
+            if own.is_none() {
+                // One of the same name with another UID has a status of its own.
+                self.queue.remove(profile);
+            }
+            let reported = match own.filter(|_| !takes_over) {
+                Some(own) => Reported { status, ..own },
+                None => Reported {
+                    uid: Arc::clone(uid),
+                    status,
+                    written: in_cluster.clone(),
+                    last_write: None,
+                    since: clock.mono,
+                },
+            };
+            self.profiles.insert(profile.clone(), reported);
+            if leads {
+                self.schedule(profile);
+            }
         }
         notices
     }
 
-    /// What may be written now of what the last look found; nothing on a follower. Each must be
-    /// answered by [`done`](Self::done).
+    /// The writes that may begin now, of what the last look found; nothing on a follower. Each must be
+    /// answered by [`done`](Self::done), and its permit held until then.
     ///
     /// # Cost
     ///
     /// Looks at every profile, and into none.
-    pub fn due(&mut self, now: Instant) -> Vec<Write> {
-        if self.led { self.pacer.due(now) } else { Vec::new() }
+    pub fn due(&mut self, now: Instant) -> Vec<(Write, KeyedPermit)> {
+        let under_way = &self.under_way;
+        let taken = self.queue.take(now, |profile| under_way.try_acquire(&profile.namespace));
+        let writes = taken.into_iter().filter_map(|(profile, permit)| {
+            let reported = self.profiles.get_mut(&profile)?;
+            reported.last_write = Some(now);
+            let (uid, status) = (Arc::clone(&reported.uid), Arc::clone(&reported.status));
+            Some((Write { profile, uid, status }, permit))
+        });
+        writes.collect()
     }
 
-    /// Takes note of how a write ended.
+    /// Takes note of how a write ended. One of a profile that is gone meanwhile is ignored.
     pub fn done(&mut self, write: &Write, outcome: Outcome, now: Instant) {
-        self.pacer.done(&write.profile, &write.uid, outcome, now);
+        let Some(reported) = self.profiles.get_mut(&write.profile) else { return };
+        if reported.uid != write.uid {
+            return;
+        }
+        let was_under_way = match outcome {
+            Outcome::Written => self.queue.done(&write.profile),
+            Outcome::Failed => self.queue.failed(&write.profile, now),
+            Outcome::Gone => self.queue.done_until(&write.profile, now + GONE),
+        };
+        if !was_under_way {
+            return;
+        }
+        if outcome == Outcome::Written {
+            reported.written = Some(Arc::clone(&write.status));
+        }
+        self.schedule(&write.profile);
+    }
+
+    /// Has the status written, if it differs from what was written last.
+    fn schedule(&mut self, profile: &ProfileRef) {
+        let Some(reported) = self.profiles.get(profile) else { return };
+        let Reported { status, written, last_write, since, .. } = reported;
+        match pause(written.as_deref(), status) {
+            None => self.queue.withdraw(profile),
+            Some(pause) => {
+                let at = last_write.map_or(*since, |at| at + pause);
+                self.queue.add_at(profile.clone(), at);
+            }
+        }
     }
 
     /// The status computed last, on any replica.
     #[must_use]
     pub fn status(&self, profile: &ProfileRef) -> Option<&Arc<CacheProfileStatus>> {
-        self.computed.get(profile).map(|computed| &computed.status)
+        self.profiles.get(profile).map(|reported| &reported.status)
     }
 }
 

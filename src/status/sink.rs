@@ -1,25 +1,18 @@
 //! The API server as the place where statuses and Events go.
 
-use super::{
-    events::Notice,
-    pacer::{Outcome, Write},
-    publish::StatusSink,
-    sentence::bounded,
-};
+use super::{events::Notice, sentence::bounded};
 use crate::{
     api::{CacheProfile, CacheProfileStatus, ExcessCompleteness, FIELD_MANAGER},
-    model::ProfileRef,
+    cluster::{Answer, ApiClient, Buckets},
+    model::{Fault, ProfileRef, Reason},
 };
+use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use kube::{
-    Client, Resource as _,
-    api::{Patch, PatchParams, PostParams},
-    core::Request,
-};
+use kube::{Client, Resource as _};
 use parking_lot::Mutex;
 use std::{
     borrow::Cow,
@@ -38,15 +31,43 @@ const CONTROLLER: &str = "kubewarm.io/kubewarm";
 const CONFIRM: Duration = Duration::from_secs(4);
 /// After a second 403, the namespace gets no Event for this time.
 const REFUSED: Duration = Duration::from_mins(10);
+/// For a request; the client tries some of them again.
+const TIME: Duration = Duration::from_secs(30);
 /// The longest `reportingInstance`, in bytes.
 const MAX_INSTANCE: usize = 128;
 /// The largest status, in bytes of JSON: etcd takes objects of 1.5 MiB, with spec and managed fields.
 const MAX_STATUS: usize = 1 << 20;
+/// The largest profile that is answered, in bytes of JSON: managed fields name each field once more.
+const MAX_ANSWER: usize = 4 << 20;
+
+/// A status to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// Which profile.
+    pub profile: ProfileRef,
+    /// Its `metadata.uid`: one of the same name with another UID has a status of its own.
+    pub uid: Arc<str>,
+    /// What to write.
+    pub status: Arc<CacheProfileStatus>,
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The API server has it.
+    Written,
+    /// 404, or the profile of that name is another one by now.
+    Gone,
+    /// Anything else; tried again with backoff.
+    Failed,
+}
 
 /// Writes with the operator's own client.
 #[derive(Clone)]
 pub struct ApiServer {
-    client: Client,
+    client: ApiClient,
+    /// What Events are charged to.
+    buckets: Buckets,
     /// `reportingInstance` of Events, such as the name of the pod.
     instance: Arc<str>,
     /// Namespaces that refused Events, and until when they get none. Bounded: what has expired
@@ -62,39 +83,80 @@ impl std::fmt::Debug for ApiServer {
 }
 
 impl ApiServer {
-    /// `instance` names this process in Events; it is cut at 128 bytes.
+    /// `instance` names this process in Events, which are charged to `buckets`; it is cut at 128 bytes.
     #[must_use]
-    pub fn new(client: Client, instance: &str) -> Self {
+    pub fn new(client: &Client, instance: &str, buckets: Buckets) -> Self {
         let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
-        Self { client, instance, refused: Arc::default(), warned: Arc::default() }
+        let client = ApiClient::new(client);
+        Self { client, buckets, instance, refused: Arc::default(), warned: Arc::default() }
     }
 
-    async fn apply(&self, write: &Write) -> Result<Outcome, kube::Error> {
+    async fn apply(&self, write: &Write) -> Result<Answer, Fault> {
         let ProfileRef { namespace, name } = &write.profile;
         let collection = CacheProfile::url_path(&(), Some(namespace));
-        let how = PatchParams::apply(FIELD_MANAGER).force();
-        let patch = Patch::Apply(body(write));
-        let request = Request::new(collection)
-            .patch_subresource("status", name, &how, &patch)
-            .map_err(kube::Error::BuildRequest)?;
-        let answer = self.client.request_text(request).await?;
-        // The API server holds no patch of a status to a UID (seen on 1.36), so this is how it is
-        // noticed. The one that was created anew is given its own status in the next round.
-        let applied: Applied = serde_json::from_str(&answer).unwrap_or_default();
-        Ok(if applied.metadata.uid.is_none_or(|uid| *uid == *write.uid) {
-            Outcome::Written
-        } else {
-            Outcome::Gone
-        })
+        let path = format!("{collection}/{name}/status?fieldManager={FIELD_MANAGER}&force=true");
+        let request = self.client.apply(path, body(write).to_string());
+        request.within(TIME).at_most(MAX_ANSWER).send().await
     }
 
-    async fn create(&self, notice: &Notice, at: Timestamp) -> Result<(), kube::Error> {
+    async fn create(&self, notice: &Notice, at: Timestamp) -> Result<Answer, Fault> {
         let collection = Event::url_path(&(), Some(&notice.profile.namespace));
-        let event = serde_json::to_vec(&self.event(notice, at)).map_err(kube::Error::SerdeError)?;
-        let request = Request::new(collection)
-            .create(&PostParams::default(), event)
-            .map_err(kube::Error::BuildRequest)?;
-        self.client.request_text(request).await.map(drop)
+        let event = serde_json::to_vec(&self.event(notice, at))
+            .map_err(|_| Fault::new(Reason::Internal, "an Event could not be written as JSON"))?;
+        self.client.post(collection, event).within(TIME).send().await
+    }
+
+    /// Writes the status. [`Outcome::Gone`] if it went to a profile with another UID: the API server
+    /// cannot be made to refuse that.
+    pub async fn publish(&self, write: &Write) -> Outcome {
+        let profile = &write.profile;
+        let fault = match self.apply(write).await {
+            // The API server holds no patch of a status to a UID (seen on 1.36), so this is how it is
+            // noticed. The one that was created anew is given its own status in the next round.
+            Ok(answer) if answer.status.is_success() => {
+                let applied: Applied = answer.json().unwrap_or_default();
+                let is_same = applied.metadata.uid.is_none_or(|uid| *uid == *write.uid);
+                return if is_same { Outcome::Written } else { Outcome::Gone };
+            }
+            Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
+                tracing::debug!(%profile, "status not written, the profile is gone");
+                return Outcome::Gone;
+            }
+            Ok(answer) => answer.fault(),
+            Err(fault) => fault,
+        };
+        tracing::warn!(%profile, error = %fault, "status not written, trying again");
+        Outcome::Failed
+    }
+
+    /// Tells people, once the bucket of the namespace has a turn for it. A failure is only logged.
+    pub async fn tell(&self, notice: &Notice, at: Timestamp) {
+        let namespace = &notice.profile.namespace;
+        if self.refused.lock().get(namespace).is_some_and(|until| Instant::now() < *until) {
+            return;
+        }
+        self.buckets.pass(namespace, 1).await;
+        let mut answer = self.create(notice, at).await;
+        if is_forbidden(&answer) {
+            tokio::time::sleep(CONFIRM).await;
+            answer = self.create(notice, at).await;
+        }
+        let fault = match &answer {
+            Ok(answer) if answer.status.is_success() => return,
+            Ok(answer) => answer.fault(),
+            Err(fault) => fault.clone(),
+        };
+        if is_forbidden(&answer) {
+            let now = Instant::now();
+            let mut refused = self.refused.lock();
+            refused.retain(|_, until| now < *until);
+            refused.insert(Arc::clone(namespace), now + REFUSED);
+            if !self.warned.swap(true, Ordering::Relaxed) {
+                tracing::warn!(%namespace, error = %fault, "not allowed to create events, going on without");
+                return;
+            }
+        }
+        tracing::debug!(profile = %notice.profile, error = %fault, "event not sent");
     }
 
     fn event(&self, notice: &Notice, at: Timestamp) -> Event {
@@ -125,46 +187,6 @@ impl ApiServer {
             reporting_instance: Some(self.instance.to_string()),
             ..Event::default()
         }
-    }
-}
-
-impl StatusSink for ApiServer {
-    async fn publish(&self, write: &Write) -> Outcome {
-        let profile = &write.profile;
-        let error = match self.apply(write).await {
-            Ok(outcome) => return outcome,
-            Err(error) => error,
-        };
-        if code(&error) == Some(404) {
-            tracing::debug!(%profile, "status not written, the profile is gone");
-            return Outcome::Gone;
-        }
-        tracing::warn!(%profile, %error, "status not written, trying again");
-        Outcome::Failed
-    }
-
-    async fn tell(&self, notice: &Notice, at: Timestamp) {
-        let namespace = &notice.profile.namespace;
-        if self.refused.lock().get(namespace).is_some_and(|until| Instant::now() < *until) {
-            return;
-        }
-        let mut answer = self.create(notice, at).await;
-        if answer.as_ref().is_err_and(|error| code(error) == Some(403)) {
-            tokio::time::sleep(CONFIRM).await;
-            answer = self.create(notice, at).await;
-        }
-        let Err(error) = answer else { return };
-        if code(&error) == Some(403) {
-            let now = Instant::now();
-            let mut refused = self.refused.lock();
-            refused.retain(|_, until| now < *until);
-            refused.insert(Arc::clone(namespace), now + REFUSED);
-            if !self.warned.swap(true, Ordering::Relaxed) {
-                tracing::warn!(%namespace, %error, "not allowed to create events, going on without");
-                return;
-            }
-        }
-        tracing::debug!(profile = %notice.profile, %error, "event not sent");
     }
 }
 
@@ -222,6 +244,6 @@ fn fitting(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
     Cow::Owned(smaller)
 }
 
-fn code(error: &kube::Error) -> Option<u16> {
-    if let kube::Error::Api(status) = error { Some(status.code) } else { None }
+fn is_forbidden(answer: &Result<Answer, Fault>) -> bool {
+    answer.as_ref().is_ok_and(|answer| answer.status == StatusCode::FORBIDDEN)
 }

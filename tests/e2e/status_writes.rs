@@ -8,12 +8,9 @@ use kubewarm::{
         NamespaceRules, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
         ResolvedStatus, TargetStatus, VerificationMethod,
     },
-    cluster::Connection,
+    cluster::{Buckets, Connection},
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
-    status::{
-        ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, StatusSink as _, Write,
-        compute,
-    },
+    status::{ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, Write, compute},
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -59,7 +56,7 @@ impl Subject {
 
     fn sink(&self) -> Result<ApiServer, Failure> {
         let connection = Connection::load(Some(self.world.cluster.kubeconfig()), None)?;
-        Ok(ApiServer::new(connection.client(), "kubewarm-0"))
+        Ok(ApiServer::new(&connection.client(), "kubewarm-0", Buckets::default()))
     }
 
     /// The status of this profile before anything runs.

@@ -1,8 +1,11 @@
 //! Keeps one account's token: asks for it once for all who wait, renews it, and drops it when the
 //! API server refuses it.
 
-use super::{mint::Account, pace::Lane, token::Token};
-use crate::model::{Fault, Reason};
+use super::{mint::Account, token::Token};
+use crate::{
+    cluster::Buckets,
+    model::{Fault, Reason},
+};
 use kube::Client;
 use parking_lot::Mutex;
 use std::{fmt, sync::Arc, time::Duration};
@@ -16,7 +19,7 @@ const LONGEST_WAIT: u32 = 30;
 pub(super) struct Keeper {
     account: Account,
     operator: Arc<Client>,
-    lane: Lane,
+    buckets: Buckets,
     state: Mutex<State>,
     /// Held while a token is asked for.
     asking: tokio::sync::Mutex<()>,
@@ -41,9 +44,9 @@ enum AtHand {
 }
 
 impl Keeper {
-    pub(super) fn new(account: Account, operator: Arc<Client>, lane: Lane) -> Self {
+    pub(super) fn new(account: Account, operator: Arc<Client>, buckets: Buckets) -> Self {
         let (state, asking) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { account, operator, lane, state, asking }
+        Self { account, operator, buckets, state, asking }
     }
 
     /// A token that should be accepted. Those who ask at the same time share one request; after a
@@ -114,7 +117,7 @@ impl Keeper {
     }
 
     async fn ask(&self) -> Result<Arc<Token>, Fault> {
-        self.lane.pass().await;
+        self.buckets.pass(&self.account.namespace, 1).await;
         let minted = self.account.mint(&self.operator).await;
         let mut state = self.state.lock();
         match minted {

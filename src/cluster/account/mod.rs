@@ -6,12 +6,11 @@
 
 mod keeper;
 mod mint;
-mod pace;
 #[cfg(test)]
 mod tests;
 mod token;
 
-use self::{keeper::Keeper, mint::Account, pace::Pace};
+use self::{keeper::Keeper, mint::Account};
 use super::{Buckets, Clients, clients::refusing, transport};
 use crate::model::{Fault, Identity, Reason};
 use http::{Request, Response, StatusCode, Uri, header::AUTHORIZATION};
@@ -38,7 +37,7 @@ pub(super) struct Anonymous {
 pub struct Accounts {
     operator: Arc<Client>,
     server: Anonymous,
-    pace: Arc<Pace>,
+    buckets: Buckets,
     /// Bounded by the accounts in use: others are forgotten when the next one comes.
     handed_out: Mutex<BTreeMap<Identity, Weak<Client>>>,
 }
@@ -66,21 +65,16 @@ impl Anonymous {
 }
 
 impl Accounts {
-    /// `operator` asks for the tokens, which is charged to `buckets`.
+    /// `operator` asks for the tokens, each when the bucket of its namespace has a turn for it.
     pub(super) fn new(operator: Client, server: Anonymous, buckets: Buckets) -> Self {
-        Self {
-            operator: Arc::new(operator),
-            server,
-            pace: Arc::new(Pace::new(buckets)),
-            handed_out: Mutex::default(),
-        }
+        Self { operator: Arc::new(operator), server, buckets, handed_out: Mutex::default() }
     }
 
     fn make(&self, account: Account) -> Client {
         match self.server.connect() {
             Ok(anonymous) => {
-                let lane = self.pace.lane(&account.namespace);
-                acting_as(Keeper::new(account, Arc::clone(&self.operator), lane), anonymous)
+                let (operator, buckets) = (Arc::clone(&self.operator), self.buckets.clone());
+                acting_as(Keeper::new(account, operator, buckets), anonymous)
             }
             // The operator's own client was made of the same CA: only a file that has changed since.
             Err(error) => refusing(Fault::new(

@@ -74,8 +74,7 @@ fn reader() -> (Arc<Server>, Client) {
     let account = Account { namespace: "shop".into(), name: "reader".into() };
     let (mints, reads) = (Arc::clone(&server), Arc::clone(&server));
     let operator = Arc::new(client(move |request| mints.mint(request)));
-    let lane = Arc::new(Pace::new(Buckets::default())).lane(&account.namespace);
-    let keeper = Keeper::new(account, operator, lane);
+    let keeper = Keeper::new(account, operator, Buckets::default());
     (server, acting_as(keeper, client(move |request| reads.read(request))))
 }
 

@@ -3,13 +3,14 @@
 mod access_lost;
 mod accounts;
 mod conditions;
+mod difference;
 mod events;
 mod faults;
 mod figures;
 pub(super) mod fixtures;
 mod limits;
-mod pacer;
 mod permissions;
 mod planned;
+mod publish;
 mod round;
 mod sink;

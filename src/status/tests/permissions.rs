@@ -9,7 +9,7 @@ use crate::{
     api::{ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
     cluster::Completeness,
     model::{CellKey, Declared, Extent, Fault, Reason, Requirement, Verb},
-    status::difference::Difference,
+    status::difference::pause,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -240,8 +240,8 @@ fn the_time_of_the_last_verification_is_not_worth_a_write() {
     let mut after = before.clone();
     after.access = world.compute(&profile, Some(&before)).access;
     assert_ne!(before.access, after.access);
-    assert_eq!(Difference::between(Some(&before), &after), Difference::Quiet);
+    assert_eq!(pause(Some(&before), &after), None);
     world.knows(&keys[0], refused(&world, Reason::Forbidden, BOTH));
     after.access = world.compute(&profile, Some(&before)).access;
-    assert_eq!(Difference::between(Some(&before), &after), Difference::Detail);
+    assert_eq!(pause(Some(&before), &after), Some(Duration::from_secs(10)));
 }

@@ -2,8 +2,9 @@
 
 use crate::{
     api::{AccessStatus, CacheProfileStatus},
+    cluster::Buckets,
     model::ProfileRef,
-    status::{ApiServer, Cause, Notice, Outcome, StatusSink as _, Write},
+    status::{ApiServer, Cause, Notice, Outcome, Write},
 };
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -55,7 +56,8 @@ impl Server {
                 Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
             }
         });
-        (server, ApiServer::new(Client::new(service, "default"), "kubewarm-0"))
+        let client = Client::new(service, "default");
+        (server, ApiServer::new(&client, "kubewarm-0", Buckets::default()))
     }
 }
 
@@ -80,7 +82,7 @@ async fn a_status_is_applied_with_force() {
     assert_eq!(
         asked.line,
         "PATCH /apis/kubewarm.io/v1alpha1/namespaces/shop/cacheprofiles/checkout/status\
-         ?&force=true&fieldManager=kubewarm"
+         ?fieldManager=kubewarm&force=true"
     );
     assert_eq!(asked.content_type, "application/apply-patch+yaml");
     let expected = json!({
@@ -134,7 +136,7 @@ async fn an_event_regards_the_profile() {
     let (server, sink) = Server::answering(201);
     sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     let asked = server.asked.lock()[0].clone();
-    assert_eq!(asked.line, "POST /apis/events.k8s.io/v1/namespaces/shop/events?");
+    assert_eq!(asked.line, "POST /apis/events.k8s.io/v1/namespaces/shop/events");
     assert_eq!(
         asked.body,
         json!({

@@ -1,0 +1,79 @@
+//! Which steps of a status are written, and how soon.
+
+use crate::{
+    api::{AccessStatus, CacheProfileStatus, LatencyStatus, Problem, TargetStatus},
+    status::difference::pause,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use std::time::Duration;
+
+fn status(ready: &str, objects: i64) -> CacheProfileStatus {
+    CacheProfileStatus {
+        conditions: vec![Condition {
+            type_: "Ready".into(),
+            status: ready.into(),
+            reason: "Because".into(),
+            message: String::new(),
+            observed_generation: Some(1),
+            last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+        }],
+        objects: Some(objects),
+        targets: vec![TargetStatus {
+            name: "pods".into(),
+            problems: vec![Problem::default()],
+            ..TargetStatus::default()
+        }],
+        access: Some(AccessStatus::default()),
+        ..CacheProfileStatus::default()
+    }
+}
+
+/// Seconds after the last write, for the step from `status("True", 0)`.
+fn seconds(wanted: &CacheProfileStatus) -> Option<u64> {
+    pause(Some(&status("True", 0)), wanted).as_ref().map(Duration::as_secs)
+}
+
+#[test]
+fn what_the_cluster_has_already_is_not_written_again() {
+    assert_eq!(seconds(&status("True", 0)), None);
+    assert!(pause(None, &status("True", 0)).is_some());
+}
+
+#[test]
+fn versions_memory_latencies_and_times_never_cause_a_write() {
+    let mut wanted = status("True", 0);
+    wanted.memory = Some("5Mi".into());
+    wanted.access.as_mut().unwrap().last_verified_time = Some(Time(jiff::Timestamp::MAX));
+    for target in &mut wanted.targets {
+        target.resource_version = Some("77".into());
+        target.memory = Some("5Mi".into());
+        target.latency_milliseconds = Some(LatencyStatus::default());
+        for problem in &mut target.problems {
+            problem.next_retry_time = Some(Time(jiff::Timestamp::MAX));
+        }
+    }
+    assert_eq!(seconds(&wanted), None);
+    wanted.warm_targets = Some("1/1".into());
+    assert_eq!(seconds(&wanted), Some(10), "they go along with something else");
+}
+
+#[test]
+fn conditions_are_written_at_once_details_later_and_numbers_once_a_minute() {
+    assert_eq!(seconds(&status("False", 0)), Some(1));
+    let mut other = status("True", 0);
+    other.conditions[0].reason = "Another".into();
+    assert_eq!(seconds(&other), Some(1));
+    other = status("True", 0);
+    other.targets[0].name = "nodes".into();
+    assert_eq!(seconds(&other), Some(1), "another target");
+    other = status("True", 0);
+    other.conditions[0].message = "new words".into();
+    assert_eq!(seconds(&other), Some(10));
+    other = status("True", 0);
+    other.targets[0].problems.clear();
+    assert_eq!(seconds(&other), Some(10));
+    assert_eq!(seconds(&status("True", 1)), Some(60));
+    other = status("True", 0);
+    other.targets[0].objects = Some(7);
+    assert_eq!(seconds(&other), Some(60));
+}

@@ -1,0 +1,177 @@
+//! The loop, against an API server that answers late or not at all.
+
+use super::{
+    fixtures::World,
+    round::{named, observed, warm},
+};
+use crate::{
+    cluster::Buckets,
+    status::{ApiServer, Profiles, run},
+};
+use futures::FutureExt as _;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use kube::{Client, client::Body};
+use parking_lot::Mutex;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::{Instant, advance, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Profiles whose only cell is warm.
+struct Warm {
+    world: World,
+    profiles: usize,
+    /// What a look at them takes.
+    cost: Duration,
+}
+
+fn one_profile() -> Warm {
+    Warm { world: warm(), profiles: 1, cost: Duration::ZERO }
+}
+
+impl Warm {
+    fn into_profiles(self) -> Profiles {
+        let Self { world, profiles, cost } = self;
+        Profiles {
+            observed: Box::new(move || {
+                // The clock goes on when it is first polled.
+                let _rest = advance(cost).now_or_never();
+                let names = (0..profiles).map(|number| format!("p{number}"));
+                names.map(|name| observed(named(&name, "u"), None)).collect()
+            }),
+            cell: Box::new(move |key| world.cells.get(key).cloned()),
+            computed: Box::new(move |statuses| {
+                assert_eq!(statuses.len(), profiles, "one for each that was observed");
+            }),
+            ended: Box::new(|_| {}),
+        }
+    }
+}
+
+/// An API server that notes what is written and told; the first write is never answered.
+#[derive(Clone, Default)]
+struct Hanging {
+    begun: Arc<Mutex<Vec<Instant>>>,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Hanging {
+    fn sink(&self) -> ApiServer {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                server.answer(request).await;
+                let body = Body::from(br#"{"metadata":{"uid":"u"}}"#.to_vec());
+                Ok::<_, std::convert::Infallible>(Response::new(body))
+            }
+        });
+        ApiServer::new(&Client::new(service, "default"), "me", Buckets::default())
+    }
+
+    async fn answer(&self, request: Request<Body>) {
+        if request.method() == Method::PATCH {
+            let first = {
+                let mut begun = self.begun.lock();
+                begun.push(Instant::now());
+                begun.len() == 1
+            };
+            if first {
+                sleep(Duration::from_hours(1)).await;
+            }
+            return;
+        }
+        let event = request.into_body().collect().await.unwrap().to_bytes();
+        let event: serde_json::Value = serde_json::from_slice(&event).unwrap();
+        self.told.lock().push(event["reason"].as_str().unwrap().to_owned());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_hangs_is_given_up_and_repeated_and_only_a_leader_writes() {
+    let start = Instant::now();
+    let (server, leads) = (Hanging::default(), Arc::new(AtomicBool::new(false)));
+    let stop = CancellationToken::new();
+    let is_leader = {
+        let leads = Arc::clone(&leads);
+        move || leads.load(Ordering::Relaxed)
+    };
+    let world = one_profile();
+    let task =
+        tokio::spawn(run(world.into_profiles(), server.sink(), is_leader, start, stop.clone()));
+    sleep(Duration::from_secs(5)).await;
+    assert!(server.begun.lock().is_empty());
+    leads.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(30)).await;
+    let seconds: Vec<_> =
+        server.begun.lock().iter().map(|at| at.duration_since(start).as_secs()).collect();
+    assert_eq!(seconds.len(), 2, "{seconds:?}");
+    assert!(seconds[1] - seconds[0] >= 10, "{seconds:?}");
+    assert_eq!(*server.told.lock(), ["Ready"]);
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_stopped_between_a_look_and_its_writes_sends_nothing_of_it() {
+    let (server, asked) = (Hanging::default(), AtomicUsize::new(0));
+    // The lease runs out after the first look.
+    let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
+    let (world, stop) = (one_profile(), CancellationToken::new());
+    let task = tokio::spawn(run(
+        world.into_profiles(),
+        server.sink(),
+        is_leader,
+        Instant::now(),
+        stop.clone(),
+    ));
+    sleep(Duration::from_secs(30)).await;
+    assert!(server.begun.lock().is_empty());
+    assert!(server.told.lock().is_empty());
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_take_long_keep_no_writes_waiting() {
+    let (server, stop) = (Hanging::default(), CancellationToken::new());
+    let world = Warm { profiles: 41, cost: Duration::from_millis(200), ..one_profile() };
+    let start = Instant::now();
+    let task =
+        tokio::spawn(run(world.into_profiles(), server.sink(), || true, start, stop.clone()));
+    // The next look is after ten seconds.
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(server.begun.lock().len(), 41);
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_lease_cut_off_is_written_as_soon_as_it_is_back() {
+    let (server, leads) = (Hanging::default(), Arc::new(AtomicBool::new(true)));
+    let is_leader = {
+        let leads = Arc::clone(&leads);
+        move || leads.load(Ordering::Relaxed)
+    };
+    let stop = CancellationToken::new();
+    // The next look for itself would be after 51 s.
+    let world = Warm { cost: Duration::from_secs(1), ..one_profile() };
+    let start = Instant::now();
+    let task =
+        tokio::spawn(run(world.into_profiles(), server.sink(), is_leader, start, stop.clone()));
+    sleep(Duration::from_secs(2)).await;
+    leads.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(server.begun.lock().len(), 1);
+    leads.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(server.begun.lock().len(), 2);
+    stop.cancel();
+    task.await.unwrap();
+}
