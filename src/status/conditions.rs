@@ -1,7 +1,9 @@
 //! The profile's own conditions, summed up from its targets.
 
 use super::{
-    permissions, sentence,
+    permissions,
+    reasons::gravity,
+    sentence,
     target::{Target, Verdict, lacks_permission},
 };
 use crate::{
@@ -82,24 +84,21 @@ impl Conditions {
     }
 }
 
-/// Sums up one condition of the required targets: false if any is false, with the reason that
-/// comes first in `gravity`; else unknown if any is unknown; else true.
+/// Sums up one condition of the required targets: false if any is false, with the gravest reason; else
+/// unknown if any is unknown; else true.
 ///
 /// Optional targets never change the outcome; what is wrong with them is said in the message. Without
 /// any target nothing runs, and it is unknown, for the reason `unknown`.
 fn sum(
     targets: &[Target<'_>],
+    condition: &str,
     of: for<'t> fn(&'t Target<'_>) -> &'t Verdict,
-    gravity: &[&str],
     (healthy, unknown): ((&'static str, String), &'static str),
 ) -> Verdict {
     if targets.is_empty() {
         return Verdict::new(None, unknown, "nothing runs; see Accepted");
     }
-    let rank = |verdict: &Verdict| {
-        let place = gravity.iter().position(|reason| *reason == verdict.reason);
-        (verdict.status.is_none(), place.unwrap_or(gravity.len()))
-    };
+    let rank = |verdict: &Verdict| (verdict.status.is_none(), gravity(condition, verdict.reason));
     let required = targets.iter().filter(|target| target.is_required());
     let mut bad: Vec<_> = required.map(of).filter(|found| found.status != Some(true)).collect();
     bad.sort_by_key(|verdict| rank(verdict));
@@ -146,17 +145,6 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
         let text = format!("{}; {runs}", refusal.message);
         return Verdict::new(Some(false), refusal.reason.as_str(), text);
     }
-    let gravity = [
-        "InvalidSpec",
-        "ServiceAccountNotFound",
-        "CrossNamespaceNotAllowed",
-        "ScopeNotAvailable",
-        "ScopeMismatch",
-        "UnsupportedField",
-        "TooManyCells",
-        "NotListable",
-        "UnknownResource",
-    ];
     let mut healthy = format!("{} resolved", required(targets));
     if access.is_some_and(|access| lacks_manifests(declared, access)) {
         healthy.push_str(
@@ -166,17 +154,16 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
     if let Some(account) = &declared.service_account {
         healthy.push_str(&unguarded(account, declared.authors));
     }
-    sum(targets, |target| &target.accepted, &gravity, (("Resolved", healthy), "Discovering"))
+    sum(targets, "Accepted", |target| &target.accepted, (("Resolved", healthy), "Discovering"))
 }
 
 fn authorized(targets: &[Target<'_>]) -> Verdict {
-    let gravity = ["AccessRevoked", "TokenRequestDenied", "PermissionsMissing", "Verifying"];
     let mut told = vec![format!("everything of {} may be listed and watched", required(targets))];
     for target in targets.iter().filter(|target| target.is_required()) {
         told.extend(permissions::asides(&target.all_cells().collect::<Vec<_>>()));
     }
     let healthy = ("Verified", sentence::few(&told, "remarks"));
-    sum(targets, |target| &target.authorized, &gravity, (healthy, "Verifying"))
+    sum(targets, "Authorized", |target| &target.authorized, (healthy, "Verifying"))
 }
 
 /// What to say where nobody asks whether the author of a profile may act as its account.
@@ -196,16 +183,6 @@ fn unguarded(account: &str, authors: AuthorCheck) -> String {
 }
 
 fn warm(targets: &[Target<'_>]) -> Verdict {
-    let gravity = [
-        "Forbidden",
-        "ResourceNotFound",
-        "NamespaceNotFound",
-        "ServerUnreachable",
-        "StreamTimedOut",
-        "Syncing",
-        "Paused",
-        "PlanOnly",
-    ];
     // Selectors that match nothing are warm, and that must be said.
     let empty = targets
         .iter()
@@ -213,19 +190,22 @@ fn warm(targets: &[Target<'_>]) -> Verdict {
     let mut told: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
     told.insert(0, format!("{} synced", required(targets)));
     let healthy = sentence::few(&told, "targets without namespaces");
-    sum(targets, |target| &target.warm, &gravity, (("Synced", healthy), "Pending"))
+    sum(targets, "Warm", |target| &target.warm, (("Synced", healthy), "Pending"))
 }
 
 fn fresh(targets: &[Target<'_>]) -> Verdict {
-    let gravity = ["ServerUnreachable", "WatchSilent", "Relisting", "Reconnecting", "NotWarm"];
     let healthy = format!("{} known to be current", required(targets));
-    sum(targets, |target| &target.fresh, &gravity, (("WatchesCurrent", healthy), "NotWarm"))
+    sum(targets, "Fresh", |target| &target.fresh, (("WatchesCurrent", healthy), "NotWarm"))
 }
 
 fn within_limits(targets: &[Target<'_>]) -> Verdict {
-    let gravity = ["MemoryExceeded", "ObjectsExceeded", "Measuring"];
     let healthy = format!("{} within the limits", required(targets));
-    sum(targets, |target| &target.within_limits, &gravity, (("BelowLimits", healthy), "Measuring"))
+    sum(
+        targets,
+        "WithinLimits",
+        |target| &target.within_limits,
+        (("BelowLimits", healthy), "Measuring"),
+    )
 }
 
 fn ready(

@@ -2,6 +2,7 @@
 
 use super::{
     figures::{INCONSISTENT, ROLLBACK},
+    reasons::events,
     sentence::{MAX_MESSAGE, bounded},
 };
 use crate::{
@@ -193,40 +194,19 @@ pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus
     {
         tell(Cause::Refused, "", &is.message);
     }
-    if let Some((was, is)) = step(old_conditions, &new.conditions, "Authorized") {
-        let revoked = |condition: &Condition| condition.reason == "AccessRevoked";
-        if revoked(is) && !revoked(&was) {
-            tell(Cause::AccessRevoked, "", &is.message);
-        } else if revoked(&was) && is.status == "True" {
-            tell(Cause::AccessReturned, "", &is.message);
-        }
+    if let Some((was, is)) = step(old_conditions, &new.conditions, "Authorized")
+        && let Some(cause) = turn(&was, is)
+    {
+        tell(cause, "", &is.message);
     }
     for target in &new.targets {
         let old = old.and_then(|old| old.targets.iter().find(|old| old.name == target.name));
         let old_conditions = old.map_or(&[][..], |old| &old.conditions);
-        if let Some((was, is)) = step(old_conditions, &target.conditions, "Warm") {
-            let became = |reason| is.reason == reason && was.reason != reason;
-            if became("Forbidden") {
-                tell(Cause::PermissionsMissing, &target.name, &is.message);
-            } else if was.reason == "Forbidden" && is.status == "True" {
-                tell(Cause::PermissionsGranted, &target.name, &is.message);
-            } else if became("NamespaceNotFound") {
-                tell(Cause::NamespaceNotFound, &target.name, &is.message);
-            }
-        }
-        if let Some((was, is)) = step(old_conditions, &target.conditions, "Accepted") {
-            let unknown = |condition: &Condition| condition.reason == "UnknownResource";
-            if unknown(is) && !unknown(&was) {
-                tell(Cause::KindUnknown, &target.name, &is.message);
-            } else if unknown(&was) && is.status == "True" {
-                tell(Cause::KindServed, &target.name, &is.message);
-            }
-        }
-        if let Some((was, is)) = step(old_conditions, &target.conditions, "WithinLimits") {
-            if is.status == "False" && was.status != "False" {
-                tell(Cause::LimitExceeded, &target.name, &is.message);
-            } else if is.status == "True" && was.status == "False" {
-                tell(Cause::WithinLimits, &target.name, &is.message);
+        for type_ in ["Warm", "Accepted", "WithinLimits"] {
+            if let Some((was, is)) = step(old_conditions, &target.conditions, type_)
+                && let Some(cause) = turn(&was, is)
+            {
+                tell(cause, &target.name, &is.message);
             }
         }
         for (reason, cause, what) in [
@@ -241,6 +221,16 @@ pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus
         }
     }
     found
+}
+
+/// What the step of a condition from one reason to another is told by.
+fn turn(was: &Condition, is: &Condition) -> Option<Cause> {
+    let of = |condition: &Condition| events(&condition.type_, &condition.reason);
+    match (of(was), of(is)) {
+        (was, Some(now)) if was != Some(now) => Some(now.began),
+        (Some(was), None) if is.status == "True" => was.ended,
+        _ => None,
+    }
 }
 
 /// The condition before and now. One that was not there was unknown.

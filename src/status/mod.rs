@@ -12,6 +12,7 @@ mod limit;
 mod permissions;
 mod problems;
 mod publish;
+mod reasons;
 mod round;
 mod sentence;
 mod sink;

@@ -4,7 +4,9 @@ use super::{
     cell::{Cell, CellState, CellView, Clock, Staleness, Terms},
     figures,
     limit::{Coverage, within_limits},
-    permissions, sentence,
+    permissions,
+    reasons::gravity,
+    sentence,
     trouble::{Voice, kinds, places, progress},
 };
 use crate::{
@@ -176,53 +178,31 @@ fn not_indexed(paths: &[FieldPath]) -> String {
     )
 }
 
-/// Reasons of `Warm=False` of a single cell, the gravest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Cold {
-    Forbidden,
-    ResourceNotFound,
-    NamespaceNotFound,
-    Unreachable,
-    TimedOut,
-    Syncing,
-}
-
-impl Cold {
-    const fn reason(self) -> &'static str {
-        match self {
-            Self::Forbidden => "Forbidden",
-            Self::ResourceNotFound => "ResourceNotFound",
-            Self::NamespaceNotFound => "NamespaceNotFound",
-            Self::Unreachable => "ServerUnreachable",
-            Self::TimedOut => "StreamTimedOut",
-            Self::Syncing => "Syncing",
+/// The reason of `Warm=False` of a cell that failed so.
+const fn cold(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Forbidden
+        | Reason::Unauthorized
+        | Reason::TokenRequestDenied
+        | Reason::ServiceAccountNotFound => "Forbidden",
+        Reason::NotServed | Reason::NotListable => "ResourceNotFound",
+        Reason::NamespaceNotFound => "NamespaceNotFound",
+        Reason::Unreachable | Reason::ServerError | Reason::Throttled | Reason::Unverified => {
+            "ServerUnreachable"
         }
-    }
-
-    fn of(reason: Reason) -> Self {
-        match reason {
-            Reason::Forbidden
-            | Reason::Unauthorized
-            | Reason::TokenRequestDenied
-            | Reason::ServiceAccountNotFound => Self::Forbidden,
-            Reason::NotServed | Reason::NotListable => Self::ResourceNotFound,
-            Reason::NamespaceNotFound => Self::NamespaceNotFound,
-            Reason::Unreachable | Reason::ServerError | Reason::Throttled | Reason::Unverified => {
-                Self::Unreachable
-            }
-            Reason::TimedOut => Self::TimedOut,
-            Reason::Gone
-            | Reason::Unsupported
-            | Reason::Malformed
-            | Reason::TooLarge
-            | Reason::ClosedAtOnce
-            | Reason::Internal => Self::Syncing,
-        }
+        Reason::TimedOut => "StreamTimedOut",
+        Reason::Gone
+        | Reason::Unsupported
+        | Reason::Malformed
+        | Reason::TooLarge
+        | Reason::ClosedAtOnce
+        | Reason::Internal => "Syncing",
     }
 }
 
-/// Cells with the same trouble, to be told in one sentence.
-type Groups<'c, 'a, K> = BTreeMap<(K, Reason, Verb), (&'c CellFault, Vec<&'c Cell<'a>>)>;
+/// Cells with the same trouble, to be told in one sentence, the gravest first.
+type Groups<'c, 'a> =
+    BTreeMap<(usize, &'static str, Reason, Verb), (&'c CellFault, Vec<&'c Cell<'a>>)>;
 
 fn warm(
     declared: &DeclaredTarget,
@@ -251,8 +231,8 @@ fn warm(
     }
     // Without the namespaces the target's own cells are not known.
     let cells = selector.filter(|cell| !cell.is_warm()).map_or(cells, std::slice::from_ref);
-    let cold: Vec<_> = cells.iter().filter(|cell| !cell.is_warm()).collect();
-    if cold.is_empty() {
+    let lacking: Vec<_> = cells.iter().filter(|cell| !cell.is_warm()).collect();
+    if lacking.is_empty() {
         let text = match (cells.len(), selector) {
             (0, Some(_)) => "the selector matches no namespace; nothing to warm".to_owned(),
             (1, _) => format!("1 cell of {} synced", declared.declared_as),
@@ -261,25 +241,25 @@ fn warm(
         return Verdict::new(Some(true), "Synced", voice.says(&text));
     }
     let mut groups = Groups::new();
-    for cell in &cold {
+    for cell in &lacking {
         if let Some(fault) = cell.fault() {
             let is_forbidden = cell.state == CellState::Forbidden;
-            let cold = if is_forbidden { Cold::Forbidden } else { Cold::of(fault.reason) };
-            let key = (cold, fault.reason, fault.verb);
+            let reason = if is_forbidden { "Forbidden" } else { cold(fault.reason) };
+            let key = (gravity("Warm", reason), reason, fault.reason, fault.verb);
             groups.entry(key).or_insert_with(|| (fault, Vec::new())).1.push(cell);
         }
     }
     let told: Vec<_> = groups.values().map(|(fault, cells)| voice.fault(fault, cells)).collect();
-    let gravest = groups.keys().next().map_or(Cold::Syncing, |(cold, ..)| *cold);
+    let gravest = groups.keys().next().map_or("Syncing", |(_, reason, ..)| *reason);
     let text = match (mode, told.is_empty()) {
-        (Mode::Paused, _) if gravest == Cold::Syncing => {
+        (Mode::Paused, _) if gravest == "Syncing" => {
             let text = "paused before its first sync; set spec.mode to Active to warm it";
             return Verdict::new(Some(false), "Paused", voice.says(text));
         }
         (_, true) => progress(cells),
         (_, false) => sentence::few(&told, "problems"),
     };
-    Verdict::new(Some(false), gravest.reason(), voice.says(&text))
+    Verdict::new(Some(false), gravest, voice.says(&text))
 }
 
 fn fresh(

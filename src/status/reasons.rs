@@ -1,0 +1,97 @@
+//! Why a condition is not true: which reasons there are, which is graver, and which of them people are told of.
+
+use super::events::Cause;
+
+/// A reason of one condition.
+struct ReasonRow {
+    condition: &'static str,
+    reason: &'static str,
+    events: Option<ReasonEvents>,
+}
+
+/// The Events of a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReasonEvents {
+    /// When a condition comes to have it.
+    pub(super) began: Cause,
+    /// When the condition is true again.
+    pub(super) ended: Option<Cause>,
+}
+
+/// The reasons of each condition of targets, the gravest first. What is not in it is the least grave.
+const ROWS: &[ReasonRow] = &[
+    quiet("Accepted", "InvalidSpec"),
+    quiet("Accepted", "ServiceAccountNotFound"),
+    quiet("Accepted", "CrossNamespaceNotAllowed"),
+    quiet("Accepted", "ScopeNotAvailable"),
+    quiet("Accepted", "ScopeMismatch"),
+    quiet("Accepted", "UnsupportedField"),
+    quiet("Accepted", "TooManyCells"),
+    quiet("Accepted", "NotListable"),
+    told("Accepted", "UnknownResource", Cause::KindUnknown, Some(Cause::KindServed)),
+    told("Authorized", "AccessRevoked", Cause::AccessRevoked, Some(Cause::AccessReturned)),
+    quiet("Authorized", "TokenRequestDenied"),
+    quiet("Authorized", "PermissionsMissing"),
+    quiet("Authorized", "Verifying"),
+    told("Warm", "Forbidden", Cause::PermissionsMissing, Some(Cause::PermissionsGranted)),
+    quiet("Warm", "ResourceNotFound"),
+    told("Warm", "NamespaceNotFound", Cause::NamespaceNotFound, None),
+    quiet("Warm", "ServerUnreachable"),
+    quiet("Warm", "StreamTimedOut"),
+    quiet("Warm", "Syncing"),
+    quiet("Warm", "Paused"),
+    quiet("Warm", "PlanOnly"),
+    quiet("Fresh", "ServerUnreachable"),
+    quiet("Fresh", "WatchSilent"),
+    quiet("Fresh", "Relisting"),
+    quiet("Fresh", "Reconnecting"),
+    quiet("Fresh", "NotWarm"),
+    told("WithinLimits", "MemoryExceeded", Cause::LimitExceeded, Some(Cause::WithinLimits)),
+    told("WithinLimits", "ObjectsExceeded", Cause::LimitExceeded, Some(Cause::WithinLimits)),
+    quiet("WithinLimits", "Measuring"),
+];
+
+const fn quiet(condition: &'static str, reason: &'static str) -> ReasonRow {
+    ReasonRow { condition, reason, events: None }
+}
+
+const fn told(
+    condition: &'static str,
+    reason: &'static str,
+    began: Cause,
+    ended: Option<Cause>,
+) -> ReasonRow {
+    ReasonRow { condition, reason, events: Some(ReasonEvents { began, ended }) }
+}
+
+/// The place of a reason among those of its condition: less is graver.
+pub(super) fn gravity(condition: &str, reason: &str) -> usize {
+    let found = ROWS.iter().position(|row| row.condition == condition && row.reason == reason);
+    found.unwrap_or(ROWS.len())
+}
+
+/// What people are told of a reason.
+pub(super) fn events(condition: &str, reason: &str) -> Option<ReasonEvents> {
+    ROWS.get(gravity(condition, reason))?.events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model::RefusalReason, status::CONDITIONS};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_reason_stands_once_under_a_condition_that_there_is() {
+        let rows: BTreeSet<_> = ROWS.iter().map(|row| (row.condition, row.reason)).collect();
+        assert_eq!(rows.len(), ROWS.len());
+        assert!(ROWS.iter().all(|row| CONDITIONS.contains(&row.condition)));
+    }
+
+    #[test]
+    fn what_only_an_edit_can_mend_is_graver_than_what_mends_by_itself() {
+        let place = |reason: RefusalReason| gravity("Accepted", reason.as_str());
+        assert!(place(RefusalReason::InvalidSpec) < place(RefusalReason::UnknownResource));
+        assert!(gravity("Fresh", "NotWarm") < gravity("Fresh", "no such reason"));
+    }
+}
