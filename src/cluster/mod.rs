@@ -10,6 +10,7 @@ mod client;
 mod clients;
 mod definition;
 mod discovery;
+mod expiring;
 pub mod fault;
 mod keyed_semaphore;
 mod kubeconfig;
@@ -37,6 +38,7 @@ pub use self::{
     clients::{Clients, OperatorOnly},
     definition::{Definition, SelectableFields, definition},
     discovery::{Discovery, Freshness, Kind, Pace, Served, Trouble, is_builtin_group},
+    expiring::{CacheEntry, Expiring},
     keyed_semaphore::{KeyedPermit, KeyedSemaphore},
     kubeconfig::{Present, present},
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
