@@ -2,7 +2,7 @@
 
 use super::Error;
 use crate::{
-    callers::{Address, Callers, Note},
+    callers::{CallerLimits, Callers, Note},
     cli::{MetricsAuth, RunArgs},
     cluster::Connection,
     metrics::Metrics,
@@ -31,7 +31,7 @@ pub(super) fn scrapers(
         MetricsAuth::Delegated => {}
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);
-    let callers = Callers::new(reviewer, Address::Admin, Handle::current(), note(metrics))?;
+    let callers = Callers::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics))?;
     Ok(Scrapers::Reviewed(Box::new(Guard::new(callers))))
 }
 

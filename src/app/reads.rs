@@ -7,7 +7,7 @@ use super::{
     view::View,
 };
 use crate::{
-    callers::{Address, Callers, NoRandomness, Reviews},
+    callers::{CallerLimits, Callers, NoRandomness, Reviews},
     cli::{ApiArgs, Auth, RunArgs},
     cluster::Connection,
     controller::Declarations,
@@ -70,7 +70,7 @@ pub(super) fn callers(
         Auth::CallerToken => connection.callers_reviewer()?,
     });
     let note = callers::note(metrics);
-    Ok(Some(Arc::new(Callers::new(reviews, Address::Reads, Handle::current(), note)?)))
+    Ok(Some(Arc::new(Callers::new(reviews, &CallerLimits::default(), Handle::current(), note)?)))
 }
 
 /// What the read API answers from, watches until the token, and the reads themselves, which somebody must run.

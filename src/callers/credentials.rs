@@ -105,6 +105,13 @@ impl Credentials {
         Ok(Self { token, shown, impersonates })
     }
 
+    /// Those of whoever shows this token, and acts as nobody else.
+    #[must_use]
+    pub fn bearer(token: Zeroizing<String>) -> Self {
+        let presented = Presented { token, impersonation: Vec::new() };
+        Self { token: Some(Arc::new(presented)), shown: None, impersonates: false }
+    }
+
     /// Whether their owner wants to act as somebody else.
     #[must_use]
     pub fn impersonates(&self) -> bool {

@@ -1,26 +1,26 @@
 //! What the API server is asked about callers.
 
 use crate::{
-    cluster::{Action, Presented, Reviewer, User, Verdict, Who},
+    cluster::{Presented, Reviewer, Verdict, Who},
     model::Fault,
 };
 use futures::future::BoxFuture;
+use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use std::sync::Arc;
 
 /// Asks the API server about callers. A port: one implementation sends requests.
 pub trait Reviews: Send + Sync + 'static {
-    /// Whether the `Impersonate-*` headers of callers are passed on.
+    /// Whether callers' own tokens and their `Impersonate-*` headers are sent with the reviews.
     fn passes_impersonation_on(&self) -> bool;
 
     /// Whose credentials these are.
     fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>>;
 
-    /// Whether the user may do this, whose token this is; without one it has shown a certificate.
+    /// Whether the user may do what `spec` says; `presented` are the credentials of a review by callers' own tokens.
     fn may(
         &self,
         presented: Option<Arc<Presented>>,
-        user: Arc<User>,
-        action: Action,
+        spec: SubjectAccessReviewSpec,
     ) -> BoxFuture<'static, Result<Verdict, Fault>>;
 }
 
@@ -37,10 +37,9 @@ impl Reviews for Reviewer {
     fn may(
         &self,
         presented: Option<Arc<Presented>>,
-        user: Arc<User>,
-        action: Action,
+        spec: SubjectAccessReviewSpec,
     ) -> BoxFuture<'static, Result<Verdict, Fault>> {
         let reviewer = self.clone();
-        Box::pin(async move { reviewer.may(presented.as_deref(), &user, &action).await })
+        Box::pin(async move { reviewer.may(presented.as_deref(), spec).await })
     }
 }

@@ -1,11 +1,14 @@
 //! An API server that says of callers what a test wants.
 
-use super::{Address, Callers, Note, Reviews};
+use super::{CallerLimits, Callers, Note, Reviews};
 use crate::{
-    cluster::{Action, Presented, User, Verdict, Who},
+    cluster::{Presented, User, Verdict, Who},
     model::Fault,
 };
 use futures::future::BoxFuture;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
+};
 use parking_lot::Mutex;
 use std::{
     sync::{
@@ -16,7 +19,10 @@ use std::{
 };
 use tokio::{runtime::Handle, time::sleep};
 
-pub(crate) use super::{PATIENCE, REFUSAL};
+pub(crate) use super::queue::PATIENCE;
+
+/// As the API server puts it.
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// What it says.
 pub(crate) enum Said {
@@ -94,8 +100,7 @@ impl Reviews for Fake {
             match say(&presented.token, "") {
                 Said::Allowed(name) | Said::Denied(name) => {
                     // As of bound tokens: each makes another identity of the account.
-                    let id = "authentication.kubernetes.io/credential-id";
-                    let extra = [(id.to_owned(), vec![presented.token.to_string()])].into();
+                    let extra = [(CREDENTIAL.to_owned(), vec![presented.token.to_string()])].into();
                     let user = User { name: name.to_owned(), extra, ..User::default() };
                     Ok(Who::Known(Arc::new(user)))
                 }
@@ -108,23 +113,22 @@ impl Reviews for Fake {
 
     fn may(
         &self,
-        presented: Option<Arc<Presented>>,
-        user: Arc<User>,
-        action: Action,
+        _: Option<Arc<Presented>>,
+        spec: SubjectAccessReviewSpec,
     ) -> BoxFuture<'static, Result<Verdict, Fault>> {
         let (say, asked) = (Arc::clone(&self.say), Arc::clone(&self.count.may));
         self.later(move || {
             asked.fetch_add(1, Ordering::Relaxed);
-            let verb = match &action {
-                Action::Path { verb, .. } => verb,
-                Action::Resource { verb, .. } => *verb,
-            };
+            let of_resource = spec.resource_attributes.and_then(|it| it.verb);
+            let verb = of_resource.or_else(|| spec.non_resource_attributes?.verb);
+            let user = spec.user.unwrap_or_default();
+            // Whose token it was stands in the identity; of a certificate, the name tells.
+            let shown = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
             let say = *say.lock();
-            // Of whom there is no token, the name tells.
-            let token = presented.as_ref().map_or(&user.name, |it| &*it.token);
-            match say(token, verb) {
+            let (token, verb) = (shown.as_ref().unwrap_or(&user), verb.unwrap_or_default());
+            match say(token, &verb) {
                 Said::Allowed(name) => {
-                    assert_eq!(user.name, name, "the user of another token");
+                    assert_eq!(user, name, "the user of another token");
                     Ok(Verdict::Allowed)
                 }
                 Said::Denied(_) | Said::Unknown | Said::NotAnother(_) => {
@@ -140,26 +144,39 @@ impl Reviews for Fake {
 pub(crate) fn callers(say: Say) -> (Callers, Count) {
     let fake = Fake::new(say);
     let count = fake.count.clone();
-    (of(fake, Address::Admin), count)
+    (of(fake, &CallerLimits::admin()), count)
 }
 
 /// Callers of the read address about whom it is decided as the returned `say` says by then.
 pub(crate) fn changing(say: Say) -> (Callers, Arc<Mutex<Say>>) {
     let fake = Fake::new(say);
     let say = Arc::clone(&fake.say);
-    (of(fake, Address::Reads), say)
+    (of(fake, &CallerLimits::default()), say)
 }
 
-/// Callers of `address` about whom nobody ever says anything.
-pub(crate) fn silent(address: Address) -> Callers {
+/// Callers of the admin address about whom nobody ever says anything.
+pub(crate) fn silent() -> Callers {
     let delay = Duration::from_hours(1);
-    of(Fake { delay, ..Fake::new(|_, _| Said::Unknown) }, address)
+    of(Fake { delay, ..Fake::new(|_, _| Said::Unknown) }, &CallerLimits::admin())
 }
 
-pub(super) fn of(fake: Fake, address: Address) -> Callers {
-    noted(fake, address, Box::new(|_, _, _| ()))
+pub(super) fn of(fake: Fake, limits: &CallerLimits) -> Callers {
+    noted(fake, limits, Box::new(|_, _, _| ()))
 }
 
-pub(super) fn noted(fake: Fake, address: Address, note: Note) -> Callers {
-    Callers::new(Arc::new(fake), address, Handle::current(), note).unwrap()
+pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: Note) -> Callers {
+    Callers::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
+}
+
+/// A request for pods of a namespace.
+pub(crate) fn pods(verb: &str, name: Option<&str>) -> SelfSubjectAccessReviewSpec {
+    let pods = ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        version: Some("v1".to_owned()),
+        resource: Some("pods".to_owned()),
+        namespace: Some("shop".to_owned()),
+        name: name.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    SelfSubjectAccessReviewSpec { resource_attributes: Some(pods), non_resource_attributes: None }
 }

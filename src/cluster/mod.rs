@@ -33,7 +33,7 @@ pub use self::{
     asking::ask_on,
     authors::author_check,
     bucket::Buckets,
-    caller::{Action, Presented, Reviewer, User, Verdict, Who},
+    caller::{Presented, Reviewer, User, Verdict, Who},
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},
     definition::{Definition, SelectableFields, definition},

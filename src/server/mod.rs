@@ -11,6 +11,7 @@ mod local;
 pub mod read;
 mod readiness;
 mod readyz;
+mod review;
 #[cfg(test)]
 mod sample;
 mod watchers;

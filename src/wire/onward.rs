@@ -16,9 +16,6 @@ const PARTS: [&str; 6] =
 /// For these the API server waits without an end, too (`BasicLongRunningRequestCheck` of `k8s.io/apiserver`).
 const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// What everybody may ask about themselves, whom the API server knows: the role `system:basic-user`.
-const OF_ONESELF: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
-
 /// A request that is sent on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Onward<'a> {
@@ -26,9 +23,6 @@ pub struct Onward<'a> {
     pub path: &'a str,
     /// What it changes, as far as the answer tells.
     pub writes: Option<Written>,
-    /// Whether only those get what they ask for who have been given a right: not of discovery, nor of what all may ask
-    /// about themselves.
-    pub needs_rights: bool,
     /// Whether its answer may begin as late as it will: of logs that are followed it does with the first line.
     pub lasts: bool,
 }
@@ -57,13 +51,11 @@ impl<'a> Onward<'a> {
         let Path { profile, named } = Path::parse(path)?;
         let path = if profile.is_some() { without_profile(path) } else { path };
         let Named::Objects(place) = named else {
-            return Ok(Self { path, writes: None, needs_rights: false, lasts: false });
+            return Ok(Self { path, writes: None, lasts: false });
         };
-        let needs_rights =
-            method != "OPTIONS" && !OF_ONESELF.contains(&place.resource.group_resource().group());
         let lasts = place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
         let writes = if writes && !is_tried(query) { written(place) } else { None };
-        Ok(Self { path, writes, needs_rights, lasts })
+        Ok(Self { path, writes, lasts })
     }
 }
 
@@ -145,26 +137,6 @@ mod tests {
             ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
         {
             assert!(!is_written(query), "{query}");
-        }
-    }
-
-    #[test]
-    fn whoever_gets_objects_has_rights_and_nobody_has_by_what_everybody_may() {
-        for (method, path, expected) in [
-            ("GET", "/version", false),
-            ("GET", "/", false),
-            ("GET", "/healthz", false),
-            ("GET", "/apis/apps/v1", false),
-            ("GET", "/openapi/v3/apis/apps/v1", false),
-            ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", false),
-            ("POST", "/profiles/a/p/apis/authentication.k8s.io/v1/selfsubjectreviews", false),
-            // To other origins (CORS) it is answered before anybody looks who asks.
-            ("OPTIONS", "/api/v1/namespaces/a/pods", false),
-            ("GET", "/api/v1/namespaces/a/pods", true),
-            ("POST", "/api/v1/namespaces/a/pods/p/exec", true),
-            ("DELETE", "/apis/apps/v1/namespaces/a/deployments/d", true),
-        ] {
-            assert_eq!(Onward::parse(method, path, None).unwrap().needs_rights, expected, "{path}");
         }
     }
 

@@ -1,18 +1,14 @@
 //! Who calls us, and whether they may: what the API server says of a bearer token, or of whoever a certificate names.
 
 use super::review::{post, post_with, without_status};
-use crate::model::{Fault, FieldSelector, LabelSelector, Operator, Reason};
+use crate::model::{Fault, Reason};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use k8s_openapi::{
-    api::{
-        authentication::v1::{SelfSubjectReview, TokenReview, TokenReviewSpec, UserInfo},
-        authorization::v1::{
-            FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes,
-            ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-            SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
-        },
+use k8s_openapi::api::{
+    authentication::v1::{SelfSubjectReview, TokenReview, TokenReviewSpec, UserInfo},
+    authorization::v1::{
+        SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+        SubjectAccessReviewSpec, SubjectAccessReviewStatus,
     },
-    apimachinery::pkg::apis::meta::v1::{FieldSelectorRequirement, LabelSelectorRequirement},
 };
 use kube::Client;
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -27,37 +23,6 @@ const ANONYMOUS: &str = "system:anonymous";
 /// The group of everybody who is known, and that of everybody else.
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-
-/// What somebody asks of us, as RBAC has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// A path that is no resource: RBAC's `nonResourceURLs`.
-    Path {
-        /// The HTTP method in lower case.
-        verb: String,
-        /// Without a query.
-        path: String,
-    },
-    /// Objects of one kind.
-    Resource {
-        /// `get`, `list` or `watch`.
-        verb: &'static str,
-        /// Empty for the core group.
-        group: Arc<str>,
-        /// Such as `v1`.
-        version: Arc<str>,
-        /// The plural.
-        resource: Arc<str>,
-        /// `None` for all namespaces, and for kinds without.
-        namespace: Option<Arc<str>>,
-        /// Of a get, and of a list whose field selector says `metadata.name=NAME`; `None` for all.
-        name: Option<Arc<str>>,
-        /// What the label selector wants, but for comparisons, which authorizers do not know.
-        labels: LabelSelector,
-        /// What the field selector wants.
-        fields: FieldSelector,
-    },
-}
 
 /// What a caller shows of itself.
 pub struct Presented {
@@ -89,6 +54,22 @@ impl User {
             self.groups.push(AUTHENTICATED.to_owned());
         }
         self
+    }
+
+    /// The review whether this user may do what `access` says.
+    #[must_use]
+    pub fn review(&self, access: &SelfSubjectAccessReviewSpec) -> SubjectAccessReviewSpec {
+        let Self { name, uid, groups, extra } = self.clone();
+        let SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes } =
+            access.clone();
+        SubjectAccessReviewSpec {
+            resource_attributes,
+            non_resource_attributes,
+            user: Some(name),
+            uid: Some(uid).filter(|uid| !uid.is_empty()),
+            groups: Some(groups).filter(|groups| !groups.is_empty()),
+            extra: Some(extra).filter(|extra| !extra.is_empty()),
+        }
     }
 }
 
@@ -160,8 +141,8 @@ impl Reviewer {
         Self(As::Caller(client))
     }
 
-    /// Whether the `Impersonate-*` headers of callers reach the API server, which alone can say whether
-    /// they may.
+    /// Whether the callers' own tokens and `Impersonate-*` headers reach the API server, which alone can say
+    /// whether they may act as another.
     #[must_use]
     pub fn passes_impersonation_on(&self) -> bool {
         matches!(self.0, As::Caller(_))
@@ -186,8 +167,8 @@ impl Reviewer {
         }
     }
 
-    /// Whether `user` may do `action`; `presented` is the user's token. Of a user without one only the operator
-    /// can ask.
+    /// Whether the user may do what `spec` says; `presented` is the user's token. Of a user without one only the
+    /// operator can ask.
     ///
     /// # Errors
     ///
@@ -199,15 +180,14 @@ impl Reviewer {
     pub async fn may(
         &self,
         presented: Option<&Presented>,
-        user: &User,
-        action: &Action,
+        spec: SubjectAccessReviewSpec,
     ) -> Result<Verdict, Fault> {
         match &self.0 {
-            As::Operator { client, .. } => access_review(client, user, action).await,
+            As::Operator { client, .. } => access_review(client, spec).await,
             As::Caller(client) => {
                 let no_token = || Fault::new(Reason::Internal, "there is no token to ask with");
                 let presented = presented.ok_or_else(no_token)?;
-                self_access_review(client, presented, action).await
+                self_access_review(client, presented, spec).await
             }
         }
     }
@@ -241,17 +221,7 @@ async fn self_review(client: &Client, presented: &Presented) -> Result<Who, Faul
     Ok(status.user_info.map_or(Who::Unknown, known))
 }
 
-async fn access_review(client: &Client, user: &User, action: &Action) -> Result<Verdict, Fault> {
-    let User { name, uid, groups, extra } = user.clone();
-    let (resource_attributes, non_resource_attributes) = attributes(action);
-    let spec = SubjectAccessReviewSpec {
-        resource_attributes,
-        non_resource_attributes,
-        user: Some(name),
-        uid: Some(uid).filter(|uid| !uid.is_empty()),
-        groups: Some(groups).filter(|groups| !groups.is_empty()),
-        extra: Some(extra).filter(|extra| !extra.is_empty()),
-    };
+async fn access_review(client: &Client, spec: SubjectAccessReviewSpec) -> Result<Verdict, Fault> {
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let answer: SubjectAccessReview = post(client, ACCESS, &review).await?.json()?;
     answer.status.map(verdict).ok_or_else(|| without_status("SubjectAccessReview"))
@@ -260,10 +230,10 @@ async fn access_review(client: &Client, user: &User, action: &Action) -> Result<
 async fn self_access_review(
     client: &Client,
     presented: &Presented,
-    action: &Action,
+    spec: SubjectAccessReviewSpec,
 ) -> Result<Verdict, Fault> {
     let credentials = headers_of(presented)?;
-    let (resource_attributes, non_resource_attributes) = attributes(action);
+    let SubjectAccessReviewSpec { resource_attributes, non_resource_attributes, .. } = spec;
     let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let answer = post_with(client, OWN_ACCESS, &review, credentials).await?;
@@ -304,61 +274,6 @@ fn headers_of(presented: &Presented) -> Result<HeaderMap, Fault> {
         headers.append(name, value.clone());
     }
     Ok(headers)
-}
-
-fn attributes(action: &Action) -> (Option<ResourceAttributes>, Option<NonResourceAttributes>) {
-    match action {
-        Action::Path { verb, path } => {
-            let path = NonResourceAttributes { path: Some(path.clone()), verb: Some(verb.clone()) };
-            (None, Some(path))
-        }
-        Action::Resource { verb, group, version, resource, namespace, name, labels, fields } => {
-            let text = |text: &Arc<str>| text.as_ref().to_owned();
-            let resource = ResourceAttributes {
-                verb: Some((*verb).to_owned()),
-                group: Some(text(group)),
-                version: Some(text(version)),
-                resource: Some(text(resource)),
-                namespace: namespace.as_ref().map(text),
-                name: name.as_ref().map(text),
-                subresource: None,
-                label_selector: label_selector(labels),
-                field_selector: field_selector(fields),
-            };
-            (Some(resource), None)
-        }
-    }
-}
-
-/// None for no requirements: the API server refuses empty lists.
-fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
-    let requirements = labels.requirements().map(|wanted| {
-        let values: Vec<_> = wanted.values().map(str::to_owned).collect();
-        LabelSelectorRequirement {
-            key: wanted.key().to_owned(),
-            operator: wanted.operator().as_str().to_owned(),
-            values: Some(values).filter(|values| !values.is_empty()),
-        }
-    });
-    (!labels.is_empty()).then(|| LabelSelectorAttributes {
-        raw_selector: None,
-        requirements: Some(requirements.collect()),
-    })
-}
-
-fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
-    let requirements = fields.requirements().map(|wanted| {
-        let operator = if wanted.is_equality() { Operator::In } else { Operator::NotIn };
-        FieldSelectorRequirement {
-            key: wanted.field().to_owned(),
-            operator: operator.as_str().to_owned(),
-            values: Some(vec![wanted.value().to_owned()]),
-        }
-    });
-    (!fields.is_empty()).then(|| FieldSelectorAttributes {
-        raw_selector: None,
-        requirements: Some(requirements.collect()),
-    })
 }
 
 impl fmt::Debug for Presented {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::{FieldRequirement, LabelRequirement};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
+use k8s_openapi::api::authorization::v1::NonResourceAttributes;
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -39,8 +39,10 @@ fn presented() -> Presented {
     Presented { token: "t0k3n".to_owned().into(), impersonation: Vec::new() }
 }
 
-fn metrics() -> Action {
-    Action::Path { verb: "get".to_owned(), path: "/metrics".to_owned() }
+fn metrics() -> SelfSubjectAccessReviewSpec {
+    let path =
+        NonResourceAttributes { path: Some("/metrics".to_owned()), verb: Some("get".to_owned()) };
+    SelfSubjectAccessReviewSpec { resource_attributes: None, non_resource_attributes: Some(path) }
 }
 
 fn operator(client: Client) -> Reviewer {
@@ -83,7 +85,7 @@ async fn decided(
     let reviewer = reviewer(client);
     let found = async {
         let Who::Known(user) = reviewer.who(presented).await? else { return Ok(None) };
-        reviewer.may(Some(presented), &user, &metrics()).await.map(Some)
+        reviewer.may(Some(presented), user.review(&metrics())).await.map(Some)
     };
     let found = found.await;
     let sent = sent.lock().clone();
@@ -202,49 +204,10 @@ async fn a_caller_whom_the_server_refuses_is_refused() {
 }
 
 #[tokio::test]
-async fn objects_are_asked_about_with_name_and_selectors() {
-    let wanted = |key: &str, operator, values: &[&str]| {
-        LabelRequirement::new(key, operator, values.iter().copied()).unwrap()
-    };
-    let action = Action::Resource {
-        verb: "list",
-        group: "apps".into(),
-        version: "v1".into(),
-        resource: "deployments".into(),
-        namespace: Some("shop".into()),
-        name: Some("web".into()),
-        labels: LabelSelector::new([
-            wanted("app", Operator::In, &["a", "b"]),
-            wanted("old", Operator::DoesNotExist, &[]),
-        ]),
-        fields: FieldSelector::new([FieldRequirement::new("metadata.name", true, "web").unwrap()]),
-    };
-    let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
-    let user = User { name: "jane".to_owned(), ..User::default() };
-    let found = operator(client).may(None, &user, &action).await;
-    assert_eq!(found, Ok(Verdict::Allowed));
-    let expected = json!({
-        "user": "jane",
-        "resourceAttributes": {
-            "verb": "list", "group": "apps", "version": "v1", "resource": "deployments",
-            "namespace": "shop", "name": "web",
-            "labelSelector": {"requirements": [
-                {"key": "app", "operator": "In", "values": ["a", "b"]},
-                {"key": "old", "operator": "DoesNotExist"},
-            ]},
-            "fieldSelector": {"requirements": [
-                {"key": "metadata.name", "operator": "In", "values": ["web"]},
-            ]},
-        },
-    });
-    assert_eq!(sent.lock()[0].2["spec"], expected);
-}
-
-#[tokio::test]
 async fn nobody_is_asked_about_as_the_caller_without_its_token() {
     let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
     let user = User { name: "jane".to_owned(), ..User::default() };
-    let found = Reviewer::callers(client).may(None, &user, &metrics()).await;
+    let found = Reviewer::callers(client).may(None, user.review(&metrics())).await;
     assert_eq!(found.unwrap_err().reason(), Reason::Internal);
     assert!(sent.lock().is_empty());
 }

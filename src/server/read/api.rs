@@ -9,11 +9,11 @@ use super::{
     watching::{Held, Needed, watch},
 };
 use crate::{
-    callers::{Action, Caller, Callers, Credentials, NoCredentials, Refused, Shown},
+    callers::{Caller, Callers, Credentials, NoCredentials, Refused, Shown},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
     model::{Fault, FieldSelector, LabelSelector, ProfileRef},
     reads::Reads,
-    server::Watchers,
+    server::{Watchers, review},
     wire::{self, Asked, Document, Failure, Objects, Selection, Watching, What},
 };
 use actix_web::{
@@ -25,6 +25,7 @@ use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr},
@@ -149,25 +150,22 @@ impl ReadApi {
         let (first, words) = match &what {
             What::Document(document) => {
                 let path = document.path();
-                let action = Action::Path { verb: "get".to_owned(), path: path.clone() };
-                (action, Words::Path(path))
+                (review::path("get", &path), Words::Path(path))
             }
             What::Objects(objects) => (reviewed(objects), Words::Resource(objects.access())),
         };
         let caller = self.admit(credentials, &first, peer, words).await?;
-        // Discovery is everybody's.
-        if matches!(what, What::Objects(_)) {
-            introduce(request, || self.callers.connection(&caller));
-        }
-        let mut actions = vec![first];
+        introduce(request, || self.callers.connection(&caller.authentication));
+        let mut reviews = vec![first];
         let mut allowed_at = caller.asked;
         if let Some(profile) = &profile {
             let access = profile_access(profile);
-            let action = action(&access, &LabelSelector::default(), &FieldSelector::default());
-            let may = self.callers.may_also(credentials, &action, peer).await;
+            let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
+            let review = review::resource(&access, &labels, &fields);
+            let may = self.callers.may_also(&caller, &review).await;
             let asked = may.map_err(|refused| Words::Resource(access).refusal(refused))?;
             allowed_at = allowed_at.min(asked);
-            actions.push(action);
+            reviews.push(review);
         }
         match what {
             What::Document(document) => {
@@ -180,7 +178,7 @@ impl ReadApi {
                     let needed = Needed {
                         callers: Arc::clone(&self.callers),
                         credentials: credentials.clone(),
-                        actions,
+                        reviews,
                         peer,
                         allowed_at,
                     };
@@ -195,11 +193,11 @@ impl ReadApi {
     async fn admit(
         &self,
         credentials: &Credentials,
-        action: &Action,
+        access: &SelfSubjectAccessReviewSpec,
         peer: IpAddr,
         words: Words<'_>,
     ) -> Result<Caller, Failure> {
-        let admitted = self.callers.admit(credentials, action, peer).await;
+        let admitted = self.callers.admit(credentials, access, peer).await;
         admitted.map_err(|refused| words.refusal(refused))
     }
 
@@ -225,7 +223,7 @@ impl ReadApi {
     ) -> Result<HttpResponse, Failure> {
         let place = self.callers.watch(&caller).map_err(|_| Failure::too_many_requests(1))?;
         let feed = self.reads.watch(objects, watching, profile).await?;
-        let user = &caller.user;
+        let user = &caller.authentication.user;
         let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
         let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
@@ -298,23 +296,29 @@ enum Words<'a> {
 
 impl Words<'_> {
     fn refusal(&self, refused: Refused) -> Failure {
-        match refused {
-            Refused::Unauthorized => Failure::unauthorized(),
-            Refused::Forbidden { user, reason } if user.is_empty() => {
-                Failure::refused(reason.as_deref().unwrap_or("the API server refuses the caller"))
-            }
-            Refused::Forbidden { user, reason } => match self {
-                Self::Path(path) => Failure::forbidden_path(&user, path, reason.as_deref()),
-                Self::Resource(access) => Failure::forbidden(&user, access, reason.as_deref()),
-            },
-            Refused::Impersonation => Failure::refused(
-                "impersonation is not possible here; send a token of the account itself",
-            ),
-            Refused::Busy => Failure::too_many_requests(1),
-            Refused::Undecided(fault) => {
-                tracing::debug!(%fault, "nobody can say who calls");
-                Failure::unavailable("the API server does not say whether you may; try again", 1)
-            }
+        let Refused::Forbidden { user, reason } = &refused else { return refusal(refused) };
+        match self {
+            _ if user.is_empty() => refusal(refused),
+            Self::Path(path) => Failure::forbidden_path(user, path, reason.as_deref()),
+            Self::Resource(access) => Failure::forbidden(user, access, reason.as_deref()),
+        }
+    }
+}
+
+/// How a caller is refused, whatever it asks for.
+pub(super) fn refusal(refused: Refused) -> Failure {
+    match refused {
+        Refused::Unauthorized => Failure::unauthorized(),
+        Refused::Forbidden { reason, .. } => {
+            Failure::refused(reason.as_deref().unwrap_or("the API server refuses the caller"))
+        }
+        Refused::Impersonation => Failure::refused(
+            "impersonation is not possible here; send a token of the account itself",
+        ),
+        Refused::Busy => Failure::too_many_requests(1),
+        Refused::Undecided(fault) => {
+            tracing::debug!(%fault, "nobody can say who calls");
+            Failure::unavailable("the API server does not say whether you may; try again", 1)
         }
     }
 }
@@ -348,23 +352,8 @@ fn asked(request: &HttpRequest) -> Result<Asked, Failure> {
 
 /// What the caller must be allowed: the very thing that is asked of the cells, but for indexes, which no
 /// authorizer knows.
-fn reviewed(objects: &Objects) -> Action {
-    action(&objects.access(), objects.labels.selector(), &objects.reviewed_fields())
-}
-
-fn action(access: &wire::Access<'_>, labels: &LabelSelector, fields: &FieldSelector) -> Action {
-    let wire::Access { verb, group, version, resource, namespace, name } = *access;
-    let some = |text: &str| (!text.is_empty()).then(|| text.into());
-    Action::Resource {
-        verb,
-        group: group.into(),
-        version: version.into(),
-        resource: resource.into(),
-        namespace: some(namespace),
-        name: some(name),
-        labels: labels.clone(),
-        fields: fields.clone(),
-    }
+fn reviewed(objects: &Objects) -> SelfSubjectAccessReviewSpec {
+    review::resource(&objects.access(), objects.labels.selector(), &objects.reviewed_fields())
 }
 
 fn profile_access(profile: &ProfileRef) -> wire::Access<'_> {
@@ -398,9 +387,15 @@ mod tests {
         else {
             panic!("{path}")
         };
-        let Action::Resource { fields, labels, .. } = reviewed(&objects) else { panic!("{path}") };
-        assert_eq!(labels.to_string(), "app");
-        fields.to_string()
+        let reviewed = reviewed(&objects).resource_attributes.unwrap();
+        let labels = reviewed.label_selector.and_then(|it| it.requirements).unwrap();
+        assert!(matches!(&*labels, [one] if one.key == "app" && one.operator == "Exists"));
+        let fields = reviewed.field_selector.and_then(|it| it.requirements).unwrap_or_default();
+        let fields = fields.iter().map(|it| {
+            let equals = if it.operator == "In" { "=" } else { "!=" };
+            format!("{}{equals}{}", it.key, it.values.as_deref().unwrap_or_default().join("|"))
+        });
+        fields.collect::<Vec<_>>().join(",")
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{
     body::PlaceOfItsOwn,
 };
 use crate::{
-    callers::{Action, Caller, Callers, Credentials, Place, Refused},
+    callers::{Caller, Callers, Credentials, Place, Refused},
     metrics::{WatchClosed, Watching},
     reads::{Cut, End, Feed},
     server::watchers::Entered,
@@ -17,6 +17,7 @@ use actix_web::{
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::stream;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use std::{any::Any, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     select,
@@ -36,7 +37,7 @@ const REVIEWED: Duration = Duration::from_secs(30);
 pub(super) struct Needed {
     pub(super) callers: Arc<Callers>,
     pub(super) credentials: Credentials,
-    pub(super) actions: Vec<Action>,
+    pub(super) reviews: Vec<SelfSubjectAccessReviewSpec>,
     pub(super) peer: IpAddr,
     /// When the oldest of the answers was asked for by which the caller is allowed.
     pub(super) allowed_at: Instant,
@@ -170,10 +171,10 @@ impl Review {
 
     /// When the oldest of the answers was asked for by which all is allowed.
     async fn ask(&self) -> Result<Instant, Refused> {
-        let Needed { callers, credentials, actions, peer, .. } = &self.needed;
+        let Needed { callers, credentials, reviews, peer, .. } = &self.needed;
         let mut oldest = Instant::now();
-        for action in actions {
-            oldest = oldest.min(callers.recheck(credentials, action, *peer).await?);
+        for access in reviews {
+            oldest = oldest.min(callers.recheck(credentials, access, *peer).await?);
         }
         Ok(oldest)
     }
@@ -183,25 +184,12 @@ impl Review {
 mod tests {
     use super::*;
     use crate::{
-        callers::sample::{Said, Say, changing},
-        model::{Fault, FieldSelector, LabelSelector, Reason},
+        callers::sample::{Said, Say, changing, pods},
+        model::{Fault, Reason},
     };
     use std::net::Ipv4Addr;
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
-
-    fn action(name: &str) -> Action {
-        Action::Resource {
-            verb: "watch",
-            group: "".into(),
-            version: "v1".into(),
-            resource: "pods".into(),
-            namespace: Some("shop".into()),
-            name: Some(name.into()),
-            labels: LabelSelector::default(),
-            fields: FieldSelector::default(),
-        }
-    }
 
     fn credentials() -> Credentials {
         Credentials::of([("authorization", &b"Bearer t0k3n"[..])]).unwrap()
@@ -213,10 +201,10 @@ mod tests {
 
     /// The review of a watch that begins now.
     async fn begun(callers: &Arc<Callers>) -> Review {
-        let (credentials, actions) = (credentials(), vec![action("web")]);
-        let caller = callers.admit(&credentials, &actions[0], PEER).await.unwrap();
+        let (credentials, reviews) = (credentials(), vec![pods("watch", Some("web"))]);
+        let caller = callers.admit(&credentials, &reviews[0], PEER).await.unwrap();
         let (callers, allowed_at) = (Arc::clone(callers), caller.asked);
-        Review::new(Needed { callers, credentials, actions, peer: PEER, allowed_at })
+        Review::new(Needed { callers, credentials, reviews, peer: PEER, allowed_at })
     }
 
     /// Lets it be reviewed for as long as it goes on, or for so long.

@@ -77,9 +77,9 @@ impl Sender {
         }
     }
 
-    /// The token.
-    pub(super) fn token(&self) -> &str {
-        &self.token
+    /// The sender's own credentials: whom it wants to act as, the API server decides.
+    pub(super) fn credentials(&self) -> Credentials {
+        Credentials::bearer(self.token.clone())
     }
 }
 
@@ -269,7 +269,7 @@ mod tests {
             (&[WEBSOCKET, (PROTOCOL, "v5.channel.k8s.io")], true, cannot),
         ] {
             let found = Sender::of(&asked(headers), upgrade);
-            let found = found.as_ref().map(Sender::token);
+            let found = found.as_ref().map(|sender| sender.token.as_str());
             assert_eq!(found.map_err(Failure::reason), expected, "{headers:?}");
         }
     }

@@ -13,12 +13,13 @@ use self::{
     piece::{Limited, Overflow, Passed},
 };
 use super::{
+    api::refusal,
     body::{Brought, PlaceOfItsOwn, Room, SHORT},
     newcomers::introduce,
     tunnel::Tunnel,
 };
 use crate::{
-    callers::{Callers, SentOn},
+    callers::{Callers, Place},
     cluster::{NotSent, Piped, Upstream},
     model::ResourceVersion,
     wire::{Encoding, Failure, Onward, Written},
@@ -26,7 +27,7 @@ use crate::{
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
     body::MessageBody,
-    http::{Method, StatusCode, header as asked},
+    http::{StatusCode, header as asked},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
@@ -70,8 +71,8 @@ impl Forward {
     ///
     /// # Errors
     ///
-    /// 400 and 405 for what no API is asked; 403 `CannotForward` without a bearer token; 413; 429; 503 and 504
-    /// if the API server is away.
+    /// 400 and 405 for what no API is asked; 403 `CannotForward` without a bearer token, and 401 for one that the API
+    /// server does not accept; 413; 429; 503 and 504 if the API server is away.
     pub(super) async fn send(
         &self,
         request: &HttpRequest,
@@ -81,12 +82,14 @@ impl Forward {
         let Some(Brought { body, upgrade }) = brought else {
             return Err(Failure::internal("the request has been taken already"));
         };
-        let Onward { path, writes, needs_rights, lasts } =
+        let Onward { path, writes, lasts } =
             Onward::parse(request.method().as_str(), request.uri().path(), request.uri().query())?;
         let sender = Sender::of(request.headers(), upgrade.is_some())?;
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.ip());
-        let token = sender.token().as_bytes();
-        let mut place = callers.send_on(token, peer).map_err(|_| Failure::too_many_requests(1))?;
+        // Nobody whom the API server does not know makes it do, or this process hold, anything more.
+        let forwarded = callers.forward(&sender.credentials(), peer).await;
+        let (authentication, place) = forwarded.map_err(refusal)?;
+        introduce(request, || callers.connection(&authentication));
         // It has a place of its own, however long the API server, or the rest of its body, takes.
         if let Some(room) = request.extensions().get::<Room>() {
             room.give_back();
@@ -111,12 +114,6 @@ impl Forward {
                 }
             }
         })?;
-        if is_for_who_is_known(request.method(), answer.status()) {
-            place = callers.accepted(place);
-            if needs_rights && is_allowed(answer.status()) {
-                introduce(request, || callers.connection_sent_on(&place));
-            }
-        }
         if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
             return self.passed(answer, writes, place).await;
         }
@@ -131,7 +128,7 @@ impl Forward {
         &self,
         answer: Response<Incoming>,
         writes: Option<Written>,
-        place: SentOn,
+        place: Place,
     ) -> Result<HttpResponse, Failure> {
         let (head, mut body) = answer.into_parts();
         let size = body.size_hint().exact();
@@ -170,22 +167,6 @@ fn passed_on<B: MessageBody + 'static>(
     response.map_into_boxed_body()
 }
 
-/// Whether the API server must have known who calls: of some requests it refuses what they say before it looks at who
-/// says it, and it answers others' origins (CORS) without that.
-fn is_for_who_is_known(method: &Method, status: http::StatusCode) -> bool {
-    let who_is_known = [
-        http::StatusCode::SWITCHING_PROTOCOLS,
-        http::StatusCode::NOT_MODIFIED,
-        http::StatusCode::FORBIDDEN,
-    ];
-    method != Method::OPTIONS && (status.is_success() || who_is_known.contains(&status))
-}
-
-/// Whether they were allowed what they asked for.
-fn is_allowed(status: http::StatusCode) -> bool {
-    status.is_success() || status == http::StatusCode::SWITCHING_PROTOCOLS
-}
-
 /// What the API server is sent, and whether its body has turned out to be too large.
 fn onward(
     request: &HttpRequest,
@@ -210,7 +191,7 @@ fn onward(
 }
 
 /// The answer that makes a tunnel of the caller's connection, once it has been sent.
-fn tunnelled(mut answer: Response<Incoming>, caller: OnUpgrade, place: SentOn) -> HttpResponse {
+fn tunnelled(mut answer: Response<Incoming>, caller: OnUpgrade, place: Place) -> HttpResponse {
     let upstream = hyper::upgrade::on(&mut answer);
     let mut headers = answer.into_parts().0.headers;
     let protocol = headers.get(header::UPGRADE).cloned();

@@ -7,7 +7,7 @@ use super::{
     *,
 };
 use crate::{
-    callers::{Address, sample},
+    callers::{Credentials, sample},
     cluster::Connection,
 };
 use actix_web::web;
@@ -41,6 +41,14 @@ struct Scene {
     handlers: Arc<Handlers>,
 }
 
+/// Of whom these tokens are, and that others are nobody's.
+fn said(token: &str, _: &str) -> sample::Said {
+    match token {
+        "of-the-caller" | "a" | "b" => sample::Said::Denied("jane"),
+        _ => sample::Said::Unknown,
+    }
+}
+
 impl Scene {
     async fn new() -> Self {
         Self::with(|_| ()).await
@@ -66,7 +74,7 @@ impl Scene {
             noted.lock().push(format!("{} {:?} {version}", written.of, written.namespace));
         });
         let forward = Forward::new(connection.upstream(Handle::current()).unwrap(), wrote);
-        let handlers = Arc::new(Handlers { forward, callers: sample::silent(Address::Reads) });
+        let handlers = Arc::new(Handlers { forward, callers: sample::changing(said).0 });
         let of_threads = Arc::clone(&handlers);
         let routes = move |app: &mut web::ServiceConfig| {
             app.app_data(web::Data::from(Arc::clone(&of_threads))).default_service(web::to(handle));
@@ -80,6 +88,19 @@ impl Scene {
         let (mut stream, _) = timeout(MOST, self.server.accept()).await.unwrap().unwrap();
         let asked = heard(&mut stream, body).await;
         (asked, stream)
+    }
+}
+
+impl Scene {
+    /// How many requests of the caller can be sent on, beside those that are.
+    async fn places(&self) -> usize {
+        let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
+        let (credentials, peer) = (Credentials::of(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
+        let mut places = Vec::new();
+        while let Ok((_, place)) = self.handlers.callers.forward(&credentials, peer).await {
+            places.push(place);
+        }
+        places.len()
     }
 }
 
@@ -151,6 +172,8 @@ async fn without_a_bearer_token_nothing_is_sent_on() {
         // Nobody's at the API server, which would answer this to anybody.
         ("GET /version", "Authorization: Bearer  a\r\n", "403"),
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
+        // Of nobody whom the API server knows.
+        ("GET /logs", "Authorization: Bearer made-up\r\n", "401"),
         ("GET //logs", "Authorization: Bearer a\r\n", "400"),
         ("TRACE /logs", "Authorization: Bearer a\r\n", "405"),
         (
@@ -354,11 +377,7 @@ async fn an_answer_keeps_its_place_until_it_is_taken_and_is_cut_off() {
         limits.look = Duration::from_millis(100);
     })
     .await;
-    let places = || {
-        let send = |_| scene.handlers.callers.send_on(b"x", IpAddr::from([127, 0, 0, 1])).ok();
-        (0..100).filter_map(send).collect::<Vec<_>>().len()
-    };
-    let all = places();
+    let all = scene.places().await;
     let (mut sender, connection) = taking(&scene, 1).await;
     let asked = Request::get("https://kubewarm.ops.svc/api/v1/pods")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
@@ -366,7 +385,6 @@ async fn an_answer_keeps_its_place_until_it_is_taken_and_is_cut_off() {
         .unwrap();
     let (answer, mut stream) = tokio::join!(sender.send_request(asked), async {
         let (_, mut stream) = scene.next(0).await;
-        // Nobody is known by it, so that its place stays among those that can be counted here.
         let head =
             "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 4000\r\n\r\n";
         stream.write_all(format!("{head}{}", "x".repeat(4000)).as_bytes()).await.unwrap();
@@ -375,13 +393,13 @@ async fn an_answer_keeps_its_place_until_it_is_taken_and_is_cut_off() {
     let answer = answer.unwrap();
     assert_eq!(answer.status(), 404);
     sleep(Duration::from_millis(500)).await;
-    assert_eq!(places(), all - 1, "it is held here");
+    assert_eq!(scene.places().await, all - 1, "it is held here");
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     stream.shutdown().await.unwrap();
     // The caller sees the end of the connection before this end has let go of what it held.
     let given_back = async {
-        while places() < all {
+        while scene.places().await < all {
             sleep(Duration::from_millis(10)).await;
         }
     };
@@ -415,68 +433,22 @@ async fn an_event_is_whole_before_the_next_one_comes() {
 #[tokio::test]
 async fn whoever_is_refused_there_keeps_no_place() {
     let scene = Scene::new().await;
-    let places = || {
-        let send = |_| scene.handlers.callers.send_on(b"other", IpAddr::from([127, 0, 0, 1])).ok();
-        (0..100).filter_map(send).collect::<Vec<_>>().len()
-    };
-    let all = places();
+    let all = scene.places().await;
     // Nothing of any answer is taken.
     let (mut sender, _connection) = taking(&scene, 0).await;
     let asked = Request::get("https://kubewarm.ops.svc/api/v1/pods")
-        .header(header::AUTHORIZATION, "Bearer made-up")
+        .header(header::AUTHORIZATION, "Bearer of-the-caller")
         .body(String::new())
         .unwrap();
     let answering = async {
         let (_, mut stream) = scene.next(0).await;
-        assert_eq!(places(), all - 1, "it is asked");
+        assert_eq!(scene.places().await, all - 1, "it is asked");
         let refusal =
             "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
         stream.write_all(refusal.as_bytes()).await.unwrap();
     };
     let (answer, ()) = tokio::join!(sender.send_request(asked), answering);
     assert_eq!(answer.unwrap().status(), 401);
-    assert_eq!(places(), all);
+    assert_eq!(scene.places().await, all);
     scene.served.end().await;
-}
-
-#[tokio::test]
-async fn nobody_is_known_by_what_everybody_may() {
-    let scene = Scene::new().await;
-    let callers = &scene.handlers.callers;
-    let sent = callers.send_on(b"of-the-caller", IpAddr::from([127, 0, 0, 2])).unwrap();
-    let places = || {
-        let take = |_| callers.connection_sent_on(&sent);
-        (0..1_000).filter_map(take).collect::<Vec<_>>().len()
-    };
-    let all = places();
-    let mut caller = scene.served.tls("http/1.1").await.unwrap();
-    for (line, answer, left) in [
-        ("GET /version", "200 OK", all),
-        ("POST /apis/authentication.k8s.io/v1/selfsubjectreviews", "201 Created", all),
-        ("GET /api/v1/pods", "403 Forbidden", all),
-        ("GET /api/v1/pods", "200 OK", all - 1),
-        // As it was: a connection is known once.
-        ("GET /api/v1/pods", "200 OK", all - 1),
-    ] {
-        caller.write_all(request(line, "", "").as_bytes()).await.unwrap();
-        let (_, mut stream) = scene.next(0).await;
-        let answer =
-            format!("HTTP/1.1 {answer}\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
-        stream.write_all(answer.as_bytes()).await.unwrap();
-        heard(&mut caller, 2).await;
-        assert_eq!(places(), left, "{line}");
-    }
-    drop(caller);
-    scene.served.end().await;
-}
-
-#[test]
-fn nobody_is_known_by_what_the_api_server_refuses() {
-    let known = |method| {
-        [101, 200, 201, 304, 403, 400, 401, 404, 409, 429, 500, 504]
-            .map(|code| is_for_who_is_known(&method, http::StatusCode::from_u16(code).unwrap()))
-    };
-    assert_eq!(known(Method::POST).iter().position(|known| !known), Some(5));
-    assert!(!known(Method::POST)[5..].contains(&true));
-    assert!(!known(Method::OPTIONS).contains(&true));
 }
