@@ -12,7 +12,8 @@ use crate::operator::{NAMESPACE, Operator, Running};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
-const SOON: Duration = Duration::from_mins(2);
+/// A sample is packed, and a dictionary trained for it, without optimisation.
+const SOON: Duration = Duration::from_mins(5);
 /// More than a forecast looks at.
 const OBJECTS: usize = 1_500;
 

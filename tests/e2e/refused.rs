@@ -10,9 +10,9 @@ use crate::requests::{Request, overlap, requests};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(2);
-/// Most cells of one profile, and of all of one namespace.
-const MOST: usize = 2_048;
-const TOGETHER: usize = 8_192;
+/// Cells of a crowd, and the most of all profiles of one namespace.
+const CROWD: usize = 500;
+const TOGETHER: usize = 1_000;
 /// Cells that each list the same objects.
 const LISTS: usize = 8;
 /// How many of them may list at once.
@@ -64,11 +64,11 @@ fn a_scope_that_does_not_fit_the_kind_is_refused_with_the_one_that_does() -> Out
     Ok(())
 }
 
-/// A paused profile of 32 targets, each of which names 64 namespaces: as many cells as one may have.
+/// A paused profile of 10 targets, each of which names 50 namespaces.
 fn crowd(account: &str) -> String {
-    let names: Vec<_> = (0..64).map(|n| format!("n{n}")).collect();
+    let names: Vec<_> = (0..50).map(|n| format!("n{n}")).collect();
     let mut targets = String::new();
-    for n in 0..MOST / names.len() {
+    for n in 0..CROWD / names.len() {
         let _ = write!(
             targets,
             "{{name: t{n}, resource: {{resource: configmaps}}, labelSelector: {{matchLabels: {{k: v{n}}}}}, \
@@ -88,12 +88,12 @@ fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
     // profiles would be refused, and take no room.
     world.cluster.run(["create", "serviceaccount", "reader", "-n", &tenant])?;
     let crowd = crowd("reader");
-    for n in 0..TOGETHER / MOST {
+    for n in 0..TOGETHER / CROWD {
         Profile::apply(&world, &tenant, &format!("a{n}"), &crowd)?;
     }
-    for n in 0..TOGETHER / MOST {
+    for n in 0..TOGETHER / CROWD {
         let early = Profile { world: &world, namespace: &tenant, name: &format!("a{n}") };
-        early.await_target("t31", ("Accepted", "True", "Resolved"), SOON)?;
+        early.await_target("t9", ("Accepted", "True", "Resolved"), SOON)?;
     }
     let one = "{targets: [{name: t, resource: {resource: configmaps}}]}";
     let late = Profile::apply(&world, &tenant, "b", one)?;
