@@ -106,24 +106,25 @@ impl Authenticator {
         *by = DecidedBy::Api;
         // Behind one address there may be others than those who try tokens.
         let was_accepted = matches!(self.users.get_stale(&key), Some(Who::Known(_)));
-        if !was_accepted && self.failed.is_spent(peer, Instant::now()) {
-            return Err(Refused::Busy);
-        }
+        let mut attempt = if was_accepted {
+            None
+        } else {
+            Some(self.failed.attempt(peer, Instant::now()).ok_or(Refused::Busy)?)
+        };
         // Nobody knows yet who waits, so whoever joins a review waits in a place, too.
         let mut waits = Some(self.queue.enter(peer)?);
         let review = || {
-            let (waits, queue, failed) =
-                (waits.take(), self.queue.clone(), Arc::clone(&self.failed));
+            let (waits, attempt) = (waits.take(), attempt.take());
+            let (queue, failed) = (self.queue.clone(), Arc::clone(&self.failed));
             let review = self.reviews.who(Arc::clone(presented));
             async move {
                 let _waits = waits;
                 let _slot = queue.slot(peer).await?;
-                if !was_accepted && !failed.draw(peer, Instant::now()) {
-                    return Err(Refused::Busy);
-                }
+                let again = |attempt| failed.again(attempt, peer, Instant::now());
+                let _attempt = attempt.map(|it| again(it).ok_or(Refused::Busy)).transpose()?;
                 let answer = queue.decide(review).await;
-                if !was_accepted && !matches!(answer, Ok(Who::Unknown | Who::Refused { .. })) {
-                    failed.put_back(peer);
+                if matches!(answer, Ok(Who::Unknown | Who::Refused { .. })) {
+                    failed.fail(peer, Instant::now());
                 }
                 answer
             }

@@ -1,46 +1,70 @@
 //! Credentials that were not accepted: whoever tries tokens tries few.
 
+use super::places::{Place, Places};
 use parking_lot::Mutex;
 use std::{collections::HashMap, net::IpAddr, time::Duration};
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
 /// One address can fail so often.
 const EVERY: Duration = Duration::from_millis(100);
 /// So many at once.
 const BURST: u32 = 10;
+/// Where fewer are left, the address tries one token at a time: a crowd that waits for the next failure takes no room.
+const FEW: u32 = BURST / 2;
 /// Addresses that are remembered before those are forgotten whose bucket is full again.
 const MANY: usize = 1_024;
 
-/// A bucket of failures for each address: when it will be full again. It is bounded by the reviews that fail within a
-/// second.
-#[derive(Debug, Default)]
-pub(super) struct FailedTokens(Mutex<HashMap<IpAddr, Instant>>);
+/// A bucket of failures for each address. It is bounded by the reviews that fail within a second.
+#[derive(Debug)]
+pub(super) struct FailedTokens {
+    /// When each bucket will be full again.
+    full_at: Mutex<HashMap<IpAddr, Instant>>,
+    /// Of addresses that have few left.
+    few: Places<IpAddr>,
+}
+
+/// Leave to try a token, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    one_at_a_time: Option<Place>,
+}
 
 impl FailedTokens {
-    /// Draws one failure for `peer`; `false` if its bucket is empty.
-    pub(super) fn draw(&self, peer: IpAddr, now: Instant) -> bool {
-        let mut full_at = self.0.lock();
-        let after = full_at.get(&peer).map_or(now, |at| (*at).max(now)) + EVERY;
-        if after > now + EVERY * BURST {
-            return false;
+    /// Leave for `peer` to try a token; none if it has no failures left, or tries one with few left.
+    pub(super) fn attempt(&self, peer: IpAddr, now: Instant) -> Option<Attempt> {
+        match self.left(peer, now) {
+            0 => None,
+            left if left < FEW => Some(Attempt { one_at_a_time: Some(self.few.take(peer)?) }),
+            _ => Some(Attempt { one_at_a_time: None }),
         }
+    }
+
+    /// The same for one that has waited: others may have failed meanwhile.
+    pub(super) fn again(&self, attempt: Attempt, peer: IpAddr, now: Instant) -> Option<Attempt> {
+        if attempt.one_at_a_time.is_some() { Some(attempt) } else { self.attempt(peer, now) }
+    }
+
+    /// A token of `peer` was not accepted.
+    pub(super) fn fail(&self, peer: IpAddr, now: Instant) {
+        let mut full_at = self.full_at.lock();
         if full_at.len() >= MANY {
             full_at.retain(|_, at| *at > now);
         }
-        full_at.insert(peer, after);
-        true
+        let at = full_at.entry(peer).or_insert(now);
+        *at = (*at).max(now) + EVERY;
     }
 
-    /// Puts back what was drawn for `peer`: it was no failure.
-    pub(super) fn put_back(&self, peer: IpAddr) {
-        if let Some(at) = self.0.lock().get_mut(&peer) {
-            *at -= EVERY;
-        }
+    fn left(&self, peer: IpAddr, now: Instant) -> u32 {
+        let full_at = self.full_at.lock().get(&peer).copied();
+        let missing = full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let failed = missing.as_millis().div_ceil(EVERY.as_millis());
+        BURST.saturating_sub(u32::try_from(failed).unwrap_or(BURST))
     }
+}
 
-    /// Whether nothing is left for `peer`.
-    pub(super) fn is_spent(&self, peer: IpAddr, now: Instant) -> bool {
-        self.0.lock().get(&peer).is_some_and(|at| *at + EVERY > now + EVERY * BURST)
+impl Default for FailedTokens {
+    fn default() -> Self {
+        Self { full_at: Mutex::default(), few: Places::new(Semaphore::MAX_PERMITS, 1) }
     }
 }
 
@@ -53,23 +77,40 @@ mod tests {
     fn an_address_fails_ten_times_a_second_and_leaves_the_others_theirs() {
         let (failed, start) = (FailedTokens::default(), Instant::now());
         let [one, other] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
-        let drawn = |after| (0..20).filter(|_| failed.draw(one, start + after)).count();
-        assert_eq!(drawn(Duration::ZERO), 10);
-        assert!(failed.is_spent(one, start) && !failed.is_spent(other, start));
-        assert!(failed.draw(other, start));
-        failed.put_back(one);
-        assert!(!failed.is_spent(one, start));
-        assert_eq!(drawn(Duration::ZERO), 1);
-        assert_eq!(drawn(Duration::from_millis(500)), 5);
-        assert_eq!(drawn(Duration::from_mins(1)), 10);
+        let fails = |after| {
+            let now = start + after;
+            let tries = std::iter::from_fn(|| failed.attempt(one, now));
+            tries.inspect(|_| failed.fail(one, now)).count()
+        };
+        assert_eq!(fails(Duration::ZERO), 10);
+        assert!(failed.attempt(other, start).is_some());
+        assert_eq!(fails(Duration::from_millis(99)), 0);
+        assert_eq!(fails(Duration::from_millis(500)), 5);
+        assert_eq!(fails(Duration::from_mins(1)), 10);
+    }
+
+    #[test]
+    fn with_few_failures_left_an_address_tries_one_token_at_a_time() {
+        let (failed, now) = (FailedTokens::default(), Instant::now());
+        let one = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
+        let waiting: Vec<_> = (0..50).map(|_| failed.attempt(one, now).unwrap()).collect();
+        for _ in 0..6 {
+            failed.fail(one, now);
+        }
+        let trying: Vec<_> =
+            waiting.into_iter().filter_map(|it| failed.again(it, one, now)).collect();
+        assert_eq!(trying.len(), 1);
+        assert!(failed.attempt(one, now).is_none());
+        drop(trying);
+        assert!(failed.attempt(one, now).is_some());
     }
 
     #[test]
     fn addresses_are_forgotten_once_they_may_fail_again() {
         let (failed, start) = (FailedTokens::default(), Instant::now());
         for n in 0..3 * u32::try_from(MANY).unwrap() {
-            assert!(failed.draw(Ipv4Addr::from_bits(n).into(), start + EVERY * 2 * n));
+            failed.fail(Ipv4Addr::from_bits(n).into(), start + EVERY * 2 * n);
         }
-        assert!(failed.0.lock().len() <= MANY);
+        assert!(failed.full_at.lock().len() <= MANY);
     }
 }

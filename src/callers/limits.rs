@@ -1,6 +1,6 @@
 //! How much callers can have at once.
 
-use std::time::Duration;
+use std::{num::NonZeroUsize, thread, time::Duration};
 
 /// How much callers of one address can have at once, all of them together. One user has a quarter of what counts by
 /// user, and one address has a quarter of what counts by address.
@@ -24,6 +24,8 @@ pub struct CallerLimits {
     /// Requests that are sent on, watches and tunnels among them: each holds a connection to the API server and some
     /// 100 KiB. By user.
     pub forwarded: usize,
+    /// Pieces of large answers that are written at once: each takes a core for a moment. By user.
+    pub large: usize,
     /// Connections that carried an accepted request. By user.
     pub connections: usize,
 }
@@ -41,6 +43,7 @@ impl CallerLimits {
             requests: 256,
             watches: 0,
             forwarded: 0,
+            large: 1,
             connections: 0,
         }
     }
@@ -58,6 +61,7 @@ impl Default for CallerLimits {
             requests: 400,
             watches: 4_096,
             forwarded: 1_024,
+            large: 2 * thread::available_parallelism().map_or(1, NonZeroUsize::get),
             connections: 1_024,
         }
     }

@@ -21,7 +21,7 @@ pub use self::{
     authenticator::Authentication,
     credentials::{Certified, Credentials, NoCredentials, Shown},
     limits::CallerLimits,
-    places::{Full, Place, Places, network},
+    places::{Place, Places, network},
     reviews::Reviews,
 };
 pub use crate::cluster::User;
@@ -49,6 +49,13 @@ pub struct Caller {
     /// When the older of the two answers was asked for that let the caller in: at most 10 s ago, at first.
     pub asked: Instant,
     _share: Place,
+}
+
+/// The turns in which large answers to one user are written.
+#[derive(Clone, Debug)]
+pub struct LargeAnswers {
+    turns: Places<Digest>,
+    user: Digest,
 }
 
 /// Why a caller is not let in.
@@ -81,6 +88,7 @@ pub struct Callers {
     watches: Places<Digest>,
     connections: Places<Digest>,
     forwarded: Places<Digest>,
+    large: Places<Digest>,
     note: Note,
 }
 
@@ -118,6 +126,7 @@ impl Callers {
             watches: by_user(limits.watches),
             connections: by_user(limits.connections),
             forwarded: by_user(limits.forwarded),
+            large: by_user(limits.large),
             note,
         })
     }
@@ -213,6 +222,12 @@ impl Callers {
         self.connections.take(authentication.name)
     }
 
+    /// The turns in which large answers to `caller` are written.
+    #[must_use]
+    pub fn large_answers(&self, caller: &Caller) -> LargeAnswers {
+        LargeAnswers { turns: self.large.clone(), user: caller.authentication.name }
+    }
+
     /// A place for a watch of somebody who was let in, in exchange for that among the requests.
     ///
     /// # Errors
@@ -232,6 +247,13 @@ impl Callers {
         let decision = decided.as_ref().err().map_or(Decision::Allow, Refused::decision);
         (self.note)(by, decision, began.elapsed());
         decided
+    }
+}
+
+impl LargeAnswers {
+    /// A turn to write a piece: at most so many are written at once, a quarter of which are one user's. Others wait.
+    pub async fn turn(&self) -> Option<Place> {
+        self.turns.wait(self.user, Duration::MAX).await
     }
 }
 

@@ -33,15 +33,6 @@ pub struct Places<K> {
     each: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
-/// Why there is no place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// Whoever asks has as many as there are for each.
-    OfOne,
-    /// All are taken.
-    OfAll,
-}
-
 /// A place, until it is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it gives the place back"]
@@ -60,18 +51,9 @@ impl<K: Copy + Eq + Hash> Places<K> {
     /// A place for `one`, if there is one.
     #[must_use]
     pub fn take(&self, one: K) -> Option<Place> {
-        self.try_take(one).ok()
-    }
-
-    /// The same, or why there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`].
-    pub fn try_take(&self, one: K) -> Result<Place, Full> {
-        let of_one = self.of(one).try_acquire_owned().map_err(|_| Full::OfOne)?;
-        let of_all = Arc::clone(&self.all).try_acquire_owned().map_err(|_| Full::OfAll)?;
-        Ok(Place { _of_one: of_one, _of_all: of_all })
+        let of_one = self.of(one).try_acquire_owned().ok()?;
+        let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        Some(Place { _of_one: of_one, _of_all: of_all })
     }
 
     /// The same, waiting for a turn for at most `patience`. Turns come in the order of asking.
@@ -85,12 +67,6 @@ impl<K: Copy + Eq + Hash> Places<K> {
             Some(Place { _of_one: of_one, _of_all: of_all })
         };
         timeout(patience, turn).await.ok().flatten()
-    }
-
-    /// Whether anything of `one` is taken, or waited for.
-    #[must_use]
-    pub fn has(&self, one: &K) -> bool {
-        self.each.lock().get(one).is_some_and(|of_one| of_one.strong_count() > 0)
     }
 
     fn of(&self, one: K) -> Arc<Semaphore> {
@@ -128,9 +104,7 @@ mod tests {
         assert_eq!(held.len(), MAX_OF_ADDRESS);
         let other = places.take(address(2));
         assert!(other.is_some());
-        assert!(places.has(&address(1)) && !places.has(&address(3)));
         drop((held, other));
-        assert!(!places.has(&address(1)));
         let held = places.take(address(3));
         assert_eq!(places.each.lock().len(), 1, "nothing is kept of those who are gone");
         drop(held);

@@ -1,6 +1,8 @@
 //! An API server that says of callers what a test wants.
 
-use super::{CallerLimits, Callers, Note, Reviews};
+use super::{
+    CallerLimits, Callers, LargeAnswers, Note, Places, Reviews, key::HashKey, limits::quarter,
+};
 use crate::{
     cluster::{Presented, User, Verdict, Who},
     model::Fault,
@@ -166,6 +168,15 @@ pub(super) fn of(fake: Fake, limits: &CallerLimits) -> Callers {
 
 pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: Note) -> Callers {
     Callers::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
+}
+
+/// The turns of two users, of so many in all.
+pub(crate) fn large_answers(all: usize) -> [LargeAnswers; 2] {
+    let (turns, key) = (Places::new(all, quarter(all)), HashKey::generate().unwrap());
+    ["jane", "john"].map(|name| {
+        let user = User { name: name.to_owned(), ..User::default() };
+        LargeAnswers { turns: turns.clone(), user: key.of_name(&user).unwrap() }
+    })
 }
 
 /// A request for pods of a namespace.

@@ -255,7 +255,6 @@ async fn whoever_tries_tokens_leaves_readers_with_new_tokens_theirs() {
         }
     });
     let reading = (0..40_u8).map(async |n| {
-        // At first all places to wait in are taken, for a moment.
         sleep(most / 50 * u32::from(n + 1)).await;
         let token = credentials(&format!("new-{n}"), &[]);
         callers.admit(&token, &get, [10, 0, 2, n].into()).await.map(drop)
@@ -264,7 +263,7 @@ async fn whoever_tries_tokens_leaves_readers_with_new_tokens_theirs() {
     assert!(found.iter().all(Result::is_ok), "{found:?}");
     // Ten each second of each address, and ten to begin with.
     let asked = count.who.load(Ordering::Relaxed) - 40;
-    assert!((80..=100).contains(&asked), "{asked}");
+    assert!((80..=104).contains(&asked), "{asked}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use super::gzip;
 use crate::{
+    callers::LargeAnswers,
     model::CellKey,
     reads::{Answer, Body, Cut, Source},
     wire::{Failure, Sent, is_known},
@@ -28,6 +29,8 @@ use std::{
 /// What is no longer is written at once, and told its length; the rest of a longer list is written while it is sent.
 /// From here on the API server compresses.
 const LONG: usize = 128 << 10;
+/// From here on the pieces of an answer are written in turns, a few at once.
+const LARGE: usize = 1 << 20;
 pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
@@ -52,12 +55,13 @@ struct Holding<T> {
     _held: T,
 }
 
-/// Sends objects. `held` is let go of when the last of them is sent, or nobody listens any more.
+/// Sends objects; a large answer in the user's `turns`. `held` is let go of when the last of them is sent, or nobody
+/// listens any more.
 pub(super) async fn objects<T: Unpin + 'static>(
     request: &HttpRequest,
     answer: Answer,
     key: &hmac::Key,
-    held: T,
+    (held, turns): (T, LargeAnswers),
 ) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     response
@@ -79,6 +83,7 @@ pub(super) async fn objects<T: Unpin + 'static>(
                 let piece = rest.next().await?;
                 Some((piece.map(Bytes::from), rest))
             });
+            let rest = in_turns(rest, begun.len(), turns);
             let pieces = stream::iter([Ok(begun.into())]).chain(rest);
             if takes_gzip(request) {
                 compressed(request, response, pieces)
@@ -88,6 +93,26 @@ pub(super) async fn objects<T: Unpin + 'static>(
         }
     };
     response.map_body(|_, body| Holding { body, _held: held }.boxed())
+}
+
+/// The rest of an answer, behind so many bytes. From [`LARGE`] on each piece is written in a turn, which ends when the
+/// piece is there: whoever takes an answer slowly keeps no turn.
+fn in_turns<S>(
+    rest: S,
+    begun: usize,
+    turns: LargeAnswers,
+) -> impl stream::Stream<Item = Result<Bytes, Cut>>
+where
+    S: stream::Stream<Item = Result<Bytes, Cut>> + 'static,
+{
+    let rest = Box::pin(rest);
+    stream::unfold((rest, begun, turns), |(mut rest, bytes, turns)| async move {
+        let turn = if bytes < LARGE { None } else { turns.turn().await };
+        let piece = rest.next().await?;
+        drop(turn);
+        let bytes = bytes + piece.as_ref().map_or(0, Bytes::len);
+        Some((piece, (rest, bytes, turns)))
+    })
 }
 
 /// Says from where an answer is, and how old.
@@ -229,11 +254,52 @@ pub(super) fn failure(failure: &Failure) -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::callers::sample::large_answers;
     use crate::{
         model::{Extent, Identity, ManagedFields, Projection, SensitiveData},
         server::sample::key as cell,
     };
-    use std::collections::BTreeSet;
+    use futures::{StreamExt, future::join_all};
+    use std::{cell::Cell, collections::BTreeSet, rc::Rc};
+    use tokio::time::sleep;
+
+    /// Pieces of half of what is large, each of which takes a while; `now` is how many are written, `most` at most.
+    fn pieces(
+        count: usize,
+        now: &Rc<Cell<usize>>,
+        most: &Rc<Cell<usize>>,
+    ) -> impl stream::Stream<Item = Result<Bytes, Cut>> + use<> {
+        let (now, most) = (Rc::clone(now), Rc::clone(most));
+        stream::iter(0..count).then(move |_| {
+            let (now, most) = (Rc::clone(&now), Rc::clone(&most));
+            async move {
+                now.set(now.get() + 1);
+                most.set(most.get().max(now.get()));
+                sleep(Duration::from_millis(1)).await;
+                now.set(now.get() - 1);
+                Ok(Bytes::from(vec![b'x'; LARGE / 2]))
+            }
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_answers_are_written_a_few_at_once_and_none_keeps_a_turn_that_nobody_takes() {
+        let (now, most) = (Rc::default(), Rc::default());
+        let [jane, john] = large_answers(4);
+        // Not taken beyond what is large.
+        let mut slow = Box::pin(in_turns(pieces(9, &now, &most), LARGE, jane.clone()));
+        assert!(slow.next().await.is_some());
+        let all = [(&jane, 40), (&john, 5)].map(|(user, count)| {
+            let written = (0..count).map(|_| in_turns(pieces(4, &now, &most), LARGE, user.clone()));
+            join_all(written.map(StreamExt::collect::<Vec<_>>))
+        });
+        let written = join_all(all).await;
+        assert!(written.iter().flatten().all(|pieces| pieces.len() == 4));
+        assert_eq!(most.get(), 2, "one of each user");
+        let small = (0..9).map(|_| in_turns(pieces(2, &now, &most), 0, jane.clone()));
+        join_all(small.map(StreamExt::collect::<Vec<_>>)).await;
+        assert_eq!(most.get(), 9, "who is not large does not wait");
+    }
 
     #[test]
     fn the_name_of_a_cell_is_of_this_process_alone_and_says_nothing_of_it() {

@@ -4,8 +4,8 @@
 use super::{
     answer::{self, JSON, NOT_KEPT},
     body::Brought,
+    counted::accept,
     forward::Forward,
-    newcomers::introduce,
     watching::{Held, Needed, watch},
 };
 use crate::{
@@ -155,7 +155,7 @@ impl ReadApi {
             What::Objects(objects) => (reviewed(objects), Words::Resource(objects.access())),
         };
         let caller = self.admit(credentials, &first, peer, words).await?;
-        introduce(request, || self.callers.connection(&caller.authentication));
+        accept(request, || self.callers.connection(&caller.authentication));
         let mut reviews = vec![first];
         let mut allowed_at = caller.asked;
         if let Some(profile) = &profile {
@@ -210,7 +210,8 @@ impl ReadApi {
     ) -> Result<Outcome, Failure> {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
-        let response = answer::objects(request, answer, &self.names, caller).await;
+        let turns = self.callers.large_answers(&caller);
+        let response = answer::objects(request, answer, &self.names, (caller, turns)).await;
         Ok(Outcome { handler, from, response })
     }
 

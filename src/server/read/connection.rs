@@ -2,10 +2,10 @@
 
 use super::{
     body::{Answer, PlaceOfItsOwn, Refusal, Room, Taken, answer, brought, request},
+    counted::ConnectionCount,
     handed::Handed,
     identity::{Authority, Chain},
     listen::Limits,
-    newcomers::{Introduction, Newcomer},
     tunnel::Tunnel,
     unwritten::{Metered, Unwritten},
 };
@@ -69,8 +69,8 @@ struct Life {
     answers: RefCell<Vec<Weak<Handed>>>,
     /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
     tunnel: Cell<Option<Tunnel>>,
-    /// For whom it becomes known who calls.
-    introduction: Introduction,
+    /// What it is counted by.
+    counted: ConnectionCount,
     /// What the other end has shown of itself in the handshake.
     shown: Option<Arc<dyn Certified>>,
 }
@@ -82,7 +82,7 @@ enum Standing {
     Busy,
     /// Nothing is, for a time that clients may leave a connection alone.
     Quiet,
-    /// Nothing is, for longer.
+    /// Nothing is, for longer; or no request was accepted in time.
     Idle,
     /// The other end does not take what it has asked for, or too slowly.
     Stalled,
@@ -104,7 +104,7 @@ pub(super) async fn converse<S>(
     stream: TcpStream,
     peer: SocketAddr,
     shared: Rc<Shared<S>>,
-    newcomer: Newcomer,
+    counted: ConnectionCount,
 ) where
     S: Service<Request, Response = ServiceResponse, Error = actix_web::Error> + 'static,
     S::Future: 'static,
@@ -118,8 +118,7 @@ pub(super) async fn converse<S>(
     let shown = shown.map(|(authority, chain)| -> Arc<dyn Certified> {
         Arc::new(Chain::new(chain, Arc::clone(authority)))
     });
-    let introduction = Introduction::of(newcomer);
-    let life = Rc::new(Life { introduction, shown, ..Life::new() });
+    let life = Rc::new(Life { counted, shown, ..Life::new() });
     let io = Metered::new(TokioIo::new(stream), life.unwritten.clone());
     let (own, stop) = (Rc::clone(&life), shared.stop.clone());
     let service =
@@ -186,7 +185,7 @@ where
             }
             // Dropped with the request, unless a handler takes it.
             request.extensions_mut().insert(brought(asked));
-            request.extensions_mut().insert(life.introduction.clone());
+            request.extensions_mut().insert(life.counted.clone());
             request.extensions_mut().insert(room.clone());
             match shared.service.call(request).await {
                 Ok(response) => response.into_parts().1,
@@ -254,7 +253,7 @@ impl Life {
             used: Cell::default(),
             answers: RefCell::default(),
             tunnel: Cell::default(),
-            introduction: Introduction::default(),
+            counted: ConnectionCount::default(),
             shown: None,
         }
     }
@@ -272,6 +271,9 @@ impl Life {
         answers.retain(|answer| answer.strong_count() > 0);
         if answers.iter().filter_map(Weak::upgrade).any(|answer| answer.is_late(now, limits)) {
             return Standing::Stalled;
+        }
+        if !self.counted.is_accepted() && now.saturating_duration_since(self.since) >= limits.head {
+            return Standing::Idle;
         }
         if !answers.is_empty() {
             self.used.set(Some(now));
@@ -291,9 +293,21 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_that_carries_no_accepted_request_in_time() {
+        let limits = Limits::default();
+        let life = Life::new();
+        let look = || life.look(Instant::now() + limits.head, limits);
+        let _answer = life.begin();
+        assert_eq!(look(), Standing::Idle, "whatever is asked");
+        life.counted.accept(|| None);
+        assert_eq!(look(), Standing::Busy);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_connection_stands_as_it_is_used() {
         let limits = Limits::default();
         let life = Life::new();
+        life.counted.accept(|| None);
         let look = |after: Duration| life.look(Instant::now() + after, limits);
         assert_eq!(look(Duration::ZERO), Standing::Quiet);
         assert_eq!(look(limits.head), Standing::Idle, "nothing was ever asked");

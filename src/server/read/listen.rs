@@ -3,9 +3,9 @@
 //!
 //! | what | bound by | then |
 //! |---|---|---|
-//! | connections of all | [`Limits::connections`] | the first one closed of which nobody knows whose it is ([`Newcomers`]) |
-//! | connections of one address (of IPv6: of one /64) | [`Limits::of_address`] | closed at once |
-//! | a handshake, a head, an HTTP/1.1 connection without a request, a first request | [`Limits::head`] | closed |
+//! | connections of all | [`Limits::connections`] | closed at once |
+//! | of one address (of IPv6: of one /64), of those that have not carried an accepted request | [`Limits::of_address`] | closed at once |
+//! | a handshake, a head, an HTTP/1.1 connection without a request, a first request that is accepted | [`Limits::head`] | closed |
 //! | bytes and lines of a head | [`Limits::head_bytes`]; of HTTP/1.1 100 lines | 431, or the stream reset |
 //! | bodies | read only to be sent on, bound there; those of GET and HEAD, and all in chunks, refused | 413, 400 |
 //! | requests under way, of all and of one address | [`Limits::room`], [`Limits::room_of_address`] | 429 |
@@ -22,11 +22,11 @@
 
 use super::{
     connection::{Shared, converse},
+    counted::ConnectionCount,
     identity::{Asking, Authority},
-    newcomers::Newcomers,
 };
 use crate::{
-    callers::{Full, Places, network},
+    callers::{Places, network},
     metrics::ReadMetrics,
     server::{
         certificate::{Certificate, CertificateError},
@@ -57,6 +57,7 @@ use tokio::{
     net,
     runtime::Builder,
     select,
+    sync::Semaphore,
     task::{JoinError, JoinSet, LocalSet},
     time::{sleep, timeout},
 };
@@ -67,19 +68,18 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 const STOP: Duration = Duration::from_secs(10);
 /// After a connection could not be accepted, for lack of memory or files.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Until the place of a connection that must end is free: it is dropped as soon as its thread has time for it.
-const HANDOVER: Duration = Duration::from_secs(1);
 
 /// How much callers can make the read address hold, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Connections at once. A client has one, with HTTP/1.1 one for each watch.
     pub(super) connections: usize,
-    /// Of one address: what is behind one that translates addresses must fit.
+    /// Of one address, of those that have not carried an accepted request. Others count by user.
     pub(super) of_address: usize,
-    /// Until a head is complete. With HTTP/1.1 it begins with the end of the answer before.
+    /// Until a head is complete, with HTTP/1.1 from the end of the answer before; and until a connection has carried an
+    /// accepted request.
     pub(super) head: Duration,
-    /// Bytes of a head: a token of 16 KiB and selectors of thousands of values.
+    /// Bytes of a head: a token of 16 KiB and selectors of hundreds of values.
     pub(super) head_bytes: u32,
     /// Requests under way: as many as the API server admits by default.
     pub(super) room: usize,
@@ -104,10 +104,10 @@ pub(super) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 2_048,
-            of_address: 512,
-            head: Duration::from_secs(30),
-            head_bytes: 64 << 10,
+            connections: 1_024,
+            of_address: 128,
+            head: Duration::from_secs(10),
+            head_bytes: 32 << 10,
             room: 400,
             room_of_address: 200,
             streams: 100,
@@ -196,9 +196,9 @@ impl Reading {
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
         let doors = Doors {
+            all: Arc::new(Semaphore::new(limits.connections)),
             places: Places::new(limits.connections, limits.of_address),
             rooms: Places::new(limits.room, limits.room_of_address),
-            newcomers: Newcomers::default(),
             metrics,
             full: Arc::default(),
             failing: Arc::default(),
@@ -234,9 +234,11 @@ impl Reading {
 /// What all threads share.
 #[derive(Clone, Debug)]
 struct Doors {
+    /// For connections.
+    all: Arc<Semaphore>,
+    /// For those that have not carried an accepted request.
     places: Places<IpAddr>,
     rooms: Places<IpAddr>,
-    newcomers: Newcomers,
     metrics: ReadMetrics,
     /// Whether the last connection found no place.
     full: Arc<AtomicBool>,
@@ -321,27 +323,17 @@ async fn accept<S>(
                 continue;
             }
         };
-        let address = network(peer.ip());
-        let taken = doors.places.try_take(address);
-        let was_full = doors.full.swap(taken.is_err(), Ordering::Relaxed);
-        if taken.is_err() && !was_full {
+        let of_all = Arc::clone(&doors.all).try_acquire_owned().ok();
+        let taken = of_all.zip(doors.places.take(network(peer.ip())));
+        let was_full = doors.full.swap(taken.is_none(), Ordering::Relaxed);
+        if taken.is_none() && !was_full {
             tracing::warn!(%peer, "too many connections to the read address; some are closed");
         }
-        let place = match taken {
-            Ok(place) => Some(place),
-            // Nobody else is taken meanwhile: there is one more than there are places, and not many.
-            Err(Full::OfAll) if doors.newcomers.end_first() => {
-                doors.places.wait(address, HANDOVER).await
-            }
-            Err(Full::OfAll | Full::OfOne) => None,
-        };
-        let Some(place) = place else { continue };
-        let (shared, newcomers) = (Rc::clone(&shared), doors.newcomers.clone());
+        let Some((of_all, place)) = taken else { continue };
+        let shared = Rc::clone(&shared);
         connections.spawn_local(async move {
-            let (newcomer, end) = newcomers.enter();
-            let conversation = converse(stream, peer, shared, newcomer);
-            let _ended = end.run_until_cancelled(conversation).await;
-            drop(place);
+            converse(stream, peer, shared, ConnectionCount::of_address(place)).await;
+            drop(of_all);
         });
     }
 }

@@ -4,12 +4,12 @@ mod answer;
 mod api;
 mod body;
 mod connection;
+mod counted;
 mod forward;
 mod gzip;
 mod handed;
 mod identity;
 mod listen;
-mod newcomers;
 #[cfg(test)]
 mod tests;
 mod tunnel;

@@ -20,15 +20,15 @@ use crate::world::Outcome;
 /// How an attempt ends that does what it should.
 pub(super) type Tried = Result<(), Fault>;
 
-/// Until the other end has had enough of whoever is slow: four times as long as it waits for a head.
+/// Until the other end has had enough of whoever is slow: twelve times as long as it waits for a head.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Of an ordinary read meanwhile: it takes some milliseconds.
 const ORDINARY: Duration = Duration::from_secs(20);
-/// Of whoever comes while no place is left: shorter than those who say nothing may wait.
-const NEW: Duration = Duration::from_secs(10);
-/// Connections of the flood; an address has 512 places, and all have 2,048.
+/// Of whoever comes while no place is left: those who say nothing give way within 15 s.
+const NEW: Duration = Duration::from_secs(45);
+/// Connections of the flood; an address has 128 places, and all have 1,024.
 const FLOOD: usize = 10_000;
-const OF_ADDRESS: usize = 500;
+const OF_ADDRESS: usize = 120;
 /// Files that this process needs for all else.
 const OTHER_FILES: u64 = 2_000;
 /// How many do the same thing slowly.
@@ -239,10 +239,10 @@ async fn crowd(peer: Peer, size: usize) -> Tried {
         let host = 20 + u8::try_from(number / OF_ADDRESS)?;
         held.push(from(&peer, host).await?);
     }
-    // No place is left, and whoever comes now is let in all the same, once the last of the crowd have come.
+    // No place is left, and whoever comes now is let in once those have ended who ask for nothing.
     let version = get(&peer, "/version", "Connection: close\r\n");
     let began = Instant::now();
-    while !matches!(peer.say(&version, NEW).await, Ok(Some(answer)) if answer.code == 200) {
+    while !matches!(peer.say(&version, ORDINARY).await, Ok(Some(answer)) if answer.code == 200) {
         if began.elapsed() > NEW {
             return Err("nobody new is let in".into());
         }

@@ -4,6 +4,7 @@ mod connections;
 mod frames;
 mod peer;
 mod requests;
+mod strangers;
 
 use std::error::Error;
 use std::time::Duration;

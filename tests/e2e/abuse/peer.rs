@@ -44,6 +44,11 @@ impl Peer {
         Ok(Self { address, token: token.to_owned(), roots })
     }
 
+    /// The same, as the owner of another token.
+    pub(crate) fn with_token(&self, token: String) -> Self {
+        Self { token, ..self.clone() }
+    }
+
     /// Over TLS, for this protocol.
     pub(crate) async fn tls(
         &self,

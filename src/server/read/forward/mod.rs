@@ -15,7 +15,7 @@ use self::{
 use super::{
     api::refusal,
     body::{Brought, PlaceOfItsOwn, Room, SHORT},
-    newcomers::introduce,
+    counted::accept,
     tunnel::Tunnel,
 };
 use crate::{
@@ -89,7 +89,7 @@ impl Forward {
         // Nobody whom the API server does not know makes it do, or this process hold, anything more.
         let forwarded = callers.forward(&sender.credentials(), peer).await;
         let (authentication, place) = forwarded.map_err(refusal)?;
-        introduce(request, || callers.connection(&authentication));
+        accept(request, || callers.connection(&authentication));
         // It has a place of its own, however long the API server, or the rest of its body, takes.
         if let Some(room) = request.extensions().get::<Room>() {
             room.give_back();

@@ -3,8 +3,8 @@ mod rooms;
 
 use super::{
     bind,
+    counted::accept,
     listen::{Limits, ReadError, Reading},
-    newcomers::introduce,
 };
 use crate::{
     callers::Places,
@@ -13,7 +13,11 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
-use futures::{StreamExt as _, future::join_all, stream};
+use futures::{
+    StreamExt as _,
+    future::{join, join_all},
+    stream,
+};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -22,15 +26,7 @@ use rustls::{
     crypto::aws_lc_rs::default_provider,
     pki_types::{CertificateDer, ServerName},
 };
-use std::{
-    fs, io,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{fs, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
@@ -51,7 +47,6 @@ fn routes(app: &mut web::ServiceConfig) {
         .service(web::resource("/slow").to(slow))
         .service(web::resource("/asked").to(asked))
         .service(web::resource("/known").to(known))
-        .service(web::resource("/waiting").to(waiting))
         .service(web::resource("/much").to(much));
 }
 
@@ -60,20 +55,8 @@ async fn ok() -> &'static str {
 }
 
 async fn known(request: HttpRequest) -> &'static str {
-    introduce(&request, || Places::new(1, 1).take(()));
+    accept(&request, || Places::new(1, 1).take(()));
     "ok"
-}
-
-/// Who is known, and waits.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-
-async fn waiting(request: HttpRequest) -> &'static str {
-    let answer = known(request).await;
-    WAITING.fetch_add(1, Ordering::Relaxed);
-    while WAITING.load(Ordering::Relaxed) > 0 {
-        sleep(Duration::from_millis(20)).await;
-    }
-    answer
 }
 
 async fn slow() -> &'static str {
@@ -330,21 +313,21 @@ async fn whoever_is_slow_with_a_head_is_cut_off_each_time() {
 }
 
 #[tokio::test]
-async fn a_head_is_at_most_64_kib() {
+async fn a_head_is_at_most_32_kib() {
     let served = Served::new(|_| ());
     let with = |bytes: usize| {
         let value = "x".repeat(bytes);
         format!("GET /ok HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: {value}\r\n\r\n")
     };
-    let fits = served.say(&with(63 << 10)).await;
+    let fits = served.say(&with(31 << 10)).await;
     assert!(fits.starts_with("HTTP/1.1 200") && fits.ends_with("ok"), "{fits}");
-    let refused = served.say(&with(65 << 10)).await;
+    let refused = served.say(&with(33 << 10)).await;
     assert!(refused.starts_with("HTTP/1.1 431"), "{refused}");
     let many = "X-A: b\r\n".repeat(200);
     let refused = served.say(&format!("GET /ok HTTP/1.1\r\nHost: x\r\n{many}\r\n")).await;
     assert!(refused.starts_with("HTTP/1.1 431"), "{refused}");
     let (mut sender, _connection) = served.h2().await;
-    for (bytes, fits) in [(60 << 10, true), (65 << 10, false)] {
+    for (bytes, fits) in [(30 << 10, true), (33 << 10, false)] {
         let mut request = h2_get(served.address, "/ok");
         let value = "x".repeat(bytes).parse().unwrap();
         request.headers_mut().insert("x-long", value);
@@ -383,43 +366,48 @@ async fn a_flood_of_connections_leaves_room_for_other_addresses_and_passes() {
 }
 
 #[tokio::test]
-async fn where_no_place_is_left_the_first_makes_room_of_whom_nothing_is_known() {
-    let served = Served::new(|limits| (limits.connections, limits.of_address) = (4, 3));
-    let from = async |host: u8| {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
-        socket.connect(served.address).await.unwrap()
-    };
+async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time() {
+    let served = Served::new(|limits| {
+        (limits.connections, limits.of_address) = (4, 2);
+        (limits.head, limits.look) = (Duration::from_secs(2), Duration::from_millis(100));
+    });
     let mut known = served.tls("http/1.1").await.unwrap();
-    known.write_all(b"GET /waiting HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    let is_waiting = async {
-        while WAITING.load(Ordering::Relaxed) == 0 {
-            sleep(Duration::from_millis(20)).await;
+    known.write_all(b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    one_ok(&mut known).await;
+    let began = Instant::now();
+    let mut silent = served.tls("http/1.1").await.unwrap();
+    let mut busy = served.tls("http/1.1").await.unwrap();
+    assert!(served.tls("http/1.1").await.is_err(), "two of the address are not known");
+    let asking = async {
+        let mut answer = Vec::new();
+        while busy.write_all(OK).await.is_ok()
+            && busy.read_buf(&mut answer).await.is_ok_and(|it| it > 0)
+        {
+            sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(MOST, is_waiting).await.unwrap();
-    let mut silent = Vec::new();
-    for host in [2, 3, 3] {
-        silent.push(served.tls_over(from(host).await, "http/1.1").await.unwrap());
-    }
-    let mut nothing = Vec::new();
-    for stream in &mut silent {
-        let mut newcomer = served.tls_over(from(4).await, "http/1.1").await.unwrap();
-        newcomer.write_all(OK).await.unwrap();
-        one_ok(&mut newcomer).await;
-        let _end = timeout(MOST, stream.read_to_end(&mut nothing)).await.unwrap();
-        drop(newcomer);
-        // Its place is taken, so that the next one is beyond them all again.
-        let mut more = served.tls_over(from(5).await, "http/1.1").await.unwrap();
-        more.write_all(b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        one_ok(&mut more).await;
-        nothing.clear();
-        std::mem::swap(stream, &mut more);
-    }
-    WAITING.store(0, Ordering::Relaxed);
-    one_ok(&mut known).await;
+    let silence = async { assert!(rest(&mut silent).await.is_empty()) };
+    // With HTTP/1.1 the next head is to come in time, too.
+    let using = async {
+        loop {
+            known.write_all(OK).await.unwrap();
+            one_ok(&mut known).await;
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let both = async {
+        tokio::select! {
+            _ = join(asking, silence) => {}
+            () = using => {}
+        }
+    };
+    timeout(MOST, both).await.expect("both end, whatever they ask");
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
     known.write_all(OK).await.unwrap();
     one_ok(&mut known).await;
+    let mut new = served.tls("http/1.1").await.unwrap();
+    new.write_all(OK).await.unwrap();
+    one_ok(&mut new).await;
     served.end().await;
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use std::{
     num::NonZeroU64,
     pin::Pin,
-    sync::atomic::AtomicBool,
+    sync::atomic::{AtomicBool, Ordering},
     task::{Context, Poll},
 };
 use tokio::io::ReadBuf;
