@@ -1,6 +1,6 @@
 //! What can be typed after `check`.
 
-use super::{ConnectionArgs, HomeArgs, value};
+use super::{ConnectionArgs, OperatorArgs};
 use clap::Args;
 
 pub(super) const CODES: &str = "\
@@ -32,20 +32,9 @@ pub struct CheckArgs {
     #[arg(short, long, conflicts_with = "pre")]
     pub namespace: Option<String>,
 
-    /// Where the operator is.
+    /// How the operator runs.
     #[command(flatten)]
-    pub home: HomeArgs,
-
-    /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas.
-    /// Without any ClusterRole, no right beyond them is looked for.
-    #[arg(
-        long,
-        env = "KUBEWARM_WATCH_NAMESPACES",
-        value_name = "NAMESPACES",
-        value_delimiter = ',',
-        value_parser = value::namespace
-    )]
-    pub watch_namespaces: Vec<String>,
+    pub operator: OperatorArgs,
 
     /// Which cluster.
     #[command(flatten)]

@@ -8,6 +8,7 @@ mod kubeconfig;
 mod plan;
 mod rbac;
 mod run;
+mod spec;
 mod status;
 mod value;
 mod wait;
@@ -21,6 +22,7 @@ pub use self::{
     plan::PlanArgs,
     rbac::RbacArgs,
     run::{ApiAddr, ApiArgs, Auth, LogArgs, LogFormat, MetricsAuth, RunArgs},
+    spec::{OperatorArgs, SpecArgs},
     status::{Output, StatusArgs},
     wait::{Until, WaitArgs},
 };

@@ -1,9 +1,8 @@
 //! What can be typed after `plan`.
 
-use super::{ConnectionArgs, HomeArgs, Output};
+use super::{Output, SpecArgs, spec::one_of};
 use crate::model::Subject;
 use clap::Args;
-use std::path::PathBuf;
 
 pub(super) const CODES: &str = "\
 Exit codes:
@@ -13,15 +12,11 @@ Exit codes:
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
+#[command(group = one_of(["name", "file"]))]
 pub struct PlanArgs {
-    /// A profile of the cluster.
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
-    pub name: Option<String>,
-
-    /// A file with one CacheProfile or more, YAML or JSON; - reads standard input. Other kinds in
-    /// it are skipped.
-    #[arg(short = 'f', long = "filename", value_name = "FILE")]
-    pub file: Option<PathBuf>,
+    /// Which profiles.
+    #[command(flatten)]
+    pub spec: SpecArgs,
 
     /// Ask the cluster: of a file, for what a spec alone cannot say; of a profile in mode Plan,
     /// instead of printing what kubewarm has found.
@@ -34,30 +29,7 @@ pub struct PlanArgs {
     #[arg(long, value_parser = super::rbac::subject)]
     pub subject: Option<Subject>,
 
-    /// Where the operator is.
-    #[command(flatten)]
-    pub home: HomeArgs,
-
-    /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas.
-    #[arg(
-        long,
-        env = "KUBEWARM_WATCH_NAMESPACES",
-        value_name = "NAMESPACES",
-        value_delimiter = ',',
-        value_parser = super::value::namespace
-    )]
-    pub watch_namespaces: Vec<String>,
-
-    /// Where the profile is [default: the namespace of the context]; of profiles in a file that
-    /// name none [default: default].
-    #[arg(short, long)]
-    pub namespace: Option<String>,
-
     /// Print numbers for a machine: bytes and milliseconds.
     #[arg(short, long, value_name = "FORMAT")]
     pub output: Option<Output>,
-
-    /// Which cluster.
-    #[command(flatten)]
-    pub connection: ConnectionArgs,
 }

@@ -1,9 +1,8 @@
 //! What can be typed after `rbac`.
 
-use super::{ConnectionArgs, HomeArgs};
+use super::{SpecArgs, spec::one_of};
 use crate::model::Subject;
 use clap::Args;
-use std::path::PathBuf;
 
 pub(super) const CODES: &str = "\
 Exit codes:
@@ -13,19 +12,15 @@ Exit codes:
 
 /// Arguments of `rbac`.
 #[derive(Debug, Args)]
+#[command(group = one_of(["name", "file", "operator"]))]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct RbacArgs {
-    /// A profile of the cluster.
-    #[arg(required_unless_present_any = ["file", "operator"], conflicts_with_all = ["file", "operator"])]
-    pub name: Option<String>,
-
-    /// A file with one CacheProfile or more, YAML or JSON; - reads standard input. Other kinds in
-    /// it are skipped.
-    #[arg(short = 'f', long = "filename", value_name = "FILE")]
-    pub file: Option<PathBuf>,
+    /// Which profiles.
+    #[command(flatten)]
+    pub spec: SpecArgs,
 
     /// Print what kubewarm itself needs, whatever the profiles say, instead of a profile's roles.
-    #[arg(long, conflicts_with_all = ["file", "diff", "generation", "subject", "namespace"])]
+    #[arg(long, conflicts_with_all = ["diff", "generation", "subject", "namespace"])]
     pub operator: bool,
 
     /// With --operator: what `kubewarm run --metrics-auth` needs, too.
@@ -35,17 +30,6 @@ pub struct RbacArgs {
     /// With --operator: what `kubewarm run --api-addr` needs, too.
     #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
     pub read_api: bool,
-
-    /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas.
-    /// Where a Role can grant it, no ClusterRole is printed then.
-    #[arg(
-        long,
-        env = "KUBEWARM_WATCH_NAMESPACES",
-        value_name = "NAMESPACES",
-        value_delimiter = ',',
-        value_parser = super::value::namespace
-    )]
-    pub watch_namespaces: Vec<String>,
 
     /// Say who would gain and lose what if the manifests were applied, instead of printing them.
     /// Namespaces of selectors are asked for.
@@ -61,19 +45,6 @@ pub struct RbacArgs {
     /// of a profile in the cluster names another is an error].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
-
-    /// Where the operator is.
-    #[command(flatten)]
-    pub home: HomeArgs,
-
-    /// Where the profile is [default: the namespace of the context]; of profiles in a file that
-    /// name none [default: default].
-    #[arg(short, long)]
-    pub namespace: Option<String>,
-
-    /// Which cluster.
-    #[command(flatten)]
-    pub connection: ConnectionArgs,
 }
 
 /// A subject as [`Subject`] displays it.
@@ -119,7 +90,7 @@ mod tests {
     #[test]
     fn a_file_or_a_name_is_wanted_and_only_a_name_has_a_generation() {
         let args = parse("kubewarm rbac checkout -n shop --diff --generation=7").unwrap();
-        assert_eq!((args.name.as_deref(), args.generation), (Some("checkout"), Some(7)));
+        assert_eq!((args.spec.name.as_deref(), args.generation), (Some("checkout"), Some(7)));
         assert!(parse("kubewarm rbac -f - --diff").unwrap().diff);
         assert!(parse("kubewarm rbac --operator --watch-namespaces a,b").unwrap().operator);
         assert!(parse("kubewarm rbac --operator --metrics-auth").unwrap().metrics_auth);

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     api::{self, CacheProfile},
-    cli::ConnectionArgs,
-    model::{Home, Subject, ValidatedProfile},
+    cli::{OperatorArgs, SpecArgs},
+    model::{Home, Subject, ValidatedProfile, Watched},
 };
 use std::{
     fs::File,
@@ -20,19 +20,12 @@ use std::{
 /// The longest input, in bytes: far above a file that people write, far below memory.
 const MAX_INPUT: u64 = 16 << 20;
 
-/// Where a command finds them, as its arguments say.
+/// Where a command finds them.
 #[derive(Clone, Debug)]
 pub(super) struct Specs<'a> {
-    /// One of the cluster; where there is none, `file` counts.
-    pub(super) name: Option<&'a str>,
-    /// A file of documents; `-` is standard input.
-    pub(super) file: Option<&'a Path>,
-    /// Of the one in the cluster, and of those in the file that name none.
-    pub(super) namespace: Option<&'a str>,
+    args: &'a SpecArgs,
     /// Where kubewarm lives, and whose profiles it runs.
     pub(super) home: Home,
-    /// Which cluster.
-    pub(super) connection: &'a ConnectionArgs,
 }
 
 /// A profile, and how to say what is wrong with it.
@@ -41,10 +34,18 @@ pub(super) struct Wanted {
     pub(super) refused: Box<dyn Fn(DocumentError) -> Error>,
 }
 
-impl Specs<'_> {
+impl<'a> Specs<'a> {
+    pub(super) fn of(args: &'a SpecArgs) -> Self {
+        let OperatorArgs { home, watch_namespaces } = &args.operator;
+        let namespace = home.operator_namespace.as_str().into();
+        Self { args, home: Home { namespace, watched: Watched::of(watch_namespaces) } }
+    }
+
     /// Reads them. No cluster is asked for those of a file.
     pub(super) async fn read(&self) -> Result<Vec<Wanted>, Error> {
-        let Some(file) = self.file else { return self.named().await.map(|one| vec![one]) };
+        let Some(file) = self.args.file.as_deref() else {
+            return self.named().await.map(|one| vec![one]);
+        };
         let file = file.to_owned();
         let text = self::file(&file)?;
         let of = file.clone();
@@ -63,8 +64,10 @@ impl Specs<'_> {
     }
 
     async fn named(&self) -> Result<Wanted, Error> {
-        let source =
-            Profiles::connect(self.connection, &Place::Namespace(self.namespace), self.name)?;
+        let source = {
+            let SpecArgs { name, namespace, connection, .. } = self.args;
+            Profiles::connect(connection, &Place::Namespace(namespace.as_deref()), name.as_deref())?
+        };
         let title = source.title();
         let Some(profile) = source.fetch().await?.pop() else {
             return Err(Error::not_found(&title));
@@ -82,7 +85,7 @@ impl Specs<'_> {
     ) -> Result<ValidatedProfile, DocumentError> {
         let namespace = &mut profile.metadata.namespace;
         if namespace.as_deref().unwrap_or_default().is_empty() {
-            *namespace = Some(self.namespace.unwrap_or("default").to_owned());
+            *namespace = Some(self.args.namespace.as_deref().unwrap_or("default").to_owned());
         }
         let checked = ValidatedProfile::parse(&profile)?;
         let targets = || checked.targets.iter();

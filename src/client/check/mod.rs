@@ -55,7 +55,7 @@ async fn sections(
     }
     let program = program();
     let (namespace, watched) =
-        (args.home.operator_namespace.as_str(), args.watch_namespaces.as_slice());
+        (args.operator.home.operator_namespace.as_str(), &*args.operator.watch_namespaces);
     if args.pre {
         let rows = install::permitted(client, program, (namespace, watched)).await?;
         sections.push(Section::new("installing", rows));

@@ -18,7 +18,7 @@ use crate::{
     cluster::Served,
     forecast::Order,
     manifests::FoundNamespaces,
-    model::{Home, Identity, Refusal, Subject, ValidatedProfile, Watched},
+    model::{Home, Identity, Refusal, Subject, ValidatedProfile},
 };
 use std::sync::Arc;
 
@@ -41,22 +41,13 @@ pub type Resolve =
 ///
 /// On a cluster at most 512 requests that look, and as many reviews, a profile.
 pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<Verdict, Error> {
-    let specs = Specs {
-        name: args.name.as_deref(),
-        file: args.file.as_deref(),
-        namespace: args.namespace.as_deref(),
-        home: Home {
-            namespace: args.home.operator_namespace.as_str().into(),
-            watched: Watched::of(&args.watch_namespaces),
-        },
-        connection: &args.connection,
-    };
+    let specs = Specs::of(&args.spec);
     let mut cluster = None;
     let mut outlooks = Vec::new();
     for Wanted { profile, refused } in specs.read().await? {
         let checked = specs.check(profile.clone()).map_err(&refused)?;
-        let is_looked_at = args.name.is_some() && profile.spec.mode == Mode::Plan;
-        let outlook = match &args.file {
+        let is_looked_at = args.spec.name.is_some() && profile.spec.mode == Mode::Plan;
+        let outlook = match &args.spec.file {
             Some(file) if !args.live => {
                 offline::outlook(&checked, &specs.home, &file.display().to_string())
                     .map_err(&refused)?
@@ -64,7 +55,7 @@ pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<Verdict, Error> {
             _ if is_looked_at && !args.live => reported::outlook(&profile)?,
             _ => {
                 if cluster.is_none() {
-                    cluster = Some(Cluster::connect(&args.connection, resolve).await?);
+                    cluster = Some(Cluster::connect(&args.spec.connection, resolve).await?);
                 }
                 let Some(cluster) = &cluster else { continue };
                 let reader = reader(&checked, &specs, args);
@@ -78,7 +69,7 @@ pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<Verdict, Error> {
         sections: outlooks.iter().map(Outlook::section).collect(),
         verdict: outlooks.iter().map(Outlook::verdict).max().unwrap_or_default(),
         data: match data.pop() {
-            Some(one) if args.name.is_some() => one,
+            Some(one) if args.spec.name.is_some() => one,
             last => data.into_iter().chain(last).collect(),
         },
     };

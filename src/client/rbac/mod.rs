@@ -16,13 +16,13 @@ use super::{
 };
 use crate::{
     api::{AccessStatus, CacheProfile},
-    cli::RbacArgs,
+    cli::{OperatorArgs, RbacArgs},
     cluster::Connection,
     manifests::{
         Access, Change, Document, FoundNamespaces, More, Unreadable, compare, grants, operator,
         token_minter,
     },
-    model::{Home, ProfileRef, Subject, ValidatedProfile, Watched},
+    model::{ProfileRef, Subject, ValidatedProfile},
 };
 use kube::Client;
 
@@ -44,7 +44,8 @@ pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
         let metrics_auth = args.metrics_auth.then_some(More::MetricsAuth);
         let read_api = args.read_api.then_some(More::ReadApi);
         let more: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
-        print(&operator(&args.home.operator_namespace, &args.watch_namespaces, &more)?)?;
+        let OperatorArgs { home, watch_namespaces } = &args.spec.operator;
+        print(&operator(&home.operator_namespace, watch_namespaces, &more)?)?;
         return Ok(Verdict::Good);
     }
     let (text, report) = of_profiles(args).await?;
@@ -57,22 +58,13 @@ pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
 
 /// The manifests, or with `--diff` the report on what they would change.
 async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
-    let client = if args.diff || args.name.is_some() { Some(connect(args)?) } else { None };
-    let specs = Specs {
-        name: args.name.as_deref(),
-        file: args.file.as_deref(),
-        namespace: args.namespace.as_deref(),
-        home: Home {
-            namespace: args.home.operator_namespace.as_str().into(),
-            watched: Watched::of(&args.watch_namespaces),
-        },
-        connection: &args.connection,
-    };
+    let client = if args.diff || args.spec.name.is_some() { Some(connect(args)?) } else { None };
+    let specs = Specs::of(&args.spec);
     let (mut text, mut report) = (String::new(), Report::default());
     for Wanted { profile, refused } in specs.read().await? {
         reviewed(&profile, args)?;
         let subject = args.subject.clone().unwrap_or_else(|| specs.operator());
-        if args.subject.is_none() && args.name.is_some() {
+        if args.subject.is_none() && args.spec.name.is_some() {
             expected(&profile, &subject)?;
         }
         let checked = specs.check(profile.clone()).map_err(&refused)?;
@@ -127,7 +119,7 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
 }
 
 fn connect(args: &RbacArgs) -> Result<Client, Error> {
-    let connection = &args.connection;
+    let connection = &args.spec.connection;
     let found = Connection::load(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
     Ok(found.client())
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    cli::{ConnectionArgs, HomeArgs},
+    cli::{Command, parsed},
     manifests::hostile,
 };
 use futures::FutureExt as _;
@@ -19,21 +19,10 @@ spec:
     resource: {resource: pods}
 ";
 
-fn of_file(file: &Path) -> RbacArgs {
-    RbacArgs {
-        name: None,
-        file: Some(file.to_owned()),
-        operator: false,
-        metrics_auth: false,
-        read_api: false,
-        watch_namespaces: Vec::new(),
-        diff: false,
-        generation: None,
-        subject: None,
-        home: HomeArgs { operator_namespace: "ops".to_owned() },
-        namespace: None,
-        connection: ConnectionArgs::default(),
-    }
+fn of_file(file: &Path, more: &str) -> RbacArgs {
+    let line = format!("kubewarm rbac -f {} --operator-namespace ops {more}", file.display());
+    let Command::Rbac(args) = parsed(&line) else { panic!("not rbac") };
+    args
 }
 
 /// A file is answered without any cluster, so nothing is ever waited for.
@@ -44,7 +33,8 @@ fn answer(args: &RbacArgs) -> Result<String, Error> {
 fn run(text: &str, namespace: Option<&str>) -> Result<String, String> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
-    let args = RbacArgs { namespace: namespace.map(str::to_owned), ..of_file(file.path()) };
+    let namespace = namespace.map_or_else(String::new, |name| format!("-n {name}"));
+    let args = of_file(file.path(), &namespace);
     answer(&args).map_err(|error| {
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         let path = file.path().display().to_string();
@@ -79,10 +69,9 @@ fn for_some_namespaces_nothing_is_granted_that_would_not_be_used() {
     let ask = |text: &str, namespace: &str| {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let watch_namespaces = vec!["shop".to_owned(), "ops".to_owned()];
-        let namespace = Some(namespace.to_owned());
         let cause = |error: Error| std::error::Error::source(&error).unwrap().to_string();
-        answer(&RbacArgs { watch_namespaces, namespace, ..of_file(file.path()) }).map_err(cause)
+        let more = format!("--watch-namespaces shop,ops -n {namespace}");
+        answer(&of_file(file.path(), &more)).map_err(cause)
     };
     let scope = |scope: &str| format!("{PROFILE}    scope: {scope}\n");
     assert!(!ask(PROFILE, "shop").unwrap().contains("ClusterRole"));
@@ -115,7 +104,7 @@ fn what_kubewarm_would_refuse_is_an_error_that_names_it() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let args = of_file(Path::new("no/such.yaml"));
+    let args = of_file(Path::new("no/such.yaml"), "");
     assert_eq!(answer(&args).unwrap_err().to_string(), "cannot read no/such.yaml");
 }
 
