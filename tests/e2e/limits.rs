@@ -1,14 +1,15 @@
 //! Limits on a real API server: what is too large stops, and nobody else notices.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::figures::{Exposition, cells};
+use crate::figures::{Exposition, Kept, cells};
 use crate::filling::fill;
 use crate::operator::{Operator, Running};
 use crate::profile::{Profile, message, number_before, problems, since, target};
-use crate::world::{Failure, Outcome, World};
+use crate::world::{Failure, Outcome, World, eventually};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const CONFIG_MAPS: usize = 400;
@@ -124,4 +125,66 @@ async fn a_namespace_that_takes_more_than_its_share_leaves_the_others_theirs() -
     // And the ConfigMap that every namespace has.
     assert_eq!(held(&modest)?, [Some(CONFIG_MAPS as u64 + 1)]);
     Ok(())
+}
+
+/// What 3,200 idle informers may add to the process.
+const GROWTH_KIB: u64 = 64 << 10;
+
+/// A hundred profiles of 32 targets each, that select nothing.
+fn crowd(namespace: &str) -> Result<String, Failure> {
+    let mut all = String::new();
+    for n in 0..100 {
+        write!(
+            all,
+            "---
+apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {{name: p{n:02}, namespace: {namespace}}}
+spec: {{targets: ["
+        )?;
+        for at in 0..32 {
+            write!(
+                all,
+                "{{name: t{at}, resource: {{resource: configmaps}}, \
+                 labelSelector: {{matchLabels: {{none: '{n}-{at}'}}}}}}, "
+            )?;
+        }
+        all.push_str("]}\n");
+    }
+    Ok(all)
+}
+
+#[test]
+fn idle_informers_of_one_namespace_take_no_more_than_its_share_and_hold_up_no_start() -> Outcome {
+    let world = World::lease()?;
+    let (crowded, calm) = (world.namespace("crowd")?, world.namespace("calm")?);
+    Operator::grant_reading(&world)?;
+    let limits = ["--memory-limit", "64Mi"];
+    let operator = Operator::start_with(&world, &limits)?;
+    let other = Profile::apply(&world, &calm, "other", &format!("{{{TARGETS}}}"))?;
+    other.await_condition("Ready", "True", None, PATIENCE)?;
+    let before = Kept::read(&operator)?;
+    world.cluster.apply(&crowd(&crowded)?)?;
+    // Of 3,200 the namespace may have 1,000, and its part of the memory holds 192. Who comes last has none; who that
+    // is depends on the order of arrival.
+    let is_full = || {
+        let metric = Exposition::read(&operator)?.sum("kubewarm_limit_rejections_total", &[]);
+        let most = f64::from(1_000 - 192);
+        if metric >= most { Ok(()) } else { Err(format!("{metric} of {most} are stopped").into()) }
+    };
+    eventually(3 * PATIENCE, is_full)?;
+    let mut found = cells(&operator)?;
+    found.retain(|cell| cell["namespace"] == crowded);
+    assert!((100..=192).contains(&found.len()), "{} informers", found.len());
+    let after = Kept::read(&operator)?;
+    let grown = after.peak_kib.saturating_sub(before.resident_kib);
+    assert!(grown < GROWTH_KIB, "{grown} KiB: {before:?}, then {after:?}");
+    other.await_condition("Ready", "True", None, PATIENCE)?;
+    operator.process.term()?;
+
+    let again = Operator::start_with(&world, &limits)?;
+    eventually(PATIENCE, || match again.ask("/readyz")? {
+        (200, _) => Ok(()),
+        (code, told) => Err(format!("{code}: {told}").into()),
+    })
 }
