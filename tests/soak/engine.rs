@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Client;
 use kubewarm::app::CatalogTables;
 use kubewarm::cluster::{Buckets, Connection, Discovery};
-use kubewarm::controller::{Admission, Controller, MemoryBounds, Sources};
+use kubewarm::controller::{Admission, Controller, InformerLimits, MemoryBounds, Sources};
 use kubewarm::forecast::Forecasts;
 use kubewarm::informer::{Bounds, Registry, Reports, Timing};
 use kubewarm::metrics::{BuildInfo, Metrics};
@@ -56,6 +56,7 @@ impl Engine {
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Enforced).1,
             memory: MemoryBounds::default(),
+            informers: InformerLimits::default(),
             admission: Admission::new(NAMESPACE.into()),
         };
         let operator = metrics.operator().clone();
