@@ -41,30 +41,29 @@ pub(super) fn are_cut_off(peer: &Peer, path: &str) -> Outcome {
     let done = runtime.block_on(async {
         let is_over = Arc::new(AtomicBool::new(false));
         let reading = tokio::spawn(ordinary(peer.clone(), path.to_owned(), Arc::clone(&is_over)));
-        let mut all = JoinSet::new();
+        let mut slow = JoinSet::new();
         for _ in 0..SLOW {
-            all.spawn(named("silent", silent(peer.clone())));
-            all.spawn(named("a slow handshake", slow_handshake(peer.clone())));
-            all.spawn(named("a slow head", slow_head(peer.clone())));
-            all.spawn(named("a slow body", slow_body(peer.clone())));
-            all.spawn(named("a slow preface", frames::slow(peer.clone())));
+            slow.spawn(named("silent", silent(peer.clone())));
+            slow.spawn(named("a slow handshake", slow_handshake(peer.clone())));
+            slow.spawn(named("a slow head", slow_head(peer.clone())));
+            slow.spawn(named("a slow body", slow_body(peer.clone())));
+            slow.spawn(named("a slow preface", frames::slow(peer.clone())));
         }
         sleep(Duration::from_secs(1)).await;
+        let mut noisy = JoinSet::new();
         for seed in 0..20 {
-            all.spawn(named("garbage", garbage(peer.clone(), seed)));
-            all.spawn(named("garbled frames", frames::garbled(peer.clone(), seed)));
+            noisy.spawn(named("garbage", garbage(peer.clone(), seed)));
+            noisy.spawn(named("garbled frames", frames::garbled(peer.clone(), seed)));
         }
-        all.spawn(named("large heads", large_heads(peer.clone())));
-        all.spawn(named("pipelining", pipelined(peer.clone(), path.to_owned())));
-        all.spawn(named("continuations", frames::continuations(peer.clone())));
-        all.spawn(named("an HPACK bomb", frames::bomb(peer.clone())));
-        all.spawn(named("resets", frames::resets(peer.clone())));
-        sleep(Duration::from_secs(1)).await;
-        all.spawn(named("a flood", crowd(peer.clone(), flood)));
-        let mut wrong = Vec::new();
-        while let Some(ended) = all.join_next().await {
-            wrong.extend(ended?.err());
-        }
+        noisy.spawn(named("large heads", large_heads(peer.clone())));
+        noisy.spawn(named("pipelining", pipelined(peer.clone(), path.to_owned())));
+        noisy.spawn(named("continuations", frames::continuations(peer.clone())));
+        noisy.spawn(named("an HPACK bomb", frames::bomb(peer.clone())));
+        noisy.spawn(named("resets", frames::resets(peer.clone())));
+        let mut wrong = failures(noisy).await?;
+        // Not before those have ended: the flood leaves no new connection a place.
+        wrong.extend(named("a flood", crowd(peer.clone(), flood)).await.err());
+        wrong.extend(failures(slow).await?);
         is_over.store(true, Ordering::Relaxed);
         let reads = reading.await??;
         assert!(wrong.is_empty(), "{wrong:#?}");
@@ -74,6 +73,15 @@ pub(super) fn are_cut_off(peer: &Peer, path: &str) -> Outcome {
         Ok::<_, Fault>(())
     });
     done.map_err(|error| error.to_string().into())
+}
+
+/// What went wrong in `tasks`, once all have ended.
+async fn failures(mut tasks: JoinSet<Result<(), String>>) -> Result<Vec<String>, Fault> {
+    let mut failures = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        failures.extend(ended?.err());
+    }
+    Ok(failures)
 }
 
 async fn named(what: &'static str, doing: impl Future<Output = Tried>) -> Result<(), String> {
