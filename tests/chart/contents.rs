@@ -170,7 +170,8 @@ fn helm_lint_has_nothing_to_say() -> Outcome {
     Ok(())
 }
 
-/// The file of values, the kind, the place in its only object, and the JSON that is there.
+/// The file of values, the kind, the place in its only object (`ENV/` is a variable of the container), and the JSON
+/// that is there.
 const EXPECTED: &str = r#"
 default Deployment /spec/replicas 1
 default Deployment /spec/strategy/rollingUpdate/maxUnavailable 0
@@ -183,44 +184,44 @@ default Service/kubewarm /spec/ports [{"name": "api", "port": 443, "targetPort":
 default Service/kubewarm /spec/publishNotReadyAddresses null
 default Secret /type "kubernetes.io/tls"
 default Deployment POD/containers/0/ports/1 {"name": "api", "containerPort": 8443}
-default Deployment POD/containers/0/env/4 {"name": "KUBEWARM_METRICS_AUTH", "value": "delegated"}
-default Deployment POD/containers/0/env/5 {"name": "KUBEWARM_ADMIN_TLS_CERT_FILE", "value": "/etc/kubewarm/tls/tls.crt"}
-default Deployment POD/containers/0/env/8 {"name": "KUBEWARM_AUTH", "value": "delegated"}
+default Deployment ENV/KUBEWARM_METRICS_AUTH "delegated"
+default Deployment ENV/KUBEWARM_ADMIN_TLS_CERT_FILE "/etc/kubewarm/tls/tls.crt"
+default Deployment ENV/KUBEWARM_AUTH "delegated"
 default Deployment POD/volumes/1/secret/secretName "kubewarm-tls"
 default Deployment POD/containers/0/livenessProbe/httpGet {"path": "/livez", "port": "admin", "scheme": "HTTPS"}
-minimal Deployment POD/containers/0/env/5 {"name": "KUBEWARM_API_ADDR", "value": ""}
+minimal Deployment ENV/KUBEWARM_API_ADDR ""
 minimal Deployment POD/volumes/1 null
 read-api Deployment POD/containers/0/ports/1 {"name": "api", "containerPort": 6443}
-read-api Deployment POD/containers/0/env/7 {"name": "KUBEWARM_API_ADDR", "value": "[::]:6443"}
-read-api Deployment POD/containers/0/env/11 {"name": "KUBEWARM_FORWARD", "value": "true"}
-read-api Deployment POD/containers/0/env/12 {"name": "KUBEWARM_SERVE_AGGREGATED_GROUPS", "value": "metrics.k8s.io"}
+read-api Deployment ENV/KUBEWARM_API_ADDR "[::]:6443"
+read-api Deployment ENV/KUBEWARM_FORWARD "true"
+read-api Deployment ENV/KUBEWARM_SERVE_AGGREGATED_GROUPS "metrics.k8s.io"
 read-api Service/kubewarm /spec/ports/0/port 8443
 read-api Deployment POD/volumes/1/secret/secretName "serving"
 read-api NetworkPolicy /spec/ingress/1/from/0/namespaceSelector {"matchLabels": {"reads": "kubewarm"}}
 pod-monitor Deployment POD/containers/0/livenessProbe/httpGet {"path": "/livez", "port": "admin"}
-pod-monitor Deployment POD/containers/0/env/4 {"name": "KUBEWARM_METRICS_AUTH", "value": "none"}
+pod-monitor Deployment ENV/KUBEWARM_METRICS_AUTH "none"
 service-monitor ServiceMonitor /spec/endpoints/0/scheme "https"
 service-monitor ServiceMonitor /spec/endpoints/0/tlsConfig {"ca": {"secret": {"name": "kubewarm-tls", "key": "ca.crt"}}, "serverName": "kubewarm.kubewarm-system.svc"}
 cert-manager Certificate /spec/issuerRef {"name": "internal", "kind": "ClusterIssuer", "group": "cert-manager.io"}
 cert-manager Certificate /spec/ipAddresses ["127.0.0.1", "::1", "192.0.2.7"]
 cert-manager Certificate /spec/dnsNames/2 "kubewarm.kubewarm-system.svc"
 cert-manager PodMonitor /spec/podMetricsEndpoints/0/tlsConfig/serverName "warm.example.com"
-watch-namespaces Deployment POD/containers/0/env/7 {"name": "KUBEWARM_METRICS_AUTH", "value": "loopback"}
-watch-namespaces-scrapers Deployment POD/containers/0/env/7 {"name": "KUBEWARM_METRICS_AUTH", "value": "none"}
+watch-namespaces Deployment ENV/KUBEWARM_METRICS_AUTH "loopback"
+watch-namespaces-scrapers Deployment ENV/KUBEWARM_METRICS_AUTH "none"
 watch-namespaces-scrapers ServiceMonitor /spec/endpoints/0/bearerTokenFile null
 watch-namespaces-scrapers NetworkPolicy /spec/ingress/0/from/0/namespaceSelector {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
-watch-namespaces Deployment POD/containers/0/env/10 {"name": "KUBEWARM_API_ADDR", "value": "[::]:8443"}
-watch-namespaces Deployment POD/containers/0/env/11 {"name": "KUBEWARM_AUTH", "value": "caller-token"}
+watch-namespaces Deployment ENV/KUBEWARM_API_ADDR "[::]:8443"
+watch-namespaces Deployment ENV/KUBEWARM_AUTH "caller-token"
 default CustomResourceDefinition /metadata/annotations/helm.sh~1resource-policy "keep"
 replicas Deployment POD/terminationGracePeriodSeconds 42
 replicas Deployment POD/topologySpreadConstraints/1/topologyKey "topology.kubernetes.io/zone"
 replicas Deployment POD/topologySpreadConstraints/1/whenUnsatisfiable "ScheduleAnyway"
-replicas Deployment POD/containers/0/env/1 {"name": "KUBEWARM_NAMESPACE_SHARE", "value": "50"}
-replicas Deployment POD/containers/0/env/5 {"name": "KUBEWARM_MEMORY_LIMIT", "value": "160Mi"}
-replicas Deployment POD/containers/0/env/6 {"name": "KUBEWARM_SHUTDOWN_DELAY", "value": "15s"}
+replicas Deployment ENV/KUBEWARM_NAMESPACE_SHARE "50"
+replicas Deployment ENV/KUBEWARM_MEMORY_LIMIT "160Mi"
+replicas Deployment ENV/KUBEWARM_SHUTDOWN_DELAY "15s"
 replicas PodDisruptionBudget /spec/maxUnavailable "50%"
 replicas PodDisruptionBudget /spec/unhealthyPodEvictionPolicy "AlwaysAllow"
-watch-namespaces Deployment POD/containers/0/env/1 {"name": "KUBEWARM_WATCH_NAMESPACES", "value": "shop,orders"}
+watch-namespaces Deployment ENV/KUBEWARM_WATCH_NAMESPACES "shop,orders"
 image Deployment POD/containers/0/image "mirror.example.com:5000/hub/team/kubewarm:1.2.3@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 image Deployment POD/containers/0/imagePullPolicy "Always"
 image Deployment POD/imagePullSecrets [{"name": "registry"}]
@@ -240,7 +241,7 @@ service-monitor ServiceMonitor /spec/selector/matchLabels/app.kubernetes.io~1com
 pod-monitor PodMonitor /spec/podMetricsEndpoints/0/path "/metrics"
 pod-monitor PodMonitor /spec/sampleLimit null
 service-monitor ServiceMonitor /spec/endpoints/0/bearerTokenFile "/var/run/secrets/kubernetes.io/serviceaccount/token"
-metrics-auth Deployment POD/containers/0/env/11 {"name": "KUBEWARM_AUDIENCE", "value": "kubewarm"}
+metrics-auth Deployment ENV/KUBEWARM_AUDIENCE "kubewarm"
 metrics-token PodMonitor /spec/podMetricsEndpoints/0/authorization {"type": "Bearer", "credentials": {"name": "scraper", "key": "scraper.token"}}
 metrics-token PodMonitor /spec/podMetricsEndpoints/0/bearerTokenFile null
 rules-dashboard PrometheusRule /metadata/labels/release "prometheus"
@@ -265,6 +266,12 @@ names Deployment /spec/template/metadata/labels/example.com~1team "a"
 names ServiceAccount /automountServiceAccountToken false
 "#;
 
+/// The value of a variable of the container's environment.
+fn variable_of<'a>(deployment: &'a Value, name: &str) -> Option<&'a Value> {
+    let variables = deployment.pointer("/spec/template/spec/containers/0/env")?.as_array()?;
+    variables.iter().find(|variable| variable["name"] == name)?.get("value")
+}
+
 #[test]
 fn values_reach_the_objects_they_are_for() -> Outcome {
     let [_, helm] = helms()?;
@@ -277,9 +284,15 @@ fn values_reach_the_objects_they_are_for() -> Outcome {
         let words: Vec<_> = line.splitn(4, ' ').collect();
         let [file, kind, pointer, value] = words[..] else { return Err(line.into()) };
         let pointer = pointer.replacen("POD", "/spec/template/spec", 1);
+        let variable = pointer.strip_prefix("ENV/");
         let value = value.replacen("VERSION", env!("CARGO_PKG_VERSION"), 1);
         let release = releases.get(file).ok_or(line)?;
-        let found = release.only(kind)?.pointer(&pointer).cloned().unwrap_or_default();
+        let object = release.only(kind)?;
+        let found = match variable {
+            Some(name) => variable_of(object, name),
+            None => object.pointer(&pointer),
+        };
+        let found = found.cloned().unwrap_or_default();
         assert_eq!(found, serde_json::from_str::<Value>(&value)?, "{line}");
     }
     Ok(())
