@@ -9,14 +9,12 @@
     reason = "a benchmark prints rounded figures, and may panic"
 )]
 
-use kubewarm::{
-    model::{
-        CellKey, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity, Item,
-        LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Reread, Resource,
-        ResourceVersion, SensitiveData, Uid,
-    },
-    store::{Catalog, Is, Reader, Seen, Test, Wanted, Writer},
+use kubewarm_api::model::{
+    CellKey, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity, Item,
+    LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Reread, Resource,
+    ResourceVersion, SensitiveData, Uid,
 };
+use kubewarm_cache::store::{Catalog, Is, Reader, Seen, Test, Wanted, Writer};
 use std::{
     collections::BTreeSet,
     fmt::Write as _,

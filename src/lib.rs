@@ -1,21 +1,11 @@
 //! kubewarm keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
 pub mod access;
-pub mod api;
 pub mod app;
-pub mod callers;
 pub mod cli;
-pub mod client;
-pub mod cluster;
+pub mod commands;
 pub mod controller;
 pub mod forecast;
-pub mod informer;
-pub mod manifests;
 pub mod metrics;
-pub mod model;
-pub mod reads;
 pub mod server;
 pub mod status;
-pub mod store;
-pub mod tables;
 pub mod telemetry;
-pub mod wire;

@@ -3,7 +3,7 @@
 use kubewarm::{
     app,
     cli::{Cli, as_called},
-    client,
+    commands,
 };
 use std::{error::Error, iter::successors, process::ExitCode};
 
@@ -21,8 +21,8 @@ async fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "the log subscriber may not be installed yet")]
 fn report(error: &dyn Error) {
-    eprintln!("error: {}", client::escape(&as_called(&error.to_string())));
+    eprintln!("error: {}", commands::escape(&as_called(&error.to_string())));
     for cause in successors(error.source(), |&cause| cause.source()) {
-        eprintln!("  caused by: {}", client::escape(&as_called(&cause.to_string())));
+        eprintln!("  caused by: {}", commands::escape(&as_called(&cause.to_string())));
     }
 }

@@ -1,11 +1,9 @@
 //! What an identity may list or watch beyond what its profiles need.
 
 use super::rules::{ANY, VERBS};
-use crate::{
-    cluster::{Completeness, ReviewedRules},
-    model::{GroupResource, Verb},
-};
 use k8s_openapi::api::authorization::v1::ResourceRule;
+use kubewarm_api::model::{GroupResource, Verb};
+use kubewarm_client::{Completeness, ReviewedRules};
 use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,

@@ -1,7 +1,8 @@
 //! The clients of all identities that are wanted, held between the requests.
 
-use crate::{cluster::Clients, model::Identity};
 use kube::Client;
+use kubewarm_api::model::Identity;
+use kubewarm_client::Clients;
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// Holds a client for each identity.

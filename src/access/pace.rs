@@ -1,6 +1,6 @@
 //! The bound on checks under way, and whose turn it is. Pure.
 
-use crate::cluster::Buckets;
+use kubewarm_client::Buckets;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, VecDeque},

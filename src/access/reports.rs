@@ -1,10 +1,8 @@
 //! What everybody else reads: cells' standings, and what is too much.
 
 use super::{book::Book, excess::Excess, standing::CellAccess};
-use crate::{
-    informer::Changes,
-    model::{CellKey, Identity},
-};
+use kubewarm_api::model::{CellKey, Identity};
+use kubewarm_cache::informer::Changes;
 use parking_lot::RwLock;
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;

@@ -1,12 +1,10 @@
 //! Whether the rules of a review allow what a cell needs, as RBAC matches them.
 
-use crate::{
-    cluster::{Completeness, ReviewedRules},
-    model::{CellKey, Extent, GroupResource, Verb},
-};
 use k8s_openapi::api::authorization::v1::{
     FieldSelectorAttributes, LabelSelectorAttributes, ResourceAttributes, ResourceRule,
 };
+use kubewarm_api::model::{CellKey, Extent, GroupResource, Verb};
+use kubewarm_client::{Completeness, ReviewedRules};
 use std::sync::Arc;
 
 /// What a rule may say instead of a name.

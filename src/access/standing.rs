@@ -1,7 +1,7 @@
 //! What is known of a cell's permissions, as everybody else sees it.
 
-use crate::model::{Fault, Reason, Verb};
 use jiff::Timestamp;
+use kubewarm_api::model::{Fault, Reason, Verb};
 use std::sync::Arc;
 
 /// What a standing rests on.

@@ -2,20 +2,22 @@
 
 use crate::{
     access::{Declared, PATIENCE, Surroundings, Verifier, Wanted},
-    api::CacheProfileStatus,
-    cluster::{Buckets, Clients, unreachable_accounts},
     forecast::{Forecaster, Forecasts, Order, OrderTarget},
-    informer::{Changes, Reports},
+    status::{ApiServer, Notices},
+};
+use futures::future::join_all;
+use http::{Request, Response, Uri};
+use jiff::Timestamp;
+use kube::{Config, client::Body};
+use kubewarm_api::{
     model::{
         CellKey, CellSpec, Extent, GroupResource, Identity, ListStrategy, ManagedFields, MemberOf,
         NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
     },
-    status::{ApiServer, Notices},
+    v1alpha1::CacheProfileStatus,
 };
-use futures::future::join_all;
-use http::{Request, Response};
-use jiff::Timestamp;
-use kube::client::Body;
+use kubewarm_cache::informer::{Changes, Reports};
+use kubewarm_client::{Accounts, Buckets, Clients};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{collections::BTreeSet, convert::Infallible, future::ready, sync::Arc, time::Duration};
@@ -147,7 +149,8 @@ async fn a_namespace_keeps_to_its_bounds_whatever_it_asks_for_and_delays_neither
  {
     let (noted, buckets) = (Noted::default(), Buckets::default());
     let client = server(&noted);
-    let accounts = unreachable_accounts(client.clone(), buckets.clone());
+    let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
+    let accounts = Accounts::of(&nowhere, client.clone(), buckets.clone());
     let clients: Arc<dyn Clients> = Arc::new(accounts);
     let sink = ApiServer::new(&client, "me", buckets.clone());
     let tokens = async {

@@ -2,12 +2,12 @@
 
 use super::Error;
 use crate::{
-    callers::{CallerLimits, Callers, Note},
     cli::{MetricsAuth, RunArgs},
-    cluster::Connection,
     metrics::Metrics,
     server::{Guard, Scrapers},
 };
+use kubewarm_client::Connection;
+use kubewarm_serve::callers::{CallerLimits, Callers, Note};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 

@@ -1,14 +1,14 @@
 //! What a kind is, for the read API: from discovery, and from definitions where there are any.
 
-use crate::{
-    api::{self, CacheProfile},
-    cluster::{Definition, Served, ask_on, definition, is_builtin_group},
-    model::{Fault, GroupResource, Reason, Resource},
-    reads::{Kind, LookUp, Origin},
-    wire::DocumentResource,
-};
 use futures::future::{BoxFuture, FutureExt as _, Shared};
 use kube::{Client, CustomResourceExt as _};
+use kubewarm_api::{
+    model::{Fault, GroupResource, Reason, Resource},
+    v1alpha1::{self, CacheProfile},
+};
+use kubewarm_client::{Definition, Served, ask_on, definition, is_builtin_group};
+use kubewarm_serve::reads::{Kind, LookUp, Origin};
+use kubewarm_wire::DocumentResource;
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -92,7 +92,7 @@ impl Kinds {
                 return std::future::ready(Ok(Some(built_in))).boxed();
             }
             // Our own definition need not be seen: no Role lets it be.
-            if resource.group() == api::GROUP {
+            if resource.group() == v1alpha1::GROUP {
                 let own =
                     kinds.own.get_or_init(|| own_definition(resource.group_resource())).clone();
                 return std::future::ready(Ok(kinds.kind(document, &resource, own.as_deref())))
@@ -413,9 +413,9 @@ mod tests {
         assert!(served("metrics.x", None, &["x", "other.x", "metrics.x.y"]).is_none());
         let named = served("metrics.x", None, &["other.x", "metrics.x"]).unwrap();
         assert!(matches!(named.origin, Origin::Aggregated));
-        let of = GroupResource::new(api::GROUP, "cacheprofiles").unwrap();
+        let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").unwrap();
         let own = own_definition(&of).unwrap();
-        let custom = served(api::GROUP, Some(&own), &[api::GROUP]).unwrap();
+        let custom = served(v1alpha1::GROUP, Some(&own), &[v1alpha1::GROUP]).unwrap();
         assert!(matches!(custom.origin, Origin::Custom(_)), "what is known counts");
         assert_eq!(&*custom.list_kind, "CacheProfileList");
     }

@@ -1,9 +1,7 @@
 //! What the operator learns of itself from the API server: who it is, and who is held to what.
 
-use crate::{
-    cluster::{author_check, whoami},
-    model::{AuthorCheck, Subject},
-};
+use kubewarm_api::model::{AuthorCheck, Subject};
+use kubewarm_client::{author_check, whoami};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -19,9 +19,10 @@ pub use self::tables::CatalogTables;
 
 use crate::{
     cli::{self, Cli, Command},
-    client, cluster, controller, manifests, metrics, model, server, telemetry,
+    commands, controller, metrics, server, telemetry,
 };
 use jiff::Timestamp;
+use kubewarm_api::{manifests, model};
 use std::process::ExitCode;
 
 /// Why the process ends without having done what it was called for.
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 pub enum Error {
     /// A command for people or scripts failed.
     #[error(transparent)]
-    Client(#[from] client::Error),
+    Client(#[from] commands::Error),
 
     /// A manifest cannot be written.
     #[error("cannot write the CustomResourceDefinition")]
@@ -41,7 +42,7 @@ pub enum Error {
 
     /// There is no cluster to talk to.
     #[error("cannot tell which cluster to run against")]
-    Connect(#[from] cluster::ConnectError),
+    Connect(#[from] kubewarm_client::ConnectError),
 
     /// The admin address cannot be served.
     #[error("cannot serve the admin address")]
@@ -49,7 +50,7 @@ pub enum Error {
 
     /// The read address cannot be served.
     #[error("cannot serve the read API")]
-    Read(#[from] server::read::ReadError),
+    Read(#[from] kubewarm_serve::server::ReadError),
 
     /// Reviews are of the cluster.
     #[error(
@@ -85,7 +86,7 @@ pub enum Error {
 
     /// Callers cannot be told apart.
     #[error("cannot tell callers apart")]
-    Guard(#[from] crate::callers::NoRandomness),
+    Guard(#[from] kubewarm_serve::callers::NoRandomness),
 
     /// A metric is wrong: a bug.
     #[error("cannot make the metrics")]
@@ -120,20 +121,22 @@ pub enum Error {
 pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
         Command::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
-        Command::Rbac(args) => Ok(client::rbac(&args).await?.into()),
-        Command::Plan(args) => Ok(Box::pin(client::plan(&args, controller::outlook)).await?.into()),
+        Command::Rbac(args) => Ok(commands::rbac(&args).await?.into()),
+        Command::Plan(args) => {
+            Ok(Box::pin(commands::plan(&args, controller::outlook)).await?.into())
+        }
         Command::Crd => say(&manifests::crd_yaml()?),
-        Command::Status(args) => Ok(client::status(args, Timestamp::now).await?.into()),
-        Command::Wait(args) => Ok(client::wait(args).await?.into()),
-        Command::Check(args) => Ok(client::check(&args, Timestamp::now).await?.into()),
-        Command::Get(args) => Ok(client::get(&args, Timestamp::now).await?.into()),
-        Command::Kubeconfig(args) => Ok(client::kubeconfig(&args).await?.into()),
+        Command::Status(args) => Ok(commands::status(args, Timestamp::now).await?.into()),
+        Command::Wait(args) => Ok(commands::wait(args).await?.into()),
+        Command::Check(args) => Ok(commands::check(&args, Timestamp::now).await?.into()),
+        Command::Get(args) => Ok(commands::get(&args, Timestamp::now).await?.into()),
+        Command::Kubeconfig(args) => Ok(commands::kubeconfig(&args).await?.into()),
         Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Completion { shell } => say(&cli::script(shell)),
     }
 }
 
 fn say(text: &str) -> Result<ExitCode, Error> {
-    client::print(text)?;
+    commands::print(text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,23 +11,27 @@ use super::{
 };
 use crate::{
     access::Standing,
-    callers::Callers,
     cli::RunArgs,
-    cluster::{Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState},
     controller::{Admission, Controller, InformerLimits, Sources},
     forecast::{Forecaster, Forecasts},
-    informer::{Bounds, Registry, Timing},
     metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
-    model::{AuthorCheck, CellKey, Home, Watched},
-    server::{
-        self, Admin, Certificate, Gate, Scrapers, ServeError, Watchers,
-        read::{self, ReadError},
-    },
+    server::{self, Admin, Gate, Scrapers, ServeError},
     status::{self, ApiServer},
-    store::Catalog,
     telemetry,
 };
 use jiff::Timestamp;
+use kubewarm_api::model::{AuthorCheck, CellKey, Home, Watched};
+use kubewarm_cache::{
+    informer::{Bounds, Registry, Timing},
+    store::Catalog,
+};
+use kubewarm_client::{Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState};
+use kubewarm_serve::{
+    Watchers,
+    callers::Callers,
+    certificate::Certificate,
+    server::{ReadError, bind as bind_reads},
+};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -219,7 +223,7 @@ fn spawn_reads(
     frame: &Frame,
 ) -> Result<(), Error> {
     let Some((address, callers)) = args.api.api_addr.0.zip(callers) else { return Ok(()) };
-    let listening = read::bind(address)?;
+    let listening = bind_reads(address)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
     let certificate = reads::certificate(files, &frame.namespace).map_err(ReadError::from)?;
     let authority = reads::client_authority(&args.api).map_err(ReadError::ClientAuthority)?;

@@ -7,22 +7,23 @@ use super::{
     view::View,
 };
 use crate::{
-    callers::{CallerLimits, Callers, NoRandomness, Reviews},
     cli::{ApiArgs, Auth, RunArgs},
-    cluster::Connection,
     controller::Declarations,
-    informer::{Changes, Proofs},
     metrics::Metrics,
-    reads::{Note, Noted, Offers, Reads, Surroundings},
-    server::{
-        Certificate, CertificateError, CertificateFiles, Watchers, names,
-        read::{Authority, Forward, ReadApi, Wrote},
-    },
     status::Observed,
 };
 use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
     rand::SystemRandom,
+};
+use kubewarm_cache::informer::{Changes, Proofs};
+use kubewarm_client::Connection;
+use kubewarm_serve::{
+    Watchers,
+    callers::{CallerLimits, Callers, NoRandomness, Reviews},
+    certificate::{Certificate, CertificateError, CertificateFiles, names},
+    reads::{Note, Noted, Offers, Reads, Surroundings},
+    server::{Authority, Forward, ReadApi, Wrote},
 };
 use parking_lot::Mutex;
 use std::{path::PathBuf, sync::Arc};

@@ -1,11 +1,8 @@
 //! The tables of the catalog, as informers open them: the one join of `informer` and `store`.
 
-use crate::{
-    controller::Admission,
-    informer::Tables,
-    model::{CellKey, DeltaSink, FieldPath, Projection},
-    store::Catalog,
-};
+use crate::controller::Admission;
+use kubewarm_api::model::{CellKey, DeltaSink, FieldPath, Projection};
+use kubewarm_cache::{informer::Tables, store::Catalog};
 use std::collections::BTreeSet;
 
 /// Opens, indexes and closes the tables of a catalog.

@@ -3,13 +3,15 @@
 
 use crate::{
     access::{AccessReports, Declared, PATIENCE, Standing, Surroundings, Verifier, Wanted},
-    cluster::{Buckets, Clients},
     controller::Declarations,
-    informer::{Changes, Reports},
     metrics::OperatorMetrics,
-    model::{self, CellKey, Identity, NamespaceCheck, ProfileRef, Reason, Resource, Verb},
     status::{Excesses, Observed},
 };
+use kubewarm_api::model::{
+    self, CellKey, Identity, NamespaceCheck, ProfileRef, Reason, Resource, Verb,
+};
+use kubewarm_cache::informer::{Changes, Reports};
+use kubewarm_client::{Buckets, Clients};
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,

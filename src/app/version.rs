@@ -1,12 +1,10 @@
 //! The version of the API server: asked for when a reader asks, and known for a minute.
 
-use crate::{
-    cluster::{self, ask_on},
-    model::{Fault, Reason},
-    server::read::Version,
-};
 use bytes::Bytes;
 use kube::Client;
+use kubewarm_api::model::{Fault, Reason};
+use kubewarm_client::{self, ask_on};
+use kubewarm_serve::server::Version;
 use std::{sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
@@ -42,7 +40,7 @@ async fn version(client: Client, known: Known) -> Result<Bytes, Fault> {
     {
         return Ok(version.clone());
     }
-    let answer = cluster::get(&client, "/version").await?;
+    let answer = kubewarm_client::get(&client, "/version").await?;
     if !answer.status.is_success() {
         return Err(answer.fault());
     }

@@ -3,16 +3,20 @@
 use super::verified::{excess, missing};
 use crate::{
     access::AccessReports,
-    api::{CacheProfileStatus, TargetStatus},
     controller::Declarations,
-    informer::Reports,
     metrics::{
         CellSnapshot, ConditionSnapshot, ConditionStatus, OperatorMetrics, ProfileSnapshot,
         StatusWrite, TargetState,
     },
-    model::{CellKey, Mode, ProfileRef},
     server::DeclaredCells,
     status::{CellView, Observed, Outcome, Profiles},
+};
+use kubewarm_api::{
+    model::{CellKey, Mode, ProfileRef},
+    v1alpha1::{CacheProfileStatus, TargetStatus},
+};
+use kubewarm_cache::{
+    informer::Reports,
     store::{Catalog, Reader},
 };
 use parking_lot::RwLock;

@@ -1,9 +1,9 @@
 //! Where the read API is, and how its certificate is known: of several commands.
 
 use super::HomeArgs;
-use crate::model::is_dns_label;
 use clap::Args;
 use http::Uri;
+use kubewarm_api::model::is_dns_label;
 use std::path::PathBuf;
 
 /// Where the read API is, and how its certificate is known. None is taken unverified.

@@ -1,8 +1,8 @@
 //! What can be typed after `rbac`.
 
 use super::{SpecArgs, spec::one_of};
-use crate::model::Subject;
 use clap::Args;
+use kubewarm_api::model::Subject;
 
 pub(super) const CODES: &str = "\
 Exit codes:

@@ -1,6 +1,6 @@
 //! Values of flags: names, sizes, durations.
 
-use crate::model::{is_dns_label, parse_bytes};
+use kubewarm_api::model::{is_dns_label, parse_bytes};
 use std::time::Duration;
 
 /// The longest duration a flag takes. A longer one is a slip of the pen, and far below what clocks

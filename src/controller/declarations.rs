@@ -1,9 +1,7 @@
 //! What the controller shows of the profiles, to those who observe them.
 
-use crate::{
-    model::{CellKey, Mode},
-    status::Observed,
-};
+use crate::status::Observed;
+use kubewarm_api::model::{CellKey, Mode};
 use parking_lot::RwLock;
 use std::{collections::BTreeSet, sync::Arc};
 

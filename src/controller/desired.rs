@@ -1,11 +1,10 @@
 //! All profiles' wishes for one cell become one spec. Pure.
 
 use super::resolve::leaving;
-use crate::{
-    informer::Desired,
-    model::{CellKey, CellSpec, FieldPath, Gauge, Mode, OnAccessLost, ProfileRef, Tuning},
-    store::INDEXES_PER_TABLE,
+use kubewarm_api::model::{
+    CellKey, CellSpec, FieldPath, Gauge, Mode, OnAccessLost, ProfileRef, Tuning,
 };
+use kubewarm_cache::{informer::Desired, store::INDEXES_PER_TABLE};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},

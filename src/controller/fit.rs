@@ -1,7 +1,7 @@
 //! Who gives way where more is held than a limit allows. Pure.
 
 use super::footprint::Footprint;
-use crate::model::{Bound, Budget, Gauge, Measure, Overrun};
+use kubewarm_api::model::{Bound, Budget, Gauge, Measure, Overrun};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
@@ -196,7 +196,7 @@ impl Victims {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{INFORMER_BYTES, Limits, ProfileRef};
+    use kubewarm_api::model::{INFORMER_BYTES, Limits, ProfileRef};
 
     const MIB: u64 = 1 << 20;
 

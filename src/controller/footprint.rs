@@ -1,10 +1,10 @@
 //! What a target holds. Pure.
 
 use super::{resolve::Cluster, settle::Holding};
-use crate::{
-    informer::CellReport,
-    model::{Bound, Budget, CellKey, Gauge, Measure, ProfileRef, Target, ValidatedProfile},
+use kubewarm_api::model::{
+    Bound, Budget, CellKey, Gauge, Measure, ProfileRef, Target, ValidatedProfile,
 };
+use kubewarm_cache::informer::CellReport;
 use std::sync::Arc;
 
 /// A target that runs, and what it holds.

@@ -1,17 +1,17 @@
 //! Reads the profiles out of the table that our own engine keeps of them.
 
 use super::admission::{PER_NAMESPACE, PER_PROCESS};
-use crate::{
-    api::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kubewarm_api::{
     model::{
         CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, ListStrategy,
         MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Refusal, RefusalReason,
         Resource, ResourceVersion, Tuning, ValidatedProfile, Watched,
     },
-    store::{Object, Reader},
+    v1alpha1::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
 };
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kubewarm_cache::store::{Object, Reader};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::{
@@ -108,10 +108,10 @@ pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, InvalidName>
 }
 
 fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
-    let of = GroupResource::new(api::GROUP, "cacheprofiles")?;
+    let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     Ok(CellSpec {
-        key: CellKey::all(Resource::new(of, api::VERSION)?, extent, Projection::Profile),
+        key: CellKey::all(Resource::new(of, v1alpha1::VERSION)?, extent, Projection::Profile),
         tuning: Tuning {
             member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 1_000 },
             strategy: ListStrategy::Auto,
@@ -267,10 +267,8 @@ fn left_out(profile: &ProfileRef) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        model::{Delta, DeltaSink as _, Item, ObjectKey, Uid},
-        store::Catalog,
-    };
+    use kubewarm_api::model::{Delta, DeltaSink as _, Item, ObjectKey, Uid};
+    use kubewarm_cache::store::Catalog;
     use serde_json::{Value, json};
 
     fn body(status: &Value) -> String {

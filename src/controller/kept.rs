@@ -4,7 +4,7 @@ use super::{
     admission::{Admission, PER_NAMESPACE, PER_PROCESS},
     intake::Unrunnable,
 };
-use crate::model::{ProfileRef, Refusal, ValidatedProfile};
+use kubewarm_api::model::{ProfileRef, Refusal, ValidatedProfile};
 use std::sync::Arc;
 
 /// The newest valid generation of a profile.

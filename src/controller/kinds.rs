@@ -1,6 +1,6 @@
 //! What discovery said last of each declared kind, kept over an answer that is not complete.
 
-use crate::model::{GroupResource, Refusal, RefusalReason, ResolvedTarget};
+use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, ResolvedTarget};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// How long a kind may be missing before it counts as gone: two polls of discovery while it hurries.

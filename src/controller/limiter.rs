@@ -6,7 +6,7 @@ use super::{
     footprint::Footprint,
     resolve::{Cluster, Resolved},
 };
-use crate::model::{
+use kubewarm_api::model::{
     Attempt, Bound, Budget, CellSpec, Gauge, INFORMER_BYTES, Limited, Limits, Measure, Overrun,
     ProfileRef, ValidatedProfile,
 };

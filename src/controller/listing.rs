@@ -1,6 +1,6 @@
 //! What a cell of profiles can say about them. Pure.
 
-use crate::informer::CellReport;
+use kubewarm_cache::informer::CellReport;
 
 /// What a cell of profiles can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +30,8 @@ impl Listing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        informer::{CellFault, Verb},
-        model::Reason,
-    };
+    use kubewarm_api::model::Reason;
+    use kubewarm_cache::informer::{CellFault, Verb};
 
     #[test]
     fn a_namespace_whose_profiles_cannot_be_listed_holds_up_no_other() {

@@ -4,11 +4,9 @@ use super::{
     resolve::{Cluster, leaving},
     run::Sources,
 };
-use crate::{
-    cluster::Served,
-    informer::CellReport,
-    model::{AuthorCheck, CellKey, Gauge, GroupResource, Refusal, ResolvedTarget},
-};
+use kubewarm_api::model::{AuthorCheck, CellKey, Gauge, GroupResource, Refusal, ResolvedTarget};
+use kubewarm_cache::informer::CellReport;
+use kubewarm_client::Served;
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 /// The namespaces that each selector matched when last it could be asked. Bounded by the selectors that

@@ -1,15 +1,15 @@
 //! What a profile would declare on a cluster, for whoever asks before anything runs. Pure.
 
 use super::resolve::{Cluster, Resolved, resolve};
-use crate::{
-    cluster::Served,
-    forecast::{Order, OrderTarget},
-    informer::CellReport,
+use crate::forecast::{Order, OrderTarget};
+use kubewarm_api::{
     manifests::FoundNamespaces,
     model::{
         AuthorCheck, CellKey, Gauge, GroupResource, Home, Refusal, ResolvedTarget, ValidatedProfile,
     },
 };
+use kubewarm_cache::informer::CellReport;
+use kubewarm_client::Served;
 use std::sync::Arc;
 
 /// Resolves `profile` on a cluster that serves `served`, where kubewarm lives in `home`

@@ -1,6 +1,6 @@
 //! How many informers profiles may have.
 
-use crate::model::{Refusal, RefusalReason};
+use kubewarm_api::model::{Refusal, RefusalReason};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Most cells of one profile: what a selector of namespaces comes to in a large cluster. Beyond it

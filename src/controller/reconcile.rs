@@ -14,19 +14,18 @@ use super::{
     resolve::{Cluster, Resolved, resolve},
     settle::{Targets, planned, settle, within},
 };
-use crate::{
-    api::AccessStatus,
-    forecast::Order,
-    informer::Desired,
+use crate::{forecast::Order, status::Observed};
+use jiff::Timestamp;
+use kubewarm_api::{
     manifests::Access,
     model::{
         AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost,
         Overrun, ProfileRef, ReadTerms, Reason, Refusal, RefusalReason, Subject, Target,
         ValidatedProfile,
     },
-    status::Observed,
+    v1alpha1::AccessStatus,
 };
-use jiff::Timestamp;
+use kubewarm_cache::informer::Desired;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

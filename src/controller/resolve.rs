@@ -1,14 +1,12 @@
 //! From a target of a spec to its cells on this cluster. Pure.
 
-use crate::{
-    informer::CellReport,
-    model::{
-        AuthorCheck, CellKey, CellSpec, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
-        Home, Index, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection,
-        Refusal, RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData, Target,
-        TargetScope, Tuning, ValidatedProfile,
-    },
+use kubewarm_api::model::{
+    AuthorCheck, CellKey, CellSpec, Extent, FieldPath, FieldSelector, Gauge, GroupResource, Home,
+    Index, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
+    RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData, Target, TargetScope,
+    Tuning, ValidatedProfile,
 };
+use kubewarm_cache::informer::CellReport;
 use std::sync::Arc;
 
 /// Set once a namespace is being deleted. Its roles go first, and it takes no object any more.

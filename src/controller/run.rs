@@ -11,13 +11,17 @@ use super::{
     reconcile::{Outcome, Reconciler},
 };
 use crate::{
-    cluster::{Discovery, Pace},
     forecast::Forecasts,
-    informer::{Changes, Informers, RelistReason, Reports, apply, plan},
     metrics::{OperatorMetrics, Reconciled},
-    model::{AuthorCheck, CellKey, CellSpec, Declared, Gauge, Home, InvalidName, Mode, Subject},
+};
+use kubewarm_api::model::{
+    AuthorCheck, CellKey, CellSpec, Declared, Gauge, Home, InvalidName, Mode, Subject,
+};
+use kubewarm_cache::{
+    informer::{Changes, Informers, RelistReason, Reports, apply, plan},
     store::Catalog,
 };
+use kubewarm_client::{Discovery, Pace};
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -254,15 +258,17 @@ impl<I> fmt::Debug for Controller<I> {
 mod tests {
     use super::*;
     use crate::{
-        api::CacheProfile,
-        cluster::Discovery,
         controller::intake::Unrunnable,
         metrics::{BuildInfo, Metrics},
+    };
+    use kubewarm_api::{
         model::{
             Delta, DeltaSink as _, Identity, Item, ProfileRef, Refusal, RefusalReason, Uid,
             ValidatedProfile, Watched,
         },
+        v1alpha1::CacheProfile,
     };
+    use kubewarm_client::Discovery;
     use serde_json::json;
     use std::collections::BTreeMap;
 

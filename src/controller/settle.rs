@@ -5,7 +5,7 @@ use super::{
     quota::InformerQuota,
     resolve::{Cluster, Resolved},
 };
-use crate::model::{
+use kubewarm_api::model::{
     CellKey, CellSpec, DeclaredTarget, Identity, Limited, Projection, Reason, Refusal,
     RefusalReason, ResolvedTarget, SensitiveData, Serving, Target, ValidatedProfile,
 };

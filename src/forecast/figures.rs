@@ -1,10 +1,12 @@
 //! From what a sample showed to what all of it would cost. Pure.
 
 use super::Order;
-use crate::{
-    api::{PlanCertainty, PlanStatus, mebibytes},
-    informer::Strategy,
+use kubewarm_api::{
     model::{CellKey, CellSpec, Verb},
+    v1alpha1::{PlanCertainty, PlanStatus, mebibytes},
+};
+use kubewarm_cache::{
+    informer::Strategy,
     store::{Alike, Weight},
 };
 use std::{
@@ -235,10 +237,8 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        forecast::{OrderTarget, samples::spec},
-        model::ProfileRef,
-    };
+    use crate::forecast::{OrderTarget, samples::spec};
+    use kubewarm_api::model::ProfileRef;
 
     fn order(targets: &[(&str, &[CellSpec])]) -> Order {
         let target = |&(name, cells): &(&str, &[CellSpec])| OrderTarget {

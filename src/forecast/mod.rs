@@ -12,7 +12,7 @@ pub use self::{
     survey::{Surveyor, Trials},
 };
 
-use crate::model::{CellSpec, ProfileRef};
+use kubewarm_api::model::{CellSpec, ProfileRef};
 use std::sync::Arc;
 
 /// A profile whose cost is to be found out.

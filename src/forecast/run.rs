@@ -2,10 +2,8 @@
 //! minutes, or once more of it may be read.
 
 use super::{Forecast, Order, Surveyor, Trials, survey::Round};
-use crate::{
-    cluster::{Buckets, Clients, KeyedSemaphore, WorkQueue},
-    model::{CellKey, ProfileRef},
-};
+use kubewarm_api::model::{CellKey, ProfileRef};
+use kubewarm_client::{Buckets, Clients, KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
@@ -227,12 +225,10 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, order: &Order) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        forecast::{OrderTarget, samples::spec},
-        model::{FieldRequirement, FieldSelector, Identity},
-    };
+    use crate::forecast::{OrderTarget, samples::spec};
     use http::{Request, Response};
     use kube::client::Body;
+    use kubewarm_api::model::{FieldRequirement, FieldSelector, Identity};
     use std::{convert::Infallible, future::ready};
     use tokio::time::timeout;
     use tower::service_fn;

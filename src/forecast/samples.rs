@@ -1,6 +1,6 @@
 //! Cells for the tests of this folder.
 
-use crate::model::{
+use kubewarm_api::model::{
     CellKey, CellSpec, Extent, GroupResource, ListStrategy, ManagedFields, MemberOf,
     NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };

@@ -4,12 +4,14 @@ use super::{
     Order,
     figures::{Certainty, Finding, Forecast, Speed, forecast},
 };
-use crate::{
-    cluster::{Buckets, Clients, is_leaving},
+use kubewarm_api::model::{
+    CellKey, CellSpec, Extent, Fault, Identity, Item, Projection, Reason, Verb,
+};
+use kubewarm_cache::{
     informer::{Answer, Depth, Looked, Trial, Ways, look, try_cell},
-    model::{CellKey, CellSpec, Extent, Fault, Identity, Item, Projection, Reason, Verb},
     store::{Alike, Sample},
 };
+use kubewarm_client::{Buckets, Clients, is_leaving};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -318,12 +320,10 @@ impl std::fmt::Debug for Surveyor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        forecast::{OrderTarget, samples::spec},
-        model::ProfileRef,
-    };
+    use crate::forecast::{OrderTarget, samples::spec};
     use http::{Request, Response};
     use kube::client::Body;
+    use kubewarm_api::model::ProfileRef;
     use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
     use tower::service_fn;
 

@@ -1,9 +1,7 @@
 //! What is decided about callers, by whom, and how long that takes.
 
-use crate::{
-    informer::REQUEST_BUCKETS,
-    model::{DecidedBy, Decision},
-};
+use kubewarm_api::model::{DecidedBy, Decision};
+use kubewarm_cache::informer::REQUEST_BUCKETS;
 use prometheus::{
     HistogramVec, IntCounterVec, Registry, register_histogram_vec_with_registry,
     register_int_counter_vec_with_registry,

@@ -1,11 +1,9 @@
 //! How cells stand, read at each scrape and added up by resource and scope.
 
 use super::snapshot::CellSnapshot;
-use crate::{
-    informer::{CellReport, InformerMetrics, Phase, RESOURCE_LABELS},
-    model::{Extent, ResourceVersion},
-};
 use jiff::Timestamp;
+use kubewarm_api::model::{Extent, ResourceVersion};
+use kubewarm_cache::informer::{CellReport, InformerMetrics, Phase, RESOURCE_LABELS};
 use prometheus::{
     GaugeVec, IntGaugeVec, Registry, proto::MetricFamily, register_gauge_vec_with_registry,
     register_int_gauge_vec_with_registry,

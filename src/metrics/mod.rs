@@ -6,18 +6,17 @@ mod cells;
 mod operator;
 mod process;
 mod profiles;
-mod reads;
 mod snapshot;
 
 pub use self::{
     build::BuildInfo,
     callers::CallerMetrics,
     operator::{Leadership, OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
-    reads::{CacheUse, Handler, Method, ReadMetrics, WatchClosed, Watching},
     snapshot::{CellSnapshot, ConditionSnapshot, ConditionStatus, ProfileSnapshot, TargetState},
 };
 
-use crate::informer::InformerMetrics;
+use kubewarm_cache::informer::InformerMetrics;
+use kubewarm_serve::metrics::ReadMetrics;
 use prometheus::{
     Registry, TextEncoder,
     core::{Collector, Desc},

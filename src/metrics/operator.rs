@@ -1,9 +1,7 @@
 //! What the operator itself does: reconciles, writes status, holds the lease.
 
-use crate::{
-    access::{Check, CheckOutcome},
-    model::Measure,
-};
+use crate::access::{Check, CheckOutcome};
+use kubewarm_api::model::Measure;
 use prometheus::{
     HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry,
     register_histogram_vec_with_registry, register_int_counter_vec_with_registry,

@@ -1,7 +1,7 @@
 //! How profiles stand, read at each scrape.
 
 use super::snapshot::{ConditionStatus, ProfileSnapshot, TargetState};
-use crate::informer::OTHER;
+use kubewarm_cache::informer::OTHER;
 use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_registry};
 use strum::VariantArray as _;
 
@@ -70,7 +70,7 @@ pub(super) fn profile_families(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Mode, ProfileRef};
+    use kubewarm_api::model::{Mode, ProfileRef};
     use std::collections::BTreeMap;
 
     #[test]

@@ -1,9 +1,7 @@
 //! What a scrape and `/debug/cells` read: cells and profiles as they stand now.
 
-use crate::{
-    informer::CellReport,
-    model::{CellKey, Mode, ProfileRef, Resource, Verb},
-};
+use kubewarm_api::model::{CellKey, Mode, ProfileRef, Resource, Verb};
+use kubewarm_cache::informer::CellReport;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// A declared cell.

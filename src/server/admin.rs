@@ -7,7 +7,6 @@ use super::{
     local::is_local,
     readiness::{DeclaredCells, Gate, Readiness},
     readyz::readyz,
-    watchers::Watchers,
 };
 use crate::metrics::{CellSnapshot, Metrics};
 use actix_web::{
@@ -17,6 +16,7 @@ use actix_web::{
 };
 use bytes::Bytes;
 use jiff::Timestamp;
+use kubewarm_serve::Watchers;
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 

@@ -1,14 +1,13 @@
 //! Who may ask for what is not for everybody: callers with a bearer token, as the API server decides.
 
-use super::{admin::text, review};
-use crate::{
-    callers::{Callers, Credentials, Refused},
-    model::{Fault, Reason, Subject},
-};
+use super::admin::text;
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, header},
 };
+use kubewarm_api::model::{Fault, Reason, Subject};
+use kubewarm_serve::callers::{Callers, Credentials, Refused};
+use kubewarm_serve::review;
 use std::{
     fmt::Display,
     net::{IpAddr, Ipv4Addr},
@@ -116,14 +115,15 @@ fn unavailable(said: impl Into<String>) -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        callers::sample::{PATIENCE, Said, callers, silent},
-        server::{
-            Admin, Scrapers,
-            sample::{LOCAL, REMOTE, admin, ask, get, key},
-        },
+    use crate::server::{
+        Admin, Scrapers,
+        sample::{LOCAL, REMOTE, admin, ask, get, key},
     };
     use actix_web::test::TestRequest;
+    use futures::future::{BoxFuture, pending, ready};
+    use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+    use kubewarm_client::{Presented, User, Verdict, Who};
+    use kubewarm_serve::callers::{CallerLimits, Reviews};
     use std::{
         sync::{
             Arc,
@@ -131,33 +131,70 @@ mod tests {
         },
         time::Duration,
     };
-    use tokio::time::Instant;
+    use tokio::{runtime::Handle, time::Instant};
 
-    /// What becomes of these tokens: `good`, `weak`, `lost`; others are not known.
-    fn said(token: &str, verb: &str) -> Said {
-        match token {
-            "good" if verb == "get" => Said::Allowed("jane\u{1b}"),
-            "good" | "weak" => Said::Denied("jane\u{1b}"),
-            "scraper" => Said::Denied("system:serviceaccount:mon:prometheus"),
-            "lost" => Said::Nothing(Fault::new(Reason::Unreachable, "10.9.8.7 refused")),
-            "mute" => {
-                Said::Nothing(Fault::new(Reason::Forbidden, "kubewarm cannot create tokenreviews"))
-            }
-            _ => Said::Unknown,
+    /// Where a user's identity says which of its tokens was shown.
+    const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+
+    /// An API server that knows these tokens: `good`, `weak`, `scraper`; says nothing of `lost` and `mute`, and
+    /// never answers about `silent`.
+    #[derive(Default)]
+    struct Scripted {
+        asked: Arc<AtomicUsize>,
+    }
+
+    impl Reviews for Scripted {
+        fn passes_impersonation_on(&self) -> bool {
+            false
+        }
+
+        fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let token = &*presented.token;
+            let name = match token.as_str() {
+                "good" | "weak" => "jane\u{1b}",
+                "scraper" => "system:serviceaccount:mon:prometheus",
+                "silent" => return Box::pin(pending()),
+                "lost" => {
+                    let fault = Fault::new(Reason::Unreachable, "10.9.8.7 refused");
+                    return Box::pin(ready(Err(fault)));
+                }
+                "mute" => {
+                    let fault =
+                        Fault::new(Reason::Forbidden, "kubewarm cannot create tokenreviews");
+                    return Box::pin(ready(Err(fault)));
+                }
+                _ => return Box::pin(ready(Ok(Who::Unknown))),
+            };
+            let extra = [(CREDENTIAL.to_owned(), vec![token.to_owned()])].into();
+            let user = User { name: name.to_owned(), extra, ..User::default() };
+            Box::pin(ready(Ok(Who::Known(Arc::new(user)))))
+        }
+
+        fn may(
+            &self,
+            _: Option<Arc<Presented>>,
+            spec: SubjectAccessReviewSpec,
+        ) -> BoxFuture<'static, Result<Verdict, Fault>> {
+            let verb = spec.non_resource_attributes.and_then(|asked| asked.verb);
+            let token = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
+            let is_allowed = (token.as_deref(), verb.as_deref()) == (Some("good"), Some("get"));
+            let verdict =
+                if is_allowed { Verdict::Allowed } else { Verdict::Denied { reason: None } };
+            Box::pin(ready(Ok(verdict)))
         }
     }
 
     /// An admin address with a guard, and how often it has asked who somebody is.
     fn guarded() -> (Arc<Admin>, Arc<AtomicUsize>) {
-        let (callers, asked) = callers(said);
+        let scripted = Scripted::default();
+        let asked = Arc::clone(&scripted.asked);
+        let limits = CallerLimits::admin();
+        let note = Box::new(|_, _, _| ());
+        let callers = Callers::new(Arc::new(scripted), &limits, Handle::current(), note).unwrap();
         let plain = Arc::into_inner(admin(Some(vec![key("pods", "b")]))).unwrap();
-        (
-            Arc::new(Admin {
-                scrapers: Scrapers::Reviewed(Box::new(Guard::new(callers))),
-                ..plain
-            }),
-            asked.who,
-        )
+        let scrapers = Scrapers::Reviewed(Box::new(Guard::new(callers)));
+        (Arc::new(Admin { scrapers, ..plain }), asked)
     }
 
     fn with(path: &str, token: &str) -> TestRequest {
@@ -226,16 +263,11 @@ mod tests {
     async fn an_answer_that_does_not_come_is_none() {
         tokio::time::pause();
         let (admin, _) = guarded();
-        let plain = Arc::into_inner(admin).unwrap();
-        let admin = Arc::new(Admin {
-            scrapers: Scrapers::Reviewed(Box::new(Guard::new(silent()))),
-            ..plain
-        });
         let began = Instant::now();
-        let (code, body) = ask(&admin, "10.0.0.7:9", with("/metrics", "good")).await;
+        let (code, body) = ask(&admin, "10.0.0.7:9", with("/metrics", "silent")).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
         assert!(body.contains("(TimedOut)"), "{body}");
-        assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
+        assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     }
 
     #[actix_web::test]

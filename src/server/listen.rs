@@ -1,11 +1,7 @@
 //! The admin listener: bound first, so that the address is known, then served until told to stop, over TLS
 //! if there is a certificate for it.
 
-use super::{
-    admin::{Admin, Held, routes},
-    certificate::{Certificate, CertificateError},
-    file::look_after,
-};
+use super::admin::{Admin, Held, routes};
 use actix_http::HttpService;
 use actix_service::map_config;
 use actix_tls::accept::rustls_0_23::TlsStream;
@@ -16,11 +12,15 @@ use actix_web::{
     rt::net::TcpStream,
     web,
 };
+use kubewarm_serve::{
+    certificate::{Certificate, CertificateError, look_after},
+    everywhere,
+};
 use rustls::ServerConfig;
 use std::{
     any::Any,
     io,
-    net::{self, Ipv4Addr, Shutdown, SocketAddr, TcpListener},
+    net::{self, Shutdown, SocketAddr, TcpListener},
     os::fd::AsFd as _,
     sync::Arc,
     time::Duration,
@@ -82,31 +82,6 @@ pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
     let (listeners, address) =
         everywhere(address).map_err(|source| ServeError::Bind { address, source })?;
     Ok(Listening { listeners, address, connection_timeout: CONNECTION_TIMEOUT })
-}
-
-/// What listens to `address`, and the address that it is: of both families if it is `[::]`.
-pub(super) fn everywhere(address: SocketAddr) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
-    let everywhere = address.is_ipv6() && address.ip().is_unspecified();
-    let first = match TcpListener::bind(address) {
-        Err(error) if everywhere && is_no_ipv6(&error) => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port()))?
-        }
-        bound => bound?,
-    };
-    let bound = first.local_addr()?;
-    let mut listeners = vec![first];
-    if everywhere && bound.is_ipv6() {
-        // On a dual-stack socket this fails, because the first one has it already.
-        listeners.extend(TcpListener::bind((Ipv4Addr::UNSPECIFIED, bound.port())));
-    }
-    Ok((listeners, bound))
-}
-
-/// `EAFNOSUPPORT` and `EADDRNOTAVAIL`: built without IPv6, and switched off.
-fn is_no_ipv6(error: &io::Error) -> bool {
-    /// On Linux; the standard library has no kind for it.
-    const EAFNOSUPPORT: i32 = 97;
-    error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
 }
 
 impl Listening {
@@ -238,14 +213,15 @@ mod tests {
         metrics::{BuildInfo, Metrics},
         server::{
             Scrapers,
-            certificate::names,
             sample::{key, snapshot, synced},
         },
     };
     use jiff::Timestamp;
+    use kubewarm_serve::certificate::names;
     use rustls::{
         ClientConfig, RootCertStore, crypto::aws_lc_rs::default_provider, pki_types::ServerName,
     };
+    use std::net::Ipv4Addr;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpStream,
@@ -262,7 +238,7 @@ mod tests {
             gate: Arc::default(),
             scrapers: Scrapers::Anybody,
             set_log_filter: Box::new(|_| Ok(())),
-            watchers: crate::server::Watchers::default(),
+            watchers: kubewarm_serve::Watchers::default(),
             now: || Timestamp::UNIX_EPOCH,
         })
     }

@@ -1,11 +1,9 @@
 //! When `/readyz` says yes: once every cell that can be synced has been, and then for good.
 
-use crate::{
-    informer::{CellReport, Phase},
-    metrics::CellSnapshot,
-    model::{CellKey, Reason},
-};
+use crate::metrics::CellSnapshot;
 use jiff::{SignedDuration, Timestamp};
+use kubewarm_api::model::{CellKey, Reason};
+use kubewarm_cache::informer::{CellReport, Phase};
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},

@@ -3,18 +3,15 @@
 use super::{
     admin::{Admin, Held, Scrapers, routes},
     readiness::DeclaredCells,
-    watchers::Watchers,
 };
-use crate::{
-    informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
-    metrics::{BuildInfo, CellSnapshot, Metrics},
-    model::{
-        CellKey, Extent, GroupResource, ManagedFields, Projection, Reason, Resource,
-        ResourceVersion,
-    },
-};
+use crate::metrics::{BuildInfo, CellSnapshot, Metrics};
 use actix_web::{App, http::StatusCode, test, web};
 use jiff::Timestamp;
+use kubewarm_api::model::{
+    CellKey, Extent, GroupResource, ManagedFields, Projection, Reason, Resource, ResourceVersion,
+};
+use kubewarm_cache::informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed};
+use kubewarm_serve::Watchers;
 use std::{sync::Arc, time::Duration};
 
 /// Peers on this host, and on others.

@@ -1,11 +1,9 @@
 //! One declared cell as its profile sees it: which of seven states, and whether it is current.
 
-use crate::{
-    access::CellAccess,
-    informer::{CellFault, CellReport, Phase, Verb},
-    model::{CellKey, OnAccessLost, Reason},
-};
+use crate::access::CellAccess;
 use jiff::{SignedDuration, Timestamp};
+use kubewarm_api::model::{CellKey, OnAccessLost, Reason};
+use kubewarm_cache::informer::{CellFault, CellReport, Phase, Verb};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 

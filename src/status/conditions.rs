@@ -6,10 +6,10 @@ use super::{
     sentence,
     target::{Target, Verdict, lacks_permission},
 };
-use crate::{
-    api::AccessStatus,
+use kubewarm_api::{
     manifests::is_elevated,
     model::{AuthorCheck, Declared, Mode, RefusalReason},
+    v1alpha1::AccessStatus,
 };
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! How soon the step from one status of a profile to the next is written, if at all.
 
-use crate::api::CacheProfileStatus;
+use kubewarm_api::v1alpha1::CacheProfileStatus;
 use std::time::Duration;
 
 /// Between writes of one profile, where a condition's status or reason changed.

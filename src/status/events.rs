@@ -5,11 +5,11 @@ use super::{
     reasons::events,
     sentence::{MAX_MESSAGE, bounded},
 };
-use crate::{
-    api::{CacheProfileStatus, TargetStatus},
-    model::ProfileRef,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kubewarm_api::{
+    model::ProfileRef,
+    v1alpha1::{CacheProfileStatus, TargetStatus},
+};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 

@@ -1,13 +1,13 @@
 //! Sizes, counts and latencies in the units of the status.
 
 use super::cell::{Cell, CellState};
-use crate::{
-    api::{CellCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus},
-    forecast::Forecast,
-    informer::{CellReport, Quantiles, RelistReason},
-};
+use crate::forecast::Forecast;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubewarm_api::v1alpha1::{
+    CellCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
+};
+use kubewarm_cache::informer::{CellReport, Quantiles, RelistReason};
 use std::{fmt::Write as _, time::Duration};
 
 /// `lastRelist.reason` after an etcd restore.

@@ -1,11 +1,11 @@
 //! `WithinLimits`: which limit a target does not fit into, and what would be enough.
 
 use super::{cell::Clock, target::Verdict, trouble::Voice};
-use crate::{
-    api::mebibytes,
-    model::{Attempt, Bound, DeclaredTarget, Limited, Limits, Measure, Overrun},
-};
 use jiff::{SignedDuration, Timestamp};
+use kubewarm_api::{
+    model::{Attempt, Bound, DeclaredTarget, Limited, Limits, Measure, Overrun},
+    v1alpha1::mebibytes,
+};
 
 /// How much of a target has been listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,15 +37,15 @@ use self::{
     target::{Surroundings, Target},
     trouble::Voice,
 };
-use crate::{
-    api::{
+use crate::forecast::Forecast;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kubewarm_api::{
+    model::{CellKey, Declared, Mode},
+    v1alpha1::{
         AccessStatus, CacheProfileStatus, ConditionUpdate, ResolvedScope, ResolvedStatus,
         TargetStatus, mebibytes, set_condition,
     },
-    forecast::Forecast,
-    model::{CellKey, Declared, Mode},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::{collections::BTreeMap, time::Duration};
 
 /// As many verbs as the schema allows.

@@ -7,17 +7,17 @@ use super::{
     target::{Target, Verdict},
     trouble::{Voice, kinds, places},
 };
-use crate::{
-    access::{
-        CellAccess, Disagreement, Excess, ExcessRule, Method, Opinion, Punctuality, Refused,
-        Standing, Unverified,
-    },
-    api::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
-    cluster::Completeness,
-    manifests::is_elevated,
-    model::{Fault, GroupResource, Reason, Verb},
+use crate::access::{
+    CellAccess, Disagreement, Excess, ExcessRule, Method, Opinion, Punctuality, Refused, Standing,
+    Unverified,
 };
 use jiff::Timestamp;
+use kubewarm_api::{
+    manifests::is_elevated,
+    model::{Fault, GroupResource, Reason, Verb},
+    v1alpha1::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
+};
+use kubewarm_client::Completeness;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

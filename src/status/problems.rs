@@ -6,7 +6,7 @@ use super::{
     target::Target,
     trouble::Voice,
 };
-use crate::api::Problem;
+use kubewarm_api::v1alpha1::Problem;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 /// As many as the schema allows.

@@ -6,12 +6,12 @@ use super::{
     round::{Observed, Reporter, Role},
     sink::{ApiServer, Outcome, Write},
 };
-use crate::{
-    api::CacheProfileStatus,
-    cluster::{KeyedPermit, KeyedSemaphore},
-    model::{CellKey, ProfileRef},
-};
 use jiff::Timestamp;
+use kubewarm_api::{
+    model::{CellKey, ProfileRef},
+    v1alpha1::CacheProfileStatus,
+};
+use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
     task::JoinSet,

@@ -78,7 +78,8 @@ pub(super) fn events(condition: &str, reason: &str) -> Option<ReasonEvents> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::RefusalReason, status::CONDITIONS};
+    use crate::status::CONDITIONS;
+    use kubewarm_api::model::RefusalReason;
     use std::collections::BTreeSet;
 
     #[test]

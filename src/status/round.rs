@@ -8,13 +8,13 @@ use super::{
     events::{Notice, Notices},
     sink::{Outcome, Write},
 };
-use crate::{
-    api::{AccessStatus, CacheProfileStatus},
-    cluster::{KeyedPermit, KeyedSemaphore, WorkQueue},
-    forecast::Forecast,
-    model::{CellKey, Declared, ProfileRef},
-};
+use crate::forecast::Forecast;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kubewarm_api::{
+    model::{CellKey, Declared, ProfileRef},
+    v1alpha1::{AccessStatus, CacheProfileStatus},
+};
+use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,

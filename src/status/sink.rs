@@ -1,11 +1,6 @@
 //! The API server as the place where statuses and Events go.
 
 use super::{events::Notice, sentence::bounded};
-use crate::{
-    api::{CacheProfile, CacheProfileStatus, ExcessCompleteness, FIELD_MANAGER},
-    cluster::{Answer, ApiClient, Buckets},
-    model::{Fault, ProfileRef, Reason},
-};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -13,6 +8,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 use kube::{Client, Resource as _};
+use kubewarm_api::{
+    model::{Fault, ProfileRef, Reason},
+    v1alpha1::{CacheProfile, CacheProfileStatus, ExcessCompleteness, FIELD_MANAGER},
+};
+use kubewarm_client::{Answer, ApiClient, Buckets};
 use parking_lot::Mutex;
 use std::{
     borrow::Cow,

@@ -9,13 +9,15 @@ use super::{
     sentence,
     trouble::{Voice, kinds, places, progress},
 };
-use crate::{
-    api::AccessStatus,
-    informer::{CellFault, Verb},
+use kubewarm_api::{
     model::{
         CellKey, DeclaredTarget, FieldPath, Limits, Mode, Reason, RefusalReason, Requirement,
         ResolvedTarget,
     },
+    v1alpha1::AccessStatus,
+};
+use kubewarm_cache::{
+    informer::{CellFault, Verb},
     store::INDEXES_PER_TABLE,
 };
 use std::{collections::BTreeMap, time::Duration};

@@ -1,12 +1,12 @@
 //! What is wrong with some cells of a target, in words, with what to do next.
 
 use super::{cell::Cell, sentence};
-use crate::{
-    api::AccessStatus,
-    informer::{CellFault, Phase},
+use kubewarm_api::{
     manifests::is_elevated,
     model::{Extent, Reason},
+    v1alpha1::AccessStatus,
 };
+use kubewarm_cache::informer::{CellFault, Phase};
 
 /// Whom messages speak of, and how the target's kind is called.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm::cluster::Connection;
+use kubewarm_client::Connection;
 use serde_json::Value;
 use testbed::ControlPlane;
 use tokio::runtime::Runtime;

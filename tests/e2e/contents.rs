@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm::informer::Reports;
-use kubewarm::model::{ObjectKey, ResourceVersion};
-use kubewarm::store::Reader;
+use kubewarm_api::model::{ObjectKey, ResourceVersion};
+use kubewarm_cache::informer::Reports;
+use kubewarm_cache::store::Reader;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 

@@ -4,7 +4,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::PostParams;
-use kubewarm::cluster::Connection;
+use kubewarm_client::Connection;
 use serde_json::json;
 
 use crate::world::{Failure, Outcome, World};

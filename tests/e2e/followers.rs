@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
-use kubewarm::cluster::Connection;
+use kubewarm_client::Connection;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kubewarm::app::CatalogTables;
-use kubewarm::cluster::{Connection, OperatorOnly};
-use kubewarm::informer::{Bounds, Comparison, InformerMetrics, Informers as _, Registry, Timing};
-use kubewarm::model::{
+use kubewarm_api::model::{
     CellKey, CellSpec, Extent, GroupResource, ManagedFields, MemberOf, NamespaceCheck,
     OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
-use kubewarm::store::Catalog;
+use kubewarm_cache::informer::{
+    Bounds, Comparison, InformerMetrics, Informers as _, Registry, Timing,
+};
+use kubewarm_cache::store::Catalog;
+use kubewarm_client::{Connection, OperatorOnly};
 use tokio_util::sync::CancellationToken;
 
 use crate::contents::{difference, held, listed, look, states};
@@ -68,7 +70,7 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
         Arc::new(OperatorOnly::new(connection.informer_client())),
         Arc::new(CatalogTables(catalog.clone())),
         Arc::clone(&metrics),
-        Bounds { lists: 8, namespace_share: 100, buckets: kubewarm::cluster::Buckets::default() },
+        Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() },
         Timing::default(),
     );
     let mut tables = Vec::new();

@@ -2,16 +2,18 @@
 
 use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
-use kubewarm::{
-    api::{
+use kubewarm::status::{
+    ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, Write, compute,
+};
+use kubewarm_api::{
+    model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
+    v1alpha1::{
         AccessStatus, CacheProfileStatus, CellCounts, ExcessCompleteness, LatencyStatus,
         NamespaceRules, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
         ResolvedStatus, TargetStatus, VerificationMethod,
     },
-    cluster::{Buckets, Connection},
-    model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
-    status::{ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, Write, compute},
 };
+use kubewarm_client::{Buckets, Connection};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;

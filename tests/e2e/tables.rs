@@ -192,7 +192,9 @@ impl Kind {
 
 /// Columns as they are shipped, by `resource.group`.
 fn shipped() -> Result<BTreeMap<String, Value>, Failure> {
-    Ok(serde_json::from_str(&std::fs::read_to_string(file("src/tables/columns.json"))?)?)
+    Ok(serde_json::from_str(&std::fs::read_to_string(file(
+        "crates/kubewarm-wire/src/tables/columns.json",
+    ))?)?)
 }
 
 /// The kinds that have columns of their own here, and some that have none, as the server has them.

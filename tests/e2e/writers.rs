@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm::model::ListStrategy;
+use kubewarm_api::model::ListStrategy;
 use serde_json::{Value, json};
 
 /// Few names, so that each is created, changed, deleted and created again many times.

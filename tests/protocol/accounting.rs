@@ -4,10 +4,8 @@ use crate::{
     alone::{is_alone, kib},
     engine::cell,
 };
-use kubewarm::{
-    model::{Delta, DeltaSink as _, Item, Reread, ResourceVersion, Uid},
-    store::Catalog,
-};
+use kubewarm_api::model::{Delta, DeltaSink as _, Item, Reread, ResourceVersion, Uid};
+use kubewarm_cache::store::Catalog;
 use std::collections::BTreeSet;
 
 const OBJECTS: u32 = 50_000;

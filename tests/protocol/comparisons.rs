@@ -5,10 +5,8 @@ use crate::{
     reply::{Reply, bookmark, event, list, list_with, object, quiet},
     server::{Asked, Kind},
 };
-use kubewarm::{
-    informer::{Comparison, RelistReason},
-    model::CellSpec,
-};
+use kubewarm_api::model::CellSpec;
+use kubewarm_cache::informer::{Comparison, RelistReason};
 use std::time::Duration;
 use strum::VariantArray as _;
 

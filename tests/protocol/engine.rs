@@ -4,19 +4,19 @@ use crate::{
     reply::Reply,
     server::{Asked, PROBE_SECONDS, Server},
 };
-use kubewarm::{
-    app::CatalogTables,
-    cluster::Clients,
+use kubewarm::app::CatalogTables;
+use kubewarm_api::model::{
+    CellKey, CellSpec, Extent, GroupResource, Identity, ListStrategy, ManagedFields, MemberOf,
+    NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
+};
+use kubewarm_cache::{
     informer::{
         Bounds, CellReport, InformerMetrics, Informers as _, Phase, Registry, RelistReason,
         Reports, ResourceMetrics, Tables, Timing,
     },
-    model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, ListStrategy, ManagedFields, MemberOf,
-        NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
-    },
     store::{Catalog, Object},
 };
+use kubewarm_client::Clients;
 use prometheus::IntCounterVec;
 use std::{
     collections::BTreeSet,
@@ -78,11 +78,8 @@ impl Engine {
     pub(crate) fn new(server: &Server, timing: Timing) -> Self {
         let catalog = Catalog::new();
         let tables = Arc::new(CatalogTables(catalog.clone()));
-        let bounds = Bounds {
-            lists: 8,
-            namespace_share: 100,
-            buckets: kubewarm::cluster::Buckets::default(),
-        };
+        let bounds =
+            Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
         Self::with(server, timing, bounds, catalog, tables)
     }
 

@@ -5,9 +5,9 @@ use crate::{
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Asked, Kind, Server},
 };
-use kubewarm::{
-    informer::{Informers as _, Phase, RelistReason, ResourceMetrics, Timing, WatchEnd},
-    model::{CellKey, CellSpec, Fault, OnAccessLost, Reason, Verb},
+use kubewarm_api::model::{CellKey, CellSpec, Fault, OnAccessLost, Reason, Verb};
+use kubewarm_cache::informer::{
+    Informers as _, Phase, RelistReason, ResourceMetrics, Timing, WatchEnd,
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
@@ -179,7 +179,7 @@ async fn a_cell_that_was_paused_meanwhile_lists_all_the_same() {
     engine.start(&pods);
     let report = engine.until_shown(&pods.key, &["a@12"]).await;
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::ForbiddenRecovered);
-    engine.until(&pods.key, kubewarm::informer::CellReport::is_warm).await;
+    engine.until(&pods.key, kubewarm_cache::informer::CellReport::is_warm).await;
 }
 
 #[tokio::test]

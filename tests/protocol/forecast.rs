@@ -15,12 +15,16 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
 use kubewarm::{
     app::CatalogTables,
-    cluster::{Buckets, Clients},
     forecast::{Order, OrderTarget, Surveyor, Trials},
+};
+use kubewarm_api::model::{
+    CellSpec, Identity, LabelRequirement, LabelSelector, ListStrategy, Operator,
+};
+use kubewarm_cache::{
     informer::{Bounds, InformerMetrics, Informers as _, Registry, Timing},
-    model::{CellSpec, Identity, LabelRequirement, LabelSelector, ListStrategy, Operator},
     store::Catalog,
 };
+use kubewarm_client::{Buckets, Clients};
 use std::{collections::BTreeMap, convert::Infallible, ops::Range, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 

@@ -5,10 +5,8 @@ use crate::{
     reply::{Reply, list, object, quiet, status},
     server::Kind,
 };
-use kubewarm::{
-    informer::{Phase, Verb},
-    model::{CellKey, CellSpec, Identity, NamespaceCheck, Reason},
-};
+use kubewarm_api::model::{CellKey, CellSpec, Identity, NamespaceCheck, Reason};
+use kubewarm_cache::informer::{Phase, Verb};
 use std::time::Duration;
 
 fn read_by(name: &str) -> CellSpec {

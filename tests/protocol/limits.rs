@@ -6,10 +6,8 @@ use crate::{
     server::{Kind, Server},
 };
 use futures::{StreamExt as _, stream};
-use kubewarm::{
-    informer::{Informers as _, Phase},
-    model::{Bound, Budget, CellSpec, Gauge, Limits, ListStrategy},
-};
+use kubewarm_api::model::{Bound, Budget, CellSpec, Gauge, Limits, ListStrategy};
+use kubewarm_cache::informer::{Informers as _, Phase};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 

@@ -5,10 +5,8 @@ use crate::{
     reply::{Reply, list, list_with, object, quiet},
     server::{Kind, Server},
 };
-use kubewarm::{
-    informer::{Informers as _, Strategy},
-    model::{ListStrategy, Reason},
-};
+use kubewarm_api::model::{ListStrategy, Reason};
+use kubewarm_cache::informer::{Informers as _, Strategy};
 
 /// The metadata of a page that another one follows.
 const MORE: &str = r#","continue":"token","remainingItemCount":1"#;

@@ -6,9 +6,9 @@ use crate::{
     history::World,
 };
 use futures::{StreamExt as _, stream};
-use kubewarm::{
+use kubewarm_api::model::{CellKey, CellSpec, ListStrategy, ResourceVersion};
+use kubewarm_cache::{
     informer::{Informers as _, Timing},
-    model::{CellKey, CellSpec, ListStrategy, ResourceVersion},
     store::Wanted,
 };
 use serde_json::Value;

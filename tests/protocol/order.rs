@@ -5,10 +5,8 @@ use crate::{
     reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
-use kubewarm::{
-    informer::{RelistReason, Timing},
-    model::{ListStrategy, Reason, Uid},
-};
+use kubewarm_api::model::{ListStrategy, Reason, Uid};
+use kubewarm_cache::informer::{RelistReason, Timing};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 

@@ -6,13 +6,13 @@ use crate::{
     server::{Asked, Kind, Server},
 };
 use futures::future::join_all;
-use kubewarm::{
-    app::CatalogTables,
-    cluster::Buckets,
+use kubewarm::app::CatalogTables;
+use kubewarm_api::model::{CellSpec, Mode, ResourceVersion};
+use kubewarm_cache::{
     informer::{Bounds, Informers as _, Proof, Proofs, Unproven},
-    model::{CellSpec, Mode, ResourceVersion},
     store::Catalog,
 };
+use kubewarm_client::Buckets;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};

@@ -5,10 +5,8 @@ use crate::{
     reply::{Reply, end_bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
-use kubewarm::{
-    informer::{Phase, RelistReason, Strategy, Timing, Verb},
-    model::{ListStrategy, Reason},
-};
+use kubewarm_api::model::{ListStrategy, Reason};
+use kubewarm_cache::informer::{Phase, RelistReason, Strategy, Timing, Verb};
 use std::time::{Duration, SystemTime};
 
 fn one(asked: &Asked) -> Reply {

@@ -8,10 +8,8 @@ use crate::{
     reply::{Reply, end_bookmark, event, list, object, quiet, status},
     server::{Asked, Kind, Server},
 };
-use kubewarm::{
-    informer::RelistReason,
-    model::{CellKey, ListStrategy},
-};
+use kubewarm_api::model::{CellKey, ListStrategy};
+use kubewarm_cache::informer::RelistReason;
 use std::time::Duration;
 
 const STRATEGIES: [ListStrategy; 3] =

@@ -5,7 +5,8 @@ use crate::{
     reply::{Reply, bookmark, event, list, object, quiet},
     server::{Asked, Kind},
 };
-use kubewarm::{informer::WatchEnd, model::CellSpec};
+use kubewarm_api::model::CellSpec;
+use kubewarm_cache::informer::WatchEnd;
 use std::time::Duration;
 
 fn one(asked: &Asked) -> Reply {

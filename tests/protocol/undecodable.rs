@@ -5,10 +5,8 @@ use crate::{
     reply::{Reply, bookmark, event, list, object, quiet},
     server::{Asked, Kind},
 };
-use kubewarm::{
-    informer::{CellReport, RelistReason, Stage},
-    model::ListStrategy,
-};
+use kubewarm_api::model::ListStrategy;
+use kubewarm_cache::informer::{CellReport, RelistReason, Stage};
 
 /// An object whose labels are no strings.
 fn bad(name: &str, version: u32) -> String {

@@ -5,12 +5,10 @@ use crate::{
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Kind, Server},
 };
-use kubewarm::{
-    access::{AccessReports, Declared, Standing, Surroundings, Verifier, Wanted},
-    cluster::Buckets,
-    informer::Phase,
-    model::{CellKey, CellSpec, Identity, NamespaceCheck, OnAccessLost, Reason},
-};
+use kubewarm::access::{AccessReports, Declared, Standing, Surroundings, Verifier, Wanted};
+use kubewarm_api::model::{CellKey, CellSpec, Identity, NamespaceCheck, OnAccessLost, Reason};
+use kubewarm_cache::informer::Phase;
+use kubewarm_client::Buckets;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;

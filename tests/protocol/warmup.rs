@@ -5,13 +5,13 @@ use crate::{
     reply::{Reply, end_bookmark, event, list, object, quiet},
     server::{Kind, Server},
 };
-use kubewarm::{
-    app::CatalogTables,
+use kubewarm::app::CatalogTables;
+use kubewarm_api::model::{
+    CellKey, Delta, DeltaSink, FieldPath, ListStrategy, Named, NamespaceCheck, Outcome, Reason,
+    ResourceVersion,
+};
+use kubewarm_cache::{
     informer::{Bounds, Informers as _, ListOutcome, Phase, Tables, Timing},
-    model::{
-        CellKey, Delta, DeltaSink, FieldPath, ListStrategy, Named, NamespaceCheck, Outcome, Reason,
-        ResourceVersion,
-    },
     store::Catalog,
 };
 use std::{
@@ -37,7 +37,7 @@ async fn no_more_lists_than_allowed_are_under_way_and_the_urgent_come_first() {
     .await;
     let catalog = Catalog::new();
     let bounds =
-        Bounds { lists: 5, namespace_share: 100, buckets: kubewarm::cluster::Buckets::default() };
+        Bounds { lists: 5, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
     let tables = Arc::new(CatalogTables(catalog.clone()));
     let mut engine = Engine::with(&server, quick(), bounds, catalog, tables);
     let mut cells: Vec<_> = (0..60).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
@@ -181,7 +181,7 @@ async fn a_task_that_panics_is_reported_and_started_anew() {
     let (catalog, armed) = (Catalog::new(), Arc::new(AtomicBool::new(true)));
     let tables = Panicking(CatalogTables(catalog.clone()), Arc::clone(&armed));
     let bounds =
-        Bounds { lists: 1, namespace_share: 100, buckets: kubewarm::cluster::Buckets::default() };
+        Bounds { lists: 1, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
     let mut engine = Engine::with(&server, quick(), bounds, catalog, Arc::new(tables));
     let pods = cell("pods");
     engine.start(&pods);

@@ -5,10 +5,8 @@ use crate::{
     reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
-use kubewarm::{
-    informer::{Informers as _, RelistReason, Timing, WatchEnd},
-    model::Reason,
-};
+use kubewarm_api::model::Reason;
+use kubewarm_cache::informer::{Informers as _, RelistReason, Timing, WatchEnd};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 

@@ -5,11 +5,11 @@
 use clap::Parser as _;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::CustomResourceExt as _;
-use kubewarm::{
-    api::CacheProfile,
-    cli::{Cli, Command},
+use kubewarm::cli::{Cli, Command};
+use kubewarm_api::{
     manifests::{Access, Lookup},
     model::{Subject, ValidatedProfile},
+    v1alpha1::CacheProfile,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;

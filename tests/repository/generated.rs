@@ -5,10 +5,10 @@
 use crate::api_reference;
 
 use kube::CustomResourceExt as _;
-use kubewarm::{
-    api::CacheProfile,
+use kubewarm_api::{
     manifests::{self, Access, Lookup},
     model::{Subject, ValidatedProfile},
+    v1alpha1::CacheProfile,
 };
 use serde_json::Value;
 use std::{

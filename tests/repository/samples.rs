@@ -6,24 +6,28 @@
 use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
     access::{CellAccess, Method, Punctuality, Refused, Standing},
-    api::{AccessStatus, CacheProfile, CacheProfileStatus},
-    client::{Colour, Format, overview, render},
-    cluster::Served,
-    informer::{CellFault, CellReport, Phase, Relist, RelistReason, Strategy, Warmed},
+    commands::{Colour, Format, overview, render},
+    status::{CellView, Clock, Inputs, compute},
+};
+use kubewarm_api::{
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
         Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
         ReadTerms, Reason, Refusal, Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
         Verb,
     },
-    status::{CellView, Clock, Inputs, compute},
+    v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
+use kubewarm_cache::informer::{
+    CellFault, CellReport, Phase, Relist, RelistReason, Strategy, Warmed,
+};
+use kubewarm_client::Served;
 use serde_json::json;
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// What the client's tests draw.
-const CLIENT: &str = "src/client/warming.json";
+const CLIENT: &str = "src/commands/warming.json";
 
 /// What runs, and who reads.
 struct World {

@@ -10,8 +10,6 @@ use std::{
 
 /// The variables of the Makefile that hold each tier's programs.
 const TIERS: [&str; 3] = ["CHECK_PROGRAMS", "TEST_PROGRAMS", "SLOW_PROGRAMS"];
-/// The packages of the workspace.
-const PACKAGES: [&str; 3] = [".", "tests/testbed", "benches/harness"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -35,9 +33,17 @@ fn recipe(makefile: &str, target: &str) -> String {
     recipe.collect::<Vec<_>>().join("\n")
 }
 
+/// The folders of the packages of the workspace.
+fn packages() -> Vec<PathBuf> {
+    let crates = fs::read_dir(root().join("crates")).expect("it is readable");
+    let crates = crates.map(|entry| entry.expect("it is readable").path());
+    let others = [".", "tests/testbed", "benches/harness"].map(|package| root().join(package));
+    crates.chain(others).collect()
+}
+
 /// The test programs that Cargo finds: files of a `tests` folder, and folders with a `main.rs`.
 fn programs() -> Vec<String> {
-    let folders = PACKAGES.map(|package| root().join(package).join("tests"));
+    let folders: Vec<_> = packages().iter().map(|package| package.join("tests")).collect();
     let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
     let paths = entries.map(|entry| entry.expect("it is readable").path());
     paths.filter_map(|path| program(&path)).collect()

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use kube::Client;
 use kubewarm::app::CatalogTables;
-use kubewarm::cluster::{Buckets, Connection, Discovery};
 use kubewarm::controller::{Admission, Controller, InformerLimits, MemoryBounds, Sources};
 use kubewarm::forecast::Forecasts;
-use kubewarm::informer::{Bounds, Registry, Reports, Timing};
 use kubewarm::metrics::{BuildInfo, Metrics};
-use kubewarm::model::{AuthorCheck, CellKey, Home, Watched};
-use kubewarm::store::{Catalog, Reader};
+use kubewarm_api::model::{AuthorCheck, CellKey, Home, Watched};
+use kubewarm_cache::informer::{Bounds, Registry, Reports, Timing};
+use kubewarm_cache::store::{Catalog, Reader};
+use kubewarm_client::{Buckets, Connection, Discovery};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

@@ -146,7 +146,7 @@ impl Pods {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let filter = EnvFilter::new("kubewarm_bench=info,kubewarm::informer=info,kubewarm=warn");
+    let filter = EnvFilter::new("kubewarm_bench=info,kubewarm_cache::informer=info,kubewarm=warn");
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let programs = Programs::beside_this_one()?;
     match Cli::parse().command {

@@ -6,17 +6,17 @@ use crate::{
     subject::{self, Subject},
 };
 use anyhow::{Context, Result};
-use kubewarm::{
-    cluster::{Connection, OperatorOnly},
+use kubewarm_api::model::{
+    CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity,
+    LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf, Named, NamespaceCheck,
+    OnAccessLost, Operator, Outcome, ProfileRef, Projection, Resource, ResourceVersion,
+    SensitiveData, Tuning,
+};
+use kubewarm_cache::{
     informer::{Bounds, InformerMetrics, Informers, Registry, Reports, Tables, Timing},
-    model::{
-        CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource,
-        Identity, LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf, Named,
-        NamespaceCheck, OnAccessLost, Operator, Outcome, ProfileRef, Projection, Resource,
-        ResourceVersion, SensitiveData, Tuning,
-    },
     store::{Catalog, Reader, Seen, Wanted, Writer},
 };
+use kubewarm_client::{Connection, OperatorOnly};
 use std::{
     collections::BTreeSet,
     hint::black_box,
@@ -40,7 +40,7 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
 
     let started = Instant::now();
     let bounds =
-        Bounds { lists: 8, namespace_share: 100, buckets: kubewarm::cluster::Buckets::default() };
+        Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
     let mut registry = Registry::new(
         clients,
         tables,

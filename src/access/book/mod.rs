@@ -12,12 +12,10 @@ use super::{
     rules::place,
     standing::CellAccess,
 };
-use crate::{
-    cluster::{Buckets, Completeness, ReviewedRules},
-    informer::{OwnAccess, Trial},
-    model::{CellKey, Fault, Identity, NamespaceCheck, Verb},
-};
 use jiff::Timestamp;
+use kubewarm_api::model::{CellKey, Fault, Identity, NamespaceCheck, Verb};
+use kubewarm_cache::informer::{OwnAccess, Trial};
+use kubewarm_client::{Buckets, Completeness, ReviewedRules};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

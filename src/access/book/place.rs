@@ -1,17 +1,15 @@
 //! The rules of each place: what they mean for the cells there, and what is too much.
 
 use super::{Book, REVIEW, Spot};
-use crate::{
-    access::{
-        evidence::{Evidence, Word, jittered, lacks_token},
-        excess::{Excess, Needed, excess},
-        pace::Class,
-        rules::{Need, VERBS, opinion, place},
-    },
-    cluster::{Completeness, ReviewedRules},
-    model::{CellKey, Fault, Reason},
+use crate::access::{
+    evidence::{Evidence, Word, jittered, lacks_token},
+    excess::{Excess, Needed, excess},
+    pace::Class,
+    rules::{Need, VERBS, opinion, place},
 };
 use jiff::Timestamp;
+use kubewarm_api::model::{CellKey, Fault, Reason};
+use kubewarm_client::{Completeness, ReviewedRules};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

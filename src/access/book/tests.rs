@@ -1,13 +1,11 @@
 use super::*;
-use crate::{
-    access::{PATIENCE, Punctuality, Standing},
-    informer::Answer,
-    model::{
-        Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Projection, Reason,
-        Resource, SensitiveData,
-    },
-};
+use crate::access::{PATIENCE, Punctuality, Standing};
 use k8s_openapi::api::authorization::v1::ResourceRule;
+use kubewarm_api::model::{
+    Extent, FieldSelector, GroupResource, LabelSelector, ManagedFields, Projection, Reason,
+    Resource, SensitiveData,
+};
+use kubewarm_cache::informer::Answer;
 
 fn identity(at: usize) -> Identity {
     let namespace: Arc<str> = format!("team-{at}").into();

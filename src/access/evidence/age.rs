@@ -1,14 +1,12 @@
 //! How old the last verification is, and when that takes access away.
 
 use super::{Evidence, Word};
-use crate::{
-    access::{
-        pace::Class,
-        standing::{Method, Punctuality, Standing, Unverified},
-    },
-    model::{Fault, Reason, Verb},
+use crate::access::{
+    pace::Class,
+    standing::{Method, Punctuality, Standing, Unverified},
 };
 use jiff::Timestamp;
+use kubewarm_api::model::{Fault, Reason, Verb};
 use std::time::Duration;
 use tokio::time::Instant;
 

@@ -1,7 +1,8 @@
 //! What real requests say of reviews: which are contradicted, and which are still to be tried.
 
 use super::Evidence;
-use crate::{access::rules::VERBS, model::Verb};
+use crate::access::rules::VERBS;
+use kubewarm_api::model::Verb;
 use std::time::Duration;
 use tokio::time::Instant;
 

@@ -21,11 +21,9 @@ use super::{
         CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing, Unverified,
     },
 };
-use crate::{
-    informer::{Answer, OwnAccess, Trial},
-    model::{Fault, Reason, Verb},
-};
 use jiff::Timestamp;
+use kubewarm_api::model::{Fault, Reason, Verb};
+use kubewarm_cache::informer::{Answer, OwnAccess, Trial};
 use std::time::Duration;
 use tokio::time::Instant;
 

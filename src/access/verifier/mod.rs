@@ -11,13 +11,11 @@ use super::{
     rules::attributes,
     standing::{CellAccess, Disagreement, Standing},
 };
-use crate::{
-    cluster::{Buckets, Clients, is_allowed, rules_of},
-    informer::{Answer, Changes, Reports, Trial},
-    model::{CellKey, Fault, Reason},
-};
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use kubewarm_api::model::{CellKey, Fault, Reason};
+use kubewarm_cache::informer::{Answer, Changes, Reports, Trial};
+use kubewarm_client::{Buckets, Clients, is_allowed, rules_of};
 use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::{
     task::JoinSet,

@@ -1,14 +1,14 @@
 use super::*;
-use crate::{
-    access::PATIENCE,
-    cluster::OperatorOnly,
-    informer::{Bounds, InformerMetrics, Informers as _, Phase, Registry, Tables, Timing},
-    model::{
-        CellSpec, Delta, DeltaSink, Extent, FieldPath, GroupResource, ListStrategy, ManagedFields,
-        MemberOf, Named, NamespaceCheck, OnAccessLost, Outcome, ProfileRef, Projection, Resource,
-        ResourceVersion, Tuning,
-    },
+use crate::access::PATIENCE;
+use kubewarm_api::model::{
+    CellSpec, Delta, DeltaSink, Extent, FieldPath, GroupResource, ListStrategy, ManagedFields,
+    MemberOf, Named, NamespaceCheck, OnAccessLost, Outcome, ProfileRef, Projection, Resource,
+    ResourceVersion, Tuning,
 };
+use kubewarm_cache::informer::{
+    Bounds, InformerMetrics, Informers as _, Phase, Registry, Tables, Timing,
+};
+use kubewarm_client::OperatorOnly;
 use std::{collections::BTreeSet, convert::Infallible, future::pending};
 
 /// Tables that hold nothing, and measurements that nobody reads.
@@ -75,7 +75,7 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
     let clients: Arc<dyn Clients> =
         Arc::new(OperatorOnly::new(kube::Client::new(silent, "default")));
     let bounds =
-        Bounds { lists: 1, namespace_share: 100, buckets: crate::cluster::Buckets::default() };
+        Bounds { lists: 1, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
     let (tables, metrics) = (Arc::new(Nothing), Arc::new(InformerMetrics::new().unwrap()));
     let mut registry =
         Registry::new(Arc::clone(&clients), tables, metrics, bounds, Timing::default());

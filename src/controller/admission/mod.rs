@@ -4,7 +4,7 @@
 mod tests;
 
 use super::intake::{Meta, Stored};
-use crate::model::{
+use kubewarm_api::model::{
     CellKey, Delta, DeltaSink, Item, Named, Outcome, ProfileRef, ResourceVersion, Tombstone,
 };
 use parking_lot::Mutex;

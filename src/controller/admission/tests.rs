@@ -1,11 +1,9 @@
 //! What is held of the profiles of namespaces that have too many.
 
 use super::*;
-use crate::{
-    controller::intake::own_cells,
-    model::{Reread, Uid, Watched},
-    store::{Catalog, Reader, Writer},
-};
+use crate::controller::intake::own_cells;
+use kubewarm_api::model::{Reread, Uid, Watched};
+use kubewarm_cache::store::{Catalog, Reader, Writer};
 use serde_json::{Value, json};
 
 /// A table of profiles behind a counter.
@@ -58,7 +56,7 @@ impl Scene {
     fn left_out(&self) -> Vec<String> {
         let keys = self.table.keys(None, 20_000);
         let objects: Vec<_> = keys.iter().filter_map(|key| self.table.get(key)).collect();
-        let of = |object: &crate::store::Object| {
+        let of = |object: &kubewarm_cache::store::Object| {
             let body: Value = serde_json::from_slice(&object.body).unwrap();
             let is_left_out = body["leftOut"] == true;
             assert_eq!(body.get("spec").is_none(), is_left_out);
@@ -154,7 +152,7 @@ fn namespaces_that_are_listed_one_by_one_share_what_the_process_reads() {
     let names: Vec<Arc<str>> = (0..102).map(|n| format!("n{n:03}").into()).collect();
     let cells = own_cells(&Watched::Namespaces(names.iter().cloned().collect())).unwrap();
     let (catalog, admission) = (Catalog::new(), Admission::new("home".into()));
-    let scene = |cell: crate::model::CellSpec| Scene::of(&admission, &catalog, &cell.key);
+    let scene = |cell: kubewarm_api::model::CellSpec| Scene::of(&admission, &catalog, &cell.key);
     let mut scenes: Vec<_> = cells.into_iter().map(scene).collect();
     for (scene, name) in scenes.iter_mut().zip(&names) {
         scene.list(name, 0..100);

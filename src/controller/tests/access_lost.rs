@@ -1,7 +1,7 @@
 //! Cells that may not be read any more.
 
 use super::*;
-use crate::model::OnAccessLost;
+use kubewarm_api::model::OnAccessLost;
 
 fn serving(name: &str, mode: &str, serving: Value) -> Found {
     let mut spec = targets(&["pods"]);

@@ -1,7 +1,7 @@
 //! Profiles that name a ServiceAccount.
 
 use super::*;
-use crate::model::Identity;
+use kubewarm_api::model::Identity;
 
 fn read_by(namespace: &str, name: &str, account: &str) -> Found {
     let mut spec = targets(&["pods"]);

@@ -1,7 +1,8 @@
 //! Profiles that are edited while they run.
 
 use super::{Tables, desired, first, profile, reconciler, run, sync, targets};
-use crate::{controller::reconcile::Outcome, model::RefusalReason};
+use crate::controller::reconcile::Outcome;
+use kubewarm_api::model::RefusalReason;
 use serde_json::{Value, json};
 
 #[test]

@@ -1,10 +1,8 @@
 //! Kinds that come, go and change, and what a server does not do with them.
 
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
-use crate::{
-    controller::reconcile::Outcome,
-    model::{Reason, RefusalReason},
-};
+use crate::controller::reconcile::Outcome;
+use kubewarm_api::model::{Reason, RefusalReason};
 use serde_json::json;
 use std::time::Duration;
 

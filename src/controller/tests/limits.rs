@@ -1,16 +1,16 @@
 //! Limits: who is stopped, that nobody else is, and when it is tried again.
 
 use super::{Tables, desired, first, home, profile, reconciler, run, sync};
-use crate::{
-    controller::{
-        admission::Admission,
-        declarations::Declarations,
-        intake::Found,
-        limiter::MemoryBounds,
-        quota::InformerLimits,
-        reconcile::{Outcome, Reconciler},
-    },
-    model::{Attempt, Bound, CellKey, DeclaredTarget, INFORMER_BYTES, Measure, Watched},
+use crate::controller::{
+    admission::Admission,
+    declarations::Declarations,
+    intake::Found,
+    limiter::MemoryBounds,
+    quota::InformerLimits,
+    reconcile::{Outcome, Reconciler},
+};
+use kubewarm_api::model::{
+    Attempt, Bound, CellKey, DeclaredTarget, INFORMER_BYTES, Measure, Watched,
 };
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};

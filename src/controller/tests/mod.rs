@@ -19,15 +19,15 @@ use super::{
     reconcile::{Outcome, Reconciler},
     resolve::Cluster,
 };
-use crate::{
-    api::CacheProfile,
-    informer::{CellFault, CellReport, Loss, Phase, Verb},
+use jiff::Timestamp;
+use kubewarm_api::{
     model::{
         AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, Mode, ProfileRef, Reason,
         Refusal, RefusalReason, ResolvedTarget, Resource, Watched,
     },
+    v1alpha1::CacheProfile,
 };
-use jiff::Timestamp;
+use kubewarm_cache::informer::{CellFault, CellReport, Loss, Phase, Verb};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{

@@ -1,10 +1,8 @@
 //! Limits, and what answers for a target until it is synced: old and new tables together.
 
 use super::*;
-use crate::{
-    controller::resolve::Cluster as _,
-    model::{DeclaredTarget, INFORMER_BYTES},
-};
+use crate::controller::resolve::Cluster as _;
+use kubewarm_api::model::{DeclaredTarget, INFORMER_BYTES};
 
 /// `pods` of this `app`, and configmaps.
 fn spec(app: &str, limits: &Value) -> Value {

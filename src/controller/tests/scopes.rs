@@ -1,7 +1,7 @@
 //! Scopes: what a profile may look at, and which namespaces that comes to.
 
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
-use crate::model::{NamespaceCheck, RefusalReason};
+use kubewarm_api::model::{NamespaceCheck, RefusalReason};
 use serde_json::json;
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::controller::quota::PER_PROFILE;
-use crate::model::FieldPath;
+use kubewarm_api::model::FieldPath;
 
 /// Most cells of the profiles of one namespace, by default.
 const PER_NAMESPACE: usize = 1_000;

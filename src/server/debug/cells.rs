@@ -1,12 +1,10 @@
 //! `/debug/cells`: every cell as JSON, piece by piece, so that thousands need no large buffer.
 
-use crate::{
-    informer::{CellReport, Phase, Quantiles, RelistReason, Strategy},
-    metrics::CellSnapshot,
-    model::{Extent, Identity, ManagedFields, Projection, SensitiveData},
-};
+use crate::metrics::CellSnapshot;
 use bytes::Bytes;
 use jiff::Timestamp;
+use kubewarm_api::model::{Extent, Identity, ManagedFields, Projection, SensitiveData};
+use kubewarm_cache::informer::{CellReport, Phase, Quantiles, RelistReason, Strategy};
 use serde::Serialize;
 
 /// Cells written at a time; one takes about 1 KiB.
@@ -248,11 +246,9 @@ const fn relist_reason(reason: RelistReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        informer::Undecodable,
-        model::{CellKey, Reason},
-        server::sample::{at, failing, key, snapshot, synced},
-    };
+    use crate::server::sample::{at, failing, key, snapshot, synced};
+    use kubewarm_api::model::{CellKey, Reason};
+    use kubewarm_cache::informer::Undecodable;
     use std::sync::Arc;
 
     fn json(snapshots: Vec<CellSnapshot>) -> serde_json::Value {

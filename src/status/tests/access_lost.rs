@@ -1,12 +1,12 @@
 //! What a profile says of a cell that may not be read any more, by its own policy.
 
 use super::fixtures::{World, declared, message, pods, said, target};
-use crate::{
-    api::CacheProfileStatus,
-    informer::{CellReport, Loss, Phase, Verb},
-    model::{Declared, OnAccessLost, Reason},
-};
 use jiff::SignedDuration;
+use kubewarm_api::{
+    model::{Declared, OnAccessLost, Reason},
+    v1alpha1::CacheProfileStatus,
+};
+use kubewarm_cache::informer::{CellReport, Loss, Phase, Verb};
 use std::time::Duration;
 
 /// A cell that was synced, and of which access was lost `seconds` ago.

@@ -1,7 +1,7 @@
 //! Profiles that name a ServiceAccount.
 
 use super::fixtures::{World, declared, one, pods, target};
-use crate::model::{AuthorCheck, Declared, Reason, Verb};
+use kubewarm_api::model::{AuthorCheck, Declared, Reason, Verb};
 
 #[test]
 fn a_profile_says_when_nobody_asks_whether_its_author_may_act_as_its_account() {

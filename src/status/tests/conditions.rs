@@ -2,14 +2,14 @@
 
 use super::fixtures::{World, declared, key, message, one, pods, said, serving, summary, target};
 use crate::status::{Inputs, compute};
-use crate::{
-    api::{AccessStatus, CellCounts},
-    informer::{CellReport, Phase, Verb},
+use kubewarm_api::{
     model::{
         Declared, DeclaredTarget, Extent, FieldPath, Mode, Reason, Refusal, RefusalReason,
         Requirement,
     },
+    v1alpha1::{AccessStatus, CellCounts},
 };
+use kubewarm_cache::informer::{CellReport, Phase, Verb};
 use std::time::Duration;
 
 const TYPES: [&str; 8] = [

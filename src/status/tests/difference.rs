@@ -1,10 +1,10 @@
 //! Which steps of a status are written, and how soon.
 
-use crate::{
-    api::{AccessStatus, CacheProfileStatus, LatencyStatus, Problem, TargetStatus},
-    status::difference::pause,
-};
+use crate::status::difference::pause;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kubewarm_api::v1alpha1::{
+    AccessStatus, CacheProfileStatus, LatencyStatus, Problem, TargetStatus,
+};
 use std::time::Duration;
 
 fn status(ready: &str, objects: i64) -> CacheProfileStatus {

@@ -1,14 +1,14 @@
 //! Which changes of a status are told.
 
-use crate::{
-    api::{CacheProfileStatus, RelistStatus, TargetStatus},
-    model::ProfileRef,
-    status::{
-        events::{Cause, Notices, changes},
-        figures::{INCONSISTENT, ROLLBACK},
-    },
+use crate::status::{
+    events::{Cause, Notices, changes},
+    figures::{INCONSISTENT, ROLLBACK},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kubewarm_api::{
+    model::ProfileRef,
+    v1alpha1::{CacheProfileStatus, RelistStatus, TargetStatus},
+};
 use std::time::Duration;
 use tokio::time::Instant;
 

@@ -2,12 +2,12 @@
 
 use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, said, summary, target};
 use crate::status::{Inputs, compute};
-use crate::{
-    api::CellCounts,
-    informer::{CellReport, Phase, Verb},
-    model::{Extent, Reason},
-};
 use jiff::SignedDuration;
+use kubewarm_api::{
+    model::{Extent, Reason},
+    v1alpha1::CellCounts,
+};
+use kubewarm_cache::informer::{CellReport, Phase, Verb};
 use std::time::Duration;
 
 #[test]

@@ -1,10 +1,12 @@
 //! Counts, times and problems of a status.
 
 use super::fixtures::{World, declared, message, one, pods, said, target};
-use crate::{
-    api::CellCounts,
-    informer::{CellReport, Loss, Phase, Quantiles, Relist, RelistReason, Undecodable, Verb},
+use kubewarm_api::{
     model::{Declared, DeclaredTarget, Reason, Requirement, Serving},
+    v1alpha1::CellCounts,
+};
+use kubewarm_cache::informer::{
+    CellReport, Loss, Phase, Quantiles, Relist, RelistReason, Undecodable, Verb,
 };
 use proptest::prelude::*;
 use std::{sync::Arc, time::Duration};

@@ -2,16 +2,18 @@
 
 use crate::{
     access::{CellAccess, Method, Punctuality, Standing},
-    api::{AccessStatus, CacheProfileStatus},
-    informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
+    status::{CellView, Clock, Excesses, Inputs, compute},
+};
+use jiff::{SignedDuration, Timestamp};
+use kubewarm_api::{
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, GroupResource, Limits,
         ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Reason, Requirement,
         ResolvedTarget, Resource, Serving,
     },
-    status::{CellView, Clock, Excesses, Inputs, compute},
+    v1alpha1::{AccessStatus, CacheProfileStatus},
 };
-use jiff::{SignedDuration, Timestamp};
+use kubewarm_cache::informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 

@@ -1,15 +1,15 @@
 //! Targets that a limit has stopped, and what is said of the others.
 
 use super::fixtures::{World, declared, message, pods, said, target};
-use crate::{
-    api::CacheProfileStatus,
-    informer::{CellReport, Loss, Phase, Verb},
+use crate::status::{Cause, Notices};
+use kubewarm_api::{
     model::{
         Attempt, Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Reason,
         Requirement,
     },
-    status::{Cause, Notices},
+    v1alpha1::CacheProfileStatus,
 };
+use kubewarm_cache::informer::{CellReport, Loss, Phase, Verb};
 use std::time::Duration;
 
 fn limited() -> DeclaredTarget {

@@ -6,11 +6,13 @@ use crate::{
         CellAccess, Disagreement, Excess, ExcessRule, Method, Opinion, Punctuality, Refused,
         Standing, Unverified,
     },
-    api::{ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
-    cluster::Completeness,
-    model::{CellKey, Declared, Extent, Fault, Reason, Requirement, Verb},
     status::difference::pause,
 };
+use kubewarm_api::{
+    model::{CellKey, Declared, Extent, Fault, Reason, Requirement, Verb},
+    v1alpha1::{ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
+};
+use kubewarm_client::Completeness;
 use std::{sync::Arc, time::Duration};
 
 /// Two targets, of which one has two cells; everything is warm.

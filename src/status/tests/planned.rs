@@ -1,10 +1,8 @@
 //! Profiles that are only planned.
 
 use super::{super::*, fixtures::*};
-use crate::{
-    forecast::{Certainty, Figures},
-    model::Mode,
-};
+use crate::forecast::{Certainty, Figures};
+use kubewarm_api::model::Mode;
 
 fn planned() -> Declared {
     Declared { mode: Mode::Plan, ..declared(vec![target("pods", &[pods("a")])]) }

@@ -4,14 +4,12 @@ use super::{
     fixtures::World,
     round::{named, observed, warm},
 };
-use crate::{
-    cluster::Buckets,
-    status::{ApiServer, Profiles, run},
-};
+use crate::status::{ApiServer, Profiles, run};
 use futures::FutureExt as _;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
+use kubewarm_client::Buckets;
 use parking_lot::Mutex;
 use std::{
     sync::{

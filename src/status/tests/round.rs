@@ -1,12 +1,12 @@
 //! Leaders, followers, restarts and profiles that come and go.
 
 use super::fixtures::{World, declared, pods, said, target};
-use crate::{
-    api::CacheProfileStatus,
-    informer::Verb,
+use crate::status::{Notice, Observed, Outcome, Reporter, Role, Write};
+use kubewarm_api::{
     model::{CellKey, Declared, ProfileRef, Reason},
-    status::{Notice, Observed, Outcome, Reporter, Role, Write},
+    v1alpha1::CacheProfileStatus,
 };
+use kubewarm_cache::informer::Verb;
 use std::{sync::Arc, time::Duration};
 
 pub(super) fn observed(declared: Declared, in_cluster: Option<&CacheProfileStatus>) -> Observed {

@@ -1,14 +1,14 @@
 //! What is sent to the API server, and what its answers mean.
 
-use crate::{
-    api::{AccessStatus, CacheProfileStatus},
-    cluster::Buckets,
-    model::ProfileRef,
-    status::{ApiServer, Cause, Notice, Outcome, Write},
-};
+use crate::status::{ApiServer, Cause, Notice, Outcome, Write};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
+use kubewarm_api::{
+    model::ProfileRef,
+    v1alpha1::{AccessStatus, CacheProfileStatus},
+};
+use kubewarm_client::Buckets;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{convert::Infallible, sync::Arc};

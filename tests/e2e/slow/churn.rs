@@ -8,8 +8,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource as _};
-use kubewarm::api::{CacheProfile, CacheProfileStatus};
-use kubewarm::cluster::Connection;
+use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus};
+use kubewarm_client::Connection;
 use serde_json::{Value, json};
 
 use crate::figures::{Exposition, Kept, cells};

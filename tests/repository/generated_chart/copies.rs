@@ -1,9 +1,9 @@
 //! Files of the chart that are copies, with what Helm adds.
 
 use kube::CustomResourceExt as _;
-use kubewarm::{
-    api::CacheProfile,
+use kubewarm_api::{
     manifests::{self, HEADER, More},
+    v1alpha1::CacheProfile,
 };
 use serde_json::{Value, json};
 

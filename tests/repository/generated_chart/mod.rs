@@ -7,7 +7,8 @@ mod schema;
 mod values;
 
 use clap::CommandFactory as _;
-use kubewarm::{api::CacheProfile, cli::Cli, model::ValidatedProfile};
+use kubewarm::cli::Cli;
+use kubewarm_api::{model::ValidatedProfile, v1alpha1::CacheProfile};
 use serde_json::Value;
 use std::{
     fs,

@@ -2,7 +2,7 @@
 
 use super::values::{Row, at};
 use kube::CustomResourceExt as _;
-use kubewarm::api::CacheProfile;
+use kubewarm_api::v1alpha1::CacheProfile;
 use serde_json::{Map, Value, json};
 
 /// Keywords that mean the same in a CRD and in draft 7.

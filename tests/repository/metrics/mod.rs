@@ -9,21 +9,20 @@ pub(crate) use self::exposition::Family;
 
 use self::exposition::families;
 use jiff::Timestamp;
-use kubewarm::status::CONDITIONS;
-use kubewarm::{
-    informer::{
-        CellFault, CellReport, Comparison, EventKind, ListOutcome, Phase, RelistReason, Stage,
-        Strategy, Verb, Warmed, WatchEnd,
-    },
-    metrics::{
-        BuildInfo, CacheUse, CellSnapshot, ConditionSnapshot, ConditionStatus, Handler, Leadership,
-        Method, Metrics, ProfileSnapshot, Reconciled, StatusWrite, TargetState, WatchClosed,
-    },
-    model::{
-        CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
-        Projection, Reason, Resource, ResourceVersion, WaitFor, WaitOutcome,
-    },
+use kubewarm::metrics::{
+    BuildInfo, CellSnapshot, ConditionSnapshot, ConditionStatus, Leadership, Metrics,
+    ProfileSnapshot, Reconciled, StatusWrite, TargetState,
 };
+use kubewarm::status::CONDITIONS;
+use kubewarm_api::model::{
+    CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
+    Projection, Reason, Resource, ResourceVersion, WaitFor, WaitOutcome,
+};
+use kubewarm_cache::informer::{
+    CellFault, CellReport, Comparison, EventKind, ListOutcome, Phase, RelistReason, Stage,
+    Strategy, Verb, Warmed, WatchEnd,
+};
+use kubewarm_serve::metrics::{CacheUse, Handler, Method, WatchClosed};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},

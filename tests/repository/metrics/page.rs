@@ -3,16 +3,14 @@
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
 use kubewarm::{
     access::{Check, CheckOutcome},
-    informer::{
-        Comparison, EventKind, ListOutcome, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
-        WatchEnd, code_label,
-    },
-    metrics::{
-        CacheUse, ConditionStatus, Handler, Method, Reconciled, StatusWrite, TargetState,
-        WatchClosed,
-    },
-    model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome},
+    metrics::{ConditionStatus, Reconciled, StatusWrite, TargetState},
 };
+use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome};
+use kubewarm_cache::informer::{
+    Comparison, EventKind, ListOutcome, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
+    WatchEnd, code_label,
+};
+use kubewarm_serve::metrics::{CacheUse, Handler, Method, WatchClosed};
 use std::{
     collections::BTreeSet,
     fmt::{self, Write as _},

@@ -33,6 +33,7 @@ mod node;
 mod pki;
 mod port;
 mod process;
+pub mod profiles;
 mod prometheus;
 mod requests;
 mod tools;

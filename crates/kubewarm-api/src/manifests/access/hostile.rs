@@ -1,0 +1,138 @@
+//! A tenant who writes what he can into every string of a profile: no text of ours says more by that
+//! than the objects that it was made of.
+
+use super::{tests::declared, *};
+use crate::v1alpha1::CacheProfile;
+use kube::CustomResourceExt as _;
+use proptest::prelude::*;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use testbed::profiles::{AMBIGUOUS, Place, all_places, every_string, hostile, write};
+
+/// What kubewarm would run; `None` if it refuses the profile.
+fn valid(profile: &Value) -> Option<ValidatedProfile> {
+    let profile: CacheProfile = serde_json::from_value(profile.clone()).unwrap();
+    ValidatedProfile::parse(&profile).ok()
+}
+
+/// The typed objects that the manifests of a profile are made of; `None` if it is refused.
+fn objects(profile: &Value, operator: &Subject) -> Option<Vec<Value>> {
+    let needs = Needs::of_profile(&valid(profile)?, &[].into(), Lookup::Granted);
+    values(&needs, operator)
+}
+
+fn values(needs: &Needs, operator: &Subject) -> Option<Vec<Value>> {
+    let mut all = Vec::new();
+    for tier in [Tier::Plain, Tier::Elevated] {
+        all.extend(documents(needs, operator, tier).ok()?);
+    }
+    Some(all.iter().map(|one| serde_json::to_value(one).unwrap()).collect())
+}
+
+fn operator() -> Subject {
+    Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() }
+}
+
+fn strings(of: &Value) -> Vec<&str> {
+    of.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Nothing but what an informer needs.
+fn is_narrow(rule: &Value) -> bool {
+    let [verbs, kinds] = ["verbs", "resources"].map(|field| strings(&rule[field]));
+    let names = strings(&rule["resourceNames"]);
+    let is_read = verbs == ["list", "watch"] && names.is_empty();
+    let is_lookup = verbs == ["get"] && kinds == ["namespaces"] && !names.is_empty();
+    let is_token = verbs == ["create"] && kinds == ["serviceaccounts/token"] && names.len() == 1;
+    is_read || is_lookup || is_token
+}
+
+fn check(access: &Access, typed: &[Value]) -> Result<(), TestCaseError> {
+    let text = access.to_yaml();
+    let parsed: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    prop_assert_eq!(&parsed, typed);
+    // kubectl splits the text by lines, before any parser sees it.
+    let separators = text.lines().filter(|line| line.starts_with("---")).count();
+    prop_assert_eq!(separators, typed.len());
+    prop_assert!(!text.contains("free-text"), "{}", text);
+    prop_assert!(!text.contains('*'), "{}", text);
+    for rule in parsed.iter().filter_map(|document| document["rules"].as_array()).flatten() {
+        prop_assert!(is_narrow(rule), "{}", rule);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn no_string_of_a_profile_changes_what_its_manifests_say(profile in hostile()) {
+        let Some(valid) = valid(&profile) else { return Ok(()) };
+        let Ok(printed) = Access::of_profile(&valid, &[].into(), &operator(), Lookup::Granted)
+        else { return Ok(()) };
+        check(&printed, &objects(&profile, &operator()).unwrap())?;
+
+        // As status.access has it, where a selector found namespaces.
+        let declared = declared(&valid, &["null", "west"]);
+        let said = Access::of_cells(&declared, &operator(), Lookup::Granted).unwrap();
+        let needs = Needs::of_cells(&declared, Lookup::Granted);
+        check(&said, &values(&needs, &operator()).unwrap())?;
+    }
+}
+
+#[test]
+fn names_that_yaml_takes_for_something_else_stay_names() {
+    let named = ["/metadata/name", "/metadata/namespace", "/spec/serviceAccountName"];
+    let target = ["name", "resource/resource", "resource/group", "scope/namespaces/0"];
+    let target = target.map(|field| format!("/spec/targets/0/{field}"));
+    for place in named.into_iter().map(str::to_owned).chain(target) {
+        for word in AMBIGUOUS {
+            let mut profile = every_string();
+            write(&mut profile, &Place::Value(place.clone()), word);
+            let valid = valid(&profile).unwrap_or_else(|| panic!("{word} is refused at {place}"));
+            let access = Access::of_profile(&valid, &[].into(), &operator(), Lookup::Granted);
+            check(&access.unwrap(), &objects(&profile, &operator()).unwrap()).unwrap();
+        }
+    }
+}
+
+/// The strings of a schema that are of no closed set, as `targets[].name`; keys end with `{}`.
+fn of_schema(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
+    let is_quantity = schema["x-kubernetes-int-or-string"] == true;
+    if is_quantity || schema["type"] == "string" && schema["enum"].is_null() {
+        found.insert(at.to_owned());
+    }
+    for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+        of_schema(member, &format!("{at}/{name}"), found);
+    }
+    if schema["additionalProperties"].is_object() {
+        found.insert(format!("{at}{{}}"));
+        of_schema(&schema["additionalProperties"], &format!("{at}/*"), found);
+    }
+    if schema["items"].is_object() {
+        of_schema(&schema["items"], &format!("{at}/*"), found);
+    }
+}
+
+#[test]
+fn the_tenant_leaves_no_string_of_the_spec_out() {
+    let crd = serde_json::to_value(CacheProfile::crd()).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let mut wanted = BTreeSet::new();
+    of_schema(spec, "/spec", &mut wanted);
+    let written = all_places().into_iter().map(|place| {
+        let (at, end) = match place {
+            Place::Value(at) => (at, ""),
+            Place::Key(at, _) => (at, "{}"),
+        };
+        let parts: Vec<_> = at.split('/').collect();
+        let is_key = |n: usize| n > 0 && parts[n - 1] == "matchLabels";
+        let is_any = |n: usize| parts[n].bytes().all(|b| b.is_ascii_digit()) || is_key(n);
+        let parts = (0..parts.len()).map(|n| match parts[n] {
+            "" => "",
+            _ if is_any(n) => "*",
+            part => part,
+        });
+        parts.collect::<Vec<_>>().join("/") + end
+    });
+    let written: BTreeSet<_> = written.filter(|at| at.starts_with("/spec")).collect();
+    assert_eq!(written, wanted);
+}

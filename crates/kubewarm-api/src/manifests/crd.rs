@@ -1,0 +1,124 @@
+//! The CRD as YAML.
+
+use super::{HEADER, Unwritable, yaml};
+use crate::v1alpha1::CacheProfile;
+use kube::CustomResourceExt as _;
+use serde_json::Value;
+
+/// The CRD as YAML, byte for byte what `crds/` holds and `kubewarm crd` prints.
+///
+/// # Errors
+///
+/// [`Unwritable`] if serialization fails, which the drift test would show.
+pub fn crd_yaml() -> Result<String, Unwritable> {
+    let mut crd = serde_json::to_value(CacheProfile::crd()).map_err(Unwritable::Json)?;
+    tidy(&mut crd);
+    Ok(format!("{HEADER}{}", yaml(&crd)?))
+}
+
+/// Bounds are floats in the CRD's types, and the derive lets `status` be null and gives the root a
+/// title: nothing that a reader of the file needs.
+fn tidy(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, value| !(key == "nullable" && value == true));
+            fields.retain(|key, value| !(key == "title" && value.is_string()));
+            fields.values_mut().for_each(tidy);
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Number(number) => {
+            if let Some(whole) = number.as_f64().and_then(whole) {
+                *value = whole.into();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+fn whole(number: f64) -> Option<i64> {
+    // Formatting is exact where a cast would have to be argued about.
+    (number.fract() == 0.0).then(|| format!("{number:.0}").parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+    #[test]
+    fn the_text_is_the_type() {
+        let text = crd_yaml().unwrap();
+        let read: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
+        let mut expected = serde_json::to_value(CacheProfile::crd()).unwrap();
+        tidy(&mut expected);
+        let mut read = serde_json::to_value(read).unwrap();
+        tidy(&mut read);
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn every_field_is_described() {
+        fn walk(path: &str, schema: &Value, undescribed: &mut Vec<String>) {
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                let path = format!("{path}.{name}");
+                if property["description"].as_str().is_none_or(str::is_empty) {
+                    undescribed.push(path.clone());
+                }
+                walk(&path, property, undescribed);
+                walk(&format!("{path}[]"), &property["items"], undescribed);
+            }
+        }
+        let crd = serde_json::to_value(CacheProfile::crd()).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let mut undescribed = Vec::new();
+        walk("", schema, &mut undescribed);
+        assert_eq!(undescribed, [] as [String; 0]);
+        assert!(schema["properties"]["spec"]["properties"]["targets"].is_object());
+    }
+
+    #[test]
+    fn what_is_left_out_of_excess_is_named() {
+        let crd = serde_json::to_value(CacheProfile::crd()).unwrap();
+        let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+        let excess = crd.pointer(&format!("{status}/access/properties/excess/description"));
+        let text = excess.and_then(Value::as_str).unwrap();
+        // The one kind that the default roles let everybody list and watch.
+        assert!(text.contains("only `clustertrustbundles`"), "{text}");
+    }
+
+    #[test]
+    fn required_fields_have_no_default_and_lists_have_bounds() {
+        fn walk(path: &str, schema: &Value, faults: &mut Vec<String>) {
+            let required = schema["required"].as_array().into_iter().flatten();
+            for name in required.filter_map(Value::as_str) {
+                if !schema["properties"][name]["default"].is_null() {
+                    faults.push(format!("{path}.{name} is required and has a default"));
+                }
+            }
+            if schema["type"] == "array" {
+                for bound in ["maxItems", "x-kubernetes-list-type"] {
+                    if schema[bound].is_null() {
+                        faults.push(format!("{path} has no {bound}"));
+                    }
+                }
+                walk(&format!("{path}[]"), &schema["items"], faults);
+            }
+            if ["boolean", "number"].iter().any(|name| schema["type"] == *name) {
+                faults.push(format!("{path} is {}", schema["type"]));
+            }
+            if schema["type"] == "string" {
+                let bounds = ["maxLength", "enum", "format"];
+                if bounds.iter().all(|bound| schema[bound].is_null()) {
+                    faults.push(format!("{path} has no bound"));
+                }
+            }
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                walk(&format!("{path}.{name}"), property, faults);
+            }
+        }
+        let crd = serde_json::to_value(CacheProfile::crd()).unwrap();
+        let mut faults = Vec::new();
+        walk("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut faults);
+        assert_eq!(faults, [] as [String; 0]);
+    }
+}

@@ -1,0 +1,400 @@
+//! Roles and bindings as typed objects.
+
+use super::{
+    Unwritable,
+    label::{PROFILE_LABEL, label_value},
+    needs::{Kinds, Needs},
+};
+use crate::{
+    model::{GroupResource, ProfileRef, Subject},
+    v1alpha1,
+};
+use k8s_openapi::api::rbac::v1::{
+    self, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef,
+};
+use kube::api::ObjectMeta;
+use serde::Serialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// What the names of all roles begin with.
+pub(super) const PREFIX: &str = "kubewarm:";
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// The longest name, in bytes.
+const MAX_NAME: usize = 253;
+/// The most names in one rule, as in `status.access.roles`.
+const MAX_NAMES: usize = 64;
+
+/// Namespace, profile and target are too long together to name a role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the role's name {name} would have {} bytes and a Kubernetes name has at most 253; shorten metadata.name of the profile",
+    name.len()
+)]
+pub struct NameTooLong {
+    name: String,
+}
+
+/// Which of the two manifests a grant belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tier {
+    /// Everything else.
+    Plain,
+    /// Secrets, and what lies outside the namespace of an account that the profile names.
+    Elevated,
+}
+
+/// An object of RBAC.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Document {
+    /// Rules for one namespace.
+    Role(Role),
+    /// Who has the rules of a role in one namespace.
+    RoleBinding(RoleBinding),
+    /// Rules for wherever they are bound.
+    ClusterRole(ClusterRole),
+    /// Who has the rules of a ClusterRole everywhere.
+    ClusterRoleBinding(ClusterRoleBinding),
+}
+
+/// A text that should hold objects of RBAC and nothing else.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// Not YAML.
+    #[error("it is not YAML")]
+    Yaml(#[source] serde_saphyr::Error),
+    /// Not the fields of its kind.
+    #[error("it holds a {kind} that is none")]
+    Fields {
+        /// As written.
+        kind: String,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Another kind.
+    #[error("it holds a {0:?}, which is no role or binding")]
+    Kind(String),
+}
+
+impl Document {
+    /// The objects of `text`, in its order.
+    ///
+    /// # Errors
+    ///
+    /// [`Unreadable`] for the first that is no role or binding.
+    pub fn parse(text: &str) -> Result<Vec<Self>, Unreadable> {
+        let all: Vec<serde_json::Value> =
+            serde_saphyr::from_multiple(text).map_err(Unreadable::Yaml)?;
+        all.into_iter().map(Self::of_value).collect()
+    }
+
+    fn of_value(value: serde_json::Value) -> Result<Self, Unreadable> {
+        let kind = value["kind"].as_str().unwrap_or_default().to_owned();
+        let parsed = match kind.as_str() {
+            "Role" => serde_json::from_value(value).map(Self::Role),
+            "RoleBinding" => serde_json::from_value(value).map(Self::RoleBinding),
+            "ClusterRole" => serde_json::from_value(value).map(Self::ClusterRole),
+            "ClusterRoleBinding" => serde_json::from_value(value).map(Self::ClusterRoleBinding),
+            _ => return Err(Unreadable::Kind(kind)),
+        };
+        parsed.map_err(|source| Unreadable::Fields { kind, source })
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Role(_) => "Role",
+            Self::RoleBinding(_) => "RoleBinding",
+            Self::ClusterRole(_) => "ClusterRole",
+            Self::ClusterRoleBinding(_) => "ClusterRoleBinding",
+        }
+    }
+
+    /// Its name; empty where it has none.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.metadata().name.as_deref().unwrap_or_default()
+    }
+
+    /// Its namespace; empty where it has none.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.metadata().namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The role that it binds, if it is a binding.
+    #[must_use]
+    pub fn binds(&self) -> Option<&RoleRef> {
+        match self {
+            Self::RoleBinding(binding) => Some(&binding.role_ref),
+            Self::ClusterRoleBinding(binding) => Some(&binding.role_ref),
+            Self::Role(_) | Self::ClusterRole(_) => None,
+        }
+    }
+
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Role(role) => &role.metadata,
+            Self::RoleBinding(binding) => &binding.metadata,
+            Self::ClusterRole(role) => &role.metadata,
+            Self::ClusterRoleBinding(binding) => &binding.metadata,
+        }
+    }
+
+    /// The object as one YAML document, without a separator.
+    pub(super) fn yaml(&self) -> Result<String, Unwritable> {
+        // Names go through the serializer's quoting only, never into a block scalar.
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        serde_saphyr::to_string_with_options(self, options).map_err(Unwritable::Yaml)
+    }
+}
+
+/// The rules for `kinds`, one for each API group, and for looking up namespaces by name.
+pub(super) fn rules(kinds: &Kinds, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule> {
+    let mut by_group = BTreeMap::<&str, Vec<String>>::new();
+    for kind in kinds {
+        by_group.entry(kind.group()).or_default().push(kind.resource().to_owned());
+    }
+    let rule = |(group, resources): (&str, Vec<String>)| PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(resources),
+        verbs: ["list", "watch"].map(str::to_owned).into(),
+        ..PolicyRule::default()
+    };
+    let names: Vec<_> = looked_up.iter().map(ToString::to_string).collect();
+    let lookup = names.chunks(MAX_NAMES).map(|names| PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["namespaces".to_owned()]),
+        resource_names: Some(names.to_vec()),
+        verbs: vec!["get".to_owned()],
+        ..PolicyRule::default()
+    });
+    by_group.into_iter().map(rule).chain(lookup).collect()
+}
+
+/// The objects that grant `tier` of `needs` to whoever reads: namespaces by name, then the cluster,
+/// then selectors in the order of their targets; and to `operator` the tokens of the account that
+/// the profile names.
+pub(super) fn documents(
+    needs: &Needs,
+    operator: &Subject,
+    tier: Tier,
+) -> Result<Vec<Document>, NameTooLong> {
+    let reader = needs.reader(operator);
+    let writer = Writer { profile: &needs.profile, subject: &reader, tier };
+    let mut all = Vec::new();
+    for (namespace, kinds) in &needs.named {
+        let rules = rules(&tier.of(kinds, needs.leaves_home(Some(namespace))), &BTreeSet::new());
+        if !rules.is_empty() {
+            let name = writer.name(None)?;
+            let metadata = writer.metadata(&name, Some(namespace));
+            all.push(Document::Role(Role { metadata, rules: Some(rules) }));
+            all.push(writer.binding(&name, namespace, "Role"));
+        }
+    }
+    let away = needs.leaves_home(None);
+    let looked_up =
+        if away == (tier == Tier::Elevated) { needs.looked_up.clone() } else { BTreeSet::new() };
+    let everywhere = rules(&tier.of(&needs.everywhere, away), &looked_up);
+    if !everywhere.is_empty() {
+        let name = writer.name(None)?;
+        all.push(writer.cluster_role(&name, everywhere));
+        all.push(Document::ClusterRoleBinding(ClusterRoleBinding {
+            metadata: writer.metadata(&name, None),
+            role_ref: role_ref(&name, "ClusterRole"),
+            subjects: Some(vec![writer.subject()]),
+        }));
+    }
+    for group in &needs.selected {
+        let rules = rules(&tier.of(&group.kinds, away), &BTreeSet::new());
+        if rules.is_empty() {
+            continue;
+        }
+        let name = writer.name(Some(&group.target))?;
+        all.push(writer.cluster_role(&name, rules));
+        for namespace in group.namespaces.iter().flatten() {
+            all.push(writer.binding(&name, namespace, "ClusterRole"));
+        }
+    }
+    if let (Some(account), Tier::Plain, false) = (&needs.account, tier, needs.is_empty()) {
+        all.extend(Writer { subject: operator, ..writer }.tokens(account)?);
+    }
+    Ok(all)
+}
+
+/// All of `needs` by namespace, sorted; the empty one is the whole cluster.
+pub(super) fn roles(needs: &Needs) -> Vec<v1alpha1::NamespaceRules> {
+    let mut by_namespace = BTreeMap::<Arc<str>, Vec<PolicyRule>>::new();
+    let everywhere = rules(&needs.everywhere, &needs.looked_up);
+    if !everywhere.is_empty() {
+        by_namespace.insert("".into(), everywhere);
+    }
+    let mut kinds = needs.named.clone();
+    for group in &needs.selected {
+        for namespace in group.namespaces.iter().flatten() {
+            kinds.entry(Arc::clone(namespace)).or_default().extend(group.kinds.iter().cloned());
+        }
+    }
+    let named = kinds.into_iter().map(|(name, kinds)| (name, rules(&kinds, &[].into())));
+    by_namespace.extend(named);
+    let role = |(namespace, rules): (Arc<str>, Vec<PolicyRule>)| v1alpha1::NamespaceRules {
+        namespace: namespace.to_string(),
+        rules: rules.into_iter().map(of_rbac).collect(),
+    };
+    by_namespace.into_iter().map(role).collect()
+}
+
+fn of_rbac(rule: PolicyRule) -> v1alpha1::PolicyRule {
+    v1alpha1::PolicyRule {
+        api_groups: rule.api_groups.unwrap_or_default(),
+        resources: rule.resources.unwrap_or_default(),
+        resource_names: rule.resource_names.unwrap_or_default(),
+        verbs: rule.verbs,
+    }
+}
+
+impl Tier {
+    /// Those of `kinds` that belong to it, `away` from the namespace of an account or not.
+    pub(super) fn of(self, kinds: &Kinds, away: bool) -> Kinds {
+        let elevated = self == Self::Elevated;
+        let here = |kind: &&GroupResource| (away || kind.is_secrets()) == elevated;
+        kinds.iter().filter(here).cloned().collect()
+    }
+}
+
+/// What all objects of one profile have in common.
+struct Writer<'a> {
+    profile: &'a ProfileRef,
+    subject: &'a Subject,
+    tier: Tier,
+}
+
+impl Writer<'_> {
+    /// No part can hold a `:`, so no two names are equal that differ in a part.
+    fn name(&self, target: Option<&str>) -> Result<String, NameTooLong> {
+        let mut name = role_name(self.profile);
+        if let Some(target) = target {
+            name.push_str(":target:");
+            name.push_str(target);
+        }
+        if self.tier == Tier::Elevated {
+            name.push_str(":elevated");
+        }
+        if name.len() > MAX_NAME {
+            return Err(NameTooLong { name });
+        }
+        Ok(name)
+    }
+
+    fn metadata(&self, name: &str, namespace: Option<&str>) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: namespace.map(str::to_owned),
+            labels: Some([(PROFILE_LABEL.to_owned(), label_value(self.profile))].into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn binding(&self, name: &str, namespace: &str, role: &str) -> Document {
+        Document::RoleBinding(RoleBinding {
+            metadata: self.metadata(name, Some(namespace)),
+            role_ref: role_ref(name, role),
+            subjects: Some(vec![self.subject()]),
+        })
+    }
+
+    /// Lets the subject mint tokens of one account, and of no other.
+    fn tokens(&self, account: &Arc<str>) -> Result<[Document; 2], NameTooLong> {
+        let name = token_role_name(self.profile);
+        if name.len() > MAX_NAME {
+            return Err(NameTooLong { name });
+        }
+        let namespace = &*self.profile.namespace;
+        let mint = PolicyRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec!["serviceaccounts/token".to_owned()]),
+            resource_names: Some(vec![account.to_string()]),
+            verbs: vec!["create".to_owned()],
+            ..PolicyRule::default()
+        };
+        let metadata = self.metadata(&name, Some(namespace));
+        let role = Document::Role(Role { metadata, rules: Some(vec![mint]) });
+        Ok([role, self.binding(&name, namespace, "Role")])
+    }
+
+    fn cluster_role(&self, name: &str, rules: Vec<PolicyRule>) -> Document {
+        Document::ClusterRole(ClusterRole {
+            metadata: self.metadata(name, None),
+            rules: Some(rules),
+            aggregation_rule: None,
+        })
+    }
+
+    fn subject(&self) -> v1::Subject {
+        let rbac = Some(RBAC.to_owned());
+        let (kind, name, namespace, api_group) = match self.subject {
+            Subject::ServiceAccount { namespace, name } => {
+                ("ServiceAccount", name, Some(namespace.to_string()), None)
+            }
+            Subject::User(name) => ("User", name, None, rbac),
+            Subject::Group(name) => ("Group", name, None, rbac),
+        };
+        v1::Subject { kind: kind.to_owned(), name: name.to_string(), namespace, api_group }
+    }
+}
+
+fn role_ref(name: &str, kind: &str) -> RoleRef {
+    RoleRef { api_group: Some(RBAC.to_owned()), kind: kind.to_owned(), name: name.to_owned() }
+}
+
+/// The name of a profile's roles; others of its roles have it too, a `:` and more behind it.
+#[must_use]
+pub fn role_name(profile: &ProfileRef) -> String {
+    format!("{PREFIX}{}:{}", profile.namespace, profile.name)
+}
+
+/// The name of the role that lets the operator mint tokens of the account that a profile names.
+pub(super) fn token_role_name(profile: &ProfileRef) -> String {
+    format!("{}:token", role_name(profile))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(namespace: &str, name: &str) -> ProfileRef {
+        ProfileRef { namespace: namespace.into(), name: name.into() }
+    }
+
+    #[test]
+    fn a_name_that_does_not_fit_is_an_error() {
+        let profile = profile("shop", &"a".repeat(240));
+        let subject = Subject::Group("ops".into());
+        let writer = Writer { profile: &profile, subject: &subject, tier: Tier::Elevated };
+        let error = writer.name(None).unwrap_err().to_string();
+        assert!(
+            error.ends_with("has at most 253; shorten metadata.name of the profile"),
+            "{error}"
+        );
+        assert!(Writer { tier: Tier::Plain, ..writer }.name(Some("a")).is_err());
+        let fits = Writer { tier: Tier::Plain, profile: &self::profile("s", "a"), ..writer };
+        assert_eq!(fits.name(Some("b")).unwrap(), "kubewarm:s:a:target:b");
+    }
+
+    #[test]
+    fn names_looked_up_are_split_over_rules() {
+        let names: BTreeSet<_> = (0..130).map(|n| Arc::from(format!("n{n}"))).collect();
+        let counts: Vec<_> = rules(&Kinds::new(), &names)
+            .into_iter()
+            .map(|rule| (rule.verbs, rule.resource_names.map(|names| names.len())))
+            .collect();
+        let get = || vec!["get".to_owned()];
+        assert_eq!(counts, [(get(), Some(64)), (get(), Some(64)), (get(), Some(2))]);
+    }
+}

@@ -1,0 +1,182 @@
+//! How much may be held, and the targets that do not fit.
+
+use super::Invalid;
+use crate::v1alpha1::{self, mebibytes};
+use std::{fmt, time::Duration};
+
+/// What a profile may hold; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// `spec.limits.maxObjects`, at least 1.
+    pub max_objects: Option<u64>,
+    /// `spec.limits.maxMemory` in bytes.
+    pub max_bytes: Option<u64>,
+}
+
+/// Whose limit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bound {
+    /// The profile's own `spec.limits`.
+    Profile,
+    /// What the profiles of one namespace may hold together.
+    Namespace,
+    /// What the process may hold.
+    Process,
+}
+
+/// What there is too much of.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum Measure {
+    /// Objects.
+    Objects,
+    /// Bytes.
+    #[strum(serialize = "bytes")]
+    Memory,
+}
+
+/// A limit that was exceeded, and by which target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun {
+    /// Whose limit.
+    pub bound: Bound,
+    /// Of what.
+    pub measure: Measure,
+    /// How much may be held, in objects or bytes.
+    pub limit: u64,
+    /// How much the target held when that was noticed.
+    pub reached: u64,
+    /// How much everything else held that the limit is for.
+    pub others: u64,
+    /// Objects that the target held then.
+    pub objects: u64,
+    /// How many objects the target has, where the server has said so.
+    pub expected: Option<u64>,
+}
+
+/// A target that does not fit into a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// Which limit.
+    pub overrun: Overrun,
+    /// When it is tried again.
+    pub attempt: Attempt,
+}
+
+/// Whether a target that did not fit is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// At this time since the start of the process, or earlier if there is room or the profile is
+    /// edited.
+    At(Duration),
+    /// Now.
+    UnderWay,
+}
+
+impl Limits {
+    /// Checks `spec.limits`.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`] for a count below 1 or a text that is no quantity.
+    pub(super) fn parse(limits: Option<&v1alpha1::Limits>) -> Result<Self, Invalid> {
+        let Some(limits) = limits else { return Ok(Self::default()) };
+        let malformed = |path: &str, problem: String| Invalid::malformed(path, &problem);
+        let positive = |count: i64| {
+            u64::try_from(count).ok().filter(|&count| count > 0).ok_or_else(|| {
+                malformed("spec.limits.maxObjects", format!("{count} is not a count from 1 on"))
+            })
+        };
+        let quantity = |memory: &v1alpha1::Quantity| {
+            parse_bytes(&memory.to_string()).filter(|&bytes| bytes > 0).ok_or_else(|| {
+                let problem =
+                    format!("{:?} is not a quantity such as \"200Mi\"", memory.to_string());
+                malformed("spec.limits.maxMemory", problem)
+            })
+        };
+        Ok(Self {
+            max_objects: limits.max_objects.map(positive).transpose()?,
+            max_bytes: limits.max_memory.as_ref().map(quantity).transpose()?,
+        })
+    }
+
+    /// Whether there is any limit.
+    #[must_use]
+    pub fn are_set(&self) -> bool {
+        self.max_objects.is_some() || self.max_bytes.is_some()
+    }
+}
+
+impl Limited {
+    /// Whether its cells are stopped now.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.attempt != Attempt::UnderWay
+    }
+}
+
+impl Measure {
+    /// The condition's `reason`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Objects => "ObjectsExceeded",
+            Self::Memory => "MemoryExceeded",
+        }
+    }
+}
+
+/// Bytes of a quantity: a whole number, and one of `Ki`, `Mi`, `Gi`, `k`, `M`, `G` behind it or none.
+/// `None` for anything else, and for what no machine has.
+#[must_use]
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|at: char| !at.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit: u64 = match unit {
+        "" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+impl fmt::Display for Overrun {
+    /// The held and the allowed, for people: `10013 objects beside 500, 10000 allowed`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { measure, limit, reached, others, .. } = self;
+        match measure {
+            Measure::Objects => {
+                write!(f, "{reached} objects beside {others} of others, {limit} allowed")
+            }
+            Measure::Memory => write!(
+                f,
+                "{} beside {} of others, {} allowed",
+                mebibytes(*reached),
+                mebibytes(*others),
+                mebibytes(*limit)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_whole_numbers_with_a_unit() {
+        let read = ["1", "64Ki", "200Mi", "2Gi", "1k", "5M", "3G", "0"].map(parse_bytes);
+        let bytes = [1, 64 << 10, 200 << 20, 2 << 30, 1_000, 5_000_000, 3_000_000_000, 0].map(Some);
+        assert_eq!(read, bytes);
+        for text in ["", "Mi", "1.5Gi", "-1", "1Ti", "1 Mi", "99999999999Gi", "²"] {
+            assert_eq!(parse_bytes(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Vocabulary shared by every layer: checked, immutable, free of I/O and of the clock.
+
+mod budget;
+mod canonical;
+mod cell;
+mod decision;
+mod declared;
+mod fault;
+mod field_path;
+mod home;
+mod identity;
+mod index;
+mod invalid;
+mod limits;
+mod object;
+mod printable;
+mod profile;
+mod read_terms;
+mod resource;
+mod selector;
+mod subject;
+mod target;
+mod version;
+mod wait;
+
+pub use self::{
+    budget::{Budget, Gauge, INFORMER_BYTES},
+    cell::{
+        CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
+        ProfileRef, Projection, SensitiveData, Sensitivity, Tuning,
+    },
+    decision::{DecidedBy, Decision},
+    declared::{
+        AuthorCheck, Declared, DeclaredTarget, Mode, Refusal, RefusalReason, Requirement,
+        ResolvedTarget, Serving,
+    },
+    fault::{Fault, Reason, Verb},
+    field_path::{FieldPath, FieldStep, InvalidFieldPath},
+    home::{Home, Watched},
+    identity::Identity,
+    index::{Index, IndexBy},
+    invalid::Invalid,
+    limits::{Attempt, Bound, Limited, Limits, Measure, Overrun, parse_bytes},
+    object::{
+        Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
+    },
+    profile::{ValidatedProfile, Warmup},
+    read_terms::{Consistency, ReadTerms},
+    resource::{GroupResource, InvalidName, Resource, is_dns_label},
+    selector::{
+        FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector, Operator,
+    },
+    subject::Subject,
+    target::{Target, TargetScope},
+    version::ResourceVersion,
+    wait::{WaitFor, WaitOutcome},
+};
+pub use crate::v1alpha1::OnAccessLost;

@@ -1,0 +1,182 @@
+//! Names of API resources, checked so that they can be put into a URL path as they are.
+
+use std::{fmt, sync::Arc};
+
+/// A resource without its version: what a target names, and what RBAC rules name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    group: Arc<str>,
+    resource: Arc<str>,
+}
+
+/// A resource of one version: group, version and plural name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resource {
+    of: GroupResource,
+    version: Arc<str>,
+}
+
+/// A name that may not be part of a URL path of the API server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidName {
+    /// The group is neither empty nor a DNS subdomain.
+    #[error("group {0:?} is not a DNS subdomain such as \"apps\" or \"cert-manager.io\"")]
+    Group(String),
+    /// The version is not a DNS label.
+    #[error("version {0:?} is not a DNS label such as \"v1\"")]
+    Version(String),
+    /// The plural name is not a DNS label.
+    #[error(
+        "resource {0:?} is not a plural name such as \"deployments\"; subresources cannot be warmed"
+    )]
+    Resource(String),
+}
+
+impl GroupResource {
+    /// Checks both names: `group` is empty (the core group) or a DNS subdomain of at most 253
+    /// bytes, `resource` a DNS label of at most 63.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidName`], with the name as the user wrote it.
+    pub fn new(group: &str, resource: &str) -> Result<Self, InvalidName> {
+        if !group.is_empty() && !is_dns_subdomain(group) {
+            return Err(InvalidName::Group(group.to_owned()));
+        }
+        if !is_dns_label(resource) {
+            return Err(InvalidName::Resource(resource.to_owned()));
+        }
+        Ok(Self { group: group.into(), resource: resource.into() })
+    }
+
+    /// The API group; empty for the core group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The plural name.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Whether these are the core group's `secrets`.
+    #[must_use]
+    pub fn is_secrets(&self) -> bool {
+        self.group.is_empty() && &*self.resource == "secrets"
+    }
+}
+
+impl Resource {
+    /// Adds a version, a DNS label of at most 63 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidName::Version`].
+    pub fn new(of: GroupResource, version: &str) -> Result<Self, InvalidName> {
+        if !is_dns_label(version) {
+            return Err(InvalidName::Version(version.to_owned()));
+        }
+        Ok(Self { of, version: version.into() })
+    }
+
+    /// The resource without its version.
+    #[must_use]
+    pub fn group_resource(&self) -> &GroupResource {
+        &self.of
+    }
+
+    /// The API group; empty for the core group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.of.group()
+    }
+
+    /// The API version, such as `v1`.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The plural name.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.of.resource()
+    }
+
+    /// The path of the group and version: `/api/v1` or `/apis/apps/v1`.
+    #[must_use]
+    pub fn api_path(&self) -> String {
+        if self.group().is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group(), self.version)
+        }
+    }
+}
+
+impl fmt::Display for GroupResource {
+    /// As `kubectl` writes it: `pods`, `deployments.apps`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.group {
+            "" => f.write_str(&self.resource),
+            group => write!(f, "{}.{group}", self.resource),
+        }
+    }
+}
+
+impl fmt::Display for Resource {
+    /// As `kubectl` accepts it: `pods.v1.`, `deployments.v1.apps`; the core group's trailing dot is
+    /// left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group() {
+            "" => write!(f, "{}.{}", self.resource(), self.version),
+            group => write!(f, "{}.{}.{group}", self.resource(), self.version),
+        }
+    }
+}
+
+/// RFC 1123 label, as the API server checks it: lower case, digits and inner hyphens, 1 to 63 bytes.
+#[must_use]
+pub fn is_dns_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// RFC 1123 subdomain: labels joined by dots, at most 253 bytes.
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_change_the_path_are_refused() {
+        for group in ["a/b", "..", "a..b", "A", "a%2Fb", "-a", "a b", "a\n", "*"] {
+            assert!(GroupResource::new(group, "pods").is_err(), "group {group:?}");
+        }
+        for resource in ["", "pods/status", "..", "Pods", "pods?watch=1", "a.b", "*"] {
+            assert!(GroupResource::new("", resource).is_err(), "resource {resource:?}");
+        }
+        let pods = GroupResource::new("", "pods").unwrap();
+        for version in ["", "v1/x", "..", "V1", "v1#"] {
+            assert!(Resource::new(pods.clone(), version).is_err(), "version {version:?}");
+        }
+    }
+
+    #[test]
+    fn resources_read_as_kubectl_writes_them() {
+        let pods = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
+        let apps = Resource::new(GroupResource::new("apps", "deployments").unwrap(), "v1").unwrap();
+        assert_eq!((pods.to_string(), pods.api_path()), ("pods.v1".into(), "/api/v1".into()));
+        assert_eq!(apps.to_string(), "deployments.v1.apps");
+        assert_eq!(apps.api_path(), "/apis/apps/v1");
+        assert_eq!(apps.group_resource().to_string(), "deployments.apps");
+    }
+}

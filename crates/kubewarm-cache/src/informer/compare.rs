@@ -1,0 +1,141 @@
+//! Compares the table of a watching cell with a list, now and then: a watch that leaves something out says
+//! nothing of it.
+//!
+//! The list is of the very version that the table has, so nothing that happens meanwhile can make a difference.
+//! Only names, UIDs and versions are compared.
+
+use super::{digest::NameDigest, stream::End, task::Task};
+use futures::{FutureExt as _, future::BoxFuture};
+use kubewarm_api::model::{Fault, Projection, Reason};
+use std::{future::pending, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep_until};
+
+/// How a comparison ended: the label of `kubewarm_consistency_checks_total`.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum Comparison {
+    /// Table and list name the same.
+    Equal,
+    /// They do not: the cell is listed anew.
+    Different,
+    /// Nothing could be compared: the table lacks what did not decode, versions have no order, or the
+    /// API server does not list at a version that was.
+    Skipped,
+    /// The API server did not answer, or refused.
+    #[strum(serialize = "error")]
+    Failed,
+}
+
+/// When a cell was last compared; outlives its watches.
+#[derive(Debug)]
+pub(super) struct Turn {
+    last: Instant,
+    /// Of the interval: cells that were declared together are not compared together.
+    part: f64,
+}
+
+/// The comparison of one watch.
+pub(super) struct Check(Option<BoxFuture<'static, Comparison>>);
+
+impl Turn {
+    /// From now on.
+    pub(super) fn new() -> Self {
+        Self { last: Instant::now(), part: 0.8 + 0.4 * fastrand::f64() }
+    }
+
+    /// When the next one is due.
+    fn due(&self, interval: Option<Duration>) -> Option<Instant> {
+        self.last.checked_add(interval?.mul_f64(self.part))
+    }
+}
+
+impl Check {
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Its end. Cancel safe; never ready while none is under way.
+    pub(super) async fn ended(&mut self) -> Comparison {
+        match &mut self.0 {
+            Some(comparing) => comparing.await,
+            None => pending().await,
+        }
+    }
+}
+
+impl Task {
+    /// Ready when the table is to be compared. Cancel safe.
+    pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
+        let due = self.turn.due(self.tuning.borrow().verify_interval);
+        async move {
+            match due {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// Begins a comparison with what the table holds now.
+    pub(super) fn compare(&mut self, check: &mut Check) {
+        self.turn = Turn::new();
+        let (held, version) = NameDigest::new().of_table(&**self.sink.lock());
+        let is_whole = self.rejected == 0
+            && !self.board.has_undecodable()
+            && self.key.projection != Projection::Profile;
+        let at = version.filter(|version| is_whole && !version.is_opaque());
+        let Some(at) = at.filter(|at| self.version.as_ref() == Some(at)) else {
+            self.metrics.compared(Comparison::Skipped);
+            return;
+        };
+        let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
+        let (member, limit) = {
+            let tuning = self.tuning.borrow();
+            (tuning.member_of.clone(), tuning.page_size)
+        };
+        let comparing = async move {
+            let _slot = shared.comparisons.acquire(&member).await;
+            let payer = (&shared.buckets, &member.profile.namespace);
+            Comparison::of(held.is_list_at(&list_watch, &at, limit, payer).await)
+        };
+        check.0 = Some(comparing.boxed());
+    }
+
+    /// What a comparison that has ended means for the watch.
+    pub(super) fn compared(&mut self, comparison: Comparison, check: &mut Check) -> Option<End> {
+        *check = Check::none();
+        self.metrics.compared(comparison);
+        if comparison != Comparison::Different {
+            return None;
+        }
+        tracing::error!(
+            cell = %self.key,
+            version = self.version.as_ref().map(ToString::to_string),
+            "the table is not what the API server has at its version: listing anew"
+        );
+        Some(End::Inconsistent)
+    }
+}
+
+impl Comparison {
+    fn of(answer: Result<Option<bool>, Fault>) -> Self {
+        match answer {
+            Ok(Some(true)) => Self::Equal,
+            Ok(Some(false)) => Self::Different,
+            Ok(None) => Self::Skipped,
+            // That version is not kept any more, or never was to be had.
+            Err(fault) if matches!(fault.reason(), Reason::Gone | Reason::Unsupported) => {
+                Self::Skipped
+            }
+            Err(fault) => {
+                tracing::debug!(%fault, "nothing to compare with");
+                Self::Failed
+            }
+        }
+    }
+}

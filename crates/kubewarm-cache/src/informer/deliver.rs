@@ -1,0 +1,191 @@
+//! Brings the events of a watch to the table, in order, and keeps out what does not belong there.
+
+use super::{
+    EventKind, Phase, Rejected, Stage,
+    board::IsReplay,
+    event::{Bookmark, Event},
+    list::oversized,
+    peek::tombstone,
+    split::Piece,
+    state::Signal,
+    stream::{End, Stream},
+    task::{Task, apply},
+};
+use jiff::Timestamp;
+use kubewarm_api::model::{Delta, Outcome, ResourceVersion};
+use kubewarm_client::fault;
+use std::time::Duration;
+use tokio::time::Instant;
+
+impl Task {
+    /// Cuts and takes the next line of what has been received.
+    pub(super) fn cut(&mut self, stream: &mut Stream) -> Option<End> {
+        let chunk = stream.rest.clone();
+        let (consumed, piece) = stream.lines.feed(&chunk);
+        stream.rest = chunk.slice(consumed.min(chunk.len())..);
+        let (line, whole) = match piece? {
+            Piece::Whole(line) => (line, true),
+            Piece::Oversized(head) => (head, false),
+        };
+        let event = if whole {
+            Event::parse(line)
+        } else {
+            Event::of_head(line).ok_or_else(|| oversized(line, Stage::WatchLine))
+        };
+        match event {
+            Ok(event) => {
+                let end = self.take(event, whole, stream.heard);
+                // What ends a watch is no sign that it works.
+                stream.events += u64::from(end.is_none());
+                end
+            }
+            // A bare Status is how some servers end a watch.
+            Err(_) if whole && line.starts_with(br#"{"kind":"Status""#) => {
+                Some(End::Told(fault::of_event(line)))
+            }
+            Err(rejected) => {
+                self.metrics.undecodable(rejected.stage);
+                Some(End::Nonsense(rejected))
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>, whole: bool, received: Instant) -> Option<End> {
+        match event.kind {
+            EventKind::Error => {
+                self.count(event.kind, None);
+                Some(End::Told(fault::of_event(event.object)))
+            }
+            EventKind::Bookmark => self.take_bookmark(event),
+            EventKind::Added | EventKind::Modified if !whole => {
+                let rejected = oversized(event.object, Stage::WatchObject);
+                self.give_up(event, &rejected, received)
+            }
+            EventKind::Added | EventKind::Modified => self.take_upsert(event, received),
+            EventKind::Deleted => self.take_removal(event, received),
+        }
+    }
+
+    fn take_bookmark(&mut self, event: Event<'_>) -> Option<End> {
+        self.count(event.kind, None);
+        let parsed = Bookmark::parse(event.object);
+        let Some(version) = parsed.and_then(|bookmark| ResourceVersion::parse(&bookmark.version))
+        else {
+            let problem = "a bookmark without a version".to_owned();
+            return Some(End::Nonsense(Rejected {
+                problem,
+                name: None,
+                stage: Stage::WatchObject,
+            }));
+        };
+        if self.version.as_ref().is_some_and(|known| version.is_older_than(known)) {
+            return Some(End::WentBack);
+        }
+        self.apply(Delta::Progress(version.clone()));
+        self.board.note(|report| {
+            report.bookmark_time = Some(Timestamp::now());
+            report.version = Some(version.clone());
+        });
+        self.version = Some(version);
+        self.board.current(Instant::now());
+        self.healthy();
+        None
+    }
+
+    fn take_upsert(&mut self, event: Event<'_>, received: Instant) -> Option<End> {
+        let item = match self.decoder.decode(event.object, Stage::WatchObject) {
+            Ok(item) => item,
+            Err(rejected) => return self.give_up(event, &rejected, received),
+        };
+        let version = item.version.clone();
+        if is_replay(version.as_ref(), self.version.as_ref()) == IsReplay::Yes {
+            // Of an object that is not held nobody can say whether it is new or was deleted since.
+            if !self.sink.lock().holds(&item.namespace, &item.name) {
+                return Some(End::Disordered);
+            }
+            apply(&self.sink, &mut self.objects, Delta::Upsert(item));
+            self.count(event.kind, Some(received.elapsed()));
+            return None;
+        }
+        self.board.decodable(&item.namespace, &item.name);
+        let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
+        self.moved(event.kind, outcome, (version, IsReplay::No), received);
+        None
+    }
+
+    fn take_removal(&mut self, event: Event<'_>, received: Instant) -> Option<End> {
+        let gone = match tombstone(event.object) {
+            Ok(gone) => gone,
+            Err(rejected) => {
+                self.metrics.undecodable(rejected.stage);
+                return Some(End::Nonsense(rejected));
+            }
+        };
+        self.board.decodable(&gone.namespace, &gone.name);
+        let version = gone.version.clone();
+        let replay = is_replay(version.as_ref(), self.version.as_ref());
+        let outcome = self.apply(Delta::Remove(gone));
+        self.moved(event.kind, outcome, (version, replay), received);
+        None
+    }
+
+    /// After an event: version, freshness, counters, and the controller where it reads this table.
+    fn moved(
+        &mut self,
+        kind: EventKind,
+        outcome: Outcome,
+        (version, is_replay): (Option<ResourceVersion>, IsReplay),
+        received: Instant,
+    ) {
+        let lag = received.elapsed();
+        let version = version.filter(|_| is_replay == IsReplay::No);
+        self.board.event(version.as_ref(), is_replay, lag);
+        if version.is_some() {
+            self.version = version;
+            self.news += 1;
+        }
+        if self.board.has_fault() {
+            self.healthy();
+        }
+        if self.board.state().phase == Phase::Silent {
+            self.signal(Signal::Heard);
+        }
+        self.count(kind, Some(lag));
+        if self.is_followed && outcome != Outcome::Outdated {
+            self.shared.changes.notify();
+        }
+    }
+
+    /// An object that cannot be decoded is named, and its older version is not served on; a replay
+    /// of what was superseded changes nothing. If it cannot be named, only a list can tell what is
+    /// still true.
+    fn give_up(&mut self, event: Event<'_>, rejected: &Rejected, received: Instant) -> Option<End> {
+        let Ok(gone) = tombstone(event.object) else {
+            self.metrics.undecodable(rejected.stage);
+            return Some(End::Nonsense(rejected.clone()));
+        };
+        let version = gone.version.clone();
+        let replay = is_replay(version.as_ref(), self.version.as_ref());
+        let was_held = self.sink.lock().holds(&gone.namespace, &gone.name);
+        let outcome = self.apply(Delta::Remove(gone));
+        if was_held && outcome == Outcome::Outdated {
+            self.metrics.undecodable(rejected.stage);
+        } else {
+            self.reject(rejected);
+        }
+        self.moved(event.kind, outcome, (version, replay), received);
+        None
+    }
+
+    fn count(&self, kind: EventKind, lag: Option<Duration>) {
+        self.metrics.event(kind, lag);
+    }
+}
+
+/// Whether an event is not newer than what the stream has brought.
+fn is_replay(event: Option<&ResourceVersion>, known: Option<&ResourceVersion>) -> IsReplay {
+    match (event, known) {
+        (Some(event), Some(known)) if event <= known => IsReplay::Yes,
+        _ => IsReplay::No,
+    }
+}

@@ -1,0 +1,190 @@
+//! What a list or a table names, in a few bytes: equal where both name the same objects, of the same UIDs,
+//! in the same versions.
+
+use super::{
+    frame::FrameMeta,
+    list_watch::ListWatch,
+    split::{MAX_OBJECT, Piece},
+    upstream,
+};
+use kubewarm_api::model::{DeltaSink, Fault, Named, Reason, ResourceVersion, Uid};
+use kubewarm_client::Buckets;
+use serde::Deserialize;
+use std::{
+    borrow::Cow,
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::{Instant, sleep_until};
+
+/// For each page of a list that is compared with a table.
+const PAGE: Duration = Duration::from_mins(1);
+
+/// Counts objects and adds up their hashes, in any order. The hash is keyed anew for each comparison: two that
+/// differ are taken for equal once in 2^64 times, and two that are equal never for different.
+#[derive(Clone, Debug)]
+pub(super) struct NameDigest {
+    keys: RandomState,
+    objects: u64,
+    sum: u64,
+}
+
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    #[serde(borrow, default)]
+    resource_version: Cow<'a, str>,
+}
+
+impl NameDigest {
+    /// Of nothing, yet.
+    pub(super) fn new() -> Self {
+        Self { keys: RandomState::new(), objects: 0, sum: 0 }
+    }
+
+    /// Of nothing, comparable with this one.
+    fn empty(&self) -> Self {
+        Self { keys: self.keys.clone(), objects: 0, sum: 0 }
+    }
+
+    /// Of a table, comparable with this one; and as of which version that is. Cost: 0.2 µs an object, under
+    /// the table's lock.
+    pub(super) fn of_table(&self, table: &dyn DeltaSink) -> (Self, Option<ResourceVersion>) {
+        let mut digest = self.empty();
+        let version = table.visit(&mut |named| digest.add(&named));
+        (digest, version)
+    }
+
+    /// How many objects there are.
+    pub(super) fn objects(&self) -> u64 {
+        self.objects
+    }
+
+    /// Whether both name the same; to be asked of two of the same keys.
+    pub(super) fn matches(&self, other: &Self) -> bool {
+        (self.objects, self.sum) == (other.objects, other.sum)
+    }
+
+    fn add(&mut self, named: &Named<'_>) {
+        self.objects += 1;
+        self.sum = self.sum.wrapping_add(self.keys.hash_one(named));
+    }
+
+    fn add_json(&mut self, json: &[u8]) -> Result<(), Fault> {
+        let malformed = |_| Fault::new(Reason::Malformed, "an object of the list has no name");
+        let Object { metadata } = serde_json::from_slice(json).map_err(malformed)?;
+        self.add(&Named {
+            namespace: &metadata.namespace,
+            name: &metadata.name,
+            uid: Uid::parse(&metadata.uid),
+            version: ResourceVersion::parse(&metadata.resource_version),
+        });
+        Ok(())
+    }
+
+    /// Adds what a page of the list names: its first `limit` objects, or the next behind `token`, as of the
+    /// version `at`, or of now. Holds one object at a time.
+    ///
+    /// # Errors
+    ///
+    /// As [`upstream::open`]; [`Reason::Malformed`] for what is no whole list, [`Reason::TimedOut`] if it has
+    /// not ended `within` that time.
+    pub(super) async fn add_page(
+        &mut self,
+        of: &ListWatch,
+        at: Option<&ResourceVersion>,
+        page: (u32, &str),
+        within: Duration,
+    ) -> Result<FrameMeta, Fault> {
+        let until = Instant::now() + within;
+        let chunks = of.names(at, page, within).await?;
+        upstream::items(chunks, until, |piece| match piece {
+            Piece::Whole(json) => self.add_json(json),
+            Piece::Oversized(_) => {
+                let message = format!("metadata of more than {} MiB", MAX_OBJECT >> 20);
+                Err(Fault::new(Reason::TooLarge, message))
+            }
+        })
+        .await
+    }
+
+    /// Whether this, of a table at the version `at`, is what the API server lists at that version, in pages of
+    /// `limit` objects; `None` where it lists another version. Each request draws on the spare part of the
+    /// namespace's bucket.
+    ///
+    /// # Errors
+    ///
+    /// As [`NameDigest::add_page`].
+    pub(super) async fn is_list_at(
+        &self,
+        of: &ListWatch,
+        at: &ResourceVersion,
+        limit: u32,
+        (buckets, namespace): (&Buckets, &Arc<str>),
+    ) -> Result<Option<bool>, Fault> {
+        let mut listed = self.empty();
+        let mut token = String::new();
+        loop {
+            while let Err(open_at) = buckets.draw_spare(namespace, Instant::now()) {
+                sleep_until(open_at).await;
+            }
+            let page = listed.add_page(of, Some(at), (limit, &token), PAGE).await?;
+            if page.version().ok().as_ref() != Some(at) {
+                return Ok(None);
+            }
+            if page.token.is_empty() {
+                return Ok(Some(self.matches(&listed)));
+            }
+            token = page.token;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(keys: &NameDigest, objects: &[(&str, &str, &str, &str)]) -> NameDigest {
+        let mut digest = keys.empty();
+        for (namespace, name, uid, version) in objects {
+            let json = format!(
+                r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}"}}}}"#
+            );
+            digest.add_json(json.as_bytes()).unwrap();
+        }
+        digest
+    }
+
+    #[test]
+    fn whatever_differs_is_seen_and_the_order_is_not() {
+        let keys = NameDigest::new();
+        let base = [("a", "x", "u1", "3"), ("b", "y", "u2", "4")];
+        let digest = of(&keys, &base);
+        assert!(digest.matches(&of(&keys, &[base[1], base[0]])));
+        for other in [
+            &base[..1],
+            &[base[0], base[0]],
+            &[base[0], ("b", "y", "u2", "5")],
+            &[base[0], ("b", "y", "u3", "4")],
+            &[base[0], ("b", "z", "u2", "4")],
+            &[base[0], ("c", "y", "u2", "4")],
+            // The same letters, cut elsewhere.
+            &[("ax", "", "u1", "3"), base[1]],
+        ] {
+            assert!(!digest.matches(&of(&keys, other)), "{other:?}");
+        }
+    }
+}

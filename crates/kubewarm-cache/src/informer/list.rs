@@ -1,0 +1,330 @@
+//! The first state of a cell, and every later full one: whole, streamed, or in pages.
+
+use super::{
+    ListOutcome, Relist, RelistReason, Stage, Strategy, Verb,
+    decode::Rejected,
+    endpoint::Part,
+    frame::FrameMeta,
+    peek::peek_name,
+    room::Held,
+    split::{ListSplitter, MAX_OBJECT, Piece},
+    state::Signal,
+    stream::Stream,
+    task::{Failure, Next, Task, absent, apply},
+};
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use kubewarm_api::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion};
+use std::sync::Arc;
+use tokio::time::{Instant, timeout_at};
+
+/// What was seen to change while a list was applied, over all attempts: what a first attempt
+/// replaced, the next finds unchanged.
+#[derive(Debug, Default)]
+pub(super) struct Gap {
+    pub(super) replaced: u64,
+    pub(super) removed: u64,
+}
+
+/// A list that has been applied but not yet swept.
+pub(super) struct Listed {
+    pub(super) version: ResourceVersion,
+    /// A streaming list goes on as a watch.
+    pub(super) stream: Option<Stream>,
+}
+
+/// Why a list was not completed.
+#[derive(Debug)]
+pub(super) enum NotListed {
+    /// A request failed, or its answer was of no use.
+    Fault(Fault),
+    /// The list is older than the table.
+    RolledBack,
+}
+
+impl From<Fault> for NotListed {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Task {
+    /// Lists once it is the cell's turn, and says how to go on.
+    pub(super) async fn list(&mut self, why: Option<RelistReason>) -> Result<Next, Failure> {
+        let failed = |fault| Failure { fault, verb: Verb::List, then: Next::List(why) };
+        if self.board.state().synced {
+            self.signal(Signal::Outran);
+        }
+        let wanted = self.tuning.borrow().strategy;
+        let shared = Arc::clone(&self.shared);
+        // Asked before a slot is taken: a server that is slow to say its version holds up nobody.
+        let mut order =
+            shared.strategies.order(&shared.operator, &self.key, wanted, &shared.timing).await;
+        let member = self.tuning.borrow().member_of.clone();
+        let slot = shared.lists.acquire(&member).await;
+        self.signal(Signal::Admitted);
+        let reread = match why {
+            Some(
+                RelistReason::Redefined | RelistReason::Recreated | RelistReason::Inconsistent,
+            ) => Reread::Everything,
+            _ => Reread::Changed,
+        };
+
+        if self.broken_lists >= 2 {
+            // Whatever breaks long answers off, pages are the shortest.
+            order.retain(|&way| way == Strategy::Paged);
+            order = if order.is_empty() { vec![Strategy::Paged] } else { order };
+        }
+        let mut ways = order.into_iter().peekable();
+        let (strategy, listed, asked_at) = loop {
+            let way = ways.next().unwrap_or(Strategy::Paged);
+            let asked_at = Instant::now();
+            let listed = self.list_by(way, reread).await;
+            match listed {
+                Ok(listed) => break (way, listed, asked_at),
+                Err(NotListed::Fault(fault))
+                    if is_for_want_of(way, &fault) && ways.peek().is_some() =>
+                {
+                    tracing::info!(cell = %self.key, ?way, %fault, "falling back to another way to list");
+                    shared.strategies.avoid(&self.key, way);
+                }
+                Err(NotListed::RolledBack) => return Ok(self.roll_back()),
+                Err(NotListed::Fault(fault)) => {
+                    let broke = matches!(fault.reason(), Reason::Unreachable | Reason::Malformed);
+                    self.broken_lists = if broke { self.broken_lists.saturating_add(1) } else { 0 };
+                    return Err(failed(fault));
+                }
+            }
+        };
+        drop(slot);
+        self.broken_lists = 0;
+
+        let Listed { version, stream } = listed;
+        if let Outcome::Swept { removed } = self.apply(Delta::ListDone(version.clone())) {
+            self.gap.removed = removed;
+        }
+        if self.objects == 0 && self.namespace_is_absent(asked_at).await {
+            return Err(failed(absent(&self.key)));
+        }
+        self.finish_list(why, strategy, &version, asked_at);
+        Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))
+    }
+
+    fn finish_list(
+        &mut self,
+        why: Option<RelistReason>,
+        strategy: Strategy,
+        version: &ResourceVersion,
+        asked_at: Instant,
+    ) {
+        let gap = std::mem::take(&mut self.gap);
+        self.version = Some(version.clone());
+        self.listed_at = Some(Instant::now());
+        let warmed = self.board.listed(&self.key, version, strategy, (asked_at, self.epoch));
+        self.board.note(|report| {
+            if report.fault.as_ref().is_some_and(|fault| fault.verb == Verb::List) {
+                report.fault = None;
+            }
+        });
+        if let Some(warmed) = warmed {
+            tracing::info!(
+                cell = %self.key, objects = self.objects, ?strategy,
+                milliseconds = u64::try_from(warmed.took.as_millis()).unwrap_or(u64::MAX), "synced"
+            );
+            self.metrics.warmed(strategy, warmed.took);
+        }
+        if let Some(reason) = why {
+            let (replaced, deleted_in_gap) = (gap.replaced, gap.removed);
+            self.metrics.relisted(reason, replaced, deleted_in_gap);
+            let at = Timestamp::now();
+            let relist = Relist { at, reason, replaced, deleted_in_gap };
+            self.board.note(|report| report.last_relist = Some(relist));
+            tracing::info!(cell = %self.key, ?reason, replaced, deleted_in_gap, "relisted");
+        }
+    }
+
+    async fn list_by(&mut self, way: Strategy, reread: Reread) -> Result<Listed, NotListed> {
+        self.board.forget_undecodable();
+        self.rejected = 0;
+        self.board.note(|report| (report.listed, report.expected) = (0, None));
+        self.apply(Delta::ListStarted(reread));
+        match way {
+            Strategy::Whole => self.list_whole().await,
+            Strategy::Streaming => self.list_streaming().await,
+            Strategy::Paged => self.list_pages(reread).await,
+        }
+    }
+
+    async fn list_whole(&mut self) -> Result<Listed, NotListed> {
+        let meta = self.page(Part::Whole).await?;
+        Ok(Listed { version: meta.version()?, stream: None })
+    }
+
+    /// A token that has expired ends in one whole list, as in client-go: going on with a newer
+    /// token would mix two versions in one table.
+    async fn list_pages(&mut self, reread: Reread) -> Result<Listed, NotListed> {
+        let limit = self.tuning.borrow().page_size;
+        let mut meta = self.page(Part::First { limit }).await?;
+        while !meta.token.is_empty() {
+            let token = std::mem::take(&mut meta.token);
+            let mut broken = 0;
+            meta = loop {
+                match self.page(Part::Next { limit, token: &token }).await {
+                    Ok(meta) => break meta,
+                    Err(NotListed::Fault(fault)) if fault.reason() == Reason::Gone => {
+                        self.apply(Delta::ListStarted(reread));
+                        return self.list_whole().await;
+                    }
+                    // The same page once more: upserts can be repeated.
+                    Err(NotListed::Fault(fault))
+                        if fault.reason() == Reason::Malformed && broken < 2 =>
+                    {
+                        broken += 1;
+                    }
+                    Err(other) => return Err(other),
+                }
+            };
+            if meta.token == token {
+                let message = "a page points to itself as the next";
+                return Err(Fault::new(Reason::Malformed, message).into());
+            }
+        }
+        Ok(Listed { version: meta.version()?, stream: None })
+    }
+
+    /// Receives one response and applies its items as they arrive.
+    async fn page(&mut self, part: Part<'_>) -> Result<FrameMeta, NotListed> {
+        let started = Instant::now();
+        let (mut items, mut bytes) = (0, 0);
+        let received = self.receive(part, &mut items, &mut bytes).await;
+        let took = started.elapsed();
+        let outcome = match &received {
+            Ok(_) => ListOutcome::Success,
+            Err(_) => ListOutcome::Failure,
+        };
+        if received.is_ok() {
+            self.board.list_took(took);
+        }
+        self.metrics.listed(outcome, took, items, bytes);
+        received
+    }
+
+    async fn receive(
+        &mut self,
+        part: Part<'_>,
+        items: &mut u64,
+        bytes: &mut u64,
+    ) -> Result<FrameMeta, NotListed> {
+        let timing = self.shared.timing.clone();
+        let sent = Instant::now();
+        let mut chunks = self.list_watch.list(part, timing.list_headers).await?;
+        self.allowed(Verb::List, sent);
+        let mut splitter = ListSplitter::new(MAX_OBJECT);
+        let mut checked = false;
+        let mut window = (Instant::now() + timing.list_window, 0);
+        loop {
+            let chunk = match timeout_at(window.0, chunks.next()).await {
+                Ok(Some(chunk)) => chunk?,
+                Ok(None) => break,
+                Err(_elapsed) => return Err(too_slow().into()),
+            };
+            let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+            *bytes += length;
+            window.1 += length;
+            if window.1 >= timing.list_least {
+                window = (Instant::now() + timing.list_window, 0);
+            }
+            let mut rest = &chunk[..];
+            let before = *items;
+            while !rest.is_empty() {
+                if !checked && splitter.in_items() {
+                    checked = true;
+                    self.refuse_older(&FrameMeta::of(&splitter)?)?;
+                }
+                let (consumed, piece) = splitter.feed(rest)?;
+                if let Some(piece) = piece {
+                    self.take_item(&piece);
+                    *items += 1;
+                    if self.wait_for_room(piece.len()).await? == Held::Back {
+                        window = (Instant::now() + timing.list_window, 0);
+                    }
+                }
+                rest = rest.get(consumed..).unwrap_or_default();
+            }
+            let arrived = *items - before;
+            self.board.note(|report| report.listed += arrived);
+        }
+        if !splitter.is_complete() {
+            return Err(self.truncated().into());
+        }
+        let meta = FrameMeta::of(&splitter)?;
+        self.refuse_older(&meta)?;
+        if let Some(remaining) = meta.remaining_item_count {
+            self.board
+                .note(|report| report.expected = Some(report.listed.saturating_add(remaining)));
+        }
+        Ok(meta)
+    }
+
+    fn take_item(&mut self, piece: &Piece<'_>) {
+        match piece {
+            Piece::Whole(json) => self.take_listed(json, Stage::ListItem),
+            Piece::Oversized(head) => self.reject(&oversized(head, Stage::ListItem)),
+        }
+    }
+
+    /// Applies an object of the list under way.
+    pub(super) fn take_listed(&mut self, json: &[u8], stage: Stage) {
+        match self.decoder.decode(json, stage) {
+            Ok(item) => {
+                let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
+                self.gap.replaced += u64::from(outcome == Outcome::Replaced);
+            }
+            Err(rejected) => self.reject(&rejected),
+        }
+    }
+
+    /// Lists of built-in kinds name their version before the items, those of custom resources behind them.
+    fn refuse_older(&self, meta: &FrameMeta) -> Result<(), NotListed> {
+        match ResourceVersion::parse(&meta.resource_version) {
+            Some(listed) => self.refuse_rollback(&listed),
+            None => Ok(()),
+        }
+    }
+
+    /// Every list is a consistent read: one that is older than what the table was complete at shows that
+    /// versions have gone back.
+    pub(super) fn refuse_rollback(&self, listed: &ResourceVersion) -> Result<(), NotListed> {
+        match &self.version {
+            Some(known) if listed.is_older_than(known) => Err(NotListed::RolledBack),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn truncated(&self) -> Fault {
+        self.metrics.undecodable(Stage::List);
+        Fault::new(Reason::Malformed, "the list ended before it was complete")
+    }
+}
+
+/// Whether a fault says that this way does not work here, rather than that nothing does.
+fn is_for_want_of(way: Strategy, fault: &Fault) -> bool {
+    match way {
+        Strategy::Whole => matches!(fault.reason(), Reason::TimedOut | Reason::TooLarge),
+        Strategy::Streaming => matches!(
+            fault.reason(),
+            Reason::TimedOut | Reason::TooLarge | Reason::Unsupported | Reason::ClosedAtOnce
+        ),
+        Strategy::Paged => false,
+    }
+}
+
+fn too_slow() -> Fault {
+    Fault::new(Reason::TimedOut, "the list brought too few bytes to count as progress")
+}
+
+/// An object above the size cap, named as far as its head tells.
+pub(super) fn oversized(head: &[u8], stage: Stage) -> Rejected {
+    let problem = format!("it is larger than {} MiB", MAX_OBJECT >> 20);
+    Rejected { problem, name: peek_name(head), stage }
+}

@@ -1,0 +1,204 @@
+//! The requests of one informer (client-go's `ListerWatcher`): the large ones that its task reads by
+//! itself, and two small ones that answer whatever else is asked.
+
+use super::{
+    EventKind,
+    endpoint::{Endpoint, Guarded, Part},
+    event::{Bookmark, Event},
+    frame::FrameMeta,
+    lines::LineSplitter,
+    peek::tombstone,
+    split::{MAX_OBJECT, Piece},
+    upstream::{self, Chunks},
+};
+use futures::StreamExt as _;
+use kubewarm_api::model::{CellKey, Fault, Reason, ResourceVersion};
+use kubewarm_client::fault;
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::time::{Instant, timeout_at};
+
+/// The metadata of one object and the frame of its list are smaller, and so is an object of the largest
+/// size that etcd takes by default.
+const MAX_PEEK: usize = 8 << 20;
+
+/// The path, the selectors and the representation of one informer, and the client of its identity.
+#[derive(Clone)]
+pub(super) struct ListWatch {
+    client: Arc<kube::Client>,
+    endpoint: Endpoint,
+}
+
+/// What a list of one object says, if it is allowed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peek {
+    /// Up to which version the API server has come; `None` where the answer does not say so.
+    pub(super) version: Option<ResourceVersion>,
+    /// Objects of the whole list; `None` where the server does not say so, as with selectors.
+    pub(super) objects: Option<u64>,
+}
+
+/// A short watch that was allowed, and has not been read yet.
+pub(super) struct Tail {
+    chunks: Chunks,
+    until: Instant,
+}
+
+/// What a short watch brings first.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A bookmark of this version, and nothing before it.
+    Bookmark(ResourceVersion),
+    /// An event of this version.
+    Event(ResourceVersion),
+    /// Something that is no bookmark and cannot be read.
+    Unclear,
+    /// Not even a bookmark.
+    Silence,
+}
+
+impl ListWatch {
+    /// # Errors
+    ///
+    /// [`Guarded`].
+    pub(super) fn new(client: &Arc<kube::Client>, key: &CellKey) -> Result<Self, Guarded> {
+        Ok(Self { client: Arc::clone(client), endpoint: Endpoint::new(key)? })
+    }
+
+    /// A list or a page of it, as of now.
+    pub(super) async fn list(&self, part: Part<'_>, within: Duration) -> Result<Chunks, Fault> {
+        upstream::open(&self.client, self.endpoint.list(part), within).await
+    }
+
+    /// A watch of what comes after `from`.
+    pub(super) async fn watch(
+        &self,
+        from: &ResourceVersion,
+        lasting: Duration,
+        within: Duration,
+    ) -> Result<Chunks, Fault> {
+        upstream::open(&self.client, self.endpoint.watch(from, lasting), within).await
+    }
+
+    /// A watch that begins with everything there is.
+    pub(super) async fn stream(
+        &self,
+        lasting: Duration,
+        within: Duration,
+    ) -> Result<Chunks, Fault> {
+        upstream::open(&self.client, self.endpoint.stream(lasting), within).await
+    }
+
+    /// What the list names: its first `limit` objects, or the next behind `token`, as of the version
+    /// `at`, or of now.
+    pub(super) async fn names(
+        &self,
+        at: Option<&ResourceVersion>,
+        (limit, token): (u32, &str),
+        within: Duration,
+    ) -> Result<Chunks, Fault> {
+        let request = match token {
+            "" => self.endpoint.names(at, limit),
+            token => self.endpoint.more_names(token, limit),
+        };
+        upstream::open(&self.client, request, within).await
+    }
+
+    /// Lists one object consistently: whether that is allowed, up to which version the API server has come,
+    /// and how many objects there are.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the answer means; it is a refusal if [`Reason::refuses_identity`] says so.
+    ///
+    /// # Cost
+    ///
+    /// One request for the metadata of an object.
+    pub(super) async fn peek(&self, within: Duration) -> Result<Peek, Fault> {
+        let read = upstream::read(&self.client, self.endpoint.one(), within, MAX_PEEK).await;
+        let body = match read {
+            Ok(body) => body,
+            // The server was sending: that is allowed.
+            Err(fault) if fault.reason() == Reason::TooLarge => return Ok(Peek::default()),
+            Err(fault) => return Err(fault),
+        };
+        let meta = FrameMeta::parse(&body).unwrap_or_default();
+        Ok(Peek {
+            version: meta.version().ok(),
+            objects: meta.remaining_item_count.map(|behind| behind.saturating_add(1)),
+        })
+    }
+
+    /// Watches from `from` for some seconds: whether that is allowed, and what comes. Dropping it ends it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the answer means: also [`Reason::Gone`], which only who is allowed gets to see.
+    pub(super) async fn tail(
+        &self,
+        from: &ResourceVersion,
+        lasting: Duration,
+        within: Duration,
+    ) -> Result<Tail, Fault> {
+        let until = Instant::now() + lasting * 2;
+        Ok(Tail { chunks: self.watch(from, lasting, within).await?, until })
+    }
+}
+
+impl Peek {
+    /// # Errors
+    ///
+    /// [`Reason::Malformed`] for an answer without a version.
+    pub(super) fn version(self) -> Result<ResourceVersion, Fault> {
+        self.version.ok_or_else(|| Fault::new(Reason::Malformed, "the list has no resourceVersion"))
+    }
+}
+
+impl Tail {
+    /// What comes first, within twice the time that the watch was opened for.
+    ///
+    /// # Errors
+    ///
+    /// That of a broken connection, and what an `ERROR` event says.
+    pub(super) async fn heard(mut self) -> Result<Heard, Fault> {
+        let mut lines = LineSplitter::new(MAX_OBJECT);
+        while let Ok(Some(chunk)) = timeout_at(self.until, self.chunks.next()).await {
+            let chunk = chunk?;
+            let mut rest = &chunk[..];
+            while !rest.is_empty() {
+                let (consumed, piece) = lines.feed(rest);
+                if let Some(piece) = piece {
+                    return heard_in(&piece);
+                }
+                rest = rest.get(consumed..).unwrap_or_default();
+            }
+        }
+        Ok(Heard::Silence)
+    }
+}
+
+/// What one line says.
+fn heard_in(piece: &Piece<'_>) -> Result<Heard, Fault> {
+    let event = match piece {
+        Piece::Whole(line) => Event::parse(line).ok(),
+        Piece::Oversized(head) => Event::of_head(head),
+    };
+    let Some(event) = event else { return Ok(Heard::Unclear) };
+    let heard = match event.kind {
+        EventKind::Error => return Err(fault::of_event(event.object)),
+        EventKind::Bookmark => Bookmark::parse(event.object)
+            .and_then(|bookmark| ResourceVersion::parse(&bookmark.version))
+            .map(Heard::Bookmark),
+        EventKind::Added | EventKind::Modified | EventKind::Deleted => {
+            tombstone(event.object).ok().and_then(|object| object.version).map(Heard::Event)
+        }
+    };
+    // Something happened that cannot be told from a change.
+    Ok(heard.unwrap_or(Heard::Unclear))
+}
+
+impl fmt::Debug for ListWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The client holds credentials.
+        f.debug_struct("ListWatch").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! What informers count and time, by resource.
+
+mod resource;
+
+pub use self::resource::{REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label};
+
+use kubewarm_api::model::Resource;
+use parking_lot::RwLock;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+/// The value of a label whose own value would make too many series.
+pub const OTHER: &str = "_other";
+
+/// How many resources have series of their own, up to 190 each. The rest share those of `_other`.
+const MAX_RESOURCES: usize = 200;
+
+/// The handles of all resources that have informers.
+#[derive(Debug)]
+pub struct InformerMetrics {
+    resources: RwLock<Resources>,
+}
+
+#[derive(Debug)]
+struct Resources {
+    own: HashMap<Resource, Arc<ResourceMetrics>>,
+    other: Arc<ResourceMetrics>,
+    /// Whether a resource found no room of its own.
+    is_full: bool,
+}
+
+impl InformerMetrics {
+    /// No resources yet.
+    ///
+    /// # Errors
+    ///
+    /// Never with the names and labels as they are committed.
+    pub fn new() -> prometheus::Result<Self> {
+        let other = Arc::new(ResourceMetrics::new([OTHER; 3].map(str::to_owned))?);
+        let resources = Resources { own: HashMap::new(), other, is_full: false };
+        Ok(Self { resources: RwLock::new(resources) })
+    }
+
+    /// The handles of `resource`: its own, or those of `_other` when there are too many resources.
+    #[must_use]
+    pub fn of(&self, resource: &Resource) -> Arc<ResourceMetrics> {
+        if let Some(metrics) = self.resources.read().own.get(resource) {
+            return Arc::clone(metrics);
+        }
+        self.resources.write().make(resource)
+    }
+
+    /// Ends the series of every resource that is not in `live` and that no informer counts into, and
+    /// those of `_other` likewise once everything in `live` has series of its own.
+    pub fn retain(&self, live: &HashSet<&Resource>) {
+        let mut resources = self.resources.write();
+        resources
+            .own
+            .retain(|resource, metrics| live.contains(resource) || Arc::strong_count(metrics) > 1);
+        let is_used = live.len() > MAX_RESOURCES || Arc::strong_count(&resources.other) > 1;
+        resources.is_full &= is_used;
+    }
+
+    /// The handles of every resource that has series, in no order.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<ResourceMetrics>> {
+        let resources = self.resources.read();
+        let other = resources.is_full.then_some(&resources.other);
+        resources.own.values().chain(other).cloned().collect()
+    }
+}
+
+impl Resources {
+    fn make(&mut self, resource: &Resource) -> Arc<ResourceMetrics> {
+        if let Some(metrics) = self.own.get(resource) {
+            return Arc::clone(metrics);
+        }
+        if self.own.len() < MAX_RESOURCES {
+            let labels = [resource.group(), resource.version(), resource.resource()];
+            match ResourceMetrics::new(labels.map(str::to_owned)) {
+                Ok(metrics) => {
+                    let metrics = Arc::new(metrics);
+                    self.own.insert(resource.clone(), Arc::clone(&metrics));
+                    return metrics;
+                }
+                Err(error) => tracing::error!(%resource, %error, "counted under {OTHER}"),
+            }
+        }
+        self.is_full = true;
+        Arc::clone(&self.other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubewarm_api::model::GroupResource;
+
+    fn resource(at: usize) -> Resource {
+        Resource::new(GroupResource::new("x.io", &format!("kind{at}")).unwrap(), "v1").unwrap()
+    }
+
+    #[test]
+    fn resources_without_room_share_one_set_of_series() {
+        let metrics = InformerMetrics::new().unwrap();
+        let all: Vec<_> = (0..MAX_RESOURCES + 50).map(resource).collect();
+        for resource in &all {
+            metrics.of(resource).rv_rollbacks.inc();
+        }
+        assert_eq!(metrics.all().len(), MAX_RESOURCES + 1);
+        let other = metrics.of(&all[MAX_RESOURCES]);
+        assert_eq!((other.labels()[2].as_str(), other.rv_rollbacks.get()), (OTHER, 50));
+    }
+
+    #[test]
+    fn series_end_with_the_last_cell() {
+        let metrics = InformerMetrics::new().unwrap();
+        let all: Vec<_> = (0..=MAX_RESOURCES).map(resource).collect();
+        let held: Vec<_> = all.iter().map(|resource| metrics.of(resource)).collect();
+        metrics.retain(&all.iter().take(1).collect());
+        assert_eq!(metrics.all().len(), MAX_RESOURCES + 1, "an informer counts into each");
+        drop(held);
+        metrics.retain(&all.iter().take(1).collect());
+        assert_eq!(metrics.all().len(), 1);
+        metrics.retain(&HashSet::new());
+        assert!(metrics.all().is_empty());
+    }
+}

@@ -1,0 +1,64 @@
+//! One list-and-watch per cell, and what it tells its observers.
+
+mod backoff;
+mod board;
+mod cell;
+mod compare;
+mod cut;
+mod declaration;
+mod decode;
+mod deliver;
+mod digest;
+mod endpoint;
+mod event;
+mod frame;
+mod gate;
+mod lanes;
+mod latency;
+mod lines;
+mod list;
+mod list_watch;
+mod metrics;
+mod namespaces;
+mod peek;
+mod plan;
+mod probe;
+mod proof;
+mod registry;
+mod report;
+mod room;
+mod sample;
+mod slots;
+mod split;
+mod state;
+mod strategy;
+mod stream;
+mod streaming;
+mod task;
+mod timing;
+mod trial;
+mod upstream;
+mod watch;
+
+use self::decode::Rejected;
+pub use self::{
+    board::Changes,
+    cell::OwnAccess,
+    compare::Comparison,
+    latency::LatencyWindow,
+    metrics::{
+        InformerMetrics, OTHER, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label,
+    },
+    plan::{Desired, Informers, Plan, apply, plan},
+    proof::{Proof, Proofs, Unproven},
+    registry::{Bounds, Registry, Reports, Tables},
+    report::{
+        CellFault, CellReport, EventKind, ListOutcome, Loss, Phase, Quantiles, Relist,
+        RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
+    },
+    sample::{Depth, Looked, Ways, look, try_cell},
+    slots::{Slot, Slots},
+    timing::Timing,
+    trial::{Answer, Trial},
+};
+pub use kubewarm_api::model::Verb;

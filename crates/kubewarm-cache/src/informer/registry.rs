@@ -1,0 +1,386 @@
+//! The running cells: one task each, started, held and stopped from here.
+
+use super::{
+    CellReport, Changes, InformerMetrics, Informers, OwnAccess, Proofs, RelistReason, Slots,
+    Timing, Verb,
+    backoff::Backoff,
+    cell::Informer,
+    compare::Turn,
+    decode::Decoder,
+    lanes::Lanes,
+    list::Gap,
+    list_watch::ListWatch,
+    namespaces::Namespaces,
+    room::Room,
+    strategy::Strategies,
+    task::{Shared, Task, is_followed},
+};
+use futures::FutureExt as _;
+use kubewarm_api::model::{
+    CellKey, CellSpec, DeltaSink, Extent, Fault, FieldPath, Identity, Mode, Reason,
+};
+use kubewarm_client::{Buckets, Clients};
+use parking_lot::RwLock;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::task::JoinSet;
+
+/// Where the tables of cells come from and go to.
+pub trait Tables: Send + Sync + 'static {
+    /// An empty table for `key`, in place of any other.
+    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink>;
+    /// The declared indexes of a table, from now on.
+    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>);
+    /// The table is not needed any more.
+    fn close(&self, key: &CellKey);
+}
+
+/// Bounds of the whole process.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Lists under way at once.
+    pub lists: usize,
+    /// Percent of them that the profiles of one namespace may hold.
+    pub namespace_share: usize,
+    /// What is asked for each namespace, for its readers and to compare its tables.
+    pub buckets: Buckets,
+}
+
+/// Probes under way at once: each is one connection for some 2 s. A quarter of them, the share of one
+/// namespace, is 16 quiet cells a second: under a bound of 30 s, some 400 of them.
+const PROBES: usize = 128;
+
+/// Comparisons under way at once: lists of metadata that nobody is in a hurry for.
+const COMPARISONS: usize = 4;
+
+/// All informers: reads their reports, and tells them of access lost and returned. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Reports(Arc<RwLock<BTreeMap<CellKey, Arc<Informer>>>>);
+
+/// Starts and stops the cells. One a process, owned by the controller.
+pub struct Registry {
+    shared: Arc<Shared>,
+    clients: Arc<dyn Clients>,
+    tables: Arc<dyn Tables>,
+    informers: Reports,
+    tasks: JoinSet<()>,
+}
+
+impl Reports {
+    pub(super) fn informer(&self, key: &CellKey) -> Option<Arc<Informer>> {
+        self.0.read().get(key).cloned()
+    }
+
+    fn every(&self) -> Vec<Arc<Informer>> {
+        self.0.read().values().cloned().collect()
+    }
+
+    /// One cell's report.
+    #[must_use]
+    pub fn get(&self, key: &CellKey) -> Option<CellReport> {
+        self.informer(key).map(|informer| informer.report())
+    }
+
+    /// One cell's report without latencies and undecodable objects: for every read.
+    #[must_use]
+    pub fn glance(&self, key: &CellKey) -> Option<CellReport> {
+        self.informer(key).map(|informer| informer.glance())
+    }
+
+    /// A read was answered by the cell, which took so long.
+    pub fn read_took(&self, key: &CellKey, took: Duration) {
+        if let Some(informer) = self.informer(key) {
+            informer.board.read_took(took);
+        }
+    }
+
+    /// What a cell's own requests say of its access, without the cost of a report.
+    #[must_use]
+    pub fn own_access(&self, key: &CellKey) -> Option<OwnAccess> {
+        self.informer(key).map(|informer| informer.own_access())
+    }
+
+    /// Whether a cell exists that does not know of any loss of access, without the cost of a report.
+    #[must_use]
+    pub fn is_open(&self, key: &CellKey) -> bool {
+        self.informer(key).is_some_and(|informer| !informer.gate.borrow().is_closed())
+    }
+
+    /// The API server refuses the cell, this verb at the least: its store is dropped, unless a profile
+    /// says `ServeStale`. Or for too long nobody has verified that it does not ([`Reason::Unverified`]): its
+    /// store stays. Either way nothing of it is read from now on, and its watch ends. Does nothing for a
+    /// cell that does not exist, and for one that knows, whose reason may be another now.
+    pub fn lost(&self, key: &CellKey, verb: Verb, fault: &Fault) {
+        if let Some(informer) = self.informer(key) {
+            informer.lose(verb, fault);
+        }
+    }
+
+    /// The API server allows the cell again: it is retried now instead of after its wait. Also for a cell
+    /// that was never lost, but whose own requests were refused last.
+    pub fn returned(&self, key: &CellKey) {
+        if let Some(informer) = self.informer(key) {
+            informer.regain();
+        }
+    }
+
+    /// Every cell's report, in the order of their keys.
+    #[must_use]
+    pub fn all(&self) -> Vec<(CellKey, CellReport)> {
+        let every = self.every().into_iter();
+        every.map(|informer| (informer.key.clone(), informer.report())).collect()
+    }
+}
+
+impl Registry {
+    /// No cells yet.
+    #[must_use]
+    pub fn new(
+        clients: Arc<dyn Clients>,
+        tables: Arc<dyn Tables>,
+        metrics: Arc<InformerMetrics>,
+        bounds: Bounds,
+        timing: Timing,
+    ) -> Self {
+        let shared = Shared {
+            operator: clients.client_for(&Identity::Operator),
+            metrics,
+            lists: Slots::new(bounds.lists, bounds.namespace_share),
+            probes: Slots::new(PROBES, bounds.namespace_share),
+            comparisons: Slots::new(COMPARISONS, bounds.namespace_share),
+            buckets: bounds.buckets,
+            strategies: Strategies::default(),
+            peeks: Lanes::default(),
+            namespaces: Namespaces::default(),
+            changes: Changes::default(),
+            timing,
+        };
+        Self {
+            shared: Arc::new(shared),
+            clients,
+            tables,
+            informers: Reports::default(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// A view of the reports that outlives any borrow of the registry.
+    #[must_use]
+    pub fn reports(&self) -> Reports {
+        self.informers.clone()
+    }
+
+    /// Proves the tables of the cells current.
+    #[must_use]
+    pub fn proofs(&self) -> Proofs {
+        let buckets = self.shared.buckets.clone();
+        Proofs::new(self.reports(), Arc::clone(&self.clients), buckets)
+    }
+
+    /// Wakes when a cell changes phase, or namespaces come and go.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        self.shared.changes.clone()
+    }
+
+    /// Ends every task and waits for them.
+    pub async fn shut_down(mut self) {
+        for informer in self.informers.every() {
+            informer.stop.cancel();
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// The informer of `spec`, and its task.
+    fn make(&mut self, spec: &CellSpec) -> Arc<Informer> {
+        if let Some(informer) = self.informers.informer(&spec.key) {
+            return informer;
+        }
+        // Tasks that have ended are let go of here; there are at most as many as cells were stopped.
+        while self.tasks.try_join_next().is_some() {}
+        let shared = Arc::clone(&self.shared);
+        let table = self.tables.open(&spec.key, &spec.indexes);
+        let informer = Arc::new(Informer::new(spec, table, shared.changes.clone()));
+        self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
+        let client = self.clients.client_for(&spec.key.identity);
+        let running = Arc::clone(&informer);
+        self.tasks.spawn(async move {
+            // Dropping a task is how it ends: its table is consistent between any two deltas.
+            let stop = running.stop.clone();
+            let _ended = stop.run_until_cancelled(supervise(running, shared, client)).await;
+        });
+        informer
+    }
+}
+
+impl Informers for Registry {
+    fn running(&self) -> BTreeMap<CellKey, Mode> {
+        let every = self.informers.every().into_iter();
+        every.map(|informer| (informer.key.clone(), informer.mode())).collect()
+    }
+
+    fn start(&mut self, spec: &CellSpec) {
+        let informer = self.make(spec);
+        if informer.mode() != Mode::Active {
+            informer.tuning.send_replace(spec.tuning.clone());
+            informer.spec.lock().clone_from(spec);
+            informer.order(Mode::Active);
+        }
+    }
+
+    fn hold(&mut self, spec: &CellSpec) {
+        self.make(spec).order(Mode::Paused);
+    }
+
+    fn stop(&mut self, key: &CellKey) {
+        let Some(informer) = self.informers.0.write().remove(key) else { return };
+        informer.stop.cancel();
+        self.tables.close(key);
+        let left = self.informers.0.read();
+        self.shared.peeks.retain(|(identity, resource)| {
+            left.keys().any(|key| key.identity == *identity && key.resource == *resource)
+        });
+        if let Extent::Namespace(name) = &key.extent
+            && !left
+                .keys()
+                .any(|left| (&left.identity, &left.extent) == (&key.identity, &key.extent))
+        {
+            self.shared.namespaces.forget(&key.identity, name);
+        }
+        drop(left);
+        self.shared.changes.notify();
+    }
+
+    fn retune(&mut self, spec: &CellSpec) {
+        let Some(informer) = self.informers.informer(&spec.key) else { return };
+        let mut known = informer.spec.lock();
+        if known.indexes != spec.indexes {
+            self.tables.set_indexes(&spec.key, &spec.indexes);
+        }
+        if known.tuning != spec.tuning {
+            informer.tuning.send_replace(spec.tuning.clone());
+        }
+        known.clone_from(spec);
+    }
+
+    fn relist(&mut self, key: &CellKey, why: RelistReason) {
+        if let Some(informer) = self.informers.informer(key) {
+            informer.order_relist(why);
+        }
+    }
+}
+
+/// Runs the informer's task whenever it is to run; one that panics is reported, and begins again after a
+/// wait. Alone writes the board and the table.
+async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kube::Client>) {
+    let (key, board) = (&informer.key, &informer.board);
+    let mut panics = Backoff::new(shared.timing.backoff);
+    let mut orders = informer.orders.subscribe();
+    let mut gate = informer.gate.subscribe();
+    let mut tuning = informer.tuning.subscribe();
+    let mut relisted = 0;
+    let mut was_closed = false;
+    let metrics = shared.metrics.of(&key.resource);
+    loop {
+        // What is true now. Nothing is missed: whatever changes from here on ends the task below.
+        let order = *orders.borrow_and_update();
+        let now = gate.borrow_and_update().clone();
+        informer.settle(&now);
+        if order.mode != Mode::Active || now.is_closed() {
+            was_closed |= now.is_closed();
+            tokio::select! {
+                _ = orders.changed() => {}
+                _ = gate.changed() => {}
+                // What was kept to be served as stale may not be any more.
+                _ = tuning.changed() => {}
+            }
+            continue;
+        }
+        if std::mem::take(&mut was_closed) {
+            board.note(|report| report.fault = None);
+            if informer.resumable().is_none() {
+                // The time without access is no part of the warm-up.
+                board.begin_warming();
+            }
+        }
+        if let Some((number, why)) = order.relist.filter(|(number, _)| *number > relisted) {
+            relisted = number;
+            if board.state().synced {
+                board.owe(why);
+            }
+        }
+        let ended = async {
+            tokio::select! {
+                _ = orders.wait_for(|orders| orders.ends != order.ends) => {}
+                _ = gate.wait_for(|gate| gate.losses != now.losses) => {}
+            }
+        };
+        let list_watch = match ListWatch::new(&client, key) {
+            Ok(list_watch) => list_watch,
+            Err(guarded) => {
+                // Refused before any request; only an edit of the profile makes another cell.
+                let fault = Fault::new(Reason::Forbidden, guarded.to_string());
+                board.failed(key, Verb::List, &fault, 1, Duration::MAX);
+                ended.await;
+                continue;
+            }
+        };
+        let task = Task {
+            decoder: Decoder::new(key),
+            key: key.clone(),
+            list_watch,
+            objects: informer.sink.lock().objects(),
+            sink: Arc::clone(&informer.sink),
+            board: Arc::clone(board),
+            gate: informer.gate.subscribe(),
+            epoch: now.epoch,
+            metrics: Arc::clone(&metrics),
+            backoff: Backoff::new(shared.timing.backoff),
+            shared: Arc::clone(&shared),
+            client: Arc::clone(&client),
+            tuning: informer.tuning.subscribe(),
+            version: informer.resumable(),
+            closed_at_once: 0,
+            broken_lists: 0,
+            short_watches: 0,
+            news: 0,
+            is_followed: is_followed(key),
+            gap: Gap::default(),
+            listed_at: None,
+            opened_at: None,
+            rejected: 0,
+            room: Room::default(),
+            turn: Turn::new(),
+        };
+        tokio::select! {
+            biased;
+            () = ended => continue,
+            // Apart, so that a paused cell holds little.
+            _panic = AssertUnwindSafe(Box::pin(task.run())).catch_unwind() => {}
+        }
+        let fault = Fault::new(Reason::Internal, "the cell's task panicked; see the log");
+        let delay = panics.failed(None, fastrand::f64());
+        tracing::error!(cell = %key, "the task of a cell panicked and is started anew");
+        board.failed(key, Verb::List, &fault, panics.failures(), delay);
+        tokio::time::sleep(delay).await;
+        // What it held when it panicked may be half of something.
+        informer.empty();
+    }
+}
+
+impl fmt::Debug for Reports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reports").field(&self.0.read().len()).finish()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("informers", &self.informers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,329 @@
+//! What a cell tells its observers: one snapshot for status and `/debug/cells`, and one port for
+//! everything that is counted.
+
+use jiff::Timestamp;
+use kubewarm_api::model::{OnAccessLost, Reason, ResourceVersion, Verb};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Where a cell stands. The informer's state machine lives in `state.rs`; this is its public face.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// Declared; its first list waits for a slot.
+    Queued,
+    /// The first list is under way.
+    Listing,
+    /// Synced, and the watch is open.
+    Watching,
+    /// Synced; the watch has been silent for too long and is being probed.
+    Silent,
+    /// Synced; the watch ended and is being opened again.
+    Reconnecting,
+    /// Synced; a later list is under way, or waits for a slot.
+    Relisting,
+    /// The last attempt failed; the next is at [`CellFault::next_retry`].
+    Failing,
+    /// No profile that declares it is active: no watch is open.
+    Paused,
+    /// Access was lost: nothing is tried until it has returned.
+    Fenced,
+}
+
+/// Why a cell is not healthy, and when it tries again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellFault {
+    /// The cause.
+    pub reason: Reason,
+    /// What was tried.
+    pub verb: Verb,
+    /// The server's or the transport's words.
+    pub message: Arc<str>,
+    /// When it last failed.
+    pub at: Timestamp,
+    /// When it first failed since it was last healthy.
+    pub since: Timestamp,
+    /// Failures in a row, at least 1.
+    pub attempts: u32,
+    /// When the next attempt is due; `None` while one is under way.
+    pub next_retry: Option<Timestamp>,
+}
+
+/// How a first state was fetched in the end.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum Strategy {
+    /// One list parsed as it arrived.
+    Whole,
+    /// `sendInitialEvents`.
+    Streaming,
+    /// Pages.
+    Paged,
+}
+
+/// A completed first sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warmed {
+    /// When the cell was declared.
+    pub started: Timestamp,
+    /// When the first list was applied.
+    pub synced: Timestamp,
+    /// From declaration to sync, on the monotonic clock.
+    pub took: Duration,
+    /// How.
+    pub strategy: Strategy,
+}
+
+/// Why a synced cell listed again.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum RelistReason {
+    /// The server no longer had the version: 410.
+    Gone,
+    /// The stream could not be decoded.
+    Decode,
+    /// The resource versions went back: an etcd restore.
+    Rollback,
+    /// The watch ended at once, several times in a row.
+    ClosedAtOnce,
+    /// The server ended the watch of a custom resource early: its CRD may have been edited.
+    Redefined,
+    /// The namespace or the kind was away and is back.
+    Recreated,
+    /// An event came out of order and could not be told from the replay of a deleted object.
+    Disordered,
+    /// The table was not what a list of its version names.
+    Inconsistent,
+    /// Access had been lost and returned.
+    ForbiddenRecovered,
+    /// Of the profiles themselves: specs were freed after some had been left out.
+    Readmitted,
+}
+
+/// A loss of access, after which no complete list has been applied yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// When it was noticed, monotonic.
+    pub at: Instant,
+    /// The same on the wall clock.
+    pub time: Timestamp,
+}
+
+/// The last relist of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relist {
+    /// When it completed.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: RelistReason,
+    /// Objects found under the same key with another UID.
+    pub replaced: u64,
+    /// Objects that had gone; replaced ones are not counted.
+    pub deleted_in_gap: u64,
+}
+
+/// An object that could not be decoded and is therefore missing from the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecodable {
+    /// `namespace/name` as far as it could be read, else `?`.
+    pub object: Arc<str>,
+    /// What is wrong with it; never its content.
+    pub problem: Arc<str>,
+    /// When it was seen.
+    pub at: Timestamp,
+}
+
+/// Median and 99th percentile of a latency over the last 5 minutes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Quantiles {
+    /// Half were faster.
+    pub p50: Duration,
+    /// All but one in a hundred were faster.
+    pub p99: Duration,
+}
+
+/// A snapshot of a cell. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct CellReport {
+    /// Where it stands.
+    pub phase: Phase,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it was first completely listed; `None` while nothing is held that is complete.
+    pub warmed: Option<Warmed>,
+    /// The last complete list.
+    pub synced_at: Option<Timestamp>,
+    /// Since when what is held may only be served to those who asked for that.
+    pub lost: Option<Loss>,
+    /// How often access was lost so far.
+    pub losses: u64,
+    /// Why it is not healthy. Kept while a retry is under way, cleared by success.
+    pub fault: Option<CellFault>,
+    /// The newest version delivered: of a list, an event or a bookmark.
+    pub version: Option<ResourceVersion>,
+    /// The last proof that the table was current (list, event, bookmark, probe), monotonic.
+    pub current_at: Option<Instant>,
+    /// The same on the wall clock, for metrics.
+    pub current_time: Option<Timestamp>,
+    /// The last event.
+    pub event_time: Option<Timestamp>,
+    /// The last bookmark.
+    pub bookmark_time: Option<Timestamp>,
+    /// Objects seen by the list under way.
+    pub listed: u64,
+    /// Objects the list under way will bring, where the server says so.
+    pub expected: Option<u64>,
+    /// The last relist.
+    pub last_relist: Option<Relist>,
+    /// At most 16 objects that could not be decoded; a later good version takes one off the list.
+    pub undecodable: Arc<[Undecodable]>,
+    /// From request to last byte of a list or of a page of it.
+    pub list_latency: Option<Quantiles>,
+    /// Of events, from bytes read to processed by every observer.
+    pub event_latency: Option<Quantiles>,
+    /// Of reads, from allowed to answered, waits included.
+    pub read_latency: Option<Quantiles>,
+}
+
+impl CellReport {
+    /// Of a cell declared at `since`, of which nothing is known yet.
+    #[must_use]
+    pub fn queued(since: Timestamp) -> Self {
+        Self {
+            phase: Phase::Queued,
+            since,
+            warmed: None,
+            synced_at: None,
+            lost: None,
+            losses: 0,
+            fault: None,
+            version: None,
+            current_at: None,
+            current_time: None,
+            event_time: None,
+            bookmark_time: None,
+            listed: 0,
+            expected: None,
+            last_relist: None,
+            undecodable: Arc::default(),
+            list_latency: None,
+            event_latency: None,
+            read_latency: None,
+        }
+    }
+
+    /// Whether a complete list is held that exists and may be read.
+    #[must_use]
+    pub fn is_warm(&self) -> bool {
+        self.synced_at.is_some() && self.lost.is_none() && !self.is_refused() && !self.is_missing()
+    }
+
+    /// Whether the cell may answer for a profile with this policy. Its own request that was refused
+    /// counts as a loss until that has been verified.
+    #[must_use]
+    pub fn serves(&self, policy: OnAccessLost) -> bool {
+        match policy {
+            OnAccessLost::Fence => self.is_warm(),
+            OnAccessLost::ServeStale => self.synced_at.is_some() && !self.is_missing(),
+        }
+    }
+
+    /// Whether its table follows the cluster, so that it could be proved current.
+    #[must_use]
+    pub fn is_kept_current(&self) -> bool {
+        self.synced_at.is_some()
+            && self.lost.is_none()
+            && !matches!(self.phase, Phase::Queued | Phase::Paused | Phase::Fenced)
+    }
+
+    /// Its own request, or the token for it.
+    fn is_refused(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.reason.refuses_identity())
+    }
+
+    /// The kind or the namespace is not there.
+    fn is_missing(&self) -> bool {
+        let reason = self.fault.as_ref().map(|fault| fault.reason);
+        matches!(reason, Some(Reason::NotServed | Reason::NamespaceNotFound))
+    }
+}
+
+/// How one list or page ended.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum ListOutcome {
+    /// Completely received and applied.
+    Success,
+    /// Failed; what had been received was not swept in.
+    Failure,
+}
+
+/// Why a watch ended: the label of `kubewarm_watch_ends_total`.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum WatchEnd {
+    /// The server ended it at or after the time asked for.
+    ServerTimeout,
+    /// It ended before that.
+    Eof,
+    /// We ended it: silent, and a probe showed or could not deny that it is dead.
+    Idle,
+    /// 410.
+    Gone,
+    /// Another 4xx.
+    #[strum(serialize = "http_4xx")]
+    Http4xx,
+    /// 429.
+    #[strum(serialize = "http_429")]
+    Http429,
+    /// 5xx.
+    #[strum(serialize = "http_5xx")]
+    Http5xx,
+    /// Its bytes made no sense.
+    Decode,
+    /// The connection broke.
+    Broken,
+    /// The cell was stopped or paused.
+    Shutdown,
+}
+
+/// The type of a watch event: the label of `kubewarm_watch_events_total`.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum EventKind {
+    /// `ADDED`.
+    Added,
+    /// `MODIFIED`.
+    Modified,
+    /// `DELETED`.
+    Deleted,
+    /// `BOOKMARK`.
+    Bookmark,
+    /// `ERROR`.
+    Error,
+}
+
+/// Where undecodable bytes were met: the label of `kubewarm_decode_errors_total`.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum Stage {
+    /// The frame of a list: the response around its items.
+    List,
+    /// One object of a list.
+    ListItem,
+    /// A line of a watch.
+    WatchLine,
+    /// The object of a watch event.
+    WatchObject,
+}

@@ -1,0 +1,97 @@
+//! Holds a list back that has used up what its profiles leave it, until that has been decided upon.
+
+use super::task::Task;
+use kubewarm_api::model::{Fault, Gauge, Reason};
+use std::{sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep};
+
+/// Objects of a list between two looks: few, since several lists of a profile may be under way, and
+/// all of them together must not come far beyond the limit.
+const LOOK_EVERY: u64 = 64;
+/// Bytes of them, whichever comes first: 64 objects of a megabyte would be as much as a small pod has.
+const LOOK_EVERY_BYTES: usize = 1 << 20;
+/// Between two looks while held back; a decision takes some 100 ms.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Nobody decides for so long only if something is wrong; the list's slot is needed by others.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// For the server to say how many objects there are; the list waits, and what would be enough is said
+/// without that number otherwise.
+const COUNT_WITHIN: Duration = Duration::from_secs(2);
+
+/// What a task knows of its limits.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// Objects of lists, over all pages, since the last look.
+    unlooked: u64,
+    /// Their bytes, as received.
+    unlooked_bytes: usize,
+    /// Whether the controller has been told of the limit that is exceeded now.
+    is_told: bool,
+}
+
+/// Whether a list was held back, so that its clocks must begin anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    No,
+    Back,
+}
+
+impl Task {
+    /// After each object of a list, of so many bytes: looks now and then whether it may go on, and
+    /// waits until it may. A cell that does not fit is stopped meanwhile; if another one is, there is
+    /// room again. Before the controller is told, the server is asked how many objects there are.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Throttled`] after a minute.
+    pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<Held, Fault> {
+        let room = &mut self.room;
+        room.unlooked += 1;
+        room.unlooked_bytes = room.unlooked_bytes.saturating_add(bytes);
+        if room.unlooked < LOOK_EVERY && room.unlooked_bytes < LOOK_EVERY_BYTES {
+            return Ok(Held::No);
+        }
+        (room.unlooked, room.unlooked_bytes) = (0, 0);
+        if !self.room.is_told && !self.gauge().is_within_all() {
+            self.learn_length().await;
+        }
+        self.tell_of_excess();
+        let until = Instant::now() + PATIENCE;
+        let mut held = Held::No;
+        while !self.gauge().may_grow() {
+            if Instant::now() >= until {
+                let message = "the limits on memory and objects have left no room for a minute";
+                return Err(Fault::new(Reason::Throttled, message));
+            }
+            held = Held::Back;
+            sleep(PAUSE).await;
+        }
+        Ok(held)
+    }
+
+    /// Asks how many objects the list will have, unless that is known. A server does not say it of
+    /// what a selector selects.
+    async fn learn_length(&self) {
+        let mut is_known = false;
+        self.board.note(|report| is_known = report.expected.is_some());
+        if is_known {
+            return;
+        }
+        if let Ok(peek) = self.list_watch.peek(COUNT_WITHIN).await {
+            self.board.note(|report| report.expected = peek.objects);
+        }
+    }
+
+    fn gauge(&self) -> Arc<Gauge> {
+        Arc::clone(&self.tuning.borrow().gauge)
+    }
+
+    /// Has the controller look, once for each time that a limit begins to be exceeded.
+    pub(super) fn tell_of_excess(&mut self) {
+        let exceeded = !self.gauge().is_within_all();
+        if exceeded && !self.room.is_told {
+            self.shared.changes.notify();
+        }
+        self.room.is_told = exceeded;
+    }
+}

@@ -1,0 +1,171 @@
+//! Which way to the first state, and which ways have failed for which resource.
+
+use super::{Strategy, Timing, upstream};
+use kubewarm_api::model::{CellKey, Identity, ListStrategy, Resource};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use std::{collections::HashMap, time::Duration};
+use tokio::time::Instant;
+
+/// Most fallbacks are remembered; beyond it the memory is cleared, which costs a failed attempt each.
+const MAX_REMEMBERED: usize = 1_000;
+
+/// After a failure to learn the version.
+const ASK_AGAIN: Duration = Duration::from_mins(1);
+
+/// Most bytes of `/version` that are read.
+const MAX_VERSION: usize = 64 << 10;
+
+/// From this minor version on a whole list is encoded as it is sent; before, it is built in the
+/// server's memory first (KEP-5116).
+const STREAMED_ENCODING: u32 = 33;
+
+/// What is known of the server, and of what it refused.
+#[derive(Debug, Default)]
+pub(super) struct Strategies {
+    /// The minor version, if the server said one, and when it was asked.
+    minor: tokio::sync::Mutex<Option<(Option<u32>, Instant)>>,
+    avoided: Mutex<HashMap<(Identity, Resource, Strategy), Instant>>,
+}
+
+impl Strategies {
+    /// The ways to try, in order, for a cell. `operator` is asked for the server's version, and what
+    /// one identity was refused is nothing to another.
+    ///
+    /// `Auto` tries one whole list, then a streaming list, then pages; a server that builds whole
+    /// lists in its memory is only asked for pages. Measured on 1.36 with 50,000 pods: whole 2.5 to
+    /// 3.7 s, streaming 5.0 s, pages of 500 5.2 s. A way that is named comes first, and pages
+    /// remain: they work wherever anything does.
+    pub(super) async fn order(
+        &self,
+        operator: &kube::Client,
+        cell: &CellKey,
+        wanted: ListStrategy,
+        timing: &Timing,
+    ) -> Vec<Strategy> {
+        let order: &[Strategy] = match wanted {
+            ListStrategy::Auto if self.minor(operator, timing).await < STREAMED_ENCODING => {
+                &[Strategy::Paged]
+            }
+            ListStrategy::Auto => &[Strategy::Whole, Strategy::Streaming, Strategy::Paged],
+            ListStrategy::Whole => &[Strategy::Whole, Strategy::Paged],
+            ListStrategy::Streaming => &[Strategy::Streaming, Strategy::Paged],
+            ListStrategy::Paged => &[Strategy::Paged],
+        };
+        let mut avoided = self.avoided.lock();
+        avoided.retain(|_, since| since.elapsed() < timing.remember);
+        order
+            .iter()
+            .copied()
+            .filter(|&way| way == Strategy::Paged || !avoided.contains_key(&lane(cell, way)))
+            .collect()
+    }
+
+    /// Remembers that `way` was refused, or late, for the identity and the resource of a cell.
+    pub(super) fn avoid(&self, cell: &CellKey, way: Strategy) {
+        let mut avoided = self.avoided.lock();
+        if avoided.len() >= MAX_REMEMBERED {
+            avoided.clear();
+        }
+        avoided.insert(lane(cell, way), Instant::now());
+    }
+
+    /// The server's minor version; 0 while it does not say. An answer is kept, a failure for a
+    /// minute: those who wait for the same answer do not each wait anew.
+    async fn minor(&self, client: &kube::Client, timing: &Timing) -> u32 {
+        let mut known = self.minor.lock().await;
+        match *known {
+            Some((Some(minor), _)) => return minor,
+            Some((None, asked_at)) if asked_at.elapsed() < ASK_AGAIN => return 0,
+            Some((None, _)) | None => {}
+        }
+        let request = http::Request::get("/version").body(Vec::new()).ok();
+        let minor = match request {
+            Some(request) => {
+                upstream::read(client, request, timing.watch_headers, MAX_VERSION).await.ok()
+            }
+            None => None,
+        };
+        let minor = minor.and_then(|body| {
+            let version: Version = serde_json::from_slice(&body).ok()?;
+            // Some distributions append a plus sign.
+            version.minor.trim_end_matches('+').parse().ok()
+        });
+        *known = Some((minor, Instant::now()));
+        minor.unwrap_or(0)
+    }
+}
+
+fn lane(cell: &CellKey, way: Strategy) -> (Identity, Resource, Strategy) {
+    (cell.identity.clone(), cell.resource.clone(), way)
+}
+
+/// What is read of `/version`.
+#[derive(Deserialize)]
+struct Version {
+    minor: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use kubewarm_api::model::{Extent, GroupResource, ManagedFields, Projection};
+
+    fn server(minor: &'static str) -> kube::Client {
+        let answer = move |_: Request<Body>| async move {
+            let version = serde_json::json!({
+                "major": "1", "minor": minor, "gitVersion": "", "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+            });
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(
+                version.to_string().into_bytes(),
+            )))
+        };
+        kube::Client::new(tower::service_fn(answer), "default")
+    }
+
+    fn pods() -> CellKey {
+        CellKey::all(
+            Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            Extent::AllNamespaces,
+            Projection::Full(ManagedFields::Drop),
+        )
+    }
+
+    #[tokio::test]
+    async fn old_servers_are_asked_for_pages() {
+        let timing = Timing::default();
+        for (minor, first) in
+            [("32", Strategy::Paged), ("33+", Strategy::Whole), ("x", Strategy::Paged)]
+        {
+            let order = Strategies::default()
+                .order(&server(minor), &pods(), ListStrategy::Auto, &timing)
+                .await;
+            assert_eq!(order.first(), Some(&first), "1.{minor}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_refused_is_left_out_for_a_while() {
+        let (timing, strategies) = (Timing::default(), Strategies::default());
+        let client = server("36");
+        strategies.avoid(&pods(), Strategy::Whole);
+        let order = strategies.order(&client, &pods(), ListStrategy::Auto, &timing).await;
+        assert_eq!(order, [Strategy::Streaming, Strategy::Paged]);
+        let identity = Identity::ServiceAccount { namespace: "a".into(), name: "b".into() };
+        let other = CellKey { identity, ..pods() };
+        let order = strategies.order(&client, &other, ListStrategy::Auto, &timing).await;
+        assert_eq!(
+            order.first(),
+            Some(&Strategy::Whole),
+            "what another was refused is nothing to it"
+        );
+        let order = strategies.order(&client, &pods(), ListStrategy::Whole, &timing).await;
+        assert_eq!(order, [Strategy::Paged]);
+        tokio::time::advance(timing.remember).await;
+        let order = strategies.order(&client, &pods(), ListStrategy::Whole, &timing).await;
+        assert_eq!(order, [Strategy::Whole, Strategy::Paged]);
+    }
+}

@@ -1,0 +1,119 @@
+//! The first state of a cell as the beginning of its watch (`sendInitialEvents`).
+
+use super::{
+    EventKind, ListOutcome, Stage, Verb,
+    event::{Bookmark, Event},
+    list::{Listed, NotListed, oversized},
+    peek::tombstone,
+    room::Held,
+    split::Piece,
+    stream::{Stream, lasting},
+    task::Task,
+};
+use futures::StreamExt as _;
+use kubewarm_api::model::{Delta, Fault, Reason, ResourceVersion};
+use kubewarm_client::fault;
+use tokio::time::{Instant, timeout_at};
+
+impl Task {
+    /// Lists as a stream, up to the bookmark that ends the initial events.
+    ///
+    /// The deadline is for silence: a server that does not know the request sends events but no
+    /// such bookmark. Ten deadlines in all are too long even if something trickles in.
+    pub(super) async fn list_streaming(&mut self) -> Result<Listed, NotListed> {
+        let started = Instant::now();
+        let (mut items, mut bytes) = (0, 0);
+        let listed = self.receive_initial(&mut items, &mut bytes).await;
+        let took = started.elapsed();
+        let outcome = match &listed {
+            Ok(_) => ListOutcome::Success,
+            Err(_) => ListOutcome::Failure,
+        };
+        if listed.is_ok() {
+            self.board.list_took(took);
+        }
+        self.metrics.listed(outcome, took, items, bytes);
+        listed
+    }
+
+    async fn receive_initial(
+        &mut self,
+        items: &mut u64,
+        bytes: &mut u64,
+    ) -> Result<Listed, NotListed> {
+        let timing = self.shared.timing.clone();
+        let deadline = self.tuning.borrow().streaming_deadline;
+        let asked = lasting(&timing).max(deadline * 10);
+        let started = Instant::now();
+        let chunks = self.list_watch.stream(asked, timing.list_headers).await?;
+        self.allowed(Verb::Watch, started);
+        let mut stream = Stream::new(chunks, asked);
+        let late =
+            || Fault::new(Reason::TimedOut, "the streaming list sent no end bookmark in time");
+        loop {
+            let limit = (stream.heard + deadline).min(started + deadline * 10);
+            match timeout_at(limit, stream.chunks.next()).await {
+                Ok(Some(chunk)) => stream.rest = chunk?,
+                Ok(None) => {
+                    let message = "the streaming list ended before its end bookmark";
+                    return Err(Fault::new(Reason::ClosedAtOnce, message).into());
+                }
+                Err(_elapsed) => return Err(late().into()),
+            }
+            *bytes += u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
+            stream.heard = Instant::now();
+            while !stream.rest.is_empty() {
+                let chunk = stream.rest.clone();
+                let (consumed, piece) = stream.lines.feed(&chunk);
+                stream.rest = chunk.slice(consumed.min(chunk.len())..);
+                let Some(piece) = piece else { continue };
+                if let Some(version) = self.take_initial(&piece, items)? {
+                    return Ok(Listed { version, stream: Some(stream) });
+                }
+                if self.wait_for_room(piece.len()).await? == Held::Back {
+                    stream.heard = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// One line before the end bookmark; that bookmark's version if this is it.
+    fn take_initial(
+        &mut self,
+        piece: &Piece<'_>,
+        items: &mut u64,
+    ) -> Result<Option<ResourceVersion>, NotListed> {
+        let nonsense = || Fault::new(Reason::Malformed, "the streaming list sent what is no event");
+        let line = match piece {
+            Piece::Whole(line) => line,
+            Piece::Oversized(head) => {
+                let object = Event::of_head(head).map_or(*head, |event| event.object);
+                self.reject(&oversized(object, Stage::WatchObject));
+                return Ok(None);
+            }
+        };
+        let event = Event::parse(line).map_err(|_| nonsense())?;
+        match event.kind {
+            EventKind::Added | EventKind::Modified => {
+                *items += 1;
+                let listed = *items;
+                self.board.note(|report| report.listed = listed);
+                self.take_listed(event.object, Stage::WatchObject);
+            }
+            EventKind::Deleted => {
+                let gone = tombstone(event.object).map_err(|_| nonsense())?;
+                self.apply(Delta::Remove(gone));
+            }
+            EventKind::Error => return Err(fault::of_event(event.object).into()),
+            EventKind::Bookmark => {
+                let bookmark = Bookmark::parse(event.object).ok_or_else(nonsense)?;
+                if bookmark.ends_initial {
+                    let version = ResourceVersion::parse(&bookmark.version).ok_or_else(nonsense)?;
+                    self.refuse_rollback(&version)?;
+                    return Ok(Some(version));
+                }
+            }
+        }
+        Ok(None)
+    }
+}

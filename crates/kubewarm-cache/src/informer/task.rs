@@ -1,0 +1,325 @@
+//! The task of one cell: list, watch, fail, wait, again.
+
+use super::{
+    Changes, InformerMetrics, RelistReason, ResourceMetrics, Slots, Timing, Verb,
+    backoff::Backoff,
+    board::Board,
+    compare::Turn,
+    decode::{Decoder, Rejected},
+    gate::Gate,
+    lanes::Lanes,
+    list::Gap,
+    list_watch::{ListWatch, Peek},
+    namespaces::Namespaces,
+    room::Room,
+    state::Signal,
+    strategy::Strategies,
+    stream::Stream,
+};
+use kubewarm_api::model::{
+    CellKey, Delta, DeltaSink, Extent, Fault, Identity, NamespaceCheck, Outcome, Projection,
+    Reason, Resource, ResourceVersion, Tuning,
+};
+use kubewarm_client::{Buckets, Existence};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::{sync::watch, time::Instant};
+
+/// What all cells of the process share.
+pub(super) struct Shared {
+    /// For what is the same whoever asks; nothing else is read as the operator for all.
+    pub(super) operator: Arc<kube::Client>,
+    pub(super) metrics: Arc<InformerMetrics>,
+    /// Bounds first lists and relists.
+    pub(super) lists: Slots,
+    /// Bounds probes.
+    pub(super) probes: Slots,
+    /// Bounds lists to compare tables with.
+    pub(super) comparisons: Slots,
+    /// Bounds what is asked for each namespace.
+    pub(super) buckets: Buckets,
+    pub(super) strategies: Strategies,
+    /// The last peek at each resource, by identity: all cells of one share it, since a list's version is
+    /// that of the whole resource. So 2,000 cells of 20 kinds cost one identity 20 requests.
+    pub(super) peeks: Lanes<(Identity, Resource), Result<Peek, Fault>>,
+    pub(super) namespaces: Namespaces,
+    pub(super) changes: Changes,
+    pub(super) timing: Timing,
+}
+
+/// Undecodable objects that are logged since the last list began; the counter counts them all.
+const LOGGED: u64 = 16;
+
+/// A cell's table, kept while the cell is paused.
+pub(super) type SharedSink = Arc<Mutex<Box<dyn DeltaSink>>>;
+
+/// One cell's list-and-watch.
+pub(super) struct Task {
+    pub(super) key: CellKey,
+    pub(super) list_watch: ListWatch,
+    pub(super) sink: SharedSink,
+    pub(super) board: Arc<Board>,
+    /// Woken when access returns.
+    pub(super) gate: watch::Receiver<Gate>,
+    /// Of the gate, as of which the task began: it ends with a loss.
+    pub(super) epoch: u64,
+    pub(super) metrics: Arc<ResourceMetrics>,
+    pub(super) shared: Arc<Shared>,
+    /// Acts as the cell's identity.
+    pub(super) client: Arc<kube::Client>,
+    pub(super) tuning: watch::Receiver<Tuning>,
+    pub(super) decoder: Decoder,
+    pub(super) backoff: Backoff,
+    /// The newest version delivered; a watch resumes from it.
+    pub(super) version: Option<ResourceVersion>,
+    /// Objects in the table.
+    pub(super) objects: u64,
+    /// Watches in a row that ended at once.
+    pub(super) closed_at_once: u32,
+    /// Watches in a row that did not last.
+    pub(super) short_watches: u32,
+    /// Changes that the watch that is open has brought.
+    pub(super) news: u64,
+    /// Lists in a row that broke off.
+    pub(super) broken_lists: u32,
+    /// Whether the controller reads this table: profiles, and namespaces.
+    pub(super) is_followed: bool,
+    /// What the list under way has changed so far.
+    pub(super) gap: Gap,
+    /// When the last list completed.
+    pub(super) listed_at: Option<Instant>,
+    /// When the watch that is open was opened.
+    pub(super) opened_at: Option<Instant>,
+    /// Undecodable objects since the last list began.
+    pub(super) rejected: u64,
+    pub(super) room: Room,
+    /// When the table was last compared with a list.
+    pub(super) turn: Turn,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// List; `None`: for the first time.
+    List(Option<RelistReason>),
+    /// Open a watch from the version known.
+    Watch,
+    /// The same, after a consistent read has shown that versions have not gone back since.
+    Verify {
+        /// When the connection broke.
+        since: Instant,
+    },
+    /// Follow a watch that is open already.
+    Follow(Box<Stream>),
+}
+
+/// An attempt that failed, and what to try after a wait.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    pub(super) verb: Verb,
+    pub(super) then: Next,
+}
+
+impl Task {
+    /// Runs until it is dropped. Cancel safe: the table is consistent between any two deltas, and a
+    /// list that breaks off sweeps nothing.
+    pub(super) async fn run(mut self) {
+        let mut next = match (self.board.owed(), &self.version) {
+            (None, Some(_)) => Next::Verify { since: Instant::now() },
+            (owed, _) => Next::List(owed),
+        };
+        loop {
+            let step = match next {
+                Next::List(why) => self.list(why).await,
+                Next::Watch => self.watch().await,
+                Next::Verify { since } => self.verify(since).await,
+                Next::Follow(stream) => self.follow(*stream).await,
+            };
+            next = match step {
+                Ok(next) => self.note(next),
+                Err(failure) => self.wait(failure).await,
+            };
+        }
+    }
+
+    /// Writes down that a list is needed, so that a cell that is held meanwhile makes up for it.
+    fn note(&self, next: Next) -> Next {
+        if let Next::List(Some(why)) = next {
+            self.board.owe(why);
+        }
+        next
+    }
+
+    /// Writes a failure down, waits, and says what follows.
+    async fn wait(&mut self, failure: Failure) -> Next {
+        let Failure { mut fault, verb, mut then } = failure;
+        let failed_at = Instant::now();
+        self.metrics.failed(fault.code());
+        if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed) {
+            match self.namespace(failed_at).await {
+                Some(Existence::Absent) => fault = absent(&self.key),
+                // Its roles go first: they are not missing.
+                Some(Existence::Leaving) => fault = leaving(&self.key),
+                Some(Existence::Present | Existence::NotAllowed | Existence::Unknown) | None => {}
+            }
+        }
+        if matches!(fault.reason(), Reason::NamespaceNotFound | Reason::NotServed) {
+            self.purge();
+            then = Next::List(Some(RelistReason::Recreated));
+        }
+        let then = self.note(then);
+        let delay = self.backoff.failed(fault.retry_after(), fastrand::f64());
+        let attempts = self.backoff.failures();
+        self.board.failed(&self.key, verb, &fault, attempts, delay);
+        if attempts == 1 {
+            tracing::info!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, "failed, retrying");
+        } else {
+            tracing::debug!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
+        }
+        self.gate.mark_unchanged();
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            // What was refused may be allowed now.
+            _ = self.gate.changed() => {}
+        }
+        if matches!(then, Next::Watch | Next::Verify { .. }) {
+            self.signal(Signal::Retried);
+        }
+        then
+    }
+
+    /// Shows by a consistent read that versions have not gone back, then goes on to watch.
+    ///
+    /// All cells lose their connections in the same moment when a server goes: they do not come back
+    /// in the same moment.
+    async fn verify(&mut self, since: Instant) -> Result<Next, Failure> {
+        tokio::time::sleep(self.shared.timing.spread.mul_f64(fastrand::f64())).await;
+        if self.has_rolled_back(since).await? {
+            return Ok(self.roll_back());
+        }
+        Ok(Next::Watch)
+    }
+
+    /// Whether a consistent read is older than the table.
+    ///
+    /// After an etcd restore the server accepts a watch from a version that it has not reached yet, and
+    /// stays silent until it has; what happened in between would be lost. So no watch is resumed after
+    /// a broken connection before a consistent read has shown that the version is still of the past.
+    async fn has_rolled_back(&self, since: Instant) -> Result<bool, Failure> {
+        let Some(known) = self.version.as_ref().filter(|version| !version.is_opaque()) else {
+            return Ok(false);
+        };
+        let within = self.shared.timing.list_headers;
+        let of = (self.key.identity.clone(), self.key.resource.clone());
+        let peek = self.list_watch.peek(within);
+        let peek = self.shared.peeks.ask(of, since, Result::is_ok, peek).await;
+        let newest = peek.and_then(Peek::version).map_err(|fault| {
+            // The failure is shared by those who waited for it; the next attempt asks again.
+            let then = Next::Verify { since: Instant::now() };
+            Failure { fault, verb: Verb::List, then }
+        })?;
+        Ok(newest.is_older_than(known))
+    }
+
+    /// Drops everything: what is held is of a future that did not happen.
+    pub(super) fn roll_back(&mut self) -> Next {
+        tracing::warn!(
+            cell = %self.key,
+            version = self.version.as_ref().map(ToString::to_string),
+            "resource versions went back, as after an etcd restore: listing anew"
+        );
+        self.metrics.rv_rollbacks.inc();
+        self.purge();
+        Next::List(Some(RelistReason::Rollback))
+    }
+
+    /// Empties the table and forgets the version.
+    pub(super) fn purge(&mut self) {
+        self.apply(Delta::Purge);
+        self.version = None;
+        self.objects = 0;
+        self.gap = Gap::default();
+        self.board.forget_undecodable();
+        self.signal(Signal::Purged);
+    }
+
+    /// Applies one delta and keeps count.
+    pub(super) fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+        apply(&self.sink, &mut self.objects, delta)
+    }
+
+    /// Shows that there was access at `sent`: a request of then has been answered.
+    pub(super) fn allowed(&self, verb: Verb, sent: Instant) {
+        self.board.allowed(verb, sent);
+    }
+
+    /// Counts and names what could not be decoded.
+    pub(super) fn reject(&mut self, rejected: &Rejected) {
+        self.metrics.undecodable(rejected.stage);
+        self.rejected += 1;
+        let (object, problem) = (&rejected.name, &rejected.problem);
+        if self.rejected <= LOGGED {
+            tracing::warn!(cell = %self.key, ?object, problem, "not decodable");
+        } else {
+            tracing::debug!(cell = %self.key, ?object, problem, "not decodable");
+        }
+        self.board.undecodable(rejected);
+    }
+
+    /// Whether the API server says that the cell's namespace does not exist, asked after `since`.
+    /// `false` where nobody asks, or where it may not be asked.
+    pub(super) async fn namespace_is_absent(&self, since: Instant) -> bool {
+        self.namespace(since).await == Some(Existence::Absent)
+    }
+
+    /// What the API server says of the cell's namespace; `None` where nobody asks.
+    async fn namespace(&self, since: Instant) -> Option<Existence> {
+        let check = self.tuning.borrow().namespace_check;
+        match (&self.key.extent, check) {
+            (Extent::Namespace(name), NamespaceCheck::Ask) => {
+                let (identity, namespaces) = (&self.key.identity, &self.shared.namespaces);
+                Some(namespaces.existence(&self.client, identity, name, since).await)
+            }
+            (Extent::Namespace(_), NamespaceCheck::Known)
+            | (Extent::AllNamespaces | Extent::Cluster, _) => None,
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        self.board.signal(&self.key, signal);
+    }
+}
+
+/// Applies one delta and keeps count; apart from [`Task::apply`] so that the delta may borrow from
+/// the task's decoder.
+pub(super) fn apply(sink: &SharedSink, objects: &mut u64, delta: Delta<'_>) -> Outcome {
+    let outcome = sink.lock().apply(delta);
+    match outcome {
+        Outcome::Added => *objects += 1,
+        Outcome::Removed => *objects = objects.saturating_sub(1),
+        Outcome::Swept { removed } => *objects = objects.saturating_sub(removed),
+        Outcome::Modified
+        | Outcome::Replaced
+        | Outcome::Unchanged
+        | Outcome::Outdated
+        | Outcome::Noted => {}
+    }
+    outcome
+}
+
+/// Whether the controller acts on every event of such a cell: namespaces and profiles change rarely.
+pub(super) fn is_followed(key: &CellKey) -> bool {
+    let of = key.resource.group_resource();
+    key.projection == Projection::Profile || (of.group(), of.resource()) == ("", "namespaces")
+}
+
+/// The fault of a cell whose namespace does not exist.
+pub(super) fn absent(key: &CellKey) -> Fault {
+    Fault::new(Reason::NamespaceNotFound, format!("{} does not exist", key.extent))
+}
+
+/// The fault of a cell that is refused while its namespace is being deleted.
+fn leaving(key: &CellKey) -> Fault {
+    Fault::new(Reason::NamespaceNotFound, format!("{} is being deleted", key.extent))
+}

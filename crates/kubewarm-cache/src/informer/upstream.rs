@@ -1,0 +1,119 @@
+//! Sends the requests of a cell, and turns whatever goes wrong into a fault.
+
+use super::{
+    frame::FrameMeta,
+    split::{ListSplitter, MAX_OBJECT, Piece},
+};
+use bytes::Bytes;
+use futures::{StreamExt as _, stream::BoxStream};
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Limited};
+use jiff::Timestamp;
+use kube::client::Body;
+use kubewarm_api::model::{Fault, Reason};
+use kubewarm_client::fault;
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Most of an error's body that is read: a Status is smaller, and nothing else is looked at.
+const MAX_ERROR_BODY: usize = 64 << 10;
+
+/// The bytes of a response as they arrive.
+pub(super) type Chunks = BoxStream<'static, Result<Bytes, Fault>>;
+
+/// Sends `request` and waits for the headers of a successful response.
+///
+/// # Errors
+///
+/// [`Reason::TimedOut`] without headers in time, [`Reason::Unreachable`] without a connection, and
+/// whatever the status code means.
+pub(super) async fn open(
+    client: &kube::Client,
+    request: Request<Vec<u8>>,
+    headers_within: Duration,
+) -> Result<Chunks, Fault> {
+    let late = || {
+        let seconds = headers_within.as_secs();
+        Fault::new(Reason::TimedOut, format!("no answer from the API server within {seconds} s"))
+    };
+    let response = timeout(headers_within, client.send(request.map(Body::from)))
+        .await
+        .map_err(|_elapsed| late())?
+        .map_err(|error| fault::of_transport(&error))?;
+    if !response.status().is_success() {
+        return Err(refused(response, headers_within).await);
+    }
+    let chunks = response.into_body().into_data_stream();
+    Ok(chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed())
+}
+
+/// Reads a small response whole.
+///
+/// # Errors
+///
+/// As [`open`]; [`Reason::TooLarge`] above `cap` bytes.
+pub(super) async fn read(
+    client: &kube::Client,
+    request: Request<Vec<u8>>,
+    within: Duration,
+    cap: usize,
+) -> Result<Vec<u8>, Fault> {
+    let mut chunks = open(client, request, within).await?;
+    let mut body = Vec::new();
+    let reading = async {
+        while let Some(chunk) = chunks.next().await {
+            body.extend_from_slice(&chunk?);
+            if body.len() > cap {
+                return Err(Fault::new(
+                    Reason::TooLarge,
+                    format!("the answer exceeds {cap} bytes"),
+                ));
+            }
+        }
+        Ok(())
+    };
+    match timeout(within, reading).await {
+        Ok(read) => read.map(|()| body),
+        Err(_elapsed) => Err(Fault::new(Reason::TimedOut, "the answer did not end in time")),
+    }
+}
+
+/// Reads a list to its end and shows each of its items; holds one at a time.
+///
+/// # Errors
+///
+/// [`Reason::Malformed`] for what is no whole list, [`Reason::TimedOut`] if it has not ended by `until`, and
+/// those of `each`.
+pub(super) async fn items(
+    mut chunks: Chunks,
+    until: Instant,
+    mut each: impl FnMut(&Piece<'_>) -> Result<(), Fault>,
+) -> Result<FrameMeta, Fault> {
+    let late = |_| Fault::new(Reason::TimedOut, "the list did not end in time");
+    let mut splitter = ListSplitter::new(MAX_OBJECT);
+    while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(late)? {
+        let chunk = chunk?;
+        let mut rest = &chunk[..];
+        while !rest.is_empty() {
+            let (consumed, piece) = splitter.feed(rest)?;
+            if let Some(piece) = piece {
+                each(&piece)?;
+            }
+            rest = rest.get(consumed..).unwrap_or_default();
+        }
+    }
+    if !splitter.is_complete() {
+        return Err(Fault::new(Reason::Malformed, "the list ended before it was complete"));
+    }
+    FrameMeta::of(&splitter)
+}
+
+async fn refused(response: Response<Body>, within: Duration) -> Fault {
+    let (parts, body) = response.into_parts();
+    let body = match timeout(within, Limited::new(body, MAX_ERROR_BODY).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        // What the code says is enough.
+        Ok(Err(_)) | Err(_) => Bytes::new(),
+    };
+    fault::of_response(parts.status, &parts.headers, &body, Timestamp::now())
+}

@@ -1,0 +1,348 @@
+//! The watch of a cell: opened from a version, followed until it ends.
+
+use super::{
+    Phase, RelistReason, Verb,
+    compare::Check,
+    list_watch::Heard,
+    probe::{Probe, Probed},
+    state::Signal,
+    stream::{End, OpenWatch, Stream, is_early, lasting},
+    task::{Failure, Next, Task, absent},
+};
+use futures::StreamExt as _;
+use kubewarm_api::model::{Delta, Fault, Reason};
+use kubewarm_client::is_builtin_group;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Watches that end at once, in a row, before the version itself is suspected: servers have been
+/// seen to close such a watch without a word instead of answering 410 (kubernetes#104171).
+const CLOSED_AT_ONCE: u32 = 5;
+
+impl Task {
+    /// Opens a watch from the version known.
+    pub(super) async fn watch(&mut self) -> Result<Next, Failure> {
+        let Some(from) = self.version.clone() else {
+            return Ok(Next::List(None));
+        };
+        let timing = &self.shared.timing;
+        let asked = lasting(timing);
+        let sent = Instant::now();
+        match self.list_watch.watch(&from, asked, timing.watch_headers).await {
+            Ok(chunks) => {
+                self.allowed(Verb::Watch, sent);
+                Ok(Next::Follow(Box::new(Stream::new(chunks, asked))))
+            }
+            Err(fault) if fault.reason() == Reason::Gone => {
+                let code = fault.code();
+                let next = self.relist(RelistReason::Gone, fault)?;
+                self.metrics.failed(code);
+                Ok(next)
+            }
+            Err(fault) => {
+                let broke = matches!(fault.reason(), Reason::Unreachable | Reason::ServerError);
+                let then = if broke { Next::Verify { since: Instant::now() } } else { Next::Watch };
+                Err(Failure { fault, verb: Verb::Watch, then })
+            }
+        }
+    }
+
+    /// Follows an open watch until it ends, and says what comes next.
+    pub(super) async fn follow(&mut self, mut stream: Stream) -> Result<Next, Failure> {
+        self.signal(Signal::Opened);
+        self.opened_at = Some(stream.opened);
+        self.news = 0;
+        let open = OpenWatch::new(&self.metrics, stream.opened);
+        self.apply(Delta::Arrived(stream.heard.into_std()));
+        let end = self.read(&mut stream).await;
+        let lasted = stream.opened.elapsed();
+        open.ended(end.label(lasted, stream.asked));
+        if self.has_settled() {
+            self.backoff.succeeded();
+            self.short_watches = 0;
+        } else {
+            self.short_watches = self.short_watches.saturating_add(1);
+        }
+        if stream.events > 0 || self.has_settled() {
+            self.closed_at_once = 0;
+        }
+        self.opened_at = None;
+        let next = self.after(end, &stream, lasted)?;
+        // However a watch ends, no other is opened in the same moment.
+        if matches!(next, Next::Watch | Next::Verify { .. }) {
+            drop(stream);
+            sleep(self.pause().saturating_sub(lasted)).await;
+        }
+        Ok(next)
+    }
+
+    /// The least time between two watches. A server that is out of processor time ends the watch of
+    /// whoever it takes for slow, again and again: one that brings changes gets the table on, and
+    /// waiting would only let more pile up.
+    fn pause(&self) -> Duration {
+        let at_once = self.shared.timing.at_once;
+        if self.news == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
+    }
+
+    /// What follows the end of a watch.
+    fn after(&mut self, end: End, stream: &Stream, lasted: Duration) -> Result<Next, Failure> {
+        let failure = |fault, then| Err(Failure { fault, verb: Verb::Watch, then });
+        match end {
+            End::Clean if stream.events == 0 && lasted < self.shared.timing.at_once => {
+                self.closed_at_once += 1;
+                let then = if self.closed_at_once >= CLOSED_AT_ONCE {
+                    self.closed_at_once = 0;
+                    Next::List(Some(RelistReason::ClosedAtOnce))
+                } else {
+                    Next::Watch
+                };
+                let message = "the API server ended the watch at once";
+                failure(Fault::new(Reason::ClosedAtOnce, message), then)
+            }
+            // A CRD may have been edited: what is stored may read differently at the same version.
+            End::Clean
+                if is_early(lasted, stream.asked)
+                    && !is_builtin_group(self.key.resource.group()) =>
+            {
+                let message = "the API server ended the watch of a custom resource early";
+                let fault = Fault::new(Reason::ClosedAtOnce, message);
+                self.relist(RelistReason::Redefined, fault)
+            }
+            End::Clean
+                if self.short_watches > 1
+                    && self.news == 0
+                    && lasted < self.shared.timing.settled
+                    && is_early(lasted, stream.asked) =>
+            {
+                let message = "the API server ended the watch after a moment";
+                failure(Fault::new(Reason::ClosedAtOnce, message), Next::Watch)
+            }
+            End::Clean => {
+                self.signal(Signal::Ended);
+                Ok(Next::Watch)
+            }
+            End::Broken(fault)
+                if self.short_watches > 1 || stream.events == 0 && self.short_watches > 0 =>
+            {
+                failure(fault, Next::Verify { since: Instant::now() })
+            }
+            End::Broken(fault) => {
+                tracing::debug!(cell = %self.key, %fault, "the watch broke");
+                self.signal(Signal::Ended);
+                Ok(Next::Verify { since: Instant::now() })
+            }
+            End::Dead(why) => {
+                tracing::info!(cell = %self.key, why, "the watch is silent, opening another");
+                self.signal(Signal::Ended);
+                Ok(Next::Verify { since: Instant::now() })
+            }
+            End::WentBack => {
+                self.signal(Signal::Ended);
+                Ok(Next::Verify { since: Instant::now() })
+            }
+            End::Told(fault) if fault.reason() == Reason::Gone => {
+                self.relist(RelistReason::Gone, fault)
+            }
+            End::Told(fault) => failure(fault, Next::Watch),
+            End::Nonsense(rejected) => {
+                let message =
+                    format!("the watch sent what cannot be decoded: {}", rejected.problem);
+                let then = Next::List(Some(RelistReason::Decode));
+                failure(Fault::new(Reason::Malformed, message), then)
+            }
+            End::Disordered => {
+                let message = "the watch sent an event that is older than the ones before it";
+                self.relist(RelistReason::Disordered, Fault::new(Reason::Malformed, message))
+            }
+            End::Inconsistent => {
+                let message = "the table is not what the API server has";
+                self.relist(RelistReason::Inconsistent, Fault::new(Reason::Malformed, message))
+            }
+            End::NamespaceGone => {
+                failure(absent(&self.key), Next::List(Some(RelistReason::Recreated)))
+            }
+        }
+    }
+
+    /// A list is needed. At once, unless the last list was just now and did not help.
+    fn relist(&self, why: RelistReason, fault: Fault) -> Result<Next, Failure> {
+        let then = Next::List(Some(why));
+        if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.settled) {
+            return Err(Failure { fault, verb: Verb::Watch, then });
+        }
+        Ok(then)
+    }
+
+    /// Reads until the watch is over.
+    async fn read(&mut self, stream: &mut Stream) -> End {
+        let mut probe = Probe::idle();
+        let mut check = Check::none();
+        let mut empty_since = None;
+        let mut had_fault = self.board.has_fault();
+        loop {
+            while !stream.rest.is_empty() {
+                if let Some(end) = self.cut(stream) {
+                    return end;
+                }
+            }
+            self.tell_of_excess();
+            let timing = &self.shared.timing;
+            let dead_at = stream.heard + timing.watch_dead;
+            empty_since = (self.objects == 0).then(|| empty_since.unwrap_or_else(Instant::now));
+            let namespace_at = empty_since.map(|since| since + timing.namespace_check);
+            let (silent_at, probe_at) = self.staleness(&probe);
+            let is_silent = self.board.state().phase == Phase::Silent;
+            let well_at = stream.opened + timing.at_once * 2;
+            tokio::select! {
+                biased;
+                chunk = stream.chunks.next() => match chunk {
+                    Some(Ok(chunk)) => {
+                        stream.heard = Instant::now();
+                        self.apply(Delta::Arrived(stream.heard.into_std()));
+                        stream.rest = chunk;
+                    }
+                    Some(Err(fault)) => return End::Broken(fault),
+                    None if stream.lines.is_partial() => {
+                        let message = "the watch ended in the middle of an event";
+                        return End::Broken(Fault::new(Reason::Malformed, message));
+                    }
+                    None => return End::Clean,
+                },
+                probed = probe.answer(), if probe.is_under_way() => {
+                    if let Some(end) = self.judge(probed, &mut probe) {
+                        return end;
+                    }
+                }
+                () = sleep_until(probe_at), if !probe.is_under_way() => {
+                    if let Some(end) = self.start_probe(&mut probe) {
+                        return end;
+                    }
+                }
+                () = self.comparison_due(), if !check.is_under_way() => self.compare(&mut check),
+                comparison = check.ended(), if check.is_under_way() => {
+                    if let Some(end) = self.compared(comparison, &mut check) {
+                        return end;
+                    }
+                }
+                () = self.board.probe_is_wanted(),
+                    if !probe.is_under_way() && !probe.is_waiting_for_events() =>
+                {
+                    if let Some(end) = self.start_probe(&mut probe) {
+                        return end;
+                    }
+                }
+                // Open for a moment: what was wrong before is over, should nothing be heard for long.
+                () = sleep_until(well_at), if had_fault => {
+                    had_fault = false;
+                    self.board.note(|report| report.fault = None);
+                    self.shared.changes.notify();
+                }
+                () = sleep_until(silent_at), if !is_silent => self.signal(Signal::WentSilent),
+                () = sleep_until(dead_at) => return End::Dead("not even a bookmark came"),
+                () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
+                    // What another cell of the namespace has been told meanwhile will do.
+                    if let Some(since) = empty_since.take()
+                        && self.namespace_is_absent(since).await
+                    {
+                        return End::NamespaceGone;
+                    }
+                }
+                // A new bound: look at the clock again.
+                Ok(()) = self.tuning.changed() => {}
+            }
+        }
+    }
+
+    /// When the table stops being fresh, and when the watch is to be probed before that.
+    fn staleness(&self, probe: &Probe) -> (Instant, Instant) {
+        let bound = self.tuning.borrow().max_staleness;
+        let margin = self.shared.timing.probe_margin.min(bound / 2);
+        let current = self.board.current_at().unwrap_or_else(Instant::now);
+        (current + bound, (current + bound - margin).max(probe.not_before()))
+    }
+
+    fn start_probe(&mut self, probe: &mut Probe) -> Option<End> {
+        if probe.is_waiting_for_events() {
+            // The probe saw what this watch has not brought since.
+            let is_missing = probe.expected().zip(self.version.as_ref()).is_some_and(
+                |((asked_at, expected), known)| match known.partial_cmp(expected) {
+                    Some(order) => order.is_lt(),
+                    // Without an order of versions: whether anything came at all.
+                    None => self.board.current_at().is_none_or(|current| current < asked_at),
+                },
+            );
+            if is_missing {
+                return Some(End::Dead("a second watch saw events that this one did not bring"));
+            }
+            probe.met();
+            return None;
+        }
+        if let Some(from) = self.version.clone() {
+            let member = self.tuning.borrow().member_of.clone();
+            let turn = (self.shared.probes.clone(), member);
+            probe.start(self.list_watch.clone(), turn, &self.shared.timing, from);
+        }
+        None
+    }
+
+    /// What a finished probe says about this watch.
+    fn judge(&mut self, probed: Result<Probed, Fault>, probe: &mut Probe) -> Option<End> {
+        let pause = self.shared.timing.probe_pause;
+        let Probed { asked_at, from, heard } = match probed {
+            Ok(probed) => probed,
+            Err(fault) if fault.reason() == Reason::Gone => {
+                return Some(End::Dead("the version is too old for a second watch"));
+            }
+            Err(fault) => {
+                self.metrics.failed(fault.code());
+                let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
+                self.board.fault(Verb::Watch, &fault, self.backoff.failures(), delay);
+                self.shared.changes.notify();
+                probe.done(Instant::now() + delay);
+                return None;
+            }
+        };
+        self.board.refused_no_more(Verb::Watch);
+        match heard {
+            Heard::Bookmark(version) => {
+                if version.is_older_than(&from) {
+                    return Some(End::WentBack);
+                }
+                // The watch itself may have brought more while it was asked.
+                if !self.version.as_ref().is_some_and(|known| version.is_older_than(known)) {
+                    self.apply(Delta::Progress(version.clone()));
+                    self.board.note(|report| report.version = Some(version.clone()));
+                    self.version = Some(version);
+                }
+                self.board.current(asked_at);
+                self.healthy();
+                probe.done(Instant::now());
+                None
+            }
+            Heard::Event(version) => {
+                let until = Instant::now() + self.shared.timing.probe_grace;
+                probe.expect(asked_at, version, until);
+                None
+            }
+            Heard::Unclear => Some(End::Dead("a second watch brought what cannot be read")),
+            Heard::Silence => Some(End::Dead("a second watch was silent too")),
+        }
+    }
+
+    /// Whether the watch has been open for long enough to count as a success: one that works for a
+    /// moment, again and again, is waited for longer and longer.
+    fn has_settled(&self) -> bool {
+        self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.settled)
+    }
+
+    /// Something proved the watch alive.
+    pub(super) fn healthy(&mut self) {
+        if self.has_settled() {
+            self.backoff.succeeded();
+        }
+        self.board.note(|report| report.fault = None);
+        if self.board.state().phase == Phase::Silent {
+            self.signal(Signal::Heard);
+        }
+    }
+}

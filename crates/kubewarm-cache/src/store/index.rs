@@ -1,0 +1,317 @@
+//! Inverted indexes: from a label or a field's value to the numbers of the rows that have it.
+
+use super::heap::taken;
+use kubewarm_api::model::{FieldPath, LabelSelector, Operator};
+use roaring::RoaringBitmap;
+use std::collections::{BTreeMap, HashMap};
+
+/// Row numbers, in the form that is smallest for how many they are.
+#[derive(Debug)]
+enum Rows {
+    One(u32),
+    /// Sorted, exactly as long as needed.
+    Few(Box<[u32]>),
+    Many(Box<RoaringBitmap>),
+}
+
+/// Above this a bitmap is smaller; it goes back to a list at half of it.
+const FEW: usize = 32;
+
+/// What a bitmap weighs beside what it writes: the struct, its containers' headers and slack.
+const BITMAP_BYTES: usize = 96;
+
+/// The rows of every value of one label or one field.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    rows: HashMap<Box<str>, Rows>,
+    bytes: usize,
+}
+
+/// All labels of a table.
+#[derive(Debug, Default)]
+pub(super) struct LabelIndex {
+    keys: BTreeMap<Box<str>, Values>,
+    bytes: usize,
+}
+
+/// One declared index.
+#[derive(Debug)]
+pub(super) struct DeclaredIndex {
+    /// What it indexes.
+    pub(super) path: FieldPath,
+    /// Its rows.
+    pub(super) values: Values,
+    /// Whether every row is in it.
+    pub(super) state: Building,
+}
+
+/// Whether an index answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Building {
+    /// Not every row is in it yet.
+    Underway,
+    /// It answers.
+    Complete,
+}
+
+impl Rows {
+    /// Bytes allocated.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::One(_) => 0,
+            Self::Few(rows) => taken(rows.len() * size_of::<u32>()),
+            Self::Many(rows) => rows.serialized_size() + BITMAP_BYTES,
+        }
+    }
+
+    fn insert(&mut self, row: u32) {
+        match self {
+            Self::One(held) if *held == row => (),
+            Self::One(held) => *self = Self::Few([row.min(*held), row.max(*held)].into()),
+            Self::Few(rows) => match rows.binary_search(&row) {
+                Ok(_) => (),
+                Err(_) if rows.len() >= FEW => {
+                    let mut many: RoaringBitmap = rows.iter().copied().collect();
+                    many.insert(row);
+                    *self = Self::Many(Box::new(many));
+                }
+                Err(at) => {
+                    let mut longer = Vec::with_capacity(rows.len() + 1);
+                    longer.extend_from_slice(rows.get(..at).unwrap_or_default());
+                    longer.push(row);
+                    longer.extend_from_slice(rows.get(at..).unwrap_or_default());
+                    *rows = longer.into_boxed_slice();
+                }
+            },
+            Self::Many(rows) => {
+                rows.insert(row);
+            }
+        }
+    }
+
+    /// Takes a row out; answers whether any are left.
+    fn remove(&mut self, row: u32) -> bool {
+        match self {
+            Self::One(held) => *held != row,
+            Self::Few(rows) => {
+                if let Ok(at) = rows.binary_search(&row) {
+                    let mut left = rows.to_vec();
+                    left.remove(at);
+                    *self = Self::of(left);
+                }
+                true
+            }
+            Self::Many(rows) => {
+                rows.remove(row);
+                if rows.len() <= FEW as u64 / 2 {
+                    *self = Self::of(rows.iter().collect());
+                }
+                true
+            }
+        }
+    }
+
+    /// At least one row.
+    fn of(rows: Vec<u32>) -> Self {
+        match *rows {
+            [row] => Self::One(row),
+            _ if rows.len() <= FEW => Self::Few(rows.into_boxed_slice()),
+            _ => Self::Many(Box::new(rows.into_iter().collect())),
+        }
+    }
+
+    /// Takes all of `gone` out; answers whether any are left.
+    fn subtract(&mut self, gone: &RoaringBitmap) -> bool {
+        match self {
+            Self::One(row) => !gone.contains(*row),
+            Self::Few(rows) => {
+                let left: Vec<_> =
+                    rows.iter().copied().filter(|&row| !gone.contains(row)).collect();
+                if left.is_empty() {
+                    return false;
+                }
+                *self = Self::of(left);
+                true
+            }
+            Self::Many(rows) => {
+                **rows -= gone;
+                if rows.is_empty() {
+                    return false;
+                }
+                if rows.len() <= FEW as u64 / 2 {
+                    *self = Self::of(rows.iter().collect());
+                }
+                true
+            }
+        }
+    }
+
+    fn add_to(&self, all: &mut RoaringBitmap) {
+        match self {
+            Self::One(row) => {
+                all.insert(*row);
+            }
+            Self::Few(rows) => all.extend(rows.iter().copied()),
+            Self::Many(rows) => *all |= &**rows,
+        }
+    }
+}
+
+impl Values {
+    /// Bytes allocated.
+    pub(super) fn bytes(&self) -> usize {
+        // A hash table has a byte of control for every place, and an eighth of its places free.
+        self.bytes + self.rows.capacity() * 8 / 7 * (size_of::<(Box<str>, Rows)>() + 1)
+    }
+
+    /// Notes that `row` has `value`; a second time changes nothing.
+    pub(super) fn insert(&mut self, value: &str, row: u32) {
+        if let Some(rows) = self.rows.get_mut(value) {
+            let before = rows.bytes();
+            rows.insert(row);
+            self.bytes = self.bytes + rows.bytes() - before;
+        } else {
+            self.bytes += taken(value.len());
+            self.rows.insert(value.into(), Rows::One(row));
+        }
+    }
+
+    /// Notes that `row` no longer has `value`.
+    pub(super) fn remove(&mut self, value: &str, row: u32) {
+        let Some(rows) = self.rows.get_mut(value) else { return };
+        let before = rows.bytes();
+        let left = rows.remove(row);
+        self.bytes = self.bytes + rows.bytes() - before;
+        if !left {
+            self.bytes -= rows.bytes() + taken(value.len());
+            self.rows.remove(value);
+            self.shrink();
+        }
+    }
+
+    /// Takes all of `gone` out, whatever values they had. Cost: one step a value.
+    pub(super) fn subtract(&mut self, gone: &RoaringBitmap) {
+        let bytes = &mut self.bytes;
+        self.rows.retain(|value, rows| {
+            let before = rows.bytes();
+            let left = rows.subtract(gone);
+            if left {
+                *bytes = *bytes + rows.bytes() - before;
+            } else {
+                *bytes -= before + taken(value.len());
+            }
+            left
+        });
+        self.shrink();
+    }
+
+    /// The rows that have `value`.
+    pub(super) fn get(&self, value: &str) -> RoaringBitmap {
+        let mut all = RoaringBitmap::new();
+        if let Some(rows) = self.rows.get(value) {
+            rows.add_to(&mut all);
+        }
+        all
+    }
+
+    /// The rows that have any value. Cost: one step a value.
+    pub(super) fn any(&self) -> RoaringBitmap {
+        let mut all = RoaringBitmap::new();
+        for rows in self.rows.values() {
+            rows.add_to(&mut all);
+        }
+        all
+    }
+
+    fn shrink(&mut self) {
+        if self.rows.is_empty() {
+            self.rows = HashMap::new();
+        } else if self.rows.len() < self.rows.capacity() / 8 {
+            self.rows.shrink_to_fit();
+        }
+    }
+}
+
+impl LabelIndex {
+    /// Bytes allocated.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Notes that `row` has this label.
+    pub(super) fn insert(&mut self, key: &str, value: &str, row: u32) {
+        if !self.keys.contains_key(key) {
+            self.bytes += entry_bytes(key);
+            self.keys.insert(key.into(), Values::default());
+        }
+        if let Some(values) = self.keys.get_mut(key) {
+            let before = values.bytes();
+            values.insert(value, row);
+            self.bytes = self.bytes + values.bytes() - before;
+        }
+    }
+
+    /// Notes that `row` no longer has this label.
+    pub(super) fn remove(&mut self, key: &str, value: &str, row: u32) {
+        let Some(values) = self.keys.get_mut(key) else { return };
+        let before = values.bytes();
+        values.remove(value, row);
+        self.bytes = self.bytes + values.bytes() - before;
+        if values.rows.is_empty() {
+            self.bytes -= entry_bytes(key) + values.bytes();
+            self.keys.remove(key);
+        }
+    }
+
+    /// Takes all of `gone` out, whatever labels they had. Cost: one step a label and value.
+    pub(super) fn subtract(&mut self, gone: &RoaringBitmap) {
+        let bytes = &mut self.bytes;
+        self.keys.retain(|key, values| {
+            let before = values.bytes();
+            values.subtract(gone);
+            let left = !values.rows.is_empty();
+            let now = if left { values.bytes() } else { 0 };
+            *bytes = *bytes + now - before - if left { 0 } else { entry_bytes(key) };
+            left
+        });
+    }
+
+    /// The rows that `selector` selects, of those that `all` gives.
+    pub(super) fn select(
+        &self,
+        selector: &LabelSelector,
+        all: impl FnOnce() -> RoaringBitmap,
+    ) -> RoaringBitmap {
+        let mut selected: Option<RoaringBitmap> = None;
+        let mut excluded = RoaringBitmap::new();
+        for requirement in selector.requirements() {
+            let rows = self.keys.get(requirement.key()).map_or_else(RoaringBitmap::new, |values| {
+                match requirement.operator() {
+                    Operator::In | Operator::NotIn => {
+                        let mut rows = RoaringBitmap::new();
+                        for value in requirement.values() {
+                            rows |= values.get(value);
+                        }
+                        rows
+                    }
+                    Operator::Exists | Operator::DoesNotExist => values.any(),
+                }
+            });
+            match requirement.operator() {
+                Operator::NotIn | Operator::DoesNotExist => excluded |= rows,
+                Operator::In | Operator::Exists => {
+                    selected = Some(match selected.take() {
+                        Some(selected) => selected & rows,
+                        None => rows,
+                    });
+                }
+            }
+        }
+        selected.unwrap_or_else(all) - excluded
+    }
+}
+
+/// What a label key weighs beside its values.
+fn entry_bytes(key: &str) -> usize {
+    taken(key.len()) + size_of::<(Box<str>, Values)>()
+}

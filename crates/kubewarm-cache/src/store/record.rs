@@ -1,0 +1,280 @@
+//! A stored object: its name and its body as bytes, and what the encoding of the body lets one find.
+
+use super::{heap::taken, json::Cursor, paths::Paths};
+use std::fmt;
+use triomphe::ThinArc;
+
+/// Values of one object that one declared index takes; the rest are left out, so that one object
+/// cannot fill an index.
+pub(super) const VALUES_PER_OBJECT: usize = 64;
+
+/// How the bodies of a table are written: a property of its cell. Everything that looks into a body
+/// goes through here, so that another encoding is another variant and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// As the API server writes JSON.
+    #[default]
+    Json,
+}
+
+/// How the body of a record is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// As it is: small, or it does not shrink.
+    Plain,
+    /// A zstd frame without its magic number.
+    Zstd,
+    /// The same, with the dictionary of this generation of the kind; 1 to 253.
+    Dictionary(u8),
+    /// As it is, because it is a whole Secret: a zstd context or a dictionary would keep copies of it.
+    Secret,
+}
+
+/// One allocation an object: a byte for the packing, the name's length, the name, the packed body.
+/// Clones share it: tables, what they remember, and the lists that are being sent.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Record(ThinArc<(), u8>);
+
+/// What stands for the packing of a secret.
+const SECRET: u8 = u8::MAX;
+/// What an allocation holds before the bytes: how often it is shared, and its length.
+const HEAD: usize = 2 * size_of::<usize>();
+
+/// Stored bytes that do not decode: a fault of ours, since nothing else writes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Undecodable {
+    /// The dictionary is not there.
+    #[error("the record needs dictionary {0}, which the table does not hold")]
+    Dictionary(u8),
+    /// The frame is damaged.
+    #[error("the record does not decompress")]
+    Frame,
+    /// The frame claims a size that no body has.
+    #[error("the record claims a size beyond the limit of {} bytes", super::codec::MAX_BODY)]
+    Size,
+}
+
+impl Encoding {
+    /// Whether both bodies have the same labels, byte for byte: a cheap answer that may be `false`
+    /// for equal labels in another order.
+    pub(super) fn same_labels(self, a: &[u8], b: &[u8]) -> bool {
+        match self {
+            Self::Json => raw_labels(a) == raw_labels(b),
+        }
+    }
+
+    /// Calls `each` with every label of a body. Where labels are not strings, with those before the
+    /// fault, always the same ones for the same body.
+    pub(super) fn for_each_label(self, body: &[u8], mut each: impl FnMut(&str, &str)) {
+        match self {
+            Self::Json => {
+                // Whoever delivered the object has counted the fault already.
+                let _ = labels(body).and_then(|at| at.strings(&mut each));
+            }
+        }
+    }
+
+    /// The values at each of `paths`: sorted, each once, at most [`VALUES_PER_OBJECT`] of a path; strings as
+    /// they are, numbers and booleans as their text.
+    ///
+    /// # Cost
+    ///
+    /// One walk of the body, however many paths there are: about 1 ns a byte; and at the most six comparisons
+    /// and a copy a value.
+    pub(super) fn field_values(self, body: &[u8], paths: &Paths) -> Vec<Vec<Box<str>>> {
+        let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
+        if paths.is_empty() {
+            return values;
+        }
+        match self {
+            Self::Json => {
+                // A body that is not JSON has the values before the fault.
+                let _ = Cursor::new(body).values(paths, &mut |path, value| {
+                    if let Some(values) = values.get_mut(path)
+                        && values.len() < VALUES_PER_OBJECT
+                        && let Err(at) = values.binary_search_by(|held| (**held).cmp(value))
+                    {
+                        values.insert(at, value.into());
+                    }
+                });
+            }
+        }
+        values
+    }
+}
+
+/// The place of `metadata.labels`.
+fn labels(body: &[u8]) -> Option<Cursor<'_>> {
+    let mut at = Cursor::new(body);
+    (at.seek("metadata")? && at.seek("labels")?).then_some(at)
+}
+
+fn raw_labels(body: &[u8]) -> Option<&[u8]> {
+    labels(body)?.raw()
+}
+
+impl Packing {
+    const fn tag(self) -> u8 {
+        match self {
+            Self::Plain => 0,
+            Self::Zstd => 1,
+            Self::Dictionary(generation) => generation.saturating_add(1),
+            Self::Secret => SECRET,
+        }
+    }
+}
+
+impl Record {
+    /// Of a body that is packed already.
+    pub(super) fn new(name: &str, packing: Packing, packed: &[u8]) -> Self {
+        let mut length = name.len();
+        let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
+        let mut bytes = Vec::with_capacity(1 + digits + name.len() + packed.len());
+        bytes.push(packing.tag());
+        loop {
+            let low = u8::try_from(length & 0x7f).unwrap_or(0x7f);
+            length >>= 7;
+            bytes.push(if length == 0 { low } else { low | 0x80 });
+            if length == 0 {
+                break;
+            }
+        }
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(packed);
+        Self(ThinArc::from_header_and_slice((), &bytes))
+    }
+
+    /// Of a body as it is.
+    #[cfg(test)]
+    pub(super) fn plain(name: &str, body: &[u8]) -> Self {
+        Self::new(name, Packing::Plain, body)
+    }
+
+    /// How the body is packed.
+    pub(super) fn packing(&self) -> Packing {
+        match self.held().first() {
+            None | Some(0) => Packing::Plain,
+            Some(1) => Packing::Zstd,
+            Some(&SECRET) => Packing::Secret,
+            Some(tag) => Packing::Dictionary(tag - 1),
+        }
+    }
+
+    /// The object's name.
+    pub(super) fn name(&self) -> &[u8] {
+        self.parts().0
+    }
+
+    /// The packed body.
+    pub(super) fn packed(&self) -> &[u8] {
+        self.parts().1
+    }
+
+    /// Bytes taken of the allocator, by whomever it is shared.
+    pub(super) fn bytes(&self) -> usize {
+        taken(HEAD + self.held().len())
+    }
+
+    fn held(&self) -> &[u8] {
+        &self.0.slice
+    }
+
+    fn parts(&self) -> (&[u8], &[u8]) {
+        let held = self.held();
+        let (mut length, mut at) = (0_usize, 1);
+        while let Some(&digit) = held.get(at) {
+            length |= usize::from(digit & 0x7f) << (7 * (at - 1)).min(63);
+            at += 1;
+            if digit & 0x80 == 0 {
+                break;
+            }
+        }
+        held.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Record {
+    /// How much, never what.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubewarm_api::model::FieldPath;
+    use proptest::prelude::*;
+
+    #[test]
+    fn labels_are_found_where_the_server_writes_them() {
+        let body = br#"{"spec":{"metadata":{"labels":{"no":"no"}}},"metadata":{"name":"a","labels":{"app":"web"}}}"#;
+        let mut seen = Vec::new();
+        Encoding::Json.for_each_label(body, |key, value| seen.push(format!("{key}={value}")));
+        assert_eq!(seen, ["app=web"]);
+        for body in ["", "{}", r#"{"metadata":{}}"#, r#"{"metadata":{"labels":null}}"#, "[]"] {
+            Encoding::Json.for_each_label(body.as_bytes(), |_, _| unreachable!());
+        }
+    }
+
+    #[test]
+    fn labels_are_read_in_order_unescaped_and_up_to_the_first_fault() {
+        let cases: [(&str, &[&str]); 6] = [
+            (r#"{"app":"web", "a/b" : "","q":"\u0041"}"#, &["app=web", "a/b=", "q=A"]),
+            ("{}", &[]),
+            (r#"{"a":"b","c":1,"d":"e"}"#, &["a=b"]),
+            (r#"{"a":null}"#, &[]),
+            ("[]", &[]),
+            (r#"{"a":"b""#, &["a=b"]),
+        ];
+        for (labels, expected) in cases {
+            let body = format!(r#"{{"metadata":{{"labels":{labels}"#);
+            let mut seen = Vec::new();
+            let each = |key: &str, value: &str| seen.push(format!("{key}={value}"));
+            Encoding::Json.for_each_label(body.as_bytes(), each);
+            assert_eq!(seen, expected, "{labels}");
+        }
+    }
+
+    #[test]
+    fn an_index_takes_each_value_once_and_no_more_than_its_share() {
+        let paths: Paths =
+            [".a[*]", ".b"].map(|path| FieldPath::parse(path).unwrap()).into_iter().collect();
+        let list: Vec<_> = (0..200).map(|at| at % 150).collect();
+        let body = serde_json::json!({ "a": list, "b": "c" }).to_string();
+        let [many, one] = &Encoding::Json.field_values(body.as_bytes(), &paths)[..] else {
+            panic!("two paths");
+        };
+        assert_eq!((many.len(), one.len()), (VALUES_PER_OBJECT, 1));
+        let body = br#"{"a":["b","a","b",true,1]}"#;
+        let [some, none] = &Encoding::Json.field_values(body, &paths)[..] else {
+            panic!("two paths");
+        };
+        assert_eq!(some.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["1", "a", "b", "true"]);
+        assert!(none.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_is_its_parts(
+            name in ".{0,300}",
+            tag in 0..=255_u8,
+            packed: Vec<u8>,
+        ) {
+            let packing = match tag {
+                0 => Packing::Plain,
+                1 => Packing::Zstd,
+                u8::MAX => Packing::Secret,
+                tag => Packing::Dictionary(tag - 1),
+            };
+            let record = Record::new(&name, packing, &packed);
+            prop_assert_eq!(record.name(), name.as_bytes());
+            prop_assert_eq!(record.packed(), &packed[..]);
+            prop_assert_eq!(record.packing(), packing);
+            let digits = if name.len() < 128 { 1 } else { 2 };
+            prop_assert_eq!(record.bytes(), taken(HEAD + 1 + digits + name.len() + packed.len()));
+            let copy = record.clone();
+            prop_assert_eq!(record.held().as_ptr(), copy.held().as_ptr());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A catalog of its own for some objects of each kind: what all of them would weigh.
+
+use super::{Catalog, Writer};
+use kubewarm_api::model::{CellKey, CellSpec, Delta, DeltaSink as _, Item, Projection, Resource};
+use std::collections::BTreeMap;
+
+/// What makes objects alike: they share dictionaries.
+pub type Alike = (Resource, Projection);
+
+/// Objects of several cells, held as the tables of the process would hold them, and dropped with it.
+#[derive(Debug, Default)]
+pub struct Sample {
+    catalog: Catalog,
+    writers: BTreeMap<CellKey, Writer>,
+}
+
+/// What the objects of one kind weigh in a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Objects in the sample.
+    pub objects: u64,
+    /// Bytes that grow with them.
+    pub bytes: u64,
+    /// Bytes of the dictionary, however many objects there are.
+    pub fixed: u64,
+}
+
+impl Sample {
+    /// Holds an object as the table of this cell would.
+    pub fn put(&mut self, spec: &CellSpec, item: &Item<'_>) {
+        let writer = self
+            .writers
+            .entry(spec.key.clone())
+            .or_insert_with(|| self.catalog.open(&spec.key, &spec.indexes));
+        writer.apply(Delta::Upsert(item.clone()));
+    }
+
+    /// What it came to, by kind.
+    ///
+    /// # Cost
+    ///
+    /// Blocks until a dictionary has been trained and every record is packed with it: tens of
+    /// milliseconds for a thousand objects.
+    #[must_use]
+    pub fn weigh(self) -> BTreeMap<Alike, Weight> {
+        self.catalog.settle();
+        let mut weights = BTreeMap::<Alike, Weight>::new();
+        for (key, usage) in self.catalog.usage() {
+            let dictionary = self.catalog.kind(&key).current();
+            let alike = (key.resource, key.projection);
+            let weight = weights.entry(alike).or_default();
+            weight.objects += usage.objects;
+            weight.bytes += usage.bytes;
+            weight.fixed = dictionary.map_or(0, |held| u64::try_from(held.bytes()).unwrap_or(0));
+        }
+        for weight in weights.values_mut() {
+            weight.fixed = weight.fixed.min(weight.bytes);
+            weight.bytes -= weight.fixed;
+        }
+        weights
+    }
+}
+
+impl Weight {
+    /// What so many objects would weigh: exact for those of the sample, which count the dictionary
+    /// too; 0 if nothing was sampled.
+    #[must_use]
+    pub fn of(self, objects: u64) -> u64 {
+        if self.objects == 0 || objects == 0 {
+            return 0;
+        }
+        let scaled = u128::from(self.bytes) * u128::from(objects) / u128::from(self.objects);
+        u64::try_from(scaled).unwrap_or(u64::MAX).saturating_add(self.fixed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::samples::{all, body, cell};
+    use kubewarm_api::model::{ResourceVersion, Uid};
+
+    /// A pod of about 2 KB, with what differs and what repeats.
+    fn pod(n: u32) -> String {
+        let random = n.wrapping_mul(0x9e37_79b9);
+        let words = "a container of the shop, its ports, its probes, and where its volumes are";
+        let fields: Vec<_> = (0..20)
+            .map(|at| format!(r#""field-{at}":"{words} {:x}""#, random.rotate_left(at) % 9973))
+            .collect();
+        let labels = format!(r#"{{"app":"app-{}","hash":"{:x}"}}"#, n % 40, random);
+        body(&labels, &format!(r#","spec":{{{}}}"#, fields.join(",")))
+    }
+
+    #[test]
+    fn a_thousand_objects_tell_what_ten_thousand_weigh() {
+        let key = cell("pods");
+        let catalog = Catalog::new();
+        let mut writer = catalog.open(&key, &std::collections::BTreeSet::new());
+        let mut sample = Sample::default();
+        let spec = spec(key);
+        for n in 0..10_000 {
+            let (name, body) = (format!("web-{:x}-{n}", n / 7), pod(n));
+            let item = Item {
+                namespace: "shop".into(),
+                name: name.into(),
+                uid: Uid::from(u128::from(n).wrapping_mul(0x1234_5678_9abc_def1).to_be_bytes()),
+                version: Some(ResourceVersion::from(u64::from(n) + 1)),
+                body: body.as_bytes(),
+            };
+            if n < 1_000 {
+                sample.put(&spec, &item);
+            }
+            writer.apply(Delta::Upsert(item));
+        }
+        catalog.settle();
+        let reader = catalog.reader(&spec.key).unwrap();
+        assert_eq!(all(&reader).len(), 10_000);
+        let actual = reader.usage().bytes;
+        let weights = sample.weigh();
+        let weight = weights[&(spec.key.resource.clone(), spec.key.projection)];
+        assert_eq!(weight.objects, 1_000);
+        let forecast = weight.of(10_000);
+        assert!(forecast * 5 >= actual * 4 && forecast * 4 <= actual * 5, "{forecast} {actual}");
+        assert_eq!(Weight::default().of(7), 0);
+    }
+
+    fn spec(key: CellKey) -> CellSpec {
+        use kubewarm_api::model::{
+            ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Tuning,
+        };
+        use std::{sync::Arc, time::Duration};
+        let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
+        CellSpec {
+            key,
+            tuning: Tuning {
+                member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 500 },
+                strategy: ListStrategy::Auto,
+                page_size: 500,
+                streaming_deadline: Duration::from_secs(30),
+                max_staleness: Duration::from_mins(2),
+                verify_interval: None,
+                namespace_check: NamespaceCheck::Known,
+                on_access_lost: OnAccessLost::Fence,
+                gauge: Arc::default(),
+            },
+            indexes: [].into(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Cells and objects for the tests of this layer.
+
+use super::{Is, Object, Reader, Test, Wanted};
+use kubewarm_api::model::{
+    CellKey, Delta, Extent, FieldPath, GroupResource, Item, LabelSelector, ManagedFields,
+    ObjectKey, Projection, Resource, ResourceVersion, Tombstone, Uid,
+};
+use std::ops::ControlFlow;
+
+/// All objects of a kind of the core group.
+pub(super) fn cell(resource: &str) -> CellKey {
+    CellKey::all(
+        Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+        Extent::AllNamespaces,
+        Projection::Full(ManagedFields::Drop),
+    )
+}
+
+/// `metadata.uid` number `n`.
+pub(super) fn uid(n: u8) -> Uid {
+    Uid::from([n; 16])
+}
+
+/// A body with these labels, and with `rest` behind the metadata.
+pub(super) fn body(labels: &str, rest: &str) -> String {
+    format!(r#"{{"metadata":{{"labels":{labels}}}{rest}}}"#)
+}
+
+/// An upsert of `<namespace>/<name>`.
+pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> Delta<'a> {
+    let (namespace, name) = key.split_once('/').unwrap();
+    Delta::Upsert(Item {
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: uid(id),
+        version: ResourceVersion::parse(version),
+        body: body.as_bytes(),
+    })
+}
+
+/// The removal of `<namespace>/<name>`.
+pub(super) fn remove<'a>(key: &'a str, version: &str) -> Delta<'a> {
+    let (namespace, name) = key.split_once('/').unwrap();
+    Delta::Remove(Tombstone {
+        namespace: namespace.into(),
+        name: name.into(),
+        version: ResourceVersion::parse(version),
+    })
+}
+
+/// A version.
+pub(super) fn version(text: &str) -> ResourceVersion {
+    ResourceVersion::parse(text).unwrap()
+}
+
+/// The objects that `wanted` selects, in key order. Nobody may write meanwhile.
+pub(super) fn selected(reader: &Reader, wanted: &Wanted) -> Vec<Object> {
+    let mut choosing = reader.select(wanted, None, None).choose(wanted, None, None);
+    while choosing.step() {}
+    let mut keys = Vec::new();
+    choosing.chosen().show(|it| {
+        let name = String::from_utf8_lossy(it.name).into();
+        keys.push(ObjectKey { namespace: it.namespace.into(), name });
+        ControlFlow::Continue(())
+    });
+    keys.iter().filter_map(|key| reader.get(key)).collect()
+}
+
+/// All objects, in key order.
+pub(super) fn all(reader: &Reader) -> Vec<Object> {
+    selected(reader, &Wanted::default())
+}
+
+/// Those whose labels match.
+pub(super) fn labelled(reader: &Reader, labels: LabelSelector) -> Vec<Object> {
+    selected(reader, &Wanted { labels, ..Wanted::default() })
+}
+
+/// Those with this value at `path`.
+pub(super) fn with_field(reader: &Reader, path: &FieldPath, value: &str) -> Vec<Object> {
+    let (path, value) = (path.clone(), value.into());
+    let test = Test::Field { path, absent: "".into(), is: Is::Equal, value };
+    selected(reader, &Wanted { tests: [test].into_iter().collect(), ..Wanted::default() })
+}
+
+/// Whether the table has a complete index of this field.
+pub(super) fn is_indexed(reader: &Reader, path: &FieldPath) -> bool {
+    let contents = reader.table.contents.read();
+    contents.declared.iter().any(|index| index.path == *path && index.state.is_complete())
+}

@@ -1,0 +1,36 @@
+//! Proof that tables keep whole Secrets apart from what compression remembers.
+
+use super::{
+    Catalog,
+    record::Packing,
+    samples::{body, cell, upsert},
+};
+use kubewarm_api::model::{CellKey, DeltaSink as _, Projection, SensitiveData};
+use std::collections::BTreeSet;
+
+const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
+
+fn secrets() -> CellKey {
+    let key = CellKey { sensitive_data: SensitiveData::Allow, ..cell("secrets") };
+    assert!(matches!(key.projection, Projection::Full(_)), "whole");
+    key
+}
+
+fn payload(n: usize) -> String {
+    let payload = PAYLOAD.repeat(n);
+    body(r#"{"app":"web"}"#, &format!(r#","data":{{"password":"{payload}"}}"#))
+}
+
+#[test]
+fn secrets_are_not_compressed_nor_learnt_from() {
+    let catalog = Catalog::new();
+    let mut writer = catalog.open(&secrets(), &BTreeSet::new());
+    let names: Vec<_> = (0..2_000).map(|n| format!("a/x{n}")).collect();
+    for name in &names {
+        writer.apply(upsert(name, 1, "5", &payload(9)));
+    }
+    catalog.settle();
+    let reader = catalog.reader(&secrets()).unwrap();
+    assert_eq!(reader.packing_of(0), Packing::Secret);
+    assert!(catalog.kind(&secrets()).current().is_none());
+}

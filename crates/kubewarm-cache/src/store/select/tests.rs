@@ -1,0 +1,366 @@
+use super::*;
+use crate::store::{
+    Catalog,
+    json::LOOKS,
+    record::{Encoding, VALUES_PER_OBJECT},
+    samples::{body, cell, remove, upsert, version},
+};
+use kubewarm_api::model::{DeltaSink as _, FieldPath, LabelRequirement, LabelSelector, Operator};
+use std::collections::BTreeSet;
+
+fn key(text: &str) -> ObjectKey {
+    let (namespace, name) = text.split_once('/').unwrap();
+    ObjectKey { namespace: namespace.into(), name: name.into() }
+}
+
+fn phase(is: Is, value: &str) -> Test {
+    let path = FieldPath::parse(".phase").unwrap();
+    Test::Field { path, absent: "".into(), is, value: value.into() }
+}
+
+fn of(tests: impl IntoIterator<Item = Test>) -> Wanted {
+    Wanted { tests: tests.into_iter().collect(), ..Wanted::default() }
+}
+
+fn label(key: &str, operator: Operator, values: &[&str]) -> LabelSelector {
+    let values = values.iter().copied();
+    LabelSelector::new([LabelRequirement::new(key, operator, values).unwrap()])
+}
+
+fn all(selected: &Selected, wanted: &Wanted, after: Option<&ObjectKey>) -> Chosen {
+    let mut choosing = selected.choose(wanted, after, None);
+    while choosing.step() {}
+    choosing.chosen()
+}
+
+/// Names and bodies, in parts of 7 objects.
+fn shown(mut chosen: Chosen) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut goes_on = true;
+    while goes_on {
+        let most = all.len() + 7;
+        goes_on = chosen.show(|it| {
+            let name = format!("{}/{}", it.namespace, it.name.escape_ascii());
+            all.push((name, it.body.to_vec()));
+            if all.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+    }
+    all
+}
+
+fn names(chosen: Chosen) -> Vec<String> {
+    shown(chosen).into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn what_is_selected_is_what_each_object_says_of_itself() {
+    let path = FieldPath::parse(".phase").unwrap();
+    for declared in [BTreeSet::from([path]), BTreeSet::new()] {
+        let catalog = Catalog::new();
+        let mut writer = catalog.open(&cell("pods"), &declared);
+        let mut objects = Vec::new();
+        for n in 0..600_u32 {
+            // Namespaces of which one is the beginning of the others.
+            let namespace = ["a", "aa", "a-a"][n as usize % 3];
+            let app = (n % 5 > 0).then(|| format!(r#""app":"v{}","n":"{n}""#, n % 5));
+            let phase = ["", r#","phase":"up""#, r#","phase":"down""#][n as usize % 7 % 3];
+            let name = format!("{namespace}/x{:03}", n * 7 % 600);
+            let text = body(&format!("{{{}}}", app.unwrap_or_default()), phase);
+            objects.push((key(&name), n, text.clone()));
+            writer.apply(upsert(&name, 1, "5", &text));
+        }
+        objects.sort_by(|one, other| one.0.cmp(&other.0));
+        let reader = catalog.reader(&cell("pods")).unwrap();
+        let selectors = [
+            LabelSelector::default(),
+            label("app", Operator::In, &["v1", "v2"]),
+            label("app", Operator::NotIn, &["v1"]),
+            label("app", Operator::DoesNotExist, &[]),
+            label("app", Operator::In, &["none"]),
+        ];
+        let tests = [
+            vec![],
+            vec![phase(Is::Equal, "up")],
+            vec![phase(Is::Different, "up")],
+            vec![phase(Is::Equal, "")],
+            vec![Test::Label { key: "n".into(), than: Than::Greater, number: 300 }],
+            vec![
+                Test::Label { key: "n".into(), than: Than::Less, number: 300 },
+                phase(Is::Equal, "down"),
+            ],
+        ];
+        let afters = [
+            None,
+            Some(key("a/x100")),
+            Some(key("aa/x999")),
+            Some(key("a-a/x100")),
+            Some(key("c/x")),
+        ];
+        for (labels, tests) in selectors.iter().flat_map(|it| tests.iter().map(move |t| (it, t))) {
+            for namespace in [None, Some("a"), Some("aa"), Some("a-a"), Some("ab")] {
+                for after in &afters {
+                    let wanted = Wanted {
+                        namespace: namespace.map(Into::into),
+                        name: None,
+                        labels: labels.clone(),
+                        tests: tests.iter().cloned().collect(),
+                    };
+                    let selected = reader.select(&wanted, after.as_ref(), None);
+                    let found = names(all(&selected, &wanted, after.as_ref()));
+                    let expected = objects.iter().filter(|(key, n, text)| {
+                        let app = (n % 5 > 0).then(|| format!("v{}", n % 5));
+                        let number = (n % 5 > 0).then_some(*n);
+                        let is_label = labels.requirements().all(|it| it.matches(app.as_deref()));
+                        let is_test = tests.iter().all(|test| match test {
+                            Test::Field { is, value, .. } => {
+                                let own = ["up", "down"].into_iter().find(|phase| {
+                                    text.ends_with(&format!(r#""phase":"{phase}"}}"#))
+                                });
+                                (own.unwrap_or_default() == &**value) == (*is == Is::Equal)
+                            }
+                            Test::Label { than: Than::Greater, .. } => number > Some(300),
+                            Test::Label { than: Than::Less, .. } => number.is_some_and(|n| n < 300),
+                        });
+                        namespace.is_none_or(|namespace| *key.namespace == *namespace)
+                            && after.as_ref().is_none_or(|after| key > after)
+                            && is_label
+                            && is_test
+                    });
+                    let expected =
+                        expected.map(|(key, ..)| format!("{}/{}", key.namespace, key.name));
+                    assert_eq!(found, expected.collect::<Vec<_>>(), "{wanted:?} {after:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn of_several_values_any_counts_with_an_index_and_without() {
+    let path = FieldPath::parse(".ports[*].name").unwrap();
+    for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
+        let catalog = Catalog::new();
+        let mut writer = catalog.open(&cell("services"), &declared);
+        // Of more values than one object may have in an index, the first count.
+        let many = (0..=VALUES_PER_OBJECT).map(|n| format!("p{n}")).collect::<Vec<_>>();
+        for (name, ports) in [
+            ("a/both", vec!["web".to_owned(), "admin".to_owned()]),
+            ("a/many", many),
+            ("a/none", vec![]),
+            ("a/one", vec!["web".to_owned()]),
+        ] {
+            let ports: Vec<_> =
+                ports.iter().map(|port| format!(r#"{{"name":"{port}"}}"#)).collect();
+            let ports = format!(r#","ports":[{}]"#, ports.join(","));
+            writer.apply(upsert(name, 1, "5", &body("{}", &ports)));
+        }
+        let reader = catalog.reader(&cell("services")).unwrap();
+        for (is, value, expected) in [
+            (Is::Equal, "web", &["a/both", "a/one"] as &[_]),
+            (Is::Different, "web", &["a/many", "a/none"]),
+            (Is::Equal, "admin", &["a/both"]),
+            (Is::Different, "admin", &["a/many", "a/none", "a/one"]),
+            (Is::Equal, "", &["a/none"]),
+            (Is::Different, "", &["a/both", "a/many", "a/one"]),
+            (Is::Equal, "p63", &["a/many"]),
+            (Is::Equal, "p64", &[]),
+            (Is::Different, "p64", &["a/both", "a/many", "a/none", "a/one"]),
+        ] {
+            let (path, value) = (path.clone(), value.into());
+            let test = Test::Field { path, absent: "".into(), is, value };
+            let wanted = of([test]);
+            assert_eq!(names_of(&reader, &wanted, None), expected, "{wanted:?}");
+        }
+    }
+}
+
+#[test]
+fn lists_and_their_pages_are_in_the_order_of_etcds_keys() {
+    let catalog = Catalog::new();
+    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let names = [
+        "team-a/b",
+        "team-a/x",
+        "team/a",
+        "team/b",
+        "team/b-a",
+        "team/b.a",
+        "team/b0",
+        "team0-a/a",
+        "team0/a",
+    ];
+    for (number, _) in names.iter().enumerate() {
+        let name = names[number * 5 % names.len()];
+        writer.apply(upsert(name, 1, "5", &body("{}", "")));
+    }
+    let reader = catalog.reader(&cell("pods")).unwrap();
+    let wanted = Wanted::default();
+    assert_eq!(names_of(&reader, &wanted, None), names);
+    for (at, name) in names.iter().enumerate() {
+        let after = key(name);
+        assert_eq!(names_of(&reader, &wanted, Some(&after)), names[at + 1..], "behind {name}");
+    }
+    for (namespace, expected) in [("team", &names[2..7]), ("team-a", &names[..2]), ("tea", &[])] {
+        let wanted = Wanted { namespace: Some(namespace.into()), ..Wanted::default() };
+        assert_eq!(names_of(&reader, &wanted, None), expected, "{namespace}");
+    }
+    assert_eq!(reader.keys(None, 100).len(), names.len());
+    let mut keys: Vec<_> = names.iter().rev().map(|name| key(name)).collect();
+    keys.sort();
+    assert_eq!(keys, names.map(key));
+}
+
+fn names_of(reader: &Reader, wanted: &Wanted, after: Option<&ObjectKey>) -> Vec<String> {
+    names(all(&reader.select(wanted, after, None), wanted, after))
+}
+
+#[test]
+fn a_name_is_found_in_one_namespace_and_in_all() {
+    let catalog = Catalog::new();
+    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    for name in ["a/x", "a/y", "b/x"] {
+        writer.apply(upsert(name, 1, "5", &body(r#"{"app":"web"}"#, "")));
+    }
+    let reader = catalog.reader(&cell("pods")).unwrap();
+    let found = |namespace: Option<&str>, labels: LabelSelector, after: Option<&str>| {
+        let (namespace, name) = (namespace.map(Into::into), Some("x".into()));
+        let wanted = Wanted { namespace, name, labels, ..Wanted::default() };
+        let after = after.map(key);
+        let selected = reader.select(&wanted, after.as_ref(), None);
+        names(all(&selected, &wanted, after.as_ref()))
+    };
+    let any = LabelSelector::default;
+    assert_eq!(found(None, any(), None), ["a/x", "b/x"]);
+    assert_eq!(found(Some("b"), any(), None), ["b/x"]);
+    assert_eq!(found(Some("b"), label("app", Operator::DoesNotExist, &[]), None), [""; 0]);
+    assert_eq!(found(Some("a"), any(), Some("a/x")), [""; 0]);
+    assert_eq!(found(Some("c"), any(), None), [""; 0]);
+}
+
+#[test]
+fn pages_say_whether_anything_stands_behind_them() {
+    let catalog = Catalog::new();
+    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    for n in 0..300 {
+        let labels = if n < 200 { r#"{"app":"web"}"# } else { "{}" };
+        writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body(labels, "")));
+    }
+    let reader = catalog.reader(&cell("pods")).unwrap();
+    let page = |wanted: &Wanted, after: Option<&ObjectKey>, limit: usize| {
+        let selected = reader.select(wanted, after, Some(limit));
+        let mut choosing = selected.choose(wanted, after, Some(limit));
+        while choosing.step() {}
+        let chosen = choosing.chosen();
+        (chosen.objects(), selected.has_more(&chosen), selected.behind(after))
+    };
+    let (everything, last) = (Wanted::default(), key("a/x299"));
+    assert_eq!(page(&everything, None, 100), (100, true, 300));
+    assert_eq!(page(&everything, Some(&key("a/x199")), 100), (100, false, 100));
+    assert_eq!(page(&everything, Some(&last), 100), (0, false, 0));
+    // As the API server has it: whatever stands behind may be selected.
+    let labels = label("app", Operator::Exists, &[]);
+    let web = Wanted { labels, ..Wanted::default() };
+    assert_eq!((page(&web, None, 200).0, page(&web, None, 200).1), (200, true));
+    let tested = of([phase(Is::Equal, "")]);
+    assert_eq!(page(&tested, None, 10), (10, true, 300));
+}
+
+#[test]
+fn all_of_it_is_of_one_moment_whatever_happens_meanwhile() {
+    let catalog = Catalog::new();
+    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    for n in 0..300 {
+        writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body("{}", r#","n":1"#)));
+    }
+    writer.apply(kubewarm_api::model::Delta::Progress(version("5")));
+    let reader = catalog.reader(&cell("pods")).unwrap();
+    let wanted = Wanted::default();
+    let selected = reader.select(&wanted, None, Some(usize::MAX));
+    for n in 100..300 {
+        writer.apply(upsert(&format!("a/x{n:03}"), 1, "6", &body("{}", r#","n":2"#)));
+    }
+    writer.apply(remove("a/x050", "7"));
+    let after = key("a/x039");
+    let found = shown(all(&selected, &wanted, Some(&after)));
+    assert_eq!((found.len(), selected.behind(Some(&after))), (260, 260));
+    assert!(found.iter().all(|(_, body)| body.ends_with(br#""n":1}"#)));
+    assert_eq!(selected.version(), Some(&version("5")));
+}
+
+#[test]
+fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_all() {
+    let fields: Vec<_> = (0..64).map(|n| format!(r#""x{n:02}":{n}"#)).collect();
+    let text = body(r#"{"app":"web","n":"5"}"#, &format!(r#","spec":{{{}}}"#, fields.join(",")));
+    let field = |n: u32, is, value: &str| {
+        let path = FieldPath::parse(&format!(".spec.x{n:02}")).unwrap();
+        Test::Field { path, absent: "".into(), is, value: value.into() }
+    };
+    let compared = |n: i64| Test::Label { key: "n".into(), than: Than::Less, number: 6 + n };
+    let labels = label("app", Operator::Exists, &[]);
+    let with = |tests: Vec<Test>| Wanted { labels: labels.clone(), ..of(tests) };
+    let selects = |wanted: &Wanted, said: &mut Said| {
+        let before = LOOKS.get();
+        let selects = wanted.selects(Encoding::Json, text.as_bytes(), said);
+        (selects, LOOKS.get() - before)
+    };
+    let (is_selected, once) =
+        selects(&with(vec![field(63, Is::Equal, "63")]), &mut Said::default());
+    assert!(is_selected && once > 64 * 3, "{once} to walk it");
+    let of_one_path = with((0..64).map(|n| field(63, Is::Different, &format!("no{n}"))).collect());
+    assert_eq!(selects(&of_one_path, &mut Said::default()), (true, once));
+    let of_many = (0..64).map(|n| field(n, Is::Equal, &n.to_string()));
+    let of_many = with(of_many.chain((0..64).map(compared)).collect());
+    let mut said = Said::default();
+    let (is_selected, looks) = selects(&of_many, &mut said);
+    assert!(is_selected && looks < 2 * once, "{looks}, {once} to walk it");
+    assert!((64 * 16..32 << 10).contains(&said.bytes()), "{said:?}");
+    // A list meets labels from their index, and keeps nothing that was read.
+    for wanted in [&of_one_path, &of_many] {
+        let before = LOOKS.get();
+        assert!(wanted.tests.are_met(Encoding::Json, text.as_bytes()));
+        let looks = LOOKS.get() - before;
+        assert!(looks < 2 * once, "{looks}, {once} to walk it");
+    }
+    for (wanted, expected) in [
+        (&of_many, true),
+        (&of_one_path, true),
+        (&with(vec![field(7, Is::Different, "7")]), false),
+        (&with(vec![compared(-1)]), false),
+    ] {
+        assert_eq!(selects(wanted, &mut said), (expected, 0), "{wanted:?}");
+    }
+}
+
+#[test]
+fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
+    let catalog = Catalog::new();
+    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    // Four of them are a turn.
+    let large = "x".repeat(256 << 10);
+    for n in 0..20 {
+        let phase = ["down", "up"][n % 2];
+        let rest = format!(r#","phase":"{phase}","text":"{large}""#);
+        writer.apply(upsert(&format!("a/x{n:02}"), 1, "5", &body("{}", &rest)));
+    }
+    for n in 0..300 {
+        writer.apply(upsert(&format!("b/x{n:03}"), 1, "5", &body("{}", "")));
+    }
+    let reader = catalog.reader(&cell("pods")).unwrap();
+    let goes = |namespace: &str, value: &str, limit: Option<usize>| {
+        let namespace = Some(namespace.into());
+        let wanted = Wanted { namespace, ..of([phase(Is::Equal, value)]) };
+        let selected = reader.select(&wanted, None, limit);
+        let mut choosing = selected.choose(&wanted, None, limit);
+        let mut goes = 1;
+        while choosing.step() {
+            goes += 1;
+        }
+        (goes, names(choosing.chosen()))
+    };
+    let up: Vec<_> = (0..20).filter(|n| n % 2 == 1).map(|n| format!("a/x{n:02}")).collect();
+    assert_eq!(goes("a", "up", None), (5, up.clone()));
+    // What comes behind the last that is wanted is not looked into.
+    assert_eq!(goes("a", "up", Some(3)), (2, up[..3].to_vec()));
+    let (of_small, found) = goes("b", "", None);
+    assert_eq!((of_small, found.len()), (3, 300), "a piece at a time");
+}

@@ -1,0 +1,269 @@
+//! Work on tables that no delta waits for, on one thread of the process that lives while there is
+//! some.
+
+use super::{
+    contents::Packed, index::Building, kind::Kind, paths::Paths, record::Packing, table::Table,
+};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Weak},
+    thread,
+};
+
+/// Rows that are worked on between two looks at the table: its write lock is held for well under a
+/// millisecond at a time.
+const STEP: usize = 128;
+
+/// Something to be done. A table or kind that is gone by then is left alone.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Complete the declared indexes.
+    Index(Weak<Table>),
+    /// Train a dictionary.
+    Train(Weak<Kind>),
+    /// Pack the records with the newest dictionary.
+    Repack(Weak<Table>),
+    /// Panic.
+    #[cfg(test)]
+    Panic,
+}
+
+/// The queue. It needs no bound of its own: every table is in it at most once for each kind of job
+/// and change of its declaration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Upkeep {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    settled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    thread: Thread,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Thread {
+    #[default]
+    None,
+    Running,
+}
+
+impl Upkeep {
+    /// Has `job` done soon; starts the thread if it does not run.
+    pub(super) fn push(&self, job: Job) {
+        let mut state = self.shared.state.lock();
+        state.jobs.push_back(job);
+        if state.thread == Thread::Running {
+            return;
+        }
+        state.thread = Thread::Running;
+        drop(state);
+        let this = self.clone();
+        let work = move || this.work();
+        if let Err(fault) = thread::Builder::new().name("store-upkeep".to_owned()).spawn(work) {
+            tracing::warn!(%fault, "no thread for the store's upkeep; done at once");
+            self.work();
+        }
+    }
+
+    /// Waits until nothing is left to do. For tests and measurements.
+    pub(super) fn settle(&self) {
+        let mut state = self.shared.state.lock();
+        while state.thread == Thread::Running {
+            self.shared.settled.wait(&mut state);
+        }
+    }
+
+    fn work(&self) {
+        loop {
+            let mut state = self.shared.state.lock();
+            let Some(job) = state.jobs.pop_front() else {
+                state.thread = Thread::None;
+                self.shared.settled.notify_all();
+                return;
+            };
+            drop(state);
+            // The jobs behind one that panics must be done all the same, and the next one that is
+            // pushed must find no thread that is gone but said to be running.
+            if catch_unwind(AssertUnwindSafe(|| job.work())).is_err() {
+                tracing::error!("a job of the store's upkeep panicked; left undone");
+            }
+        }
+    }
+}
+
+impl Job {
+    fn work(self) {
+        match self {
+            Self::Index(table) => table.upgrade().iter().for_each(|it| complete_indexes(it)),
+            Self::Train(kind) => kind.upgrade().iter().for_each(|it| it.train()),
+            Self::Repack(table) => table.upgrade().iter().for_each(|it| repack(it)),
+            #[cfg(test)]
+            Self::Panic => panic!("a job of a test"),
+        }
+    }
+}
+
+/// Packs every record with the newest dictionary of its kind, a step at a time.
+fn repack(table: &Table) {
+    let Some(with) = table.kind.current() else { return };
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let copies = table.copy_rows(from, STEP);
+        next = copies.last().and_then(|(number, _)| number.checked_add(1));
+        let newest = Packing::Dictionary(with.generation());
+        let old = copies
+            .into_iter()
+            .filter(|(_, record)| record.packing() != newest)
+            .filter(|(_, record)| !matches!(record.packing(), Packing::Plain | Packing::Secret));
+        table.codec.with(|context| {
+            let mut body = Vec::new();
+            let mut repacked = Vec::new();
+            for (number, record) in old {
+                if let Ok(name) = std::str::from_utf8(record.name())
+                    && table.unpack(number, context, &mut body)
+                {
+                    let again = context.pack(name, &body, Some(&with));
+                    repacked.push((number, record, again));
+                }
+            }
+            let mut contents = table.contents.write();
+            let mut gone = Vec::with_capacity(repacked.len());
+            for (number, record, again) in repacked {
+                // What changed meanwhile is packed with the newest dictionary already.
+                if contents.slab.get(number).is_some_and(|row| row.record == record) {
+                    let with = Some(Arc::clone(&with));
+                    gone.push(contents.repack(number, Packed { record: again, with }));
+                }
+            }
+            drop(contents);
+            drop(gone);
+        });
+        table.measure();
+    }
+}
+
+/// Brings every row into the declared indexes that are not complete. The writer has put what it
+/// changes into them since they were declared, so putting a row in a second time changes nothing.
+fn complete_indexes(table: &Table) {
+    let (mut declared, mut paths) = table.underway();
+    let mut next = Some(0);
+    while let (Some(from), false) = (next, paths.is_empty()) {
+        next = if let Ok(next) = index_step(table, &declared, &paths, from) {
+            next
+        } else {
+            (declared, paths) = table.underway();
+            Some(0)
+        };
+    }
+}
+
+/// Indexes have been declared anew: one of the same path may be another one, and empty.
+struct Redeclared;
+
+/// Works on up to [`STEP`] rows from number `from` on; answers where to go on.
+fn index_step(
+    table: &Table,
+    declared: &Arc<Paths>,
+    paths: &Paths,
+    from: u32,
+) -> Result<Option<u32>, Redeclared> {
+    let copies = table.copy_rows(from, STEP);
+    let next = copies.last().and_then(|(number, _)| number.checked_add(1));
+    let encoding = table.encoding;
+    table.codec.with(|context| {
+        let mut body = Vec::new();
+        let mut found = Vec::with_capacity(copies.len());
+        for (number, record) in copies {
+            let decoded = table.unpack(number, context, &mut body);
+            let values = decoded.then(|| encoding.field_values(&body, paths));
+            found.push((number, record, values.unwrap_or_default()));
+        }
+        let mut contents = table.contents.write();
+        if !Arc::ptr_eq(&contents.paths, declared) {
+            return Err(Redeclared);
+        }
+        for (number, record, mut values) in found {
+            match contents.slab.get(number) {
+                None => continue,
+                Some(row) if row.record == record => (),
+                // Changed meanwhile: rare enough to look again under the lock.
+                Some(_) => {
+                    let decoded = contents.unpack(number, context, &mut body).is_ok();
+                    let again = decoded.then(|| encoding.field_values(&body, paths));
+                    values = again.unwrap_or_default();
+                }
+            }
+            contents.index_paths(number, paths.all(), &values);
+        }
+        if next.is_none() {
+            contents.complete(paths.all());
+        }
+        Ok(())
+    })?;
+    table.measure();
+    Ok(next)
+}
+
+impl Building {
+    /// Whether every row is in the index.
+    pub(super) fn is_complete(self) -> bool {
+        self == Self::Complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{
+        codec::Codec,
+        samples::{body, upsert},
+        writer::Writer,
+    };
+    use kubewarm_api::model::{DeltaSink as _, FieldPath, Sensitivity};
+    use std::{sync::mpsc, time::Duration};
+
+    #[test]
+    fn a_step_for_an_index_that_was_dropped_and_declared_again_does_not_complete_the_new_one() {
+        let (codec, upkeep) = (Codec::default(), Upkeep::default());
+        let kind = Arc::new(Kind::new(codec.clone(), upkeep));
+        let table = Table::new(codec, kind, Sensitivity::Ordinary, Arc::default());
+        let table = Arc::new(table);
+        let mut writer = Writer::new(Arc::clone(&table));
+        writer.apply(upsert("a/x", 1, "1", &body("{}", r#","a":1"#)));
+        let wanted = [FieldPath::parse(".a").unwrap()];
+        let declare = |paths: &[FieldPath]| drop(table.contents.write().declare(paths));
+        declare(&wanted);
+        let (declared, paths) = table.underway();
+        declare(&[]);
+        declare(&wanted);
+        // The only row was done for the index that is gone.
+        assert!(index_step(&table, &declared, &paths, 1).is_err());
+        assert_eq!(table.underway().1.all(), wanted);
+        complete_indexes(&table);
+        assert!(table.underway().1.is_empty());
+    }
+
+    #[test]
+    fn a_job_that_panics_holds_up_no_other() {
+        let upkeep = Upkeep::default();
+        for _ in 0..2 {
+            upkeep.push(Job::Panic);
+            let (tell, told) = mpsc::channel();
+            let settling = upkeep.clone();
+            thread::spawn(move || {
+                settling.settle();
+                tell.send(())
+            });
+            told.recv_timeout(Duration::from_secs(20)).unwrap();
+        }
+    }
+}

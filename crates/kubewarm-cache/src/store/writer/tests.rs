@@ -1,0 +1,172 @@
+//! What each delta does to a table, seen by a reader.
+
+use super::*;
+use crate::store::{
+    Catalog, Reader, Usage,
+    samples::{self, all, body, cell, remove, uid, upsert, version},
+};
+use kubewarm_api::model::{LabelRequirement, LabelSelector, ObjectKey, Operator};
+use std::collections::BTreeSet;
+
+fn table() -> (Writer, Reader) {
+    let catalog = Catalog::new();
+    let writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    (writer, catalog.reader(&cell("pods")).unwrap())
+}
+
+fn keys(reader: &Reader) -> Vec<String> {
+    let keys = reader.keys(None, 100);
+    keys.iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect()
+}
+
+fn labelled(reader: &Reader, value: &str) -> Vec<String> {
+    let app = LabelRequirement::new("app", Operator::In, [value]).unwrap();
+    let found = samples::labelled(reader, LabelSelector::new([app]));
+    found.iter().map(|object| object.key.name.to_string()).collect()
+}
+
+#[test]
+fn an_object_is_added_changed_and_removed() {
+    let (mut writer, reader) = table();
+    let (web, api) = (body(r#"{"app":"web"}"#, ""), body(r#"{"app":"api"}"#, ""));
+    assert_eq!(writer.apply(upsert("a/x", 1, "5", &web)), Outcome::Added);
+    assert_eq!(labelled(&reader, "web"), ["x"]);
+    assert_eq!(writer.apply(upsert("a/x", 1, "6", &api)), Outcome::Modified);
+    assert_eq!((labelled(&reader, "web").len(), labelled(&reader, "api").len()), (0, 1));
+    let key = ObjectKey { namespace: "a".into(), name: "x".into() };
+    let object = reader.get(&key).unwrap();
+    assert_eq!(object.body, api.as_bytes());
+    assert_eq!((object.uid, object.version), (uid(1), Some(version("6"))));
+    assert_eq!(reader.version(), Some(version("6")));
+    assert_eq!(writer.apply(remove("a/x", "7")), Outcome::Removed);
+    assert_eq!(writer.apply(remove("a/x", "7")), Outcome::Outdated);
+    assert_eq!((reader.get(&key), reader.usage()), (None, Usage::default()));
+    assert_eq!(reader.version(), Some(version("7")));
+}
+
+#[test]
+fn what_is_older_or_the_same_is_not_applied() {
+    let (mut writer, reader) = table();
+    let (new, old) = (body("{}", r#","a":2"#), body("{}", r#","a":1"#));
+    writer.apply(upsert("a/x", 1, "10", &new));
+    assert_eq!(writer.apply(upsert("a/x", 1, "9", &old)), Outcome::Outdated);
+    assert_eq!(writer.apply(upsert("a/x", 2, "9", &old)), Outcome::Outdated);
+    assert_eq!(writer.apply(upsert("a/x", 1, "10", &old)), Outcome::Unchanged);
+    assert_eq!(writer.apply(remove("a/x", "9")), Outcome::Outdated);
+    assert_eq!(all(&reader).first().unwrap().body, new.as_bytes());
+    assert_eq!(reader.version(), Some(version("10")));
+}
+
+#[test]
+fn another_uid_is_another_object() {
+    let (mut writer, reader) = table();
+    writer.apply(upsert("a/x", 1, "10", "{}"));
+    assert_eq!(writer.apply(upsert("a/x", 2, "11", "{}")), Outcome::Replaced);
+    assert_eq!(writer.apply(upsert("a/x", 3, "11", "{}")), Outcome::Replaced);
+    assert_eq!(all(&reader).first().unwrap().uid, uid(3));
+    assert_eq!(reader.usage().objects, 1);
+}
+
+#[test]
+fn versions_without_order_are_always_applied() {
+    let (mut writer, reader) = table();
+    let (a, b) = (body("{}", r#","a":1"#), body("{}", r#","a":2"#));
+    for (version, body, outcome) in [
+        ("v9", &a, Outcome::Added),
+        ("v1", &b, Outcome::Modified),
+        ("v1", &a, Outcome::Unchanged),
+        ("", &a, Outcome::Modified),
+        ("", &a, Outcome::Unchanged),
+        ("7", &a, Outcome::Modified),
+        ("", &b, Outcome::Modified),
+    ] {
+        assert_eq!(writer.apply(upsert("a/x", 1, version, body)), outcome, "{version}");
+    }
+    assert_eq!(all(&reader).first().unwrap().version, None);
+    assert_eq!(writer.apply(remove("a/x", "v0")), Outcome::Removed);
+    assert_eq!(reader.usage(), Usage::default());
+}
+
+#[test]
+fn a_list_sweeps_what_it_did_not_name() {
+    let (mut writer, reader) = table();
+    for (n, key) in ["a/gone", "a/old", "b/same"].iter().enumerate() {
+        writer.apply(upsert(key, u8::try_from(n).unwrap(), "10", "{}"));
+    }
+    assert_eq!(writer.apply(Delta::ListStarted(Reread::Changed)), Outcome::Noted);
+    // A list that broke off has named nothing.
+    writer.apply(upsert("a/gone", 0, "10", "{}"));
+    writer.apply(Delta::ListStarted(Reread::Changed));
+    // Of a past that came after an etcd restore: the list is newer than whatever is held.
+    assert_eq!(writer.apply(upsert("a/old", 1, "9", "{}")), Outcome::Modified);
+    assert_eq!(writer.apply(upsert("b/same", 2, "10", "{}")), Outcome::Unchanged);
+    assert_eq!(writer.apply(upsert("c/new", 3, "11", "{}")), Outcome::Added);
+    assert_eq!(reader.version(), Some(version("10")));
+    assert_eq!(keys(&reader), ["a/gone", "a/old", "b/same", "c/new"]);
+    let done = writer.apply(Delta::ListDone(version("12")));
+    assert_eq!(done, Outcome::Swept { removed: 1 });
+    assert_eq!(keys(&reader), ["a/old", "b/same", "c/new"]);
+    assert_eq!(reader.version(), Some(version("12")));
+    let again = writer.apply(Delta::ListDone(version("11")));
+    assert_eq!((again, reader.version()), (Outcome::Swept { removed: 0 }, Some(version("12"))));
+}
+
+#[test]
+fn many_rows_are_swept_from_the_indexes_too() {
+    let (mut writer, reader) = table();
+    let web = body(r#"{"app":"web"}"#, "");
+    let names: Vec<_> = (0..1000).map(|n| format!("a/x{n:04}")).collect();
+    for name in &names {
+        writer.apply(upsert(name, 1, "10", &web));
+    }
+    writer.apply(Delta::ListStarted(Reread::Changed));
+    for name in &names[..5] {
+        writer.apply(upsert(name, 1, "10", &web));
+    }
+    let done = writer.apply(Delta::ListDone(version("12")));
+    assert_eq!(done, Outcome::Swept { removed: 995 });
+    assert_eq!((labelled(&reader, "web").len(), keys(&reader).len()), (5, 5));
+    writer.apply(Delta::ListStarted(Reread::Changed));
+    writer.apply(Delta::ListDone(version("13")));
+    assert_eq!(reader.usage(), Usage::default());
+}
+
+#[test]
+fn a_list_that_rereads_everything_stores_equal_versions_again() {
+    let (mut writer, reader) = table();
+    let (old, new) = (body("{}", ""), body(r#"{"app":"web"}"#, ""));
+    writer.apply(upsert("a/x", 1, "10", &old));
+    writer.apply(upsert("a/y", 2, "10", &old));
+    writer.apply(Delta::ListStarted(Reread::Everything));
+    assert_eq!(writer.apply(upsert("a/x", 1, "10", &new)), Outcome::Modified);
+    assert_eq!(writer.apply(upsert("a/y", 2, "10", &old)), Outcome::Unchanged);
+    assert_eq!(writer.apply(Delta::ListDone(version("10"))), Outcome::Swept { removed: 0 });
+    assert_eq!(labelled(&reader, "web"), ["x"]);
+}
+
+#[test]
+fn a_purge_takes_everything_and_the_version() {
+    let (mut writer, reader) = table();
+    writer.apply(upsert("a/x", 1, "10", "{}"));
+    writer.apply(Delta::Progress(version("20")));
+    writer.apply(Delta::Progress(version("15")));
+    assert_eq!(reader.version(), Some(version("20")));
+    assert_eq!(writer.apply(Delta::Purge), Outcome::Noted);
+    assert_eq!((reader.usage(), reader.version()), (Usage::default(), None));
+    assert_eq!(writer.apply(upsert("a/x", 1, "3", "{}")), Outcome::Added);
+    assert_eq!(reader.version(), Some(version("3")));
+}
+
+#[test]
+fn versions_are_read_a_page_at_a_time() {
+    let (mut writer, reader) = table();
+    for (key, at) in [("a/x", "5"), ("a/y", "9"), ("b/x", "")] {
+        writer.apply(upsert(key, 1, at, "{}"));
+    }
+    let page = reader.versions(None, 2);
+    let seen: Vec<_> = page.iter().map(|(key, at)| (&*key.name, at.clone())).collect();
+    assert_eq!(seen, [("x", Some(version("5"))), ("y", Some(version("9")))]);
+    let rest = reader.versions(Some(&page[1].0), 2);
+    assert_eq!(rest.len(), 1);
+    assert_eq!((&*rest[0].0.namespace, &rest[0].1), ("b", &None));
+}

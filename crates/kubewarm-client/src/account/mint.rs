@@ -1,0 +1,138 @@
+//! One `TokenRequest`, sent as the operator.
+
+use super::{super::api_client::ApiClient, token::Token};
+use http::StatusCode;
+use kube::Client;
+use kubewarm_api::model::{Fault, Reason};
+use serde::Deserialize;
+use std::{borrow::Cow, sync::Arc, time::Duration};
+use tokio::time::Instant;
+use zeroize::Zeroize as _;
+
+/// No audiences: those of the API server itself, which takes no other.
+const REQUEST: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":[],"expirationSeconds":3600}}"#;
+/// What is asked for; a server may grant less.
+const LIFE: u64 = 3_600;
+/// A token has some KiB.
+const MAX_BYTES: usize = 256 << 10;
+
+/// The account that a token is for.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
+}
+
+#[derive(Deserialize)]
+struct Granted<'a> {
+    spec: Spec,
+    #[serde(borrow)]
+    status: Status<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    #[serde(default)]
+    expiration_seconds: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Status<'a> {
+    #[serde(borrow)]
+    token: Cow<'a, str>,
+}
+
+impl Account {
+    /// A new token of the account.
+    ///
+    /// Its life is taken from the seconds that the server granted, not from its clock.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::ServiceAccountNotFound`], [`Reason::TokenRequestDenied`], or what else went wrong;
+    /// never a reason that says something of the resource that the token is for.
+    ///
+    /// # Cost
+    ///
+    /// One request of at most 10 s.
+    pub(super) async fn mint(&self, operator: &Client) -> Result<Token, Fault> {
+        let Self { namespace, name } = self;
+        // A name that is none of an account must not reach the path.
+        let is_name = |text: &str| {
+            let of = |b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+            text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.bytes().all(of)
+        };
+        if !is_name(namespace) || !is_name(name) {
+            return Err(self.absent());
+        }
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+        let request = ApiClient::new(operator).post(path, REQUEST).at_most(MAX_BYTES);
+        let asked_at = Instant::now();
+        let answer = request.send().await.map_err(|fault| self.failed(&fault))?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Err(self.absent());
+        }
+        if !answer.status.is_success() {
+            return Err(self.failed(&answer.fault()));
+        }
+        let token = self.read(&answer.body, asked_at);
+        // No second copy of the token stays behind.
+        if let Ok(mut body) = answer.body.try_into_mut() {
+            body.zeroize();
+        }
+        token
+    }
+
+    fn read(&self, body: &[u8], asked_at: Instant) -> Result<Token, Fault> {
+        let malformed = || {
+            let what = format!("the answer to a token request for {self} holds no token");
+            Fault::new(Reason::Malformed, what)
+        };
+        // The error of the parser might quote the token.
+        let Granted { spec, status } = serde_json::from_slice(body).map_err(|_| malformed())?;
+        let life = spec.expiration_seconds.unwrap_or(LIFE).clamp(1, LIFE);
+        let token = Token::new(&status.token, Duration::from_secs(life), asked_at, fastrand::f64());
+        if status.token.is_empty() || token.header().is_none() {
+            return Err(malformed());
+        }
+        Ok(token)
+    }
+
+    fn absent(&self) -> Fault {
+        Fault::new(Reason::ServiceAccountNotFound, format!("{self} does not exist"))
+    }
+
+    /// What a failed request means for those who need the token.
+    fn failed(&self, fault: &Fault) -> Fault {
+        let reason = match fault.reason() {
+            Reason::Forbidden => Reason::TokenRequestDenied,
+            reason @ (Reason::Throttled
+            | Reason::Unreachable
+            | Reason::TimedOut
+            | Reason::TooLarge
+            | Reason::Malformed) => reason,
+            // The operator's own credentials, or an answer that makes no sense here.
+            Reason::Unauthorized
+            | Reason::NotServed
+            | Reason::NamespaceNotFound
+            | Reason::NotListable
+            | Reason::Gone
+            | Reason::Unsupported
+            | Reason::ServerError
+            | Reason::ClosedAtOnce
+            | Reason::TokenRequestDenied
+            | Reason::ServiceAccountNotFound
+            | Reason::Unverified
+            | Reason::Internal => Reason::ServerError,
+        };
+        let message = format!("no token of {self}: {}", fault.message());
+        Fault::new(reason, message).with_retry_after(fault.retry_after())
+    }
+}
+
+impl std::fmt::Display for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ServiceAccount {}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,170 @@
+//! Clients that act as `ServiceAccounts`, with tokens that the operator asks for.
+//!
+//! Such a client knows the server's URL and CA and nothing else of the operator's configuration: a
+//! client certificate beats a bearer token, so a shared connection would read with the operator's
+//! permissions.
+
+mod keeper;
+mod mint;
+#[cfg(test)]
+mod tests;
+mod token;
+
+use self::{keeper::Keeper, mint::Account};
+use super::{Buckets, Clients, clients::refusing, transport};
+use http::{Request, Response, StatusCode, Uri, header::AUTHORIZATION};
+use kube::{Client, Config, client::Body};
+use kubewarm_api::model::{Fault, Identity, Reason};
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Weak},
+};
+use tower::{BoxError, service_fn};
+
+/// A server without any credentials for it.
+#[derive(Clone)]
+pub(super) struct Anonymous {
+    config: Config,
+    explicit_proxy: Option<Uri>,
+}
+
+/// The clients of the operator and of the `ServiceAccounts` that profiles name.
+///
+/// Of each account that is in use there is one, with its own connections and its own token. It goes
+/// with its last handle, and the token with it.
+pub struct Accounts {
+    operator: Arc<Client>,
+    server: Anonymous,
+    buckets: Buckets,
+    /// Bounded by the accounts in use: others are forgotten when the next one comes.
+    handed_out: Mutex<BTreeMap<Identity, Weak<Client>>>,
+}
+
+impl Anonymous {
+    /// The server of `config`, and how to reach it: of the rest nothing is taken over.
+    pub(super) fn of(config: &Config, explicit_proxy: Option<&Uri>) -> Self {
+        let mut bare = Config::new(config.cluster_url.clone());
+        bare.root_cert.clone_from(&config.root_cert);
+        bare.root_cert_file.clone_from(&config.root_cert_file);
+        bare.tls_server_name.clone_from(&config.tls_server_name);
+        bare.headers = vec![super::client::agent()];
+        Self { config: bare, explicit_proxy: explicit_proxy.cloned() }
+    }
+
+    /// A new client, with a pool of connections of its own.
+    pub(super) fn connect(&self) -> Result<Client, transport::TransportError> {
+        transport::plain(self.config.clone(), self.explicit_proxy.clone())
+    }
+
+    /// The same for requests that are passed through as they are.
+    pub(super) fn pipe(&self) -> Result<transport::Pipe, transport::TransportError> {
+        transport::pipe(&self.config, self.explicit_proxy.clone())
+    }
+}
+
+impl Accounts {
+    /// The accounts of the server of `config`, reached without a proxy. `operator` asks for their tokens.
+    #[must_use]
+    pub fn of(config: &Config, operator: Client, buckets: Buckets) -> Self {
+        Self::new(operator, Anonymous::of(config, None), buckets)
+    }
+
+    /// `operator` asks for the tokens, each when the bucket of its namespace has a turn for it.
+    pub(super) fn new(operator: Client, server: Anonymous, buckets: Buckets) -> Self {
+        Self { operator: Arc::new(operator), server, buckets, handed_out: Mutex::default() }
+    }
+
+    fn make(&self, account: Account) -> Client {
+        match self.server.connect() {
+            Ok(anonymous) => {
+                let (operator, buckets) = (Arc::clone(&self.operator), self.buckets.clone());
+                acting_as(Keeper::new(account, operator, buckets), anonymous)
+            }
+            // The operator's own client was made of the same CA: only a file that has changed since.
+            Err(error) => refusing(Fault::new(
+                Reason::Unreachable,
+                format!("no client for {account}: {error}; check the CA of the API server"),
+            )),
+        }
+    }
+}
+
+impl Clients for Accounts {
+    fn client_for(&self, identity: &Identity) -> Arc<Client> {
+        let Identity::ServiceAccount { namespace, name } = identity else {
+            return Arc::clone(&self.operator);
+        };
+        let mut handed_out = self.handed_out.lock();
+        if let Some(client) = handed_out.get(identity).and_then(Weak::upgrade) {
+            return client;
+        }
+        handed_out.retain(|_, client| client.strong_count() > 0);
+        let account = Account { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        let client = Arc::new(self.make(account));
+        handed_out.insert(identity.clone(), Arc::downgrade(&client));
+        client
+    }
+}
+
+/// Sends everything with the token of `keeper`, whatever credentials a request brings.
+fn acting_as(keeper: Keeper, anonymous: Client) -> Client {
+    let namespace = anonymous.default_namespace().to_owned();
+    let keeper = Arc::new(keeper);
+    let service = service_fn(move |request: Request<Body>| {
+        send(Arc::clone(&keeper), anonymous.clone(), request)
+    });
+    Client::new(service, namespace)
+}
+
+/// Sends `request`; a 401 for a token that was good before is tried once more with a new one.
+async fn send(
+    keeper: Arc<Keeper>,
+    anonymous: Client,
+    request: Request<Body>,
+) -> Result<Response<Body>, BoxError> {
+    let again = copy(&request);
+    let (token, answer) = send_once(&keeper, &anonymous, request).await?;
+    if answer.status() != StatusCode::UNAUTHORIZED {
+        keeper.accepted(&token);
+        return Ok(answer);
+    }
+    let (true, Some(again)) = (keeper.refused(&token), again) else { return Ok(answer) };
+    let (token, answer) = send_once(&keeper, &anonymous, again).await?;
+    if answer.status() == StatusCode::UNAUTHORIZED {
+        keeper.refused(&token);
+    } else {
+        keeper.accepted(&token);
+    }
+    Ok(answer)
+}
+
+async fn send_once(
+    keeper: &Keeper,
+    anonymous: &Client,
+    mut request: Request<Body>,
+) -> Result<(Arc<token::Token>, Response<Body>), BoxError> {
+    let token = keeper.token().await?;
+    let header = token.header().ok_or("the token is not one that a header can hold")?;
+    request.headers_mut().insert(AUTHORIZATION, header);
+    let answer = anonymous.send(request).await?;
+    Ok((token, answer))
+}
+
+/// The same request again; `None` if its body is a stream.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    copy.headers_mut().clone_from(request.headers());
+    Some(copy)
+}
+
+impl fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The clients hold credentials.
+        let accounts = self.handed_out.lock().len();
+        f.debug_struct("Accounts").field("accounts", &accounts).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,231 @@
+use super::*;
+use crate::fault::of_transport;
+use futures::future::join_all;
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+use tokio::time::{advance, sleep};
+
+const HOUR: u64 = 3_600;
+
+/// An API server: what it says to token requests, and which token it takes.
+#[derive(Default)]
+struct Server {
+    minted: AtomicU32,
+    /// Instead of a token.
+    refusals: Mutex<VecDeque<(u16, &'static str)>>,
+    life: Mutex<Option<u64>>,
+    /// Tokens below this number are answered 401.
+    accepts_from: AtomicU32,
+    seen: Mutex<Vec<String>>,
+}
+
+impl Server {
+    fn count(&self) -> u32 {
+        self.minted.load(Ordering::SeqCst)
+    }
+
+    fn mint(&self, request: &Request<Body>) -> Response<Body> {
+        assert_eq!(request.uri().path(), "/api/v1/namespaces/shop/serviceaccounts/reader/token");
+        let number = self.minted.fetch_add(1, Ordering::SeqCst) + 1;
+        if let Some((code, body)) = self.refusals.lock().pop_front() {
+            return answer(code, body.to_owned());
+        }
+        let life = self.life.lock().unwrap_or(HOUR);
+        answer(
+            201,
+            format!(
+                r#"{{"spec":{{"expirationSeconds":{life}}},"status":{{"token":"t{number}"}}}}"#
+            ),
+        )
+    }
+
+    fn read(&self, request: &Request<Body>) -> Response<Body> {
+        let shown = request.headers()[AUTHORIZATION].to_str().unwrap().to_owned();
+        let number: u32 = shown.trim_start_matches("Bearer t").parse().unwrap();
+        self.seen.lock().push(shown);
+        let accepted = number >= self.accepts_from.load(Ordering::SeqCst);
+        answer(if accepted { 200 } else { 401 }, "{}".to_owned())
+    }
+}
+
+fn answer(code: u16, body: String) -> Response<Body> {
+    Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap()
+}
+
+fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'static) -> Client {
+    let respond = Arc::new(respond);
+    let service = service_fn(move |request: Request<Body>| {
+        let respond = Arc::clone(&respond);
+        async move {
+            // As a real answer, it lets others run.
+            sleep(Duration::from_millis(1)).await;
+            Ok::<_, std::convert::Infallible>(respond(&request))
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// A server, and the client of `shop/reader` on it.
+fn reader() -> (Arc<Server>, Client) {
+    let server = Arc::new(Server::default());
+    let account = Account { namespace: "shop".into(), name: "reader".into() };
+    let (mints, reads) = (Arc::clone(&server), Arc::clone(&server));
+    let operator = Arc::new(client(move |request| mints.mint(request)));
+    let keeper = Keeper::new(account, operator, Buckets::default());
+    (server, acting_as(keeper, client(move |request| reads.read(request))))
+}
+
+async fn read(client: &Client) -> Result<u16, Fault> {
+    // Whatever a request brings along, it is sent as the account.
+    let request = Request::get("/api/v1/pods").header(AUTHORIZATION, "Bearer operator");
+    let sent = client.send(request.body(Body::empty()).unwrap()).await;
+    sent.map(|answer| answer.status().as_u16()).map_err(|error| of_transport(&error))
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_need_a_token_at_once_share_one_request() {
+    let (server, client) = reader();
+    let answers = join_all((0..100).map(|_| read(&client))).await;
+    assert!(answers.iter().all(|answer| *answer == Ok(200)));
+    assert_eq!(server.count(), 1);
+    assert!(server.seen.lock().iter().all(|shown| shown == "Bearer t1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_renewed_once_it_is_due_and_used_until_then() {
+    let (server, client) = reader();
+    assert_eq!(read(&client).await, Ok(200));
+    advance(Duration::from_secs(2_510)).await;
+    assert_eq!((read(&client).await, server.count()), (Ok(200), 1));
+    advance(Duration::from_secs(390)).await;
+    join_all((0..100).map(|_| read(&client))).await;
+    assert_eq!(server.count(), 2);
+    assert_eq!((read(&client).await, server.count()), (Ok(200), 2));
+    assert_eq!(server.seen.lock().last().unwrap(), "Bearer t2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_may_grant_less_than_an_hour() {
+    let (server, client) = reader();
+    *server.life.lock() = Some(600);
+    assert_eq!(read(&client).await, Ok(200));
+    advance(Duration::from_secs(500)).await;
+    assert_eq!((read(&client).await, server.count()), (Ok(200), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_leaves_the_old_token_until_it_ends() {
+    let (server, client) = reader();
+    assert_eq!(read(&client).await, Ok(200));
+    *server.refusals.lock() = vec![(403, "{}"); 1_000].into();
+    advance(Duration::from_secs(2_900)).await;
+    assert_eq!(read(&client).await, Ok(200));
+    advance(Duration::from_secs(691)).await;
+    let fault = read(&client).await.unwrap_err();
+    assert_eq!(fault.reason(), Reason::TokenRequestDenied);
+    assert!(fault.retry_after().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_token_is_replaced_at_once_and_a_new_one_that_is_refused_is_waited_for() {
+    let (server, client) = reader();
+    assert_eq!(read(&client).await, Ok(200));
+    // The account was deleted and created anew: its old tokens go.
+    server.accepts_from.store(2, Ordering::SeqCst);
+    assert_eq!((read(&client).await, server.count()), (Ok(200), 2));
+    server.accepts_from.store(u32::MAX, Ordering::SeqCst);
+    assert_eq!((read(&client).await, server.count()), (Ok(401), 3));
+    for _ in 0..100 {
+        let fault = read(&client).await.unwrap_err();
+        assert_eq!(fault.reason(), Reason::Unauthorized);
+    }
+    assert_eq!(server.count(), 3);
+    server.accepts_from.store(0, Ordering::SeqCst);
+    advance(Duration::from_millis(1_300)).await;
+    assert_eq!((read(&client).await, server.count()), (Ok(200), 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_there_is_no_token_the_api_server_is_asked_more_and_more_seldom() {
+    let (server, client) = reader();
+    *server.refusals.lock() = vec![(404, "{}"); 1_000].into();
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < Duration::from_mins(10) {
+        let fault = read(&client).await.unwrap_err();
+        assert_eq!(fault.reason(), Reason::ServiceAccountNotFound);
+        assert_eq!(fault.message(), "ServiceAccount shop/reader does not exist");
+        sleep(Duration::from_millis(500)).await;
+    }
+    // After 1, 2, 4, 8 and 16 s, then every 30 to 38 s.
+    assert!((19..=25).contains(&server.count()), "{}", server.count());
+    server.refusals.lock().clear();
+    sleep(Duration::from_secs(38)).await;
+    assert_eq!(read(&client).await, Ok(200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_says_nothing_of_the_resource_and_shows_no_token() {
+    for (code, body, reason) in [
+        (403, r#"{"kind":"Status","message":"no"}"#, Reason::TokenRequestDenied),
+        (401, "{}", Reason::ServerError),
+        (400, "{}", Reason::ServerError),
+        (429, "{}", Reason::Throttled),
+        (201, r#"{"spec":{},"status":{"token":"hush","x"}}"#, Reason::Malformed),
+        (201, "{\"spec\":{},\"status\":{\"token\":\"hush\\n\"}}", Reason::Malformed),
+    ] {
+        let (server, client) = reader();
+        server.refusals.lock().push_back((code, body));
+        let fault = read(&client).await.unwrap_err();
+        assert_eq!(fault.reason(), reason, "{code} {body}");
+        assert!(!fault.message().contains("hush"), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_name_reaches_no_path() {
+    for name in ["", "..", "a/b", "a?b", "A", "%2e", "a\n"] {
+        let account = Account { namespace: "shop".into(), name: name.into() };
+        let operator = client(|request| panic!("asked {}", request.uri()));
+        let fault = account.mint(&operator).await.unwrap_err();
+        assert_eq!(fault.reason(), Reason::ServiceAccountNotFound, "{name:?}");
+    }
+}
+
+#[test]
+fn nothing_of_the_operators_credentials_is_taken_over() {
+    let mut config = Config::new("https://api.example:6443".parse().unwrap());
+    config.root_cert = Some(vec![b"ca".to_vec()]);
+    config.tls_server_name = Some("api".to_owned());
+    config.auth_info.token = Some("operator".to_owned().into());
+    config.auth_info.client_certificate = Some("operator.crt".to_owned());
+    config.auth_info.impersonate = Some("operator".to_owned());
+    config.headers.push((AUTHORIZATION, http::HeaderValue::from_static("Bearer operator")));
+    let proxy: Uri = "http://proxy.example:3128".parse().unwrap();
+    let bare = Anonymous::of(&config, Some(&proxy));
+    assert_eq!(bare.config.root_cert, config.root_cert);
+    assert_eq!(bare.config.tls_server_name, config.tls_server_name);
+    assert_eq!(bare.explicit_proxy, Some(proxy));
+    assert!(!format!("{:?}", bare.config).contains("operator"), "{:?}", bare.config);
+    assert!(bare.config.auth_info.token.is_none());
+    assert_eq!(bare.config.headers.len(), 1, "User-Agent");
+}
+
+#[tokio::test]
+async fn an_account_has_one_client_for_as_long_as_anyone_uses_it() {
+    let config = Config::new("http://127.0.0.1:1".parse().unwrap());
+    let (operator, server) = (client(|_| answer(200, String::new())), Anonymous::of(&config, None));
+    let clients = Accounts::new(operator, server, Buckets::default());
+    let account =
+        |name: &str| Identity::ServiceAccount { namespace: "shop".into(), name: name.into() };
+    let (one, same) = (clients.client_for(&account("a")), clients.client_for(&account("a")));
+    let other = clients.client_for(&account("b"));
+    let own = clients.client_for(&Identity::Operator);
+    assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other) && !Arc::ptr_eq(&one, &own));
+    drop((one, same));
+    let again = clients.client_for(&account("c"));
+    assert_eq!(clients.handed_out.lock().len(), 2, "b and c");
+    drop((again, other));
+}

@@ -1,0 +1,104 @@
+//! Whether the API server holds authors of profiles to the accounts that they may act as.
+
+use super::api_client::{Answer, ApiClient};
+use http::StatusCode;
+use kube::Client;
+use kubewarm_api::model::{AuthorCheck, Fault};
+use serde::Deserialize;
+
+/// The name of the policy, and of its binding, in `deploy/account-policy.yaml`.
+const NAME: &str = "kubewarm-accounts";
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    spec: Spec,
+}
+
+/// The fields that matter, of a policy and of a binding.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    failure_policy: Option<String>,
+    policy_name: String,
+    validation_actions: Vec<String>,
+}
+
+/// Looks for the shipped policy and its binding, as the operator.
+///
+/// # Errors
+///
+/// If the API server cannot be asked; not for a missing permission.
+///
+/// # Cost
+///
+/// Two requests of at most 10 s.
+pub async fn author_check(operator: &Client) -> Result<AuthorCheck, Fault> {
+    let policy = get(operator, "validatingadmissionpolicies").await?;
+    let binding = get(operator, "validatingadmissionpolicybindings").await?;
+    for answer in [&policy, &binding] {
+        match answer.status {
+            StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => return Ok(AuthorCheck::Unknown),
+            StatusCode::NOT_FOUND => return Ok(AuthorCheck::Missing),
+            _ => {}
+        }
+    }
+    let (policy, binding) = (policy.json::<Object>()?.spec, binding.json::<Object>()?.spec);
+    let fails = policy.failure_policy.is_none_or(|policy| policy == "Fail");
+    let denies = binding.validation_actions.iter().any(|action| action == "Deny");
+    let is_bound = binding.policy_name == NAME;
+    Ok(if fails && denies && is_bound { AuthorCheck::Enforced } else { AuthorCheck::Missing })
+}
+
+async fn get(operator: &Client, resource: &str) -> Result<Answer, Fault> {
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{resource}/{NAME}");
+    ApiClient::new(operator).get(path).send().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use std::convert::Infallible;
+    use tower::service_fn;
+
+    const POLICY: &str = r#"{"spec": {"failurePolicy": "Fail"}}"#;
+    const BINDING: &str =
+        r#"{"spec": {"policyName": "kubewarm-accounts", "validationActions": ["Deny"]}}"#;
+
+    async fn check(policy: (u16, &'static str), binding: (u16, &'static str)) -> AuthorCheck {
+        let service = service_fn(move |request: Request<Body>| async move {
+            let path = request.uri().path();
+            assert!(path.ends_with("/kubewarm-accounts"), "{path}");
+            let (code, body) = if path.contains("bindings/") { binding } else { policy };
+            let body = Body::from(body.as_bytes().to_vec());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        });
+        author_check(&Client::new(service, "default")).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_a_bound_policy_that_denies_counts() {
+        let (policy, binding) = ((200, POLICY), (200, BINDING));
+        assert_eq!(check(policy, binding).await, AuthorCheck::Enforced);
+        let audit =
+            r#"{"spec": {"policyName": "kubewarm-accounts", "validationActions": ["Audit"]}}"#;
+        let other = r#"{"spec": {"policyName": "other", "validationActions": ["Deny"]}}"#;
+        let lenient = (200, r#"{"spec": {"failurePolicy": "Ignore"}}"#);
+        for (policy, binding) in [
+            ((404, "{}"), binding),
+            (policy, (404, "{}")),
+            (policy, (200, audit)),
+            (policy, (200, other)),
+            (lenient, binding),
+        ] {
+            assert_eq!(
+                check(policy, binding).await,
+                AuthorCheck::Missing,
+                "{policy:?} {binding:?}"
+            );
+        }
+        assert_eq!(check((403, "{}"), (403, "{}")).await, AuthorCheck::Unknown);
+    }
+}

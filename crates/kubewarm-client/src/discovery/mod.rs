@@ -1,0 +1,193 @@
+//! Keeps a snapshot of what the API server serves: polls discovery, publishes what changed.
+
+mod document;
+mod reader;
+mod served;
+#[cfg(test)]
+mod tests;
+
+pub use self::served::{Freshness, Kind, Served, is_builtin_group};
+
+use self::reader::Reader;
+use kube::Client;
+use kubewarm_api::model::Fault;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+/// While nothing is missing. An unchanged document costs a 304.
+const PERIOD: Duration = Duration::from_secs(30);
+/// While a declared kind is missing: a new CRD is noticed within so much.
+const HURRIED_PERIOD: Duration = Duration::from_secs(5);
+/// Between two polls, whatever is asked for.
+const MIN_PERIOD: Duration = Duration::from_secs(1);
+/// The longest `Retry-After` that is followed.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
+
+/// How urgently changes are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Every 30 s.
+    Calm,
+    /// Every 5 s: something declared is missing.
+    Hurried,
+}
+
+/// Discovery fails; the last snapshot stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The last failure.
+    pub fault: Fault,
+    /// When the first of them was noticed.
+    pub since: Instant,
+    /// How many in a row, at least 1.
+    pub attempts: u32,
+}
+
+/// Discovery of one API server. Clones share it; one of them must [`run`](Self::run).
+#[derive(Clone)]
+pub struct Discovery(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    served: watch::Sender<Option<Arc<Served>>>,
+    trouble: watch::Sender<Option<Trouble>>,
+    is_hurried: AtomicBool,
+    is_asked: AtomicBool,
+    wake: Notify,
+}
+
+impl Discovery {
+    /// Prepares discovery through `client`; nothing is sent before [`run`](Self::run).
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self(Arc::new(Shared {
+            client,
+            served: watch::Sender::new(None),
+            trouble: watch::Sender::new(None),
+            is_hurried: AtomicBool::new(false),
+            is_asked: AtomicBool::new(false),
+            wake: Notify::new(),
+        }))
+    }
+
+    /// The latest snapshot; `None` before the first. Changes only when what is served changes.
+    #[must_use]
+    pub fn served(&self) -> watch::Receiver<Option<Arc<Served>>> {
+        self.0.served.subscribe()
+    }
+
+    /// Whether discovery fails now; `None` if the last poll succeeded, or before the first.
+    #[must_use]
+    pub fn trouble(&self) -> watch::Receiver<Option<Trouble>> {
+        self.0.trouble.subscribe()
+    }
+
+    /// Sets how often to poll.
+    pub fn set_pace(&self, pace: Pace) {
+        let is_hurried = pace == Pace::Hurried;
+        if self.0.is_hurried.swap(is_hurried, Ordering::Relaxed) != is_hurried {
+            self.0.wake.notify_one();
+        }
+    }
+
+    /// Polls as soon as the last poll is 1 s old: after a sign that something changed, such as a
+    /// 404 on a list or an event of a `CustomResourceDefinition`.
+    pub fn refresh(&self) {
+        self.0.is_asked.store(true, Ordering::Relaxed);
+        self.0.wake.notify_one();
+    }
+
+    /// Polls until `stop`.
+    pub async fn run(&self, stop: CancellationToken) {
+        stop.run_until_cancelled(self.poll_for_ever()).await;
+    }
+
+    async fn poll_for_ever(&self) {
+        let mut reader = Reader::default();
+        loop {
+            let started = Instant::now();
+            self.0.is_asked.store(false, Ordering::Relaxed);
+            let known = self.0.served.borrow().clone();
+            match reader.poll(&self.0.client, known.as_deref()).await {
+                Ok(served) => self.publish(served),
+                Err(fault) => self.report(fault),
+            }
+            self.rest(started).await;
+        }
+    }
+
+    fn publish(&self, served: Served) {
+        self.0.served.send_if_modified(|current| {
+            if current.as_deref() == Some(&served) {
+                return false;
+            }
+            tracing::debug!("discovery changed");
+            *current = Some(Arc::new(served));
+            true
+        });
+        self.0.trouble.send_if_modified(|trouble| {
+            let ended = trouble.take();
+            if let Some(Trouble { attempts, .. }) = ended {
+                tracing::info!(attempts, "discovery works again");
+            }
+            ended.is_some()
+        });
+    }
+
+    fn report(&self, fault: Fault) {
+        self.0.trouble.send_modify(|trouble| {
+            let (since, attempts) = match trouble {
+                Some(last) => (last.since, last.attempts.saturating_add(1)),
+                None => (Instant::now(), 1),
+            };
+            if trouble.as_ref().is_none_or(|last| last.fault.reason() != fault.reason()) {
+                tracing::warn!(reason = %fault.reason(), error = %fault, "discovery failed");
+            }
+            *trouble = Some(Trouble { fault, since, attempts });
+        });
+    }
+
+    /// Waits until the next poll is due, or asked for.
+    async fn rest(&self, started: Instant) {
+        // Replicas that were started together should not poll together.
+        let spread = 0.9 + fastrand::f64() * 0.2;
+        sleep_until(started + MIN_PERIOD.mul_f64(spread)).await;
+        while !self.0.is_asked.load(Ordering::Relaxed) {
+            let due = started + self.period().mul_f64(spread);
+            tokio::select! {
+                () = sleep_until(due) => return,
+                () = self.0.wake.notified() => {}
+            }
+        }
+    }
+
+    fn period(&self) -> Duration {
+        let pace = if self.0.is_hurried.load(Ordering::Relaxed) { HURRIED_PERIOD } else { PERIOD };
+        match &*self.0.trouble.borrow() {
+            None => pace,
+            Some(trouble) => {
+                let backoff = MIN_PERIOD.saturating_mul(1 << trouble.attempts.min(5));
+                let told = trouble.fault.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
+                backoff.min(PERIOD).max(told)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Discovery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Discovery")
+            .field("trouble", &*self.0.trouble.borrow())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,447 @@
+//! What the API server serves: a snapshot of discovery, and what a target comes to in it.
+
+use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, ResolvedTarget, Resource};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// At most so many look-alikes in a message.
+const SUGGESTIONS: usize = 3;
+
+/// The groups with a dot that kube-apiserver serves itself, as of 1.37; a CRD has a dot in its group.
+const BUILTIN_GROUPS: &[&str] = &[
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// Whether the API server could ask the group what it serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Freshness {
+    /// It could.
+    #[default]
+    Current,
+    /// It could not: the API service behind the group does not answer. What it served last counts.
+    Stale,
+}
+
+/// Groups by name; the core group's is empty. Bounded by the size cap of the documents.
+pub(super) type Groups = BTreeMap<Arc<str>, Arc<Group>>;
+
+/// The versions of a group, the preferred one first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Group(pub(super) Vec<Version>);
+
+/// One version of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) name: Arc<str>,
+    pub(super) freshness: Freshness,
+    /// By plural name; without subresources.
+    pub(super) resources: BTreeMap<Arc<str>, Kind>,
+}
+
+/// What discovery says of one resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kind {
+    /// Such as `Deployment`.
+    pub name: Arc<str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Sorted.
+    pub verbs: Arc<[Arc<str>]>,
+    /// What one of it is called; empty where the server does not say.
+    pub singular: Arc<str>,
+    /// What people call it; at most 16.
+    pub short_names: Box<[Arc<str>]>,
+    /// Names of sets that it belongs to, such as `all`; at most 16.
+    pub categories: Box<[Arc<str>]>,
+}
+
+/// A snapshot of discovery. Immutable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    groups: Groups,
+}
+
+impl Served {
+    /// Joins the documents of `/api` and `/apis`. Where a version is stale and lists nothing,
+    /// `previous` knows what it served.
+    pub(super) fn new(core: &Groups, named: &Groups, previous: Option<&Self>) -> Self {
+        let mut groups = core.clone();
+        for (name, group) in named {
+            groups.entry(Arc::clone(name)).or_insert_with(|| Arc::clone(group));
+        }
+        for (name, group) in &mut groups {
+            let Some(known) = previous.and_then(|previous| previous.groups.get(name)) else {
+                continue;
+            };
+            let forgotten = |version: &Version| {
+                version.freshness == Freshness::Stale && version.resources.is_empty()
+            };
+            if !group.0.iter().any(forgotten) {
+                continue;
+            }
+            for version in &mut Arc::make_mut(group).0 {
+                if forgotten(version)
+                    && let Some(last) = known.0.iter().find(|last| last.name == version.name)
+                {
+                    version.resources.clone_from(&last.resources);
+                }
+            }
+        }
+        Self { groups }
+    }
+
+    /// Resolves `of` in `version`, or where that is unset in the first version, by the server's
+    /// preference, that serves it. Names are matched exactly: plural, lower case.
+    ///
+    /// # Errors
+    ///
+    /// [`RefusalReason::UnknownResource`], with what looks alike; [`RefusalReason::NotListable`] if
+    /// `list` or `watch` is missing.
+    pub fn resolve(
+        &self,
+        of: &GroupResource,
+        version: Option<&str>,
+    ) -> Result<ResolvedTarget, Refusal> {
+        let unknown = |message| Refusal::new(RefusalReason::UnknownResource, message);
+        let Some(group) = self.groups.get(of.group()) else {
+            return Err(unknown(self.group_unknown(of)));
+        };
+        let serving = || {
+            group
+                .0
+                .iter()
+                .filter_map(|version| Some((version, version.resources.get(of.resource())?)))
+        };
+        let wanted = || serving().filter(|(served, _)| version.is_none_or(|v| *served.name == *v));
+        let found =
+            wanted().find(|(_, kind)| kind.missing_verbs().is_none()).or_else(|| wanted().next());
+        let Some((served_in, kind)) = found else {
+            return Err(unknown(match (version, serving().next()) {
+                (Some(version), Some(_)) => {
+                    let names: Vec<&str> = serving().map(|(served, _)| &*served.name).collect();
+                    format!(
+                        "resource.version: {of} is not served in version {version:?}, but in {}; \
+                         leave version out to follow the server's preference",
+                        names.join(", ")
+                    )
+                }
+                _ => self.resource_unknown(of, group),
+            }));
+        };
+        if let Some(missing) = kind.missing_verbs() {
+            let verbs =
+                if kind.verbs.is_empty() { "none".to_owned() } else { kind.verbs.join(", ") };
+            return Err(Refusal::new(
+                RefusalReason::NotListable,
+                format!(
+                    "resource.resource: {of} cannot be kept warm, it has no verb {missing} (its \
+                     verbs: {verbs}); remove the target"
+                ),
+            ));
+        }
+        let resource = Resource::new(of.clone(), &served_in.name)
+            .map_err(|invalid| unknown(format!("discovery lists an invalid version: {invalid}")))?;
+        Ok(ResolvedTarget {
+            resource,
+            kind: Arc::clone(&kind.name),
+            namespaced: kind.namespaced,
+            verbs: Arc::clone(&kind.verbs),
+        })
+    }
+
+    /// All resources: built-in groups before others, each by name; the versions of a group by the
+    /// server's preference; the resources of a version by name.
+    pub fn resources(&self) -> impl Iterator<Item = (Resource, &Kind)> {
+        let is_builtin = |(name, _): &(&Arc<str>, &Arc<Group>)| is_builtin_group(name);
+        let builtin = self.groups.iter().filter(is_builtin);
+        let others = self.groups.iter().filter(move |group| !is_builtin(group));
+        builtin.chain(others).flat_map(|(group, served)| {
+            served.0.iter().flat_map(move |version| {
+                version.resources.iter().filter_map(move |(plural, kind)| {
+                    let of = GroupResource::new(group, plural).ok()?;
+                    Some((Resource::new(of, &version.name).ok()?, kind))
+                })
+            })
+        })
+    }
+
+    /// What is said of `resource`; `None` if it is not served.
+    #[must_use]
+    pub fn described(&self, resource: &Resource) -> Option<&Kind> {
+        let versions = &self.groups.get(resource.group())?.0;
+        let version = versions.iter().find(|version| *version.name == *resource.version())?;
+        version.resources.get(resource.resource())
+    }
+
+    /// Whether `group` answers discovery; `None` if it is not served at all. Stale if any of its
+    /// versions is.
+    #[must_use]
+    pub fn freshness(&self, group: &str) -> Option<Freshness> {
+        let versions = &self.groups.get(group)?.0;
+        let is_stale = versions.iter().any(|version| version.freshness == Freshness::Stale);
+        Some(if is_stale { Freshness::Stale } else { Freshness::Current })
+    }
+
+    fn group_unknown(&self, of: &GroupResource) -> String {
+        format!(
+            "resource.group: this cluster serves no group {:?}; the target starts by itself once \
+             its CustomResourceDefinition or API service is installed{}",
+            of.group(),
+            self.other_groups(of)
+        )
+    }
+
+    fn resource_unknown(&self, of: &GroupResource, group: &Group) -> String {
+        let place = match of.group() {
+            "" => "the core group".to_owned(),
+            group => format!("group {group:?}"),
+        };
+        if self.freshness(of.group()) == Some(Freshness::Stale) {
+            return format!(
+                "resource.resource: {place} does not answer the API server, so it is not known \
+                 whether it serves {:?}; see `kubectl get apiservices`",
+                of.resource()
+            );
+        }
+        let mut alike: Vec<&str> = group
+            .0
+            .iter()
+            .flat_map(|version| &version.resources)
+            .filter(|(plural, kind)| kind.is_like(plural, of.resource()))
+            .map(|(plural, _)| &**plural)
+            .collect();
+        alike.sort_unstable();
+        alike.dedup();
+        alike.truncate(SUGGESTIONS);
+        let advice = if alike.is_empty() {
+            "the target starts by itself once it does".to_owned()
+        } else {
+            format!("did you mean {}?", alike.join(" or "))
+        };
+        format!(
+            "resource.resource: {place} serves no resource {:?}; {advice}{}",
+            of.resource(),
+            self.other_groups(of)
+        )
+    }
+
+    /// The same plural in other groups: people forget, or mistake, the group.
+    fn other_groups(&self, of: &GroupResource) -> String {
+        let others: Vec<String> = self
+            .groups
+            .iter()
+            .filter(|(name, _)| &***name != of.group())
+            .filter(|(_, group)| group.0.iter().any(|v| v.resources.contains_key(of.resource())))
+            .map(|(name, _)| format!("{name:?}"))
+            .take(SUGGESTIONS)
+            .collect();
+        if others.is_empty() {
+            return String::new();
+        }
+        format!("; group {} serves {:?}", others.join(" and "), of.resource())
+    }
+}
+
+impl Kind {
+    /// Of the two verbs that an informer needs, the first that is missing.
+    fn missing_verbs(&self) -> Option<&'static str> {
+        ["list", "watch"].into_iter().find(|verb| !self.verbs.iter().any(|has| **has == **verb))
+    }
+
+    /// Whether people call it `asked`, besides its plural: kind, singular or short name, in any case.
+    #[must_use]
+    pub fn is_called(&self, asked: &str) -> bool {
+        let same = |name: &str| name.eq_ignore_ascii_case(asked);
+        same(&self.name) || same(&self.singular) || self.short_names.iter().any(|name| same(name))
+    }
+
+    fn is_like(&self, plural: &str, asked: &str) -> bool {
+        self.is_called(asked) || (asked.len() >= 4 && is_near(plural.as_bytes(), asked.as_bytes()))
+    }
+}
+
+/// Whether the API server itself serves a group: the core group, one without a dot such as `apps`,
+/// or one of its own below `k8s.io`.
+///
+/// Discovery does not say which groups come from CRDs and which from API services, and both occur
+/// below `k8s.io` (`snapshot.storage.k8s.io`, `metrics.k8s.io`), so these are listed: a group that a
+/// later Kubernetes adds counts as foreign, which is the careful side.
+#[must_use]
+pub fn is_builtin_group(group: &str) -> bool {
+    !group.contains('.') || BUILTIN_GROUPS.contains(&group)
+}
+
+/// Whether one edit (a byte more, less, or another) leads from one to the other.
+fn is_near(a: &[u8], b: &[u8]) -> bool {
+    let same_start = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let same_end = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    let longest = a.len().max(b.len());
+    a.len().abs_diff(b.len()) <= 1 && same_start + same_end + 1 >= longest
+}
+
+impl Served {
+    /// A snapshot in which `of` alone is served; its objects live in namespaces and are called `kind`.
+    #[must_use]
+    pub fn with(of: &Resource, kind: &str) -> Self {
+        let found = Kind { name: kind.into(), namespaced: true, ..Kind::default() };
+        let resources = [(of.resource().into(), found)].into();
+        let version = Version { name: of.version().into(), resources, ..Version::default() };
+        let group = Arc::new(Group(vec![version]));
+        Self { groups: [(of.group().into(), group)].into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: &[&str] = &["get", "list", "watch"];
+
+    fn kind(name: &str, verbs: &[&str]) -> Kind {
+        Kind {
+            name: name.into(),
+            namespaced: true,
+            verbs: verbs.iter().map(|verb| Arc::from(*verb)).collect(),
+            singular: name.to_lowercase().into(),
+            short_names: Box::default(),
+            categories: Box::default(),
+        }
+    }
+
+    fn version(name: &str, resources: &[(&str, Kind)]) -> Version {
+        let resources = resources.iter().map(|(plural, kind)| (Arc::from(*plural), kind.clone()));
+        Version { name: name.into(), freshness: Freshness::Current, resources: resources.collect() }
+    }
+
+    fn groups(list: &[(&str, &[Version])]) -> Groups {
+        let group = |versions: &[Version]| Arc::new(Group(versions.to_vec()));
+        list.iter().map(|(name, versions)| (Arc::from(*name), group(versions))).collect()
+    }
+
+    fn served() -> Served {
+        let core = groups(&[(
+            "",
+            &[version(
+                "v1",
+                &[("pods", kind("Pod", ALL)), ("bindings", kind("Binding", &["create"]))],
+            )],
+        )]);
+        let named = groups(&[
+            ("apps", &[version("v1", &[("deployments", kind("Deployment", ALL))])]),
+            (
+                "shop.example",
+                &[
+                    version("v2", &[("orders", kind("Order", ALL))]),
+                    version("v1", &[("orders", kind("Order", ALL)), ("carts", kind("Cart", ALL))]),
+                ],
+            ),
+        ]);
+        Served::new(&core, &named, None)
+    }
+
+    fn resolve(group: &str, plural: &str, version: Option<&str>) -> Result<String, Refusal> {
+        let of = GroupResource::new(group, plural).unwrap();
+        served().resolve(&of, version).map(|target| target.resource.to_string())
+    }
+
+    #[test]
+    fn an_unset_version_is_the_first_preferred_one_that_serves_the_resource() {
+        assert_eq!(resolve("", "pods", None).unwrap(), "pods.v1");
+        assert_eq!(resolve("shop.example", "orders", None).unwrap(), "orders.v2.shop.example");
+        assert_eq!(resolve("shop.example", "carts", None).unwrap(), "carts.v1.shop.example");
+        assert_eq!(
+            resolve("shop.example", "orders", Some("v1")).unwrap(),
+            "orders.v1.shop.example"
+        );
+    }
+
+    #[test]
+    fn what_is_not_served_is_unknown_and_the_message_helps() {
+        for (group, plural, version, expected) in [
+            ("apps", "deployment", None, "did you mean deployments?"),
+            ("apps", "deploymnets", None, "serves no resource \"deploymnets\""),
+            ("apps", "deploments", None, "did you mean deployments?"),
+            ("", "deployments", None, "group \"apps\" serves \"deployments\""),
+            ("none.example", "pods", None, "serves no group \"none.example\""),
+            ("none.example", "pods", None, "group \"\" serves \"pods\""),
+            ("shop.example", "carts", Some("v2"), "not served in version \"v2\", but in v1"),
+            ("shop.example", "orders", Some("v9"), "but in v2, v1"),
+        ] {
+            let refusal = resolve(group, plural, version).unwrap_err();
+            assert_eq!(refusal.reason, RefusalReason::UnknownResource);
+            assert!(refusal.message.contains(expected), "{expected} in {}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn without_list_or_watch_a_resource_is_not_listable() {
+        let refusal = resolve("", "bindings", None).unwrap_err();
+        assert_eq!(refusal.reason, RefusalReason::NotListable);
+        assert!(refusal.message.contains("no verb list (its verbs: create)"), "{refusal}");
+    }
+
+    #[test]
+    fn a_stale_version_keeps_what_it_served_last() {
+        let stale = Version { freshness: Freshness::Stale, ..version("v1", &[]) };
+        let before = served();
+        let now = groups(&[("shop.example", &[version("v2", &[]), stale.clone()])]);
+        let kept = Served::new(&Groups::new(), &now, Some(&before));
+        let of = GroupResource::new("shop.example", "carts").unwrap();
+        assert!(kept.resolve(&of, None).is_ok());
+        assert_eq!(kept.freshness("shop.example"), Some(Freshness::Stale));
+        assert_eq!(kept.freshness("apps"), None);
+
+        let never_seen = Served::new(&Groups::new(), &groups(&[("x.example", &[stale])]), None);
+        let of = GroupResource::new("x.example", "carts").unwrap();
+        let refusal = never_seen.resolve(&of, None).unwrap_err();
+        assert!(refusal.message.contains("does not answer"), "{refusal}");
+    }
+
+    #[test]
+    fn resources_are_in_the_order_in_which_clients_prefer_them() {
+        let served = served();
+        let all: Vec<_> = served.resources().map(|(resource, _)| resource.to_string()).collect();
+        assert_eq!(
+            all,
+            [
+                "bindings.v1",
+                "pods.v1",
+                "deployments.v1.apps",
+                "orders.v2.shop.example",
+                "carts.v1.shop.example",
+                "orders.v1.shop.example",
+            ]
+        );
+        for (resource, kind) in served.resources() {
+            assert_eq!(served.described(&resource), Some(kind));
+        }
+        let of = GroupResource::new("shop.example", "carts").unwrap();
+        assert_eq!(served.described(&Resource::new(of, "v2").unwrap()), None);
+    }
+
+    #[test]
+    fn only_the_servers_own_groups_are_builtin() {
+        for group in ["", "apps", "batch", "events.k8s.io", "rbac.authorization.k8s.io"] {
+            assert!(is_builtin_group(group), "{group}");
+        }
+        for group in ["metrics.k8s.io", "snapshot.storage.k8s.io", "cert-manager.io"] {
+            assert!(!is_builtin_group(group), "{group}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Discovery in paused time, against a fake API server.
+
+use super::*;
+use http::{Request, Response, header};
+use kube::client::Body;
+use kubewarm_api::model::GroupResource;
+use kubewarm_api::model::Reason;
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, convert::Infallible};
+use tokio::time::sleep;
+use tower::service_fn;
+
+/// Answers by path; knows what it was asked.
+#[derive(Clone, Default)]
+struct Fake(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    bodies: BTreeMap<String, (u16, String)>,
+    asked: Vec<String>,
+    not_modified: usize,
+}
+
+impl Fake {
+    fn set(&self, path: &str, code: u16, body: &str) {
+        self.0.lock().bodies.insert(path.to_owned(), (code, body.to_owned()));
+    }
+
+    fn set_group(&self, group: &str, plural: &str) {
+        let resources = format!(
+            r#"{{"resource":"{plural}","responseKind":{{"kind":"K"}},"scope":"Cluster",
+            "verbs":["list","watch"]}}"#
+        );
+        let versions = format!(r#"{{"version":"v1","resources":[{resources}]}}"#);
+        let item = format!(r#"{{"metadata":{{"name":"{group}"}},"versions":[{versions}]}}"#);
+        let list = format!(r#"{{"kind":"APIGroupDiscoveryList","items":[{item}]}}"#);
+        self.set(if group.is_empty() { "/api" } else { "/apis" }, 200, &list);
+    }
+
+    fn asked(&self, path: &str) -> usize {
+        self.0.lock().asked.iter().filter(|asked| *asked == path).count()
+    }
+
+    fn client(&self) -> Client {
+        let fake = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let mut state = fake.0.lock();
+            let path = request.uri().path().to_owned();
+            state.asked.push(path.clone());
+            let (code, body) = state.bodies.get(&path).cloned().unwrap_or((404, String::new()));
+            let tag = format!("\"{body}\"").replace(|c: char| !c.is_ascii_alphanumeric(), "");
+            let same = request.headers().get(header::IF_NONE_MATCH).is_some_and(|t| *t == *tag);
+            state.not_modified += usize::from(same);
+            let answer = Response::builder().header(header::ETAG, tag);
+            let answer = if same {
+                answer.status(304).body(Body::empty())
+            } else {
+                answer.status(code).body(Body::from(body.into_bytes()))
+            };
+            async move { Ok::<_, Infallible>(answer.unwrap()) }
+        });
+        Client::new(service, "default")
+    }
+}
+
+fn serves(discovery: &Discovery, group: &str, plural: &str) -> bool {
+    let of = GroupResource::new(group, plural).unwrap();
+    let served = discovery.served().borrow().clone();
+    served.is_some_and(|served| served.resolve(&of, None).is_ok())
+}
+
+/// Lets it run for some seconds of paused time.
+async fn started(fake: &Fake) -> Discovery {
+    let discovery = Discovery::new(fake.client());
+    let running = discovery.clone();
+    tokio::spawn(async move { running.run(CancellationToken::new()).await });
+    sleep(Duration::from_millis(500)).await;
+    discovery
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_published_and_sameness_is_not() {
+    let fake = Fake::default();
+    fake.set_group("", "pods");
+    fake.set_group("a.example", "ones");
+    let discovery = started(&fake).await;
+    let mut served = discovery.served();
+    assert!(serves(&discovery, "", "pods") && serves(&discovery, "a.example", "ones"));
+    served.mark_unchanged();
+    sleep(Duration::from_secs(100)).await;
+    assert!(!served.has_changed().unwrap());
+    assert_eq!(fake.0.lock().not_modified, 6, "3 more polls of 2 documents");
+    fake.set_group("b.example", "twos");
+    sleep(Duration::from_secs(35)).await;
+    assert!(served.has_changed().unwrap());
+    assert!(serves(&discovery, "b.example", "twos") && !serves(&discovery, "a.example", "ones"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_is_looked_for_more_often_and_asking_is_limited() {
+    let fake = Fake::default();
+    fake.set_group("", "pods");
+    fake.set_group("a.example", "ones");
+    let discovery = started(&fake).await;
+    discovery.set_pace(Pace::Hurried);
+    sleep(Duration::from_mins(1)).await;
+    let hurried = fake.asked("/api");
+    assert!((11..=14).contains(&hurried), "{hurried}");
+    discovery.set_pace(Pace::Calm);
+    for _ in 0..1_000 {
+        discovery.refresh();
+        sleep(Duration::from_millis(10)).await;
+    }
+    let asked = fake.asked("/api") - hurried;
+    assert!((8..=13).contains(&asked), "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_keeps_the_snapshot_and_is_visible() {
+    let fake = Fake::default();
+    fake.set_group("", "pods");
+    fake.set_group("a.example", "ones");
+    let discovery = started(&fake).await;
+    fake.set("/apis", 503, r#"{"kind":"Status","message":"starting"}"#);
+    discovery.refresh();
+    sleep(Duration::from_secs(10)).await;
+    let trouble = discovery.trouble().borrow().clone().unwrap();
+    assert_eq!(trouble.fault.message(), "starting");
+    assert!(trouble.attempts > 1);
+    assert!(serves(&discovery, "a.example", "ones"));
+    fake.set("/apis", 200, "<html>");
+    sleep(Duration::from_secs(35)).await;
+    let trouble = discovery.trouble().borrow().clone().unwrap();
+    assert_eq!(trouble.fault.reason(), Reason::Malformed);
+    fake.set_group("a.example", "ones");
+    sleep(Duration::from_secs(35)).await;
+    assert_eq!(*discovery.trouble().borrow(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_server_is_read_group_by_group() {
+    let fake = Fake::default();
+    fake.set("/api", 406, "");
+    fake.set("/api", 200, r#"{"kind":"APIVersions","versions":["v1"]}"#);
+    fake.set(
+        "/api/v1",
+        200,
+        r#"{"resources":[{"name":"pods","kind":"Pod","namespaced":true,
+        "verbs":["list","watch"]}]}"#,
+    );
+    fake.set(
+        "/apis",
+        200,
+        r#"{"kind":"APIGroupList","groups":[
+        {"name":"a.example","versions":[{"version":"v1"}]},
+        {"name":"dead.example","versions":[{"version":"v1"}]}]}"#,
+    );
+    fake.set(
+        "/apis/a.example/v1",
+        200,
+        r#"{"resources":[{"name":"ones","kind":"One","verbs":["list","watch"]}]}"#,
+    );
+    fake.set("/apis/dead.example/v1", 503, "");
+    let discovery = started(&fake).await;
+    assert!(serves(&discovery, "", "pods") && serves(&discovery, "a.example", "ones"));
+    let served = discovery.served().borrow().clone().unwrap();
+    assert_eq!(served.freshness("dead.example"), Some(Freshness::Stale));
+    // Once its API service has died, what it served stays known.
+    fake.set("/apis/a.example/v1", 503, "");
+    discovery.refresh();
+    sleep(Duration::from_secs(3)).await;
+    assert!(serves(&discovery, "a.example", "ones"));
+}

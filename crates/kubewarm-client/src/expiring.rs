@@ -1,0 +1,304 @@
+//! Values that are remembered for a fixed time, and fetched once for all who need them at the same time.
+
+use futures::future::{BoxFuture, FutureExt as _, Shared};
+use kubewarm_api::model::Fault;
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    hash::Hash,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{runtime::Handle, time::Instant};
+
+/// Values by key, each fresh for a fixed time after it was asked for. Clones share them.
+///
+/// Beyond the capacity the value goes that was used least recently. A value that is no longer fresh stays until it is
+/// replaced or goes. Those who ask for one key at the same time share one fetch. A fetch that fails is not remembered.
+///
+/// The clock is tokio's, so that a test can pause it.
+pub struct Expiring<K, V, E = Fault>(Arc<Cache<K, V, E>>);
+
+struct Cache<K, V, E> {
+    ttl: Duration,
+    capacity: u64,
+    weigh: fn(&V) -> u64,
+    state: Mutex<CacheState<K, V, E>>,
+}
+
+struct CacheState<K, V, E> {
+    entries: HashMap<K, CacheSlot<V>>,
+    /// Keys by their last use, the least recent first.
+    by_use: BTreeMap<u64, K>,
+    uses: u64,
+    weight: u64,
+    fetches: HashMap<K, Fetch<V, E>>,
+}
+
+/// A value, and when it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheEntry<V> {
+    /// The value.
+    pub value: V,
+    /// When it was asked for: its age counts from here, since it may change while it is fetched.
+    pub asked_at: Instant,
+}
+
+struct CacheSlot<V> {
+    entry: CacheEntry<V>,
+    weight: u64,
+    last_use: u64,
+}
+
+/// A fetch under way.
+type Fetch<V, E> = Shared<BoxFuture<'static, Result<CacheEntry<V>, E>>>;
+
+impl<K, V, E> Expiring<K, V, E>
+where
+    K: Clone + Eq + Hash + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Clone + From<Fault> + Send + Sync + 'static,
+{
+    /// At most `capacity` values, each fresh for `ttl`.
+    #[must_use]
+    pub fn new(capacity: u64, ttl: Duration) -> Self {
+        Self::weighed(capacity, ttl, |_| 1)
+    }
+
+    /// Values whose weights come to `capacity` at most, as `weigh` says. A value that is heavier is not remembered.
+    #[must_use]
+    pub fn weighed(capacity: u64, ttl: Duration, weigh: fn(&V) -> u64) -> Self {
+        Self(Arc::new(Cache { ttl, capacity, weigh, state: Mutex::default() }))
+    }
+
+    /// The value of `key`, if it is fresh.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<CacheEntry<V>> {
+        self.0.state.lock().fresh(key, self.0.ttl)
+    }
+
+    /// The value of `key`, fresh or not, if it is still there. Does not count as a use.
+    #[must_use]
+    pub fn get_stale(&self, key: &K) -> Option<V> {
+        self.0.state.lock().entries.get(key).map(|slot| slot.entry.value.clone())
+    }
+
+    /// Remembers `value`, which was asked for at `asked_at`.
+    pub fn insert(&self, key: K, value: V, asked_at: Instant) {
+        let weight = (self.0.weigh)(&value);
+        let entry = CacheEntry { value, asked_at };
+        self.0.state.lock().insert(key, entry, (weight, self.0.capacity));
+    }
+
+    /// The value of `key`; unless it is fresh, the one that `fetch` brings. The fetch runs on `runtime` to its end, also
+    /// if nobody waits for it any more.
+    ///
+    /// # Errors
+    ///
+    /// Those of `fetch`, for all who wait for it; an internal fault if it panics.
+    pub async fn get_or_fetch<F>(
+        &self,
+        runtime: &Handle,
+        key: K,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<CacheEntry<V>, E>
+    where
+        F: Future<Output = Result<V, E>> + Send + 'static,
+    {
+        let fetching = {
+            let mut state = self.0.state.lock();
+            if let Some(entry) = state.fresh(&key, self.0.ttl) {
+                return Ok(entry);
+            }
+            let under_way = state.fetches.get(&key).cloned();
+            under_way.unwrap_or_else(|| {
+                let begun = self.begin(runtime, key.clone(), fetch());
+                state.fetches.insert(key, begun.clone());
+                begun
+            })
+        };
+        fetching.await
+    }
+
+    fn begin<F>(&self, runtime: &Handle, key: K, fetch: F) -> Fetch<V, E>
+    where
+        F: Future<Output = Result<V, E>> + Send + 'static,
+    {
+        let guard = FetchGuard { cache: self.clone(), key };
+        let fetching = async move {
+            let asked_at = Instant::now();
+            let value = fetch.await?;
+            guard.cache.insert(guard.key.clone(), value.clone(), asked_at);
+            Ok(CacheEntry { value, asked_at })
+        };
+        let runtime = runtime.clone();
+        // Spawned when it is first awaited: a runtime that has ended drops it at once, and its end takes the lock.
+        let spawned = async move {
+            let fetched = runtime.spawn(fetching).await;
+            fetched.unwrap_or_else(|_| Err(Fault::broke_off().into()))
+        };
+        spawned.boxed().shared()
+    }
+}
+
+/// Ends a fetch when it is dropped: whoever asks next begins another.
+struct FetchGuard<K: Eq + Hash, V, E> {
+    cache: Expiring<K, V, E>,
+    key: K,
+}
+
+impl<K: Eq + Hash, V, E> Drop for FetchGuard<K, V, E> {
+    fn drop(&mut self) {
+        let ended = self.cache.0.state.lock().fetches.remove(&self.key);
+        // Whoever waits for it may take the lock.
+        drop(ended);
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone, E> CacheState<K, V, E> {
+    fn fresh(&mut self, key: &K, ttl: Duration) -> Option<CacheEntry<V>> {
+        let slot = self.entries.get_mut(key)?;
+        if slot.entry.asked_at.elapsed() >= ttl {
+            return None;
+        }
+        self.uses += 1;
+        let key = self.by_use.remove(&slot.last_use)?;
+        slot.last_use = self.uses;
+        self.by_use.insert(self.uses, key);
+        Some(slot.entry.clone())
+    }
+
+    fn insert(&mut self, key: K, entry: CacheEntry<V>, (weight, capacity): (u64, u64)) {
+        self.remove(&key);
+        if weight > capacity {
+            return;
+        }
+        self.uses += 1;
+        self.weight += weight;
+        self.by_use.insert(self.uses, key.clone());
+        self.entries.insert(key, CacheSlot { entry, weight, last_use: self.uses });
+        while self.weight > capacity
+            && let Some((_, least)) = self.by_use.pop_first()
+        {
+            self.remove(&least);
+        }
+    }
+
+    fn remove(&mut self, key: &K) {
+        if let Some(slot) = self.entries.remove(key) {
+            self.by_use.remove(&slot.last_use);
+            self.weight -= slot.weight;
+        }
+    }
+}
+
+impl<K, V, E> Clone for Expiring<K, V, E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K, V, E> Default for CacheState<K, V, E> {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::new(),
+            by_use: BTreeMap::new(),
+            uses: 0,
+            weight: 0,
+            fetches: HashMap::new(),
+        }
+    }
+}
+
+impl<K, V, E> fmt::Debug for Expiring<K, V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expiring").field("ttl", &self.0.ttl).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::join_all;
+    use kubewarm_api::model::Reason;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::time::{advance, sleep, timeout};
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn of(capacity: u64) -> Expiring<&'static str, u64> {
+        Expiring::weighed(capacity, TTL, |value| *value)
+    }
+
+    fn value(cache: &Expiring<&'static str, u64>, key: &'static str) -> Option<u64> {
+        cache.get(&key).map(|entry| entry.value)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_is_fresh_for_its_time_from_when_it_was_asked_for() {
+        let cache = of(10);
+        cache.insert("a", 1, Instant::now());
+        advance(TTL.mul_f64(0.9)).await;
+        assert_eq!(value(&cache, "a"), Some(1));
+        advance(TTL.mul_f64(0.1)).await;
+        assert_eq!((value(&cache, "a"), cache.get_stale(&"a")), (None, Some(1)));
+        let slow = async {
+            sleep(TTL / 2).await;
+            Ok(2)
+        };
+        let entry = cache.get_or_fetch(&Handle::current(), "a", || slow).await.unwrap();
+        assert_eq!(entry.asked_at.elapsed(), TTL / 2);
+        advance(TTL / 2).await;
+        assert_eq!(value(&cache, "a"), None, "it may have changed while it was fetched");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_used_least_recently_goes_and_what_is_too_heavy_never_comes() {
+        let cache = of(4);
+        for key in ["a", "b", "c", "d"] {
+            cache.insert(key, 1, Instant::now());
+        }
+        assert_eq!(value(&cache, "a"), Some(1));
+        cache.insert("e", 2, Instant::now());
+        let left = ["a", "b", "c", "d", "e"].map(|key| value(&cache, key));
+        assert_eq!(left, [Some(1), None, None, Some(1), Some(2)]);
+        cache.insert("e", 5, Instant::now());
+        let left = ["a", "d", "e"].map(|key| value(&cache, key));
+        assert_eq!(left, [Some(1), Some(1), None]);
+        let state = cache.0.state.lock();
+        assert_eq!((state.weight, state.by_use.len(), state.entries.len()), (2, 2, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_ask_at_once_share_one_fetch_even_if_the_first_leaves() {
+        let (cache, count) = (of(10), Arc::new(AtomicUsize::new(0)));
+        let get = || {
+            let count = Arc::clone(&count);
+            let fetch = async move {
+                count.fetch_add(1, Ordering::Relaxed);
+                sleep(TTL / 10).await;
+                Ok(1)
+            };
+            async { cache.get_or_fetch(&Handle::current(), "a", || fetch).await }
+        };
+        assert!(timeout(TTL / 20, get()).await.is_err());
+        let found = join_all((0..9).map(|_| get())).await;
+        assert!(found.into_iter().all(|found| found.unwrap().value == 1));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert!(cache.0.state.lock().fetches.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_or_panics_is_not_remembered() {
+        let cache = of(10);
+        let fail = async || Err(Fault::new(Reason::TimedOut, "slow"));
+        let found = cache.get_or_fetch(&Handle::current(), "a", fail).await;
+        assert_eq!(found.unwrap_err().reason(), Reason::TimedOut);
+        let broken = async || -> Result<u64, Fault> { panic!("a fetch that a test breaks") };
+        let found = cache.get_or_fetch(&Handle::current(), "a", broken).await;
+        assert_eq!(found.unwrap_err().reason(), Reason::Internal);
+        let found = cache.get_or_fetch(&Handle::current(), "a", async || Ok(1)).await;
+        assert_eq!(found.unwrap().value, 1);
+    }
+}

@@ -1,0 +1,183 @@
+//! Failures of the API server become faults here: the only place that reads status codes.
+
+use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
+use jiff::Timestamp;
+use kubewarm_api::model::{Fault, Reason};
+use serde::Deserialize;
+use std::{borrow::Cow, error::Error, time::Duration};
+
+/// The parts of a `metav1.Status` that say what went wrong. Nothing else of a body is looked at.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    code: u16,
+    #[serde(borrow, default)]
+    reason: Cow<'a, str>,
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
+    #[serde(default)]
+    details: Option<Details>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Details {
+    #[serde(default)]
+    retry_after_seconds: Option<u64>,
+}
+
+/// What an unsuccessful response means.
+///
+/// `body` is parsed as a Status; a body that is none (the HTML page of a proxy) is not quoted, only
+/// its code is.
+#[must_use]
+pub fn of_response(code: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Fault {
+    let status = parse(body);
+    let header = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = header.and_then(|text| parse_retry_after(text, now));
+    if let Some(status) = status {
+        return classify(code.as_u16(), &status, retry_after);
+    }
+    let mut reason = reason_of(code.as_u16());
+    // Only the API server may say that a kind is gone: tables are emptied for it. Its own words for
+    // a path that it does not know are no Status, but these.
+    if reason == Reason::NotServed && !body.starts_with(b"404 page not found") {
+        reason = Reason::ServerError;
+    }
+    Fault::new(reason, format!("HTTP {code} without a Status"))
+        .with_code(code.as_u16())
+        .with_retry_after(retry_after)
+}
+
+/// What an `ERROR` event of a watch, or a bare Status in its stream, means.
+#[must_use]
+pub fn of_event(object: &[u8]) -> Fault {
+    match parse(object) {
+        Some(status) => classify(status.code, &status, None),
+        None => Fault::new(Reason::Malformed, "the watch sent an error that is not a Status"),
+    }
+}
+
+/// What a failure below HTTP means: no connection, a broken one, a proxy that refuses; or no token,
+/// which is a fault of its own.
+#[must_use]
+pub fn of_transport(error: &(dyn Error + 'static)) -> Fault {
+    let chain = std::iter::successors(Some(error), |&error| error.source());
+    if let Some(fault) = chain.clone().find_map(|error| error.downcast_ref::<Fault>()) {
+        return fault.clone();
+    }
+    // hyper and rustls say what happened in the innermost error only.
+    let mut message = String::new();
+    for error in chain {
+        let text = error.to_string();
+        if !message.ends_with(&text) {
+            message = if message.is_empty() { text } else { format!("{message}: {text}") };
+        }
+    }
+    Fault::new(Reason::Unreachable, message)
+}
+
+/// A body that calls itself a Status; any other JSON object is none.
+fn parse(body: &[u8]) -> Option<Status<'_>> {
+    serde_json::from_slice(body).ok().filter(|status: &Status<'_>| status.kind == "Status")
+}
+
+fn classify(code: u16, status: &Status<'_>, header: Option<Duration>) -> Fault {
+    let details = status.details.as_ref();
+    let reason = match &*status.reason {
+        "Expired" | "Gone" => Reason::Gone,
+        _ => reason_of(code),
+    };
+    let told = details.and_then(|details| details.retry_after_seconds).map(Duration::from_secs);
+    let message = match status.message.as_ref() {
+        "" => format!("HTTP {code} {}", status.reason),
+        message => message.to_owned(),
+    };
+    Fault::new(reason, message).with_code(code).with_retry_after(header.or(told))
+}
+
+fn reason_of(code: u16) -> Reason {
+    match code {
+        400 | 422 => Reason::Unsupported,
+        401 => Reason::Unauthorized,
+        403 => Reason::Forbidden,
+        404 => Reason::NotServed,
+        405 => Reason::NotListable,
+        410 => Reason::Gone,
+        429 => Reason::Throttled,
+        _ => Reason::ServerError,
+    }
+}
+
+/// Seconds or an HTTP date (RFC 9110, 10.2.3); a date that has passed is zero.
+fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+    if let Ok(seconds) = text.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = Timestamp::try_from(httpdate::parse_http_date(text).ok()?).ok()?;
+    Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn fault(code: u16, body: &str, retry_after: Option<&str>) -> Fault {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
+        }
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        of_response(StatusCode::from_u16(code).unwrap(), &headers, body.as_bytes(), now)
+    }
+
+    #[test]
+    fn codes_and_reasons_decide() {
+        let too_large = r#"{"kind":"Status","reason":"Timeout","message":"Too large resource version","code":504,
+            "details":{"causes":[{"reason":"ResourceVersionTooLarge"}],"retryAfterSeconds":1}}"#;
+        let cases = [
+            (403, r#"{"kind":"Status","reason":"Forbidden","message":"no"}"#, Reason::Forbidden),
+            (410, r#"{"kind":"Status","reason":"Expired","message":"too old"}"#, Reason::Gone),
+            (404, r#"{"kind":"Status","reason":"NotFound","message":"gone"}"#, Reason::NotServed),
+            (404, "<html>no such page</html>", Reason::ServerError),
+            (404, "{}", Reason::ServerError),
+            (410, "<html>", Reason::Gone),
+            (429, "", Reason::Throttled),
+            (504, too_large, Reason::ServerError),
+            (504, "{}", Reason::ServerError),
+            (404, "404 page not found", Reason::NotServed),
+            (302, "", Reason::ServerError),
+        ];
+        for (code, body, reason) in cases {
+            assert_eq!(fault(code, body, None).reason(), reason, "{code} {body}");
+        }
+        assert_eq!(fault(504, too_large, None).retry_after(), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_body_that_is_no_status_is_not_quoted() {
+        let shown = fault(502, "<html>secret</html>", None).to_string();
+        assert!(shown.contains("502") && !shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let seconds = |text| fault(429, "{}", Some(text)).retry_after().map(|d| d.as_secs());
+        assert_eq!(seconds("30"), Some(30));
+        assert_eq!(seconds("Thu, 01 Jan 2026 00:00:20 GMT"), Some(20));
+        assert_eq!(seconds("Thu, 01 Jan 2015 00:00:20 GMT"), Some(0));
+        assert_eq!(seconds("soon"), None);
+        assert_eq!(seconds("-1"), None);
+    }
+
+    #[test]
+    fn an_error_event_is_a_status() {
+        let gone = br#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
+        assert_eq!(of_event(gone).reason(), Reason::Gone);
+        assert_eq!(of_event(b"{}").reason(), Reason::Malformed);
+    }
+}

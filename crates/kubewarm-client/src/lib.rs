@@ -1,0 +1,50 @@
+//! The API server as seen from here: connections, discovery, the lease, and who we are to it.
+
+mod account;
+mod api_client;
+mod asking;
+mod authors;
+mod bucket;
+mod caller;
+mod client;
+mod clients;
+mod definition;
+mod discovery;
+mod expiring;
+pub mod fault;
+mod keyed_semaphore;
+mod kubeconfig;
+mod lease;
+mod namespace;
+mod proxy;
+mod question;
+mod review;
+mod source;
+mod subject;
+mod transport;
+mod upstream;
+mod work_queue;
+
+pub use self::{
+    account::Accounts,
+    api_client::{Answer, ApiClient, ApiRequest, Timed},
+    asking::ask_on,
+    authors::author_check,
+    bucket::Buckets,
+    caller::{Presented, Reviewer, User, Verdict, Who},
+    client::{ConnectError, Connection},
+    clients::{Clients, OperatorOnly},
+    definition::{Definition, SelectableFields, definition},
+    discovery::{Discovery, Freshness, Kind, Pace, Served, Trouble, is_builtin_group},
+    expiring::{CacheEntry, Expiring},
+    keyed_semaphore::{KeyedPermit, KeyedSemaphore},
+    kubeconfig::{Present, present},
+    lease::{Elector, Leadership, LeaseConfig, LeaseState},
+    namespace::{Existence, existence, is_leaving},
+    question::{dry_run, get, get_timed},
+    review::{Completeness, ReviewedRules, is_allowed, may, rules_of},
+    subject::whoami,
+    transport::Piped,
+    upstream::{NotSent, Upstream},
+    work_queue::WorkQueue,
+};

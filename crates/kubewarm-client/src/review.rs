@@ -1,0 +1,268 @@
+//! What the API server says of permissions, our own and others': reviews, which allow and refuse
+//! nothing.
+
+use super::api_client::{Answer, ApiClient};
+use http::HeaderMap;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
+};
+use kube::Client;
+use kubewarm_api::model::{Fault, Reason, Subject};
+use serde::Serialize;
+
+const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const OTHERS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+/// Rules that are kept: hundreds are many, and each place of each identity has its own.
+const MAX_RULES: usize = 1_024;
+/// Names that are kept, of groups, resources and objects together: what they are compared with grows
+/// with them.
+const MAX_NAMES: usize = 4_096;
+
+/// Whether a list of rules is all there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Completeness {
+    /// Every authorizer said what it allows.
+    Complete,
+    /// Some cannot, as webhooks cannot: what is not in the list may be allowed all the same, and
+    /// what is in it may be refused.
+    Incomplete,
+}
+
+/// What an identity may list and watch in one place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReviewedRules {
+    /// Those that have `list`, `watch` or `*` among their verbs, and no others of these; sorted. At
+    /// most 1,024, of at most 4,096 groups, resources and names together.
+    pub rules: Vec<ResourceRule>,
+    /// Whether that is all.
+    pub completeness: Completeness,
+}
+
+/// What the identity of `client` may list and watch in `namespace`, cluster-wide grants included.
+/// Rules that are too many to keep are [`Completeness::Incomplete`].
+///
+/// # Errors
+///
+/// The fault of the request; [`Reason::Malformed`] for an answer without a status, and
+/// [`Reason::TooLarge`] for one of more than 1 MiB.
+///
+/// # Cost
+///
+/// One request of at most 10 s.
+pub async fn rules_of(client: &Client, namespace: &str) -> Result<ReviewedRules, Fault> {
+    let spec = SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) };
+    let review = SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() };
+    let answer: SelfSubjectRulesReview = post(client, RULES, &review).await?.json()?;
+    let status = answer.status.ok_or_else(|| without_status("SelfSubjectRulesReview"))?;
+    let completeness =
+        if status.incomplete { Completeness::Incomplete } else { Completeness::Complete };
+    Ok(kept(status.resource_rules, completeness))
+}
+
+/// What is kept of `rules`, in an order of its own: the server has none, and what is left out must be
+/// the same each time.
+fn kept(mut rules: Vec<ResourceRule>, mut completeness: Completeness) -> ReviewedRules {
+    for rule in &mut rules {
+        rule.verbs.retain(|verb| matches!(verb.as_str(), "list" | "watch" | "*"));
+    }
+    rules.retain(|rule| !rule.verbs.is_empty());
+    rules.sort_by(|one, other| sorting(one).cmp(&sorting(other)));
+    let mut names = 0;
+    let fits = |rule: &ResourceRule| {
+        let lists = [&rule.api_groups, &rule.resources, &rule.resource_names];
+        names += lists.into_iter().flatten().map(Vec::len).sum::<usize>();
+        names <= MAX_NAMES
+    };
+    let fitting = rules.iter().take(MAX_RULES).map(fits).take_while(|fits| *fits).count();
+    if fitting < rules.len() {
+        rules.truncate(fitting);
+        completeness = Completeness::Incomplete;
+    }
+    rules.shrink_to_fit();
+    ReviewedRules { rules, completeness }
+}
+
+/// What rules are sorted by.
+fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
+    let ResourceRule { api_groups, resources, resource_names, verbs } = rule;
+    let names = [api_groups, resources, resource_names].map(Option::as_deref);
+    let [groups, resources, names] = names;
+    [groups, resources, names, Some(verbs)]
+}
+
+/// Whether the identity of `client` may do what `attributes` say.
+///
+/// # Errors
+///
+/// As for [`rules_of`].
+///
+/// # Cost
+///
+/// One request of at most 10 s.
+pub async fn is_allowed(client: &Client, attributes: ResourceAttributes) -> Result<bool, Fault> {
+    let spec = SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        ..SelfSubjectAccessReviewSpec::default()
+    };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let answer: SelfSubjectAccessReview = post(client, ACCESS, &review).await?.json()?;
+    answer.status.map(|s| s.allowed).ok_or_else(|| without_status("SelfSubjectAccessReview"))
+}
+
+/// Whether `subject` may do what `attributes` say; whoever asks needs `create` on
+/// `subjectaccessreviews`. Of a user, groups that only a certificate or a token names are not known.
+///
+/// # Errors
+///
+/// As for [`rules_of`].
+///
+/// # Cost
+///
+/// One request of at most 10 s.
+pub async fn may(
+    client: &Client,
+    subject: &Subject,
+    attributes: ResourceAttributes,
+) -> Result<bool, Fault> {
+    let everybody = || "system:authenticated".to_owned();
+    let (user, groups) = match subject {
+        Subject::ServiceAccount { namespace, .. } => {
+            let all = "system:serviceaccounts";
+            let groups = vec![all.to_owned(), format!("{all}:{namespace}"), everybody()];
+            (Some(subject.to_string()), groups)
+        }
+        Subject::User(name) => (Some(name.to_string()), vec![everybody()]),
+        Subject::Group(name) => (None, vec![name.to_string(), everybody()]),
+    };
+    let spec = SubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        user,
+        groups: Some(groups),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let answer: SubjectAccessReview = post(client, OTHERS, &review).await?.json()?;
+    answer.status.map(|s| s.allowed).ok_or_else(|| without_status("SubjectAccessReview"))
+}
+
+pub(super) async fn post<T: Serialize>(
+    client: &Client,
+    path: &'static str,
+    review: &T,
+) -> Result<Answer, Fault> {
+    post_with(client, path, review, HeaderMap::new()).await
+}
+
+/// The same with more headers: the credentials of whoever is asked about.
+pub(super) async fn post_with<T: Serialize>(
+    client: &Client,
+    path: &'static str,
+    review: &T,
+    more: HeaderMap,
+) -> Result<Answer, Fault> {
+    let body = serde_json::to_vec(review)
+        .map_err(|_| Fault::new(Reason::Internal, "a review could not be written as JSON"))?;
+    // Whoever may write roles decides on the size of the answer; rules of thousands of them still fit.
+    ApiClient::new(client).post(path, body).with(more).send().await
+}
+
+pub(super) fn without_status(kind: &str) -> Fault {
+    Fault::new(Reason::Malformed, format!("the {kind} has no status"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use std::{convert::Infallible, sync::Arc};
+    use tower::service_fn;
+
+    /// Paths and bodies of what was sent.
+    type Sent = Arc<Mutex<Vec<(String, serde_json::Value)>>>;
+
+    /// A client whose server answers `body` to everything, and what was sent.
+    fn answering(body: &'static str) -> (Client, Sent) {
+        let sent = Sent::default();
+        let noted = Arc::clone(&sent);
+        let service = service_fn(move |request: Request<Body>| {
+            let noted = Arc::clone(&noted);
+            async move {
+                let path = request.uri().path().to_owned();
+                let sent = request.into_body().collect().await.unwrap().to_bytes();
+                noted.lock().push((path, serde_json::from_slice(&sent).unwrap()));
+                Ok::<_, Infallible>(Response::new(Body::from(body.as_bytes().to_vec())))
+            }
+        });
+        (Client::new(service, "default"), sent)
+    }
+
+    #[tokio::test]
+    async fn rules_say_whether_they_are_all() {
+        let (client, sent) = answering(
+            r#"{"spec":{},"status":{"incomplete":true,"nonResourceRules":[],"resourceRules":
+                [{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]}}"#,
+        );
+        let found = rules_of(&client, "shop").await.unwrap();
+        assert_eq!(found.completeness, Completeness::Incomplete);
+        assert_eq!(found.rules[0].verbs, ["list"]);
+        let (path, review) = &sent.lock()[0];
+        assert_eq!((&**path, &review["spec"]["namespace"]), (RULES, &"shop".into()));
+    }
+
+    #[test]
+    fn only_rules_to_list_and_watch_are_kept_and_not_without_end() {
+        let rule = |verbs: &[&str], resource: &str, names: usize| ResourceRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec![resource.to_owned()]),
+            resource_names: Some((0..names).map(|n| n.to_string()).collect()),
+            verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+        };
+        let of = |rules| kept(rules, Completeness::Complete);
+        let found = of(vec![
+            rule(&["get", "watch"], "pods", 0),
+            rule(&["get"], "secrets", 0),
+            rule(&["*"], "nodes", 0),
+        ]);
+        let rules = vec![rule(&["*"], "nodes", 0), rule(&["watch"], "pods", 0)];
+        assert_eq!(found, ReviewedRules { rules, completeness: Completeness::Complete });
+
+        let size = |found: &ReviewedRules| (found.rules.len(), found.completeness);
+        let many = |count| of((0..count).map(|_| rule(&["list"], "pods", 0)).collect());
+        assert_eq!(size(&many(1_024)), (1_024, Completeness::Complete));
+        assert_eq!(size(&many(1_025)), (1_024, Completeness::Incomplete));
+        let (few, most) = (rule(&["list"], "a", 1), rule(&["list"], "b", 4_091));
+        assert_eq!(size(&of(vec![most.clone(), few.clone()])), (2, Completeness::Complete));
+        let one_more = rule(&["list"], "b", 4_092);
+        assert_eq!(size(&of(vec![one_more, few])), (1, Completeness::Incomplete));
+    }
+
+    #[tokio::test]
+    async fn a_review_without_a_status_decides_nothing() {
+        let (client, _) = answering(r#"{"spec":{}}"#);
+        let attributes = ResourceAttributes::default();
+        let fault = is_allowed(&client, attributes.clone()).await.unwrap_err();
+        assert_eq!(fault.reason(), Reason::Malformed);
+        let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":true}}"#);
+        assert_eq!(is_allowed(&client, attributes).await, Ok(true));
+        assert_eq!(sent.lock()[0].0, ACCESS);
+    }
+
+    #[tokio::test]
+    async fn an_account_is_reviewed_with_the_groups_that_it_is_in() {
+        let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":false}}"#);
+        let account = Subject::from_username("system:serviceaccount:shop:reader");
+        let allowed = may(&client, &account, ResourceAttributes::default()).await;
+        assert_eq!(allowed, Ok(false));
+        let (path, review) = &sent.lock()[0];
+        assert_eq!((&**path, &review["spec"]["user"]), (OTHERS, &account.to_string().into()));
+        let groups =
+            ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"];
+        assert_eq!(review["spec"]["groups"], serde_json::json!(groups));
+    }
+}

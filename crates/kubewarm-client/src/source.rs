@@ -1,0 +1,205 @@
+//! Where it stands which cluster is meant, and as whom: flags, environment, pod files or the home directory.
+
+use super::client::ConnectError;
+use http::Uri;
+use kube::{Config, config::Kubeconfig};
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf, absolute},
+};
+
+pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
+    "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// Where the configuration comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// One file, or several of `KUBECONFIG` that are merged.
+    Files { flag: &'static str, paths: Vec<PathBuf> },
+    /// The files of the pod's ServiceAccount.
+    Pod,
+}
+
+/// What the choice depends on besides the flags.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Surroundings {
+    kubeconfig: Option<OsString>,
+    is_pod: bool,
+    home_file: Option<PathBuf>,
+}
+
+pub(super) fn choose(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+    around: &Surroundings,
+) -> Result<Source, ConnectError> {
+    if let Some(path) = kubeconfig {
+        return Ok(Source::Files { flag: "--kubeconfig", paths: vec![path.to_owned()] });
+    }
+    let listed: Vec<PathBuf> = around
+        .kubeconfig
+        .iter()
+        .flat_map(env::split_paths)
+        .filter(|path| !path.as_os_str().is_empty())
+        .collect();
+    if !listed.is_empty() {
+        return Ok(Source::Files { flag: "KUBECONFIG", paths: listed });
+    }
+    if around.is_pod && context.is_none() {
+        return Ok(Source::Pod);
+    }
+    match &around.home_file {
+        Some(path) if path.exists() => {
+            Ok(Source::Files { flag: "the home directory", paths: vec![path.clone()] })
+        }
+        missing => {
+            let home = missing
+                .as_ref()
+                .map_or_else(|| "$HOME/.kube/config".to_owned(), |path| path.display().to_string());
+            Err(ConnectError::Nothing { home })
+        }
+    }
+}
+
+/// The files as one, where `context` is the current one if it is given. Paths in it are as whoever reads
+/// it from elsewhere needs them: absolute.
+pub(super) fn merged(
+    source: &Source,
+    paths: &[PathBuf],
+    context: Option<&str>,
+) -> Result<Kubeconfig, ConnectError> {
+    let broken =
+        |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
+    let mut merged = Kubeconfig::default();
+    for path in paths {
+        // As kubectl does: of several files those that are missing count as empty.
+        if paths.len() > 1 && !path.exists() {
+            continue;
+        }
+        let path = absolute(path).unwrap_or_else(|_| path.clone());
+        merged = Kubeconfig::read_from(path).and_then(|next| merged.merge(next)).map_err(broken)?;
+    }
+    if let Some(context) = context {
+        merged.current_context = Some(context.to_owned());
+    }
+    Ok(merged)
+}
+
+pub(super) fn from_kubeconfig(
+    source: &Source,
+    merged: Kubeconfig,
+) -> Result<(Config, Option<Uri>), ConnectError> {
+    let broken =
+        |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
+    let explicit_proxy = proxy_url_of(&merged)
+        .map(str::parse)
+        .transpose()
+        .map_err(|_| ConnectError::ProxyUrl { origin: source.to_string() })?;
+    let config = Config::try_from(merged).map_err(broken)?;
+    Ok((config, explicit_proxy))
+}
+
+/// `proxy-url` of the current context's cluster.
+fn proxy_url_of(kubeconfig: &Kubeconfig) -> Option<&str> {
+    let current = kubeconfig.current_context.as_deref()?;
+    let context = kubeconfig.contexts.iter().find(|named| named.name == current)?;
+    let cluster = &context.context.as_ref()?.cluster;
+    let named = kubeconfig.clusters.iter().find(|named| &named.name == cluster)?;
+    named.cluster.as_ref()?.proxy_url.as_deref().filter(|url| !url.is_empty())
+}
+
+impl Surroundings {
+    pub(super) fn of_process() -> Self {
+        Self {
+            kubeconfig: env::var_os("KUBECONFIG"),
+            is_pod: env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+                && Path::new(SERVICE_ACCOUNT_TOKEN).exists(),
+            home_file: env::home_dir().map(|home| home.join(".kube/config")),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod => f.write_str("the pod's ServiceAccount"),
+            Self::Files { flag, paths } if paths.is_empty() => f.write_str(flag),
+            Self::Files { flag, paths } => {
+                f.write_str(flag)?;
+                for (index, path) in paths.iter().enumerate() {
+                    write!(f, "{}{}", if index == 0 { " (" } else { ", " }, path.display())?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod sample {
+    /// Of three clusters: as one is, behind a proxy, and without verification.
+    pub(crate) const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+current-context: one
+clusters:
+- name: one
+  cluster: {server: 'https://one.example:6443'}
+- name: two
+  cluster: {server: 'https://two.example', proxy-url: 'http://proxy.example:3128'}
+- name: three
+  cluster: {server: 'https://three.example', insecure-skip-tls-verify: true}
+contexts:
+- {name: one, context: {cluster: one, user: '', namespace: shop}}
+- {name: two, context: {cluster: two, user: ''}}
+- {name: three, context: {cluster: three, user: ''}}
+";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{sample::KUBECONFIG, *};
+
+    #[test]
+    fn flags_come_before_the_environment_and_the_pod_before_the_home() {
+        let home = tempfile::NamedTempFile::new().unwrap();
+        let around = Surroundings {
+            kubeconfig: Some(":/a:/b".into()),
+            is_pod: true,
+            home_file: Some(home.path().to_owned()),
+        };
+        let chosen = |path: Option<&str>, context, around: &Surroundings| {
+            choose(path.map(Path::new), context, around).unwrap().to_string()
+        };
+        assert_eq!(chosen(Some("/x"), None, &around), "--kubeconfig (/x)");
+        assert_eq!(chosen(None, None, &around), "KUBECONFIG (/a, /b)");
+        let around = Surroundings { kubeconfig: Some("".into()), ..around };
+        assert_eq!(chosen(None, None, &around), "the pod's ServiceAccount");
+        // A context is a word of kubeconfigs.
+        assert!(chosen(None, Some("c"), &around).starts_with("the home directory"));
+        let around = Surroundings { is_pod: false, ..around };
+        assert!(chosen(None, None, &around).starts_with("the home directory"));
+    }
+
+    #[test]
+    fn without_any_source_the_message_lists_what_was_tried() {
+        let around = Surroundings {
+            home_file: Some("/nowhere/.kube/config".into()),
+            ..Surroundings::default()
+        };
+        let message = choose(None, None, &around).unwrap_err().to_string();
+        for tried in ["--kubeconfig", "KUBECONFIG", "ServiceAccount", "/nowhere/.kube/config"] {
+            assert!(message.contains(tried), "{tried} in {message}");
+        }
+    }
+
+    #[test]
+    fn the_proxy_of_the_chosen_cluster_counts() {
+        let mut kubeconfig = Kubeconfig::from_yaml(KUBECONFIG).unwrap();
+        assert_eq!(proxy_url_of(&kubeconfig), None);
+        kubeconfig.current_context = Some("two".into());
+        assert_eq!(proxy_url_of(&kubeconfig), Some("http://proxy.example:3128"));
+    }
+}

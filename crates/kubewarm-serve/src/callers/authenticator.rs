@@ -1,0 +1,134 @@
+//! Who calls: what the API server says of the credentials, or a certificate.
+
+use super::{
+    Credentials, Refused, Reviews, Shown,
+    failures::FailedTokens,
+    key::{Digest, HashKey},
+    limits::CallerLimits,
+    places::network,
+    queue::{ReviewLog, ReviewQueue},
+};
+use kubewarm_api::model::DecidedBy;
+use kubewarm_client::{Expiring, Presented, User, Who};
+use std::{net::IpAddr, sync::Arc, time::Duration};
+use tokio::{runtime::Handle, time::Instant};
+
+/// How long an answer counts, whatever it is: a right that is revoked, or granted, is so after it.
+pub(super) const TTL: Duration = Duration::from_secs(10);
+/// Credentials that are remembered.
+const REMEMBERED: u64 = 1_024;
+
+/// Tells whose credentials are shown.
+pub(super) struct Authenticator {
+    reviews: Arc<dyn Reviews>,
+    key: Arc<HashKey>,
+    runtime: Handle,
+    users: Expiring<Digest, Who, Refused>,
+    queue: ReviewQueue<IpAddr>,
+    failed: Arc<FailedTokens>,
+}
+
+/// A caller whose credentials were accepted.
+#[derive(Clone, Debug)]
+pub struct Authentication {
+    /// Who it is.
+    pub user: Arc<User>,
+    /// When the API server was asked.
+    pub(super) asked: Instant,
+    /// What the user is counted by.
+    pub(super) name: Digest,
+    /// What was shown; nothing, where a certificate counts.
+    pub(super) presented: Option<Arc<Presented>>,
+}
+
+impl Authenticator {
+    pub(super) fn new(
+        reviews: Arc<dyn Reviews>,
+        key: Arc<HashKey>,
+        runtime: Handle,
+        (limits, log): (&CallerLimits, ReviewLog),
+    ) -> Self {
+        let queue = ReviewQueue::new(limits.token_reviews, limits, log);
+        let users = Expiring::new(REMEMBERED, TTL);
+        Self { reviews, key, runtime, users, queue, failed: Arc::default() }
+    }
+
+    /// Whose `credentials` these are, shown by `peer`; `by` tells who says so.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], at once where too many wait and where too many of the address were not accepted.
+    pub(super) async fn authenticate(
+        &self,
+        credentials: &Credentials,
+        peer: IpAddr,
+        by: &mut DecidedBy,
+    ) -> Result<Authentication, Refused> {
+        if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
+            return Err(Refused::Impersonation);
+        }
+        // A token beside a certificate is not looked at, as the API server does not.
+        let certified = credentials.shown().and_then(Shown::who);
+        let (who, asked, presented) = match (certified, credentials.presented()) {
+            // Verified by this process, each time.
+            (Some(who), _) => (who, Instant::now(), None),
+            (None, Some(presented)) => {
+                let (who, asked) = self.owner(presented, network(peer), by).await?;
+                (who, asked, Some(Arc::clone(presented)))
+            }
+            (None, None) => return Err(Refused::Unauthorized),
+        };
+        match who {
+            Who::Known(user) => {
+                let name = self.key.of_name(&user)?;
+                Ok(Authentication { user, asked, name, presented })
+            }
+            Who::Unknown => Err(Refused::Unauthorized),
+            Who::Refused { message } => {
+                Err(Refused::Forbidden { user: String::new(), reason: Some(message) })
+            }
+        }
+    }
+
+    /// Whose token was shown from `peer`, and when the API server was asked.
+    async fn owner(
+        &self,
+        presented: &Arc<Presented>,
+        peer: IpAddr,
+        by: &mut DecidedBy,
+    ) -> Result<(Who, Instant), Refused> {
+        let key = self.key.of_credentials(presented)?;
+        if let Some(known) = self.users.get(&key) {
+            return Ok((known.value, known.asked_at));
+        }
+        *by = DecidedBy::Api;
+        // Behind one address there may be others than those who try tokens.
+        let was_accepted = matches!(self.users.get_stale(&key), Some(Who::Known(_)));
+        let mut attempt = if was_accepted {
+            None
+        } else {
+            Some(self.failed.attempt(peer, Instant::now()).ok_or(Refused::Busy)?)
+        };
+        // Nobody knows yet who waits, so whoever joins a review waits in a place, too.
+        let mut waits = Some(self.queue.enter(peer)?);
+        let review = || {
+            let (waits, attempt) = (waits.take(), attempt.take());
+            let (queue, failed) = (self.queue.clone(), Arc::clone(&self.failed));
+            let review = self.reviews.who(Arc::clone(presented));
+            async move {
+                let _waits = waits;
+                let _slot = queue.slot(peer).await?;
+                let again = |attempt| failed.again(attempt, peer, Instant::now());
+                let _attempt = attempt.map(|it| again(it).ok_or(Refused::Busy)).transpose()?;
+                let answer = queue.decide(review).await;
+                if matches!(answer, Ok(Who::Unknown | Who::Refused { .. })) {
+                    failed.fail(peer, Instant::now());
+                }
+                answer
+            }
+        };
+        let entry = self.users.get_or_fetch(&self.runtime, key, review).await?;
+        drop(waits);
+        Ok((entry.value, entry.asked_at))
+    }
+}

@@ -1,0 +1,78 @@
+//! Whether a caller may: what the API server says of a request.
+
+use super::{
+    Refused, Reviews,
+    authenticator::{Authentication, TTL},
+    key::{Digest, HashKey},
+    limits::CallerLimits,
+    queue::{ReviewLog, ReviewQueue},
+};
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
+use kubewarm_api::model::DecidedBy;
+use kubewarm_client::{Expiring, Verdict};
+use std::sync::Arc;
+use tokio::{runtime::Handle, time::Instant};
+
+/// Verdicts that are remembered, as many as the API server's own libraries do: some 300 bytes each.
+const REMEMBERED: u64 = 8_192;
+
+/// Tells what callers may do.
+pub(super) struct Authorizer {
+    reviews: Arc<dyn Reviews>,
+    key: Arc<HashKey>,
+    runtime: Handle,
+    verdicts: Expiring<Digest, Verdict, Refused>,
+    queue: ReviewQueue<Digest>,
+}
+
+impl Authorizer {
+    pub(super) fn new(
+        reviews: Arc<dyn Reviews>,
+        key: Arc<HashKey>,
+        runtime: Handle,
+        (limits, log): (&CallerLimits, ReviewLog),
+    ) -> Self {
+        let queue = ReviewQueue::new(limits.access_reviews, limits, log);
+        Self { reviews, key, runtime, verdicts: Expiring::new(REMEMBERED, TTL), queue }
+    }
+
+    /// Lets `caller` pass if it may do what `access` says; `by` tells who says so. Returns when the older of the two
+    /// answers was asked for: whose credentials these are, and whether that user may.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`].
+    pub(super) async fn authorize(
+        &self,
+        caller: &Authentication,
+        access: &SelfSubjectAccessReviewSpec,
+        by: &mut DecidedBy,
+    ) -> Result<Instant, Refused> {
+        let spec = caller.user.review(access);
+        let sends_token = self.reviews.passes_impersonation_on();
+        let presented = caller.presented.as_ref().filter(|_| sends_token);
+        let key = self.key.of_access(presented.map(AsRef::as_ref), &spec)?;
+        let entry = if let Some(known) = self.verdicts.get(&key) {
+            known
+        } else {
+            *by = DecidedBy::Api;
+            let one = caller.name;
+            let review = || {
+                let (queue, waits) = (self.queue.clone(), self.queue.enter(one));
+                let review = self.reviews.may(presented.cloned(), spec);
+                async move {
+                    let _waits = waits?;
+                    let _slot = queue.slot(one).await?;
+                    queue.decide(review).await
+                }
+            };
+            self.verdicts.get_or_fetch(&self.runtime, key, review).await?
+        };
+        match entry.value {
+            Verdict::Allowed => Ok(entry.asked_at.min(caller.asked)),
+            Verdict::Denied { reason } => {
+                Err(Refused::Forbidden { user: caller.user.name.clone(), reason })
+            }
+        }
+    }
+}

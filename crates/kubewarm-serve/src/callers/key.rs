@@ -1,0 +1,160 @@
+//! What an answer is remembered by: a keyed hash of what is sent, so that no token is kept.
+
+use aws_lc_rs::{
+    error::Unspecified,
+    hmac::{self, HMAC_SHA256},
+    rand::SystemRandom,
+};
+use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+use kubewarm_api::model::{Fault, Reason};
+use kubewarm_client::{Presented, User};
+use serde::Serialize;
+use std::io;
+
+/// A keyed hash of what is sent, or of a user's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Digest([u8; 32]);
+
+/// The key of this process.
+pub(super) struct HashKey(hmac::Key);
+
+/// What is sent of credentials.
+type Sent<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
+
+impl HashKey {
+    /// A new one.
+    pub(super) fn generate() -> Result<Self, Unspecified> {
+        hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map(Self)
+    }
+
+    /// Of the review of these credentials.
+    pub(super) fn of_credentials(&self, presented: &Presented) -> Result<Digest, Fault> {
+        self.of(&sent(presented))
+    }
+
+    /// Of the review of access, with the credentials if they are sent along.
+    pub(super) fn of_access(
+        &self,
+        presented: Option<&Presented>,
+        spec: &SubjectAccessReviewSpec,
+    ) -> Result<Digest, Fault> {
+        self.of(&(presented.map(sent), spec))
+    }
+
+    /// Of whom requests are counted by: the name alone. Each token of an account makes another identity of it, by its
+    /// `credential-id`, and whoever has several must have one share all the same.
+    pub(super) fn of_name(&self, user: &User) -> Result<Digest, Fault> {
+        self.of(&user.name)
+    }
+
+    /// Of its JSON, in which no two specs look alike.
+    fn of(&self, spec: &impl Serialize) -> Result<Digest, Fault> {
+        let mut writer = HashWriter(hmac::Context::with_key(&self.0));
+        serde_json::to_writer(&mut writer, spec)
+            .map_err(|error| Fault::new(Reason::Internal, format!("the review: {error}")))?;
+        let mut digest = Digest([0; 32]);
+        // As long as the hash is.
+        digest.0.iter_mut().zip(writer.0.sign().as_ref()).for_each(|(to, from)| *to = *from);
+        Ok(digest)
+    }
+}
+
+fn sent(Presented { token, impersonation }: &Presented) -> Sent<'_> {
+    let headers = impersonation.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    (token.as_str(), headers.collect())
+}
+
+/// Hashes what is written to it.
+struct HashWriter(hmac::Context);
+
+impl io::Write for HashWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+    use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
+
+    fn of_token(token: &str) -> Presented {
+        Presented { token: token.to_owned().into(), impersonation: Vec::new() }
+    }
+
+    fn acting(name: &'static str, value: &'static str) -> Presented {
+        let header = (HeaderName::from_static(name), HeaderValue::from_static(value));
+        Presented { impersonation: vec![header], ..of_token("a") }
+    }
+
+    fn spec(change: impl FnOnce(&mut SubjectAccessReviewSpec)) -> SubjectAccessReviewSpec {
+        let mut spec = SubjectAccessReviewSpec {
+            user: Some("jane".to_owned()),
+            resource_attributes: Some(ResourceAttributes::default()),
+            ..SubjectAccessReviewSpec::default()
+        };
+        change(&mut spec);
+        spec
+    }
+
+    fn about(change: impl FnOnce(&mut ResourceAttributes)) -> SubjectAccessReviewSpec {
+        spec(|spec| change(spec.resource_attributes.as_mut().unwrap()))
+    }
+
+    #[test]
+    fn no_two_reviews_have_one_digest() {
+        let key = HashKey::generate().unwrap();
+        let token = of_token("a");
+        let access = |spec: &SubjectAccessReviewSpec| key.of_access(Some(&token), spec);
+        let text = |text: &str| Some(text.to_owned());
+        let digests = [
+            key.of_credentials(&token),
+            key.of_credentials(&of_token("b")),
+            key.of_credentials(&acting("impersonate-user", "jane")),
+            key.of_credentials(&acting("impersonate-user", "john")),
+            key.of_credentials(&acting("impersonate-group", "jane")),
+            key.of_access(None, &spec(|_| ())),
+            key.of_access(Some(&of_token("b")), &spec(|_| ())),
+            key.of_access(Some(&acting("impersonate-user", "jane")), &spec(|_| ())),
+            access(&spec(|_| ())),
+            access(&spec(|spec| spec.user = text("john"))),
+            access(&spec(|spec| spec.uid = text("1"))),
+            access(&spec(|spec| spec.groups = Some(vec!["a".to_owned(), "b".to_owned()]))),
+            access(&spec(|spec| spec.groups = Some(vec!["ab".to_owned()]))),
+            access(&spec(|spec| spec.extra = Some([("a".to_owned(), vec![])].into()))),
+            access(&spec(|spec| {
+                spec.resource_attributes = None;
+                spec.non_resource_attributes = Some(NonResourceAttributes::default());
+            })),
+            access(&about(|it| it.verb = text("list"))),
+            // A name is not the same as none: who may read all may be refused one by a webhook.
+            access(&about(|it| it.name = text(""))),
+            access(&about(|it| it.name = text("web"))),
+            access(&about(|it| it.namespace = text("web"))),
+        ];
+        let digests: Vec<_> = digests.into_iter().map(Result::unwrap).collect();
+        for (at, digest) in digests.iter().enumerate() {
+            assert!(!digests[..at].contains(digest), "{at}");
+        }
+        let other = HashKey::generate().unwrap();
+        assert_ne!(other.of_credentials(&token).unwrap(), digests[0], "of this process alone");
+    }
+
+    #[test]
+    fn the_tokens_of_an_account_count_as_one_user() {
+        let key = HashKey::generate().unwrap();
+        let of_name = |user: &User| key.of_name(user).unwrap();
+        let jane = User { name: "jane".to_owned(), ..User::default() };
+        let id = "authentication.kubernetes.io/credential-id".to_owned();
+        let extra = [(id, vec!["JTI=1".to_owned()])].into();
+        assert_eq!(of_name(&jane), of_name(&User { extra, ..jane.clone() }));
+        let john = User { name: "john".to_owned(), ..jane.clone() };
+        assert_ne!(of_name(&jane), of_name(&john));
+    }
+}

@@ -1,0 +1,282 @@
+//! Who calls, and whether they may: as the API server decides, asked again from the start at most 10 s
+//! later.
+//!
+//! Two reviews are sent, one after the other, each remembered on its own: whose credentials these
+//! are, and whether that user may do this very thing. A decision about all names is never one about a
+//! name, and no group is let through unasked.
+
+mod authenticator;
+mod authorizer;
+mod credentials;
+mod failures;
+mod key;
+mod limits;
+mod places;
+mod queue;
+mod reviews;
+#[cfg(test)]
+pub(crate) mod sample;
+
+pub use self::{
+    authenticator::Authentication,
+    credentials::{Certified, Credentials, NoCredentials, Shown},
+    limits::CallerLimits,
+    places::{Place, Places, network},
+    reviews::Reviews,
+};
+pub use kubewarm_client::User;
+
+use self::{
+    authenticator::Authenticator,
+    authorizer::Authorizer,
+    key::{Digest, HashKey},
+    limits::quarter,
+    queue::ReviewLog,
+};
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
+use kubewarm_api::model::{DecidedBy, Decision, Fault};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use tokio::{runtime::Handle, time::Instant};
+
+/// Takes note of a decision: who made it, what it is, how long it took.
+pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
+
+/// A caller who may. To be kept until the answer has ended: so long its share is taken.
+#[derive(Debug)]
+pub struct Caller {
+    /// Who it is.
+    pub authentication: Authentication,
+    /// When the older of the two answers was asked for that let the caller in: at most 10 s ago, at first.
+    pub asked: Instant,
+    _share: Place,
+}
+
+/// The turns in which large answers to one user are written.
+#[derive(Clone, Debug)]
+pub struct LargeAnswers {
+    turns: Places<Digest>,
+    user: Digest,
+}
+
+/// Why a caller is not let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The API server does not accept the credentials.
+    Unauthorized,
+    /// It does, but does not allow this.
+    Forbidden {
+        /// The caller's name; empty where the API server refused before it said who that is.
+        user: String,
+        /// Why, where an authorizer says so.
+        reason: Option<String>,
+    },
+    /// The caller wants to act as somebody else, which cannot be checked here.
+    Impersonation,
+    /// Too many reviews are under way, this caller has too many requests, or too many tokens of its address were not
+    /// accepted.
+    Busy,
+    /// Nobody can say.
+    Undecided(Fault),
+}
+
+/// Lets callers in whom the API server knows and who may.
+pub struct Callers {
+    reviews: Arc<dyn Reviews>,
+    authenticator: Authenticator,
+    authorizer: Authorizer,
+    requests: Places<Digest>,
+    watches: Places<Digest>,
+    connections: Places<Digest>,
+    forwarded: Places<Digest>,
+    large: Places<Digest>,
+    note: Note,
+}
+
+/// There is no randomness to make a key of: the kernel gives none.
+#[derive(Debug, thiserror::Error)]
+#[error("the kernel gives no random numbers, which decisions about callers need")]
+pub struct NoRandomness;
+
+impl Callers {
+    /// Those who may have as much as `limits` say. Nobody has been asked about yet. Reviews are sent on `runtime`, as its
+    /// connections must outlive those of whoever serves. `note` takes note of each decision.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRandomness`].
+    pub fn new(
+        reviews: Arc<dyn Reviews>,
+        limits: &CallerLimits,
+        runtime: Handle,
+        note: Note,
+    ) -> Result<Self, NoRandomness> {
+        let key = Arc::new(HashKey::generate().map_err(|_| NoRandomness)?);
+        let log = ReviewLog::new(limits.reads);
+        let by_user = |limit: usize| Places::new(limit, quarter(limit));
+        Ok(Self {
+            authenticator: Authenticator::new(
+                Arc::clone(&reviews),
+                Arc::clone(&key),
+                runtime.clone(),
+                (limits, log.clone()),
+            ),
+            authorizer: Authorizer::new(Arc::clone(&reviews), key, runtime, (limits, log)),
+            reviews,
+            requests: by_user(limits.requests),
+            watches: by_user(limits.watches),
+            connections: by_user(limits.connections),
+            forwarded: by_user(limits.forwarded),
+            large: by_user(limits.large),
+            note,
+        })
+    }
+
+    /// Whether somebody who acts as another can be answered here at all.
+    #[must_use]
+    pub fn can_check_impersonation(&self) -> bool {
+        self.reviews.passes_impersonation_on()
+    }
+
+    /// Lets the owner of `credentials`, who calls from `peer`, pass if it may do what `access` says.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`].
+    ///
+    /// # Cost
+    ///
+    /// Two small requests, one after the other, if nothing is remembered; those who ask the same at the
+    /// same time share them.
+    pub async fn admit(
+        &self,
+        credentials: &Credentials,
+        access: &SelfSubjectAccessReviewSpec,
+        peer: IpAddr,
+    ) -> Result<Caller, Refused> {
+        self.noted(async |by| {
+            let authentication = self.authenticator.authenticate(credentials, peer, by).await?;
+            let share = self.requests.take(authentication.name).ok_or(Refused::Busy)?;
+            let asked = self.authorizer.authorize(&authentication, access, by).await?;
+            Ok(Caller { authentication, asked, _share: share })
+        })
+        .await
+    }
+
+    /// Whether one who was let in, and watches, still may, from authentication on. Takes no share. Returns when the
+    /// older of the two answers was asked for.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Callers::admit`].
+    pub async fn recheck(
+        &self,
+        credentials: &Credentials,
+        access: &SelfSubjectAccessReviewSpec,
+        peer: IpAddr,
+    ) -> Result<Instant, Refused> {
+        self.noted(async |by| {
+            let authentication = self.authenticator.authenticate(credentials, peer, by).await?;
+            self.authorizer.authorize(&authentication, access, by).await
+        })
+        .await
+    }
+
+    /// Whether one who was let in may do what `access` says, too, for the same request, which has its share. Returns
+    /// when the older of the two answers was asked for.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Callers::admit`].
+    pub async fn may_also(
+        &self,
+        caller: &Caller,
+        access: &SelfSubjectAccessReviewSpec,
+    ) -> Result<Instant, Refused> {
+        self.noted(async |by| self.authorizer.authorize(&caller.authentication, access, by).await)
+            .await
+    }
+
+    /// Who owns `credentials`, and a place for a request of theirs that is sent on from `peer`: what it may, the API server
+    /// decides. To be kept until the answer, or the tunnel, has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`].
+    pub async fn forward(
+        &self,
+        credentials: &Credentials,
+        peer: IpAddr,
+    ) -> Result<(Authentication, Place), Refused> {
+        self.noted(async |by| {
+            let authentication = self.authenticator.authenticate(credentials, peer, by).await?;
+            let place = self.forwarded.take(authentication.name).ok_or(Refused::Busy)?;
+            Ok((authentication, place))
+        })
+        .await
+    }
+
+    /// A place for the connection of somebody whose request was accepted; `None` if that user has a quarter of them
+    /// already.
+    #[must_use]
+    pub fn connection(&self, authentication: &Authentication) -> Option<Place> {
+        self.connections.take(authentication.name)
+    }
+
+    /// The turns in which large answers to `caller` are written.
+    #[must_use]
+    pub fn large_answers(&self, caller: &Caller) -> LargeAnswers {
+        LargeAnswers { turns: self.large.clone(), user: caller.authentication.name }
+    }
+
+    /// A place for a watch of somebody who was let in, in exchange for that among the requests.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Busy`] if there is none, or that user has too many.
+    pub fn watch(&self, caller: &Caller) -> Result<Place, Refused> {
+        self.watches.take(caller.authentication.name).ok_or(Refused::Busy)
+    }
+
+    /// Has `deciding` decide, and notes what it decides. Where nobody waits for it any more, there is no decision.
+    async fn noted<T>(
+        &self,
+        deciding: impl AsyncFnOnce(&mut DecidedBy) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        let (mut by, began) = (DecidedBy::Cache, Instant::now());
+        let decided = deciding(&mut by).await;
+        let decision = decided.as_ref().err().map_or(Decision::Allow, Refused::decision);
+        (self.note)(by, decision, began.elapsed());
+        decided
+    }
+}
+
+impl LargeAnswers {
+    /// A turn to write a piece: at most so many are written at once, a quarter of which are one user's. Others wait.
+    pub async fn turn(&self) -> Option<Place> {
+        self.turns.wait(self.user, Duration::MAX).await
+    }
+}
+
+impl Refused {
+    const fn decision(&self) -> Decision {
+        match self {
+            Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => Decision::Deny,
+            Self::Busy | Self::Undecided(_) => Decision::Error,
+        }
+    }
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        Self::Undecided(fault)
+    }
+}
+
+impl fmt::Debug for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callers").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Reviews on their way to the API server: a bounded number at once, and a bounded number that wait.
+
+use super::{
+    Refused,
+    limits::{CallerLimits, quarter},
+    places::{Place, Places},
+};
+use kubewarm_api::model::{Fault, Reason};
+use std::{
+    hash::Hash,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// How long the API server may take to each review: scrapes give up after 10 s.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reviews of one kind, each for one address or user. Clones share the slots.
+#[derive(Clone, Debug)]
+pub(super) struct ReviewQueue<K> {
+    slots: Places<K>,
+    waiting: Places<K>,
+    queue: Duration,
+    log: ReviewLog,
+}
+
+/// Logs that callers cannot be reviewed, and that they can be again; not each time. Clones share what was said.
+#[derive(Clone, Debug)]
+pub(super) struct ReviewLog {
+    /// What callers read.
+    reads: &'static str,
+    /// Whether the last review had no answer.
+    is_failing: Arc<AtomicBool>,
+}
+
+impl<K: Copy + Eq + Hash> ReviewQueue<K> {
+    /// So many `slots`, a quarter of which are for one, and places to wait in, half of which are for one.
+    pub(super) fn new(slots: usize, limits: &CallerLimits, log: ReviewLog) -> Self {
+        Self {
+            slots: Places::new(slots, quarter(slots)),
+            waiting: Places::new(limits.waiting, limits.waiting / 2),
+            queue: limits.queue,
+            log,
+        }
+    }
+
+    /// A place to wait in for an answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Busy`].
+    pub(super) fn enter(&self, one: K) -> Result<Place, Refused> {
+        self.waiting.take(one).ok_or(Refused::Busy)
+    }
+
+    /// A slot for a review of `one`, waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Busy`] if there is none in time.
+    pub(super) async fn slot(&self, one: K) -> Result<Place, Refused> {
+        self.slots.wait(one, self.queue).await.ok_or(Refused::Busy)
+    }
+
+    /// What `review` says, in time.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Undecided`].
+    pub(super) async fn decide<T>(
+        &self,
+        review: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Refused> {
+        let answer = timeout(PATIENCE, review).await.unwrap_or_else(|_| {
+            Err(Fault::new(Reason::TimedOut, format!("no decision within {PATIENCE:?}")))
+        });
+        self.log.note(answer.as_ref().err());
+        answer.map_err(Refused::Undecided)
+    }
+}
+
+impl ReviewLog {
+    pub(super) fn new(reads: &'static str) -> Self {
+        Self { reads, is_failing: Arc::default() }
+    }
+
+    fn note(&self, fault: Option<&Fault>) {
+        let was_failing = self.is_failing.swap(fault.is_some(), Ordering::Relaxed);
+        let reads = self.reads;
+        match fault {
+            Some(fault) if !was_failing => {
+                tracing::warn!(%fault, "nobody can say who may read {reads}; callers get 503");
+            }
+            None if was_failing => tracing::info!("callers are told apart again"),
+            Some(_) | None => {}
+        }
+    }
+}

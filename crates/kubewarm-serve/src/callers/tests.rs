@@ -1,0 +1,408 @@
+use super::{
+    queue::PATIENCE,
+    sample::{Count, Fake, Said, Say, noted, of, pods as action},
+    *,
+};
+use futures::future::join_all;
+use kubewarm_api::model::Reason;
+use parking_lot::Mutex;
+use std::{net::Ipv4Addr, sync::atomic::Ordering};
+use tokio::time::{advance, sleep, timeout};
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+
+/// What becomes of these tokens; others are not known.
+fn said(token: &str, verb: &str) -> Said {
+    match (token, verb) {
+        ("good", "" | "get") => Said::Allowed("jane"),
+        ("good" | "weak", _) => Said::Denied("jane"),
+        ("pretender", _) => Said::NotAnother("jane cannot impersonate john"),
+        ("lost", _) => Said::Nothing(Fault::new(Reason::Unreachable, "refused")),
+        _ => Said::Unknown,
+    }
+}
+
+fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> Credentials {
+    let bearer = format!("Bearer {token}");
+    let more = more.iter().map(|(name, value)| (*name, value.as_bytes()));
+    Credentials::of([("authorization", bearer.as_bytes())].into_iter().chain(more)).unwrap()
+}
+
+/// Of the read address.
+fn reading(fake: Fake) -> (Callers, Count) {
+    let count = fake.count.clone();
+    (of(fake, &CallerLimits::default()), count)
+}
+
+fn counts(count: &Count) -> (usize, usize) {
+    (count.who.load(Ordering::Relaxed), count.may.load(Ordering::Relaxed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_refusal_says_what_it_is() {
+    let (callers, _) = reading(Fake::new(said));
+    let get = action("get", Some("web"));
+    let forbidden = |user: &str, reason: Option<&str>| {
+        Err(Refused::Forbidden { user: user.to_owned(), reason: reason.map(ToOwned::to_owned) })
+    };
+    for (token, action, expected) in [
+        ("good", &get, Ok("jane")),
+        ("good", &action("list", None), forbidden("jane", None)),
+        ("weak", &get, forbidden("jane", None)),
+        ("bad", &get, Err(Refused::Unauthorized)),
+        ("pretender", &get, forbidden("", Some("jane cannot impersonate john"))),
+        ("lost", &get, Err(Refused::Undecided(Fault::new(Reason::Unreachable, "refused")))),
+    ] {
+        let found = callers.admit(&credentials(token, &[]), action, PEER).await;
+        let found = found
+            .as_ref()
+            .map(|caller| caller.authentication.user.name.as_str())
+            .map_err(Clone::clone);
+        assert_eq!(found, expected, "{token}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_decision_is_noted_with_who_made_it() {
+    let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+    let notes = Arc::clone(&seen);
+    let note: Note = Box::new(move |by, decision, took| notes.lock().push((by, decision, took)));
+    let delay = Duration::from_secs(1);
+    let callers = noted(Fake { delay, ..Fake::new(said) }, &CallerLimits::default(), note);
+    let (get, list) = (action("get", Some("web")), action("list", None));
+    for (token, action, more, expected) in [
+        ("good", &get, &[] as &[_], (DecidedBy::Api, Decision::Allow, 2 * delay)),
+        ("good", &get, &[], (DecidedBy::Cache, Decision::Allow, Duration::ZERO)),
+        ("good", &list, &[], (DecidedBy::Api, Decision::Deny, delay)),
+        ("good", &list, &[], (DecidedBy::Cache, Decision::Deny, Duration::ZERO)),
+        ("bad", &get, &[], (DecidedBy::Api, Decision::Deny, delay)),
+        ("bad", &get, &[], (DecidedBy::Cache, Decision::Deny, Duration::ZERO)),
+        ("lost", &get, &[], (DecidedBy::Api, Decision::Error, delay)),
+        (
+            "good",
+            &get,
+            &[("impersonate-user", "john")],
+            (DecidedBy::Cache, Decision::Deny, Duration::ZERO),
+        ),
+    ] {
+        let _admitted = callers.admit(&credentials(token, more), action, PEER).await;
+        assert_eq!(seen.lock().drain(..).collect::<Vec<_>>(), [expected], "{token}");
+    }
+    let (good, bad) = (credentials("good", &[]), credentials("bad", &[]));
+    assert!(callers.recheck(&good, &get, PEER).await.is_ok());
+    assert!(callers.recheck(&bad, &get, PEER).await.is_err());
+    let decisions: Vec<_> = seen.lock().drain(..).map(|(_, decision, _)| decision).collect();
+    assert_eq!(decisions, [Decision::Allow, Decision::Deny]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_away_ends_within_ten_seconds_from_authentication_on() {
+    let fake = Fake::new(said);
+    let say = Arc::clone(&fake.say);
+    let (callers, count) = reading(fake);
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let admit = async || callers.admit(&good, &get, PEER).await;
+    assert!(admit().await.is_ok());
+    for (now, expected) in [
+        ((|_, _| Said::Unknown) as Say, Refused::Unauthorized),
+        (
+            (|_, _| Said::Denied("jane")) as Say,
+            Refused::Forbidden { user: "jane".to_owned(), reason: None },
+        ),
+    ] {
+        *say.lock() = said;
+        advance(Duration::from_secs(10)).await;
+        assert!(admit().await.is_ok());
+        *say.lock() = now;
+        advance(Duration::from_millis(9_900)).await;
+        assert!(admit().await.is_ok(), "still remembered");
+        advance(Duration::from_millis(100)).await;
+        assert_eq!(admit().await.unwrap_err(), expected);
+        assert_ne!(counts(&count), (0, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_about_all_names_never_answers_a_named_get() {
+    let (callers, count) = reading(Fake::new(|_, _| Said::Allowed("jane")));
+    let good = credentials("good", &[]);
+    for (action, asked) in [
+        (action("list", None), 1),
+        (action("get", None), 2),
+        (action("get", Some("web")), 3),
+        (action("get", Some("db")), 4),
+        (action("get", Some("web")), 4),
+    ] {
+        assert!(callers.admit(&good, &action, PEER).await.is_ok());
+        assert_eq!(counts(&count), (1, asked), "{action:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_ask_the_same_at_once_share_one_question_even_if_the_first_leaves() {
+    let delay = Duration::from_secs(1);
+    let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let leaving = timeout(delay / 2, callers.admit(&good, &get, PEER));
+    assert!(leaving.await.is_err());
+    let found = join_all((0..99).map(|_| callers.admit(&good, &get, PEER))).await;
+    assert!(found.iter().all(Result::is_ok));
+    assert_eq!(counts(&count), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_and_leaves_keeps_a_place_until_the_answer() {
+    let delay = Duration::from_secs(1);
+    let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let leaves = async |token: &Credentials, action: &SelfSubjectAccessReviewSpec| {
+        // The review itself goes on.
+        let found = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
+        found.ok().map(|found| found.map(drop))
+    };
+    let gone = |all: Vec<Option<Result<(), Refused>>>| {
+        let busy = |found: &Option<_>| *found == Some(Err(Refused::Busy));
+        (
+            all.iter().filter(|found| found.is_none()).count(),
+            all.iter().filter(|it| busy(it)).count(),
+        )
+    };
+    let mut strangers = Vec::new();
+    for n in 0..150 {
+        strangers.push(leaves(&credentials(&n.to_string(), &[]), &get).await);
+    }
+    assert_eq!(gone(strangers), (100, 50), "of one address");
+    sleep(20 * delay).await;
+    assert!(callers.admit(&good, &get, PEER).await.is_ok());
+    let mut let_in = Vec::new();
+    for n in 0..150 {
+        let_in.push(leaves(&good, &action("get", Some(&n.to_string()))).await);
+    }
+    assert_eq!(gone(let_in), (100, 50), "of one user");
+    sleep(20 * delay).await;
+    let caller = callers.admit(&good, &get, PEER).await.unwrap();
+    let mut further = Vec::new();
+    for n in 0..150 {
+        let get = action("get", Some(&format!("further-{n}")));
+        let found = timeout(delay / 1_000, callers.may_also(&caller, &get)).await;
+        further.push(found.ok().map(|found| found.map(drop)));
+    }
+    assert_eq!(gone(further), (100, 50), "of further reviews of a request, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_address_asks_a_few_questions_at_once_and_the_others_wait_or_go() {
+    let delay = Duration::from_secs(1);
+    let say = |token: &str, _: &str| match token {
+        "other" => Said::Allowed("john"),
+        _ => Said::Allowed("jane"),
+    };
+    let (callers, count) = reading(Fake { delay, ..Fake::new(say) });
+    let tokens: Vec<_> = (0..100).map(|n| credentials(&n.to_string(), &[])).collect();
+    let get = action("get", Some("web"));
+    let asking = tokens.iter().map(|token| callers.admit(token, &get, PEER));
+    let all = join_all(asking);
+    let other = async {
+        sleep(delay / 2).await;
+        let began = Instant::now();
+        let peer = Ipv4Addr::new(10, 0, 0, 8).into();
+        assert!(callers.admit(&credentials("other", &[]), &get, peer).await.is_ok());
+        began.elapsed()
+    };
+    let (found, waited) = tokio::join!(all, other);
+    assert!(waited < 3 * delay, "{waited:?}");
+    let busy = found.iter().filter(|found| matches!(found, Err(Refused::Busy))).count();
+    // Eight each second, for as long as they may wait.
+    assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 100 - busy);
+    assert!((60..80).contains(&busy), "{busy}");
+    assert!(count.most.load(Ordering::Relaxed) <= 8 + 1 + 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_asks_a_few_questions_at_once_wherever_it_calls_from() {
+    let delay = Duration::from_secs(1);
+    let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
+    let good = credentials("good", &[]);
+    let ask = async |n: u8| {
+        let (get, peer) = (action("get", Some(&n.to_string())), Ipv4Addr::new(10, 0, 2, n));
+        callers.admit(&good, &get, peer.into()).await.map(drop)
+    };
+    let found = join_all((0..60).map(ask)).await;
+    assert!(found.iter().filter(|found| found.is_ok()).count() >= 48, "{found:?}");
+    assert_eq!(count.most.load(Ordering::Relaxed), 16);
+}
+
+/// As when a reader is let in whom nobody knows yet.
+fn known(token: &str, _: &str) -> Said {
+    if token.starts_with("new") { Said::Allowed("jane") } else { Said::Unknown }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_tries_tokens_leaves_readers_with_new_tokens_theirs() {
+    let delay = Duration::from_millis(5);
+    let (callers, count) = reading(Fake { delay, ..Fake::new(known) });
+    let get = action("get", Some("web"));
+    let began = Instant::now();
+    let most = Duration::from_secs(4);
+    let trying = (0..200_u8).map(async |n| {
+        let peer = IpAddr::from([10, 0, 1, n % 2]);
+        let mut tries = 0;
+        while began.elapsed() < most {
+            let token = credentials(&format!("{n}-{tries}"), &[]);
+            assert!(callers.admit(&token, &get, peer).await.is_err());
+            tries += 1;
+            sleep(delay).await;
+        }
+    });
+    let reading = (0..40_u8).map(async |n| {
+        sleep(most / 50 * u32::from(n + 1)).await;
+        let token = credentials(&format!("new-{n}"), &[]);
+        callers.admit(&token, &get, [10, 0, 2, n].into()).await.map(drop)
+    });
+    let (_, found) = tokio::join!(join_all(trying), join_all(reading));
+    assert!(found.iter().all(Result::is_ok), "{found:?}");
+    // Ten each second of each address, and ten to begin with.
+    let asked = count.who.load(Ordering::Relaxed) - 40;
+    assert!((80..=104).contains(&asked), "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_token_was_accepted_is_not_held_up_by_who_tries_others_at_its_address() {
+    let (callers, _) = reading(Fake::new(known));
+    let (reader, get) = (credentials("new", &[]), action("get", Some("web")));
+    assert!(callers.admit(&reader, &get, PEER).await.is_ok());
+    advance(Duration::from_secs(10)).await;
+    let mut found = Vec::new();
+    for n in 0..20 {
+        found.push(callers.admit(&credentials(&n.to_string(), &[]), &get, PEER).await.unwrap_err());
+    }
+    assert_eq!(found[9..11], [Refused::Unauthorized, Refused::Busy]);
+    assert!(callers.admit(&reader, &get, PEER).await.is_ok());
+    let new = credentials("newer", &[]);
+    assert_eq!(callers.admit(&new, &get, PEER).await.unwrap_err(), Refused::Busy);
+    assert!(callers.admit(&new, &get, [10, 0, 0, 8].into()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_has_a_share_of_the_connections_and_of_what_is_sent_on() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let forward = async |token| callers.forward(&credentials(token, &[]), PEER).await;
+    let (mut held, mut connections) = (Vec::new(), Vec::new());
+    for n in 0..300 {
+        let Ok((jane, place)) = forward(["one", "two"][n % 2]).await else { break };
+        connections.extend(callers.connection(&jane));
+        held.push(place);
+    }
+    assert_eq!((held.len(), connections.len()), (256, 256));
+    let (john, _place) = forward("other").await.unwrap();
+    assert!(callers.connection(&john).is_some());
+    held.pop();
+    connections.pop();
+    let (jane, _place) = forward("one").await.unwrap();
+    assert!(callers.connection(&jane).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn impersonation_is_refused_where_nobody_can_check_it_and_asks_nobody() {
+    let (callers, count) = reading(Fake::new(said));
+    let acting = credentials("good", &[("impersonate-user", "john")]);
+    let found = callers.admit(&acting, &action("get", None), PEER).await;
+    assert_eq!(found.unwrap_err(), Refused::Impersonation);
+    assert_eq!(counts(&count), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn impersonation_that_is_passed_on_is_never_answered_as_the_tokens_owner() {
+    let (callers, count) = reading(Fake { passes_on: true, ..Fake::new(said) });
+    let get = action("get", Some("web"));
+    for (more, asked) in [
+        (vec![], 1),
+        (vec![("impersonate-user", "john")], 2),
+        (vec![("impersonate-user", "joan")], 3),
+        (vec![("impersonate-user", "john"), ("impersonate-group", "admins")], 4),
+        (vec![("impersonate-user", "john")], 4),
+    ] {
+        assert!(callers.admit(&credentials("good", &more), &get, PEER).await.is_ok());
+        assert_eq!(counts(&count), (asked, asked), "{more:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_is_none_and_is_not_remembered() {
+    let delay = Duration::from_hours(1);
+    let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
+    let began = Instant::now();
+    let found = callers.admit(&credentials("good", &[]), &action("get", None), PEER).await;
+    assert!(matches!(&found, Err(Refused::Undecided(fault)) if fault.reason() == Reason::TimedOut));
+    assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
+    let (callers, count) = reading(Fake::new(said));
+    for asked in [1, 2] {
+        let found = callers.admit(&credentials("lost", &[]), &action("get", None), PEER).await;
+        assert!(matches!(found, Err(Refused::Undecided(_))));
+        assert_eq!(counts(&count), (asked, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_has_a_share_of_the_requests_whatever_its_tokens() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("get", Some("web"));
+    let mut held = Vec::new();
+    for n in 0..100 {
+        let token = ["one", "two"][n % 2];
+        held.push(callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap());
+    }
+    let more = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await;
+    assert_eq!(more("one").await.unwrap_err(), Refused::Busy);
+    assert!(more("other").await.is_ok());
+    held.pop();
+    assert!(more("two").await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_has_a_share_of_the_watches_and_keeps_its_share_of_the_requests() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("watch", None);
+    let admit = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+    let mut held = Vec::new();
+    for n in 0..1_024 {
+        let caller = admit(["one", "two"][n % 2]).await;
+        held.push(callers.watch(&caller).unwrap());
+    }
+    let (jane, john) = (admit("one").await, admit("other").await);
+    assert_eq!(callers.watch(&jane).unwrap_err(), Refused::Busy);
+    assert!(callers.watch(&john).is_ok());
+    held.pop();
+    assert!(callers.watch(&jane).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_watch_is_asked_about_from_authentication_on() {
+    let fake = Fake::new(said);
+    let say = Arc::clone(&fake.say);
+    let (callers, _) = reading(fake);
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let recheck = async || callers.recheck(&good, &get, PEER).await;
+    let asked = Instant::now();
+    assert_eq!(recheck().await, Ok(asked));
+    for (now, expected) in [
+        ((|_, _| Said::Unknown) as Say, Refused::Unauthorized),
+        (
+            (|_, _| Said::Denied("jane")) as Say,
+            Refused::Forbidden { user: "jane".to_owned(), reason: None },
+        ),
+    ] {
+        *say.lock() = said;
+        advance(Duration::from_secs(10)).await;
+        let asked = Instant::now();
+        assert_eq!(recheck().await, Ok(asked));
+        advance(Duration::from_secs(9)).await;
+        assert_eq!(recheck().await, Ok(asked), "the answer is 9 s old");
+        *say.lock() = now;
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(recheck().await, Err(expected));
+    }
+}

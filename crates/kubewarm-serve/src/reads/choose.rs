@@ -1,0 +1,258 @@
+//! Which of the cells that may answer is new enough to, and what has to be proved before one is.
+
+use super::{Attempt, RETRY_AFTER_SECONDS, Reads, cover::Candidate, snapshots::Moment};
+use kubewarm_api::model::{CellKey, Consistency, ResourceVersion};
+use kubewarm_cache::{informer::Proof, store::Reader};
+use kubewarm_wire::{At, Failure, Objects};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// What is asked of an answer's age, and what has been proved for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs<'a> {
+    /// The strictest of those that offer any of it.
+    pub(super) consistency: Consistency,
+    /// The same.
+    pub(super) bound: Duration,
+    /// When the request came.
+    pub(super) began: Instant,
+    /// What this request has waited for.
+    pub(super) proved: Option<&'a Proved>,
+}
+
+/// A cell that was proved current for this very request.
+#[derive(Debug)]
+pub(super) struct Proved {
+    pub(super) key: CellKey,
+    pub(super) proof: Proof,
+}
+
+/// A cell that would answer if it were known to be current.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    pub(super) key: CellKey,
+    /// The namespace at whose expense it may be proved.
+    pub(super) payer: Arc<str>,
+    /// As of when it must be.
+    pub(super) since: Instant,
+    /// What is answered if it cannot be.
+    pub(super) failure: Failure,
+}
+
+impl Needs<'_> {
+    /// Whether a table that shows this version of this cell answers a request for the latest.
+    pub(super) fn are_met_by(
+        &self,
+        candidate: &Candidate<'_>,
+        version: Option<&ResourceVersion>,
+    ) -> bool {
+        match self.consistency {
+            Consistency::Eventual => true,
+            Consistency::Bounded => self.is_current(candidate),
+            Consistency::Strict => {
+                self.proved.is_some_and(|it| it.key == *candidate.key && it.proof.covers(version))
+            }
+        }
+    }
+
+    pub(super) fn is_current(&self, candidate: &Candidate<'_>) -> bool {
+        candidate.age.is_some_and(|age| age <= self.bound)
+    }
+
+    /// As of when a proof must be.
+    fn since(&self) -> Instant {
+        match (self.consistency, self.proved) {
+            (Consistency::Strict, None) => self.began,
+            // The last one has been overtaken.
+            (Consistency::Strict, Some(_)) => Instant::now(),
+            (Consistency::Eventual | Consistency::Bounded, _) => {
+                let now = Instant::now();
+                now.checked_sub(self.bound).unwrap_or(now)
+            }
+        }
+    }
+
+    /// What is to be proved so that one of `candidates` may answer.
+    ///
+    /// # Errors
+    ///
+    /// 504 where nothing keeps any of them current.
+    pub(super) fn unproven(
+        &self,
+        asked: &Objects,
+        candidates: &[Candidate<'_>],
+    ) -> Result<Attempt, Failure> {
+        let Some(first) = candidates.first() else {
+            return Err(Failure::internal("no candidate"));
+        };
+        let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
+            return Err(self.stale(asked, first, "nothing keeps it current"));
+        };
+        Ok(Attempt::Unproven(Box::new(Doubt {
+            key: candidate.key.clone(),
+            payer: candidate.payer(),
+            since: self.since(),
+            failure: self.stale(asked, candidate, "asking the API server has not helped"),
+        })))
+    }
+
+    /// What is held may be older than the profile lets it be; `why` it still is.
+    fn stale(&self, asked: &Objects, candidate: &Candidate<'_>, why: &str) -> Failure {
+        let known = match candidate.age {
+            Some(age) => format!("last known to be current {} s ago", age.as_secs()),
+            None => "not known to be current".to_owned(),
+        };
+        let wanted = match self.consistency {
+            Consistency::Strict => "its profile wants that proved for each read".to_owned(),
+            Consistency::Eventual | Consistency::Bounded => {
+                format!("which is more than the {} s of its profile", self.bound.as_secs())
+            }
+        };
+        let mut message = format!("the cache is {known}, {wanted}, and {why}");
+        // Of `Eventual` nothing is refused but that there is no such object, whatever version is asked for.
+        if wants_latest(&asked.at) && self.consistency != Consistency::Eventual {
+            message.push_str("; with resourceVersion=0 it answers from what it has");
+        }
+        Failure::stale(asked.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
+    }
+}
+
+/// How a table stands to a version.
+#[derive(Debug)]
+struct Standing {
+    version: Option<ResourceVersion>,
+    /// Whether any list of that version is remembered, for its pages.
+    is_remembered: bool,
+    /// Whether newer versions come to it.
+    is_kept_current: bool,
+}
+
+/// No table has a version, and none will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gone;
+
+/// The first of `tables` that is at exactly this version, else one that remembers it; `None` if one may come to it.
+///
+/// # Errors
+///
+/// [`Gone`].
+fn exactly(version: &ResourceVersion, tables: &[Standing]) -> Result<Option<usize>, Gone> {
+    let is_at = |it: &Standing| it.version.as_ref() == Some(version);
+    let found = tables.iter().position(is_at);
+    if let Some(found) = found.or_else(|| tables.iter().position(|it| it.is_remembered)) {
+        return Ok(Some(found));
+    }
+    let comes = |it: &Standing| {
+        let held = it.version.as_ref();
+        it.is_kept_current && held.is_some_and(|held| held.is_older_than(version))
+    };
+    if tables.iter().any(comes) { Ok(None) } else { Err(Gone) }
+}
+
+impl Reads {
+    /// The first of `candidates` that is as new as asked for, and its table.
+    pub(super) fn chosen<'a>(
+        &self,
+        asked: &Objects,
+        candidates: &'a [Candidate<'a>],
+        needs: Needs<'_>,
+    ) -> Result<Result<(&'a Candidate<'a>, Reader), Attempt>, Failure> {
+        let readable = candidates.iter().filter_map(|candidate| {
+            let reader = self.from.catalog.reader(candidate.key)?;
+            Some((candidate, reader))
+        });
+        let mut readable: Vec<_> = readable.collect();
+        if readable.is_empty() {
+            return Ok(Err(Attempt::Cold));
+        }
+        let at =
+            |wanted: &dyn Fn(&(&Candidate<'_>, Reader)) -> bool| readable.iter().position(wanted);
+        // Which of them, or what they have to come to.
+        let found = match &asked.at {
+            At::Any => Ok(0),
+            At::Latest | At::Continue { version: None, .. } => {
+                let met = at(&|(it, reader)| needs.are_met_by(it, reader.version().as_ref()));
+                let Some(met) = met else { return needs.unproven(asked, candidates).map(Err) };
+                match self.floor(asked, needs) {
+                    None => Ok(met),
+                    Some(floor) => {
+                        let are_parts = readable.iter().all(|(it, _)| it.is_part());
+                        at(&|(it, reader)| {
+                            let version = reader.version();
+                            let has_come = version.as_ref().is_some_and(|held| *held >= floor);
+                            needs.are_met_by(it, version.as_ref()) && (are_parts || has_come)
+                        })
+                        .ok_or(floor)
+                    }
+                }
+            }
+            At::NotOlderThan(version) => {
+                let held = at(&|(_, reader)| reader.version().is_some_and(|held| held >= *version));
+                held.ok_or_else(|| version.clone())
+            }
+            At::Exact(version) => {
+                let standing = readable.iter().map(|(it, reader)| Standing {
+                    version: reader.version(),
+                    is_remembered: self.snapshots.has(&Moment::of(it), version),
+                    is_kept_current: it.report.is_kept_current(),
+                });
+                match exactly(version, &standing.collect::<Vec<_>>()) {
+                    Ok(Some(held)) => Ok(held),
+                    Ok(None) => Err(version.clone()),
+                    Err(Gone) => return Err(Failure::expired()),
+                }
+            }
+            // The cell of the page before comes first among equals, as it did then.
+            At::Continue { version: Some(version), .. } => {
+                let held = at(&|(it, reader)| {
+                    reader.version().as_ref() == Some(version)
+                        || self.snapshots.has(&Moment::of(it), version)
+                });
+                Ok(held.unwrap_or(0))
+            }
+        };
+        match found {
+            Ok(position) => Ok(Ok(readable.swap_remove(position))),
+            Err(wanted) => {
+                let newest = readable.iter().filter_map(|(_, reader)| reader.version());
+                let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
+                Ok(Err(Attempt::Behind { wanted, newest }))
+            }
+        }
+    }
+
+    /// What was written through this process and must be in the answer.
+    fn floor(&self, asked: &Objects, needs: Needs<'_>) -> Option<ResourceVersion> {
+        match needs.consistency {
+            Consistency::Eventual => None,
+            Consistency::Bounded | Consistency::Strict => self.floors.of(asked, Instant::now()),
+        }
+    }
+}
+
+/// Whether a request asks for what is newest, and not for a version or for any.
+pub(super) const fn wants_latest(at: &At) -> bool {
+    matches!(at, At::Latest | At::Continue { version: None, .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exact_version_is_of_the_table_that_has_it_and_waited_for_where_it_may_come() {
+        let table = |version: u64, is_remembered, is_kept_current| Standing {
+            version: Some(version.into()),
+            is_remembered,
+            is_kept_current,
+        };
+        let find = |tables: &[Standing]| exactly(&50.into(), tables);
+        assert_eq!(find(&[table(60, true, true), table(50, false, true)]), Ok(Some(1)));
+        assert_eq!(find(&[table(60, false, true), table(60, true, true)]), Ok(Some(1)));
+        assert_eq!(find(&[table(60, false, true), table(40, false, true)]), Ok(None));
+        assert_eq!(find(&[table(60, false, true)]), Err(Gone), "it is past that");
+        assert_eq!(find(&[table(40, false, false), table(60, false, true)]), Err(Gone), "paused");
+        let opaque = Standing { version: ResourceVersion::parse("x"), ..table(0, false, true) };
+        assert_eq!(find(&[opaque]), Err(Gone), "nobody knows which is older");
+    }
+}

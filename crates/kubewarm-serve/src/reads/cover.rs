@@ -1,0 +1,387 @@
+//! Which cells wholly contain what is asked for, and which of them is the best to answer it.
+
+use super::{
+    fields::Fields,
+    kinds::Kind,
+    offers::{Offering, Offers},
+};
+use kubewarm_api::model::{
+    CellKey, Consistency, Extent, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection,
+};
+use kubewarm_cache::informer::CellReport;
+use kubewarm_wire::{Failure, Form, Included, Objects, Selection};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Why what an aggregated API serves is not answered, nor a kind that nobody knows.
+pub(super) const MAY_FILTER: &str = "it is served by an aggregated API, as far as kubewarm can tell, which may \
+     hide objects from some callers (--serve-aggregated-groups)";
+const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";
+
+/// The cells that contain what is asked for.
+#[derive(Debug)]
+pub(super) struct Coverage<'a> {
+    asked: &'a Objects,
+    cells: Vec<&'a Offering>,
+}
+
+/// A cell that may answer now.
+#[derive(Debug)]
+pub(super) struct Candidate<'a> {
+    /// Which.
+    pub(super) key: &'a CellKey,
+    /// Those that offer it.
+    offers: Vec<&'a Offering>,
+    /// How it stood when it was chosen.
+    pub(super) report: CellReport,
+    /// How long ago it was last known to be current.
+    pub(super) age: Option<Duration>,
+}
+
+impl<'a> Coverage<'a> {
+    /// Whatever they hold of each object.
+    ///
+    /// # Errors
+    ///
+    /// 421 where there is none; 406 where they hold metadata alone, and more is asked for.
+    pub(super) fn of(
+        offers: &'a Offers,
+        asked: &'a Objects,
+        profile: Option<&ProfileRef>,
+        home: &str,
+    ) -> Result<Self, Failure> {
+        let containing = offers.cells(&asked.resource).iter().filter(|offering| {
+            may_answer(offering, asked, profile, home) && contains(&offering.key, asked)
+        });
+        let all: Vec<_> = containing.collect();
+        let of = asked.resource.group_resource();
+        if all.is_empty() {
+            return Err(Failure::not_cached(of, asked.name().unwrap_or_default(), NOT_DECLARED));
+        }
+        let is_enough = |offering: &&Offering| match (offering.key.projection, asked.form) {
+            // Of a table, it depends on the columns of the kind.
+            (Projection::Full(_), _)
+            | (Projection::MetadataOnly(_), Form::Metadata(_) | Form::Table(_)) => true,
+            (Projection::MetadataOnly(_), Form::Full) | (Projection::Profile, _) => false,
+        };
+        let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
+        if cells.is_empty() {
+            return Err(Failure::only_metadata(of));
+        }
+        Ok(Self { asked, cells })
+    }
+
+    /// What an index of this name looks up by, as all declare it who may answer; `None`: nobody declares it.
+    ///
+    /// # Errors
+    ///
+    /// 400 where they declare different ones: which of them is meant depends on who answers.
+    pub(super) fn index(&self, name: &str) -> Result<Option<&'a IndexBy>, Failure> {
+        let mut declared = self.cells.iter().flat_map(|it| it.indexes(name));
+        let first = declared.next();
+        if declared.all(|it| first == Some(it)) {
+            return Ok(first);
+        }
+        Err(Failure::bad_request(format!(
+            "field label not supported: {name}: the CacheProfiles that answer here mean different things by this \
+             index; ask below /profiles/<namespace>/<name>, or have it called otherwise"
+        )))
+    }
+
+    /// Whether those who offer the cell declare these indexes, together.
+    pub(super) fn declares(&self, key: &CellKey, indexes: &[Index]) -> bool {
+        indexes.iter().all(|index| {
+            let mut offers = self.cells.iter().filter(|it| it.key == *key);
+            // What the cell has of this name by itself is a field of the API server's.
+            let is_servers = key.fields.requirements().any(|it| *it.field() == *index.name);
+            !is_servers && offers.any(|it| it.indexes(&index.name).next().is_some())
+        })
+    }
+
+    /// Those of which what is selected by can be told, and what is shown.
+    ///
+    /// # Errors
+    ///
+    /// 421 where there is none; 406 where they hold metadata alone, and the table has more.
+    pub(super) fn knowing(mut self, kind: &Kind, fields: &Fields) -> Result<Self, Failure> {
+        if let Form::Table(table) = self.asked.form
+            && (table.object == Included::Object || !kind.printer().is_of_metadata())
+        {
+            self.cells.retain(|it| matches!(it.key.projection, Projection::Full(_)));
+            if self.cells.is_empty() {
+                return Err(Failure::only_metadata(self.asked.resource.group_resource()));
+            }
+        }
+        let knows =
+            |it: &Offering| fields.are_held(&it.key) && self.declares(&it.key, &fields.indexes);
+        self.cells = self.cells.iter().copied().filter(|it| knows(it)).collect();
+        if self.cells.is_empty() {
+            let of = self.asked.resource.group_resource();
+            return Err(Failure::not_cached(
+                of,
+                self.asked.name().unwrap_or_default(),
+                NOT_DECLARED,
+            ));
+        }
+        Ok(self)
+    }
+
+    /// The strictest bound of those that offer any of it.
+    pub(super) fn max_staleness(&self) -> Duration {
+        self.cells.iter().map(|it| it.max_staleness).min().unwrap_or_default()
+    }
+
+    /// The strictest consistency of them.
+    pub(super) fn consistency(&self) -> Consistency {
+        self.cells.iter().map(|it| it.reads.consistency).max().unwrap_or_default()
+    }
+
+    /// How long any of them has cold reads wait.
+    pub(super) fn cold_wait(&self) -> Duration {
+        self.cells.iter().map(|it| it.reads.cold_wait).min().unwrap_or_default()
+    }
+
+    /// Those that may answer now, the best first: whole ones without selectors; then current ones, late
+    /// ones, and those that nobody watches.
+    pub(super) fn warm(
+        &self,
+        standing: impl Fn(&CellKey) -> Option<CellReport>,
+        now: Instant,
+    ) -> Vec<Candidate<'a>> {
+        let mut candidates: Vec<Candidate<'a>> = Vec::new();
+        for &offering in &self.cells {
+            if let Some(known) = candidates.iter_mut().find(|it| *it.key == offering.key) {
+                known.offers.push(offering);
+                continue;
+            }
+            let Some(report) = standing(&offering.key) else { continue };
+            let age = report.current_at.map(|at| now.saturating_duration_since(at));
+            candidates.push(Candidate { key: &offering.key, offers: vec![offering], report, age });
+        }
+        candidates.retain(|it| it.may_be_read(&it.report));
+        let bound = self.max_staleness();
+        candidates.sort_by(|a, b| a.rank(bound).cmp(&b.rank(bound)).then_with(|| a.key.cmp(b.key)));
+        candidates
+    }
+}
+
+impl Candidate<'_> {
+    /// By what every profile says that offers it: the strictest counts.
+    pub(super) fn may_be_read(&self, report: &CellReport) -> bool {
+        self.offers.iter().all(|offering| report.serves(offering.on_access_lost))
+    }
+
+    /// The namespace at whose expense something is asked for it: that of the first who offers it.
+    pub(super) fn payer(&self) -> Arc<str> {
+        self.offers.first().map_or_else(|| "".into(), |it| Arc::clone(&it.profile.namespace))
+    }
+
+    /// What each profile that offers it says of data that may not be read any more.
+    pub(super) fn policies(&self) -> Vec<OnAccessLost> {
+        self.offers.iter().map(|offering| offering.on_access_lost).collect()
+    }
+
+    /// Whether it has selectors. Then what is written to others does not reach it, and its version moves on
+    /// about every minute only.
+    pub(super) fn is_part(&self) -> bool {
+        !self.key.labels.is_empty() || !self.key.fields.is_empty()
+    }
+
+    fn rank(&self, bound: Duration) -> (bool, bool, u8) {
+        let is_part = self.is_part();
+        let is_metadata = matches!(self.key.projection, Projection::MetadataOnly(_));
+        let freshness = if self.offers.iter().all(|it| it.mode == Mode::Paused) {
+            2
+        } else {
+            u8::from(self.age.is_none_or(|age| age > bound))
+        };
+        (is_metadata, is_part, freshness)
+    }
+}
+
+/// Whether this profile's cells answer on the path that was asked: on its own, or where it is the one of
+/// the namespace, or of the operator's.
+fn may_answer(
+    offering: &Offering,
+    asked: &Objects,
+    profile: Option<&ProfileRef>,
+    home: &str,
+) -> bool {
+    let of = &offering.profile;
+    match profile {
+        Some(named) => of == named,
+        None => {
+            *of.namespace == *home
+                || asked.namespace.as_ref().is_some_and(|asked| *asked == of.namespace)
+        }
+    }
+}
+
+/// Whether all that is asked for is in the cell.
+fn contains(key: &CellKey, asked: &Objects) -> bool {
+    let is_there = match (&key.extent, &asked.namespace, &asked.selection) {
+        (Extent::Namespace(own), Some(asked), _) => own == asked,
+        (Extent::AllNamespaces, Some(_), _)
+        | (Extent::AllNamespaces, None, Selection::List)
+        | (Extent::Cluster, None, _) => true,
+        (Extent::Namespace(_), None, _)
+        | (Extent::AllNamespaces, None, Selection::Get { .. })
+        | (Extent::Cluster, Some(_), _) => false,
+    };
+    let has_label = |needed| asked.labels.selector().requirements().any(|has| has == needed);
+    let has_field = |needed| asked.fields.requirements().any(|has| has == needed);
+    is_there
+        && match asked.selection {
+            // Of an object that is not there, nobody could tell whether it is in the cluster.
+            Selection::Get { .. } => key.labels.is_empty() && key.fields.is_empty(),
+            Selection::List => {
+                key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
+            }
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::sample::{self, asked, cell, kind, offers, report};
+    use kubewarm_wire::{MetaVersion, TableForm};
+
+    /// The code that a request is refused with; 0: it is not.
+    fn refused(offers: &Offers, path: &str, query: &str) -> u16 {
+        let (asked, profile) = asked(path, query);
+        Coverage::of(offers, &asked, profile.as_ref(), "home").map_or_else(|it| it.code(), |_| 0)
+    }
+
+    #[test]
+    fn only_what_a_cell_wholly_contains_is_answered_by_it() {
+        let all = offers("home", &[cell("all", "", "")]);
+        let one = offers("home", &[cell("a", "", "")]);
+        let web = offers("home", &[cell("a", "app in (web)", "")]);
+        let pending = offers("home", &[cell("a", "", "status.phase=Pending")]);
+        let (own, object) = ("/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/x");
+        for (offers, path, query, expected) in [
+            (&all, "/api/v1/pods", "", 0),
+            (&all, own, "", 0),
+            (&all, object, "", 0),
+            (&all, "/api/v1/pods", "labelSelector=app", 0),
+            // A kind with namespaces has no object without one.
+            (&all, "/api/v1/pods/x", "", 421),
+            (&all, "/api/v1/nodes", "", 421),
+            (&all, "/apis/apps/v1/pods", "", 421),
+            (&one, own, "", 0),
+            (&one, "/api/v1/pods", "", 421),
+            (&one, "/api/v1/pods", "fieldSelector=metadata.namespace%3Da", 421),
+            (&one, "/api/v1/namespaces/b/pods", "", 421),
+            (&web, own, "labelSelector=app%3Dweb", 0),
+            (&web, own, "labelSelector=app%3Dweb,tier", 0),
+            (&web, own, "", 421),
+            (&web, own, "labelSelector=app%3Dapi", 421),
+            (&web, own, "labelSelector=app", 421),
+            (&web, object, "", 421),
+            (&pending, own, "fieldSelector=status.phase%3DPending", 0),
+            (&pending, own, "fieldSelector=status.phase!%3DPending", 421),
+            (&pending, own, "", 421),
+        ] {
+            assert_eq!(refused(offers, path, query), expected, "{path}?{query}");
+        }
+    }
+
+    #[test]
+    fn on_a_plain_path_the_profiles_of_the_namespace_and_of_the_operators_answer() {
+        let tenant = offers("a", &[cell("a", "", ""), cell("b", "", ""), cell("all", "", "")]);
+        let home = offers("home", &[cell("b", "", "")]);
+        for (offers, path, expected) in [
+            (&tenant, "/api/v1/namespaces/a/pods", 0),
+            (&tenant, "/api/v1/namespaces/b/pods", 421),
+            (&tenant, "/api/v1/pods", 421),
+            (&tenant, "/profiles/a/p/api/v1/namespaces/b/pods", 0),
+            (&tenant, "/profiles/a/p/api/v1/pods", 0),
+            (&tenant, "/profiles/a/q/api/v1/namespaces/a/pods", 421),
+            (&tenant, "/profiles/b/p/api/v1/namespaces/a/pods", 421),
+            (&home, "/api/v1/namespaces/b/pods", 0),
+            (&home, "/profiles/a/p/api/v1/namespaces/b/pods", 421),
+        ] {
+            assert_eq!(refused(offers, path, ""), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn metadata_is_answered_by_cells_of_metadata_and_nothing_else_is() {
+        let mut metadata = cell("a", "", "");
+        metadata.projection = Projection::MetadataOnly(kubewarm_api::model::ManagedFields::Drop);
+        let offers = offers("home", &[metadata]);
+        let path = "/api/v1/namespaces/a/pods";
+        assert_eq!(refused(&offers, path, ""), 406);
+        let (mut asked, _) = asked(path, "fieldSelector=status.phase%3DPending");
+        asked.form = Form::Metadata(MetaVersion::V1);
+        let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
+        // What a phase is, metadata does not say.
+        let fields = Fields::of(&asked, &kind(""), |name| coverage.index(name)).unwrap();
+        assert_eq!(coverage.knowing(&kind(""), &fields).unwrap_err().code(), 421);
+        let code = |kind: &Kind, object: Included| {
+            let (mut asked, _) = sample::asked(path, "");
+            asked.form = Form::Table(TableForm { object, ..TableForm::default() });
+            let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
+            coverage
+                .knowing(kind, &Fields::default())
+                .map_or_else(|failure| failure.code(), |_| 200)
+        };
+        let mut accounts = kind("");
+        accounts.document.plural = "serviceaccounts".into();
+        assert_eq!(code(&kind(""), Included::Metadata), 406, "of pods a table has more");
+        assert_eq!(code(&accounts, Included::Metadata), 200);
+        assert_eq!(code(&accounts, Included::Object), 406);
+    }
+
+    #[test]
+    fn the_best_of_several_cells_answers_by_the_strictest_bound() {
+        let now = Instant::now();
+        let selected = cell("a", "app in (web)", "");
+        let (own, all) = (cell("a", "", ""), cell("all", "", ""));
+        let mut offers = offers("home", &[selected.clone(), own.clone(), all.clone()]);
+        offers.set_staleness(&all, Duration::from_secs(30));
+        // None of which is the first or the last, or what is asked for by default.
+        for (cell, consistency, seconds) in [
+            (&selected, Consistency::Bounded, 9),
+            (&own, Consistency::Strict, 2),
+            (&all, Consistency::Eventual, 3),
+        ] {
+            offers.set_terms(cell, consistency, seconds);
+        }
+        let (asked, _) = asked("/api/v1/namespaces/a/pods", "labelSelector=app%3Dweb");
+        let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
+        assert_eq!(coverage.max_staleness(), Duration::from_secs(30));
+        assert_eq!(coverage.consistency(), Consistency::Strict);
+        assert_eq!(coverage.cold_wait(), Duration::from_secs(2));
+        let order = |ages: [u64; 3]| -> Vec<CellKey> {
+            let keys = [&selected, &own, &all];
+            let standing = |key: &CellKey| {
+                let at = keys.iter().position(|it| *it == key)?;
+                Some(report(now - Duration::from_secs(ages[at])))
+            };
+            coverage.warm(standing, now).into_iter().map(|it| it.key.clone()).collect()
+        };
+        // The age counts among those that are alike.
+        assert_eq!(order([0, 60, 10]), [all.clone(), own.clone(), selected.clone()]);
+        assert_eq!(order([0, 10, 60]), [own, all, selected]);
+    }
+
+    #[test]
+    fn what_lost_access_answers_by_the_strictest_of_its_profiles() {
+        let now = Instant::now();
+        let mut offers = offers("home", &[cell("a", "", "")]);
+        let (asked, _) = asked("/api/v1/namespaces/a/pods", "");
+        let mut lost = report(now);
+        lost.lost =
+            Some(kubewarm_cache::informer::Loss { at: now, time: jiff::Timestamp::UNIX_EPOCH });
+        let answers = |offers: &Offers| {
+            let coverage = Coverage::of(offers, &asked, None, "home").unwrap();
+            coverage.warm(|_| Some(lost.clone()), now).len()
+        };
+        assert_eq!(answers(&offers), 0);
+        offers.set_policy("home", OnAccessLost::ServeStale);
+        assert_eq!(answers(&offers), 1);
+        offers.add("a", &cell("a", "", ""));
+        assert_eq!(answers(&offers), 0, "the other one does not want it");
+    }
+}

@@ -1,0 +1,515 @@
+//! What a kind can be selected by: which fields the API server knows of it, and where they are; and what
+//! indexes are declared of it.
+
+use super::kinds::{Kind, Origin};
+use kubewarm_api::model::{
+    CellKey, FieldPath, FieldRequirement, Index, IndexBy, LabelRequirement, LabelSelector,
+    Operator, Projection, Resource,
+};
+use kubewarm_cache::store::{Is, Test, Than, Wanted};
+use kubewarm_wire::{Failure, Objects, Selection};
+use std::iter;
+
+/// A field that objects of a built-in kind are selected by.
+struct Label {
+    /// As it is written in a selector.
+    name: &'static str,
+    /// Where it is.
+    path: &'static str,
+    /// What it is where nothing stands there.
+    absent: &'static str,
+}
+
+/// A field whose label is its path, and which is empty where nothing stands there.
+const fn plain(name: &'static str, path: &'static str) -> Label {
+    Label { name, path, absent: "" }
+}
+
+const fn otherwise(name: &'static str, path: &'static str, absent: &'static str) -> Label {
+    Label { name, path, absent }
+}
+
+/// A kind for which the API server compiles in what it is selected by.
+struct BuiltIn {
+    group: &'static str,
+    plural: &'static str,
+    /// Whether `metadata.namespace` is among it.
+    is_namespaced: bool,
+    /// What is among it beside `metadata.name`.
+    labels: &'static [Label],
+}
+
+/// Of every kind.
+const NAME: Label = plain("metadata.name", ".metadata.name");
+/// Of every kind for which nothing is compiled in, and of others that live in namespaces.
+const NAMESPACE: Label = plain("metadata.namespace", ".metadata.namespace");
+
+const fn namespaced(
+    (group, plural): (&'static str, &'static str),
+    labels: &'static [Label],
+) -> BuiltIn {
+    BuiltIn { group, plural, is_namespaced: true, labels }
+}
+
+const fn cluster_scoped(
+    (group, plural): (&'static str, &'static str),
+    labels: &'static [Label],
+) -> BuiltIn {
+    BuiltIn { group, plural, is_namespaced: false, labels }
+}
+
+/// `AddFieldLabelConversionFunc` of each version in kubernetes/pkg/apis, and `ToSelectableFields` of each kind's
+/// strategy in kubernetes/pkg/registry, 1.36.
+const BUILT_IN: &[BuiltIn] = &[
+    namespaced(
+        ("", "pods"),
+        &[
+            plain("spec.nodeName", ".spec.nodeName"),
+            plain("spec.host", ".spec.nodeName"),
+            plain("spec.restartPolicy", ".spec.restartPolicy"),
+            plain("spec.schedulerName", ".spec.schedulerName"),
+            plain("spec.serviceAccountName", ".spec.serviceAccountName"),
+            otherwise("spec.hostNetwork", ".spec.hostNetwork", "false"),
+            plain("status.phase", ".status.phase"),
+            plain("status.podIP", ".status.podIP"),
+            plain("status.nominatedNodeName", ".status.nominatedNodeName"),
+        ],
+    ),
+    namespaced(
+        ("", "events"),
+        &[
+            plain("involvedObject.kind", ".involvedObject.kind"),
+            plain("involvedObject.namespace", ".involvedObject.namespace"),
+            plain("involvedObject.name", ".involvedObject.name"),
+            plain("involvedObject.uid", ".involvedObject.uid"),
+            plain("involvedObject.apiVersion", ".involvedObject.apiVersion"),
+            plain("involvedObject.resourceVersion", ".involvedObject.resourceVersion"),
+            plain("involvedObject.fieldPath", ".involvedObject.fieldPath"),
+            plain("reason", ".reason"),
+            plain("reportingComponent", ".reportingComponent"),
+            plain("type", ".type"),
+        ],
+    ),
+    namespaced(
+        ("events.k8s.io", "events"),
+        &[
+            plain("regarding.kind", ".regarding.kind"),
+            plain("regarding.namespace", ".regarding.namespace"),
+            plain("regarding.name", ".regarding.name"),
+            plain("regarding.uid", ".regarding.uid"),
+            plain("regarding.apiVersion", ".regarding.apiVersion"),
+            plain("regarding.resourceVersion", ".regarding.resourceVersion"),
+            plain("regarding.fieldPath", ".regarding.fieldPath"),
+            plain("reason", ".reason"),
+            plain("reportingController", ".reportingController"),
+            plain("type", ".type"),
+        ],
+    ),
+    namespaced(("", "secrets"), &[plain("type", ".type")]),
+    cluster_scoped(
+        ("", "nodes"),
+        &[otherwise("spec.unschedulable", ".spec.unschedulable", "false")],
+    ),
+    cluster_scoped(("", "namespaces"), &[plain("status.phase", ".status.phase")]),
+    namespaced(
+        ("", "services"),
+        &[plain("spec.clusterIP", ".spec.clusterIP"), plain("spec.type", ".spec.type")],
+    ),
+    namespaced(
+        ("", "replicationcontrollers"),
+        &[otherwise("status.replicas", ".status.replicas", "0")],
+    ),
+    namespaced(("batch", "jobs"), &[otherwise("status.successful", ".status.succeeded", "0")]),
+    cluster_scoped(
+        ("certificates.k8s.io", "certificatesigningrequests"),
+        &[plain("spec.signerName", ".spec.signerName")],
+    ),
+    cluster_scoped(
+        ("resource.k8s.io", "resourceslices"),
+        &[plain("spec.nodeName", ".spec.nodeName"), plain("spec.driver", ".spec.driver")],
+    ),
+];
+
+/// What a field selector asks of objects.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    terms: Vec<Term>,
+    /// The declared indexes that it names.
+    pub(super) indexes: Vec<Index>,
+}
+
+/// One requirement.
+#[derive(Debug)]
+struct Term {
+    requirement: FieldRequirement,
+    asks: Asks,
+}
+
+/// What a requirement asks.
+#[derive(Debug)]
+enum Asks {
+    /// About a field of the API server's, which is `absent` where nothing stands there.
+    Server { path: FieldPath, absent: &'static str },
+    /// About the values that an index looks up by.
+    Indexed(FieldPath),
+    /// About the label that an index looks up by.
+    Labelled(LabelRequirement),
+}
+
+impl Fields {
+    /// Understands what is selected by: fields that the kind is selected by, and otherwise what `index` says is
+    /// declared of that name.
+    ///
+    /// # Errors
+    ///
+    /// 400, as the API server says it, for what the kind is not selected by; and that of `index`.
+    pub(super) fn of<'a>(
+        asked: &Objects,
+        kind: &Kind,
+        index: impl Fn(&str) -> Result<Option<&'a IndexBy>, Failure>,
+    ) -> Result<Self, Failure> {
+        let mut fields = Self::default();
+        for requirement in asked.fields.requirements() {
+            let name = requirement.field();
+            let asks = if let Some(Place { path, absent }) = place(&asked.resource, kind, name) {
+                Asks::Server { path, absent }
+            } else {
+                let by = index(name)?.ok_or_else(|| unknown(&asked.resource, kind, name))?;
+                fields.indexes.push(Index { name: name.into(), by: by.clone() });
+                Asks::of(by, requirement)?
+            };
+            fields.terms.push(Term { requirement: requirement.clone(), asks });
+        }
+        Ok(fields)
+    }
+
+    /// Whether the cell holds what is selected by.
+    pub(super) fn are_held(&self, key: &CellKey) -> bool {
+        matches!(key.projection, Projection::Full(_))
+            || self.beyond(key).all(|term| match &term.asks {
+                Asks::Server { path, .. } | Asks::Indexed(path) => path.is_metadata(),
+                Asks::Labelled(_) => true,
+            })
+    }
+
+    /// What is asked of the table of a cell.
+    pub(super) fn wanted(&self, asked: &Objects, key: &CellKey) -> Wanted {
+        let mut labels: Vec<_> = asked.labels.selector().requirements().cloned().collect();
+        let mut tests = Vec::new();
+        for Term { requirement, asks } in self.beyond(key) {
+            let (path, absent) = match asks {
+                Asks::Server { path, absent } => (path, *absent),
+                Asks::Indexed(path) => (path, ""),
+                Asks::Labelled(label) => {
+                    labels.push(label.clone());
+                    continue;
+                }
+            };
+            let is = if requirement.is_equality() { Is::Equal } else { Is::Different };
+            let (path, value) = (path.clone(), requirement.value().into());
+            tests.push(Test::Field { path, absent: absent.into(), is, value });
+        }
+        tests.extend(asked.labels.comparisons().iter().map(|it| {
+            let than = match it.than() {
+                kubewarm_wire::Than::Greater => Than::Greater,
+                kubewarm_wire::Than::Less => Than::Less,
+            };
+            Test::Label { key: it.key().into(), than, number: it.bound() }
+        }));
+        let name = match &asked.selection {
+            Selection::Get { name } => Some(&**name),
+            Selection::List => asked.fields.name(),
+        };
+        Wanted {
+            namespace: asked.namespace.as_deref().map(Into::into),
+            name: name.map(Into::into),
+            labels: LabelSelector::new(labels),
+            tests: tests.into_iter().collect(),
+        }
+    }
+
+    /// What the cell does not meet by itself: the API server has selected by its own fields for it.
+    fn beyond<'a>(&'a self, key: &'a CellKey) -> impl Iterator<Item = &'a Term> {
+        let is_met = |term: &Term| {
+            matches!(term.asks, Asks::Server { .. })
+                && key.fields.requirements().any(|has| *has == term.requirement)
+        };
+        self.terms.iter().filter(move |term| !is_met(term))
+    }
+}
+
+impl Asks {
+    /// What is asked of what an index looks up by. Of a label the same as by a label selector.
+    fn of(by: &IndexBy, requirement: &FieldRequirement) -> Result<Self, Failure> {
+        let key = match by {
+            IndexBy::Field(path) => return Ok(Self::Indexed(path.clone())),
+            IndexBy::Label(key) => key,
+        };
+        let operator = if requirement.is_equality() { Operator::In } else { Operator::NotIn };
+        let label = LabelRequirement::new(key, operator, [requirement.value()]);
+        label.map(Self::Labelled).map_err(|invalid| {
+            Failure::bad_request(format!(
+                "invalid field selector: {}, an index of the label {key}: {invalid}",
+                requirement.field()
+            ))
+        })
+    }
+}
+
+/// The kind is not selected by this: as the API server says it of that kind. It may know a field that nobody knows here.
+fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
+    let failure = match (resource.group(), resource.resource()) {
+        ("batch", "jobs") => {
+            Failure::bad_request(format!("field label {field:?} not supported for Job"))
+        }
+        (group @ "resource.k8s.io", "resourceslices") => Failure::bad_request(format!(
+            "field label not supported for {group}/{}, Kind=ResourceSlice: {field}",
+            resource.version()
+        )),
+        _ if built_in(resource).is_some() || matches!(kind.origin, Origin::Custom(_)) => {
+            Failure::unknown_field(field)
+        }
+        _ => Failure::bad_request(format!(
+            "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        )),
+    };
+    failure.elsewhere()
+}
+
+/// Where a field of the API server's is, and what it is where nothing stands there.
+struct Place {
+    path: FieldPath,
+    absent: &'static str,
+}
+
+fn place(resource: &Resource, kind: &Kind, field: &str) -> Option<Place> {
+    let built_in = built_in(resource);
+    let has_namespace = built_in.is_none_or(|it| it.is_namespaced);
+    let mut labels = iter::once(&NAME)
+        .chain(has_namespace.then_some(&NAMESPACE))
+        .chain(built_in.map_or(&[] as &[Label], |it| it.labels));
+    if let Some(label) = labels.find(|label| label.name == field) {
+        let path = FieldPath::parse(label.path).ok()?;
+        return Some(Place { path, absent: label.absent });
+    }
+    let Origin::Custom(fields) = &kind.origin else { return None };
+    let (_, path) = fields.iter().find(|(name, _)| **name == *field)?;
+    Some(Place { path: path.clone(), absent: "" })
+}
+
+fn built_in(resource: &Resource) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|it| it.group == resource.group() && it.plural == resource.resource())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::{
+        cover::Coverage,
+        offers::Offers,
+        sample::{asked, cell, kind, offers, report},
+    };
+    use kubewarm_wire::{Form, MetaVersion};
+    use std::slice;
+    use tokio::time::Instant;
+
+    fn resource(group: &str, plural: &str) -> Resource {
+        let of = kubewarm_api::model::GroupResource::new(group, plural).unwrap();
+        Resource::new(of, "v1").unwrap()
+    }
+
+    /// What is said of a selector; empty: it is understood.
+    fn said(resource: &Resource, kind: &Kind, fields: &str) -> String {
+        let (mut asked, _) = asked("/api/v1/pods", &format!("fieldSelector={fields}"));
+        asked.resource = resource.clone();
+        Fields::of(&asked, kind, |_| Ok(None))
+            .err()
+            .map_or_else(String::new, |it| it.message().into())
+    }
+
+    #[test]
+    fn what_a_kind_is_not_selected_by_is_refused_as_the_server_says_it() {
+        let (pods, ingresses) = (resource("", "pods"), resource("networking.k8s.io", "ingresses"));
+        let (events, jobs) = (resource("events.k8s.io", "events"), resource("batch", "jobs"));
+        let (slices, nodes) =
+            (resource("resource.k8s.io", "resourceslices"), resource("", "nodes"));
+        let parts = resource("example.com", "parts");
+        let (built_in, custom) = (kind(""), kind("spec.size"));
+        for (resource, kind, fields, expected) in [
+            (&pods, &built_in, "metadata.name%3Dx,spec.nodeName!%3Dn", ""),
+            (&pods, &built_in, "spec.size%3D3", "field label not supported: spec.size"),
+            (&events, &built_in, "regarding.name%3Dx,reportingController!%3Dc,type%3DNormal", ""),
+            (&events, &built_in, "source%3Dx", "field label not supported: source"),
+            (&jobs, &built_in, "status.successful%3D1", ""),
+            (&jobs, &built_in, "x%3D1", "field label \"x\" not supported for Job"),
+            (&slices, &built_in, "spec.driver%3Dd,spec.nodeName%3Dn", ""),
+            (
+                &slices,
+                &built_in,
+                "metadata.namespace%3Dn",
+                "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: metadata.namespace",
+            ),
+            (
+                &nodes,
+                &built_in,
+                "metadata.namespace%3D",
+                "field label not supported: metadata.namespace",
+            ),
+            (&parts, &custom, "spec.size%3D3,metadata.namespace%3Da", ""),
+            (&parts, &custom, "spec.nodeName%3D3", "field label not supported: spec.nodeName"),
+            (
+                &ingresses,
+                &built_in,
+                "spec.size%3D3",
+                "\"spec.size\" is not a known field selector: only \"metadata.name\", \
+                 \"metadata.namespace\"",
+            ),
+        ] {
+            assert_eq!(said(resource, kind, fields), expected, "{resource} {fields}");
+        }
+    }
+
+    #[test]
+    fn every_compiled_path_is_one() {
+        let labels = BUILT_IN.iter().flat_map(|it| it.labels).chain([&NAME, &NAMESPACE]);
+        for label in labels {
+            assert!(FieldPath::parse(label.path).is_ok(), "{}", label.path);
+        }
+    }
+
+    #[test]
+    fn what_the_cell_meets_by_itself_is_not_looked_for_again() {
+        let fields = "status.phase%3DPending,spec.nodeName%3Dn,metadata.name%3Dx";
+        let query = format!("fieldSelector={fields}&labelSelector=app,tier%3E1");
+        let (asked, _) = asked("/api/v1/namespaces/a/pods", &query);
+        let fields = Fields::of(&asked, &kind(""), |_| Ok(None)).unwrap();
+        let wanted = fields.wanted(&asked, &cell("a", "", "status.phase=Pending"));
+        assert_eq!((wanted.namespace.as_deref(), wanted.name.as_deref()), (Some("a"), Some("x")));
+        assert_eq!(wanted.labels.to_string(), "app");
+        let paths = wanted.tests.all().iter().map(|test| match test {
+            Test::Field { path, .. } => path.to_string(),
+            Test::Label { key, .. } => key.to_string(),
+        });
+        assert_eq!(paths.collect::<Vec<_>>(), [".metadata.name", ".spec.nodeName", "tier"]);
+    }
+
+    #[test]
+    fn whatever_the_server_calls_a_field_no_index_is_called() {
+        for BuiltIn { group, plural, labels, .. } in BUILT_IN {
+            let of = resource(group, plural);
+            let of = of.group_resource();
+            let taken = labels.iter().find(|label| of.may_index_as(label.name));
+            assert!(taken.is_none(), "{of} {}", taken.unwrap().name);
+        }
+    }
+
+    fn path(text: &str) -> IndexBy {
+        IndexBy::Field(FieldPath::parse(text).unwrap())
+    }
+
+    fn label(key: &str) -> IndexBy {
+        IndexBy::Label(key.into())
+    }
+
+    /// What is asked by `fields` of pods in the namespace `a`, and which of the cells answer that.
+    fn answering(
+        offers: &Offers,
+        (fields, kind): (&str, &Kind),
+    ) -> Result<(Fields, Vec<CellKey>), Failure> {
+        let query = format!("fieldSelector={}", fields.replace('=', "%3D"));
+        let (mut asked, _) = asked("/api/v1/namespaces/a/pods", &query);
+        asked.form = Form::Metadata(MetaVersion::V1);
+        let coverage = Coverage::of(offers, &asked, None, "home")?;
+        let fields = Fields::of(&asked, kind, |name| coverage.index(name))?;
+        let now = Instant::now();
+        let candidates = coverage.knowing(kind, &fields)?.warm(|_| Some(report(now)), now);
+        Ok((fields, candidates.into_iter().map(|it| it.key.clone()).collect()))
+    }
+
+    #[test]
+    fn a_cell_answers_by_the_indexes_that_its_profiles_declare_together() {
+        let (own, all) = (cell("a", "", ""), cell("all", "", ""));
+        let mut offers = offers("home", slice::from_ref(&all));
+        offers.add("a", &own);
+        offers.add("a", &all);
+        offers.index("home", &all, "by-node", &path(".spec.nodeName"));
+        offers.index("a", &own, "by-app", &label("app"));
+        offers.index("a", &all, "by-tier", &label("tier"));
+        let built_in = kind("");
+        let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys);
+        assert_eq!(of("spec.nodeName=n").unwrap(), [own.clone(), all.clone()]);
+        assert_eq!(of("by-app=web").unwrap(), slice::from_ref(&own));
+        assert_eq!(of("by-node=n,by-tier!=1,spec.nodeName=n").unwrap(), slice::from_ref(&all));
+        for (fields, code) in [("by-node=n,by-app=web", 421), ("by-none=x", 400)] {
+            assert_eq!(of(fields).unwrap_err().code(), code, "{fields}");
+        }
+        assert_eq!(of("by-none=x").unwrap_err().message(), "field label not supported: by-none");
+    }
+
+    #[test]
+    fn an_index_that_profiles_mean_differently_is_refused_where_both_answer() {
+        let (own, all) = (cell("a", "", ""), cell("all", "", ""));
+        let mut offers = offers("home", slice::from_ref(&all));
+        offers.add("a", &own);
+        offers.add("b", &cell("b", "", ""));
+        offers.index("home", &all, "by-app", &label("app"));
+        offers.index("b", &cell("b", "", ""), "by-app", &label("tier"));
+        offers.index("a", &own, "by-app", &label("app"));
+        let built_in = kind("");
+        assert_eq!(answering(&offers, ("by-app=x", &built_in)).unwrap().1.len(), 2);
+        offers.index("a", &own, "by-app", &label("tier"));
+        let refused = answering(&offers, ("by-app=x", &built_in)).unwrap_err();
+        assert_eq!(refused.code(), 400);
+        assert!(refused.message().contains("/profiles/<namespace>/<name>"), "{refused:?}");
+    }
+
+    #[test]
+    fn what_metadata_does_not_say_is_not_asked_of_it() {
+        let mut metadata = cell("a", "", "");
+        metadata.projection = Projection::MetadataOnly(kubewarm_api::model::ManagedFields::Drop);
+        let mut offers = offers("a", slice::from_ref(&metadata));
+        offers.index("a", &metadata, "by-node", &path(".spec.nodeName"));
+        offers.index("a", &metadata, "by-owner", &path(".metadata.ownerReferences[*].uid"));
+        offers.index("a", &metadata, "by-app", &label("app"));
+        let built_in = kind("");
+        let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys.len());
+        assert_eq!((of("by-owner=x").unwrap(), of("by-app!=x").unwrap()), (1, 1));
+        assert_eq!(of("by-node=n").unwrap_err().code(), 421);
+    }
+
+    #[test]
+    fn a_definitions_field_is_what_is_meant_by_its_name_whatever_index_is_called_so() {
+        let three = cell("a", "", "size=3");
+        let mut offers = offers("a", slice::from_ref(&three));
+        offers.index("a", &three, "size", &path(".spec.other"));
+        let (fields, keys) = answering(&offers, ("size=3", &kind("size"))).unwrap();
+        assert_eq!((fields.indexes.len(), keys.len()), (0, 1));
+        // As long as nobody knows of it, what the cell selects by is not taken for the index.
+        assert_eq!(answering(&offers, ("size=3", &kind(""))).unwrap_err().code(), 421);
+    }
+
+    #[test]
+    fn an_index_is_looked_up_where_it_was_declared() {
+        let all = cell("all", "", "");
+        let mut offers = offers("home", slice::from_ref(&all));
+        offers.index("home", &all, "by-node", &path(".spec.nodeName"));
+        offers.index("home", &all, "by-app", &label("app"));
+        let built_in = kind("");
+        let wanted = |fields: &str| {
+            let (fields, _) = answering(&offers, (fields, &built_in))?;
+            let (asked, _) = asked("/api/v1/pods", "labelSelector=tier");
+            Ok::<_, Failure>(fields.wanted(&asked, &all))
+        };
+        let test = |is, value: &str| Test::Field {
+            path: FieldPath::parse(".spec.nodeName").unwrap(),
+            absent: "".into(),
+            is,
+            value: value.into(),
+        };
+        let both = wanted("by-node=n,by-node!=m,by-app=web,by-app!=api").unwrap();
+        assert_eq!(both.tests.all(), [test(Is::Different, "m"), test(Is::Equal, "n")]);
+        assert_eq!(both.labels.to_string(), "app in (web),app notin (api),tier");
+        let refused = wanted("by-app=a b").unwrap_err();
+        assert!(refused.code() == 400 && refused.message().contains("label app"), "{refused:?}");
+    }
+}

@@ -1,0 +1,111 @@
+//! What the objects of an answer are written as: items of a list, rows of a table, or one alone.
+
+use super::kinds::Kind;
+use jiff::Timestamp;
+use kubewarm_api::model::ResourceVersion;
+use kubewarm_cache::store::Object;
+use kubewarm_wire::{Form, ListFrame, Part, Rows, TableFrame, tables::Printer};
+use std::sync::Arc;
+
+/// What objects are written as.
+#[derive(Debug)]
+pub(super) enum Frame {
+    /// Items of a list.
+    List(ListFrame),
+    /// Rows of a table, as of this moment.
+    Table(TableFrame, Printer, Timestamp),
+}
+
+/// The version of a list, the token for its next page, and how many objects stand behind this one.
+type Standing = (ResourceVersion, Option<String>, Option<u64>);
+
+impl Frame {
+    pub(super) fn new(kind: &Kind, form: Form, (version, next, remaining): Standing) -> Self {
+        let (api_version, name) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
+        let of = match form {
+            Form::Full => Part::Full,
+            Form::Metadata(version) => Part::Metadata(version),
+            Form::Table(form) => {
+                let printer = kind.printer();
+                let columns = printer.columns().into();
+                let frame =
+                    TableFrame { api_version, kind: name, form, columns, version, next, remaining };
+                return Self::Table(frame, printer, Timestamp::now());
+            }
+        };
+        Self::List(ListFrame {
+            api_version,
+            kind: name,
+            list_kind: Arc::clone(&kind.list_kind),
+            items: kind.items(),
+            of,
+            version,
+            next,
+            remaining,
+        })
+    }
+
+    pub(super) fn head(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::List(frame) => frame.head(out),
+            Self::Table(frame, ..) => frame.head(out),
+        }
+    }
+
+    /// One object by its body; answers whether anything was written.
+    pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::List(frame) if is_first => frame.first_item(body, out),
+            Self::List(frame) => frame.further_item(body, out),
+            Self::Table(frame, printer, now) => {
+                let types = (&*frame.api_version, &*frame.kind);
+                let cells = match printer.row(types, body, *now) {
+                    Ok(cells) => cells,
+                    Err(error) => {
+                        tracing::error!(kind = %frame.kind, %error, "a row is left out");
+                        return false;
+                    }
+                };
+                if is_first {
+                    frame.first_row(&cells, body, out);
+                } else {
+                    frame.further_row(&cells, body, out);
+                }
+            }
+        }
+        true
+    }
+
+    pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
+        match self {
+            Self::List(frame) => frame.tail(is_empty, out),
+            Self::Table(_, printer, _) => {
+                let rows = match (is_empty, printer.has_rows_if_empty()) {
+                    (false, _) => Rows::Some,
+                    (true, true) => Rows::None,
+                    (true, false) => Rows::Null,
+                };
+                TableFrame::tail(rows, out);
+            }
+        }
+    }
+}
+
+/// The body of an answer with one object.
+pub(super) fn whole(kind: &Kind, object: &Object, form: Form) -> Vec<u8> {
+    let mut out = Vec::with_capacity(object.body.len() + 128);
+    let part = match form {
+        Form::Full => Part::Full,
+        Form::Metadata(version) => Part::Metadata(version),
+        Form::Table(_) => {
+            let version = object.version.clone().unwrap_or_else(|| 0.into());
+            let frame = Frame::new(kind, form, (version, None, None));
+            frame.head(&mut out);
+            let is_empty = !frame.write(&object.body, true, &mut out);
+            frame.tail(is_empty, &mut out);
+            return out;
+        }
+    };
+    kubewarm_wire::object(&kind.api_version, &kind.document.kind, &object.body, part, &mut out);
+    out
+}

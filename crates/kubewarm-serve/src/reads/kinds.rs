@@ -1,0 +1,65 @@
+//! What is known of a kind beside what is held of it.
+
+use futures::future::BoxFuture;
+use kubewarm_api::model::{Fault, FieldPath, Resource};
+use kubewarm_wire::{
+    DocumentResource, ItemTypes,
+    tables::{Column, Printer},
+};
+use std::sync::Arc;
+
+/// Says what a kind is; `None` for one that is not served to readers: it is not known, or an aggregated
+/// API's, which may hide some objects from some callers.
+pub type LookUp =
+    Box<dyn Fn(Resource) -> BoxFuture<'static, Result<Option<Arc<Kind>>, Fault>> + Send + Sync>;
+
+/// A kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// As discovery has it.
+    pub document: DocumentResource,
+    /// Of an object, such as `apps/v1`.
+    pub api_version: Arc<str>,
+    /// Of a list of them, such as `DeploymentList`.
+    pub list_kind: Arc<str>,
+    /// Who serves it.
+    pub origin: Origin,
+    /// What a definition has its objects be printed in; empty for others.
+    pub columns: Arc<[Column]>,
+}
+
+/// Who serves a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The API server itself.
+    BuiltIn,
+    /// The API server, from a `CustomResourceDefinition`.
+    Custom(CustomFields),
+    /// Another API server, which the administrator says hides nothing from anybody.
+    Aggregated,
+}
+
+/// The fields that a definition lets be selected by, as they are written in a selector.
+pub type CustomFields = Arc<[(Arc<str>, FieldPath)]>;
+
+impl Kind {
+    /// How its objects are printed as rows.
+    #[must_use]
+    pub fn printer(&self) -> Printer {
+        let DocumentResource { group, version, plural, .. } = &self.document;
+        match self.origin {
+            Origin::BuiltIn => Printer::built_in(group, version, plural),
+            Origin::Custom(_) => Printer::custom(&self.columns),
+            Origin::Aggregated => Printer::unknown(),
+        }
+    }
+
+    /// Whether the items of a list of them say what they are.
+    #[must_use]
+    pub fn items(&self) -> ItemTypes {
+        match self.origin {
+            Origin::Custom(_) => ItemTypes::Written,
+            Origin::BuiltIn | Origin::Aggregated => ItemTypes::Bare,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What profiles offer to readers: their cells, and on which terms.
+
+use kubewarm_api::model::{
+    CellKey, Declared, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
+    Resource,
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// What all profiles offer, by resource. Made anew when a profile, or what it comes to, changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    pub(super) by_resource: BTreeMap<Resource, Vec<Offering>>,
+}
+
+/// One cell of one profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offering {
+    /// The profile.
+    pub profile: ProfileRef,
+    /// The cell.
+    pub key: CellKey,
+    /// The indexes that it declares of the cell, by target.
+    pub indexes: Vec<Arc<[Index]>>,
+    /// Whether it is watched.
+    pub mode: Mode,
+    /// `freshness.maxStalenessSeconds`.
+    pub max_staleness: Duration,
+    /// `serving.consistency`, and what becomes of cold reads.
+    pub reads: ReadTerms,
+    /// `serving.onAccessLost`.
+    pub on_access_lost: OnAccessLost,
+}
+
+impl Offering {
+    /// What the indexes look up by that it calls so: several, where targets of one cell mean different things.
+    pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &IndexBy> {
+        let named = self.indexes.iter().flat_map(|of_target| &**of_target);
+        named.filter(move |index| *index.name == *name).map(|index| &index.by)
+    }
+}
+
+impl Offers {
+    /// Of these profiles.
+    ///
+    /// Both the declared cells and those that answer until these are synced: what is contained in either
+    /// is declared, and what is contained in the former alone is waited for.
+    #[must_use]
+    pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Declared>) -> Self {
+        let mut by_resource: BTreeMap<Resource, Vec<Offering>> = BTreeMap::new();
+        for profile in profiles {
+            if profile.mode == Mode::Plan {
+                continue;
+            }
+            let mut cells: BTreeMap<&CellKey, Vec<Arc<[Index]>>> = BTreeMap::new();
+            for target in profile.targets.iter().filter(|target| !target.is_stopped()) {
+                let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
+                for key in target.cells.iter().chain(serving) {
+                    let indexes = cells.entry(key).or_default();
+                    // Also of cells that were declared before them: bodies can be looked into.
+                    if !target.named.is_empty() && !indexes.contains(&target.named) {
+                        indexes.push(Arc::clone(&target.named));
+                    }
+                }
+            }
+            for (key, indexes) in cells {
+                if key.projection == Projection::Profile {
+                    continue;
+                }
+                by_resource.entry(key.resource.clone()).or_default().push(Offering {
+                    profile: profile.profile.clone(),
+                    key: key.clone(),
+                    indexes,
+                    mode: profile.mode,
+                    max_staleness: profile.max_staleness,
+                    reads: profile.reads,
+                    on_access_lost: profile.on_access_lost,
+                });
+            }
+        }
+        Self { by_resource }
+    }
+
+    /// The cells of a resource.
+    #[must_use]
+    pub fn cells(&self, resource: &Resource) -> &[Offering] {
+        self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The resources of which there are any; of `profile` alone, if one is named.
+    pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
+        let is_of = move |cells: &[Offering]| {
+            profile.is_none_or(|profile| cells.iter().any(|cell| cell.profile == *profile))
+        };
+        self.by_resource.iter().filter(move |(_, cells)| is_of(cells)).map(|(resource, _)| resource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::sample::cell;
+    use kubewarm_api::model::{AuthorCheck, DeclaredTarget, Limits, Requirement, Serving};
+
+    fn index(name: &str) -> Index {
+        Index { name: name.into(), by: IndexBy::Label(name.into()) }
+    }
+
+    /// A target of one cell, for which another one answers.
+    fn target(name: &str, (cell, old): (&CellKey, &CellKey), indexes: &[&str]) -> DeclaredTarget {
+        DeclaredTarget {
+            name: name.into(),
+            requirement: Requirement::Required,
+            declared_as: "pods".into(),
+            resolved: None,
+            cells: [cell.clone()].into(),
+            namespaces: None,
+            serving: Some(Serving { generation: 1, cells: [old.clone()].into() }),
+            named: indexes.iter().copied().map(index).collect(),
+            left_out: [].into(),
+            limited: None,
+        }
+    }
+
+    #[test]
+    fn what_a_profile_declares_counts_for_all_cells_of_its_target() {
+        let (one, two, old) = (cell("a", "", ""), cell("b", "", ""), cell("c", "", ""));
+        let declared = Declared {
+            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
+            uid: "u".into(),
+            generation: 2,
+            refused: None,
+            service_account: None,
+            authors: AuthorCheck::default(),
+            mode: Mode::Active,
+            targets: vec![
+                target("first", (&one, &old), &["app", "tier"]),
+                target("second", (&one, &one), &["node"]),
+                target("third", (&two, &two), &[]),
+            ],
+            objective: None,
+            max_staleness: Duration::from_mins(2),
+            on_access_lost: OnAccessLost::default(),
+            reads: ReadTerms::default(),
+            limits: Limits::default(),
+            accepted_at: Duration::ZERO,
+        };
+        let offers = Offers::of([&declared]);
+        let names: Vec<Vec<_>> = [&one, &two, &old]
+            .into_iter()
+            .map(|key| {
+                let cells = offers.cells(&key.resource).iter();
+                let of_key = cells.filter(|it| it.key == *key).collect::<Vec<_>>();
+                assert_eq!(of_key.len(), 1, "{key}");
+                let all = ["app", "tier", "node"].into_iter();
+                all.filter(|name| of_key[0].indexes(name).next().is_some()).collect()
+            })
+            .collect();
+        assert_eq!(names, [vec!["app", "tier", "node"], vec![], vec!["app", "tier"]]);
+    }
+}

@@ -1,0 +1,136 @@
+//! Requests, cells and offers for the tests of this layer.
+
+use super::{
+    kinds::{Kind, Origin},
+    offers::{Offering, Offers},
+};
+use jiff::Timestamp;
+use kubewarm_api::model::{
+    CellKey, Consistency, Extent, FieldPath, FieldSelector, GroupResource, Identity, Index,
+    IndexBy, LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
+    Resource, SensitiveData,
+};
+use kubewarm_cache::informer::{CellReport, Phase};
+use kubewarm_wire::{Asked, DocumentResource, Objects, What};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// What a request asks for.
+pub(super) fn asked(path: &str, query: &str) -> (Objects, Option<ProfileRef>) {
+    let Asked { profile, what } = Asked::parse("GET", path, Some(query), None).unwrap();
+    match what {
+        What::Objects(objects) => (objects, profile),
+        What::Document(other) => panic!("{other:?}"),
+    }
+}
+
+/// Pods of a namespace, or of `all`, with selectors as they stand in a query.
+pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
+    let query = |labels: &str, fields: &str| {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("labelSelector", labels).append_pair("fieldSelector", fields);
+        asked("/api/v1/pods", &query.finish()).0
+    };
+    let selected = query(labels, fields);
+    let (labels, fields): (LabelSelector, FieldSelector) =
+        (selected.labels.selector().clone(), selected.fields);
+    let extent = if namespace == "all" {
+        Extent::AllNamespaces
+    } else {
+        Extent::Namespace(namespace.into())
+    };
+    CellKey {
+        resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+        extent,
+        labels,
+        fields,
+        projection: Projection::Full(ManagedFields::Drop),
+        sensitive_data: SensitiveData::Deny,
+        identity: Identity::Operator,
+        declared_in: None,
+    }
+}
+
+/// What the profile `p` of a namespace offers.
+pub(super) fn offers(namespace: &str, cells: &[CellKey]) -> Offers {
+    let mut offers = Offers::default();
+    for cell in cells {
+        offers.add(namespace, cell);
+    }
+    offers
+}
+
+impl Offers {
+    pub(super) fn add(&mut self, namespace: &str, cell: &CellKey) {
+        self.by_resource.entry(cell.resource.clone()).or_default().push(Offering {
+            profile: ProfileRef { namespace: namespace.into(), name: "p".into() },
+            key: cell.clone(),
+            indexes: Vec::new(),
+            mode: Mode::Active,
+            max_staleness: Duration::from_mins(2),
+            reads: ReadTerms::default(),
+            on_access_lost: OnAccessLost::default(),
+        });
+    }
+
+    /// Has the profile of a namespace declare an index of a cell.
+    pub(super) fn index(&mut self, namespace: &str, cell: &CellKey, name: &str, by: &IndexBy) {
+        let all = self.by_resource.values_mut().flatten();
+        for it in all.filter(|it| *it.profile.namespace == *namespace && it.key == *cell) {
+            it.indexes.push([Index { name: name.into(), by: by.clone() }].into());
+        }
+    }
+
+    pub(super) fn set_staleness(&mut self, cell: &CellKey, bound: Duration) {
+        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
+            it.max_staleness = bound;
+        }
+    }
+
+    pub(super) fn set_terms(&mut self, cell: &CellKey, consistency: Consistency, seconds: u64) {
+        let cold_wait = Duration::from_secs(seconds);
+        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
+            it.reads = ReadTerms { consistency, cold_wait };
+        }
+    }
+
+    pub(super) fn set_policy(&mut self, namespace: &str, policy: OnAccessLost) {
+        let all = self.by_resource.values_mut().flatten();
+        all.filter(|it| *it.profile.namespace == *namespace)
+            .for_each(|it| it.on_access_lost = policy);
+    }
+}
+
+/// Of a cell that is warm, and was current then.
+pub(super) fn report(current_at: Instant) -> CellReport {
+    CellReport {
+        phase: Phase::Watching,
+        synced_at: Some(Timestamp::UNIX_EPOCH),
+        current_at: Some(current_at),
+        ..CellReport::queued(Timestamp::UNIX_EPOCH)
+    }
+}
+
+/// A kind; custom if it can be selected by a field.
+pub(super) fn kind(field: &str) -> Kind {
+    let origin = match FieldPath::parse(&format!(".{field}")) {
+        Ok(path) => Origin::Custom([(field.into(), path)].into()),
+        Err(_) => Origin::BuiltIn,
+    };
+    Kind {
+        document: DocumentResource {
+            group: "".into(),
+            version: "v1".into(),
+            plural: "pods".into(),
+            singular: "pod".into(),
+            kind: "Pod".into(),
+            namespaced: true,
+            short_names: Vec::new(),
+            categories: Vec::new(),
+        },
+        api_version: "v1".into(),
+        list_kind: "PodList".into(),
+        origin,
+        columns: Arc::default(),
+    }
+}

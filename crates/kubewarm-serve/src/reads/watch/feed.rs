@@ -1,0 +1,282 @@
+//! A watch under way: the lines that it sends, one piece after another, until it ends.
+
+use super::{
+    super::{Reads, Source},
+    Beginning,
+    telling::{Telling, Told, error},
+    timing::{LOOK, Timing},
+};
+use bytes::Bytes;
+use kubewarm_api::model::{Index, OnAccessLost, ProfileRef, Resource, ResourceVersion};
+use kubewarm_cache::store::Lag;
+use kubewarm_wire::{Failure, Objects};
+use parking_lot::Mutex;
+use std::{fmt, pin::pin, sync::Arc};
+use tokio::{
+    select,
+    time::{Instant, sleep_until},
+};
+
+/// Why a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Its time was over.
+    Timeout,
+    /// What happened is not known, or not remembered: the client was told to list anew.
+    Expired,
+    /// The version that it was to begin after has not come: the client was told to ask again.
+    Future,
+    /// It was too slow: what came next is forgotten.
+    Slow,
+    /// The cell went, or may not answer any more.
+    CellGone,
+}
+
+/// A watch under way. It holds what has not been sent of the state that it began with, and nothing of what
+/// happens: that is held once for all.
+pub struct Feed {
+    of: Resource,
+    stage: Stage,
+    ended: Option<End>,
+    position: Arc<Mutex<Option<ResourceVersion>>>,
+}
+
+/// How far a watch has come, for those who look on.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    position: Arc<Mutex<Option<ResourceVersion>>>,
+    lag: Lag,
+}
+
+/// Part of a watch, as it is sent.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Whole lines.
+    pub lines: Bytes,
+    /// How many they are.
+    pub events: u64,
+}
+
+enum Stage {
+    /// This is all there is to say.
+    Failing(Failure),
+    Following(Box<Following>),
+    Done,
+}
+
+struct Following {
+    reads: Arc<Reads>,
+    asked: Objects,
+    profile: Option<ProfileRef>,
+    source: Source,
+    /// What the profiles say that let it answer.
+    policies: Vec<OnAccessLost>,
+    /// How often the cell had lost access when this began.
+    losses: u64,
+    /// The declared indexes that it selects by.
+    indexes: Vec<Index>,
+    telling: Telling,
+    timing: Timing,
+}
+
+/// What comes next.
+enum Next {
+    Send(Piece),
+    /// Nothing for this watch, but there may be more.
+    Again,
+    Wait,
+    /// After this, if there is anything left to say.
+    End(End, Option<Piece>),
+}
+
+impl Feed {
+    pub(super) fn new(
+        reads: Arc<Reads>,
+        (asked, profile): (Objects, Option<ProfileRef>),
+        beginning: Beginning,
+        timing: Timing,
+    ) -> Self {
+        let Beginning { kind, source, policies, losses, wanted, indexes, follower, start } =
+            beginning;
+        let telling = Telling::new(&kind, &asked, wanted, (follower, start));
+        let of = asked.resource.clone();
+        let following =
+            Following { reads, asked, profile, source, policies, losses, indexes, telling, timing };
+        Self {
+            of,
+            stage: Stage::Following(Box::new(following)),
+            ended: None,
+            position: Arc::default(),
+        }
+    }
+
+    /// One that says why it cannot be, and ends.
+    pub(super) fn failed(asked: &Objects, failure: Failure) -> Self {
+        let (of, stage) = (asked.resource.clone(), Stage::Failing(failure));
+        Self { of, stage, ended: None, position: Arc::default() }
+    }
+
+    /// What is watched.
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.of
+    }
+
+    /// From where it is answered, as that stood when it began; `None`: from nowhere.
+    #[must_use]
+    pub fn source(&self) -> Option<&Source> {
+        match &self.stage {
+            Stage::Following(following) => Some(&following.source),
+            Stage::Failing(_) | Stage::Done => None,
+        }
+    }
+
+    /// Whether it still sends what it began with, whose records it holds.
+    #[must_use]
+    pub fn is_beginning(&self) -> bool {
+        matches!(&self.stage, Stage::Following(following) if following.telling.is_beginning())
+    }
+
+    /// How far it has come, whoever asks; `None` if there is no way to go.
+    #[must_use]
+    pub fn progress(&self) -> Option<Progress> {
+        match &self.stage {
+            Stage::Following(following) => Some(Progress {
+                position: Arc::clone(&self.position),
+                lag: following.telling.lag(),
+            }),
+            Stage::Failing(_) | Stage::Done => None,
+        }
+    }
+
+    /// Why it has ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<End> {
+        self.ended
+    }
+
+    /// The next piece; `None` at the end. May be dropped and asked again, and nothing is lost.
+    pub async fn next(&mut self) -> Option<Piece> {
+        loop {
+            let following = match &mut self.stage {
+                Stage::Done => return None,
+                Stage::Failing(failure) => {
+                    let line = error(failure);
+                    let end = if failure.code() == 504 { End::Future } else { End::Expired };
+                    (self.stage, self.ended) = (Stage::Done, Some(end));
+                    return Some(line);
+                }
+                Stage::Following(following) => following,
+            };
+            following.telling.take_turns().await;
+            // Before the last look at what there is, so that nothing comes in between.
+            let told = following.telling.told();
+            let mut told = pin!(told.notified());
+            told.as_mut().enable();
+            let next = following.step(Instant::now());
+            // Also where nothing is said: what it began with may just have ended.
+            *self.position.lock() = following.telling.sent().cloned();
+            match next {
+                Next::Send(piece) => return Some(piece),
+                Next::Again => tokio::task::yield_now().await,
+                Next::Wait => {
+                    let until = following.timing.next();
+                    select! {
+                        () = told => {}
+                        () = sleep_until(until) => {}
+                    }
+                }
+                Next::End(end, last) => {
+                    (self.stage, self.ended) = (Stage::Done, Some(end));
+                    return last;
+                }
+            }
+        }
+    }
+}
+
+impl Progress {
+    /// The version of the last event or bookmark; `None` before the first.
+    #[must_use]
+    pub fn position(&self) -> Option<ResourceVersion> {
+        self.position.lock().clone()
+    }
+
+    /// How many changes of its cell it has not looked at.
+    #[must_use]
+    pub fn behind(&self) -> u64 {
+        self.lag.changes()
+    }
+}
+
+impl Following {
+    fn step(&mut self, now: Instant) -> Next {
+        if now >= self.timing.look {
+            self.timing.look = now + LOOK;
+            let asked = (&self.asked, self.profile.as_ref());
+            match self.reads.policies(asked, (&self.source.cell, &self.indexes)) {
+                Some(policies) => self.policies = policies,
+                None => return Next::End(End::CellGone, None),
+            }
+        }
+        // The state that it begins with may be gone if access was lost and is back; of later events the past knows.
+        let losses = self.telling.is_beginning().then_some(self.losses);
+        if !self.reads.serves(&self.source.cell, (&self.policies, losses)) {
+            return Next::End(End::CellGone, None);
+        }
+        if now >= self.timing.end {
+            return Next::End(End::Timeout, None);
+        }
+        match self.telling.next(&self.reads.shared) {
+            Told::Piece(piece) => Next::Send(piece),
+            Told::Again => Next::Again,
+            Told::Quiet(version) => self.quiet(version, now),
+            Told::End(end, last) => Next::End(end, last),
+        }
+    }
+
+    /// Nothing is new: perhaps it is time to say so.
+    fn quiet(&mut self, version: Option<ResourceVersion>, now: Instant) -> Next {
+        let is_due = self.timing.bookmark.is_some_and(|at| now >= at);
+        if !is_due {
+            return Next::Wait;
+        }
+        self.timing.bookmark = self.timing.bookmark_after(now);
+        match version.and_then(|version| self.telling.progress(version)) {
+            Some(bookmark) => Next::Send(bookmark),
+            None => Next::Wait,
+        }
+    }
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed")
+            .field("of", &self.of)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::sample::asked;
+
+    #[tokio::test]
+    async fn a_watch_that_cannot_begin_says_why_and_ends_for_that() {
+        for (failure, end) in [
+            (Failure::watch_lost(), End::Expired),
+            (Failure::too_large_version(&9.into(), Some(&7.into())), End::Future),
+        ] {
+            let code = format!("\"code\":{}}}", failure.code());
+            let mut feed = Feed::failed(&asked("/api/v1/pods", "watch=1").0, failure);
+            assert_eq!(feed.ended(), None);
+            let piece = feed.next().await.expect("it says why");
+            let line = String::from_utf8_lossy(&piece.lines);
+            assert!(line.contains(&code), "{line}");
+            assert_eq!(feed.ended(), Some(end));
+            assert!(feed.next().await.is_none());
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What a watch tells: the state that it begins with, and then what happens; in turns with others.
+
+use super::{
+    feed::{End, Piece},
+    lines::{Columns, Lines},
+    opened::Shared,
+};
+use crate::reads::{Kind, allowed::Allowed, answer::PIECE_BYTES};
+use bytes::{Bytes, BytesMut};
+use kubewarm_api::model::ResourceVersion;
+use kubewarm_cache::store::{Change, Chosen, Follower, Lag, News, Turn, Wanted};
+use kubewarm_wire::{EventFrame, EventType, Failure, Objects};
+use std::{ops::ControlFlow, sync::Arc};
+use tokio::sync::Notify;
+
+/// Changes that are looked at in one go, however small they are: others are answered by this thread, too.
+const CHANGES: usize = 64;
+
+/// What has been told, and what is to be told next.
+pub(super) struct Telling {
+    allowed: Allowed,
+    wanted: Wanted,
+    lines: Arc<Lines>,
+    /// Of a table: whether its client knows them.
+    columns: Columns,
+    follower: Follower,
+    start: Start,
+    /// The version of the last event or bookmark.
+    sent: Option<ResourceVersion>,
+    /// Whether the state that it began with has to be marked as complete.
+    is_unmarked: bool,
+    turn: Turn,
+}
+
+/// What a watch begins with.
+#[derive(Default)]
+pub(super) struct Start {
+    /// The objects, if any are asked for.
+    pub(super) initial: Option<Chosen>,
+    /// The version at which they are all.
+    pub(super) version: Option<ResourceVersion>,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(super) enum Told {
+    Piece(Piece),
+    /// Nothing for this watch, but there may be more.
+    Again,
+    /// Nothing is new: the table is true at this version, if at any.
+    Quiet(Option<ResourceVersion>),
+    /// After this, if there is anything left to say.
+    End(End, Option<Piece>),
+}
+
+impl Telling {
+    pub(super) fn new(
+        kind: &Kind,
+        asked: &Objects,
+        wanted: Wanted,
+        (follower, start): (Follower, Start),
+    ) -> Self {
+        let is_unmarked =
+            start.initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
+        Self {
+            allowed: Allowed::of(asked),
+            wanted,
+            lines: Arc::new(Lines::new(kind, asked.form)),
+            columns: Columns::Said,
+            follower,
+            start,
+            sent: None,
+            is_unmarked,
+            turn: Turn::default(),
+        }
+    }
+
+    /// Whether it still tells what it began with, whose records it holds.
+    pub(super) fn is_beginning(&self) -> bool {
+        self.start.initial.is_some()
+    }
+
+    /// Wakes whoever waits on it as often as there may be something to tell.
+    pub(super) fn told(&self) -> Arc<Notify> {
+        self.follower.told()
+    }
+
+    /// How far it is behind, whoever asks.
+    pub(super) fn lag(&self) -> Lag {
+        self.follower.lag()
+    }
+
+    /// The version of the last event or bookmark.
+    pub(super) fn sent(&self) -> Option<&ResourceVersion> {
+        self.sent.as_ref()
+    }
+
+    /// Lets others of this thread have their turn, if its own is over; to be asked before
+    /// [`Telling::next`]. May be dropped and asked again.
+    pub(super) async fn take_turns(&mut self) {
+        self.turn.give_way().await;
+    }
+
+    /// What comes next, as far as the turn goes.
+    pub(super) fn next(&mut self, shared: &Shared) -> Told {
+        if let Some(piece) = self.state() {
+            return if piece.events == 0 { Told::Again } else { Told::Piece(piece) };
+        }
+        if self.is_unmarked
+            && let Some(version) = self.sent.clone()
+        {
+            self.is_unmarked = false;
+            return Told::Piece(self.bookmark(&version, true));
+        }
+        self.news(shared)
+    }
+
+    /// Part of the state that it begins with; `None` if all has been sent.
+    fn state(&mut self) -> Option<Piece> {
+        let Self { allowed, lines: by, columns, turn, start, .. } = self;
+        let initial = start.initial.as_mut()?;
+        let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
+        let goes_on = initial.show(|seen| {
+            if allowed.has(seen.namespace, seen.name)
+                && by.event(EventType::Added, seen.body, *columns, &mut lines)
+            {
+                *columns = Columns::Known;
+                events += 1;
+            }
+            turn.count(seen.body.len());
+            let goes_on = lines.len() < PIECE_BYTES && !turn.is_over();
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        if !goes_on {
+            self.start.initial = None;
+            self.sent = self.start.version.take();
+        }
+        Some(Piece { lines: lines.into(), events })
+    }
+
+    fn news(&mut self, shared: &Shared) -> Told {
+        let mut piece = Vec::new();
+        for _ in 0..CHANGES {
+            if self.turn.is_over() {
+                break;
+            }
+            match self.follower.take(1) {
+                News::Changes(changes) => {
+                    for change in changes {
+                        self.add(change, shared, &mut piece);
+                    }
+                    if piece.iter().map(Bytes::len).sum::<usize>() < PIECE_BYTES {
+                        continue;
+                    }
+                }
+                // What has been written is sent first; the rest is still true then.
+                _ if !piece.is_empty() => {}
+                News::None(version) => return Told::Quiet(version),
+                News::Overtaken => return Told::End(End::Slow, None),
+                News::Lost => return Told::End(End::Expired, Some(error(&Failure::watch_lost()))),
+                News::Closed => return Told::End(End::CellGone, None),
+            }
+            return Told::Piece(joined(&piece));
+        }
+        if piece.is_empty() { Told::Again } else { Told::Piece(joined(&piece)) }
+    }
+
+    /// Writes what a change is for this watch.
+    fn add(&mut self, change: Arc<Change>, shared: &Shared, piece: &mut Vec<Bytes>) {
+        if !self.allowed.has(change.namespace(), change.name()) {
+            return;
+        }
+        let opened = shared.open(change);
+        let events = shared.events(&opened, &self.wanted, &self.follower);
+        for event in events.into_iter().flatten() {
+            let form = (&self.lines, self.columns);
+            let line = shared.line(&opened, event, form, &self.follower);
+            if let Some(line) = line {
+                self.columns = Columns::Known;
+                piece.push(line);
+                self.sent = Some(opened.change().version().clone());
+            }
+        }
+        // Somebody else may have looked into them for this one, too: it is no shorter for that.
+        self.turn.count(opened.unpacked());
+    }
+
+    /// A bookmark that says that the table is true at this version; `None` of a version that the client is
+    /// behind already: it would go back.
+    pub(super) fn progress(&mut self, version: ResourceVersion) -> Option<Piece> {
+        let is_ahead = !self.sent.as_ref().is_some_and(|sent| version.is_older_than(sent))
+            && !self.follower.awaits(&version);
+        is_ahead.then(|| {
+            let bookmark = self.bookmark(&version, false);
+            self.sent = Some(version);
+            bookmark
+        })
+    }
+
+    fn bookmark(&mut self, version: &ResourceVersion, is_initial_end: bool) -> Piece {
+        let mut out = Vec::new();
+        self.lines.bookmark((version, is_initial_end), self.columns, &mut out);
+        self.columns = Columns::Known;
+        Piece { lines: out.into(), events: 1 }
+    }
+}
+
+fn joined(lines: &[Bytes]) -> Piece {
+    let events = lines.len() as u64;
+    if let [line] = lines {
+        return Piece { lines: line.clone(), events };
+    }
+    let mut piece = BytesMut::with_capacity(lines.iter().map(Bytes::len).sum());
+    for line in lines {
+        piece.extend_from_slice(line);
+    }
+    Piece { lines: piece.freeze(), events }
+}
+
+/// A piece that says why there is no more.
+pub(super) fn error(failure: &Failure) -> Piece {
+    let mut out = Vec::new();
+    EventFrame::error(failure, &mut out);
+    Piece { lines: out.into(), events: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::sample::{asked, cell, kind};
+    use futures::FutureExt as _;
+    use kubewarm_api::model::{CellKey, Delta, DeltaSink as _, Item, Reread, Uid};
+    use kubewarm_cache::store::{Catalog, Writer};
+    use kubewarm_wire::{Form, MetaVersion};
+    use std::collections::BTreeSet;
+
+    /// Four of them are a turn.
+    fn say(writer: &mut Writer, name: &str, version: u64) {
+        let text = "x".repeat(256 << 10);
+        let body =
+            format!(r#"{{"metadata":{{"name":"{name}"}},"version":{version},"text":"{text}"}}"#);
+        writer.apply(Delta::Upsert(Item {
+            namespace: "a".into(),
+            name: name.into(),
+            uid: Uid::parse(name),
+            version: Some(ResourceVersion::from(version)),
+            body: body.as_bytes(),
+        }));
+    }
+
+    fn table(objects: usize) -> (Catalog, CellKey, Writer) {
+        let (catalog, key) = (Catalog::new(), cell("all", "", ""));
+        let mut writer = catalog.open(&key, &BTreeSet::new());
+        writer.apply(Delta::ListStarted(Reread::Changed));
+        for n in 0..objects {
+            say(&mut writer, &format!("x{n}"), 4);
+        }
+        writer.apply(Delta::ListDone(ResourceVersion::from(5)));
+        (catalog, key, writer)
+    }
+
+    #[tokio::test]
+    async fn a_state_of_large_objects_is_told_a_turn_at_a_time() {
+        let (catalog, key, _writer) = table(10);
+        let reader = catalog.reader(&key).unwrap();
+        let (selected, follower) = reader.select_and_follow(&Wanted::default());
+        let mut choosing = selected.choose(&Wanted::default(), None, None);
+        while choosing.step() {}
+        let start = Start { initial: Some(choosing.chosen()), version: Some(5.into()) };
+        let (mut asked, _) = asked("/api/v1/pods", "watch=1");
+        // So little is written of each that a piece would be all of them.
+        asked.form = Form::Metadata(MetaVersion::V1);
+        let mut telling = Telling::new(&kind(""), &asked, Wanted::default(), (follower, start));
+        let shared = Shared::default();
+        for (events, goes_on) in [(4, true), (4, true), (2, false)] {
+            let Told::Piece(piece) = telling.next(&shared) else { panic!("objects") };
+            assert_eq!((piece.events, telling.is_beginning()), (events, goes_on));
+            let is_over = telling.take_turns().now_or_never().is_none();
+            assert_eq!(is_over, goes_on);
+            telling.take_turns().await;
+        }
+        assert!(
+            matches!(telling.next(&shared), Told::Quiet(Some(at)) if at == ResourceVersion::from(5))
+        );
+    }
+
+    #[tokio::test]
+    async fn large_changes_are_looked_at_a_turn_at_a_time() {
+        let (catalog, key, mut writer) = table(1);
+        let follower = catalog.reader(&key).unwrap().follow_from_now();
+        let (asked, _) = asked("/api/v1/pods", "watch=1&labelSelector=app");
+        let labels = asked.labels.selector().clone();
+        let wanted = Wanted { labels, ..Wanted::default() };
+        let mut telling = Telling::new(&kind(""), &asked, wanted, (follower, Start::default()));
+        let shared = Shared::default();
+        for version in 6..11 {
+            say(&mut writer, "x0", version);
+        }
+        // Of each change there are two bodies: what was, and what is.
+        for left in [3, 1, 0] {
+            assert!(matches!(telling.next(&shared), Told::Again | Told::Quiet(_)));
+            assert_eq!(telling.lag().changes(), left);
+            telling.take_turns().await;
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What a caller must be allowed, as the spec of the review that the API server is sent.
+
+use k8s_openapi::{
+    api::authorization::v1::{
+        FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes,
+        ResourceAttributes, SelfSubjectAccessReviewSpec,
+    },
+    apimachinery::pkg::apis::meta::v1::{FieldSelectorRequirement, LabelSelectorRequirement},
+};
+use kubewarm_api::model::{FieldSelector, LabelSelector, Operator};
+use kubewarm_wire::Access;
+
+/// A path that is no resource: RBAC's `nonResourceURLs`. `verb` is the HTTP method in lower case.
+#[must_use]
+pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
+    let (path, verb) = (Some(path.to_owned()), Some(verb.to_owned()));
+    SelfSubjectAccessReviewSpec {
+        non_resource_attributes: Some(NonResourceAttributes { path, verb }),
+        resource_attributes: None,
+    }
+}
+
+/// Objects of one kind, and those alone that the selectors select: an authorizer may allow a list for that.
+pub(super) fn resource(
+    access: &Access<'_>,
+    labels: &LabelSelector,
+    fields: &FieldSelector,
+) -> SelfSubjectAccessReviewSpec {
+    let Access { verb, group, version, resource, namespace, name } = *access;
+    let text = |text: &str| Some(text.to_owned());
+    // No namespace is all of them, and no name is all of them.
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let attributes = ResourceAttributes {
+        verb: text(verb),
+        group: text(group),
+        version: text(version),
+        resource: text(resource),
+        namespace: some(namespace),
+        name: some(name),
+        subresource: None,
+        label_selector: label_selector(labels),
+        field_selector: field_selector(fields),
+    };
+    SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        non_resource_attributes: None,
+    }
+}
+
+/// None for no requirements: the API server refuses empty lists.
+fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
+    let requirements = labels.requirements().map(|wanted| {
+        let values: Vec<_> = wanted.values().map(str::to_owned).collect();
+        LabelSelectorRequirement {
+            key: wanted.key().to_owned(),
+            operator: wanted.operator().as_str().to_owned(),
+            values: Some(values).filter(|values| !values.is_empty()),
+        }
+    });
+    (!labels.is_empty()).then(|| LabelSelectorAttributes {
+        raw_selector: None,
+        requirements: Some(requirements.collect()),
+    })
+}
+
+fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
+    let requirements = fields.requirements().map(|wanted| {
+        let operator = if wanted.is_equality() { Operator::In } else { Operator::NotIn };
+        FieldSelectorRequirement {
+            key: wanted.field().to_owned(),
+            operator: operator.as_str().to_owned(),
+            values: Some(vec![wanted.value().to_owned()]),
+        }
+    });
+    (!fields.is_empty()).then(|| FieldSelectorAttributes {
+        raw_selector: None,
+        requirements: Some(requirements.collect()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubewarm_api::model::{FieldRequirement, LabelRequirement};
+    use serde_json::json;
+
+    #[test]
+    fn objects_are_reviewed_with_name_and_selectors() {
+        let wanted = |key: &str, operator, values: &[&str]| {
+            LabelRequirement::new(key, operator, values.iter().copied()).unwrap()
+        };
+        let access = Access {
+            verb: "list",
+            group: "apps",
+            version: "v1",
+            resource: "deployments",
+            namespace: "shop",
+            name: "web",
+        };
+        let labels = LabelSelector::new([
+            wanted("app", Operator::In, &["a", "b"]),
+            wanted("old", Operator::DoesNotExist, &[]),
+        ]);
+        let fields =
+            FieldSelector::new([FieldRequirement::new("metadata.name", true, "web").unwrap()]);
+        let expected = json!({
+            "resourceAttributes": {
+                "verb": "list", "group": "apps", "version": "v1", "resource": "deployments",
+                "namespace": "shop", "name": "web",
+                "labelSelector": {"requirements": [
+                    {"key": "app", "operator": "In", "values": ["a", "b"]},
+                    {"key": "old", "operator": "DoesNotExist"},
+                ]},
+                "fieldSelector": {"requirements": [
+                    {"key": "metadata.name", "operator": "In", "values": ["web"]},
+                ]},
+            },
+        });
+        assert_eq!(serde_json::to_value(resource(&access, &labels, &fields)).unwrap(), expected);
+        let all = Access { namespace: "", name: "", ..access };
+        let all = resource(&all, &LabelSelector::default(), &FieldSelector::default());
+        let expected = json!({
+            "resourceAttributes":
+                {"verb": "list", "group": "apps", "version": "v1", "resource": "deployments"},
+        });
+        assert_eq!(serde_json::to_value(all).unwrap(), expected);
+    }
+}

@@ -1,0 +1,339 @@
+//! From an answer to the bytes of HTTP: headers, and bodies that are written while they are sent.
+
+use super::gzip;
+use crate::{
+    callers::LargeAnswers,
+    reads::{Answer, Body, Cut, Source},
+};
+use actix_web::{
+    HttpRequest, HttpResponse, HttpResponseBuilder,
+    body::{BodySize, BoxBody, MessageBody},
+    http::{
+        StatusCode, Version,
+        header::{self, HeaderValue},
+    },
+};
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use kubewarm_api::model::CellKey;
+use kubewarm_wire::{Failure, Sent, is_known};
+use std::{
+    error::Error,
+    fmt::Write as _,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+/// What is no longer is written at once, and told its length; the rest of a longer list is written while it is sent.
+/// From here on the API server compresses.
+const LONG: usize = 128 << 10;
+/// From here on the pieces of an answer are written in turns, a few at once.
+const LARGE: usize = 1 << 20;
+pub(super) const JSON: &str = "application/json";
+pub(super) const NOT_KEPT: &str = "no-cache, private";
+
+/// Names a cell, for as long as this process lives, so that nobody learns from the name what it is.
+pub(super) fn opaque(key: &hmac::Key, cell: &CellKey) -> String {
+    // Its text is for people; what it names differs where keys differ.
+    tagged(key, &format!("{cell:?}"))
+}
+
+/// The same for whatever `text` says.
+pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
+    let tag = hmac::sign(key, text.as_bytes());
+    tag.as_ref().iter().take(8).fold(String::new(), |mut name, byte| {
+        let _written = write!(name, "{byte:02x}");
+        name
+    })
+}
+
+/// A body, and what is held for as long as it is sent.
+struct Holding<T> {
+    body: BoxBody,
+    _held: T,
+}
+
+/// Sends objects; a large answer in the user's `turns`. `held` is let go of when the last of them is sent, or nobody
+/// listens any more.
+pub(super) async fn objects<T: Unpin + 'static>(
+    request: &HttpRequest,
+    answer: Answer,
+    key: &hmac::Key,
+    (held, turns): (T, LargeAnswers),
+) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    response
+        .insert_header((header::CONTENT_TYPE, JSON))
+        .insert_header((header::CACHE_CONTROL, NOT_KEPT));
+    tell_source(&mut response, &answer.source, key);
+    let of = &answer.source.cell.resource;
+    let (begun, rest) = match answer.body {
+        Body::Whole(body) => (body, None),
+        Body::Pages(mut pages) => match pages.begin(LONG).await {
+            Ok((begun, goes_on)) => (begun, goes_on.then_some(pages)),
+            Err(Cut) => return failure(&Failure::not_warm(of.group_resource(), 1)),
+        },
+    };
+    let response = match rest {
+        None => whole(request, response, begun.into()),
+        Some(rest) => {
+            let rest = stream::unfold(rest, |mut rest| async move {
+                let piece = rest.next().await?;
+                Some((piece.map(Bytes::from), rest))
+            });
+            let rest = in_turns(rest, begun.len(), turns);
+            let pieces = stream::iter([Ok(begun.into())]).chain(rest);
+            if takes_gzip(request) {
+                compressed(request, response, pieces)
+            } else {
+                streamed(request, response, pieces)
+            }
+        }
+    };
+    response.map_body(|_, body| Holding { body, _held: held }.boxed())
+}
+
+/// The rest of an answer, behind so many bytes. From [`LARGE`] on each piece is written in a turn, which ends when the
+/// piece is there: whoever takes an answer slowly keeps no turn.
+fn in_turns<S>(
+    rest: S,
+    begun: usize,
+    turns: LargeAnswers,
+) -> impl stream::Stream<Item = Result<Bytes, Cut>>
+where
+    S: stream::Stream<Item = Result<Bytes, Cut>> + 'static,
+{
+    let rest = Box::pin(rest);
+    stream::unfold((rest, begun, turns), |(mut rest, bytes, turns)| async move {
+        let turn = if bytes < LARGE { None } else { turns.turn().await };
+        let piece = rest.next().await?;
+        drop(turn);
+        let bytes = bytes + piece.as_ref().map_or(0, Bytes::len);
+        Some((piece, (rest, bytes, turns)))
+    })
+}
+
+/// Says from where an answer is, and how old.
+pub(super) fn tell_source(response: &mut HttpResponseBuilder, source: &Source, key: &hmac::Key) {
+    response.insert_header(("Kubewarm-Cell", opaque(key, &source.cell)));
+    if let Some(age) = source.age {
+        response.insert_header(("Kubewarm-Freshness-Milliseconds", age.as_millis().to_string()));
+    }
+    if source.is_late {
+        response.insert_header((header::WARNING, late(source.age)));
+    }
+}
+
+/// Sends what is there.
+fn whole(request: &HttpRequest, mut response: HttpResponseBuilder, body: Bytes) -> HttpResponse {
+    if body.len() > LONG && takes_gzip(request) {
+        return compressed(request, response, stream::iter([Ok(body)]));
+    }
+    response.body(body)
+}
+
+/// Sends pieces as gzip.
+fn compressed(
+    request: &HttpRequest,
+    mut response: HttpResponseBuilder,
+    pieces: impl stream::Stream<Item = Result<Bytes, Cut>> + 'static,
+) -> HttpResponse {
+    response
+        .insert_header((header::CONTENT_ENCODING, "gzip"))
+        .append_header((header::VARY, "Accept-Encoding"));
+    streamed(request, response, gzip::compressed(pieces))
+}
+
+fn takes_gzip(request: &HttpRequest) -> bool {
+    let header = request.headers().get(header::ACCEPT_ENCODING);
+    gzip::is_taken(header.map(HeaderValue::as_bytes))
+}
+
+impl<T: Unpin> MessageBody for Holding<T> {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        self.body.as_pin_mut().poll_next(context)
+    }
+}
+
+/// What a client shows to people.
+fn late(age: Option<Duration>) -> String {
+    match age {
+        Some(age) => format!(
+            "299 - \"from the cache of kubewarm, last known to be current {} s ago\"",
+            age.as_secs()
+        ),
+        None => "299 - \"from the cache of kubewarm, not known to be current\"".to_owned(),
+    }
+}
+
+/// Sends pieces as they come.
+pub(super) fn streamed<E: Into<Box<dyn Error>> + 'static>(
+    request: &HttpRequest,
+    mut response: HttpResponseBuilder,
+    pieces: impl stream::Stream<Item = Result<Bytes, E>> + 'static,
+) -> HttpResponse {
+    if request.version() < Version::HTTP_11 {
+        // It knows no chunks: the end of the connection ends the body.
+        response.force_close();
+        let mut response = response.streaming(pieces);
+        response.head_mut().no_chunking(true);
+        return response;
+    }
+    response.streaming(pieces)
+}
+
+/// What is sent whole, whoever made it.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub(super) body: Bytes,
+    pub(super) content_type: &'static str,
+    /// With its quotes.
+    pub(super) etag: Option<String>,
+    /// Whether there are other forms of it.
+    pub(super) varies: bool,
+    /// What whoever keeps it may do with it.
+    pub(super) cache_control: &'static str,
+}
+
+impl From<Sent> for Document {
+    fn from(Sent { content_type, etag, body }: Sent) -> Self {
+        let body = body.into();
+        Self { body, content_type, etag: Some(etag), varies: true, cache_control: "public" }
+    }
+}
+
+/// Sends a document, or that the client has it.
+pub(super) fn document(request: &HttpRequest, document: Document) -> HttpResponse {
+    let Document { body, content_type, etag, varies, cache_control } = document;
+    let known = request.headers().get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+    let is_known = known.zip(etag.as_deref()).is_some_and(|(known, etag)| is_known(known, etag));
+    let mut response =
+        HttpResponse::build(if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK });
+    response.insert_header((header::CACHE_CONTROL, cache_control));
+    if varies {
+        response.insert_header((header::VARY, "Accept"));
+    }
+    if let Some(etag) = etag {
+        response.insert_header((header::ETAG, etag));
+    }
+    if is_known {
+        return response.finish();
+    }
+    response.insert_header((header::CONTENT_TYPE, content_type));
+    whole(request, response, body)
+}
+
+/// Sends a `Status` of failure.
+pub(super) fn failure(failure: &Failure) -> HttpResponse {
+    let code = StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = HttpResponse::build(code);
+    response
+        .insert_header((header::CONTENT_TYPE, JSON))
+        .insert_header((header::CACHE_CONTROL, NOT_KEPT));
+    if let Some(seconds) = failure.retry_after() {
+        response.insert_header((header::RETRY_AFTER, seconds.to_string()));
+    }
+    if code == StatusCode::FORBIDDEN {
+        let nosniff = HeaderValue::from_static("nosniff");
+        response.insert_header((header::X_CONTENT_TYPE_OPTIONS, nosniff));
+    }
+    response.body(failure.body())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::callers::sample::large_answers;
+    use futures::{StreamExt, future::join_all};
+    use kubewarm_api::model::{
+        Extent, GroupResource, Identity, ManagedFields, Projection, Resource, SensitiveData,
+    };
+    use std::{cell::Cell, collections::BTreeSet, rc::Rc};
+    use tokio::time::sleep;
+
+    /// Pieces of half of what is large, each of which takes a while; `now` is how many are written, `most` at most.
+    fn pieces(
+        count: usize,
+        now: &Rc<Cell<usize>>,
+        most: &Rc<Cell<usize>>,
+    ) -> impl stream::Stream<Item = Result<Bytes, Cut>> + use<> {
+        let (now, most) = (Rc::clone(now), Rc::clone(most));
+        stream::iter(0..count).then(move |_| {
+            let (now, most) = (Rc::clone(&now), Rc::clone(&most));
+            async move {
+                now.set(now.get() + 1);
+                most.set(most.get().max(now.get()));
+                sleep(Duration::from_millis(1)).await;
+                now.set(now.get() - 1);
+                Ok(Bytes::from(vec![b'x'; LARGE / 2]))
+            }
+        })
+    }
+
+    fn cell(resource: &str, namespace: &str) -> CellKey {
+        CellKey::all(
+            Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+            Extent::Namespace(namespace.into()),
+            Projection::Full(ManagedFields::Drop),
+        )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_answers_are_written_a_few_at_once_and_none_keeps_a_turn_that_nobody_takes() {
+        let (now, most) = (Rc::default(), Rc::default());
+        let [jane, john] = large_answers(4);
+        // Not taken beyond what is large.
+        let mut slow = Box::pin(in_turns(pieces(9, &now, &most), LARGE, jane.clone()));
+        assert!(slow.next().await.is_some());
+        let all = [(&jane, 40), (&john, 5)].map(|(user, count)| {
+            let written = (0..count).map(|_| in_turns(pieces(4, &now, &most), LARGE, user.clone()));
+            join_all(written.map(StreamExt::collect::<Vec<_>>))
+        });
+        let written = join_all(all).await;
+        assert!(written.iter().flatten().all(|pieces| pieces.len() == 4));
+        assert_eq!(most.get(), 2, "one of each user");
+        let small = (0..9).map(|_| in_turns(pieces(2, &now, &most), 0, jane.clone()));
+        join_all(small.map(StreamExt::collect::<Vec<_>>)).await;
+        assert_eq!(most.get(), 9, "who is not large does not wait");
+    }
+
+    #[test]
+    fn the_name_of_a_cell_is_of_this_process_alone_and_says_nothing_of_it() {
+        let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
+        // A namespace that might be part of a name: all of its letters are digits of one.
+        let whole = cell("secrets", "decade");
+        assert_eq!(opaque(&key, &whole), opaque(&key, &cell("secrets", "decade")));
+        assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "nobody else can compute it");
+        let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
+        let metadata = Projection::MetadataOnly(ManagedFields::Drop);
+        let cells = [
+            cell("pods", "decade"),
+            cell("secrets", "facade"),
+            CellKey { extent: Extent::AllNamespaces, ..whole.clone() },
+            CellKey { projection: metadata, ..whole.clone() },
+            CellKey { sensitive_data: SensitiveData::Allow, ..whole.clone() },
+            CellKey { identity: owner, ..whole.clone() },
+            CellKey { declared_in: Some("facade".into()), ..whole.clone() },
+            whole,
+        ];
+        let names: BTreeSet<_> = cells.iter().map(|cell| opaque(&key, cell)).collect();
+        assert_eq!(names.len(), cells.len(), "{names:?}");
+        for (name, cell) in cells.iter().map(|cell| (opaque(&key, cell), format!("{cell:?}"))) {
+            assert_eq!(name.len(), 16, "{name}");
+            assert!(name.bytes().all(|digit| b"0123456789abcdef".contains(&digit)), "{name}");
+            let mut words = cell.split(|letter: char| !letter.is_alphanumeric());
+            assert!(!words.any(|word| word.len() > 2 && name.contains(word)), "{name}: {cell}");
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The way of a read: understood, allowed, answered. In this order, so that whoever may not read something
+//! learns nothing of whether it is kept.
+
+use super::{
+    answer::{self, JSON, NOT_KEPT},
+    body::Brought,
+    counted::accept,
+    forward::Forward,
+    watching::{Held, Needed, watch},
+};
+use crate::review;
+use crate::{
+    Watchers,
+    callers::{Caller, Callers, Credentials, NoCredentials, Refused, Shown},
+    metrics::{CacheUse, Handler, Method, ReadMetrics},
+    reads::Reads,
+};
+use actix_web::{
+    HttpMessage as _, HttpRequest, HttpResponse,
+    http::{self, header},
+    web,
+};
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
+use kubewarm_api::model::{Fault, FieldSelector, LabelSelector, ProfileRef};
+use kubewarm_wire::{Asked, Document, Failure, Objects, Selection, Watching, What};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Has the API server say its version, in JSON.
+pub type Version = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>> + Send + Sync>;
+
+/// What the read API answers from.
+pub struct ReadApi {
+    reads: Arc<Reads>,
+    callers: Arc<Callers>,
+    version: Version,
+    /// Where goes what is not served here, if anywhere.
+    forward: Option<Forward>,
+    metrics: ReadMetrics,
+    /// Names cells.
+    names: hmac::Key,
+    watchers: Watchers,
+    /// Ends watches.
+    stop: CancellationToken,
+}
+
+/// How a read went, for the metrics.
+struct Outcome {
+    handler: Handler,
+    from: CacheUse,
+    response: HttpResponse,
+}
+
+impl ReadApi {
+    /// Answers from `reads` those whom `callers` let in; watches, which are entered in `watchers`, until
+    /// `stop`. `names` is a key of this process.
+    #[must_use]
+    pub fn new(
+        reads: Arc<Reads>,
+        callers: Arc<Callers>,
+        version: Version,
+        metrics: ReadMetrics,
+        names: hmac::Key,
+        (watchers, stop): (Watchers, CancellationToken),
+    ) -> Self {
+        Self { reads, callers, version, forward: None, metrics, names, watchers, stop }
+    }
+
+    /// Has what is not served here sent on by `forward`.
+    #[must_use]
+    pub fn forwarding(mut self, forward: Option<Forward>) -> Self {
+        self.forward = forward;
+        self
+    }
+
+    /// Has requests answered, whatever their paths: they are the Kubernetes API's, not those of a router.
+    pub fn routes(self: &Arc<Self>, app: &mut web::ServiceConfig) {
+        app.app_data(web::Data::from(Arc::clone(self))).default_service(web::to(handle));
+    }
+
+    /// From here, or from the API server where that is wanted and may have more.
+    async fn answer(&self, request: &HttpRequest) -> Result<Outcome, (Handler, Failure)> {
+        let Some(forward) = &self.forward else { return self.own(request).await };
+        if !self.is_beyond(request) {
+            match self.own(request).await {
+                // Of whoever cannot be sent on, what is wrong with the request says more.
+                Err((_, failure))
+                    if failure.is_of_this_server_alone()
+                        && !(failure.code() == 400 && is_known_by_certificate(request)) => {}
+                answered => return answered,
+            }
+        }
+        let handler = Handler::Forward;
+        if is_known_by_certificate(request) {
+            return Err((handler, Failure::cannot_forward()));
+        }
+        let sent = forward.send(request, &self.callers).await;
+        let response = sent.map_err(|failure| (handler, failure))?;
+        Ok(Outcome { handler, from: CacheUse::Miss, response })
+    }
+
+    /// Whether nothing here could answer `request`: it is no read, or becomes something else than HTTP, or
+    /// is somebody's who acts as another, which only the API server can decide about.
+    fn is_beyond(&self, request: &HttpRequest) -> bool {
+        let is_upgrade =
+            || request.extensions().get::<Brought>().is_some_and(|it| it.upgrade.is_some());
+        let acts_as_another =
+            || request.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
+        request.method() != http::Method::GET
+            || is_upgrade()
+            || (acts_as_another() && !self.callers.can_check_impersonation())
+    }
+
+    async fn own(&self, request: &HttpRequest) -> Result<Outcome, (Handler, Failure)> {
+        let other = |failure| (Handler::Other, failure);
+        let credentials = credentials(request).map_err(other)?;
+        let asked = asked(request).map_err(other)?;
+        let sends_on = self.forward.is_some() && !is_known_by_certificate(request);
+        if sends_on && matches!(asked.what, What::Document(_)) {
+            // A whole client asks here, so that it must see all there is.
+            return Err((Handler::Forward, Failure::no_such_path()));
+        }
+        let handler = match &asked.what {
+            What::Document(_) => Handler::Discovery,
+            What::Objects(Objects { selection: Selection::Get { .. }, .. }) => Handler::Get,
+            What::Objects(Objects { watch: Some(_), .. }) => Handler::Watch,
+            What::Objects(Objects { selection: Selection::List, .. }) => Handler::List,
+        };
+        self.allowed(request, &credentials, asked, handler)
+            .await
+            .map_err(|failure| (handler, failure))
+    }
+
+    async fn allowed(
+        &self,
+        request: &HttpRequest,
+        credentials: &Credentials,
+        Asked { profile, what }: Asked,
+        handler: Handler,
+    ) -> Result<Outcome, Failure> {
+        let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+        let (first, words) = match &what {
+            What::Document(document) => {
+                let path = document.path();
+                (review::path("get", &path), Words::Path(path))
+            }
+            What::Objects(objects) => (reviewed(objects), Words::Resource(objects.access())),
+        };
+        let caller = self.admit(credentials, &first, peer, words).await?;
+        accept(request, || self.callers.connection(&caller.authentication));
+        let mut reviews = vec![first];
+        let mut allowed_at = caller.asked;
+        if let Some(profile) = &profile {
+            let access = profile_access(profile);
+            let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
+            let review = review::resource(&access, &labels, &fields);
+            let may = self.callers.may_also(&caller, &review).await;
+            let asked = may.map_err(|refused| Words::Resource(access).refusal(refused))?;
+            allowed_at = allowed_at.min(asked);
+            reviews.push(review);
+        }
+        match what {
+            What::Document(document) => {
+                let response = self.document(request, &document, profile.as_ref()).await?;
+                Ok(Outcome { handler, from: CacheUse::Hit, response })
+            }
+            What::Objects(objects) => {
+                if let Some(watching) = &objects.watch {
+                    let asked = (&objects, watching, profile.as_ref());
+                    let needed = Needed {
+                        callers: Arc::clone(&self.callers),
+                        credentials: credentials.clone(),
+                        reviews,
+                        peer,
+                        allowed_at,
+                    };
+                    let response = self.watch(request, asked, needed, caller).await?;
+                    return Ok(Outcome { handler, from: CacheUse::Hit, response });
+                }
+                self.objects(request, &objects, profile.as_ref(), (handler, caller)).await
+            }
+        }
+    }
+
+    async fn admit(
+        &self,
+        credentials: &Credentials,
+        access: &SelfSubjectAccessReviewSpec,
+        peer: IpAddr,
+        words: Words<'_>,
+    ) -> Result<Caller, Failure> {
+        let admitted = self.callers.admit(credentials, access, peer).await;
+        admitted.map_err(|refused| words.refusal(refused))
+    }
+
+    async fn objects(
+        &self,
+        request: &HttpRequest,
+        objects: &Objects,
+        profile: Option<&ProfileRef>,
+        (handler, caller): (Handler, Caller),
+    ) -> Result<Outcome, Failure> {
+        let answer = self.reads.answer(objects, profile).await?;
+        let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
+        let turns = self.callers.large_answers(&caller);
+        let response = answer::objects(request, answer, &self.names, (caller, turns)).await;
+        Ok(Outcome { handler, from, response })
+    }
+
+    async fn watch(
+        &self,
+        request: &HttpRequest,
+        (objects, watching, profile): (&Objects, &Watching, Option<&ProfileRef>),
+        needed: Needed,
+        caller: Caller,
+    ) -> Result<HttpResponse, Failure> {
+        let place = self.callers.watch(&caller).map_err(|_| Failure::too_many_requests(1))?;
+        let feed = self.reads.watch(objects, watching, profile).await?;
+        let user = &caller.authentication.user;
+        let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
+        let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
+        let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
+        let counted = self.metrics.watching(feed.resource());
+        let (caller, stop) = (Some(caller), self.stop.clone());
+        let place = Some(place);
+        let held = Held { place, caller, counted, _entered: entered, stop };
+        Ok(watch(request, (feed, &self.names), needed, held))
+    }
+
+    async fn document(
+        &self,
+        request: &HttpRequest,
+        document: &Document,
+        profile: Option<&ProfileRef>,
+    ) -> Result<HttpResponse, Failure> {
+        if *document == Document::Version {
+            return self.version(request).await;
+        }
+        let kinds = self.reads.kinds(profile).await?;
+        let sent = match document {
+            Document::Version => None,
+            Document::Core(listing) => Some(kubewarm_wire::core_document(&kinds, *listing)),
+            Document::Groups(listing) => Some(kubewarm_wire::groups_document(&kinds, *listing)),
+            Document::Group(group) => kubewarm_wire::group_document(&kinds, group),
+            Document::Resources { group, version } => {
+                kubewarm_wire::resources_document(&kinds, group, version)
+            }
+        };
+        let sent = sent.ok_or_else(Failure::no_such_path)?;
+        Ok(answer::document(request, sent.into()))
+    }
+
+    async fn version(&self, request: &HttpRequest) -> Result<HttpResponse, Failure> {
+        let body = (self.version)().await.map_err(|fault| {
+            tracing::debug!(%fault, "the API server does not say its version");
+            Failure::unavailable("the API server does not say its version; try again", 1)
+        })?;
+        let version = answer::Document {
+            body,
+            content_type: JSON,
+            etag: None,
+            varies: false,
+            cache_control: NOT_KEPT,
+        };
+        Ok(answer::document(request, version))
+    }
+}
+
+/// Answers any request of the read address.
+async fn handle(request: HttpRequest, api: web::Data<ReadApi>) -> HttpResponse {
+    let began = Instant::now();
+    let outcome = api.answer(&request).await.unwrap_or_else(|(handler, failure)| Outcome {
+        handler,
+        from: CacheUse::Miss,
+        response: answer::failure(&failure),
+    });
+    let Outcome { handler, from, response } = outcome;
+    let method = if request.method() == http::Method::GET { Method::Get } else { Method::Other };
+    let code = response.status().as_u16();
+    api.metrics.answered((handler, method), code, from, began.elapsed());
+    response
+}
+
+/// In which words a caller is refused.
+enum Words<'a> {
+    Path(String),
+    Resource(kubewarm_wire::Access<'a>),
+}
+
+impl Words<'_> {
+    fn refusal(&self, refused: Refused) -> Failure {
+        let Refused::Forbidden { user, reason } = &refused else { return refusal(refused) };
+        match self {
+            _ if user.is_empty() => refusal(refused),
+            Self::Path(path) => Failure::forbidden_path(user, path, reason.as_deref()),
+            Self::Resource(access) => Failure::forbidden(user, access, reason.as_deref()),
+        }
+    }
+}
+
+/// How a caller is refused, whatever it asks for.
+pub(super) fn refusal(refused: Refused) -> Failure {
+    match refused {
+        Refused::Unauthorized => Failure::unauthorized(),
+        Refused::Forbidden { reason, .. } => {
+            Failure::refused(reason.as_deref().unwrap_or("the API server refuses the caller"))
+        }
+        Refused::Impersonation => Failure::refused(
+            "impersonation is not possible here; send a token of the account itself",
+        ),
+        Refused::Busy => Failure::too_many_requests(1),
+        Refused::Undecided(fault) => {
+            tracing::debug!(%fault, "nobody can say who calls");
+            Failure::unavailable("the API server does not say whether you may; try again", 1)
+        }
+    }
+}
+
+fn credentials(request: &HttpRequest) -> Result<Credentials, Failure> {
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let shown = request.extensions().get::<Shown>().cloned();
+    Credentials::beside(shown, headers).map_err(|none| match none {
+        NoCredentials::Repeated => Failure::bad_request("Authorization is repeated"),
+        NoCredentials::Impersonation => Failure::bad_request("Impersonate-* cannot be read"),
+        NoCredentials::Missing
+        | NoCredentials::NoBearer
+        | NoCredentials::Empty
+        | NoCredentials::TooLong => Failure::unauthorized(),
+    })
+}
+
+/// Whether it counts what the caller has shown in the handshake, whatever token there is: nothing can be sent
+/// on with that.
+fn is_known_by_certificate(request: &HttpRequest) -> bool {
+    request.extensions().get::<Shown>().is_some_and(|shown| shown.who().is_some())
+}
+
+fn asked(request: &HttpRequest) -> Result<Asked, Failure> {
+    let accept = request.headers().get(header::ACCEPT).map(|accept| accept.to_str());
+    let accept = accept.transpose().map_err(|_| Failure::not_acceptable())?;
+    let uri = request.uri();
+    Asked::parse(request.method().as_str(), uri.path(), uri.query(), accept)
+}
+
+/// What the caller must be allowed: the very thing that is asked of the cells, but for indexes, which no
+/// authorizer knows.
+fn reviewed(objects: &Objects) -> SelfSubjectAccessReviewSpec {
+    review::resource(&objects.access(), objects.labels.selector(), &objects.reviewed_fields())
+}
+
+fn profile_access(profile: &ProfileRef) -> kubewarm_wire::Access<'_> {
+    kubewarm_wire::Access {
+        verb: "get",
+        group: "kubewarm.io",
+        version: "v1alpha1",
+        resource: "cacheprofiles",
+        namespace: &profile.namespace,
+        name: &profile.name,
+    }
+}
+
+impl fmt::Debug for ReadApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadApi").field("reads", &self.reads).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The field selector of the review.
+    fn fields(path: &str, fields: &str) -> String {
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("fieldSelector", fields)
+            .append_pair("labelSelector", "app")
+            .finish();
+        let What::Objects(objects) = Asked::parse("GET", path, Some(&query), None).unwrap().what
+        else {
+            panic!("{path}")
+        };
+        let reviewed = reviewed(&objects).resource_attributes.unwrap();
+        let labels = reviewed.label_selector.and_then(|it| it.requirements).unwrap();
+        assert!(matches!(&*labels, [one] if one.key == "app" && one.operator == "Exists"));
+        let fields = reviewed.field_selector.and_then(|it| it.requirements).unwrap_or_default();
+        let fields = fields.iter().map(|it| {
+            let equals = if it.operator == "In" { "=" } else { "!=" };
+            format!("{}{equals}{}", it.key, it.values.as_deref().unwrap_or_default().join("|"))
+        });
+        fields.collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn nobody_is_allowed_anything_for_an_index_that_they_select_by() {
+        let (pods, events) = ("/api/v1/pods", "/api/v1/namespaces/a/events");
+        let (secrets, parts) = ("/api/v1/secrets", "/apis/example.com/v1/parts");
+        for (path, asked, expected) in [
+            (pods, "by-app=web", ""),
+            (pods, "by-app!=web,spec.nodeName=n,x=1", "spec.nodeName=n"),
+            (
+                pods,
+                "metadata.name=p,metadata.namespace=a,type=x",
+                "metadata.name=p,metadata.namespace=a",
+            ),
+            (events, "type=Warning,by-app=web,reason!=x", "reason!=x,type=Warning"),
+            (secrets, "type=Opaque,reason=x", "type=Opaque"),
+            // Nobody has looked whether the definition has such a field: less is allowed for less.
+            (parts, "size=3,spec.size=3", "spec.size=3"),
+        ] {
+            assert_eq!(fields(path, asked), expected, "{path} {asked}");
+        }
+    }
+}

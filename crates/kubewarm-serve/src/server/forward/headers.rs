@@ -1,0 +1,303 @@
+//! Which headers go from one side to the other, and what a caller shows of itself in them.
+
+use crate::callers::{Credentials, NoCredentials};
+use actix_web::http::header::HeaderMap as Asked;
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{
+        ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST,
+        PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, TE, TRAILER,
+        TRANSFER_ENCODING, UPGRADE,
+    },
+};
+use kubewarm_wire::{Bearer, Failure, Subprotocols};
+use std::net::IpAddr;
+use zeroize::Zeroizing;
+
+/// Of one connection, and so of nobody beyond it (RFC 9110, 7.6.1).
+const OF_ONE_CONNECTION: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+/// Who a front proxy says its caller is: an API server believes those that it knows.
+const FRONT_PROXY: &str = "x-remote-";
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Who sends a request: whoever shows this token.
+pub(super) struct Sender {
+    token: Zeroizing<String>,
+    /// What is left of `Sec-WebSocket-Protocol`, if the token was there.
+    protocols: Option<String>,
+}
+
+impl Sender {
+    /// The one who sends `asked`, by the token in `Authorization`, else by that of a WebSocket.
+    ///
+    /// # Errors
+    ///
+    /// 403 `CannotForward` where there is none; 400 where there are several.
+    pub(super) fn of(asked: &Asked, is_upgrade: bool) -> Result<Self, Failure> {
+        let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let is_websocket = is_upgrade && is_websocket(asked);
+        let shown = if is_websocket { subprotocols(asked)? } else { Subprotocols::Plain };
+        match (Credentials::of(headers), shown) {
+            // What is in the header counts, as with the API server.
+            (Ok(credentials), shown) => {
+                let token = credentials.token().cloned().ok_or_else(Failure::cannot_forward)?;
+                let protocols = match shown {
+                    Subprotocols::Bearer(Bearer { others, .. }) => Some(others),
+                    Subprotocols::Plain | Subprotocols::Nonsense => None,
+                };
+                Ok(Self { token, protocols })
+            }
+            // Browsers say by themselves what a server in front of this one has asked for.
+            (
+                Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty),
+                Subprotocols::Bearer(Bearer { token, others }),
+            ) => Ok(Self { token, protocols: Some(others) }),
+            (Err(NoCredentials::Repeated), _) => {
+                Err(Failure::bad_request("Authorization is repeated"))
+            }
+            (Err(NoCredentials::Impersonation), _) => {
+                Err(Failure::bad_request("Impersonate-* cannot be read"))
+            }
+            (Err(NoCredentials::TooLong), _) => Err(Failure::unauthorized()),
+            (Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty), _) => {
+                Err(Failure::cannot_forward())
+            }
+        }
+    }
+
+    /// The sender's own credentials: whom it wants to act as, the API server decides.
+    pub(super) fn credentials(&self) -> Credentials {
+        Credentials::bearer(self.token.clone())
+    }
+}
+
+fn subprotocols(asked: &Asked) -> Result<Subprotocols, Failure> {
+    let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL.as_str()).map(|value| value.to_str());
+    let values: Result<Vec<_>, _> = values.collect();
+    let unreadable = |_| Failure::bad_request("Sec-WebSocket-Protocol cannot be read");
+    Ok(Subprotocols::parse(values.map_err(unreadable)?))
+}
+
+/// Whether the API server takes it for one: of other protocols it looks at no subprotocol.
+fn is_websocket(asked: &Asked) -> bool {
+    let protocol = asked.get(UPGRADE.as_str()).and_then(|value| value.to_str().ok());
+    protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
+}
+
+/// What the API server is sent of `asked`: all but what is of the connection, of a front proxy, or of the
+/// server that was asked. The token is written anew, so that the API server reads the same one. Where the version in
+/// the answer is wanted, the answer must be readable.
+pub(super) fn onward(
+    asked: &Asked,
+    Sender { token, protocols }: &Sender,
+    peer: IpAddr,
+    (upgrade, must_be_readable): (bool, bool),
+) -> Result<HeaderMap, Failure> {
+    let unreadable = || Failure::bad_request("a header cannot be read");
+    let mut headers = HeaderMap::new();
+    for (name, value) in asked {
+        let name = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| unreadable())?;
+        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| unreadable())?;
+        headers.append(name, value);
+    }
+    let protocol = headers.get(UPGRADE).filter(|_| upgrade).cloned();
+    without_connection(&mut headers);
+    for name in [HOST, CONTENT_LENGTH, EXPECT] {
+        headers.remove(name);
+    }
+    let is_of_proxy = |name: &&HeaderName| name.as_str().starts_with(FRONT_PROXY);
+    let of_proxy: Vec<_> = headers.keys().filter(is_of_proxy).cloned().collect();
+    for name in of_proxy {
+        headers.remove(name);
+    }
+    if must_be_readable {
+        headers.remove(ACCEPT_ENCODING);
+    }
+    if let Some(protocol) = protocol {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+    let bearer = Zeroizing::new(format!("Bearer {}", **token));
+    let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| unreadable())?;
+    bearer.set_sensitive(true);
+    headers.insert(AUTHORIZATION, bearer);
+    if let Some(protocols) = protocols {
+        let protocols = HeaderValue::from_str(protocols).map_err(|_| unreadable())?;
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
+    }
+    // For the API server's audit log, which would know of this process alone. In one header: it looks at the first.
+    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let peer = peer.to_canonical().to_string();
+    let addresses: Vec<_> = before.chain([&*peer]).collect();
+    if let Ok(addresses) = HeaderValue::from_str(&addresses.join(", ")) {
+        headers.insert(FORWARDED_FOR, addresses);
+    }
+    Ok(headers)
+}
+
+/// Takes away what says something of one connection only.
+pub(super) fn without_connection(headers: &mut HeaderMap) {
+    let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named = named.flat_map(|value| value.split(','));
+    let named: Vec<_> = named.filter_map(|it| it.trim().parse::<HeaderName>().ok()).collect();
+    // Nobody may take away by that what the API server decides by.
+    let is_free =
+        |name: &HeaderName| *name != AUTHORIZATION && !name.as_str().starts_with("impersonate-");
+    for name in named.into_iter().filter(is_free).chain(OF_ONE_CONNECTION) {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::header::{HeaderName as Name, HeaderValue as Value};
+    use std::net::Ipv4Addr;
+
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+    const TOKEN: (&str, &str) = ("authorization", "Bearer t0k3n");
+
+    fn asked(headers: &[(&'static str, &'static str)]) -> Asked {
+        let mut asked = Asked::new();
+        for (name, value) in headers {
+            asked.append(Name::from_static(name), Value::from_static(value));
+        }
+        asked
+    }
+
+    fn sent(
+        headers: &[(&'static str, &'static str)],
+        upgrade: bool,
+        readable: bool,
+    ) -> Vec<String> {
+        let asked = asked(headers);
+        let sender = Sender::of(&asked, upgrade).unwrap();
+        let sent = onward(&asked, &sender, PEER, (upgrade, readable)).unwrap();
+        let mut sent: Vec<_> = sent
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        sent.sort();
+        sent
+    }
+
+    #[test]
+    fn what_is_of_a_connection_or_a_front_proxy_stays_and_the_rest_goes_on() {
+        let headers = [
+            TOKEN,
+            ("connection", "keep-alive, X-Hop, Authorization, Impersonate-User"),
+            ("x-hop", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("trailer", "x"),
+            ("upgrade", "h2c"),
+            ("proxy-authorization", "Basic x"),
+            ("proxy-connection", "close"),
+            ("expect", "100-continue"),
+            ("host", "kubewarm.ops.svc"),
+            ("content-length", "4"),
+            ("x-remote-user", "admin"),
+            ("x-remote-group", "system:masters"),
+            ("x-remote-extra-scopes", "all"),
+            ("impersonate-user", "jane"),
+            ("impersonate-group", "a"),
+            ("impersonate-group", "b"),
+            ("accept-encoding", "gzip"),
+            ("user-agent", "kubectl"),
+            ("x-forwarded-for", "192.0.2.1"),
+        ];
+        let expected = [
+            "accept-encoding: gzip",
+            "authorization: Bearer t0k3n",
+            "impersonate-group: a",
+            "impersonate-group: b",
+            "impersonate-user: jane",
+            "user-agent: kubectl",
+            "x-forwarded-for: 192.0.2.1, 10.0.0.7",
+        ];
+        assert_eq!(sent(&headers, false, false), expected);
+        assert_eq!(sent(&headers, false, true), expected[1..], "the answer must be readable");
+    }
+
+    #[test]
+    fn an_upgrade_goes_on_as_one() {
+        let headers = [TOKEN, ("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")];
+        let sent = sent(&headers, true, false);
+        assert!(sent.contains(&"connection: Upgrade".to_owned()), "{sent:?}");
+        assert!(sent.contains(&"upgrade: SPDY/3.1".to_owned()), "{sent:?}");
+    }
+
+    const PROTOCOL: &str = "sec-websocket-protocol";
+    const IN_PROTOCOL: (&str, &str) =
+        (PROTOCOL, "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.dDBrM24");
+    const WEBSOCKET: (&str, &str) = ("upgrade", "websocket");
+
+    #[test]
+    fn nothing_is_sent_on_without_one_bearer_token() {
+        let cannot = Err("CannotForward");
+        for (headers, upgrade, expected) in [
+            (&[TOKEN] as &[_], false, Ok("t0k3n")),
+            (&[("authorization", "bEARER t0k3n ")], false, Ok("t0k3n")),
+            (&[("authorization", "Bearer  t0k3n")], false, cannot),
+            (&[("authorization", "Bearer t0k3n again")], false, cannot),
+            (&[], false, cannot),
+            (&[("authorization", "Basic Z29vZA==")], false, cannot),
+            (&[("authorization", "Bearer ")], false, cannot),
+            (&[("x-remote-user", "admin")], false, cannot),
+            (&[TOKEN, TOKEN], false, Err("BadRequest")),
+            (&[WEBSOCKET, IN_PROTOCOL], true, Ok("t0k3n")),
+            (&[("upgrade", "WebSocket"), IN_PROTOCOL], true, Ok("t0k3n")),
+            (&[WEBSOCKET, IN_PROTOCOL], false, cannot),
+            (&[("upgrade", "SPDY/3.1"), IN_PROTOCOL], true, cannot),
+            (&[("upgrade", "websocket, x"), IN_PROTOCOL], true, cannot),
+            (&[WEBSOCKET, IN_PROTOCOL, IN_PROTOCOL], true, cannot),
+            (&[WEBSOCKET, ("authorization", "Basic x"), IN_PROTOCOL], true, Ok("t0k3n")),
+            (&[WEBSOCKET, ("authorization", "Bearer other"), IN_PROTOCOL], true, Ok("other")),
+            (&[TOKEN, (PROTOCOL, "base64url.bearer.authorization.k8s.io.x")], false, Ok("t0k3n")),
+            (&[WEBSOCKET, (PROTOCOL, "v5.channel.k8s.io")], true, cannot),
+        ] {
+            let found = Sender::of(&asked(headers), upgrade);
+            let found = found.as_ref().map(|sender| sender.token.as_str());
+            assert_eq!(found.map_err(Failure::reason), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn the_api_server_is_shown_the_token_that_was_read_here_and_no_other() {
+        let spelled = sent(&[("authorization", "bEARER t0k3n ")], false, false);
+        assert_eq!(spelled[0], "authorization: Bearer t0k3n");
+        let upgrade = ("connection", "Upgrade");
+        let browser = sent(&[upgrade, WEBSOCKET, IN_PROTOCOL], true, false);
+        let expected = [
+            "authorization: Bearer t0k3n",
+            "connection: Upgrade",
+            "sec-websocket-protocol: v5.channel.k8s.io",
+            "upgrade: websocket",
+            "x-forwarded-for: 10.0.0.7",
+        ];
+        assert_eq!(browser, expected);
+        for header in [TOKEN, ("authorization", "Basic x")] {
+            assert_eq!(sent(&[upgrade, WEBSOCKET, header, IN_PROTOCOL], true, false), expected);
+        }
+    }
+
+    #[test]
+    fn tokens_are_not_shown() {
+        for headers in [&[TOKEN] as &[_], &[WEBSOCKET, IN_PROTOCOL]] {
+            let asked = asked(headers);
+            let sender = Sender::of(&asked, true).unwrap();
+            let shown = format!("{:?}", onward(&asked, &sender, PEER, (true, false)).unwrap());
+            assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");
+        }
+    }
+}

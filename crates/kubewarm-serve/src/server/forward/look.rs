@@ -1,0 +1,105 @@
+//! The beginning of an answer to a write: so much of it that the version of what was written is there.
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::{Frame, Incoming};
+use kubewarm_api::model::ResourceVersion;
+use kubewarm_wire::{Encoding, version_of};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What is looked at first, whatever others hold; then twice as much.
+const FIRST: usize = 16 << 10;
+/// Bytes beyond that of all of them, until they are taken.
+const HELD: usize = 16 << 20;
+/// The most of one: no object in etcd is larger.
+const MOST: usize = 2 << 20;
+/// What room is counted in.
+const UNIT: usize = 1 << 10;
+
+/// Room for what is looked at.
+pub(super) struct Looks(Arc<Semaphore>);
+
+/// What was read of an answer.
+pub(super) struct Looked {
+    /// What has come of it.
+    pub(super) first: Bytes,
+    /// Of what was written; `None` if it is not there, or there was no room to look for it.
+    pub(super) version: Option<ResourceVersion>,
+    /// To be kept until it is taken.
+    pub(super) room: Option<OwnedSemaphorePermit>,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(HELD / UNIT)))
+    }
+}
+
+impl Looks {
+    /// Reads `body` until its version is there. Where there is no room for more of it, what has come has to do: whoever
+    /// brings much before the version, and takes nothing, must not have others wait.
+    pub(super) async fn look(
+        &self,
+        body: &mut Incoming,
+        encoding: Encoding,
+    ) -> hyper::Result<Looked> {
+        let (mut first, mut room, mut next) = (BytesMut::new(), None, FIRST);
+        loop {
+            let frame = body.frame().await.transpose()?;
+            let is_end = frame.is_none();
+            if let Some(Ok(data)) = frame.map(Frame::into_data) {
+                first.extend_from_slice(&data);
+            }
+            let has_room = self.has_room(&mut room, first.capacity());
+            if !is_end && has_room && first.len() < next {
+                continue;
+            }
+            let version = version_of(&first, encoding);
+            if is_end || !has_room || version.is_some() || first.len() >= MOST {
+                return Ok(Looked { first: first.freeze(), version, room });
+            }
+            next = (first.len() * 2).min(MOST);
+        }
+    }
+
+    /// Whether `room` has come to be for so many bytes, beyond the first.
+    fn has_room(&self, room: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
+        let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let wanted = bytes.saturating_sub(FIRST).div_ceil(UNIT);
+        let Some(more) = wanted.checked_sub(held).filter(|more| *more > 0) else { return true };
+        // No answer that is looked at is so long.
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(more) else { return false };
+        match room {
+            Some(room) => room.merge(more),
+            None => *room = Some(more),
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_answers_have_room_whatever_large_ones_hold_and_all_of_it_comes_back() {
+        let looks = Looks::default();
+        let all = looks.0.available_permits();
+        let mut rooms: Vec<_> = (0..100).map(|_| None).collect();
+        let mut has_room = |bytes| {
+            rooms.iter_mut().map(|it| usize::from(looks.has_room(it, bytes))).sum::<usize>()
+        };
+        assert_eq!(has_room(FIRST), 100);
+        assert_eq!(has_room(2 * FIRST), 100);
+        let left = (HELD - 100 * FIRST) / (MOST - 2 * FIRST);
+        assert_eq!(has_room(MOST), left);
+        let mut small = None;
+        assert!(looks.has_room(&mut small, FIRST) && !looks.has_room(&mut small, MOST));
+        drop(rooms);
+        assert!(looks.has_room(&mut small, MOST));
+        drop(small);
+        assert_eq!(looks.0.available_permits(), all);
+    }
+}

@@ -1,0 +1,452 @@
+use super::{
+    super::{
+        answer,
+        listen::Limits,
+        tests::{MOST, Served, rest},
+    },
+    *,
+};
+use crate::callers::{Credentials, sample};
+use actix_web::web;
+use futures::stream;
+use http_body_util::StreamBody;
+use hyper::{body::Frame, client::conn::http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kubewarm_client::Connection;
+use parking_lot::Mutex;
+use std::{convert::Infallible, fs, sync::Arc};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    runtime::Handle,
+    task::JoinHandle,
+    time::sleep,
+};
+
+/// Versions that were told, by resource.
+type Told = Arc<Mutex<Vec<String>>>;
+
+struct Handlers {
+    forward: Forward,
+    callers: Callers,
+}
+
+/// A read address that sends all on to an API server whose answers a test writes.
+struct Scene {
+    served: Served,
+    server: TcpListener,
+    told: Told,
+    handlers: Arc<Handlers>,
+}
+
+/// Of whom these tokens are, and that others are nobody's.
+fn said(token: &str, _: &str) -> sample::Said {
+    match token {
+        "of-the-caller" | "a" | "b" => sample::Said::Denied("jane"),
+        _ => sample::Said::Unknown,
+    }
+}
+
+impl Scene {
+    async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Limits)) -> Self {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // The operator has credentials, for the very server that requests are sent on to.
+        let kubeconfig = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, \
+             clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}], \
+             users: [{{name: o, user: {{token: of-the-operator}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: o}}}}]}}",
+            server.local_addr().unwrap()
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::write(&path, kubeconfig).unwrap();
+        let connection = Connection::load(Some(&path), None).unwrap();
+        let told = Told::default();
+        let noted = Arc::clone(&told);
+        let wrote: Wrote = Box::new(move |written, version| {
+            noted.lock().push(format!("{} {:?} {version}", written.of, written.namespace));
+        });
+        let forward = Forward::new(connection.upstream(Handle::current()).unwrap(), wrote);
+        let handlers = Arc::new(Handlers { forward, callers: sample::changing(said).0 });
+        let of_threads = Arc::clone(&handlers);
+        let routes = move |app: &mut web::ServiceConfig| {
+            app.app_data(web::Data::from(Arc::clone(&of_threads))).default_service(web::to(handle));
+        };
+        let reading = Served::by(routes, change);
+        Self { served: reading, server, told, handlers }
+    }
+
+    /// The next request that reaches the API server, its head and so many bytes behind it, and where to answer.
+    async fn next(&self, body: usize) -> (String, TcpStream) {
+        let (mut stream, _) = timeout(MOST, self.server.accept()).await.unwrap().unwrap();
+        let asked = heard(&mut stream, body).await;
+        (asked, stream)
+    }
+}
+
+impl Scene {
+    /// How many requests of the caller can be sent on, beside those that are.
+    async fn places(&self) -> usize {
+        let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
+        let (credentials, peer) = (Credentials::of(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
+        let mut places = Vec::new();
+        while let Ok((_, place)) = self.handlers.callers.forward(&credentials, peer).await {
+            places.push(place);
+        }
+        places.len()
+    }
+}
+
+async fn handle(request: HttpRequest, handlers: web::Data<Handlers>) -> HttpResponse {
+    let sent = handlers.forward.send(&request, &handlers.callers).await;
+    sent.unwrap_or_else(|failure| answer::failure(&failure))
+}
+
+/// What is said until the end of a head, and so many bytes more.
+async fn heard(stream: &mut (impl tokio::io::AsyncRead + Unpin), body: usize) -> String {
+    let mut asked = Vec::new();
+    let end = |asked: &[u8]| asked.windows(4).position(|end| end == b"\r\n\r\n");
+    while end(&asked).is_none_or(|at| asked.len() < at + 4 + body) {
+        let read = timeout(MOST, stream.read_buf(&mut asked)).await.unwrap().unwrap();
+        assert_ne!(read, 0, "{}", String::from_utf8_lossy(&asked));
+    }
+    String::from_utf8(asked).unwrap()
+}
+
+/// `Forwarding`: a request of `method` and its first line's end, by somebody with a token.
+fn request(line: &str, headers: &str, body: &str) -> String {
+    let length =
+        if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    format!(
+        "{line} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer of-the-caller\r\n{length}{headers}\r\n{body}"
+    )
+}
+
+const CLOSE: &str = "Connection: close\r\n";
+
+#[tokio::test]
+async fn a_request_goes_on_as_the_caller_and_with_nothing_of_the_operators() {
+    let scene = Scene::new().await;
+    let post = "POST /profiles/a/p/api/v1/namespaces/n/pods/x/proxy/y?a=b%20c";
+    let headers = format!("{CLOSE}X-Remote-User: admin\r\nImpersonate-User: jane\r\n");
+    let asked = request(post, &headers, "body");
+    let (answer, ()) = tokio::join!(scene.served.say(&asked), async {
+        let (asked, mut stream) = scene.next(4).await;
+        let lower = asked.to_lowercase();
+        assert!(asked.starts_with("POST /api/v1/namespaces/n/pods/x/proxy/y?a=b%20c HTTP/1.1\r\n"));
+        assert!(lower.contains("\r\nauthorization: bearer of-the-caller\r\n"), "{asked}");
+        assert!(lower.contains("\r\nimpersonate-user: jane\r\n"), "{asked}");
+        assert!(!lower.contains("of-the-operator") && !lower.contains("x-remote"), "{asked}");
+        assert!(asked.ends_with("\r\n\r\nbody"), "{asked}");
+        let server = scene.server.local_addr().unwrap();
+        let answer = format!(
+            "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{server}/elsewhere\r\nX-Hop: 1\r\n\
+             Connection: X-Hop\r\nContent-Length: 2\r\n\r\nok"
+        );
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    // Passed back, not followed.
+    assert!(answer.starts_with("HTTP/1.1 307") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    assert!(
+        answer.contains("/elsewhere\r\n") && !answer.to_lowercase().contains("x-hop"),
+        "{answer}"
+    );
+    assert!(scene.told.lock().is_empty(), "what a pod answers raises nothing");
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn without_a_bearer_token_nothing_is_sent_on() {
+    let scene = Scene::new().await;
+    for (line, headers, code) in [
+        ("POST /api/v1/pods", "", "403"),
+        ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
+        ("GET /logs", "X-Remote-User: admin\r\n", "403"),
+        // Nobody's at the API server, which would answer this to anybody.
+        ("GET /version", "Authorization: Bearer  a\r\n", "403"),
+        ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
+        // Of nobody whom the API server knows.
+        ("GET /logs", "Authorization: Bearer made-up\r\n", "401"),
+        ("GET //logs", "Authorization: Bearer a\r\n", "400"),
+        ("TRACE /logs", "Authorization: Bearer a\r\n", "405"),
+        (
+            "POST /x",
+            "Authorization: Bearer a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "400",
+        ),
+        ("POST /x", "Authorization: Bearer a\r\nContent-Length: 99999999\r\n", "413"),
+    ] {
+        let asked = format!("{line} HTTP/1.1\r\nHost: x\r\n{CLOSE}{headers}\r\n");
+        let answer = scene.served.say(&asked).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{line} {headers}: {answer}");
+        assert_eq!(answer.contains("\"reason\":\"CannotForward\""), code == "403", "{answer}");
+    }
+    let nobody = timeout(Duration::from_millis(200), scene.server.accept()).await;
+    assert!(nobody.is_err(), "the API server was asked");
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn a_body_that_turns_out_to_be_too_large_is_not_sent_to_its_end() {
+    const PART: usize = 1 << 20;
+    let scene = Scene::new().await;
+    let io = TokioIo::new(scene.served.tls("h2").await.unwrap());
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    // Nothing says how long it is.
+    let parts = (0..=16).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; PART]))));
+    let asked = Request::post("https://kubewarm.ops.svc/api/v1/namespaces/n/configmaps")
+        .header(header::AUTHORIZATION, "Bearer of-the-caller")
+        .body(StreamBody::new(stream::iter(parts)))
+        .unwrap();
+    let (answer, sent) = tokio::join!(timeout(MOST, sender.send_request(asked)), async {
+        let (mut stream, _) = timeout(MOST, scene.server.accept()).await.unwrap().unwrap();
+        let mut sent = Vec::new();
+        // However it ends.
+        let _end = timeout(MOST, stream.read_to_end(&mut sent)).await.unwrap();
+        sent
+    });
+    let (head, body) = answer.unwrap().unwrap().into_parts();
+    assert_eq!(head.status, 413);
+    let body = body.collect().await.unwrap().to_bytes();
+    assert!(str::from_utf8(&body).unwrap().contains("RequestEntityTooLarge"), "{body:?}");
+    assert!(!sent.ends_with(b"\r\n0\r\n\r\n"), "all of it was sent");
+    connection.abort();
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn a_tunnel_is_one_only_after_101_and_lasts_until_either_end_closes() {
+    let scene = Scene::new().await;
+    let upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
+    let asked = request("POST /api/v1/namespaces/n/pods/x/exec?command=a", upgrade, "");
+    let mut caller = scene.served.tls("http/1.1").await.unwrap();
+
+    // Refused: the connection goes on as it was.
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (sent, mut stream) = scene.next(0).await;
+    let sent = sent.to_lowercase();
+    assert!(
+        sent.contains("connection: upgrade\r\n") && sent.contains("upgrade: spdy/3.1\r\n"),
+        "{sent}"
+    );
+    stream
+        .write_all(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
+        .await
+        .unwrap();
+    let answer = heard(&mut caller, 2).await;
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.ends_with("no"), "{answer}");
+    drop(stream);
+
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (_, mut stream) = scene.next(0).await;
+    let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+                     X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nhello";
+    stream.write_all(switching.as_bytes()).await.unwrap();
+    let answer = heard(&mut caller, 5).await;
+    assert!(answer.starts_with("HTTP/1.1 101") && answer.ends_with("hello"), "{answer}");
+    assert!(answer.to_lowercase().contains("x-stream-protocol-version: v4"), "{answer}");
+    caller.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let through = heard(&mut stream, 0).await;
+    assert_eq!(through, "GET / HTTP/1.1\r\n\r\n", "no request any more, but bytes");
+    drop(stream);
+    assert_eq!(rest(&mut caller).await, "");
+
+    // What is no protocol of Kubernetes' is no upgrade.
+    let asked = request("GET /x", "Connection: Upgrade\r\nUpgrade: h2c\r\n", "");
+    let mut caller = scene.served.tls("http/1.1").await.unwrap();
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (sent, _stream) = scene.next(0).await;
+    assert!(!sent.to_lowercase().contains("upgrade"), "{sent}");
+    drop(caller);
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_comes_while_it_is_written() {
+    let scene = Scene::new().await;
+    let mut caller = scene.served.tls("http/1.1").await.unwrap();
+    let asked = request("GET /api/v1/pods?watch=true", "", "");
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (_, mut stream) = scene.next(0).await;
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(format!("{head}3\r\none\r\n").as_bytes()).await.unwrap();
+    let answer = heard(&mut caller, 8).await;
+    assert!(answer.contains("\r\n3\r\none\r\n"), "{answer}");
+    // Whoever leaves ends it there, too.
+    drop(caller);
+    let mut gone = Vec::new();
+    let ended = timeout(MOST, stream.read_to_end(&mut gone)).await;
+    assert!(ended.is_ok());
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn what_was_written_is_told_before_the_writer_knows() {
+    let scene = Scene::new().await;
+    let asked = request("PUT /api/v1/namespaces/n/pods/x", "Accept-Encoding: gzip\r\n", "{}");
+    let mut caller = scene.served.tls("http/1.1").await.unwrap();
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let (sent, mut stream) = scene.next(2).await;
+    assert!(!sent.to_lowercase().contains("accept-encoding"), "{sent}");
+    let object = r#"{"kind":"Pod","metadata":{"name":"x","resourceVersion":"42"}}"#;
+    let head = format!("Content-Type: application/json\r\nContent-Length: {}", object.len());
+    stream
+        .write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{object}").as_bytes())
+        .await
+        .unwrap();
+    let answer = heard(&mut caller, object.len()).await;
+    assert!(answer.ends_with(object), "{answer}");
+    assert_eq!(*scene.told.lock(), [r#"pods Some("n") 42"#]);
+
+    // Of a long one only the beginning is waited for.
+    let asked = request("PUT /api/v1/namespaces/n/pods/x", "", "{}");
+    caller.write_all(asked.as_bytes()).await.unwrap();
+    let _sent = heard(&mut stream, 2).await;
+    let begun = format!(
+        r#"{{"kind":"Pod","metadata":{{"name":"x","resourceVersion":"43"}},"spec":"{}"#,
+        "x".repeat(20 << 10)
+    );
+    let head = "Content-Type: application/json\r\nContent-Length: 3000000";
+    let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{begun}");
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    let answer = heard(&mut caller, begun.len() - 100).await;
+    assert!(answer.contains(r#""resourceVersion":"43""#), "{answer}");
+    assert_eq!(scene.told.lock().len(), 2);
+    drop((caller, stream));
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_is_said_to_be_and_nothing_is_done_twice() {
+    let scene = Scene::new().await;
+    let asked = request("DELETE /api/v1/namespaces/n/pods/x", CLOSE, "");
+    let (answer, ()) = tokio::join!(scene.served.say(&asked), async {
+        let _gone = scene.next(0).await;
+    });
+    assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
+    assert!(!answer.to_lowercase().contains("retry-after"), "it may have been done: {answer}");
+    let Scene { served, server, .. } = scene;
+    drop(server);
+    let answer = served.say(&asked).await;
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.to_lowercase().contains("\r\nretry-after: 1\r\n"), "{answer}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn what_is_sent_on_leaves_its_room_to_others() {
+    let scene = Scene::with(|limits| limits.room = 1).await;
+    let mut callers = Vec::new();
+    for path in ["/one", "/two"] {
+        let mut caller = scene.served.tls("http/1.1").await.unwrap();
+        let head = request(&format!("POST {path}"), "Content-Length: 9\r\n", "");
+        caller.write_all(head.as_bytes()).await.unwrap();
+        let (sent, stream) = scene.next(0).await;
+        assert!(sent.starts_with(&format!("POST {path} ")), "{sent}");
+        callers.push((caller, stream));
+    }
+    drop(callers);
+    scene.served.end().await;
+}
+
+/// Over HTTP/2, taking so many bytes of each answer.
+async fn taking(
+    scene: &Scene,
+    bytes: u32,
+) -> (http2::SendRequest<String>, JoinHandle<hyper::Result<()>>) {
+    let io = TokioIo::new(scene.served.tls("h2").await.unwrap());
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let (sender, connection) =
+        builder.initial_stream_window_size(bytes).handshake(io).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+#[tokio::test]
+async fn an_answer_keeps_its_place_until_it_is_taken_and_is_cut_off() {
+    let scene = Scene::with(|limits| {
+        limits.stall = Duration::from_secs(3);
+        limits.look = Duration::from_millis(100);
+    })
+    .await;
+    let all = scene.places().await;
+    let (mut sender, connection) = taking(&scene, 1).await;
+    let asked = Request::get("https://kubewarm.ops.svc/api/v1/pods")
+        .header(header::AUTHORIZATION, "Bearer of-the-caller")
+        .body(String::new())
+        .unwrap();
+    let (answer, mut stream) = tokio::join!(sender.send_request(asked), async {
+        let (_, mut stream) = scene.next(0).await;
+        let head =
+            "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 4000\r\n\r\n";
+        stream.write_all(format!("{head}{}", "x".repeat(4000)).as_bytes()).await.unwrap();
+        stream
+    });
+    let answer = answer.unwrap();
+    assert_eq!(answer.status(), 404);
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(scene.places().await, all - 1, "it is held here");
+    let _ended = timeout(MOST, connection).await.unwrap();
+    assert!(answer.into_body().collect().await.is_err());
+    stream.shutdown().await.unwrap();
+    // The caller sees the end of the connection before this end has let go of what it held.
+    let given_back = async {
+        while scene.places().await < all {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(MOST, given_back).await.unwrap();
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn an_event_is_whole_before_the_next_one_comes() {
+    let scene = Scene::new().await;
+    let (mut sender, _connection) = taking(&scene, 1 << 20).await;
+    let asked = Request::get("https://kubewarm.ops.svc/api/v1/pods?watch=true")
+        .header(header::AUTHORIZATION, "Bearer of-the-caller")
+        .body(String::new())
+        .unwrap();
+    let (answer, _stream) = tokio::join!(sender.send_request(asked), async {
+        let (_, mut stream) = scene.next(0).await;
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        stream.write_all(format!("{head}4\r\none\n\r\n").as_bytes()).await.unwrap();
+        stream
+    });
+    let (mut body, mut told) = (answer.unwrap().into_body(), Vec::new());
+    while told != b"one\n" {
+        let frame = timeout(MOST, body.frame()).await.unwrap().unwrap().unwrap();
+        told.extend_from_slice(frame.data_ref().unwrap());
+    }
+    drop(body);
+    scene.served.end().await;
+}
+
+#[tokio::test]
+async fn whoever_is_refused_there_keeps_no_place() {
+    let scene = Scene::new().await;
+    let all = scene.places().await;
+    // Nothing of any answer is taken.
+    let (mut sender, _connection) = taking(&scene, 0).await;
+    let asked = Request::get("https://kubewarm.ops.svc/api/v1/pods")
+        .header(header::AUTHORIZATION, "Bearer of-the-caller")
+        .body(String::new())
+        .unwrap();
+    let answering = async {
+        let (_, mut stream) = scene.next(0).await;
+        assert_eq!(scene.places().await, all - 1, "it is asked");
+        let refusal =
+            "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
+        stream.write_all(refusal.as_bytes()).await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(sender.send_request(asked), answering);
+    assert_eq!(answer.unwrap().status(), 401);
+    assert_eq!(scene.places().await, all);
+    scene.served.end().await;
+}

@@ -1,0 +1,166 @@
+//! CAs whose word about clients counts: of a file that is read again when it changes.
+
+use crate::certificate::{
+    CertificateError,
+    file::{Files, Loaded, read},
+    provider,
+};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The CAs of one file.
+pub struct Authority(Loaded<CaFile>);
+
+struct CaFile(PathBuf);
+
+impl Authority {
+    /// Those of the file at `path`, in PEM.
+    ///
+    /// # Errors
+    ///
+    /// [`CertificateError`].
+    pub fn of_file(path: &Path) -> Result<Self, CertificateError> {
+        Loaded::of(CaFile(path.to_owned())).map(Self)
+    }
+
+    /// Takes the file if it has changed. What cannot be used changes nothing but the log, once.
+    pub(in crate::server) fn refresh(&self) {
+        if self.0.refresh().is_some() {
+            let file = self.0.files().0.display();
+            tracing::info!(%file, "the CAs of clients have changed");
+        }
+    }
+
+    /// Whether one of them says that the first of `chain` is a client's, at `now`: the rest leads there.
+    pub(super) fn vouches_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
+        let Some((own, between)) = chain.split_first() else { return false };
+        let found = self.0.held().verify_client_cert(own, between, now);
+        if let Err(error) = &found {
+            tracing::debug!(%error, file = %self.0.files().0.display(), "a client's certificate is not accepted");
+        }
+        found.is_ok()
+    }
+}
+
+impl Files for CaFile {
+    type Held = dyn ClientCertVerifier;
+    const NAME: &str = "the CAs of clients";
+
+    fn paths(&self) -> Vec<&Path> {
+        vec![&self.0]
+    }
+
+    fn load(&self) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
+        let file = || self.0.clone();
+        let bytes =
+            read(&self.0).map_err(|source| CertificateError::Read { path: file(), source })?;
+        let mut roots = RootCertStore::empty();
+        for found in CertificateDer::pem_slice_iter(&bytes) {
+            let found = found.map_err(|source| CertificateError::Pem {
+                path: file(),
+                what: "certificate",
+                source,
+            })?;
+            roots
+                .add(found)
+                .map_err(|source| CertificateError::Authority { path: file(), source })?;
+        }
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()))
+            .build()
+            .map_err(|source| CertificateError::Authorities { path: file(), source })
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").field("path", &self.0.files().0).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{
+        BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    };
+    use std::fs;
+
+    /// A CA in PEM, and a certificate of a client's that it has signed.
+    fn made() -> (String, CertificateDer<'static>) {
+        let mut wanted = CertificateParams::default();
+        wanted.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let authority = wanted.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(wanted, key);
+        let mut wanted = CertificateParams::default();
+        wanted.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let client = wanted.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+        (authority, client.der().clone())
+    }
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn with(text: &str) -> Self {
+            let folder = Self(tempfile::tempdir().unwrap());
+            folder.write(text);
+            folder
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.path().join("ca.crt")
+        }
+
+        /// As a Secret is swapped: another file, so that no clock decides whether it has changed.
+        fn write(&self, text: &str) {
+            let next = self.file().with_extension("next");
+            fs::write(&next, text).unwrap();
+            fs::rename(next, self.file()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_changes_is_taken_and_of_a_broken_one_those_before_stay() {
+        let [(first, of_first), (second, of_second)] = [made(), made()];
+        let folder = Folder::with(&first);
+        let authority = Authority::of_file(&folder.file()).unwrap();
+        let vouches = || {
+            authority.refresh();
+            [&of_first, &of_second]
+                .map(|client| authority.vouches_for(std::slice::from_ref(client), UnixTime::now()))
+        };
+        assert_eq!(vouches(), [true, false]);
+        let garbled = second.replace("MII", "---");
+        let half = format!("{second}{}", &first[..first.len() / 2]);
+        for broken in ["", "no certificate", &garbled, &half] {
+            folder.write(broken);
+            assert_eq!(vouches(), [true, false], "{broken}");
+        }
+        fs::remove_file(folder.file()).unwrap();
+        assert_eq!(vouches(), [true, false]);
+        folder.write(&second);
+        assert_eq!(vouches(), [false, true]);
+        folder.write(&format!("{first}{second}"));
+        assert_eq!(vouches(), [true, true]);
+        assert!(!authority.vouches_for(&[], UnixTime::now()));
+    }
+
+    #[test]
+    fn at_the_start_what_is_broken_is_an_error_that_names_the_file() {
+        for text in ["", "no certificate"] {
+            let folder = Folder::with(text);
+            let error = Authority::of_file(&folder.file()).unwrap_err().to_string();
+            assert!(error.contains("ca.crt"), "{error}");
+        }
+        let error = Authority::of_file(Path::new("/nowhere/ca.crt")).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/ca.crt"), "{error}");
+    }
+}

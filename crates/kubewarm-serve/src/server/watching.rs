@@ -1,0 +1,245 @@
+//! A watch as a body: checked again and again whether its caller still may have it, until it ends.
+
+use super::{
+    answer::{NOT_KEPT, streamed, tell_source},
+    body::PlaceOfItsOwn,
+};
+use crate::{
+    callers::{Caller, Callers, Credentials, Place, Refused},
+    metrics::{WatchClosed, Watching},
+    reads::{Cut, End, Feed},
+    watchers::Entered,
+};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::header::{self, ContentType},
+};
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+use futures::stream;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
+use std::{any::Any, net::IpAddr, sync::Arc, time::Duration};
+use tokio::{
+    select,
+    time::{Instant, sleep_until, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How often a watch is reviewed.
+const REVIEW: Duration = Duration::from_secs(10);
+/// The same after a review that had no answer.
+const RETRY: Duration = Duration::from_secs(4);
+/// How old, by the time it was asked for, the newest positive review of an open watch may be, whatever the reason: a
+/// right that is revoked ends within it.
+const REVIEWED: Duration = Duration::from_secs(30);
+
+/// What a caller needs to be allowed for as long as the watch lasts.
+pub(super) struct Needed {
+    pub(super) callers: Arc<Callers>,
+    pub(super) credentials: Credentials,
+    pub(super) reviews: Vec<SelfSubjectAccessReviewSpec>,
+    pub(super) peer: IpAddr,
+    /// When the oldest of the answers was asked for by which the caller is allowed.
+    pub(super) allowed_at: Instant,
+}
+
+/// What is taken for as long as a watch lasts.
+pub(super) struct Held {
+    /// Its place among the watches: until what has been told is written.
+    pub(super) place: Option<Place>,
+    /// That among the requests: until what the watch begins with has been sent, since that is held.
+    pub(super) caller: Option<Caller>,
+    /// It is counted.
+    pub(super) counted: Watching,
+    /// It is shown to those who look on.
+    pub(super) _entered: Entered,
+    /// Ends it.
+    pub(super) stop: CancellationToken,
+}
+
+/// A watch under way.
+struct Watch {
+    feed: Feed,
+    review: Review,
+    held: Held,
+}
+
+/// The reviews of a watch.
+struct Review {
+    needed: Needed,
+    /// When the next one is due.
+    due: Instant,
+}
+
+/// Sends what `feed` brings, until its end or until nobody listens any more. `names` names its cell.
+pub(super) fn watch(
+    request: &HttpRequest,
+    (feed, names): (Feed, &hmac::Key),
+    needed: Needed,
+    mut held: Held,
+) -> HttpResponse {
+    let place = held.place.take();
+    let mut response = HttpResponse::Ok();
+    response.insert_header(ContentType::json()).insert_header((header::CACHE_CONTROL, NOT_KEPT));
+    if let Some(source) = feed.source() {
+        tell_source(&mut response, source, names);
+    }
+    let watch = Watch { feed, review: Review::new(needed), held };
+    let pieces = stream::unfold(watch, |mut watch| async move {
+        let piece = watch.next().await?;
+        Some((Ok::<_, Cut>(piece), watch))
+    });
+    let mut response = streamed(request, response, pieces);
+    let place = place.map(|place| -> Box<dyn Any + Send> { Box::new(place) });
+    response.extensions_mut().insert(PlaceOfItsOwn(place));
+    response
+}
+
+impl Watch {
+    /// The next piece; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            // Also after the other end took its time: nothing is sent that was not reviewed lately.
+            if !self.review.is_allowed().await {
+                self.held.counted.close(WatchClosed::Refused);
+                return None;
+            }
+            if !self.feed.is_beginning() {
+                drop(self.held.caller.take());
+            }
+            let piece = select! {
+                biased;
+                () = self.held.stop.cancelled() => {
+                    self.held.counted.close(WatchClosed::Shutdown);
+                    return None;
+                }
+                () = sleep_until(self.review.next()) => continue,
+                piece = self.feed.next() => piece,
+            };
+            if let Some(end) = self.feed.ended() {
+                self.held.counted.close(match end {
+                    End::Timeout => WatchClosed::Timeout,
+                    End::Expired => WatchClosed::Expired,
+                    End::Future => WatchClosed::Future,
+                    End::Slow => WatchClosed::Slow,
+                    End::CellGone => WatchClosed::CellGone,
+                });
+            }
+            let piece = piece?;
+            self.held.counted.sent(piece.events);
+            return Some(piece.lines);
+        }
+    }
+}
+
+impl Review {
+    fn new(needed: Needed) -> Self {
+        // Those that begin together are not reviewed together.
+        let due = Instant::now() + REVIEW.mul_f64(fastrand::f64());
+        Self { needed, due }
+    }
+
+    /// When the watch ends unless a review says yes.
+    fn end(&self) -> Instant {
+        self.needed.allowed_at + REVIEWED
+    }
+
+    /// When [`Self::is_allowed`] has something to do.
+    fn next(&self) -> Instant {
+        self.due.min(self.end())
+    }
+
+    /// Whether the watch may go on. Reviews it if that is due.
+    async fn is_allowed(&mut self) -> bool {
+        let now = Instant::now();
+        if now < self.due {
+            return now < self.end();
+        }
+        // One of which nothing was taken for long gets another review before it goes on.
+        let until = if now < self.end() { self.end() } else { now + RETRY };
+        match timeout_at(until, self.ask()).await {
+            Ok(Ok(asked)) => {
+                self.needed.allowed_at = asked;
+                self.due = Instant::now() + REVIEW;
+            }
+            // Nobody says so: what is allowed for a while is not taken back at once.
+            Ok(Err(Refused::Busy | Refused::Undecided(_))) => self.due = Instant::now() + RETRY,
+            Ok(Err(_)) | Err(_) => return false,
+        }
+        Instant::now() < self.end()
+    }
+
+    /// When the oldest of the answers was asked for by which all is allowed.
+    async fn ask(&self) -> Result<Instant, Refused> {
+        let Needed { callers, credentials, reviews, peer, .. } = &self.needed;
+        let mut oldest = Instant::now();
+        for access in reviews {
+            oldest = oldest.min(callers.recheck(credentials, access, *peer).await?);
+        }
+        Ok(oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::callers::sample::{Said, Say, changing, pods};
+    use kubewarm_api::model::{Fault, Reason};
+    use std::net::Ipv4Addr;
+
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+
+    fn credentials() -> Credentials {
+        Credentials::of([("authorization", &b"Bearer t0k3n"[..])]).unwrap()
+    }
+
+    fn may(_: &str, _: &str) -> Said {
+        Said::Allowed("jane")
+    }
+
+    /// The review of a watch that begins now.
+    async fn begun(callers: &Arc<Callers>) -> Review {
+        let (credentials, reviews) = (credentials(), vec![pods("watch", Some("web"))]);
+        let caller = callers.admit(&credentials, &reviews[0], PEER).await.unwrap();
+        let (callers, allowed_at) = (Arc::clone(callers), caller.asked);
+        Review::new(Needed { callers, credentials, reviews, peer: PEER, allowed_at })
+    }
+
+    /// Lets it be reviewed for as long as it goes on, or for so long.
+    async fn go_on(review: &mut Review, most: Duration) -> Duration {
+        let began = Instant::now();
+        while began.elapsed() < most && review.is_allowed().await {
+            sleep_until(review.next()).await;
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_goes_on_for_as_long_as_its_caller_may_and_ends_within_20_s_of_a_no() {
+        for no in [(|_, _| Said::Denied("jane")) as Say, |_, _| Said::Unknown] {
+            let (callers, say) = changing(may);
+            let callers = Arc::new(callers);
+            let mut review = begun(&callers).await;
+            let hour = Duration::from_hours(1);
+            assert!(go_on(&mut review, hour).await >= hour);
+            *say.lock() = no;
+            let most = 2 * REVIEW + Duration::from_secs(1);
+            assert!(go_on(&mut review, hour).await <= most);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_ends_when_its_newest_yes_is_30_s_old_by_when_it_was_asked() {
+        let (callers, say) = changing(may);
+        let callers = Arc::new(callers);
+        let asked = Instant::now();
+        drop(begun(&callers).await);
+        // What it begins with is remembered, and not from now.
+        sleep_until(asked + Duration::from_secs(9)).await;
+        let mut review = begun(&callers).await;
+        *say.lock() = |_, _| Said::Nothing(Fault::new(Reason::Unreachable, "refused"));
+        go_on(&mut review, Duration::from_hours(1)).await;
+        let late = asked.elapsed().saturating_sub(REVIEWED);
+        assert!(asked.elapsed() >= REVIEWED && late < Duration::from_millis(10), "{late:?}");
+    }
+}

@@ -1,0 +1,296 @@
+//! Bodies of answers: what is stored, with what the API server writes around it. Nothing that is
+//! stored is read or written anew.
+
+use super::{MetaVersion, scan};
+use kubewarm_api::model::ResourceVersion;
+use std::sync::Arc;
+
+pub(super) const META_KIND: &str = "PartialObjectMetadata";
+
+/// Whether the items of a list say their `apiVersion` and `kind`. Clients compare what they listed
+/// with what they watched, so it is to be as with the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemTypes {
+    /// They do not: kinds that the API server serves itself.
+    Bare,
+    /// They do: custom resources.
+    Written,
+}
+
+/// What stands around the items of a list. Written in pieces, so that a list is never held whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListFrame {
+    /// Of an item, such as `apps/v1`.
+    pub api_version: Arc<str>,
+    /// Of an item.
+    pub kind: Arc<str>,
+    /// Of the list: `PodList`, or what a CRD calls it.
+    pub list_kind: Arc<str>,
+    /// Whether items say theirs.
+    pub items: ItemTypes,
+    /// What of each item.
+    pub of: Part,
+    /// The version that the list is true at. Clients fail without one.
+    pub version: ResourceVersion,
+    /// [`Continue::encode`](super::Continue::encode)d; `None` behind the last object, and never where
+    /// there is more: a client takes a list without it for whole.
+    pub next: Option<String>,
+    /// How many objects stand behind these; only without selectors.
+    pub remaining: Option<u64>,
+}
+
+/// What is sent of an object that is sent as itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Full,
+    /// `PartialObjectMetadata`.
+    Metadata(MetaVersion),
+}
+
+/// Writes one object, as a get is answered; `stored` is its JSON without `apiVersion` and `kind`.
+pub fn object(api_version: &str, kind: &str, stored: &[u8], of: Part, out: &mut Vec<u8>) {
+    write_object(api_version, kind, stored, of, out);
+    out.push(b'\n');
+}
+
+impl ListFrame {
+    /// What stands before the first item.
+    pub fn head(&self, out: &mut Vec<u8>) {
+        let (api_version, kind) = match self.of {
+            Part::Full => (&*self.api_version, &*self.list_kind),
+            Part::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
+        };
+        write_types(api_version, kind, out);
+        // Of custom resources the API server writes it always.
+        let is_custom = (self.of, self.items) == (Part::Full, ItemTypes::Written);
+        let next = self.next.as_deref().or_else(|| is_custom.then_some(""));
+        write_metadata(&self.version, next, self.remaining, out);
+        out.extend_from_slice(br#","items":"#);
+    }
+
+    /// An item behind another one.
+    pub fn further_item(&self, stored: &[u8], out: &mut Vec<u8>) {
+        out.push(b',');
+        self.item(stored, out);
+    }
+
+    /// The first item.
+    pub fn first_item(&self, stored: &[u8], out: &mut Vec<u8>) {
+        out.push(b'[');
+        self.item(stored, out);
+    }
+
+    fn item(&self, stored: &[u8], out: &mut Vec<u8>) {
+        match (self.of, self.items) {
+            (Part::Full, ItemTypes::Bare) => out.extend_from_slice(stored),
+            (Part::Full, ItemTypes::Written) | (Part::Metadata(_), _) => {
+                write_object(&self.api_version, &self.kind, stored, self.of, out);
+            }
+        }
+    }
+
+    /// What stands behind the last item, or behind the head if there is none.
+    pub fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(match (is_empty, self.of) {
+            (false, _) => b"]}\n".as_slice(),
+            (true, Part::Full) => b"[]}\n",
+            // So the API server says it.
+            (true, Part::Metadata(_)) => b"null}\n",
+        });
+    }
+}
+
+/// Writes `metadata` of a list, or of a table.
+pub(super) fn write_metadata(
+    version: &ResourceVersion,
+    next: Option<&str>,
+    remaining: Option<u64>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(br#","metadata":{"resourceVersion":"#);
+    write_string(&version.to_string(), out);
+    if let Some(next) = next {
+        out.extend_from_slice(br#","continue":"#);
+        write_string(next, out);
+    }
+    if let Some(remaining) = remaining.filter(|remaining| *remaining > 0) {
+        out.extend_from_slice(br#","remainingItemCount":"#);
+        out.extend_from_slice(remaining.to_string().as_bytes());
+    }
+    out.push(b'}');
+}
+
+/// Writes an object with its types, and no line end.
+pub(super) fn write_object(
+    api_version: &str,
+    kind: &str,
+    stored: &[u8],
+    of: Part,
+    out: &mut Vec<u8>,
+) {
+    match of {
+        Part::Full => {
+            write_types(api_version, kind, out);
+            match scan::inside(stored) {
+                Some(rest @ [first, ..]) if *first != b'}' => {
+                    out.push(b',');
+                    out.extend_from_slice(rest);
+                }
+                // Nothing is stored of it, or what is stored is no object: a fault of ours.
+                _ => out.push(b'}'),
+            }
+        }
+        Part::Metadata(version) => {
+            write_types(version.api_version(), META_KIND, out);
+            out.push(b',');
+            write_own_metadata(stored, out);
+            out.push(b'}');
+        }
+    }
+}
+
+/// `{"kind":…,"apiVersion":…`
+pub(super) fn write_types(api_version: &str, kind: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"kind":"#);
+    write_string(kind, out);
+    out.extend_from_slice(br#","apiVersion":"#);
+    write_string(api_version, out);
+}
+
+pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
+    // Writing a string into memory does not fail.
+    let _written = serde_json::to_writer(out, text);
+}
+
+/// `"metadata":…` of what is stored.
+pub(super) fn write_own_metadata(stored: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(br#""metadata":"#);
+    out.extend_from_slice(scan::metadata(stored).unwrap_or(b"{}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const POD: &str =
+        r#"{"metadata":{"name":"a","labels":{"x":"y"}},"spec":{"n":1.0},"status":{}}"#;
+
+    fn one(stored: &str, of: Part) -> String {
+        let mut out = Vec::new();
+        object("v1", "Pod", stored.as_bytes(), of, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn frame(of: Part, items: ItemTypes) -> ListFrame {
+        ListFrame {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            list_kind: "PodList".into(),
+            items,
+            of,
+            version: 1007.into(),
+            next: None,
+            remaining: None,
+        }
+    }
+
+    fn list(frame: &ListFrame, stored: &[&str]) -> String {
+        let mut out = Vec::new();
+        frame.head(&mut out);
+        for (number, stored) in stored.iter().enumerate() {
+            match number {
+                0 => frame.first_item(stored.as_bytes(), &mut out),
+                _ => frame.further_item(stored.as_bytes(), &mut out),
+            }
+        }
+        frame.tail(stored.is_empty(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn an_object_is_what_is_stored_with_its_types() {
+        assert_eq!(
+            one(POD, Part::Full),
+            "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"labels\":\
+             {\"x\":\"y\"}},\"spec\":{\"n\":1.0},\"status\":{}}\n"
+        );
+        assert_eq!(one("{}", Part::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("{ }", Part::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("", Part::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+    }
+
+    #[test]
+    fn of_metadata_nothing_else_is_written() {
+        assert_eq!(
+            one(POD, Part::Metadata(MetaVersion::V1)),
+            "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":\
+             {\"name\":\"a\",\"labels\":{\"x\":\"y\"}}}\n"
+        );
+        assert!(one("{}", Part::Metadata(MetaVersion::V1)).contains(r#""metadata":{}"#));
+    }
+
+    #[test]
+    fn items_of_builtin_kinds_are_bare_and_those_of_custom_resources_are_not() {
+        assert_eq!(
+            list(&frame(Part::Full, ItemTypes::Bare), &["{\"metadata\":{}}", POD]),
+            format!(
+                "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\
+                 \"1007\"}},\"items\":[{{\"metadata\":{{}}}},{POD}]}}\n"
+            )
+        );
+        assert_eq!(
+            list(&frame(Part::Full, ItemTypes::Written), &["{\"metadata\":{}}"]),
+            "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\",\
+             \"continue\":\"\"},\"items\":[{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{}}]}\n"
+        );
+        for items in [ItemTypes::Bare, ItemTypes::Written] {
+            assert_eq!(
+                list(&frame(Part::Metadata(MetaVersion::V1), items), &[POD]),
+                "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\
+                 \"metadata\":{\"resourceVersion\":\"1007\"},\"items\":[{\"kind\":\
+                 \"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"name\":\
+                 \"a\",\"labels\":{\"x\":\"y\"}}}]}\n"
+            );
+        }
+    }
+
+    #[test]
+    fn an_empty_list_has_items_and_a_version() {
+        assert_eq!(
+            list(&frame(Part::Full, ItemTypes::Bare), &[]),
+            "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\"},\
+             \"items\":[]}\n"
+        );
+        let custom = list(&frame(Part::Full, ItemTypes::Written), &[]);
+        assert!(
+            custom.contains(r#""metadata":{"resourceVersion":"1007","continue":""},"items":[]}"#)
+        );
+        let metadata = list(&frame(Part::Metadata(MetaVersion::V1), ItemTypes::Bare), &[]);
+        assert!(metadata.ends_with("\"items\":null}\n"), "{metadata}");
+    }
+
+    #[test]
+    fn a_page_says_how_it_goes_on() {
+        let next = Some("dG9rZW4".to_owned());
+        let page = ListFrame { next, remaining: Some(12), ..frame(Part::Full, ItemTypes::Bare) };
+        assert!(list(&page, &[]).contains(
+            r#""metadata":{"resourceVersion":"1007","continue":"dG9rZW4","remainingItemCount":12}"#
+        ));
+        let last = ListFrame { remaining: Some(0), ..frame(Part::Full, ItemTypes::Bare) };
+        assert!(!list(&last, &[]).contains("remainingItemCount"));
+    }
+
+    proptest! {
+        #[test]
+        fn names_that_need_escapes_keep_the_body_json(kind in ".{0,20}", version in ".{1,20}") {
+            let mut out = Vec::new();
+            object(&version, &kind, POD.as_bytes(), Part::Full, &mut out);
+            let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            prop_assert_eq!(read["kind"].as_str(), Some(&*kind));
+            prop_assert_eq!(read["apiVersion"].as_str(), Some(&*version));
+            prop_assert_eq!(&read["spec"]["n"], &serde_json::json!(1.0));
+        }
+    }
+}

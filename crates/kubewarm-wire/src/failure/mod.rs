@@ -1,0 +1,444 @@
+//! Refusals, as the API server words them.
+
+mod options;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub(super) use self::{
+    options::{InvalidOption, Wrong},
+    words::quoted,
+};
+
+use self::words::{because, push, qualified, without_html};
+use super::Access;
+use kubewarm_api::model::{GroupResource, ResourceVersion};
+use serde::Serialize;
+
+/// A `Status` of failure: what a client is told instead of what it asked for.
+///
+/// Texts, reasons and details are those of the API server for the same case, because clients compare
+/// them and people know them; what only a cache can answer says so in the same form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Option<Box<Details>>,
+    /// `metadata.continue`.
+    token: Option<String>,
+    /// Nothing was said of any object: another server may have what this one has not.
+    elsewhere: bool,
+}
+
+/// `details` of a `Status`; `kind` is the plural name, as in the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Details {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    group: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    kind: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<Cause>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<u64>,
+}
+
+/// One of several causes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Cause {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'static str,
+    message: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    field: &'static str,
+}
+
+/// A `Status` as it is sent.
+#[derive(Serialize)]
+struct Written<'a> {
+    kind: &'static str,
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    metadata: Metadata<'a>,
+    status: &'static str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<&'a Details>,
+    code: u16,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    token: Option<&'a str>,
+}
+
+/// The one form that bodies have.
+const MEDIA_TYPE: &str = "application/json";
+
+impl Failure {
+    /// The HTTP status code.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        self.code
+    }
+
+    /// The `reason`, of a closed set: fit for a metric's label.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// What people read. Names what was asked for: not fit for a log without escaping.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Seconds for the `Retry-After` header, without which clients do not retry.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u64> {
+        self.details.as_ref().and_then(|details| details.retry_after_seconds)
+    }
+
+    /// Whether it is this server alone that does not have it, so that the API server may.
+    #[must_use]
+    pub fn is_of_this_server_alone(&self) -> bool {
+        self.elsewhere
+    }
+
+    /// The `Status` as JSON.
+    #[must_use]
+    pub fn body(&self) -> String {
+        let status = Written {
+            kind: "Status",
+            api_version: "v1",
+            metadata: Metadata { token: self.token.as_deref() },
+            status: "Failure",
+            message: &self.message,
+            reason: self.reason,
+            details: self.details.as_deref(),
+            code: self.code,
+        };
+        // Strings and numbers only: this does not fail.
+        let mut body = serde_json::to_string(&status).unwrap_or_default();
+        body.push('\n');
+        body
+    }
+
+    /// 400: the request cannot be understood.
+    #[must_use]
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 400: the kind has no such field label, as the API server says it for custom resources.
+    #[must_use]
+    pub fn unknown_field(field: &str) -> Self {
+        Self::bad_request(format!("field label not supported: {field}"))
+    }
+
+    /// 401: nobody knows the caller.
+    #[must_use]
+    pub fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403: the caller may not have that. `reason` is what the authorizer says of it.
+    #[must_use]
+    pub fn forbidden(user: &str, access: &Access<'_>, reason: Option<&str>) -> Self {
+        let Access { verb, group, resource, namespace, name, version: _ } = *access;
+        let mut message = qualified(group, resource);
+        if !name.is_empty() {
+            push(&mut message, format_args!(" {}", quoted(name)));
+        }
+        let (user, of, of_group) = (quoted(user), quoted(resource), quoted(group));
+        let within = match namespace {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {}", quoted(namespace)),
+        };
+        let who =
+            format!("User {user} cannot {verb} resource {of} in API group {of_group} {within}");
+        push(&mut message, format_args!(" is forbidden: {}", without_html(&who)));
+        Self::new(403, "Forbidden", because(message, reason)).with(group, resource, name)
+    }
+
+    /// 403: the caller may not get that path.
+    #[must_use]
+    pub fn forbidden_path(user: &str, path: &str, reason: Option<&str>) -> Self {
+        let who = format!("User {} cannot get path {}", quoted(user), quoted(path));
+        let message = format!("forbidden: {}", without_html(&who));
+        Self::new(403, "Forbidden", because(message, reason)).with("", "", "")
+    }
+
+    /// 403 whatever was asked for, such as impersonation where it is not passed on.
+    #[must_use]
+    pub fn refused(why: &str) -> Self {
+        Self::new(403, "Forbidden", format!("forbidden: {why}")).with("", "", "")
+    }
+
+    /// 403: what is not served here is sent on with the caller's own token, and the caller has none, or is
+    /// known by something else.
+    #[must_use]
+    pub fn cannot_forward() -> Self {
+        let message = "this is not served from the cache, and is sent on to the API server with the caller's \
+                       own bearer token alone; send one in one Authorization header, or ask the API server";
+        Self::new(403, "CannotForward", message).with("", "", "")
+    }
+
+    /// 413: a body that is larger than any the API server takes.
+    #[must_use]
+    pub fn too_large_body(most: u64) -> Self {
+        let message = format!("the body is larger than {most} bytes");
+        Self::new(413, "RequestEntityTooLarge", message).with("", "", "")
+    }
+
+    /// 413: a read that brings a body.
+    #[must_use]
+    pub fn unwanted_body() -> Self {
+        Self::new(413, "RequestEntityTooLarge", "a read has no body").with("", "", "")
+    }
+
+    /// 404: there is no such object. Only from a current and unselected cell that covers it: clients
+    /// take it for "deleted".
+    #[must_use]
+    pub fn not_found(of: &GroupResource, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{of} {} not found", quoted(name))).about(of, name)
+    }
+
+    /// 404: there is no such document, or nothing at all at that path.
+    #[must_use]
+    pub fn no_such_path() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::new(404, "NotFound", message).with("", "", "").elsewhere()
+    }
+
+    /// 405: `verb` is not served, such as `watch` or `create`.
+    #[must_use]
+    pub fn method_not_allowed(of: &GroupResource, verb: &str) -> Self {
+        let kind = quoted(&of.to_string());
+        let message = format!("{verb} is not supported on resources of kind {kind}");
+        Self::new(405, "MethodNotAllowed", message).about(of, "").elsewhere()
+    }
+
+    /// 405 for a document.
+    #[must_use]
+    pub(super) fn only_get() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message).with("", "", "").elsewhere()
+    }
+
+    /// 406: none of the media types that the client accepts is served.
+    #[must_use]
+    pub fn not_acceptable() -> Self {
+        let message = format!("only the following media types are accepted: {MEDIA_TYPE}");
+        Self::new(406, "NotAcceptable", message).with("", "", "").elsewhere()
+    }
+
+    /// 406: a list is asked for as one object, or the reverse.
+    #[must_use]
+    pub(super) fn other_shape(asked: &str, is: &str) -> Self {
+        let message = format!("you requested {asked}, but the requested object {is}");
+        Self::new(406, "NotAcceptable", message)
+    }
+
+    /// 406: only metadata of it is kept warm, and more is asked for.
+    #[must_use]
+    pub fn only_metadata(of: &GroupResource) -> Self {
+        let message = format!(
+            "of {of} only metadata is kept warm: ask for {MEDIA_TYPE};as=PartialObjectMetadata;\
+             g=meta.k8s.io;v=v1, or PartialObjectMetadataList, or ask the API server"
+        );
+        Self::new(406, "NotAcceptable", message).about(of, "").elsewhere()
+    }
+
+    /// 410: an exact version that is not held any more.
+    #[must_use]
+    pub fn expired() -> Self {
+        let message = "The resourceVersion for the provided list is too old.";
+        Self::new(410, "Expired", message)
+    }
+
+    /// 410: the version that a list began at is not held any more. `token` goes on from the same
+    /// place at the newest version; without one the client has to start anew.
+    #[must_use]
+    pub fn expired_continue(token: Option<String>) -> Self {
+        let mut message =
+            "The provided continue parameter is too old to display a consistent list result. You can \
+             start a new list without the continue parameter"
+                .to_owned();
+        message.push_str(if token.is_some() {
+            ", or use the continue token in this response to retrieve the remainder of the results. \
+             Continuing with the provided token results in an inconsistent list - objects that were \
+             created, modified, or deleted between the time the first chunk was returned and now may \
+             show up in the list."
+        } else {
+            "."
+        });
+        Self { token, ..Self::new(410, "Expired", message) }
+    }
+
+    /// 410: what happened after that version is not remembered; all that is, after `oldest`.
+    #[must_use]
+    pub fn too_old(version: &ResourceVersion, oldest: Option<&ResourceVersion>) -> Self {
+        let oldest = oldest.map_or_else(|| "0".to_owned(), ToString::to_string);
+        Self::new(410, "Expired", format!("too old resource version: {version} ({oldest})"))
+    }
+
+    /// 410: what happened is not known from here on. Whoever watches has to list anew.
+    #[must_use]
+    pub fn watch_lost() -> Self {
+        Self::new(410, "Expired", "what is watched was listed anew: list it, and watch from there")
+    }
+
+    /// 421: this is not kept warm, or not for whoever asks here. Never a 404, never an empty list.
+    /// `why` names what is missing.
+    #[must_use]
+    pub fn not_cached(of: &GroupResource, name: &str, why: &str) -> Self {
+        let mut message = of.to_string();
+        if !name.is_empty() {
+            push(&mut message, format_args!(" {}", quoted(name)));
+        }
+        push(&mut message, format_args!(" not cached: {why}; ask the API server"));
+        Self::new(421, "NotCached", message).about(of, name).elsewhere()
+    }
+
+    /// 422: options that do not go together.
+    #[must_use]
+    pub(super) fn invalid_options(wrong: &[InvalidOption]) -> Self {
+        let texts: Vec<String> =
+            wrong.iter().map(|option| format!("{}: {}", option.field, option.body())).collect();
+        let all = match &texts[..] {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {all}");
+        let mut failure = Self::new(422, "Invalid", message).with("meta.k8s.io", "ListOptions", "");
+        let causes = wrong.iter().map(|option| Cause {
+            reason: option.kind.reason(),
+            message: option.body(),
+            field: option.field,
+        });
+        failure.details_mut().causes = causes.collect();
+        failure
+    }
+
+    /// 429: a cell that would answer is not synced yet, or may not be read any more.
+    #[must_use]
+    pub fn not_warm(of: &GroupResource, retry_after_seconds: u64) -> Self {
+        let message = format!(
+            "{of} not warm: the first list is under way, or kubewarm has lost access; the status of the CacheProfile \
+             says which"
+        );
+        Self::new(429, "TooManyRequests", message).about(of, "").after(retry_after_seconds)
+    }
+
+    /// 429: more requests at once than are let in.
+    #[must_use]
+    pub fn too_many_requests(retry_after_seconds: u64) -> Self {
+        let message = "Too many requests, please try again later.";
+        Self::new(429, "TooManyRequests", message).after(retry_after_seconds)
+    }
+
+    /// 500: a fault of this program.
+    #[must_use]
+    pub fn internal(message: &str) -> Self {
+        let mut failure =
+            Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
+        failure.details_mut().causes =
+            vec![Cause { reason: "", message: message.to_owned(), field: "" }];
+        failure
+    }
+
+    /// 503: something that is needed to answer, such as the review of the caller, is away.
+    #[must_use]
+    pub fn unavailable(message: &str, retry_after_seconds: u64) -> Self {
+        Self::new(503, "ServiceUnavailable", message).after(retry_after_seconds)
+    }
+
+    /// 503: the API server cannot be reached, and nothing of the request has reached it.
+    #[must_use]
+    pub fn unreachable() -> Self {
+        Self::unavailable(
+            "the API server, which this is sent on to, cannot be reached; try again",
+            1,
+        )
+    }
+
+    /// 504: the API server took the request and did not answer. Without a time to try again at, as what is
+    /// tried again might be done twice.
+    #[must_use]
+    pub fn unanswered() -> Self {
+        let message =
+            "Timeout: the API server did not answer what was sent on to it, and may have done it";
+        Self::new(504, "Timeout", message)
+    }
+
+    /// 504: that version has not come yet.
+    #[must_use]
+    pub fn too_large_version(asked: &ResourceVersion, current: Option<&ResourceVersion>) -> Self {
+        let current = current.map_or_else(|| "0".to_owned(), ToString::to_string);
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let mut failure = Self::new(504, "Timeout", message).after(1);
+        failure.details_mut().causes = vec![Cause {
+            reason: "ResourceVersionTooLarge",
+            message: "Too large resource version".to_owned(),
+            field: "",
+        }];
+        failure
+    }
+
+    /// 504: what is held is not known to be current within its profile's bound.
+    #[must_use]
+    pub fn stale(of: &GroupResource, why: &str, retry_after_seconds: u64) -> Self {
+        Self::new(504, "Timeout", format!("Timeout: {of} not known to be current: {why}"))
+            .about(of, "")
+            .after(retry_after_seconds)
+    }
+
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None, token: None, elsewhere: false }
+    }
+
+    /// 400: a selector of this sort that is too much for this server alone.
+    #[must_use]
+    pub(super) fn too_much(sort: &str, most: usize, what: &str) -> Self {
+        let ask = "ask for parts of it one after the other, or the API server";
+        let message = format!("a {sort} selector here has at most {most} {what}; {ask}");
+        Self::bad_request(message).elsewhere()
+    }
+
+    /// The same, as said by this server alone.
+    #[must_use]
+    pub fn elsewhere(mut self) -> Self {
+        self.elsewhere = true;
+        self
+    }
+
+    fn about(self, of: &GroupResource, name: &str) -> Self {
+        self.with(of.group(), of.resource(), name)
+    }
+
+    fn with(mut self, group: &str, kind: &str, name: &str) -> Self {
+        let details = self.details_mut();
+        (details.group, details.kind, details.name) = (group.into(), kind.into(), name.into());
+        self
+    }
+
+    /// At least 1: a client that is told 0 is back at once.
+    fn after(mut self, seconds: u64) -> Self {
+        self.details_mut().retry_after_seconds = Some(seconds.max(1));
+        self
+    }
+
+    fn details_mut(&mut self) -> &mut Details {
+        self.details.get_or_insert_default()
+    }
+}

@@ -1,0 +1,60 @@
+//! Words as the API server writes them, which is as Go does.
+
+use std::fmt::Write as _;
+
+/// `text` in quotes, as Go's `%q` writes it.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            '\'' => out.push('\''),
+            // What Rust escapes here is what is not printable.
+            c if c.escape_debug().len() == 1 => out.push(c),
+            c => {
+                let code = u32::from(c);
+                match code {
+                    0..=0x7f => push(&mut out, format_args!("\\x{code:02x}")),
+                    0x80..=0xffff => push(&mut out, format_args!("\\u{code:04x}")),
+                    _ => push(&mut out, format_args!("\\U{code:08x}")),
+                }
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// `pods`, `deployments.apps`.
+pub(super) fn qualified(group: &str, resource: &str) -> String {
+    match group {
+        "" => resource.to_owned(),
+        group => format!("{resource}.{group}"),
+    }
+}
+
+/// The API server does so with what callers are called, and with nothing else.
+pub(super) fn without_html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+pub(super) fn because(mut message: String, reason: Option<&str>) -> String {
+    if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
+        push(&mut message, format_args!(": {reason}"));
+    }
+    message
+}
+
+pub(super) fn push(text: &mut String, more: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _written = text.write_fmt(more);
+}

@@ -1,0 +1,176 @@
+//! Field selectors: their grammar. Which fields a kind knows is not decided here.
+
+use super::Failure;
+use kubewarm_api::model::{FieldRequirement, FieldSelector, InvalidSelector};
+
+/// Requirements. The API server bounds the request line alone, and knows some ten fields of a kind; beside these
+/// there are declared indexes here, of which a table has no more than 32. So 64 are more than there are things to
+/// ask, and few enough that each watch may hold its own and each body be compared with all of them.
+const MOST: usize = 64;
+/// Bytes of a value: four times the longest name. Each watch holds some copies of its own, and has the API server asked
+/// about them.
+const MOST_BYTES: usize = 1 << 10;
+/// Longer operators first: `!=` and `==` contain `=`.
+const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
+
+/// Reads a field selector, decoded.
+///
+/// # Errors
+///
+/// 400 with the server's text; for a field that no kind can have, that of a field that the kind does
+/// not know.
+pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
+    let mut all: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
+    if all.len() > MOST {
+        return Err(Failure::too_much("field", MOST, "requirements"));
+    }
+    // The server does so, too: of several faults it names the same one.
+    all.sort_unstable();
+    let mut read = Vec::new();
+    for term in all {
+        let Some((field, equals, value)) = split(term) else {
+            return Err(Failure::bad_request(format!(
+                "invalid selector: '{text}'; can't understand '{term}'"
+            )));
+        };
+        let value = unescaped(value)?;
+        if value.len() > MOST_BYTES {
+            let message = format!(
+                "a value of a field selector here has at most {MOST_BYTES} bytes; ask the API server for longer ones"
+            );
+            return Err(Failure::bad_request(message).elsewhere());
+        }
+        // `=` alone selects everything.
+        if !field.is_empty() || !value.is_empty() {
+            read.push((field, equals, value));
+        }
+    }
+    let requirements = read.into_iter().map(|(field, equals, value)| {
+        FieldRequirement::new(field, equals, &value).map_err(|invalid| match invalid {
+            InvalidSelector::Field(field) => Failure::unknown_field(&field),
+            invalid @ (InvalidSelector::FieldValue(_)
+            | InvalidSelector::Key(_)
+            | InvalidSelector::Value(_)
+            | InvalidSelector::NoValues(_)
+            | InvalidSelector::Values(_)) => {
+                Failure::bad_request(format!("invalid field selector: {invalid}"))
+            }
+        })
+    });
+    Ok(FieldSelector::new(requirements.collect::<Result<Vec<_>, _>>()?))
+}
+
+/// The terms between commas that are not escaped.
+fn terms(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_escaped = false;
+    text.split(move |c| {
+        let ends = c == ',' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        ends
+    })
+}
+
+/// A term at its first operator.
+fn split(term: &str) -> Option<(&str, bool, &str)> {
+    let at = term.char_indices().find_map(|(at, _)| {
+        let rest = term.get(at..)?;
+        OPERATORS.into_iter().find(|(operator, _)| rest.starts_with(operator)).map(|it| (at, it))
+    });
+    let (at, (operator, equals)) = at?;
+    Some((term.get(..at)?, equals, term.get(at + operator.len()..)?))
+}
+
+fn unescaped(value: &str) -> Result<String, Failure> {
+    let invalid = |sequence: &str| {
+        Failure::bad_request(format!("invalid field selector: invalid escape sequence: {sequence}"))
+    };
+    let mut plain = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        plain.push(match c {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => escaped,
+                Some(other) => return Err(invalid(&format!("\\{other}"))),
+                None => return Err(invalid("\\")),
+            },
+            ',' | '=' => {
+                // The server writes the character's number.
+                let number = u32::from(c);
+                return Err(Failure::bad_request(format!(
+                    "invalid field selector: unescaped character in value: {number}"
+                )));
+            }
+            c => c,
+        });
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn terms_are_read_as_the_server_reads_them() {
+        for (text, expected) in [
+            ("", ""),
+            (",,", ""),
+            ("metadata.name=a", "metadata.name=a"),
+            ("metadata.name==a", "metadata.name=a"),
+            ("status.phase!=Succeeded,", "status.phase!=Succeeded"),
+            ("b=1,a!=2", "a!=2,b=1"),
+            ("a=", "a="),
+            (r"a=x\,y\=z\\", r"a=x\,y\=z\\"),
+            ("a=b!", "a=b!"),
+            ("=,a=b,!=", "a=b"),
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn selectors_are_bounded() {
+        let many = |most: usize| vec!["spec.host!=a"; most].join(",");
+        assert!(parse(&many(MOST)).is_ok());
+        let refused = parse(&many(MOST + 1)).unwrap_err();
+        assert!(refused.code() == 400 && refused.message().contains("at most 64"), "{refused:?}");
+        let long = |most: usize| format!("metadata.name={}", "a".repeat(most));
+        assert!(parse(&long(MOST_BYTES)).is_ok());
+        let refused = parse(&long(MOST_BYTES + 1)).unwrap_err();
+        assert!(refused.code() == 400 && refused.message().contains("at most 1024 bytes"));
+        assert!(refused.is_of_this_server_alone(), "the API server takes it");
+    }
+
+    #[test]
+    fn refusals_are_worded_as_the_server_words_them() {
+        for (text, expected) in [
+            ("a", "invalid selector: 'a'; can't understand 'a'"),
+            ("a=b,c", "invalid selector: 'a=b,c'; can't understand 'c'"),
+            ("a=b=c", "invalid field selector: unescaped character in value: 61"),
+            (r"a=\x", r"invalid field selector: invalid escape sequence: \x"),
+            (r"a=\", r"invalid field selector: invalid escape sequence: \"),
+            ("=b", "field label not supported: "),
+            ("a b=c", "field label not supported: a b"),
+        ] {
+            let failure = parse(text).unwrap_err();
+            assert_eq!((failure.code(), failure.message()), (400, expected), "{text}");
+        }
+        assert_eq!(parse("a=b\nc").unwrap_err().code(), 400);
+    }
+
+    proptest! {
+        #[test]
+        fn no_selector_makes_it_panic(any in ".{0,60}", likely in r"[a.,=!\\é]{0,20}") {
+            let _ = parse(&any);
+            let _ = parse(&likely);
+        }
+
+        #[test]
+        fn a_canonical_selector_reads_as_itself(likely in r"[ab,=!\\]{0,20}") {
+            if let Ok(selector) = parse(&likely) {
+                prop_assert_eq!(parse(&selector.to_string()).unwrap(), selector);
+            }
+        }
+    }
+}

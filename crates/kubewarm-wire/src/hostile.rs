@@ -1,0 +1,149 @@
+//! Requests that no client sends: each is read as one thing or refused, at a bounded cost, and what was
+//! read leads back to itself.
+
+use super::{path::Path, *};
+use kubewarm_api::model::{FieldSelector, LabelSelector};
+use proptest::prelude::*;
+use serde_json::Value;
+use std::fmt::Write as _;
+use testbed::{Request, changed, corpus};
+
+/// What a request may be refused with before anything is looked for.
+const REFUSALS: [u16; 6] = [400, 404, 405, 406, 421, 422];
+/// Of a refusal: what was wrong is quoted, with what would be right.
+const LONGEST: usize = 16 << 10;
+
+fn read(request: &Request) -> Result<Asked, Failure> {
+    Asked::parse(&request.method, request.path(), request.query(), request.accept.as_deref())
+}
+
+/// As it is asked for anew: the same selectors in canonical form.
+fn again(objects: &Objects) -> (LabelFilter, FieldSelector) {
+    let mut labels = objects.labels.selector().to_string();
+    for comparison in objects.labels.comparisons() {
+        let sign = if comparison.than() == Than::Greater { '>' } else { '<' };
+        let comma = if labels.is_empty() { "" } else { "," };
+        write!(labels, "{comma}{}{sign}{}", comparison.key(), comparison.bound()).unwrap();
+    }
+    (LabelFilter::parse(&labels).unwrap(), fields::parse(&objects.fields.to_string()).unwrap())
+}
+
+fn check(request: &Request) -> Result<(), TestCaseError> {
+    let asked = match read(request) {
+        Ok(asked) => asked,
+        Err(failure) => return check_refusal(request, &failure),
+    };
+    prop_assert_eq!(&asked, &read(request).unwrap());
+    prop_assert_eq!(&request.method, "GET");
+    let objects = match asked.what {
+        What::Document(document) => {
+            // What is reviewed is a path that leads to the same document.
+            let named = Path::parse(&document.path()).unwrap().named;
+            prop_assert_eq!(named, Path::parse(request.path()).unwrap().named);
+            return Ok(());
+        }
+        What::Objects(objects) => objects,
+    };
+    let (labels, fields) = again(&objects);
+    prop_assert_eq!((&labels, &fields), (&objects.labels, &objects.fields));
+    let Access { verb, name, namespace, resource, .. } = objects.access();
+    prop_assert_eq!(verb == "get", objects.name().is_some());
+    prop_assert_eq!(verb == "watch", objects.watch.is_some());
+    if let Some(own) = objects.name() {
+        prop_assert_eq!(name, own);
+        prop_assert!(objects.labels.is_empty() && objects.fields.is_empty());
+        prop_assert_eq!(&fields, &FieldSelector::default());
+    }
+    let within = objects.namespace.as_deref().unwrap_or_default();
+    prop_assert!(namespace == within || resource == "namespaces");
+    prop_assert!(!within.contains('/') && !name.contains('/') && name != ".." && name != ".");
+    if let At::Continue { version, after } = &objects.at {
+        prop_assert!(!after.name.contains('/') && !after.namespace.contains('/'));
+        if let Some(namespace) = &objects.namespace {
+            prop_assert_eq!(&*after.namespace, &**namespace, "a token leads out of its namespace");
+        }
+        let (version, after, namespace) =
+            (version.clone(), after.clone(), objects.namespace.clone());
+        let token = Continue { version, after, namespace: namespace.clone() };
+        let written = token.encode();
+        prop_assert!(written.is_some());
+        prop_assert_eq!(Continue::decode(&written.unwrap(), namespace).unwrap(), token);
+    }
+    Ok(())
+}
+
+fn check_refusal(request: &Request, failure: &Failure) -> Result<(), TestCaseError> {
+    prop_assert!(REFUSALS.contains(&failure.code()), "{}", failure.code());
+    let body = failure.body();
+    let status: Value = serde_json::from_str(&body).unwrap();
+    prop_assert_eq!((&status["kind"], &status["status"]), (&"Status".into(), &"Failure".into()));
+    prop_assert_eq!(&status["code"], &Value::from(failure.code()));
+    prop_assert!(status["reason"].as_str().is_some_and(|reason| !reason.is_empty()));
+    // Some characters are written as six.
+    let most = LONGEST + 6 * request.target.len();
+    prop_assert!(body.len() <= most, "{} bytes of {}", body.len(), request.target.len());
+    Ok(())
+}
+
+#[test]
+fn requests_of_the_corpus_are_read_or_refused() {
+    for request in corpus() {
+        check(&request).unwrap_or_else(|error| panic!("{request:?}: {error}"));
+    }
+}
+
+#[test]
+fn no_refusal_is_many_times_as_long_as_what_it_refuses() {
+    let values: Vec<_> = (0..1_000).map(|n| format!("-{n:x}")).collect();
+    let selectors = [
+        format!("labelSelector=a+in+({})", values.join(",")),
+        format!("labelSelector={}", values.join("%2C")),
+        format!("fieldSelector={}", values.join("%2C")),
+        format!("fieldSelector=a%3D{}", "%00".repeat(8_000)),
+        format!("resourceVersionMatch={}", "%0a".repeat(8_000)),
+        format!("continue={}", "e".repeat(32_000)),
+        format!("limit={}", "9".repeat(32_000)),
+    ];
+    for query in selectors {
+        let target = format!("/api/v1/pods?{query}");
+        let request = Request { method: "GET".to_owned(), target, accept: None };
+        let failure = read(&request).unwrap_err();
+        check_refusal(&request, &failure)
+            .unwrap_or_else(|error| panic!("{}: {error}", &query[..40]));
+    }
+}
+
+/// Many, as each is quick; as many as `PROPTEST_CASES` says, where it does.
+fn many() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    let cases = std::env::var_os("PROPTEST_CASES").map_or(4_000, |_| config.cases);
+    ProptestConfig { cases, ..config }
+}
+
+proptest! {
+    #![proptest_config(many())]
+
+    #[test]
+    fn changed_requests_are_read_or_refused(request in changed()) {
+        check(&request)?;
+    }
+
+    #[test]
+    fn changed_requests_are_sent_on_as_they_are_or_not_at_all(request in changed()) {
+        if let Ok(onward) = Onward::parse(&request.method, request.path(), request.query()) {
+            // Of nothing behind a profile the root is left.
+            let is_own = onward.path == "/" || request.path().ends_with(onward.path);
+            prop_assert!(onward.path.starts_with('/') && is_own);
+            let read = Path::parse(onward.path);
+            prop_assert!(read.is_ok(), "{:?}", read);
+        }
+    }
+}
+
+#[test]
+fn the_canonical_form_of_nothing_selects_everything() {
+    assert_eq!(
+        LabelFilter::parse(&LabelSelector::default().to_string()),
+        Ok(LabelFilter::default())
+    );
+}

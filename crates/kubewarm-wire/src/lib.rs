@@ -1,0 +1,48 @@
+//! The Kubernetes API as it is spoken: what a read request says, and what is answered. Pure: no I/O,
+//! no clock, and nothing of what is stored or allowed.
+//!
+//! A request is parsed once ([`Asked::parse`]); the review of the caller and the query are both made
+//! from that. Texts, codes and reasons of refusals are the API server's own.
+
+mod accept;
+mod asked;
+mod base64;
+mod bearer;
+mod body;
+mod discovery;
+mod event;
+mod failure;
+mod fields;
+#[cfg(test)]
+mod hostile;
+mod labels;
+mod onward;
+mod options;
+mod path;
+mod query;
+mod scan;
+mod table;
+mod token;
+mod watching;
+mod written;
+
+pub mod tables;
+
+pub use self::{
+    accept::{Form, Included, Listing, MetaVersion, TableForm},
+    asked::{Access, Asked, At, Document, Objects, Selection, What},
+    bearer::{Bearer, Subprotocols},
+    body::{ItemTypes, ListFrame, Part, object},
+    discovery::{
+        DocumentResource, Sent, core_document, group_document, groups_document, is_known,
+        resources_document,
+    },
+    event::{EventFrame, EventType, bookmark, ended, event, progress},
+    failure::Failure,
+    labels::{Comparison, LabelFilter, Than},
+    onward::{Onward, Written},
+    table::{Rows, TableFrame},
+    token::Continue,
+    watching::{Begin, Watching},
+    written::{Encoding, version_of},
+};

@@ -1,0 +1,366 @@
+//! Options of a get, a list or a watch: how new, how many, which. Checked in the API server's order, so that
+//! the first fault is the one that it names.
+
+use super::{
+    At, Continue, Failure, Form, Included, LabelFilter, TableForm,
+    failure::{InvalidOption, Wrong},
+    fields,
+    query::{Parameter, Query, not_a_number},
+    watching::{self, Watching},
+};
+use kubewarm_api::model::{FieldSelector, ResourceVersion};
+use std::{num::NonZeroU64, sync::Arc};
+
+/// Options of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) labels: LabelFilter,
+    pub(super) fields: FieldSelector,
+    pub(super) at: At,
+    pub(super) limit: Option<NonZeroU64>,
+    pub(super) watch: Option<Watching>,
+}
+
+pub(super) const EXACT: &str = "Exact";
+pub(super) const NOT_OLDER_THAN: &str = "NotOlderThan";
+
+/// Of a get: how new the object has to be.
+///
+/// # Errors
+///
+/// 400 for what is no version.
+pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
+    Ok(match version(query.text(Parameter::ResourceVersion))? {
+        Version::Unset => At::Latest,
+        Version::Zero => At::Any,
+        Version::Number(version) => At::NotOlderThan(version),
+    })
+}
+
+/// Of a list in `namespace`, or in all of them.
+///
+/// # Errors
+///
+/// 400 for what cannot be read, 422 for what does not go together.
+pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Options, Failure> {
+    let timeout = query.number(Parameter::TimeoutSeconds)?;
+    let limit = query.number(Parameter::Limit)?;
+    let labels = LabelFilter::parse(query.text(Parameter::LabelSelector))?;
+    let fields = fields::parse(query.text(Parameter::FieldSelector))?;
+    if query.is_set(Parameter::Watch) {
+        let (at, watch) = watching::of(query, timeout)?;
+        return Ok(Options { labels, fields, at, limit: None, watch: Some(watch) });
+    }
+    check(query)?;
+
+    let limit = limit.and_then(|limit| u64::try_from(limit).ok()).and_then(NonZeroU64::new);
+    let given = query.text(Parameter::ResourceVersion);
+    let token = query.text(Parameter::Continue);
+    if !token.is_empty() {
+        let Continue { version, after, namespace: _ } = Continue::decode(token, namespace)?;
+        if !matches!(given, "" | "0") {
+            return Err(Failure::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let at = At::Continue { version, after };
+        // As below, with 0.
+        let limit = limit.filter(|_| given.is_empty());
+        return Ok(Options { labels, fields, at, limit, watch: None });
+    }
+    let (at, limit) = match (version(given)?, query.text(Parameter::ResourceVersionMatch)) {
+        (Version::Unset, _) => (At::Latest, limit),
+        // As from the API server's own cache: all at once.
+        (Version::Zero, _) => (At::Any, None),
+        (Version::Number(version), EXACT) => (At::Exact(version), limit),
+        (Version::Number(version), NOT_OLDER_THAN) => (At::NotOlderThan(version), limit),
+        // From before there was a match: pages are of that very version.
+        (Version::Number(version), _) if limit.is_some() => (At::Exact(version), limit),
+        (Version::Number(version), _) => (At::NotOlderThan(version), limit),
+    };
+    Ok(Options { labels, fields, at, limit, watch: None })
+}
+
+/// The form that was asked for, with what a Table is to have of each object.
+///
+/// # Errors
+///
+/// 400 for what no Table has.
+pub(super) fn of_form(form: Form, query: &Query) -> Result<Form, Failure> {
+    let Form::Table(table) = form else { return Ok(form) };
+    let object = match query.text(Parameter::IncludeObject) {
+        "None" => Included::None,
+        "" | "Metadata" => Included::Metadata,
+        "Object" => Included::Object,
+        other => {
+            return Err(Failure::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be \
+                 'Metadata', 'Object', 'None', or empty",
+                super::failure::quoted(other)
+            )));
+        }
+    };
+    Ok(Form::Table(TableForm { object, ..table }))
+}
+
+/// `ValidateListOptions` of apimachinery, for lists.
+fn check(query: &Query) -> Result<(), Failure> {
+    let mut wrong = Vec::new();
+    let given = query.text(Parameter::ResourceVersion);
+    let matched = query.text(Parameter::ResourceVersionMatch);
+    if !matched.is_empty() {
+        let mut add = |kind, detail: &str| {
+            wrong.push(InvalidOption {
+                field: "resourceVersionMatch",
+                kind,
+                detail: detail.to_owned(),
+            });
+        };
+        if given.is_empty() {
+            add(
+                Wrong::Forbidden,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
+        }
+        if !query.text(Parameter::Continue).is_empty() {
+            add(Wrong::Forbidden, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        if !matches!(matched, EXACT | NOT_OLDER_THAN) {
+            add(
+                Wrong::Unsupported { value: matched.to_owned() },
+                r#"supported values: "Exact", "NotOlderThan", """#,
+            );
+        }
+        if matched == EXACT && given == "0" {
+            add(
+                Wrong::Forbidden,
+                r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
+            );
+        }
+    }
+    if query.given(Parameter::SendInitialEvents).is_some() {
+        wrong.push(InvalidOption {
+            field: "sendInitialEvents",
+            kind: Wrong::Forbidden,
+            detail: "sendInitialEvents is forbidden for list".to_owned(),
+        });
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::invalid_options(&wrong)) }
+}
+
+/// `resourceVersion` as it was given.
+pub(super) enum Version {
+    Unset,
+    Zero,
+    Number(ResourceVersion),
+}
+
+/// Reads it.
+///
+/// # Errors
+///
+/// 400 for what is no version.
+pub(super) fn version(text: &str) -> Result<Version, Failure> {
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    match text.parse::<u64>() {
+        _ if text.is_empty() => Ok(Version::Unset),
+        Ok(0) if is_number => Ok(Version::Zero),
+        Ok(number) if is_number => Ok(Version::Number(number.into())),
+        _ => {
+            let why = not_a_number("ParseUint", text, is_number);
+            let text = super::failure::quoted(text);
+            Err(Failure::bad_request(format!(
+                "invalid resource version: resourceVersion: Invalid value: {text}: {why}"
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MetaVersion;
+    use kubewarm_api::model::ObjectKey;
+
+    fn list(query: &str) -> Result<Options, Failure> {
+        of_list(&Query::parse(Some(query)).unwrap(), Some("ns".into()))
+    }
+
+    fn token(version: u64) -> String {
+        let after = ObjectKey { namespace: "ns".into(), name: "a".into() };
+        let version = (version > 0).then(|| version.into());
+        Continue { version, after, namespace: Some("ns".into()) }.encode().unwrap()
+    }
+
+    /// How new, and how many (0: all).
+    fn told(query: &str) -> String {
+        let options = list(query).unwrap();
+        let limit = options.limit.map_or(0, NonZeroU64::get);
+        match options.at {
+            At::Latest => format!("latest {limit}"),
+            At::Any => format!("any {limit}"),
+            At::NotOlderThan(version) => format!("from {version} {limit}"),
+            At::Exact(version) => format!("at {version} {limit}"),
+            At::Continue { version, after } => {
+                let version = version.map_or_else(|| "newest".to_owned(), |it| it.to_string());
+                format!("on {version} after {}/{} {limit}", after.namespace, after.name)
+            }
+        }
+    }
+
+    #[test]
+    fn versions_matches_and_limits_mean_what_they_mean_to_the_api_server() {
+        let (on, newest) = (token(5), token(0));
+        for (query, expected) in [
+            ("", "latest 0"),
+            ("limit=500", "latest 500"),
+            ("limit=0", "latest 0"),
+            ("limit=-1", "latest 0"),
+            ("resourceVersion=", "latest 0"),
+            ("resourceVersion=0", "any 0"),
+            ("resourceVersion=0&limit=500", "any 0"),
+            ("resourceVersion=00&limit=500", "any 0"),
+            ("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=5", "any 0"),
+            ("resourceVersion=7", "from 7 0"),
+            ("resourceVersion=7&limit=5", "at 7 5"),
+            ("resourceVersion=7&limit=5&resourceVersionMatch=NotOlderThan", "from 7 5"),
+            ("resourceVersion=7&resourceVersionMatch=NotOlderThan", "from 7 0"),
+            ("resourceVersion=7&resourceVersionMatch=Exact", "at 7 0"),
+            ("resourceVersion=7&resourceVersionMatch=Exact&limit=5", "at 7 5"),
+            (&format!("continue={on}"), "on 5 after ns/a 0"),
+            (&format!("continue={on}&limit=5"), "on 5 after ns/a 5"),
+            (&format!("continue={on}&limit=5&resourceVersion=0"), "on 5 after ns/a 0"),
+            (&format!("continue={newest}"), "on newest after ns/a 0"),
+        ] {
+            assert_eq!(told(query), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn options_that_do_not_go_together_are_refused_as_the_api_server_refuses_them() {
+        let on = token(5);
+        let listed = "ListOptions.meta.k8s.io \"\" is invalid: ";
+        let matched = "resourceVersionMatch";
+        for (query, code, expected) in [
+            (
+                "resourceVersionMatch=Exact".to_owned(),
+                422,
+                format!(
+                    "{listed}{matched}: Forbidden: {matched} is forbidden unless resourceVersion is \
+                     provided"
+                ),
+            ),
+            (
+                "resourceVersion=0&resourceVersionMatch=Exact".to_owned(),
+                422,
+                format!(
+                    "{listed}{matched}: Forbidden: {matched} \"exact\" is forbidden for \
+                     resourceVersion \"0\""
+                ),
+            ),
+            (
+                format!("resourceVersion=5&resourceVersionMatch=Exact&continue={on}"),
+                422,
+                format!(
+                    "{listed}{matched}: Forbidden: {matched} is forbidden when continue is provided"
+                ),
+            ),
+            (
+                "resourceVersion=5&resourceVersionMatch=exact".to_owned(),
+                422,
+                format!(
+                    "{listed}{matched}: Unsupported value: \"exact\": supported values: \"Exact\", \
+                     \"NotOlderThan\", \"\""
+                ),
+            ),
+            (
+                "sendInitialEvents=false".to_owned(),
+                422,
+                format!(
+                    "{listed}sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
+                ),
+            ),
+            (
+                format!("continue={on}&resourceVersion=5"),
+                400,
+                "specifying resource version is not allowed when using continue".to_owned(),
+            ),
+            (
+                "resourceVersion=abc".to_owned(),
+                400,
+                "invalid resource version: resourceVersion: Invalid value: \"abc\": \
+                 strconv.ParseUint: parsing \"abc\": invalid syntax"
+                    .to_owned(),
+            ),
+            (
+                "resourceVersion=18446744073709551616".to_owned(),
+                400,
+                "invalid resource version: resourceVersion: Invalid value: \
+                 \"18446744073709551616\": strconv.ParseUint: parsing \"18446744073709551616\": \
+                 value out of range"
+                    .to_owned(),
+            ),
+            (
+                "limit=x&labelSelector=,".to_owned(),
+                400,
+                "strconv.ParseInt: parsing \"x\": invalid syntax".to_owned(),
+            ),
+        ] {
+            let failure = list(&query).unwrap_err();
+            assert_eq!((failure.code(), failure.message()), (code, &*expected), "{query}");
+        }
+        for query in ["resourceVersion=%2B5", "resourceVersion=-1", "timeoutSeconds=x"] {
+            assert_eq!(list(query).unwrap_err().code(), 400, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_watch_has_the_selectors_of_a_list_and_no_limit() {
+        let options = list("watch=1&labelSelector=a&resourceVersion=7&limit=5").unwrap();
+        assert!(options.watch.is_some() && !options.labels.is_empty() && options.limit.is_none());
+        assert_eq!(list("watch=1&labelSelector=,").unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn a_table_has_of_objects_what_is_asked_for() {
+        let of = |form, query: &str| of_form(form, &Query::parse(Some(query)).unwrap());
+        let table = |object| Form::Table(TableForm { object, ..TableForm::default() });
+        for (given, expected) in [
+            ("", Included::Metadata),
+            ("None", Included::None),
+            ("Metadata", Included::Metadata),
+            ("Object", Included::Object),
+        ] {
+            let query = format!("includeObject={given}");
+            assert_eq!(of(table(Included::None), &query), Ok(table(expected)));
+            assert_eq!(of(Form::Full, &query), Ok(Form::Full));
+        }
+        let failure = of(table(Included::None), "includeObject=all").unwrap_err();
+        assert_eq!(
+            (failure.code(), failure.message()),
+            (
+                400,
+                "Unable to convert to Table as requested: includeObject: Invalid value: \"all\": must be \
+                 'Metadata', 'Object', 'None', or empty"
+            )
+        );
+        let metadata = Form::Metadata(MetaVersion::V1);
+        assert_eq!(of(metadata, "includeObject=all"), Ok(metadata));
+    }
+
+    #[test]
+    fn a_get_is_never_of_an_exact_version() {
+        for (query, expected) in [
+            ("", At::Latest),
+            ("resourceVersion=0", At::Any),
+            ("resourceVersion=5", At::NotOlderThan(5.into())),
+            ("resourceVersion=5&resourceVersionMatch=Exact&watch=1", At::NotOlderThan(5.into())),
+        ] {
+            assert_eq!(of_get(&Query::parse(Some(query)).unwrap()), Ok(expected), "{query}");
+        }
+        assert_eq!(
+            of_get(&Query::parse(Some("resourceVersion=x")).unwrap()).unwrap_err().code(),
+            400
+        );
+    }
+}

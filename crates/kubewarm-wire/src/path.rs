@@ -1,0 +1,333 @@
+//! Paths: what they name, and which are refused because two readers could read them differently.
+
+use super::{
+    Failure,
+    query::{Plus, decode},
+};
+use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label};
+use std::{borrow::Cow, sync::Arc};
+
+/// What is left of `path`, which is one below a profile, without that.
+pub(super) fn without_profile(path: &str) -> &str {
+    let mut slashes = path.char_indices().filter(|(_, it)| *it == '/').map(|(at, _)| at);
+    slashes.nth(3).and_then(|at| path.get(at..)).unwrap_or("/")
+}
+
+/// What stands in front of a path that only one profile answers.
+const PROFILES: &str = "profiles";
+/// In front of a resource these are verbs of old paths.
+const OLD_VERBS: [&str; 2] = ["watch", "proxy"];
+/// Behind the name of a namespace these are no resources.
+const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
+
+/// What a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Path {
+    pub(super) profile: Option<ProfileRef>,
+    pub(super) named: Named,
+}
+
+/// What a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// `/version`
+    Version,
+    /// `/api`
+    Core,
+    /// `/apis`
+    Groups,
+    /// `/apis/<group>`
+    Group(Arc<str>),
+    /// `/api/<version>`, `/apis/<group>/<version>`
+    Resources(Arc<str>, Arc<str>),
+    /// Objects of a resource.
+    Objects(Place),
+    /// Nothing that is known.
+    Nothing,
+}
+
+/// Objects of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) resource: Resource,
+    pub(super) namespace: Option<Arc<str>>,
+    pub(super) name: Option<Arc<str>>,
+    /// What stands behind the name, such as `status`.
+    pub(super) subresource: Option<Arc<str>>,
+    /// Why it is not served, whatever is kept warm.
+    pub(super) not_served: Option<&'static str>,
+}
+
+/// Segments of a path, decoded.
+type Segments<'a> = [Cow<'a, str>];
+
+impl Path {
+    /// Reads a path as it came, percent-encoded. One slash at its end is ignored, as the API server
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// 400 for `//`, `.`, `..`, a slash, percent sign or control character in a name, however they
+    /// are written, and for names that no resource, namespace or profile has.
+    pub(super) fn parse(path: &str) -> Result<Self, Failure> {
+        let Some(inner) = path.strip_prefix('/') else {
+            return Err(Failure::bad_request("the path must begin with a slash"));
+        };
+        let inner = inner.strip_suffix('/').unwrap_or(inner);
+        let mut segments = Vec::new();
+        if !inner.is_empty() || path.len() > 1 {
+            for segment in inner.split('/') {
+                segments.push(checked(segment)?);
+            }
+        }
+        match segments.split_first_chunk::<3>() {
+            Some(([first, namespace, name], rest)) if *first == PROFILES => {
+                let profile = profile(namespace, name)?;
+                Ok(Self { profile: Some(profile), named: named(rest)? })
+            }
+            _ => Ok(Self { profile: None, named: named(&segments)? }),
+        }
+    }
+}
+
+fn checked(segment: &str) -> Result<Cow<'_, str>, Failure> {
+    let refused = |what| Err(Failure::bad_request(format!("the path must not contain {what}")));
+    let decoded = decode(segment, Plus::Plus)?;
+    match &*decoded {
+        "" => refused("//"),
+        "." | ".." => refused("the segments . and .."),
+        text if text.contains(['/', '%']) => refused("an encoded slash or percent sign"),
+        text if text.contains(char::is_control) => refused("control characters"),
+        _ => Ok(decoded),
+    }
+}
+
+/// A profile's name is checked as a group's is: both are DNS subdomains.
+fn profile(namespace: &str, name: &str) -> Result<ProfileRef, Failure> {
+    if !is_dns_label(namespace) || name.is_empty() || GroupResource::new(name, "x").is_err() {
+        return Err(Failure::bad_request(
+            "expected /profiles/<namespace>/<name>/, the names of a CacheProfile",
+        ));
+    }
+    Ok(ProfileRef { namespace: namespace.into(), name: name.into() })
+}
+
+fn named(segments: &Segments<'_>) -> Result<Named, Failure> {
+    let [root, rest @ ..] = segments else {
+        return Ok(Named::Nothing);
+    };
+    Ok(match (&**root, rest) {
+        ("version", []) => Named::Version,
+        ("api", []) => Named::Core,
+        ("api", [version]) => resources("", version),
+        ("api", [version, rest @ ..]) => Named::Objects(place("", version, rest)?),
+        ("apis", []) => Named::Groups,
+        ("apis", [group]) => match of("x", group, "v1") {
+            Ok(_) => Named::Group((&**group).into()),
+            Err(_) => Named::Nothing,
+        },
+        ("apis", [group, version]) => resources(group, version),
+        ("apis", [group, version, rest @ ..]) => Named::Objects(place(group, version, rest)?),
+        _ => Named::Nothing,
+    })
+}
+
+fn resources(group: &str, version: &str) -> Named {
+    match of("x", group, version) {
+        Ok(_) => Named::Resources(group.into(), version.into()),
+        Err(_) => Named::Nothing,
+    }
+}
+
+fn of(plural: &str, group: &str, version: &str) -> Result<Resource, Failure> {
+    GroupResource::new(group, plural)
+        .and_then(|of| Resource::new(of, version))
+        .map_err(|invalid| Failure::bad_request(invalid.to_string()))
+}
+
+/// The same reading of a path as that of the API server, whose reviews are about it.
+fn place(group: &str, version: &str, segments: &Segments<'_>) -> Result<Place, Failure> {
+    if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
+        // What it would name does not matter: it is refused whatever it is.
+        let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
+        let resource = of(plural.unwrap_or("watch"), group, version)?;
+        let not_served = Some("paths below /watch/ and /proxy/ are not served");
+        return Ok(Place { resource, namespace: None, name: None, subresource: None, not_served });
+    }
+    let (namespace, rest) = match segments {
+        [first, _, sub, ..] if *first == "namespaces" && OF_NAMESPACES.contains(&&**sub) => {
+            (None, segments)
+        }
+        [first, namespace, rest @ ..] if *first == "namespaces" && !rest.is_empty() => {
+            if !is_dns_label(namespace) {
+                return Err(Failure::bad_request(format!(
+                    "namespace {namespace:?} is not a DNS label"
+                )));
+            }
+            (Some(Arc::from(&**namespace)), rest)
+        }
+        _ => (None, segments),
+    };
+    let plural = rest.first().map_or("", |plural| &**plural);
+    Ok(Place {
+        resource: of(plural, group, version)?,
+        namespace,
+        name: rest.get(1).map(|name| Arc::from(&**name)),
+        subresource: rest.get(2).map(|name| Arc::from(&**name)),
+        not_served: (rest.len() > 2).then_some("subresources are not served"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn place_of(path: &str) -> Place {
+        let Named::Objects(place) = Path::parse(path).unwrap().named else {
+            panic!("{path} names no objects")
+        };
+        place
+    }
+
+    /// `resource | namespace | name`, and a `!` if it is not served.
+    fn told(path: &str) -> String {
+        let place = place_of(path);
+        let (namespace, name) = (place.namespace.as_deref(), place.name.as_deref());
+        let mark = if place.not_served.is_some() { "!" } else { "" };
+        let (namespace, name) = (namespace.unwrap_or("-"), name.unwrap_or("-"));
+        format!("{} | {namespace} | {name}{mark}", place.resource)
+    }
+
+    #[test]
+    fn paths_are_read_as_the_api_server_reads_them() {
+        for (path, expected) in [
+            ("/api/v1/pods", "pods.v1 | - | -"),
+            ("/api/v1/pods/", "pods.v1 | - | -"),
+            ("/api/v1/nodes/n1", "nodes.v1 | - | n1"),
+            ("/api/v1/namespaces", "namespaces.v1 | - | -"),
+            ("/api/v1/namespaces/a", "namespaces.v1 | - | a"),
+            ("/api/v1/namespaces/a/pods", "pods.v1 | a | -"),
+            ("/api/v1/namespaces/a/pods/p", "pods.v1 | a | p"),
+            ("/api/v1/namespaces/a/status", "namespaces.v1 | - | a!"),
+            ("/api/v1/namespaces/a/finalize", "namespaces.v1 | - | a!"),
+            ("/api/v1/namespaces/a/pods/p/log", "pods.v1 | a | p!"),
+            ("/api/v1/nodes/n1/proxy/a/b", "nodes.v1 | - | n1!"),
+            ("/api/v1/watch/pods", "pods.v1 | - | -!"),
+            ("/api/v1/watch/namespaces/a/pods", "pods.v1 | - | -!"),
+            ("/api/v1/proxy/namespaces/a/X", "watch.v1 | - | -!"),
+            ("/apis/apps/v1/namespaces/a/deployments", "deployments.v1.apps | a | -"),
+            ("/apis/shop.example/v1/orders/o", "orders.v1.shop.example | - | o"),
+            (
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+                "clusterroles.v1.rbac.authorization.k8s.io | - | system:node",
+            ),
+            ("/api/v1/nodes/a+b", "nodes.v1 | - | a+b"),
+        ] {
+            assert_eq!(told(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn documents_have_their_own_paths() {
+        for (path, expected) in [
+            ("/version", Named::Version),
+            ("/api", Named::Core),
+            ("/api/", Named::Core),
+            ("/apis", Named::Groups),
+            ("/apis/apps", Named::Group("apps".into())),
+            ("/api/v1", Named::Resources("".into(), "v1".into())),
+            ("/apis/apps/v1", Named::Resources("apps".into(), "v1".into())),
+            ("/", Named::Nothing),
+            ("/healthz", Named::Nothing),
+            ("/version/x", Named::Nothing),
+            ("/apis/UP", Named::Nothing),
+            ("/apis/apps/V1", Named::Nothing),
+            ("/openapi/v3", Named::Nothing),
+            ("/openapi/v3/apis/apps/v1", Named::Nothing),
+            ("/openapi/v2", Named::Nothing),
+            ("/profiles", Named::Nothing),
+            ("/profiles/a", Named::Nothing),
+        ] {
+            assert_eq!(
+                Path::parse(path).unwrap(),
+                Path { profile: None, named: expected },
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn below_a_profile_stands_the_same_path() {
+        let path = Path::parse("/profiles/team-a/my.profile/api/v1/pods").unwrap();
+        let profile = path.profile.unwrap();
+        assert_eq!((&*profile.namespace, &*profile.name), ("team-a", "my.profile"));
+        assert!(matches!(path.named, Named::Objects(_)));
+        let root = Path::parse("/profiles/team-a/p/").unwrap();
+        assert_eq!((root.profile.is_some(), root.named), (true, Named::Nothing));
+        for path in ["/profiles/A/p/api", "/profiles/a/P/api", "/profiles/a/-/api/v1/pods"] {
+            assert_eq!(Path::parse(path).unwrap_err().code(), 400, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_two_readers_could_read_differently_is_refused() {
+        for path in [
+            "",
+            "api/v1/pods",
+            "//",
+            "//api/v1/pods",
+            "/api//v1/pods",
+            "/api/v1/pods//",
+            "/api/v1/./pods",
+            "/api/v1/x/../pods",
+            "/api/v1/%2e%2e/pods",
+            "/api/v1/.%2E/pods",
+            "/api/v1/namespaces/a%2Fpods",
+            "/api/v1/namespaces/a%2fb/pods",
+            "/api/v1/pods/a%252Fb",
+            "/api/v1/pods/a%00",
+            "/api/v1/pods/a%0a",
+            "/api/v1/pods/a%",
+            "/api/v1/pods/%ff",
+            "/api/v1/Pods",
+            "/api/v1/pods.x",
+            "/api/V1/pods",
+            "/apis/UP/v1/pods",
+            "/api/v1/namespaces/A/pods",
+            "/api/v1/namespaces/a.b/pods",
+            "/profiles/a/../api/v1/pods",
+        ] {
+            assert_eq!(Path::parse(path).unwrap_err().code(), 400, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_makes_it_panic(any in ".{0,60}", likely in r"(/(api|apis|v1|namespaces|watch|a|%2F|\.\.|%|profiles|)){0,8}") {
+            let _ = Path::parse(&any);
+            let _ = Path::parse(&likely);
+        }
+
+        #[test]
+        fn what_is_read_leads_back_to_the_path(
+            group in "([a-z]{1,5}(\\.[a-z]{1,5})?)?",
+            plural in "[a-z]{1,9}",
+            namespace in proptest::option::of("[a-z]{1,9}"),
+            name in proptest::option::of("[a-z.:]{1,9}"),
+        ) {
+            let name = name.filter(|name| !matches!(&**name, "." | ".."));
+            prop_assume!(!["watch", "proxy", "namespaces"].contains(&&*plural));
+            prop_assume!(!OF_NAMESPACES.contains(&&*plural));
+            let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+            let within = namespace.as_ref().map_or(String::new(), |it| format!("/namespaces/{it}"));
+            let last = name.as_ref().map_or(String::new(), |it| format!("/{it}"));
+            let place = place_of(&format!("{root}/v1{within}/{plural}{last}"));
+            prop_assert_eq!(place.resource.group(), group);
+            prop_assert_eq!(place.resource.resource(), plural);
+            prop_assert_eq!(place.namespace.as_deref(), namespace.as_deref());
+            prop_assert_eq!(place.name.as_deref(), name.as_deref());
+            prop_assert_eq!(place.not_served, None);
+        }
+    }
+}

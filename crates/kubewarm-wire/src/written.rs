@@ -1,0 +1,159 @@
+//! The version in the API server's answer to a write.
+
+use super::scan::member;
+use kubewarm_api::model::ResourceVersion;
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// As JSON.
+    Json,
+    /// As Kubernetes' protobuf.
+    Protobuf,
+}
+
+/// What stands before every object in protobuf.
+const MAGIC: &[u8] = b"k8s\0";
+/// Of `runtime.Unknown`: the object.
+const RAW: u64 = 2;
+/// Of every object: its metadata.
+const METADATA: u64 = 1;
+/// Of `ObjectMeta`. In `ListMeta`, which a `Status` has, there is no such field.
+const RESOURCE_VERSION: u64 = 6;
+
+impl Encoding {
+    /// Of a media type; `None` for those that objects do not come in.
+    #[must_use]
+    pub fn of(content_type: &str) -> Option<Self> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        match media_type {
+            "application/json" => Some(Self::Json),
+            "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
+            _ => None,
+        }
+    }
+}
+
+/// `metadata.resourceVersion` of the object in `body`; `None` where there is none, as in a `Status`.
+#[must_use]
+pub fn version_of(body: &[u8], encoding: Encoding) -> Option<ResourceVersion> {
+    let text = match encoding {
+        Encoding::Json => {
+            let version = member(member(body, b"metadata")?, b"resourceVersion")?;
+            version.strip_prefix(b"\"")?.strip_suffix(b"\"")?
+        }
+        Encoding::Protobuf => {
+            let raw = field(body.strip_prefix(MAGIC)?, RAW)?;
+            field(field(raw, METADATA)?, RESOURCE_VERSION)?
+        }
+    };
+    ResourceVersion::parse(str::from_utf8(text).ok()?)
+}
+
+/// The first field of this number in a message, if it has a length.
+fn field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
+    loop {
+        let key = varint(&mut message)?;
+        let length = match key & 7 {
+            0 => {
+                varint(&mut message)?;
+                continue;
+            }
+            1 => 8,
+            2 => usize::try_from(varint(&mut message)?).ok()?,
+            5 => 4,
+            _ => return None,
+        };
+        let (value, rest) = message.split_at_checked(length)?;
+        if key >> 3 == wanted && key & 7 == 2 {
+            return Some(value);
+        }
+        message = rest;
+    }
+}
+
+/// A number of at most ten bytes, seven bits each, the lowest first.
+fn varint(message: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for at in 0..10 {
+        let (byte, rest) = message.split_first()?;
+        *message = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(at * 7)?;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn version(body: &[u8], encoding: Encoding) -> Option<String> {
+        version_of(body, encoding).map(|version| version.to_string())
+    }
+
+    fn bytes(number: u64, value: &[u8]) -> Vec<u8> {
+        let length = value.len();
+        let mut field = vec![u8::try_from(number << 3 | 2).unwrap()];
+        if length >= 128 {
+            field.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
+        }
+        field.push(u8::try_from(if length >= 128 { length >> 7 } else { length }).unwrap());
+        field.extend(value);
+        field
+    }
+
+    #[test]
+    fn the_version_of_what_was_written_is_found_in_both_encodings() {
+        for (body, expected) in [
+            (
+                r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"12"},"spec":{}}"#,
+                Some("12"),
+            ),
+            (
+                r#"{"spec":{"resourceVersion":"1"},"metadata":{"annotations":{"resourceVersion":"2"}}}"#,
+                None,
+            ),
+            (r#"{"kind":"Status","metadata":{},"code":200}"#, None),
+            (r#"{"metadata":{"resourceVersion":""}}"#, None),
+            (r#"{"metadata":{"resourceVersion":7}}"#, None),
+            ("[]", None),
+        ] {
+            assert_eq!(version(body.as_bytes(), Encoding::Json).as_deref(), expected, "{body}");
+        }
+        let labels = bytes(11, &[b'x'; 200]);
+        let metadata =
+            [bytes(1, b"a"), bytes(2, b"99"), vec![0x38, 0x96, 1], labels, bytes(6, b"12")]
+                .concat();
+        let whole = |metadata: &[u8]| {
+            let raw = bytes(1, metadata);
+            [MAGIC, &bytes(1, b"\x0a\x02v1\x12\x03Pod"), &bytes(2, &raw)].concat()
+        };
+        assert_eq!(version(&whole(&metadata), Encoding::Protobuf).as_deref(), Some("12"));
+        // The metadata of a Status, whose second field is a version.
+        assert_eq!(version(&whole(&bytes(2, b"99")), Encoding::Protobuf), None);
+        assert_eq!(version(b"{}", Encoding::Protobuf), None);
+    }
+
+    #[test]
+    fn only_what_objects_come_in_is_looked_at() {
+        assert_eq!(Encoding::of("application/json; charset=utf-8"), Some(Encoding::Json));
+        let protobuf = "application/vnd.kubernetes.protobuf";
+        assert_eq!(Encoding::of(protobuf), Some(Encoding::Protobuf));
+        assert_eq!(Encoding::of("text/html"), None);
+        assert_eq!(Encoding::of(""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            let body = [MAGIC, &bytes].concat();
+            let _ = version_of(&body, Encoding::Protobuf);
+            let _ = version_of(&bytes, Encoding::Json);
+            let _ = field(&bytes, 6);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The CA that verifies the read API: that of a Secret, a `ConfigMap` or a file.
+
+use super::super::Error;
+use crate::cli::CacheArgs;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kubewarm_client::{ConnectError, Connection};
+use std::{fmt::Write as _, fs::File, io::Read as _, path::Path};
+
+/// The largest file that is read: a bundle of CAs has some 250 KiB.
+const MAX_FILE: u64 = 1 << 20;
+/// Of a Secret, in this order.
+const KEYS: [&str; 2] = ["ca.crt", "tls.crt"];
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+
+/// By which certificates the read API is known.
+pub(super) struct Authority {
+    /// In PEM, without anything else that may stand beside them.
+    pub(super) certificates: String,
+    /// What has to be said of where they are from.
+    pub(super) remark: Option<String>,
+}
+
+impl Authority {
+    fn named(certificates: String) -> Self {
+        Self { certificates, remark: None }
+    }
+}
+
+/// The one that `args` name.
+pub(super) async fn authority(
+    args: &CacheArgs,
+    connect: impl FnOnce() -> Result<Connection, ConnectError>,
+) -> Result<Authority, Error> {
+    if let Some(path) = &args.certificate_authority {
+        let text = read(path)?;
+        let file = path.display();
+        let empty = || format!("--certificate-authority: {file} holds no certificate in PEM");
+        let found = certificates(&text).ok_or_else(|| Error::new(empty()))?;
+        return Ok(Authority::named(found));
+    }
+    let config_map = format!("{}-ca", args.service);
+    of_secret(&connect()?, &args.home.operator_namespace, (&args.secret, &config_map)).await
+}
+
+async fn of_secret(
+    connection: &Connection,
+    namespace: &str,
+    (name, config_map): (&str, &str),
+) -> Result<Authority, Error> {
+    let title = format!("{namespace}/{name}");
+    let secrets = Api::<Secret>::namespaced(connection.client(), namespace);
+    let secret = match secrets.get(name).await {
+        Ok(secret) => secret,
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            return Err(Error::new(format!(
+                "there is no Secret {title}: name the one of the read API with --secret and \
+                 --operator-namespace, or pass --certificate-authority"
+            )));
+        }
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            let found = of_config_map(connection, namespace, config_map).await;
+            let config_map = format!("{namespace}/{config_map}");
+            if let Some(certificates) = found {
+                let remark = Some(remark(&config_map, &title));
+                return Ok(Authority { certificates, remark });
+            }
+            return Err(Error::new(format!(
+                "you may not get Secret {title}, which holds the key of the read API, too: {}; and there is \
+                 no ConfigMap {config_map} that you may get; pass its CA with --certificate-authority",
+                status.message
+            )));
+        }
+        Err(error) => return Err(Error::of_request(format!("Secret {title}"), error)),
+    };
+    let data = secret.data.unwrap_or_default();
+    let found = KEYS.into_iter().find_map(|key| {
+        let bytes = &data.get(key)?.0;
+        certificates(&String::from_utf8_lossy(bytes))
+    });
+    let empty = || {
+        format!(
+            "Secret {title} holds no certificate in ca.crt or tls.crt; name another with --secret"
+        )
+    };
+    found.map(Authority::named).ok_or_else(|| Error::new(empty()))
+}
+
+/// The CA without its key, as the chart has it for everybody. Whatever is wrong with it, it is the Secret that is missed.
+async fn of_config_map(connection: &Connection, namespace: &str, name: &str) -> Option<String> {
+    let config_maps = Api::<ConfigMap>::namespaced(connection.client(), namespace);
+    let data = config_maps.get(name).await.ok()?.data?;
+    certificates(data.get(KEYS.first().copied()?)?)
+}
+
+/// Anyone who may write the `ConfigMap` decides which server a client trusts, which takes less than a Secret.
+fn remark(config_map: &str, secret: &str) -> String {
+    format!(
+        "took the CA of ConfigMap {config_map}, because you may not get Secret {secret}; anyone who may write \
+         that ConfigMap decides which server your clients trust"
+    )
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
+    read.map_err(|error| Error::caused(format!("cannot read {}", path.display()), error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The certificates of a PEM file; a key in it stays where it is. `None` if there are none.
+fn certificates(text: &str) -> Option<String> {
+    let mut found = String::new();
+    let mut rest = text;
+    while let Some((_, begun)) = rest.split_once(BEGIN) {
+        let (body, after) = begun.split_once(END)?;
+        let is_base64 = |c: char| c.is_ascii_alphanumeric() || "+/=\r\n".contains(c);
+        if !body.chars().all(is_base64) {
+            return None;
+        }
+        let _infallible = writeln!(found, "{BEGIN}{}{END}", body.replace('\r', ""));
+        rest = after;
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_beside_the_certificates_stays_where_it_is() {
+        let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let certificate = pair.cert.pem().replace("\r\n", "\n");
+        let text = format!(
+            "subject: a\n{certificate}{}\r\n{certificate}",
+            pair.signing_key.serialize_pem()
+        );
+        let found = certificates(&text).unwrap();
+        assert_eq!(found, certificate.repeat(2));
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_none() {
+        let cut = format!("{BEGIN}\nAAAA\n");
+        let odd = format!("{BEGIN}\n: {{}}\n{END}\n");
+        for text in ["", "AAAA", &cut, &odd] {
+            assert_eq!(certificates(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The way to the read API, as a kubeconfig says it.
+
+mod authority;
+
+use self::authority::Authority;
+use super::Error;
+use crate::cli::{CacheArgs, ConnectionArgs};
+use http::Uri;
+use k8s_openapi::ByteString;
+use kube::config::{
+    AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+};
+use kubewarm_client::{Connection, Present, present};
+use std::path::{Path, absolute};
+
+/// What cluster, user and context are called in what is written.
+const NAME: &str = "kubewarm";
+
+/// A kubeconfig of one context: the read API that `args` names, as the user of the present context, or
+/// with the token in `token_file`; and what has to be said of whom it trusts.
+///
+/// # Errors
+///
+/// [`Error`] where there is no configuration, or no certificate to trust.
+pub(super) async fn kubeconfig(
+    args: &CacheArgs,
+    connection: &ConnectionArgs,
+    token_file: Option<&Path>,
+) -> Result<(Kubeconfig, Option<String>), Error> {
+    let (file, context) = (connection.kubeconfig.as_deref(), connection.context.as_deref());
+    let mut found = present(file, context)?;
+    if let Some(path) = token_file {
+        let path = absolute(path)
+            .map_err(|error| Error::caused(format!("cannot read {}", path.display()), error))?;
+        let token_file = Some(path.display().to_string());
+        found.user = AuthInfo { token_file, ..AuthInfo::default() };
+    }
+    let Authority { certificates, remark } =
+        authority::authority(args, || Connection::load(file, context)).await?;
+    Ok((document(cluster(args, certificates), found), remark))
+}
+
+/// Host, path and certificates.
+fn cluster(args: &CacheArgs, authority: String) -> Cluster {
+    let service = format!("{}.{}.svc", args.service, args.home.operator_namespace);
+    let server = match &args.server {
+        Some(url) => url.to_string(),
+        None => format!("https://{service}"),
+    };
+    let path = args
+        .profile
+        .as_ref()
+        .map_or_else(String::new, |of| format!("/profiles/{}/{}", of.namespace, of.name));
+    // A certificate that is known by itself is of whatever name its owner gave it.
+    let is_of_secret = args.certificate_authority.is_none();
+    let is_forward = args.server.as_ref().is_some_and(is_this_host) && is_of_secret;
+    let name = args.tls_server_name.clone().or_else(|| is_forward.then_some(service));
+    Cluster {
+        server: Some(format!("{}{path}", server.trim_end_matches('/'))),
+        certificate_authority_data: Some(base64(authority)),
+        tls_server_name: name,
+        ..Cluster::default()
+    }
+}
+
+fn is_this_host(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
+fn document(cluster: Cluster, Present { user, namespace }: Present) -> Kubeconfig {
+    let name = || NAME.to_owned();
+    let context = Context { cluster: name(), user: Some(name()), namespace, ..Context::default() };
+    Kubeconfig {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Config".to_owned()),
+        clusters: vec![NamedCluster {
+            name: name(),
+            cluster: Some(cluster),
+            ..NamedCluster::default()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: name(),
+            auth_info: Some(user),
+            ..NamedAuthInfo::default()
+        }],
+        contexts: vec![NamedContext {
+            name: name(),
+            context: Some(context),
+            ..NamedContext::default()
+        }],
+        current_context: Some(name()),
+        ..Kubeconfig::default()
+    }
+}
+
+/// As the API writes bytes.
+fn base64(text: String) -> String {
+    match serde_json::to_value(ByteString(text.into_bytes())) {
+        Ok(serde_json::Value::String(text)) => text,
+        // Bytes are always a text.
+        Ok(_) | Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Command, parsed};
+
+    fn of(line: &str) -> Cluster {
+        let Command::Kubeconfig(args) = parsed(&format!("kubewarm kubeconfig {line}")) else {
+            panic!("not kubeconfig");
+        };
+        cluster(&args.cache, "pem".to_owned())
+    }
+
+    #[test]
+    fn programs_in_the_cluster_find_the_service_and_others_the_end_of_a_forward() {
+        let ca = Some("cGVt".to_owned());
+        let found = of("");
+        assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
+        assert_eq!((found.tls_server_name, found.certificate_authority_data), (None, ca));
+
+        let found = of("--server https://localhost:8443 --service kw --operator-namespace ops");
+        assert_eq!(found.server.as_deref(), Some("https://localhost:8443"));
+        assert_eq!(found.tls_server_name.as_deref(), Some("kw.ops.svc"));
+
+        let found =
+            of("--server https://[::1]:8443/ --tls-server-name cache.example --profile a/b");
+        assert_eq!(found.server.as_deref(), Some("https://[::1]:8443/profiles/a/b"));
+        assert_eq!(found.tls_server_name.as_deref(), Some("cache.example"));
+    }
+
+    #[test]
+    fn a_name_is_supposed_of_the_secret_alone() {
+        for line in [
+            "--server https://cache.example",
+            "--server https://localhost:1 --certificate-authority ca.crt",
+        ] {
+            assert_eq!(of(line).tls_server_name, None, "{line}");
+        }
+    }
+}

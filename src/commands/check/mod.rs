@@ -1,0 +1,138 @@
+//! `check`: whether a cluster is fit for kubewarm, or kubewarm and its profiles are well, with the next
+//! step where not.
+
+mod install;
+mod operator;
+mod profiles;
+mod server;
+
+use super::{
+    Error,
+    print::show,
+    profiles::{Place, Profiles},
+    report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
+};
+use crate::cli::{CheckArgs, program};
+use jiff::Timestamp;
+use kubewarm_api::model::{Fault, Reason};
+use kubewarm_client::Connection;
+
+/// Looks, and prints what it found in lines. `clock` tells the time where the server does not.
+///
+/// # Errors
+///
+/// [`Error`] if there is no cluster to ask, or the profiles cannot be read though it serves them, or
+/// the profile that `args` name does not exist. What only cannot be seen is said in a line.
+///
+/// # Cost
+///
+/// Some 30 requests, and the profiles.
+pub async fn check(args: &CheckArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
+    let from = &args.connection;
+    let connection = Connection::load(from.kubeconfig.as_deref(), from.context.as_deref())?;
+    let mut sections = sections(&connection, args, clock()).await?;
+    sections.push(summary(&sections));
+    show(&Report::judged(sections), None)
+}
+
+async fn sections(
+    connection: &Connection,
+    args: &CheckArgs,
+    now: Timestamp,
+) -> Result<Vec<Section>, Error> {
+    let client = &connection.client();
+    let server = connection.server().to_string();
+    let (mut reached, is_there) = server::reached(client, server.trim_end_matches('/')).await;
+    let mut sections = Vec::new();
+    if is_there && args.pre {
+        reached.extend(server::abilities(client).await);
+    }
+    sections.push(Section::new("API server", reached));
+    if !is_there {
+        return Ok(sections);
+    }
+    let program = program();
+    let (namespace, watched) =
+        (args.operator.home.operator_namespace.as_str(), &*args.operator.watch_namespaces);
+    if args.pre {
+        let rows = install::permitted(client, program, (namespace, watched)).await?;
+        sections.push(Section::new("installing", rows));
+        return Ok(sections);
+    }
+    let operator = operator::Operator { client, namespace, watched, program, now };
+    let (resource, is_served) = operator.resource().await?;
+    let mut installed = vec![resource];
+    if is_served {
+        installed.extend(operator.works().await?);
+    }
+    sections.push(Section::new("kubewarm", installed));
+    if is_served {
+        sections.push(Section::new("profiles", all(connection, args).await?));
+    }
+    Ok(sections)
+}
+
+/// The profiles: those that are asked for, else all, else those that whoever asks may see.
+async fn all(connection: &Connection, args: &CheckArgs) -> Result<Vec<ReportRow>, Error> {
+    let own = Place::Namespace(args.namespace.as_deref());
+    let is_everywhere = args.namespace.is_none() && args.name.is_none();
+    let place = if is_everywhere { &Place::Everywhere } else { &own };
+    let mut source = Profiles::of(connection, place, args.name.as_deref());
+    let (found, mut rows) = match source.fetch().await {
+        Err(Error::Refused { message, code: 403, .. }) if is_everywhere => {
+            let fault = Fault::new(Reason::Forbidden, message);
+            source = Profiles::of(connection, &own, None);
+            (source.fetch().await, vec![ReportRow::unseen("profiles of other namespaces", &fault)])
+        }
+        found => (found, Vec::new()),
+    };
+    let found = match found {
+        Err(Error::Refused { message, code: 403, .. }) => {
+            let fault = Fault::new(Reason::Forbidden, message);
+            rows.push(ReportRow::unseen(&format!("profiles in {}", source.title()), &fault));
+            return Ok(rows);
+        }
+        found => found?,
+    };
+    if args.name.is_some() && found.is_empty() {
+        return Err(Error::not_found(&source.title()));
+    }
+    // Of namespaces that were not checked nothing is known.
+    if !found.is_empty() || rows.is_empty() {
+        rows.extend(profiles::of_profiles(&found, program()));
+    }
+    Ok(rows)
+}
+
+/// How many checks failed, and how many were not made.
+fn summary(sections: &[Section]) -> Section {
+    let count = |mark| sections.iter().map(|section| section.count(mark)).sum::<usize>();
+    let all: usize = sections.iter().map(|section| section.rows.len()).sum();
+    let unseen = match count(Mark::Unseen) {
+        0 => String::new(),
+        some => format!("; {some} not checked"),
+    };
+    let fact = match count(Mark::Bad) {
+        0 => Fact::new(Tone::Good, format!("nothing is wrong{unseen}")),
+        bad => Fact::new(Tone::Bad, format!("{bad} of {all} checks failed{unseen}")),
+    };
+    Section { head: ReportRow::of(vec![fact]), rows: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_counts_what_is_wrong_and_what_was_not_checked() {
+        let fault = Fault::new(Reason::Forbidden, "no");
+        let mut rows =
+            vec![ReportRow::bad("no"), ReportRow::unseen("the lease", &fault), ReportRow::note("")];
+        let said = |rows: &[ReportRow]| {
+            let sections = [Section::new("profiles", rows.to_vec())];
+            summary(&sections).head.text()
+        };
+        assert_eq!(said(&rows), "1 of 3 checks failed; 1 not checked");
+        assert_eq!(said(&rows.split_off(1)), "nothing is wrong; 1 not checked");
+    }
+}

@@ -1,0 +1,402 @@
+//! The installation: the resource, the operator's replicas, its lease, and what it may do.
+
+use super::super::report::ReportRow;
+use http::header::DATE;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::{
+    apps::v1::Deployment, authorization::v1::ResourceAttributes, coordination::v1::Lease,
+    core::v1::Container, rbac::v1::PolicyRule,
+};
+use kube::{Client, api::ObjectList};
+use kubewarm_api::{
+    manifests::{self, More},
+    model::{AuthorCheck, Fault, Reason, Subject},
+    v1alpha1::{GROUP, VERSION},
+};
+use kubewarm_client::{Answer, author_check, get, may};
+use serde_json::Value;
+use std::fmt::Write as _;
+
+const CRD: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cacheprofiles.kubewarm.io";
+/// What the chart calls the pods, whatever the release is called.
+const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3Dkubewarm";
+const LEASE: &str = "kubewarm";
+/// Reviews of what the operator may do: it needs a dozen.
+const REVIEWS: usize = 128;
+
+/// Who is asked about, and how what helps is written.
+#[derive(Clone, Copy)]
+pub(super) struct Operator<'a> {
+    pub(super) client: &'a Client,
+    pub(super) namespace: &'a str,
+    pub(super) watched: &'a [String],
+    pub(super) program: &'a str,
+    pub(super) now: Timestamp,
+}
+
+impl Operator<'_> {
+    /// The resource; `false` where nothing else makes sense to ask.
+    pub(super) async fn resource(&self) -> Result<(ReportRow, bool), manifests::Unwritable> {
+        let apply = format!("{} crd | kubectl apply --server-side -f -", self.program);
+        let missing = || {
+            let text = format!("the API server does not serve cacheprofiles.{GROUP}/{VERSION}");
+            (ReportRow::bad(text).next(apply.clone()), false)
+        };
+        let ours: Value = serde_saphyr::from_str(&manifests::crd_yaml()?)
+            .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
+        let what = format!("whether cacheprofiles.{GROUP} is served");
+        let fault = match get(self.client, CRD).await {
+            Ok(answer) if answer.status == 404 => return Ok(missing()),
+            Ok(answer) => match answer.json::<Value>() {
+                Ok(theirs) => return Ok((of_definition(&ours, &theirs, apply), true)),
+                Err(fault) => fault,
+            },
+            Err(fault) => fault,
+        };
+        // Many who may use profiles may not read definitions.
+        let served = get(self.client, &format!("/apis/{GROUP}/{VERSION}")).await;
+        Ok(match served {
+            Ok(answer) if answer.status == 404 => missing(),
+            Ok(answer) if answer.status.is_success() => {
+                let text = format!(
+                    "cacheprofiles.{GROUP}/{VERSION} is served; whether as this kubewarm knows it"
+                );
+                (ReportRow::unseen(&text, &fault), true)
+            }
+            Ok(_) | Err(_) => (ReportRow::unseen(&what, &fault), true),
+        })
+    }
+
+    /// Its replicas, who leads, what it may do, and whether authors are held to their accounts.
+    pub(super) async fn works(&self) -> Result<Vec<ReportRow>, manifests::Unwritable> {
+        let (mut findings, run) = self.replicas().await;
+        findings.push(self.lease().await);
+        findings.extend(self.rights(&run).await?);
+        findings.push(match author_check(self.client).await {
+            Ok(AuthorCheck::Enforced) => {
+                ReportRow::good("authors of profiles are held to the ServiceAccounts that they may act as")
+            }
+            Ok(AuthorCheck::Missing) => ReportRow::note(
+                "nothing holds authors of profiles to the ServiceAccounts that they may act as: the \
+                 ValidatingAdmissionPolicy kubewarm-accounts is not in force",
+            )
+            .next("kubectl apply -f deploy/account-policy.yaml"),
+            Ok(AuthorCheck::Unknown) => ReportRow::unseen(
+                "whether authors are held to the ServiceAccounts that they may act as",
+                &Fault::new(Reason::Forbidden, "you may not get ValidatingAdmissionPolicies"),
+            ),
+            Err(fault) => ReportRow::unseen("whether authors are held to their accounts", &fault),
+        });
+        Ok(findings)
+    }
+
+    /// The Deployments, and how the operator runs in the first.
+    async fn replicas(&self) -> (Vec<ReportRow>, Run) {
+        let namespace = self.namespace;
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/{DEPLOYMENTS}");
+        let listed = match get(self.client, &path).await {
+            Ok(answer) => answer.json::<ObjectList<Deployment>>(),
+            Err(fault) => Err(fault),
+        };
+        match listed {
+            Ok(list) if list.items.is_empty() => {
+                let text = format!(
+                    "there is no Deployment with the label app.kubernetes.io/name=kubewarm in namespace \
+                     {namespace}; whether its replicas are ready is not known"
+                );
+                (vec![ReportRow::note(text)], Run::unseen())
+            }
+            Ok(list) => {
+                let findings = list.items.iter().map(|one| of_deployment(one, namespace)).collect();
+                (findings, list.items.first().map_or_else(Run::unseen, Run::of))
+            }
+            Err(fault) => {
+                (vec![ReportRow::unseen("whether its replicas are ready", &fault)], Run::unseen())
+            }
+        }
+    }
+
+    async fn lease(&self) -> ReportRow {
+        let namespace = self.namespace;
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}");
+        let what = "who leads";
+        let look = format!("kubectl -n {namespace} get pods -l app.kubernetes.io/name=kubewarm");
+        match get(self.client, &path).await {
+            Ok(answer) if answer.status == 404 => ReportRow::bad(format!(
+                "no replica has led yet: there is no Lease {LEASE} in namespace {namespace}; if kubewarm \
+                 runs elsewhere, say so with --operator-namespace"
+            ))
+            .next(look),
+            Ok(answer) => match answer.json::<Lease>() {
+                Ok(lease) => of_lease(&lease, server_time(&answer).unwrap_or(self.now), look),
+                Err(fault) => ReportRow::unseen(what, &fault),
+            },
+            Err(fault) => ReportRow::unseen(what, &fault),
+        }
+    }
+
+    /// What the shipped roles allow, held against what reviews say of the account.
+    async fn rights(&self, run: &Run) -> Result<Vec<ReportRow>, manifests::Unwritable> {
+        let name = run.account.as_str().into();
+        let subject = Subject::ServiceAccount { namespace: self.namespace.into(), name };
+        // With namespaces of its own it can be granted no more, and asks as the caller.
+        let more = if self.watched.is_empty() { &*run.more } else { &[] };
+        let (mut missing, mut allowed) = (Vec::new(), 0_usize);
+        for needed in needed(self.namespace, self.watched, more)?.into_iter().take(REVIEWS) {
+            match may(self.client, &subject, needed.clone()).await {
+                Ok(true) => allowed += 1,
+                Ok(false) => missing.push(needed),
+                Err(fault) => {
+                    return Ok(vec![ReportRow::unseen(&format!("what {subject} may do"), &fault)]);
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(vec![ReportRow::good(format!(
+                "{subject} may do the {allowed} things it must"
+            ))]);
+        }
+        let mut grant = format!("{} rbac --operator", self.program);
+        if self.namespace != "kubewarm-system" {
+            let _infallible = write!(grant, " --operator-namespace {}", self.namespace);
+        }
+        if !self.watched.is_empty() {
+            let _infallible = write!(grant, " --watch-namespaces {}", self.watched.join(","));
+        }
+        for more in more {
+            grant.push_str(match more {
+                More::MetricsAuth => " --metrics-auth",
+                More::ReadApi => " --read-api",
+            });
+        }
+        Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())
+    }
+}
+
+/// How the operator runs, as far as that decides what it needs.
+#[derive(Debug, PartialEq)]
+struct Run {
+    /// Its ServiceAccount.
+    account: String,
+    /// What it does that takes more.
+    more: Vec<More>,
+}
+
+impl Run {
+    /// Of which nothing is known.
+    fn unseen() -> Self {
+        Self { account: LEASE.to_owned(), more: Vec::new() }
+    }
+
+    fn of(deployment: &Deployment) -> Self {
+        let Some(pod) = &deployment.spec.template.spec else { return Self::unseen() };
+        let Some(container) = pod.containers.first() else { return Self::unseen() };
+        let account = pod.service_account_name.clone().unwrap_or_else(|| LEASE.to_owned());
+        let metrics_auth =
+            told(container, "metrics-auth").is_some_and(|said| matches!(said, "" | "delegated"));
+        // It serves reads unless it is told that it shall not.
+        let reads = told(container, "api-addr").is_none_or(|address| !address.is_empty());
+        let more = [(metrics_auth, More::MetricsAuth), (reads, More::ReadApi)];
+        let more = more.into_iter().filter_map(|(is_done, more)| is_done.then_some(more)).collect();
+        Self { account, more }
+    }
+}
+
+/// What a flag of `run` is set to, which counts, or the environment variable of its name.
+fn told<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
+    let mut arguments = container.args.iter().flatten();
+    let by_flag = arguments.find_map(|one| {
+        let value = one.strip_prefix("--")?.strip_prefix(flag)?;
+        if value.is_empty() { Some(value) } else { value.strip_prefix('=') }
+    });
+    by_flag.or_else(|| {
+        let name = format!("KUBEWARM_{}", flag.to_uppercase().replace('-', "_"));
+        let variable = container.env.iter().flatten().find(|one| one.name == name)?;
+        // The API server leaves out what is empty.
+        Some(variable.value.as_deref().unwrap_or_default())
+    })
+}
+
+/// What the operator needs, one verb on one resource each.
+fn needed(
+    namespace: &str,
+    watched: &[String],
+    more: &[More],
+) -> Result<Vec<ResourceAttributes>, manifests::Unwritable> {
+    let text = manifests::operator(namespace, watched, more)?;
+    let all: Vec<Value> = serde_saphyr::from_multiple(&text)
+        .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
+    let mut needed = Vec::new();
+    for role in all {
+        let place = role.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
+        let rules = role["rules"].as_array().cloned().unwrap_or_default();
+        for rule in rules {
+            let rule: PolicyRule =
+                serde_json::from_value(rule).map_err(manifests::Unwritable::Json)?;
+            needed.extend(attributes(&rule, place.as_deref()));
+        }
+    }
+    Ok(needed)
+}
+
+fn attributes(rule: &PolicyRule, namespace: Option<&str>) -> Vec<ResourceAttributes> {
+    let list = |names: &Option<Vec<String>>| names.clone().unwrap_or_default();
+    let names: Vec<_> = match &rule.resource_names {
+        Some(names) => names.iter().cloned().map(Some).collect(),
+        None => vec![None],
+    };
+    let mut all = Vec::new();
+    for group in list(&rule.api_groups) {
+        for resource in list(&rule.resources) {
+            let (resource, subresource) = match resource.split_once('/') {
+                Some((of, sub)) => (of.to_owned(), Some(sub.to_owned())),
+                None => (resource, None),
+            };
+            for verb in &rule.verbs {
+                for name in &names {
+                    all.push(ResourceAttributes {
+                        group: Some(group.clone()),
+                        resource: Some(resource.clone()),
+                        subresource: subresource.clone(),
+                        verb: Some(verb.clone()),
+                        name: name.clone(),
+                        namespace: namespace.map(str::to_owned),
+                        ..ResourceAttributes::default()
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+fn of_lack(subject: &Subject, lacked: &ResourceAttributes, grant: &str) -> ReportRow {
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    let mut what = format!("{} {}", text(&lacked.verb), text(&lacked.resource));
+    if let Some(subresource) = &lacked.subresource {
+        what.push('/');
+        what.push_str(subresource);
+    }
+    let group = text(&lacked.group);
+    if !group.is_empty() {
+        what.push('.');
+        what.push_str(&group);
+    }
+    let place = lacked.namespace.as_ref().map_or_else(
+        || "the whole cluster".to_owned(),
+        |namespace| format!("namespace {namespace}"),
+    );
+    let found = format!("{subject} may not {what} in {place}");
+    // It only looks whether that policy is there.
+    if group == "admissionregistration.k8s.io" {
+        return ReportRow::note(found).next(format!("{grant} | kubectl apply -f -"));
+    }
+    ReportRow::bad(found).next(format!("{grant} | kubectl apply -f -"))
+}
+
+/// The API server's definition of the resource, held against ours.
+fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
+    let is = |wanted: &str| {
+        let conditions = theirs.pointer("/status/conditions").and_then(Value::as_array);
+        let mut all = conditions.into_iter().flatten();
+        all.any(|one| one["type"] == wanted && one["status"] == "True")
+    };
+    if !is("Established") {
+        return ReportRow::bad(
+            "CustomResourceDefinition cacheprofiles.kubewarm.io is not established",
+        )
+        .next("kubectl describe crd cacheprofiles.kubewarm.io");
+    }
+    let (ours, theirs) = (&ours["spec"]["versions"], &theirs["spec"]["versions"]);
+    let of = |versions: &Value| -> Option<Value> {
+        versions.as_array()?.iter().find(|one| one["name"] == VERSION).cloned()
+    };
+    let difference = match (of(ours), of(theirs)) {
+        (Some(ours), Some(theirs)) => difference(&ours, &theirs, String::new()),
+        (Some(_), None) | (None, _) => Some(format!(" (it has no version {VERSION})")),
+    };
+    match difference {
+        None => ReportRow::good(format!("cacheprofiles.{GROUP}/{VERSION} is served as this kubewarm knows it")),
+        Some(at) => ReportRow::bad(format!(
+            "the CustomResourceDefinition is of another version than this kubewarm: it differs at{at}"
+        ))
+        .next(apply),
+    }
+}
+
+/// Where two documents first differ. Lists must be in the same order.
+fn difference(ours: &Value, theirs: &Value, at: String) -> Option<String> {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            let mut keys: Vec<_> = ours.keys().chain(theirs.keys()).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            keys.into_iter().find_map(|key| {
+                let (one, other) = (ours.get(key), theirs.get(key));
+                let null = &Value::Null;
+                difference(one.unwrap_or(null), other.unwrap_or(null), format!("{at} {key}"))
+            })
+        }
+        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+            let mut pairs = ours.iter().zip(theirs).enumerate();
+            pairs
+                .find_map(|(index, (one, other))| difference(one, other, format!("{at} [{index}]")))
+        }
+        _ if ours == theirs => None,
+        _ => Some(at),
+    }
+}
+
+fn of_deployment(deployment: &Deployment, namespace: &str) -> ReportRow {
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let wanted = deployment.spec.replicas.unwrap_or(1);
+    let status = deployment.status.as_ref();
+    let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
+    let said = format!("{ready} of {wanted} replicas of Deployment {namespace}/{name} are ready");
+    if ready < wanted || wanted == 0 {
+        return ReportRow::bad(said)
+            .next(format!(
+                "kubectl -n {namespace} describe pods -l app.kubernetes.io/name=kubewarm"
+            ))
+            .next(format!(
+                "kubectl -n {namespace} logs -l app.kubernetes.io/name=kubewarm --tail=20"
+            ));
+    }
+    let labels = deployment.metadata.labels.as_ref();
+    let version = labels.and_then(|labels| labels.get("app.kubernetes.io/version"));
+    match version.filter(|version| *version != env!("CARGO_PKG_VERSION")) {
+        Some(version) => ReportRow::note(format!(
+            "{said}; it is of version {version}, this command of {}",
+            env!("CARGO_PKG_VERSION")
+        )),
+        None => ReportRow::good(said),
+    }
+}
+
+fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
+    let spec = lease.spec.clone().unwrap_or_default();
+    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
+        return ReportRow::bad("no replica leads: the last one gave the lease back").next(look);
+    };
+    // What follows the pod's name tells it from its predecessor.
+    let holder = holder.rsplit_once('_').map_or(&*holder, |(pod, _)| pod);
+    let renewed = spec.renew_time.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let age = now.duration_since(renewed).max(SignedDuration::ZERO);
+    let term = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(15).into());
+    let ago = super::super::text::length(age.unsigned_abs());
+    if age > term {
+        return ReportRow::bad(format!("no replica leads: {holder} did last, {ago} ago"))
+            .next(look);
+    }
+    ReportRow::good(format!("{holder} leads, and said so {ago} ago"))
+}
+
+/// The clock of the API server: whoever asks may have another.
+fn server_time(answer: &Answer) -> Option<Timestamp> {
+    let text = answer.headers.get(DATE)?.to_str().ok()?;
+    httpdate::parse_http_date(text).ok()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! The profiles: whether each is ready, and what helps where one is not.
+
+use super::super::{
+    advice::{address, grant},
+    report::{ReportRow, Verdict},
+    verdict::{NO_STATUS, condition, name, sentence, unhealthy, verdict},
+};
+use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
+
+/// A line for each profile.
+pub(super) fn of_profiles(profiles: &[CacheProfile], program: &str) -> Vec<ReportRow> {
+    if profiles.is_empty() {
+        let found = ReportRow::note("there is no CacheProfile: nothing is kept warm");
+        return vec![found.next("kubectl explain cacheprofile.spec")];
+    }
+    profiles.iter().map(|profile| of_profile(profile, program)).collect()
+}
+
+fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
+    let title = name(profile);
+    let of_it = address(profile);
+    let Some(status) = &profile.status else {
+        return ReportRow::bad(format!("{title}: {NO_STATUS}"))
+            .next(format!("{program} check # the operator, above"));
+    };
+    let ready = condition(&status.conditions, "Ready");
+    let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
+    let said = ready.map(sentence).unwrap_or_default();
+    match (verdict(profile), reason) {
+        (Verdict::Good, _) => {
+            let warm = status.warm_targets.as_deref().unwrap_or_default();
+            ReportRow::good(format!("{title} is ready, {warm} targets are warm"))
+        }
+        (Verdict::Failed, _) => {
+            let stalled = condition(&status.conditions, "Stalled").map(sentence);
+            ReportRow::bad(format!("{title}: {}", stalled.unwrap_or(said)))
+                .next(format!("kubectl edit cprof {of_it}"))
+        }
+        (_, "Paused" | "PlanOnly") => ReportRow::note(format!("{title}: {said}")),
+        _ if status.observed_generation < profile.metadata.generation => {
+            ReportRow::bad(format!("{title}: kubewarm has not looked at its newest generation yet"))
+                .next(format!("{program} status {of_it} --watch"))
+        }
+        (_, "PermissionsMissing") => {
+            let [review, apply] = grant(profile);
+            ReportRow::bad(format!("{title}: {said}")).next(review).next(apply)
+        }
+        (_, "LimitExceeded" | "InvalidSpec") => {
+            ReportRow::bad(format!("{title}: {said}")).next(format!("kubectl edit cprof {of_it}"))
+        }
+        _ => {
+            let troubled = status.targets.iter().find(|target| unhealthy(target).is_some());
+            let target = troubled.filter(|target| is_dns_label(&target.name));
+            let which =
+                target.map_or_else(String::new, |target| format!(" --target {}", target.name));
+            ReportRow::bad(format!("{title}: {said}"))
+                .next(format!("{program} status {of_it}{which}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::super::{report::Mark, sample},
+        *,
+    };
+
+    fn found(profile: &CacheProfile) -> (Mark, Vec<String>) {
+        let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm");
+        (mark, next)
+    }
+
+    fn because(reason: &str) -> CacheProfile {
+        let mut profile = sample::warming();
+        let conditions = &mut profile.status.as_mut().unwrap().conditions;
+        let ready = conditions.iter_mut().find(|condition| condition.type_ == "Ready").unwrap();
+        reason.clone_into(&mut ready.reason);
+        profile
+    }
+
+    #[test]
+    fn each_reason_has_its_own_next_step() {
+        assert_eq!(found(&sample::ready()), (Mark::Good, vec![]));
+        let rbac = "kubewarm rbac orders -n shop";
+        let reviewed = format!("{rbac} --diff --generation=2 &&");
+        let applied = format!("  {rbac} --generation=2 | kubectl apply -f -");
+        for (reason, expected) in [
+            ("PermissionsMissing", vec![&*reviewed, &*applied]),
+            ("LimitExceeded", vec!["kubectl edit cprof orders -n shop"]),
+            ("Stale", vec!["kubewarm status orders -n shop --target deployments"]),
+            ("TargetsNotWarm", vec!["kubewarm status orders -n shop --target deployments"]),
+        ] {
+            let (mark, next) = found(&because(reason));
+            assert_eq!((mark, next.iter().map(String::as_str).collect()), (Mark::Bad, expected));
+        }
+        assert_eq!(found(&sample::stalled()).1, ["kubectl edit cprof broken -n shop"]);
+        assert_eq!(found(&sample::untouched()).0, Mark::Bad);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_no_failure() {
+        for reason in ["Paused", "PlanOnly"] {
+            assert_eq!(found(&because(reason)), (Mark::Note, vec![]), "{reason}");
+        }
+        assert_eq!(of_profiles(&[], "kubewarm")[0].mark, Mark::Note);
+    }
+
+    #[test]
+    fn no_name_of_a_cluster_becomes_a_command() {
+        let mut profile = because("TargetsNotWarm");
+        profile.metadata.name = Some("a; rm -rf".to_owned());
+        profile.status.as_mut().unwrap().targets.clear();
+        assert_eq!(found(&profile).1, ["kubewarm status NAME -n shop"]);
+    }
+}

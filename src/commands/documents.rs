@@ -1,0 +1,183 @@
+//! The profiles in a file of YAML or JSON documents.
+
+use super::error::DocumentError;
+use kubewarm_api::v1alpha1::{self, CacheProfile};
+use serde_json::Value;
+
+/// A profile, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Found {
+    /// Such as `document 2`.
+    pub(super) at: String,
+    /// As written.
+    pub(super) profile: CacheProfile,
+}
+
+/// The profiles of `text`, in its order, those in lists too. Documents of other kinds are skipped.
+///
+/// # Errors
+///
+/// The first document that is no YAML, or says that it is a profile and is none, and what is wrong
+/// with it.
+pub(super) fn profiles(text: &str) -> Result<Vec<Found>, (String, DocumentError)> {
+    let mut found = Vec::new();
+    for (index, document) in split(text).iter().enumerate() {
+        let at = format!("document {}", index + 1);
+        let value: Value =
+            serde_saphyr::from_str(document).map_err(|error| (at.clone(), unreadable(&error)))?;
+        if let Some(items) = items(&value) {
+            for (item, value) in items.iter().enumerate().filter(|(_, item)| is_profile(item)) {
+                let at = format!("{at}, items[{item}]");
+                match read(value, || serde_json::from_value(value.clone())) {
+                    Ok(profile) => found.push(Found { at, profile }),
+                    Err(error) => return Err((at, error)),
+                }
+            }
+        } else if is_profile(&value) {
+            // Once more from the text: these errors name line and column.
+            match read(&value, || serde_saphyr::from_str(document)) {
+                Ok(profile) => found.push(Found { at, profile }),
+                Err(error) => return Err((at, error)),
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_profile(value: &Value) -> bool {
+    group_of(value) == Some(v1alpha1::GROUP) && value["kind"] == "CacheProfile"
+}
+
+fn group_of(value: &Value) -> Option<&str> {
+    value["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group)
+}
+
+/// The items of a list, as `kubectl get -o yaml` writes it.
+fn items(value: &Value) -> Option<&Vec<Value>> {
+    let kind = value["kind"].as_str()?;
+    (kind == "List" || kind == "CacheProfileList").then(|| value["items"].as_array()).flatten()
+}
+
+/// The profile that `value` is, by `parse`, if its version is ours.
+fn read<E: std::error::Error>(
+    value: &Value,
+    parse: impl FnOnce() -> Result<CacheProfile, E>,
+) -> Result<CacheProfile, DocumentError> {
+    let version = value["apiVersion"].as_str().unwrap_or_default();
+    if version.split_once('/').is_none_or(|(_, version)| version != v1alpha1::VERSION) {
+        return Err(DocumentError(format!(
+            "apiVersion is {version}; this kubewarm knows {}/{}",
+            v1alpha1::GROUP,
+            v1alpha1::VERSION
+        )));
+    }
+    parse().map_err(|error| unreadable(&error))
+}
+
+/// The parser's words, which quote the file over several lines.
+fn unreadable(error: &dyn std::error::Error) -> DocumentError {
+    DocumentError(error.to_string())
+}
+
+/// The documents of `text`. Each is preceded by as many empty lines as stand before it, so that
+/// errors name the lines of the file.
+///
+/// A line that begins with `---` always separates: YAML allows it nowhere else at the margin.
+fn split(text: &str) -> Vec<String> {
+    let mut documents = vec![String::new()];
+    for (number, line) in text.lines().enumerate() {
+        let is_marker = line == "---" || line.starts_with("--- ") || line.starts_with("---\t");
+        if is_marker {
+            let is_begun = documents.last().is_some_and(|text| has_content(text));
+            if !is_begun {
+                documents.pop();
+            }
+            let rest = line.get(3..).unwrap_or_default();
+            documents.push("\n".repeat(number) + rest + "\n");
+        } else if let Some(document) = documents.last_mut() {
+            document.push_str(line);
+            document.push('\n');
+        }
+    }
+    documents.retain(|text| has_content(text));
+    documents
+}
+
+fn has_content(document: &str) -> bool {
+    document.lines().map(str::trim).any(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILE: &str = "\
+apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {name: NAME}
+spec:
+  targets:
+  - name: pods
+    resource: {resource: pods}
+";
+
+    fn profile(name: &str) -> String {
+        PROFILE.replace("NAME", name)
+    }
+
+    fn names(text: &str) -> Vec<(String, String)> {
+        let found = profiles(text).unwrap();
+        found.into_iter().map(|f| (f.at, f.profile.metadata.name.unwrap())).collect()
+    }
+
+    #[test]
+    fn profiles_are_found_among_other_documents() {
+        let text = format!(
+            "# head\n---\n{}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: x}}\n---\n---\n# \
+             nothing\n--- # third\n{}",
+            profile("a"),
+            profile("b"),
+        );
+        let expected = [("document 1", "a"), ("document 3", "b")];
+        assert_eq!(names(&text), expected.map(|(at, name)| (at.to_owned(), name.to_owned())));
+    }
+
+    #[test]
+    fn json_and_lists_are_read_too() {
+        let value: Value = serde_saphyr::from_str(&profile("a")).unwrap();
+        let list = serde_json::json!({
+            "apiVersion": "v1", "kind": "List", "items": [{ "kind": "Pod" }, value],
+        });
+        assert_eq!(names(&list.to_string()), [("document 1, items[1]".into(), "a".into())]);
+        assert_eq!(names(&value.to_string()), [("document 1".into(), "a".into())]);
+    }
+
+    #[test]
+    fn files_without_profiles_hold_none() {
+        for text in ["", "# only\n", "---\n", "a: 1\n", "- 1\n", "null\n", "word\n"] {
+            assert_eq!(names(text), [], "{text:?}");
+        }
+        let other = profile("a").replace("kubewarm.io", "example.com");
+        assert_eq!(names(&other), []);
+    }
+
+    #[test]
+    fn errors_name_the_document_and_the_line_of_the_file() {
+        let wrong = profile("b").replace("resource: {resource: pods}", "resource: 7");
+        let (at, error) = profiles(&format!("{}---\n{wrong}", profile("a"))).unwrap_err();
+        assert_eq!(at, "document 2");
+        assert!(error.to_string().contains("15"), "{error}");
+
+        let (at, _) = profiles("a: 1\n---\nb: [1\n").unwrap_err();
+        assert_eq!(at, "document 2");
+    }
+
+    #[test]
+    fn another_version_is_not_guessed_at() {
+        let newer = profile("a").replace("v1alpha1", "v2");
+        assert_eq!(
+            profiles(&newer).unwrap_err().1.to_string(),
+            "apiVersion is kubewarm.io/v2; this kubewarm knows kubewarm.io/v1alpha1"
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a command could not do its work.
+
+use kubewarm_api::{
+    manifests::{AccessError, Unreadable, Unwritable},
+    model::{Fault, Invalid},
+    v1alpha1,
+};
+use kubewarm_client::ConnectError;
+
+/// Why a command could not do its work. Whoever prints it makes it safe for a terminal: it holds texts of
+/// the cluster as they are.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no cluster to ask.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+
+    /// The API server refused a request.
+    #[error("could not read {what}: {message} (HTTP {code})")]
+    Refused {
+        /// What was asked for.
+        what: String,
+        /// The server's words.
+        message: String,
+        /// The HTTP status.
+        code: u16,
+    },
+
+    /// Anything else: a sentence for a person, and what it is caused by.
+    #[error("{text}")]
+    Failed {
+        /// What failed, with which object, and what to do.
+        text: String,
+        /// Why.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+}
+
+/// What is wrong with a document that should be a profile.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct DocumentError(pub(super) String);
+
+impl Error {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self::Failed { text: text.into(), source: None }
+    }
+
+    pub(super) fn caused(
+        text: impl Into<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::Failed { text: text.into(), source: Some(Box::new(source)) }
+    }
+
+    /// The failure of reading `what`.
+    pub(super) fn of_request(what: impl Into<String>, error: kube::Error) -> Self {
+        let what = what.into();
+        let kube::Error::Api(status) = error else {
+            return Self::caused(format!("could not read {what}"), error);
+        };
+        Self::Refused { what, message: status.message, code: status.code }
+    }
+
+    /// The cluster does not serve profiles.
+    pub(super) fn not_installed() -> Self {
+        Self::new(format!(
+            "this cluster does not serve cacheprofiles.{}/{}; install it with \
+             `kubewarm crd | kubectl apply -f -`",
+            v1alpha1::GROUP,
+            v1alpha1::VERSION
+        ))
+    }
+
+    /// There is no profile of that title.
+    pub(super) fn not_found(title: &str) -> Self {
+        Self::new(format!("there is no CacheProfile {title}; `kubewarm status -A` shows all"))
+    }
+
+    /// Nobody knows what the server serves.
+    pub(super) fn of_discovery(fault: Fault) -> Self {
+        Self::caused("could not read what the API server serves", fault)
+    }
+}
+
+impl From<Unwritable> for Error {
+    fn from(error: Unwritable) -> Self {
+        Self::caused("cannot write the manifests", error)
+    }
+}
+
+impl From<Unreadable> for Error {
+    fn from(error: Unreadable) -> Self {
+        Self::caused("cannot read the manifests back", error)
+    }
+}
+
+impl From<Invalid> for DocumentError {
+    fn from(invalid: Invalid) -> Self {
+        Self(invalid.to_string())
+    }
+}
+
+impl From<AccessError> for DocumentError {
+    fn from(error: AccessError) -> Self {
+        Self(error.to_string())
+    }
+}

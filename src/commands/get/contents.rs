@@ -1,0 +1,191 @@
+//! What was read, as it is printed.
+
+use crate::{
+    cli::{Form, GetArgs},
+    commands::{
+        report::{Colour, Fact, Format, Report, ReportRow, Section, Tone},
+        text::{length, span},
+    },
+};
+use jiff::Timestamp;
+use kubewarm_api::model::Resource;
+use kubewarm_client::Kind;
+use serde_json::{Value, json};
+
+/// As wide as it is: columns that are cut are of no use to programs.
+const WHOLE: Format = Format::Text { width: 0, colour: Colour::Off };
+
+/// The answer in the form that `args` want.
+pub(super) fn contents(
+    pages: Vec<Value>,
+    (resource, kind): (&Resource, &Kind),
+    args: &GetArgs,
+    now: Timestamp,
+) -> (Report, Format) {
+    let of_rows = |rows| {
+        let sections = vec![Section { rows, ..Section::default() }];
+        (Report { sections, ..Report::default() }, WHOLE)
+    };
+    let format = match args.output {
+        None | Some(Form::Wide) => return of_rows(table(&pages, args, now)),
+        Some(Form::Name) => return of_rows(names(&pages, resource, kind)),
+        Some(Form::Json) => Format::Json,
+        Some(Form::Yaml) => Format::Yaml,
+    };
+    (Report { data: document(pages, (resource, kind), args), ..Report::default() }, format)
+}
+
+/// The server's own table; names and ages where it has none.
+fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
+    let is_wide = args.output == Some(Form::Wide);
+    let definitions = pages.first().and_then(|page| page["columnDefinitions"].as_array());
+    let lines = match definitions {
+        Some(definitions) => of_tables(definitions, pages, is_wide),
+        None => of_objects(pages, now),
+    };
+    let row = |(namespace, cells): (String, Vec<String>)| {
+        let first = args.all_namespaces.then_some(namespace);
+        let cells = first.into_iter().chain(cells).map(|cell| Fact::new(Tone::Plain, cell));
+        ReportRow::of(cells.collect())
+    };
+    lines.into_iter().map(row).collect()
+}
+
+/// The heading and a line for each row, each with its namespace. Columns of a lesser priority only on demand.
+fn of_tables(definitions: &[Value], pages: &[Value], is_wide: bool) -> Vec<(String, Vec<String>)> {
+    let is_shown = |column: &Value| is_wide || column["priority"].as_i64().unwrap_or_default() == 0;
+    let shown: Vec<bool> = definitions.iter().map(is_shown).collect();
+    let head = definitions.iter().zip(&shown).filter(|(_, shown)| **shown);
+    let head = head.map(|(column, _)| text(&column["name"]).to_uppercase()).collect();
+    let rows = pages.iter().flat_map(|page| page["rows"].as_array().into_iter().flatten());
+    let line = |row: &Value| {
+        let cells = row["cells"].as_array().into_iter().flatten().zip(&shown);
+        let cells = cells.filter(|(_, shown)| **shown).map(|(cell, _)| text(cell)).collect();
+        (text(&row["object"]["metadata"]["namespace"]), cells)
+    };
+    [("NAMESPACE".to_owned(), head)].into_iter().chain(rows.map(line)).collect()
+}
+
+fn of_objects(pages: &[Value], now: Timestamp) -> Vec<(String, Vec<String>)> {
+    let line = |object: &Value| {
+        let metadata = &object["metadata"];
+        (text(&metadata["namespace"]), vec![text(&metadata["name"]), age(metadata, now)])
+    };
+    let head = ("NAMESPACE".to_owned(), vec!["NAME".to_owned(), "AGE".to_owned()]);
+    [head].into_iter().chain(objects(pages).map(line)).collect()
+}
+
+/// The object, or a list of all. Items of a list say which kind they are.
+fn document(mut pages: Vec<Value>, (resource, kind): (&Resource, &Kind), args: &GetArgs) -> Value {
+    if args.name.is_some() {
+        return pages.pop().unwrap_or_default();
+    }
+    let version = match resource.group() {
+        "" => resource.version().to_owned(),
+        group => format!("{group}/{}", resource.version()),
+    };
+    let metadata =
+        json!({ "resourceVersion": pages.last().map(|it| &it["metadata"]["resourceVersion"]) });
+    let mut items = Vec::new();
+    for page in &mut pages {
+        let Some(found) = page["items"].as_array_mut() else { continue };
+        for mut item in found.drain(..) {
+            if let Some(fields) = item.as_object_mut() {
+                fields.entry("apiVersion").or_insert_with(|| json!(version));
+                fields.entry("kind").or_insert_with(|| json!(&*kind.name));
+            }
+            items.push(item);
+        }
+    }
+    json!({ "apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items })
+}
+
+fn names(pages: &[Value], resource: &Resource, kind: &Kind) -> Vec<ReportRow> {
+    let mut kind = kind.name.to_lowercase();
+    if !resource.group().is_empty() {
+        kind = format!("{kind}.{}", resource.group());
+    }
+    let line = |object: &Value| format!("{kind}/{}", text(&object["metadata"]["name"]));
+    let row = |object| ReportRow::of(vec![Fact::new(Tone::Plain, line(object))]);
+    objects(pages).map(row).collect()
+}
+
+/// Items, or the object itself.
+fn objects(pages: &[Value]) -> impl Iterator<Item = &Value> {
+    pages.iter().flat_map(|page| match page["items"].as_array() {
+        Some(items) => items.as_slice(),
+        None => std::slice::from_ref(page),
+    })
+}
+
+fn age(metadata: &Value, now: Timestamp) -> String {
+    let made = metadata["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
+    made.map_or_else(String::new, |made| length(span(made, now)))
+}
+
+/// A cell as text.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Command, parsed};
+    use crate::commands::report::render;
+    use kubewarm_api::model::GroupResource;
+
+    fn written(pages: Vec<Value>, line: &str) -> String {
+        let of = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
+        let kind = Kind { name: "Pod".into(), ..Kind::default() };
+        let now: Timestamp = "2026-01-01T00:03:00Z".parse().unwrap();
+        let (report, format) = contents(pages, (&of, &kind), &args(line), now);
+        render(&report, format).unwrap()
+    }
+
+    fn args(line: &str) -> GetArgs {
+        let Command::Get(args) = parsed(&format!("kubewarm get pods {line}")) else {
+            panic!("not get");
+        };
+        args
+    }
+
+    fn pod(name: &str) -> Value {
+        json!({ "metadata": { "name": name, "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z" } })
+    }
+
+    #[test]
+    fn columns_are_the_servers_and_names_where_it_has_none() {
+        let table_page = json!({
+            "columnDefinitions": [
+                { "name": "Name", "priority": 0 }, { "name": "Count" }, { "name": "Node", "priority": 1 }],
+            "rows": [{ "cells": ["a\u{1b}[2J", 3, "n1"], "object": { "metadata": { "namespace": "shop" } } }],
+        });
+        let printed = |page: &Value, line: &str| written(vec![page.clone()], line);
+        assert_eq!(printed(&table_page, ""), "NAME        COUNT\na\\u{1b}[2J  3\n");
+        assert_eq!(
+            printed(&table_page, "-A -o wide"),
+            "NAMESPACE  NAME        COUNT  NODE\nshop       a\\u{1b}[2J  3      n1\n"
+        );
+        let list = json!({ "items": [pod("a")] });
+        assert_eq!(printed(&list, ""), "NAME  AGE\na     3 min 0 s\n");
+        assert_eq!(printed(&pod("a"), "a"), "NAME  AGE\na     3 min 0 s\n");
+    }
+
+    #[test]
+    fn pages_are_one_list_whose_items_say_what_they_are() {
+        let pages = || vec![json!({ "items": [pod("a")] }), json!({ "items": [pod("b")] })];
+        assert_eq!(written(pages(), "-o name"), "pod/a\npod/b\n");
+        let list: Value = serde_json::from_str(&written(pages(), "-o json")).unwrap();
+        assert_eq!(
+            (list["items"][1]["kind"].as_str(), list["items"].as_array().map(Vec::len)),
+            (Some("Pod"), Some(2))
+        );
+        let one = written(vec![pod("a")], "a -o yaml");
+        assert!(one.contains("name: a"), "{one}");
+    }
+}

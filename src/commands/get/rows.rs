@@ -1,0 +1,221 @@
+//! What two servers say of the same objects: uid and version of each.
+
+use super::malformed;
+use crate::commands::report::{ReportRow, Tone};
+use kubewarm_api::model::{Fault, ResourceVersion};
+use serde::Deserialize;
+use std::{collections::BTreeMap, fmt};
+
+/// Namespace, empty where there is none, and name.
+type Key = (String, String);
+
+/// The objects of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rows {
+    /// Of the list, or of the object.
+    pub(super) version: String,
+    objects: BTreeMap<Key, Seen>,
+}
+
+/// Which object, and which state of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    uid: String,
+    version: ResourceVersion,
+}
+
+/// A list, or an object.
+#[derive(Debug, Deserialize)]
+pub(super) struct Found {
+    #[serde(default)]
+    metadata: Metadata,
+    items: Option<Vec<Item>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Item {
+    metadata: Metadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
+/// One object that is not the same at both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    key: Key,
+    ours: Option<Seen>,
+    theirs: Option<Seen>,
+}
+
+impl Rows {
+    /// # Errors
+    ///
+    /// [`Reason::Malformed`](kubewarm_api::model::Reason::Malformed) for an object without a version.
+    pub(super) fn new(found: Found) -> Result<Self, Fault> {
+        let version = found.metadata.resource_version.clone();
+        let items = match found.items {
+            Some(items) => items,
+            None => vec![Item { metadata: found.metadata }],
+        };
+        let mut objects = BTreeMap::new();
+        for Item { metadata } in items {
+            let version = ResourceVersion::parse(&metadata.resource_version)
+                .ok_or_else(|| malformed("an object has no resourceVersion"))?;
+            let key = (metadata.namespace, metadata.name);
+            objects.insert(key, Seen { uid: metadata.uid, version });
+        }
+        Ok(Self { version, objects })
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// What the API server has differently, by namespace and name.
+    pub(super) fn differences(&self, theirs: &Self) -> Vec<Difference> {
+        let mut keys: Vec<_> = self.objects.keys().chain(theirs.objects.keys()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let difference = |key: &Key| {
+            let (ours, theirs) = (self.objects.get(key), theirs.objects.get(key));
+            let is_one = ours != theirs;
+            is_one.then(|| Difference {
+                key: key.clone(),
+                ours: ours.cloned(),
+                theirs: theirs.cloned(),
+            })
+        };
+        keys.into_iter().filter_map(difference).collect()
+    }
+}
+
+impl Difference {
+    /// Whether the cache has not come to what the API server said before, by what both say now: the cache
+    /// first, then the API server.
+    pub(super) fn is_still(&self, ours: &Rows, theirs: &Rows) -> bool {
+        let (ours, theirs) = (ours.objects.get(&self.key), theirs.objects.get(&self.key));
+        match (ours, theirs) {
+            (None, None) => false,
+            // Gone by now at the API server, or made since the cache was asked.
+            (Some(ours), None) => {
+                self.ours.as_ref().is_some_and(|then| then.uid == ours.uid) && self.theirs.is_none()
+            }
+            (None, Some(theirs)) => {
+                self.theirs.as_ref().is_some_and(|then| then.uid == theirs.uid)
+                    && self.ours.is_none()
+            }
+            (Some(ours), Some(theirs)) => {
+                let is_behind =
+                    self.theirs.as_ref().is_some_and(|then| ours.version < then.version);
+                ours.version > theirs.version || (ours != theirs && is_behind)
+            }
+        }
+    }
+
+    /// What differs, in a word, and of which object.
+    pub(super) fn row(&self) -> ReportRow {
+        let (namespace, name) = &self.key;
+        let title = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+        let (word, text) = match (&self.ours, &self.theirs) {
+            (None, None) => ("nowhere", title),
+            (None, Some(theirs)) => ("missing", format!("{title}  {theirs}")),
+            (Some(ours), None) => ("extra", format!("{title}  {ours}")),
+            (Some(ours), Some(theirs)) => {
+                let word = match () {
+                    () if ours.uid != theirs.uid => "another",
+                    () if ours.version < theirs.version => "older",
+                    () => "newer",
+                };
+                (word, format!("{title}  {ours}, at the API server {theirs}"))
+            }
+        };
+        ReportRow::labelled(word, Tone::Plain, text)
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uid {} version {}", self.uid, self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(objects: &[(&str, &str, u64)]) -> Rows {
+        let item = |(name, uid, version): &(&str, &str, u64)| {
+            format!(
+                r#"{{"metadata": {{"namespace": "a", "name": "{name}", "uid": "{uid}", "resourceVersion": "{version}"}}}}"#
+            )
+        };
+        let items: Vec<_> = objects.iter().map(item).collect();
+        let text = format!(
+            r#"{{"metadata": {{"resourceVersion": "9"}}, "items": [{}]}}"#,
+            items.join(",")
+        );
+        Rows::new(serde_json::from_str(&text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_differs_is_named_in_a_word() {
+        let ours = rows(&[("same", "1", 1), ("old", "2", 2), ("extra", "3", 3), ("again", "4", 4)]);
+        let theirs =
+            rows(&[("same", "1", 1), ("old", "2", 5), ("lost", "6", 6), ("again", "7", 7)]);
+        let lines: Vec<_> = ours.differences(&theirs).iter().map(|one| one.row().text()).collect();
+        assert_eq!(
+            lines,
+            [
+                "another  a/again  uid 4 version 4, at the API server uid 7 version 7",
+                "extra  a/extra  uid 3 version 3",
+                "missing  a/lost  uid 6 version 6",
+                "older  a/old  uid 2 version 2, at the API server uid 2 version 5",
+            ]
+        );
+        assert_eq!(ours.differences(&ours), []);
+    }
+
+    #[test]
+    fn what_was_on_its_way_is_no_difference() {
+        let still = |before: [&[(&str, &str, u64)]; 2], after: [&[(&str, &str, u64)]; 2]| {
+            let [ours, theirs] = before.map(rows);
+            let found = ours.differences(&theirs);
+            assert_eq!(found.len(), 1);
+            let [ours, theirs] = after.map(rows);
+            found[0].is_still(&ours, &theirs)
+        };
+        let (old, new, newest) = (&[("a", "1", 1)], &[("a", "1", 2)], &[("a", "1", 3)]);
+        // It came, though there is more by now.
+        assert!(!still([old, new], [new, newest]));
+        assert!(still([old, new], [old, newest]));
+        assert!(still([old, new], [newest, new]), "newer than the API server");
+        assert!(!still([new, old], [new, new]), "written after the API server was asked");
+        assert!(!still([&[], new], [&[], &[]]), "deleted meanwhile");
+        assert!(still([&[], new], [&[], newest]));
+        assert!(!still([&[], new], [newest, newest]));
+        assert!(still([old, &[]], [old, &[]]));
+        assert!(!still([old, &[]], [&[], &[]]));
+        // Another of the same name: the cache has come to it, or not.
+        let other = &[("a", "2", 5)];
+        assert!(still([old, other], [old, other]));
+        assert!(!still([old, other], [other, other]));
+    }
+
+    #[test]
+    fn an_object_is_one_row_and_no_version_is_guessed_at() {
+        let one =
+            r#"{"kind": "Pod", "metadata": {"name": "x", "uid": "u", "resourceVersion": "7"}}"#;
+        let found = Rows::new(serde_json::from_str(one).unwrap()).unwrap();
+        assert_eq!((found.count(), &*found.version), (1, "7"));
+        let bad = one.replace('7', "");
+        assert!(Rows::new(serde_json::from_str(&bad).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,300 @@
+//! How warm profiles are: a section for each profile, a row for each target, a remark for each problem.
+
+use super::{
+    report::{Bar, Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
+    text::{grouped, length, span},
+    verdict::{
+        NO_STATUS, condition, name, own_message, problem_and_next_try, sentence,
+        stalled_or_unready, unhealthy, untold, verdict, worst,
+    },
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, CellCounts, Problem, TargetStatus};
+use std::time::Duration;
+
+/// A relist is shown for so long.
+const RECENT: Duration = Duration::from_mins(10);
+
+/// A report on `profiles`, in their order. `now` is the clock for what a person reads; what programs read
+/// changes only if the status does.
+#[must_use]
+pub fn overview(profiles: &[CacheProfile], now: Timestamp) -> Report {
+    let sections = profiles.iter().map(|profile| section(profile, now)).collect();
+    Report { sections, verdict: worst(profiles), ..Report::default() }
+}
+
+fn section(profile: &CacheProfile, now: Timestamp) -> Section {
+    let name = name(profile);
+    let mut head = vec![Fact::new(Tone::Strong, &name).named("profile", &name)];
+    let Some(status) = &profile.status else {
+        head.push(Fact::hidden("ready", "Unknown"));
+        head.push(Fact::new(Tone::Warning, NO_STATUS).named("message", NO_STATUS));
+        return Section { head: ReportRow::of(head), rows: Vec::new() };
+    };
+    readiness(profile, status, &mut head);
+    figures(profile, status, &mut head);
+    let said = stalled_or_unready(status);
+    cause(said, &mut head);
+    let remark = said.map(|said| {
+        let tone = if said.type_ == "Stalled" { Tone::Bad } else { Tone::Warning };
+        ReportRow::of(vec![Fact::new(tone, sentence(said))])
+    });
+    let head = ReportRow { details: remark.into_iter().collect(), ..ReportRow::of(head) };
+    let rows = status.targets.iter().map(|target| row(&name, target, status, now)).collect();
+    Section { head, rows }
+}
+
+fn readiness(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<Fact>) {
+    let ready = condition(&status.conditions, "Ready");
+    let (tone, word) = match verdict(profile) {
+        Verdict::Good => (Tone::Good, "ready"),
+        Verdict::Failed => (Tone::Bad, "needs an edit"),
+        Verdict::Bad | Verdict::TimedOut => (Tone::Warning, "not ready"),
+    };
+    facts.push(Fact::new(tone, word).named("ready", state(ready)));
+    if condition(&status.conditions, "Stalled").is_some_and(|stalled| stalled.status == "True") {
+        facts.push(Fact::hidden("stalled", "True"));
+    }
+    let fresh = state(condition(&status.conditions, "Fresh"));
+    facts.push(match fresh {
+        "True" => Fact::new(Tone::Plain, "fresh").named("fresh", fresh),
+        "False" => Fact::new(Tone::Warning, "not fresh").named("fresh", fresh),
+        _ => Fact::hidden("fresh", fresh),
+    });
+    let generation = profile.metadata.generation;
+    if status.observed_generation < generation {
+        facts.push(Fact::new(Tone::Warning, "newest generation not seen yet"));
+    }
+    let numbers = [("generation", generation), ("observedGeneration", status.observed_generation)];
+    let number = |(key, number): (&'static str, Option<i64>)| {
+        number.map(|number| Fact::hidden(key, number.to_string()))
+    };
+    facts.extend(numbers.into_iter().filter_map(number));
+}
+
+fn figures(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<Fact>) {
+    if let Some(warm) = &status.warm_targets {
+        facts.push(Fact::new(Tone::Plain, format!("{warm} warm")).named("warm", warm));
+    }
+    if let Some(objects) = status.objects {
+        let text = format!("{} objects", grouped(objects));
+        facts.push(Fact::new(Tone::Plain, text).named("objects", objects.to_string()));
+    }
+    if let Some(memory) = &status.memory {
+        facts.push(Fact::new(Tone::Plain, memory).named("memory", memory));
+    }
+    if let Some(millis) = status.time_to_warm_milliseconds {
+        let took = length(Duration::from_millis(millis.try_into().unwrap_or_default()));
+        let text = format!("warm after {took}");
+        let fact = Fact::new(Tone::Plain, text);
+        facts.push(fact.named("timeToWarmMilliseconds", millis.to_string()));
+    }
+    let missed = condition(&status.conditions, "WarmupObjectiveMet")
+        .is_some_and(|objective| objective.status == "False");
+    if let (true, Some(seconds)) = (missed, profile.spec.warmup.target_seconds) {
+        facts.push(Fact::new(Tone::Warning, format!("(objective {seconds} s missed)")));
+    }
+}
+
+fn row(
+    profile: &str,
+    target: &TargetStatus,
+    status: &CacheProfileStatus,
+    now: Timestamp,
+) -> ReportRow {
+    let title = format!("{profile}/{}", target.name);
+    let CellCounts { total, synced, stale, .. } = target.cells.clone().unwrap_or_default();
+    let cells = format!("{}/{total}", synced.saturating_add(stale));
+    let objects = Fact::number(format!("{} objects", grouped(target.objects.unwrap_or(0))));
+    let memory = Fact::number(target.memory.as_deref().unwrap_or_default());
+    let is = |type_| state(condition(&target.conditions, type_));
+    let mut facts = vec![
+        Fact::new(Tone::Plain, &target.name).named("target", &title),
+        Fact::bar(bar(target)),
+        Fact::hidden("warm", is("Warm")),
+        Fact::hidden("fresh", is("Fresh")),
+        Fact::number(format!("{cells} cells")).named("cells", cells),
+        match target.objects {
+            Some(number) => objects.named("objects", number.to_string()),
+            None => objects,
+        },
+        match &target.memory {
+            Some(size) => memory.named("memory", size),
+            None => memory,
+        },
+    ];
+    let wrong = unhealthy(target);
+    cause(wrong, &mut facts);
+    match wrong {
+        Some(condition) => facts.push(Fact::new(Tone::Warning, &condition.reason)),
+        None if target.conditions.is_empty() => {}
+        None => facts.push(Fact::new(Tone::Good, "warm")),
+    }
+    let details = details(&title, target, status, now);
+    ReportRow { mark: Mark::Branch, details, ..ReportRow::of(facts) }
+}
+
+/// A warm target without cells is full.
+fn bar(target: &TargetStatus) -> Bar {
+    let counts = target.cells.clone().unwrap_or_default();
+    let of = |cells: i32| usize::try_from(cells).unwrap_or(0);
+    let is_warm = condition(&target.conditions, "Warm").is_some_and(|warm| warm.status == "True");
+    match of(counts.total) {
+        0 if is_warm => Bar { synced: 1, stale: 0, total: 1 },
+        total => Bar { synced: of(counts.synced), stale: of(counts.stale), total },
+    }
+}
+
+/// What else there is to say of a target.
+fn details(
+    title: &str,
+    target: &TargetStatus,
+    status: &CacheProfileStatus,
+    now: Timestamp,
+) -> Vec<ReportRow> {
+    let remark = |tone, text: String| ReportRow::of(vec![Fact::new(tone, text)]);
+    let mut details = Vec::new();
+    if let Some(found) = untold(target) {
+        let said = own_message(target, found);
+        details.extend((!said.is_empty()).then(|| remark(Tone::Warning, said.to_owned())));
+    }
+    details.extend(target.problems.iter().map(|found| trouble(title, found, now)));
+    let behind = target
+        .serving_generation
+        .filter(|serving| status.observed_generation.is_some_and(|observed| *serving < observed));
+    if let Some(generation) = behind {
+        let text = format!("generation {generation} answers until this is warm");
+        details.push(remark(Tone::Quiet, text));
+    }
+    let recent = target.last_relist.as_ref().filter(|last| span(last.time.0, now) <= RECENT);
+    if let Some(relist) = recent {
+        let text = format!(
+            "relisted {} ago ({}): {} replaced, {} deleted in the gap",
+            length(span(relist.time.0, now)),
+            relist.reason,
+            grouped(relist.replaced_objects),
+            grouped(relist.deleted_in_gap),
+        );
+        details.push(remark(Tone::Quiet, text));
+    }
+    details
+}
+
+fn trouble(title: &str, found: &Problem, now: Timestamp) -> ReportRow {
+    let next = found.next_retry_time.as_ref().map(|next| next.0.to_string());
+    let mut facts = vec![
+        Fact::new(Tone::Bad, problem_and_next_try(found, now)).named("problem", title),
+        Fact::hidden("namespace", &found.namespace),
+        Fact::hidden("reason", &found.reason),
+    ];
+    let more = [
+        ("object", found.object.clone()),
+        ("message", found.message.clone()),
+        ("nextRetryTime", next),
+    ];
+    facts.extend(more.into_iter().filter_map(|(key, value)| Some(Fact::hidden(key, value?))));
+    ReportRow::of(facts)
+}
+
+fn cause(condition: Option<&Condition>, facts: &mut Vec<Fact>) {
+    if let Some(condition) = condition {
+        facts.push(Fact::hidden("reason", &condition.reason));
+        facts.push(Fact::hidden("message", &condition.message));
+    }
+}
+
+fn state(condition: Option<&Condition>) -> &str {
+    condition.map_or("Unknown", |condition| condition.status.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            report::{Colour, Format, render},
+            sample,
+        },
+        *,
+    };
+
+    fn drawn(profiles: &[CacheProfile], width: usize, colour: Colour) -> String {
+        render(&overview(profiles, sample::now()), Format::Text { width, colour }).unwrap()
+    }
+
+    #[test]
+    fn a_profile_is_a_tree_with_bars() {
+        let drawn = drawn(&[sample::ready(), sample::warming()], 100, Colour::Off);
+        assert_eq!(drawn, include_str!("tree.golden"), "drawn:\n{drawn}");
+    }
+
+    #[test]
+    fn a_profile_is_a_line_for_itself_each_target_and_each_problem() {
+        let profiles = [sample::ready(), sample::warming(), sample::stalled(), sample::untouched()];
+        let text = render(&overview(&profiles, sample::now()), Format::Lines).unwrap();
+        assert_eq!(text, include_str!("lines.golden"), "written:\n{text}");
+    }
+
+    #[test]
+    fn every_line_fits_the_terminal() {
+        let profiles = [sample::ready(), sample::warming(), sample::stalled()];
+        for width in 1..100 {
+            for line in drawn(&profiles, width, Colour::Off).lines() {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn messages_cannot_steer_the_terminal() {
+        let drawn = drawn(&[sample::stalled()], 0, Colour::Off);
+        assert_eq!(drawn, "shop/broken  needs an edit\n  InvalidSpec: targets[0]: \\u{1b}[2Jbad\n");
+    }
+
+    #[test]
+    fn nobody_has_looked_at_a_new_profile() {
+        let drawn = drawn(&[sample::untouched()], 80, Colour::Off);
+        assert_eq!(drawn, "shop/new  no status yet: is the operator running?\n");
+    }
+
+    #[test]
+    fn a_missed_objective_is_said() {
+        let mut profile = sample::ready();
+        for condition in &mut profile.status.as_mut().unwrap().conditions {
+            if condition.type_ == "WarmupObjectiveMet" {
+                condition.status = "False".to_owned();
+            }
+        }
+        assert!(drawn(&[profile], 0, Colour::Off).contains("(objective 10 s missed)"));
+    }
+
+    #[test]
+    fn colours_only_add_to_the_text() {
+        let coloured = drawn(&[sample::warming()], 100, Colour::On);
+        assert!(coloured.contains("\u{1b}[32m"));
+        let mut stripped = String::new();
+        let mut rest = coloured.as_str();
+        while let Some((before, after)) = rest.split_once('\u{1b}') {
+            stripped.push_str(before);
+            rest = after.split_once('m').unwrap().1;
+        }
+        stripped.push_str(rest);
+        assert_eq!(stripped, drawn(&[sample::warming()], 100, Colour::Off));
+    }
+
+    #[test]
+    fn a_bar_is_full_only_when_every_cell_is_synced() {
+        let of = |total, synced| {
+            let mut profile = sample::ready();
+            let target = &mut profile.status.as_mut().unwrap().targets[0];
+            target.conditions.clear();
+            target.cells = Some(CellCounts { total, synced, ..CellCounts::default() });
+            let drawn = drawn(&[profile], 40, Colour::Off);
+            drawn.chars().filter(|c| "█░".contains(*c)).collect::<String>()
+        };
+        assert_eq!(of(1000, 999), "█████████░");
+        assert_eq!(of(3, 3), "██████████");
+        assert_eq!(of(0, 0), "░░░░░░░░░░");
+        assert_eq!(of(3, -1), "░░░░░░░░░░");
+    }
+}

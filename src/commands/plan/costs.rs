@@ -1,0 +1,206 @@
+//! What a profile would cost, as far as anybody knows, and how that is written.
+
+use super::super::{
+    report::{Fact, ReportRow, Section, Tone, Verdict},
+    text::{grouped, length},
+};
+use crate::forecast::{Certainty, Figures};
+use kubewarm_api::v1alpha1::mebibytes;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+
+/// A number that may not be known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Amount {
+    /// Nobody knows.
+    #[default]
+    Unknown,
+    /// There is more.
+    AtLeast(u64),
+    /// Counted, or extrapolated from a sample.
+    Likely(u64),
+}
+
+/// What a target costs, or a profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Costs {
+    pub(super) cells: Amount,
+    pub(super) objects: Amount,
+    pub(super) bytes: Amount,
+    /// Requests for lists.
+    pub(super) requests: Amount,
+    /// Until all is warm.
+    pub(super) millis: Amount,
+    /// Verbs that are missing, by kind and namespace.
+    pub(super) missing: Amount,
+}
+
+/// What is said of a profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outlook {
+    /// `namespace/name`.
+    pub(super) profile: String,
+    pub(super) targets: Vec<(Arc<str>, Costs)>,
+    pub(super) total: Costs,
+    /// What is wrong with it.
+    pub(super) faults: Vec<String>,
+    /// What to know of the numbers.
+    pub(super) notes: Vec<String>,
+}
+
+impl Amount {
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Unknown => None,
+            Self::AtLeast(number) | Self::Likely(number) => Some(number),
+        }
+    }
+
+    fn written(self, write: impl Fn(u64) -> String) -> String {
+        match self {
+            Self::Unknown => "?".to_owned(),
+            Self::AtLeast(number) => write(number) + "+",
+            Self::Likely(number) => write(number),
+        }
+    }
+}
+
+impl Costs {
+    /// Of what was found; the permissions are found out otherwise.
+    pub(super) fn of(figures: &Figures, missing: Amount) -> Self {
+        let sure = match figures.certainty {
+            Certainty::Likely => Amount::Likely,
+            Certainty::AtLeast => Amount::AtLeast,
+        };
+        Self {
+            cells: Amount::Likely(figures.cells.try_into().unwrap_or(u64::MAX)),
+            objects: sure(figures.objects),
+            bytes: sure(figures.bytes),
+            requests: sure(figures.requests),
+            millis: sure(figures.took.as_millis().try_into().unwrap_or(u64::MAX)),
+            missing,
+        }
+    }
+
+    /// The columns of [`HEAD`].
+    fn columns(&self) -> [String; 6] {
+        let count = |number| grouped(i64::try_from(number).unwrap_or(i64::MAX));
+        [
+            self.cells.written(count),
+            self.objects.written(count),
+            self.bytes.written(mebibytes),
+            self.requests.written(count),
+            self.millis.written(|millis| length(Duration::from_millis(millis))),
+            self.missing.written(count),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let Self { cells, objects, bytes, requests, millis, missing } = *self;
+        let all = [cells, objects, bytes, requests, millis, missing];
+        json!({
+            "cells": cells.number(),
+            "objects": objects.number(),
+            "bytes": bytes.number(),
+            "requests": requests.number(),
+            "milliseconds": millis.number(),
+            "missing": missing.number(),
+            "isLowerBound": all.iter().any(|amount| matches!(amount, Amount::AtLeast(_))),
+        })
+    }
+}
+
+const HEAD: [&str; 7] = ["TARGET", "CELLS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
+
+impl Outlook {
+    /// Whether the profile could do what it declares, as far as that is known.
+    pub(super) fn verdict(&self) -> Verdict {
+        let some = matches!(self.total.missing, Amount::Likely(1..) | Amount::AtLeast(1..));
+        if some || !self.faults.is_empty() { Verdict::Bad } else { Verdict::Good }
+    }
+
+    /// A table, then what is wrong, and what is to be known.
+    pub(super) fn section(&self) -> Section {
+        let row = |name: &str, columns: [String; 6]| {
+            let facts = columns.into_iter().map(Fact::number);
+            ReportRow::of([Fact::new(Tone::Plain, name)].into_iter().chain(facts).collect())
+        };
+        let [first, heads @ ..] = HEAD;
+        let mut rows = vec![row(first, heads.map(str::to_owned))];
+        rows.extend(self.targets.iter().map(|(name, costs)| row(name, costs.columns())));
+        rows.push(row("total", self.total.columns()));
+        rows.extend(self.faults.iter().map(ReportRow::bad));
+        rows.extend(self.notes.iter().map(ReportRow::note));
+        Section::new(&self.profile, rows)
+    }
+
+    /// The same for machines: bytes, milliseconds, and null for what nobody knows.
+    pub(super) fn json(&self) -> Value {
+        let targets = self.targets.iter().map(|(name, costs)| {
+            let mut value = costs.json();
+            if let Some(fields) = value.as_object_mut() {
+                fields.insert("name".to_owned(), json!(&**name));
+            }
+            value
+        });
+        json!({
+            "profile": self.profile,
+            "targets": targets.collect::<Vec<_>>(),
+            "total": self.total.json(),
+            "faults": self.faults,
+            "notes": self.notes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::super::report::{Colour, Format, Report, render},
+        *,
+    };
+
+    fn outlook() -> Outlook {
+        let known = Costs {
+            cells: Amount::Likely(2),
+            objects: Amount::Likely(12_345),
+            bytes: Amount::Likely(3 << 20),
+            requests: Amount::AtLeast(2),
+            millis: Amount::Likely(2_400),
+            missing: Amount::Likely(0),
+        };
+        Outlook {
+            profile: "shop/checkout".to_owned(),
+            targets: vec![("pods".into(), known), ("deployments".into(), Costs::default())],
+            total: Costs { objects: Amount::AtLeast(12_345), ..known },
+            faults: vec!["no\u{1b}[2J".to_owned()],
+            notes: vec!["only a cluster knows".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_table_lines_up_and_marks_what_is_not_sure() {
+        let report = Report { sections: vec![outlook().section()], ..Report::default() };
+        let format = Format::Text { width: 0, colour: Colour::Off };
+        assert_eq!(
+            render(&report, format).unwrap(),
+            r"shop/checkout
+  TARGET       CELLS  OBJECTS  MEMORY  REQUESTS   TIME  MISSING
+  pods             2   12,345     3Mi        2+  2.4 s        0
+  deployments      ?        ?       ?         ?      ?        ?
+  total            2  12,345+     3Mi        2+  2.4 s        0
+✗ no\u{1b}[2J
+! only a cluster knows
+"
+        );
+    }
+
+    #[test]
+    fn machines_get_numbers_and_nulls() {
+        let json = outlook().json();
+        assert_eq!(json["targets"][0]["bytes"], 3 << 20);
+        assert_eq!(json["targets"][1]["objects"], Value::Null);
+        assert_eq!(json["total"]["isLowerBound"], true);
+        assert_eq!(json["targets"][1]["isLowerBound"], false);
+    }
+}

@@ -1,0 +1,233 @@
+//! What a cluster says of a profile's cost, to whoever asks.
+
+use super::{
+    super::{Error, rbac::namespaces, served::served},
+    Resolve,
+    costs::{Amount, Costs, Outlook},
+};
+use crate::{
+    access::attributes,
+    cli::ConnectionArgs,
+    forecast::{Order, Surveyor, Trials},
+};
+use kube::Client;
+use kubewarm_api::{
+    manifests::FoundNamespaces,
+    model::{
+        CellKey, Extent, FieldSelector, GroupResource, Home, Identity, LabelSelector, Subject,
+        TargetScope, ValidatedProfile, Verb,
+    },
+};
+use kubewarm_client::{Buckets, Clients, Connection, Served, may};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Between two requests that look: 20 a second at most.
+const REST: Duration = Duration::from_millis(50);
+/// Reviews of one profile.
+const REVIEWS: usize = 512;
+/// Most of what is missing that is named.
+const MAX_NAMED: usize = 16;
+
+/// Everything is asked with the permissions of whoever runs the command: to count is not to read as
+/// somebody else.
+struct Caller(Arc<Client>);
+
+impl Clients for Caller {
+    fn client_for(&self, _: &Identity) -> Arc<Client> {
+        Arc::clone(&self.0)
+    }
+}
+
+/// A verb on a kind in a place.
+type Need = (GroupResource, Extent, LabelSelector, FieldSelector, Verb);
+
+/// A cluster, and what it serves.
+pub(super) struct Cluster {
+    client: Client,
+    served: Arc<Served>,
+    surveyor: Surveyor,
+    resolve: Resolve,
+}
+
+impl Cluster {
+    /// Finds it, and asks what it serves.
+    pub(super) async fn connect(args: &ConnectionArgs, resolve: Resolve) -> Result<Self, Error> {
+        let connection = Connection::load(args.kubeconfig.as_deref(), args.context.as_deref())?;
+        let client = connection.client();
+        let served = served(client.clone()).await.map_err(Error::of_discovery)?;
+        let caller = Arc::new(Caller(Arc::new(connection.informer_client())));
+        let surveyor = Surveyor::new(caller, REST, Buckets::default(), Trials::LeftOut);
+        Ok(Self { client, served, surveyor, resolve })
+    }
+
+    /// Looks at a profile that `reader` would read.
+    pub(super) async fn outlook(
+        &self,
+        profile: &ValidatedProfile,
+        home: &Home,
+        reader: &Subject,
+    ) -> Result<Outlook, Error> {
+        let mut outlook = Outlook { profile: profile.profile.to_string(), ..Outlook::default() };
+        let found = match namespaces(&self.client, profile).await {
+            Ok(found) => found,
+            Err(Error::Refused { message, code: 403, .. }) => {
+                outlook.notes.push(format!("you may not list namespaces: {message}"));
+                FoundNamespaces::new()
+            }
+            Err(error) => return Err(error),
+        };
+        let (order, refused) = (self.resolve)(profile, home, &self.served, &found);
+        outlook.faults.extend(refused.into_iter().map(|(_, refusal)| refusal.message));
+        let forecast = self.surveyor.survey(&order).await;
+        outlook.notes.extend(forecast.caveats);
+        let reviewed = self.review(&order, reader, &mut outlook).await;
+
+        let open = |name: &str| {
+            profile.targets.iter().any(|target| {
+                let TargetScope::NamespaceSelector(labels) = &target.scope else { return false };
+                *target.name == *name && !found.contains_key(labels)
+            })
+        };
+        for (target, (name, figures)) in order.targets.iter().zip(&forecast.targets) {
+            let keys = target.cells.iter().chain(&target.namespaces).map(|spec| &spec.key);
+            let costs = Costs::of(figures, reviewed.missing(keys));
+            let costs = if open(name) { Costs::default() } else { costs };
+            outlook.targets.push((Arc::clone(name), costs));
+        }
+        let mut total = forecast.total;
+        if order.targets.iter().any(|target| open(&target.name)) {
+            total.certainty = crate::forecast::Certainty::AtLeast;
+        }
+        outlook.total = Costs::of(&total, reviewed.missing(keys(&order)));
+        Ok(outlook)
+    }
+
+    /// Asks what `reader` may do, and names what not.
+    async fn review(&self, order: &Order, reader: &Subject, outlook: &mut Outlook) -> Reviewed {
+        let mut reviewed = Reviewed::default();
+        for key in keys(order) {
+            for verb in [Verb::List, Verb::Watch] {
+                let need = need(key, verb);
+                if reviewed.answers.contains_key(&need) {
+                    continue;
+                }
+                if reviewed.answers.len() == REVIEWS {
+                    outlook.notes.push(format!("{REVIEWS} reviews are enough for one profile"));
+                    return reviewed;
+                }
+                match may(&self.client, reader, attributes(key, verb)).await {
+                    Ok(allowed) => {
+                        reviewed.answers.insert(need, allowed);
+                    }
+                    Err(fault) => {
+                        outlook.notes.push(format!(
+                            "nobody says what {reader} may do: {fault}; apply the profile with \
+                             mode: Plan, and kubewarm finds out"
+                        ));
+                        return Reviewed::default();
+                    }
+                }
+            }
+        }
+        outlook.faults.extend(reviewed.lines(reader));
+        reviewed
+    }
+}
+
+/// The cells of all targets, and those that find namespaces.
+fn keys(order: &Order) -> impl Iterator<Item = &CellKey> {
+    let specs =
+        order.targets.iter().flat_map(|target| target.cells.iter().chain(&target.namespaces));
+    specs.map(|spec| &spec.key)
+}
+
+fn need(key: &CellKey, verb: Verb) -> Need {
+    let of = key.resource.group_resource().clone();
+    (of, key.extent.clone(), key.labels.clone(), key.fields.clone(), verb)
+}
+
+/// What reviews said. Bounded by [`REVIEWS`].
+#[derive(Debug, Default)]
+struct Reviewed {
+    answers: BTreeMap<Need, bool>,
+}
+
+impl Reviewed {
+    /// How much of what these cells need is missing, by kind and namespace.
+    fn missing<'a>(&self, keys: impl Iterator<Item = &'a CellKey>) -> Amount {
+        let mut missing = BTreeSet::new();
+        let mut is_all = true;
+        for key in keys {
+            for verb in [Verb::List, Verb::Watch] {
+                match self.answers.get(&need(key, verb)) {
+                    Some(true) => {}
+                    Some(false) => {
+                        let of = key.resource.group_resource();
+                        missing.insert((of, key.extent.namespace(), verb));
+                    }
+                    None => is_all = false,
+                }
+            }
+        }
+        let count = u64::try_from(missing.len()).unwrap_or(u64::MAX);
+        match (is_all, self.answers.is_empty()) {
+            (true, _) => Amount::Likely(count),
+            (false, true) => Amount::Unknown,
+            (false, false) => Amount::AtLeast(count),
+        }
+    }
+
+    /// A line for each kind and place, 16 at most.
+    fn lines(&self, reader: &Subject) -> Vec<String> {
+        let mut verbs = BTreeMap::<_, BTreeSet<&str>>::new();
+        for ((of, extent, _, _, verb), _) in self.answers.iter().filter(|(_, allowed)| !**allowed) {
+            verbs.entry((of, extent.namespace())).or_default().insert(verb.as_str());
+        }
+        let more = verbs.len().saturating_sub(MAX_NAMED);
+        let line =
+            |((of, namespace), verbs): (&(&GroupResource, Option<&str>), &BTreeSet<&str>)| {
+                let verbs: Vec<_> = verbs.iter().copied().collect();
+                let place = namespace.map_or_else(
+                    || "the whole cluster".to_owned(),
+                    |name| format!("namespace {name}"),
+                );
+                format!("{reader} may not {} {of} in {place}", verbs.join(", "))
+            };
+        let mut lines: Vec<_> = verbs.iter().take(MAX_NAMED).map(line).collect();
+        if more > 0 {
+            lines.push(format!("and {more} more; kubewarm rbac prints what to grant"));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubewarm_api::model::{ManagedFields, Projection, Resource};
+
+    fn pods(namespace: &str) -> CellKey {
+        CellKey::all(
+            Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+            Extent::Namespace(namespace.into()),
+            Projection::Full(ManagedFields::Drop),
+        )
+    }
+
+    #[test]
+    fn what_was_not_reviewed_makes_the_missing_a_lower_bound() {
+        let (a, b) = (pods("a"), pods("b"));
+        let mut reviewed = Reviewed::default();
+        assert_eq!(reviewed.missing([&a].into_iter()), Amount::Unknown);
+        reviewed.answers.insert(need(&a, Verb::List), true);
+        reviewed.answers.insert(need(&a, Verb::Watch), false);
+        assert_eq!(reviewed.missing([&a].into_iter()), Amount::Likely(1));
+        assert_eq!(reviewed.missing([&a, &b].into_iter()), Amount::AtLeast(1));
+        let reader = Subject::User("jane".into());
+        assert_eq!(reviewed.lines(&reader), ["jane may not watch pods in namespace a"]);
+    }
+}

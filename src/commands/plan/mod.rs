@@ -1,0 +1,84 @@
+//! `plan`: what profiles would cost, and which permissions they lack, before anything is watched.
+
+mod costs;
+mod live;
+mod offline;
+mod reported;
+
+use self::{costs::Outlook, live::Cluster};
+use super::{
+    Error,
+    print::show,
+    report::{Format, Report, Verdict},
+    specs::{Specs, Wanted},
+};
+use crate::{cli::PlanArgs, forecast::Order};
+use kubewarm_api::{
+    manifests::FoundNamespaces,
+    model::{Home, Identity, Refusal, Subject, ValidatedProfile},
+    v1alpha1::Mode,
+};
+use kubewarm_client::Served;
+use std::sync::Arc;
+
+/// What a profile comes to on a cluster: [`crate::controller::outlook`], which this layer does not
+/// see.
+pub type Resolve =
+    fn(&ValidatedProfile, &Home, &Served, &FoundNamespaces) -> (Order, Vec<(Arc<str>, Refusal)>);
+
+/// Prints what the profile that `args` name would cost, or those in a file: a table, or a document.
+///
+/// Of a file without `--live` no cluster is asked. Of a profile in mode Plan without `--live` it is
+/// what kubewarm itself has found.
+///
+/// # Errors
+///
+/// [`Error`] if the file or the cluster cannot be read, there is no profile, or one that kubewarm
+/// would refuse.
+///
+/// # Cost
+///
+/// On a cluster at most 512 requests that look, and as many reviews, a profile.
+pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<Verdict, Error> {
+    let specs = Specs::of(&args.spec);
+    let mut cluster = None;
+    let mut outlooks = Vec::new();
+    for Wanted { profile, refused } in specs.read().await? {
+        let checked = specs.check(profile.clone()).map_err(&refused)?;
+        let is_looked_at = args.spec.name.is_some() && profile.spec.mode == Mode::Plan;
+        let outlook = match &args.spec.file {
+            Some(file) if !args.live => {
+                offline::outlook(&checked, &specs.home, &file.display().to_string())
+                    .map_err(&refused)?
+            }
+            _ if is_looked_at && !args.live => reported::outlook(&profile)?,
+            _ => {
+                if cluster.is_none() {
+                    cluster = Some(Cluster::connect(&args.spec.connection, resolve).await?);
+                }
+                let Some(cluster) = &cluster else { continue };
+                let reader = reader(&checked, &specs, args);
+                cluster.outlook(&checked, &specs.home, &reader).await?
+            }
+        };
+        outlooks.push(outlook);
+    }
+    let mut data: Vec<_> = outlooks.iter().map(Outlook::json).collect();
+    let report = Report {
+        sections: outlooks.iter().map(Outlook::section).collect(),
+        verdict: outlooks.iter().map(Outlook::verdict).max().unwrap_or_default(),
+        data: match data.pop() {
+            Some(one) if args.spec.name.is_some() => one,
+            last => data.into_iter().chain(last).collect(),
+        },
+    };
+    show(&report, args.output.map(Format::from))
+}
+
+/// Whose permissions count.
+fn reader(profile: &ValidatedProfile, specs: &Specs<'_>, args: &PlanArgs) -> Subject {
+    args.subject.clone().unwrap_or_else(|| match profile.identity() {
+        Identity::Operator => specs.operator(),
+        Identity::ServiceAccount { namespace, name } => Subject::ServiceAccount { namespace, name },
+    })
+}

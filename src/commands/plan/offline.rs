@@ -1,0 +1,117 @@
+//! What a spec alone says of its cost.
+
+use super::{
+    super::error::DocumentError,
+    costs::{Amount, Costs, Outlook},
+};
+use kubewarm_api::{
+    manifests::{Access, FoundNamespaces},
+    model::{Home, Subject, Target, ValidatedProfile},
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// Cells, the least number of requests for them, and the permissions that are needed. `file` is
+/// where the profile stands, as the user wrote it.
+///
+/// # Errors
+///
+/// [`DocumentError`] if the names of its roles are too long.
+pub(super) fn outlook(
+    profile: &ValidatedProfile,
+    home: &Home,
+    file: &str,
+) -> Result<Outlook, DocumentError> {
+    let mut outlook = Outlook { profile: profile.profile.to_string(), ..Outlook::default() };
+    let mut all = BTreeSet::new();
+    let mut open = Vec::new();
+    for target in &profile.targets {
+        let Some(extents) = target.scope.extents(&profile.profile.namespace) else {
+            open.push(&*target.name);
+            outlook.targets.push((Arc::clone(&target.name), Costs::default()));
+            continue;
+        };
+        let count = u64::try_from(extents.len()).unwrap_or(u64::MAX);
+        let (cells, requests) = (Amount::Likely(count), Amount::AtLeast(count));
+        let costs = Costs { cells, requests, ..Costs::default() };
+        outlook.targets.push((Arc::clone(&target.name), costs));
+        // Equal cells of two targets are one.
+        let Target { of, version, labels, fields, projection, sensitive_data, .. } = target;
+        let cell = |extent| (of, version, labels, fields, projection, sensitive_data, extent);
+        all.extend(extents.into_iter().map(cell));
+    }
+    let count = u64::try_from(all.len()).unwrap_or(u64::MAX);
+    let cells = if open.is_empty() { Amount::Likely(count) } else { Amount::AtLeast(count) };
+    outlook.total = Costs { cells, requests: Amount::AtLeast(count), ..Costs::default() };
+    if !open.is_empty() {
+        let open = open.join(", ");
+        outlook.notes.push(format!("only a cluster knows which namespaces {open} would find"));
+    }
+    outlook.notes.push(
+        "only a cluster knows objects, memory, requests for pages, time and missing permissions: \
+         ask it with --live, or apply the profile with mode: Plan"
+            .to_owned(),
+    );
+    let needed = needed(profile, home)?;
+    outlook.notes.push(format!(
+        "{needed} permissions are needed{}; kubewarm rbac -f {file} prints them",
+        if open.is_empty() { "" } else { ", not counting those" }
+    ));
+    Ok(outlook)
+}
+
+/// Verbs by kind and namespace.
+fn needed(profile: &ValidatedProfile, home: &Home) -> Result<usize, DocumentError> {
+    // Whoever it is for, it is the same number.
+    let anybody = Subject::User("anybody".into());
+    let access =
+        Access::of_profile(profile, &FoundNamespaces::new(), &anybody, (&home.watched).into())?;
+    let rules = access.roles.iter().flat_map(|role| &role.rules);
+    Ok(rules.map(|rule| rule.resources.len() * rule.verbs.len()).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubewarm_api::model::Watched;
+    use serde_json::json;
+
+    fn of(targets: &serde_json::Value) -> Outlook {
+        let profile = json!({
+            "apiVersion": "kubewarm.io/v1alpha1",
+            "kind": "CacheProfile",
+            "metadata": {"name": "p", "namespace": "shop"},
+            "spec": {"targets": targets},
+        });
+        let profile = serde_json::from_value(profile).unwrap();
+        let home = Home { namespace: "ops".into(), watched: Watched::default() };
+        outlook(&ValidatedProfile::parse(&profile).unwrap(), &home, "p.yaml").unwrap()
+    }
+
+    #[test]
+    fn equal_cells_of_two_targets_count_once_and_two_verbs_each() {
+        let pods = |name: &str, scope: &serde_json::Value| json!({"name": name, "resource": {"resource": "pods"}, "scope": scope});
+        let here = json!({"type": "OwnNamespace"});
+        let both = json!({"type": "Namespaces", "namespaces": ["shop", "b"]});
+        let outlook = of(&json!([pods("one", &here), pods("two", &both)]));
+        let cells: Vec<_> = outlook.targets.iter().map(|(_, costs)| costs.cells).collect();
+        assert_eq!(cells, [Amount::Likely(1), Amount::Likely(2)]);
+        assert_eq!(outlook.total.cells, Amount::Likely(2));
+        assert_eq!(outlook.total.requests, Amount::AtLeast(2));
+        assert_eq!(outlook.total.objects, Amount::Unknown);
+        let notes = outlook.notes.join("\n");
+        // Two verbs in each namespace, and the other one is looked up by name.
+        assert!(notes.contains("5 permissions are needed; kubewarm rbac -f p.yaml"), "{notes}");
+    }
+
+    #[test]
+    fn what_a_selector_finds_is_not_known() {
+        let labels = json!({"matchLabels": {"shop": "yes"}});
+        let scope = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
+        let resource = json!({"resource": "pods"});
+        let outlook = of(&json!([{"name": "found", "resource": resource, "scope": scope}]));
+        assert_eq!(outlook.targets[0].1, Costs::default());
+        assert_eq!(outlook.total.cells, Amount::AtLeast(0));
+        let notes = outlook.notes.join("\n");
+        assert!(notes.contains("which namespaces found would find"), "{notes}");
+    }
+}

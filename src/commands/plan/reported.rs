@@ -1,0 +1,74 @@
+//! What kubewarm itself has found of a profile in mode Plan.
+
+use super::{
+    super::{Error, verdict::name},
+    costs::{Amount, Costs, Outlook},
+};
+use kubewarm_api::v1alpha1::{CacheProfile, PlanCertainty, PlanStatus};
+
+/// What its status says.
+///
+/// # Errors
+///
+/// [`Error`] as long as it says nothing of the newest generation.
+pub(super) fn outlook(profile: &CacheProfile) -> Result<Outlook, Error> {
+    let found = profile.status.as_ref().and_then(|status| {
+        let is_current = status.observed_generation == profile.metadata.generation;
+        Some((status.plan.as_ref().filter(|_| is_current)?, &status.conditions))
+    });
+    let Some((plan, conditions)) = found else { return Err(no_forecast(profile)) };
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    Ok(Outlook {
+        profile: name(profile),
+        targets: Vec::new(),
+        total: costs(plan),
+        faults: Vec::new(),
+        notes: ready.map(|ready| ready.message.clone()).into_iter().collect(),
+    })
+}
+
+fn no_forecast(profile: &CacheProfile) -> Error {
+    Error::new(format!(
+        "kubewarm has not looked at CacheProfile {} yet; ask again in a minute, or use --live to look at it \
+         yourself",
+        name(profile)
+    ))
+}
+
+fn costs(plan: &PlanStatus) -> Costs {
+    let PlanStatus { cells, objects, memory, requests, seconds, missing, certainty } = plan;
+    let sure = match certainty {
+        Some(PlanCertainty::Estimate) => Amount::Likely,
+        // An older version has not said.
+        Some(PlanCertainty::LowerBound) | None => Amount::AtLeast,
+    };
+    let count =
+        |number: i64, of: fn(u64) -> Amount| u64::try_from(number).map_or(Amount::Unknown, of);
+    let mebibytes = memory.strip_suffix("Mi").unwrap_or(memory).parse::<u64>();
+    Costs {
+        cells: count((*cells).into(), Amount::Likely),
+        objects: count(*objects, sure),
+        bytes: mebibytes
+            .map_or(Amount::Unknown, |mebibytes| sure(mebibytes.saturating_mul(1 << 20))),
+        requests: count((*requests).into(), sure),
+        millis: count(i64::from(*seconds) * 1_000, sure),
+        missing: count((*missing).into(), Amount::Likely),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_only_a_lower_bound_is_marked_as_one() {
+        let plan =
+            PlanStatus { cells: 1, objects: 7, memory: "3Mi".to_owned(), ..PlanStatus::default() };
+        let of = |certainty| costs(&PlanStatus { certainty, ..plan.clone() });
+        let bound = of(Some(PlanCertainty::LowerBound));
+        assert_eq!((bound.objects, bound.bytes), (Amount::AtLeast(7), Amount::AtLeast(3 << 20)));
+        assert_eq!((bound.cells, bound.missing), (Amount::Likely(1), Amount::Likely(0)));
+        assert_eq!(of(Some(PlanCertainty::Estimate)).objects, Amount::Likely(7));
+        assert_eq!(of(None).objects, Amount::AtLeast(7), "an older version has not said");
+    }
+}

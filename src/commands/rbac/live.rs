@@ -1,0 +1,178 @@
+//! What a cluster holds of a profile's roles, read as whoever asks.
+
+use super::super::{Error, profiles::pages};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::Namespace};
+use kube::{Api, Client, Resource, api::ListParams};
+use kubewarm_api::{
+    manifests::{Document, FoundNamespaces, role_name},
+    model::{ProfileRef, TargetScope, ValidatedProfile},
+};
+use serde::de::DeserializeOwned;
+use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
+
+/// Objects a page.
+const PAGE: u32 = 500;
+
+/// What was found, and how far the eye reached.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    /// The roles and bindings of the profile's names, and other bindings to those roles.
+    pub(super) documents: Vec<Document>,
+    /// What could not be looked at, in words.
+    pub(super) unseen: Vec<String>,
+}
+
+/// The namespaces that each selector of `profile` finds now, without those that are being deleted: no
+/// role can be made there.
+pub(in crate::commands) async fn namespaces(
+    client: &Client,
+    profile: &ValidatedProfile,
+) -> Result<FoundNamespaces, Error> {
+    let mut found = FoundNamespaces::new();
+    for target in &profile.targets {
+        let TargetScope::NamespaceSelector(selector) = &target.scope else { continue };
+        if found.contains_key(selector) {
+            continue;
+        }
+        let query = ListParams::default().limit(PAGE).labels(&selector.to_string());
+        let mut names = BTreeSet::new();
+        let all = Api::<Namespace>::all(client.clone());
+        pages(&all, query, |Namespace { metadata, .. }| {
+            let name = metadata.name.filter(|_| metadata.deletion_timestamp.is_none());
+            names.extend(name.map(Arc::from));
+        })
+        .await
+        .map_err(|error| Error::of_request("namespaces", error))?;
+        found.insert(selector.clone(), names);
+    }
+    Ok(found)
+}
+
+/// Reads what is there of the roles that `wanted` are.
+///
+/// Looks everywhere, for what an older spec left and for bindings that others made; where that is
+/// not allowed, in the namespaces of `wanted` and of the profile.
+///
+/// # Errors
+///
+/// [`Error`] if not even those may be listed, or a request fails.
+pub(super) async fn read(
+    client: &Client,
+    profile: &ProfileRef,
+    wanted: &[Document],
+) -> Result<Live, Error> {
+    let mut namespaces: BTreeSet<_> = wanted.iter().map(Document::namespace).collect();
+    namespaces.remove("");
+    namespaces.insert(&profile.namespace);
+    let is_cluster_wide = wanted.iter().any(|document| document.namespace().is_empty());
+    let mut reader = Reader { client, profile, namespaces, is_cluster_wide, live: Live::default() };
+    reader.namespaced("roles", Document::Role).await?;
+    reader.namespaced("rolebindings", Document::RoleBinding).await?;
+    reader.cluster_wide("clusterroles", Document::ClusterRole).await?;
+    reader.cluster_wide("clusterrolebindings", Document::ClusterRoleBinding).await?;
+    Ok(reader.live)
+}
+
+struct Reader<'a> {
+    client: &'a Client,
+    profile: &'a ProfileRef,
+    namespaces: BTreeSet<&'a str>,
+    is_cluster_wide: bool,
+    live: Live,
+}
+
+impl Reader<'_> {
+    async fn namespaced<K>(&mut self, plural: &str, of: fn(K) -> Document) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let everywhere = Api::<K>::all(self.client.clone());
+        match self.keep(&everywhere, of).await {
+            Err(error) if is_forbidden(&error) => {}
+            listed => return listed.map_err(|error| Error::of_request(title(plural, None), error)),
+        }
+        for namespace in self.namespaces.clone() {
+            let there = Api::<K>::namespaced(self.client.clone(), namespace);
+            let listed = self.keep(&there, of).await;
+            listed.map_err(|error| Error::of_request(title(plural, Some(namespace)), error))?;
+        }
+        self.live.unseen.push(format!("{plural} of other namespaces"));
+        Ok(())
+    }
+
+    async fn cluster_wide<K>(&mut self, plural: &str, of: fn(K) -> Document) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let all = Api::<K>::all(self.client.clone());
+        match self.keep(&all, of).await {
+            Err(error) if is_forbidden(&error) && !self.is_cluster_wide => {
+                self.live.unseen.push(plural.to_owned());
+                Ok(())
+            }
+            listed => listed.map_err(|error| Error::of_request(title(plural, None), error)),
+        }
+    }
+
+    async fn keep<K>(&mut self, api: &Api<K>, of: fn(K) -> Document) -> Result<(), kube::Error>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let profile = self.profile;
+        let documents = &mut self.live.documents;
+        pages(api, ListParams::default().limit(PAGE), |object| {
+            let document = of(object);
+            if is_ours(&document, profile) {
+                documents.push(document);
+            }
+        })
+        .await
+    }
+}
+
+/// Whether it has the name of a role of the profile, or binds one. A part of a name holds no `:`.
+fn is_ours(document: &Document, profile: &ProfileRef) -> bool {
+    let own = role_name(profile);
+    let is_own = |name: &str| {
+        name.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    };
+    is_own(document.name()) || document.binds().is_some_and(|role| is_own(&role.name))
+}
+
+fn title(plural: &str, namespace: Option<&str>) -> String {
+    let whole = format!("{plural}.rbac.authorization.k8s.io");
+    match namespace {
+        Some(namespace) => format!("{whole} in namespace {namespace}"),
+        None => whole,
+    }
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_of_another_profile_are_not_ours() {
+        let profile = ProfileRef { namespace: "shop".into(), name: "web".into() };
+        let role = |name: &str| {
+            let meta = format!("metadata: {{name: '{name}'}}\n");
+            Document::parse(&format!("kind: ClusterRole\n{meta}")).unwrap().remove(0)
+        };
+        for name in
+            ["kubewarm:shop:web", "kubewarm:shop:web:elevated", "kubewarm:shop:web:target:a"]
+        {
+            assert!(is_ours(&role(name), &profile), "{name}");
+        }
+        for name in ["kubewarm:shop:web2", "kubewarm:shop:we", "kubewarm:shop2:web", "web"] {
+            assert!(!is_ours(&role(name), &profile), "{name}");
+        }
+        let binding = "kind: RoleBinding\nmetadata: {name: mine, namespace: shop}\n\
+                       roleRef: {apiGroup: a, kind: Role, name: 'kubewarm:shop:web'}\n";
+        assert!(is_ours(&Document::parse(binding).unwrap()[0], &profile));
+    }
+}

@@ -1,0 +1,196 @@
+//! `rbac`: the roles that profiles need, and who would gain and lose what by them.
+
+mod change;
+mod live;
+#[cfg(test)]
+mod tests;
+
+pub(super) use self::live::namespaces;
+
+use super::{
+    Error,
+    print::{print, show},
+    report::{Mark, Report, ReportRow, Section, Verdict},
+    specs::{Specs, Wanted},
+    verdict::name,
+};
+use crate::cli::{OperatorArgs, RbacArgs};
+use kube::Client;
+use kubewarm_api::{
+    manifests::{
+        Access, Change, Document, FoundNamespaces, More, Unreadable, compare, grants, operator,
+        token_minter,
+    },
+    model::{ProfileRef, Subject, ValidatedProfile},
+    v1alpha1::{AccessStatus, CacheProfile},
+};
+use kubewarm_client::Connection;
+
+const UNTRUSTED: &str = "do not apply status.access: it grants more than the spec needs, being of an older \
+     generation or not kubewarm's; apply what `kubewarm rbac` prints";
+
+/// Prints the manifests for the profile that `args` name, or for those in a file, as YAML documents in the
+/// order of the file; of each profile first those that everybody may apply, then the elevated ones.
+/// With `--diff`, what applying them would change, in lines.
+///
+/// Of a file without `--diff` no cluster is asked.
+///
+/// # Errors
+///
+/// [`Error`] if the file or the cluster cannot be read, there is no profile, or one that kubewarm
+/// would refuse; it names the file, the document and the field, or the permission that is missing.
+pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
+    if args.operator {
+        let metrics_auth = args.metrics_auth.then_some(More::MetricsAuth);
+        let read_api = args.read_api.then_some(More::ReadApi);
+        let more: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
+        let OperatorArgs { home, watch_namespaces } = &args.spec.operator;
+        print(&operator(&home.operator_namespace, watch_namespaces, &more)?)?;
+        return Ok(Verdict::Good);
+    }
+    let (text, report) = of_profiles(args).await?;
+    if args.diff {
+        return show(&report, None);
+    }
+    print(&text)?;
+    Ok(Verdict::Good)
+}
+
+/// The manifests, or with `--diff` the report on what they would change.
+async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
+    let client = if args.diff || args.spec.name.is_some() { Some(connect(args)?) } else { None };
+    let specs = Specs::of(&args.spec);
+    let (mut text, mut report) = (String::new(), Report::default());
+    for Wanted { profile, refused } in specs.read().await? {
+        reviewed(&profile, args)?;
+        let subject = args.subject.clone().unwrap_or_else(|| specs.operator());
+        if args.subject.is_none() && args.spec.name.is_some() {
+            expected(&profile, &subject)?;
+        }
+        let checked = specs.check(profile.clone()).map_err(&refused)?;
+        let found = match &client {
+            Some(client) => live::namespaces(client, &checked).await?,
+            None => FoundNamespaces::new(),
+        };
+        let access = Access::of_profile(&checked, &found, &subject, (&specs.home.watched).into())
+            .map_err(|error| refused(error.into()))?;
+        let Some(client) = client.as_ref().filter(|_| args.diff) else {
+            text.push_str(&access.to_yaml());
+            continue;
+        };
+        let needed = Needed::parse(&access)?;
+        let (mut section, verdict) = needed.diff(client, &checked).await?;
+        // Whoever names the generation has reviewed the differences: what counts is that they are those.
+        let mut verdict = if args.generation.is_some() { Verdict::Good } else { verdict };
+        if args.subject.is_none() && needed.is_exceeded(&profile) {
+            section.rows.push(ReportRow::bad(UNTRUSTED));
+            verdict = Verdict::Failed;
+        }
+        report.sections.push(section);
+        report.verdict = report.verdict.max(verdict);
+    }
+    Ok((text, report))
+}
+
+/// Fails unless the profile is of the generation that was reviewed.
+fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), Error> {
+    let found = profile.metadata.generation.unwrap_or_default();
+    match args.generation {
+        Some(wanted) if wanted != found => Err(Error::new(format!(
+            "CacheProfile {} is of generation {found}, not {wanted}: it was edited; review it again with \
+             `kubewarm rbac --diff`",
+            name(profile)
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Fails if the status says that somebody else reads: it may be written by others than kubewarm, also
+/// after a review, since it has no generation. Somebody could have itself granted to by what is printed.
+fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
+    match said_operator(profile) {
+        Some(said) if said != *subject => Err(Error::new(format!(
+            "the status of CacheProfile {} names {said} as who reads, not {subject}; if that is how kubewarm \
+             runs, say so with --subject",
+            name(profile)
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn connect(args: &RbacArgs) -> Result<Client, Error> {
+    let connection = &args.spec.connection;
+    let found = Connection::load(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
+    Ok(found.client())
+}
+
+/// What the spec needs, as objects.
+struct Needed {
+    all: Vec<Document>,
+    elevated: Vec<Document>,
+}
+
+impl Needed {
+    fn parse(access: &Access) -> Result<Self, Error> {
+        let plain = documents(access.manifests.as_deref())?;
+        let elevated = documents(access.manifests_elevated.as_deref())?;
+        Ok(Self { all: [plain, elevated.clone()].concat(), elevated })
+    }
+
+    /// What applying it would change: the profile, and a row for each change.
+    async fn diff(
+        &self,
+        client: &Client,
+        profile: &ValidatedProfile,
+    ) -> Result<(Section, Verdict), Error> {
+        let live = live::read(client, &profile.profile, &self.all).await?;
+        let change = compare(&self.all, &live.documents);
+        let mut rows = change::rows(&change, &grants(&self.elevated), &grants(&self.all));
+        let unseen = live.unseen.iter().map(|unseen| format!("you may not list {unseen}"));
+        rows.extend(unseen.map(|text| ReportRow::marked(Mark::Unseen, text)));
+        let verdict = if change.is_empty() { Verdict::Good } else { Verdict::Bad };
+        Ok((Section::new(heading(profile, &change), rows), verdict))
+    }
+
+    /// Whether the status of `profile` grants more than this.
+    fn is_exceeded(&self, profile: &CacheProfile) -> bool {
+        let Some(said) = access_status(profile) else { return false };
+        let needed = grants(&self.all);
+        let texts = [&said.manifests, &said.manifests_elevated];
+        let said: Result<Vec<_>, _> = texts.iter().map(|text| documents(text.as_deref())).collect();
+        !said.is_ok_and(|said| grants(&said.concat()).keys().all(|one| needed.contains_key(one)))
+    }
+}
+
+fn heading(profile: &ValidatedProfile, change: &Change) -> String {
+    let generation = match profile.generation {
+        0 => String::new(),
+        generation => format!(" (generation {generation})"),
+    };
+    let outcome =
+        if change.is_empty() { "nothing would change" } else { "by applying its manifests" };
+    format!("{}{generation}: {outcome}", profile.profile)
+}
+
+fn access_status(profile: &CacheProfile) -> Option<&AccessStatus> {
+    profile.status.as_ref()?.access.as_ref()
+}
+
+fn documents(manifests: Option<&str>) -> Result<Vec<Document>, Unreadable> {
+    manifests.map_or_else(|| Ok(Vec::new()), Document::parse)
+}
+
+/// Who kubewarm is, as the status says: whoever reads, or where an account does, whoever is to mint
+/// its tokens.
+fn said_operator(profile: &CacheProfile) -> Option<Subject> {
+    let access = access_status(profile)?;
+    if profile.spec.service_account_name.is_none() {
+        return access.subject.as_deref().map(Subject::from_username);
+    }
+    let metadata = &profile.metadata;
+    let of = ProfileRef {
+        namespace: metadata.namespace.as_deref()?.into(),
+        name: metadata.name.as_deref()?.into(),
+    };
+    token_minter(&of, &documents(access.manifests.as_deref()).ok()?)
+}

@@ -1,0 +1,135 @@
+//! What is printed for files.
+
+use super::*;
+use crate::cli::{Command, parsed};
+use futures::FutureExt as _;
+use kubewarm_api::{
+    manifests::{Access, Lookup},
+    model::ValidatedProfile,
+};
+use proptest::prelude::*;
+use std::{io::Write as _, path::Path};
+use testbed::profiles::hostile;
+
+const PROFILE: &str = "\
+apiVersion: kubewarm.io/v1alpha1
+kind: CacheProfile
+metadata: {name: checkout}
+spec:
+  targets:
+  - name: pods
+    resource: {resource: pods}
+";
+
+fn of_file(file: &Path, more: &str) -> RbacArgs {
+    let line = format!("kubewarm rbac -f {} --operator-namespace ops {more}", file.display());
+    let Command::Rbac(args) = parsed(&line) else { panic!("not rbac") };
+    args
+}
+
+/// A file is answered without any cluster, so nothing is ever waited for.
+fn answer(args: &RbacArgs) -> Result<String, Error> {
+    of_profiles(args).now_or_never().unwrap().map(|(text, _)| text)
+}
+
+fn run(text: &str, namespace: Option<&str>) -> Result<String, String> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let namespace = namespace.map_or_else(String::new, |name| format!("-n {name}"));
+    let args = of_file(file.path(), &namespace);
+    answer(&args).map_err(|error| {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        let path = file.path().display().to_string();
+        format!("{error}: {}", cause.unwrap_or_default()).replace(&path, "FILE")
+    })
+}
+
+#[test]
+fn a_file_becomes_the_roles_of_its_profiles() {
+    let yaml = run(&format!("{PROFILE}---\n{}", PROFILE.replace("checkout", "orders")), None);
+    let yaml = yaml.unwrap();
+    for part in ["kubewarm:default:checkout", "kubewarm:default:orders", "namespace: ops"] {
+        assert!(yaml.contains(part), "{part} is not in\n{yaml}");
+    }
+    for document in yaml.split("---\n").filter(|text| !text.trim().is_empty()) {
+        let value: serde_json::Value = serde_saphyr::from_str(document).unwrap();
+        assert_eq!(value["apiVersion"], "rbac.authorization.k8s.io/v1");
+    }
+}
+
+#[test]
+fn secrets_come_last_and_apart() {
+    let secrets = "  - name: keys\n    resource: {resource: secrets}\n    projection: {type: \
+                   MetadataOnly}\n";
+    let yaml = run(&format!("{PROFILE}{secrets}"), Some("shop")).unwrap();
+    let (plain, elevated) = yaml.split_once("# Elevated").unwrap();
+    assert!(!plain.contains("secrets") && elevated.contains("secrets"), "{yaml}");
+}
+
+#[test]
+fn for_some_namespaces_nothing_is_granted_that_would_not_be_used() {
+    let ask = |text: &str, namespace: &str| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let cause = |error: Error| std::error::Error::source(&error).unwrap().to_string();
+        let more = format!("--watch-namespaces shop,ops -n {namespace}");
+        answer(&of_file(file.path(), &more)).map_err(cause)
+    };
+    let scope = |scope: &str| format!("{PROFILE}    scope: {scope}\n");
+    assert!(!ask(PROFILE, "shop").unwrap().contains("ClusterRole"));
+    let named = scope("{type: Namespaces, namespaces: [a, b]}");
+    assert!(!ask(&named, "ops").unwrap().contains("ClusterRole"));
+    let error = ask(&scope("{type: AllNamespaces}"), "ops").unwrap_err();
+    assert!(error.starts_with("targets[pods].scope.type: AllNamespaces needs a"), "{error}");
+    let error = ask(PROFILE, "a").unwrap_err();
+    assert!(error.starts_with("metadata.namespace: profiles in a are not"), "{error}");
+}
+
+#[test]
+fn what_kubewarm_would_refuse_is_an_error_that_names_it() {
+    let wide = PROFILE.to_owned() + "    scope: {type: AllNamespaces}\n";
+    assert_eq!(
+        run(&wide, None).unwrap_err(),
+        "cannot use document 1 of FILE: targets[pods].scope: a profile in namespace \"default\" may \
+         only name that namespace; use type OwnNamespace, have a ServiceAccount read by \
+         spec.serviceAccountName, or move the profile to namespace \"ops\", or correct \
+         --operator-namespace"
+    );
+    assert!(run(&wide, Some("ops")).is_ok());
+
+    let dotted = PROFILE.replace("{resource: pods}", "{resource: Pods}");
+    let error = run(&dotted, None).unwrap_err();
+    assert!(error.starts_with("cannot use document 1 of FILE: spec.targets[0]."), "{error}");
+
+    assert!(run("kind: Pod\n", None).unwrap_err().contains("holds no CacheProfile"));
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let args = of_file(Path::new("no/such.yaml"), "");
+    assert_eq!(answer(&args).unwrap_err().to_string(), "cannot read no/such.yaml");
+}
+
+fn objects(text: &str) -> Vec<serde_json::Value> {
+    serde_saphyr::from_multiple(text).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn no_string_of_a_profile_changes_what_is_printed(profile in hostile()) {
+        // None is that of whoever asks, which is filled in.
+        prop_assume!(profile["metadata"]["namespace"] != "");
+        let operator = Subject::ServiceAccount { namespace: "ops".into(), name: "kubewarm".into() };
+        let innocent = run(PROFILE, None).unwrap();
+        // JSON is YAML; once alone in its line, once over many.
+        for text in [profile.to_string(), serde_json::to_string_pretty(&profile).unwrap()] {
+            let Ok(printed) = run(&format!("{text}\n---\n{PROFILE}"), None) else { continue };
+            let profile = serde_json::from_value(profile.clone()).unwrap();
+            let valid = ValidatedProfile::parse(&profile).unwrap();
+            let access = Access::of_profile(&valid, &[].into(), &operator, Lookup::Granted);
+            let mut typed = objects(&access.unwrap().to_yaml());
+            typed.extend(objects(&innocent));
+            prop_assert_eq!(objects(&printed), typed);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+use super::*;
+use kubewarm_api::model::Reason;
+
+fn written(sections: Vec<Section>, width: usize) -> String {
+    let format = Format::Text { width, colour: Colour::Off };
+    render(&Report { sections, ..Report::default() }, format).unwrap()
+}
+
+fn grid(name: &str, objects: &str, state: &str) -> ReportRow {
+    ReportRow::of(vec![
+        Fact::new(Tone::Plain, name),
+        Fact::number(objects),
+        Fact::new(Tone::Plain, state),
+    ])
+}
+
+#[test]
+fn each_check_is_a_line_and_what_to_do_stands_below_it() {
+    let sections = vec![
+        Section::new("API server", vec![ReportRow::good("answers")]),
+        Section::default(),
+        Section::new(
+            "profiles",
+            vec![
+                ReportRow::bad("shop/a: \u{1b}[2J is not ready for a long reason")
+                    .next("kubectl get cacheprofiles -A"),
+                ReportRow::unseen("the lease", &Fault::new(Reason::Forbidden, "no")),
+                ReportRow::note("paused"),
+            ],
+        ),
+    ];
+    let expected = "\
+API server
+✔ answers
+
+profiles
+✗ shop/a: \\u{1b}[2J is not
+  ready for a long reason
+    kubectl get cacheprofiles -A
+? not checked: the lease: no
+! paused
+";
+    assert_eq!(written(sections, 28), expected);
+}
+
+#[test]
+fn facts_line_up_below_a_heading_and_without_one() {
+    let rows =
+        vec![grid("NAME", "OBJECTS", "STATE"), grid("a-name", "1", "warm"), grid("b", "-", "")];
+    let table = "NAME    OBJECTS  STATE\na-name        1  warm\nb             -\n";
+    assert_eq!(written(vec![Section { rows: rows.clone(), ..Section::default() }], 0), table);
+    let indented = table.replace('\n', "\n  ");
+    let indented = format!("shop\n  {}", indented.trim_end_matches(' '));
+    assert_eq!(written(vec![Section::new("shop", rows)], 0), indented);
+}
+
+#[test]
+fn a_text_beside_a_label_is_broken_where_it_begins() {
+    let rows = vec![
+        ReportRow::labelled("cells", Tone::Plain, "1 of 4"),
+        ReportRow::labelled("problem", Tone::Bad, "twenty columns of text and some more"),
+    ];
+    assert_eq!(
+        written(vec![Section::new("shop", rows)], 32),
+        "shop\n  cells    1 of 4\n  problem  twenty columns of\n           text and some more\n"
+    );
+}
+
+/// Every text of a report, visible or not, with what could steer a terminal in it.
+#[test]
+fn no_text_of_a_report_steers_a_terminal() {
+    let evil = "a\u{1b}[2J\nb\u{9b}31m\u{202e}c\u{200b}\u{7f}";
+    let fact = || Fact::new(Tone::Bad, evil).named("key", evil);
+    let row = |mark| ReportRow {
+        mark,
+        facts: vec![fact(), Fact::number(evil), Fact::hidden("hidden", evil), fact()],
+        details: vec![ReportRow::of(vec![fact()])],
+        next: vec![evil.to_owned()],
+    };
+    let section = Section { head: row(Mark::Plain), rows: vec![row(Mark::Bad), row(Mark::Branch)] };
+    let data = serde_json::json!({ "a": [evil] });
+    let report = Report { sections: vec![section], data, ..Report::default() };
+    let text = |width| Format::Text { width, colour: Colour::Off };
+    for format in [text(0), text(40), text(9), Format::Lines, Format::Json, Format::Yaml] {
+        let written = render(&report, format).unwrap();
+        let is_safe = |c: char| c == '\n' || !super::super::text::is_unsafe(c);
+        assert!(written.chars().all(is_safe), "{format:?}: {written:?}");
+        assert!(written.len() > 9, "{format:?}: {written:?}");
+    }
+    let json: Value = serde_json::from_str(&render(&report, Format::Json).unwrap()).unwrap();
+    assert_eq!(json["a"][0], evil, "JSON is lossless");
+}
+
+#[test]
+fn values_with_spaces_are_quoted() {
+    let facts =
+        vec![Fact::hidden("a", "b"), Fact::hidden("c", "say \"no\"\n"), Fact::hidden("d", "")];
+    let report = Report {
+        sections: vec![Section { head: ReportRow::of(facts), rows: Vec::new() }],
+        ..Report::default()
+    };
+    let text = render(&report, Format::Lines).unwrap();
+    assert_eq!(text, "a=b c=\"say \\\"no\\\"\\u{a}\" d=\"\"\n");
+}
+
+#[test]
+fn only_what_is_wrong_fails() {
+    let of = |row| Report::judged(vec![Section::new("x", vec![ReportRow::good("a"), row])]).verdict;
+    assert_eq!(of(ReportRow::bad("b")), Verdict::Bad);
+    let unseen = ReportRow::unseen("b", &Fault::new(Reason::Forbidden, "no"));
+    for row in [ReportRow::note("b"), unseen] {
+        assert_eq!(of(row), Verdict::Good);
+    }
+}

@@ -1,0 +1,92 @@
+//! Profiles as the API server would have them, for tests of this layer.
+
+use jiff::Timestamp;
+use kubewarm_api::v1alpha1::CacheProfile;
+use serde_json::{Value, json};
+
+/// The clock of the tests.
+pub(super) fn now() -> Timestamp {
+    "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({
+        "type": type_, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-03-01T11:59:00Z", "observedGeneration": 2,
+    })
+}
+
+fn profile(name: &str, status: &Value) -> CacheProfile {
+    serde_json::from_value(json!({
+        "apiVersion": "kubewarm.io/v1alpha1",
+        "kind": "CacheProfile",
+        "metadata": { "namespace": "shop", "name": name, "generation": 2, "uid": "u-1" },
+        "spec": {
+            "targets": [{ "name": "pods", "resource": { "resource": "pods" } }],
+            "warmup": { "targetSeconds": 10 },
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn warm_pods() -> Value {
+    json!({
+        "name": "pods",
+        "conditions": [
+            condition("Accepted", "True", "Resolved", ""),
+            condition("Warm", "True", "Synced", ""),
+            condition("Fresh", "True", "WatchesCurrent", ""),
+        ],
+        "cells": { "total": 12, "synced": 12 },
+        "objects": 50_000, "memory": "24Mi", "servingGeneration": 2,
+        "timeToWarmMilliseconds": 2480,
+        "lastRelist": {
+            "time": "2026-03-01T11:59:48Z", "reason": "Gone",
+            "replacedObjects": 3, "deletedInGap": 2,
+        },
+    })
+}
+
+/// Everything is well.
+pub(super) fn ready() -> CacheProfile {
+    profile(
+        "checkout",
+        &json!({
+            "observedGeneration": 2,
+            "conditions": [
+                condition("Ready", "True", "Ready", "1 target is warm and fresh"),
+                condition("Fresh", "True", "WatchesCurrent", ""),
+                condition("WarmupObjectiveMet", "True", "MetObjective", ""),
+            ],
+            "warmTargets": "1/1", "objects": 50_000, "memory": "24Mi",
+            "timeToWarmMilliseconds": 2480,
+            "targets": [warm_pods()],
+        }),
+    )
+}
+
+/// One target is warm, one is on its way with a namespace that is refused, one kind is unknown: as
+/// `tests/repository/samples.rs` has it computed.
+pub(super) fn warming() -> CacheProfile {
+    serde_json::from_str(include_str!("warming.json")).unwrap()
+}
+
+/// Only an edit helps; the message tries to steer the terminal.
+pub(super) fn stalled() -> CacheProfile {
+    profile(
+        "broken",
+        &json!({
+            "observedGeneration": 2,
+            "conditions": [
+                condition("Ready", "False", "InvalidSpec", "targets[0]: \u{1b}[2Jbad"),
+                condition("Stalled", "True", "InvalidSpec", "targets[0]: \u{1b}[2Jbad"),
+            ],
+        }),
+    )
+}
+
+/// Nobody has looked at it.
+pub(super) fn untouched() -> CacheProfile {
+    profile("new", &Value::Null)
+}

@@ -1,0 +1,31 @@
+//! What a server serves, asked once.
+
+use kube::Client;
+use kubewarm_api::model::{Fault, Reason};
+use kubewarm_client::{Discovery, Served};
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// For the documents of all groups.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The kinds of whatever server `client` is of.
+///
+/// # Errors
+///
+/// The fault of the first request that failed.
+pub(super) async fn served(client: Client) -> Result<Arc<Served>, Fault> {
+    let discovery = Discovery::new(client);
+    let (mut served, mut trouble) = (discovery.served(), discovery.trouble());
+    let first = async {
+        tokio::select! {
+            // Runs until it is dropped.
+            () = discovery.run(CancellationToken::new()) => None,
+            Ok(found) = served.wait_for(Option::is_some) => found.clone().map(Ok),
+            Ok(found) = trouble.wait_for(Option::is_some) => found.clone().map(|t| Err(t.fault)),
+        }
+    };
+    let late = || Fault::new(Reason::TimedOut, "no answer within 15 s");
+    timeout(PATIENCE, first).await.ok().flatten().unwrap_or_else(|| Err(late()))
+}

@@ -1,0 +1,149 @@
+//! What a target may not read, and the rules of the printed manifests that would let it.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kubewarm_api::{
+    manifests::Document,
+    model::GroupResource,
+    v1alpha1::{AccessStatus, PolicyRule as Told},
+};
+
+/// Most rules that are shown: a selector may find hundreds of namespaces.
+const MAX_RULES: usize = 4;
+
+/// A rule, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Granting {
+    /// Such as `Role kubewarm:shop:checkout in namespace shop, of status.access.manifests`.
+    pub(super) role: String,
+    /// The rule as YAML, in lines.
+    pub(super) rule: Vec<String>,
+}
+
+/// What is refused of a kind: verbs, and the namespace, which is empty for the whole cluster.
+pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String, String)> {
+    let is_it = |rule: &&Told| {
+        rule.api_groups.iter().any(|group| group == of.group())
+            && rule.resources.iter().any(|resource| resource == of.resource())
+    };
+    let mut refused = Vec::new();
+    for place in &access.missing {
+        for rule in place.rules.iter().filter(is_it) {
+            refused.push((rule.verbs.join(", "), place.namespace.clone()));
+        }
+    }
+    refused
+}
+
+/// The rules of the manifests that grant what is refused, at most four. Only of kinds that a profile may
+/// name is anything found: text that is none of kubewarm's is not shown.
+pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<Granting> {
+    let places: Vec<_> = refused(access, of).into_iter().map(|(_, place)| place).collect();
+    let texts = [
+        ("status.access.manifests", &access.manifests),
+        ("status.access.manifestsElevated", &access.manifests_elevated),
+    ];
+    let mut found = Vec::new();
+    for (field, text) in texts {
+        let documents = text.as_deref().and_then(|text| Document::parse(text).ok());
+        for document in documents.unwrap_or_default() {
+            let (rules, place) = match &document {
+                Document::Role(role) => {
+                    (&role.rules, format!(" in namespace {}", document.namespace()))
+                }
+                Document::ClusterRole(role) => (&role.rules, String::new()),
+                Document::RoleBinding(_) | Document::ClusterRoleBinding(_) => continue,
+            };
+            let is_there = document.namespace().is_empty()
+                || places.iter().any(|place| place == document.namespace());
+            for rule in rules.iter().flatten().filter(|rule| is_there && grants(rule, of)) {
+                found.push(Granting {
+                    role: format!("{} {}{place}, of {field}", document.kind(), document.name()),
+                    rule: lines(rule),
+                });
+            }
+        }
+    }
+    found.truncate(MAX_RULES);
+    found
+}
+
+fn grants(rule: &PolicyRule, of: &GroupResource) -> bool {
+    let has = |list: &Option<Vec<String>>, word: &str| {
+        list.as_ref().is_some_and(|list| list.iter().any(|one| one == word))
+    };
+    has(&rule.api_groups, of.group()) && has(&rule.resources, of.resource())
+}
+
+/// As it stands in a list of rules.
+fn lines(rule: &PolicyRule) -> Vec<String> {
+    let flow = |words: &Option<Vec<String>>| {
+        let quoted = words.iter().flatten().map(|word| match word.as_str() {
+            "" => "''".to_owned(),
+            word => word.to_owned(),
+        });
+        quoted.collect::<Vec<_>>().join(", ")
+    };
+    vec![
+        format!("- apiGroups: [{}]", flow(&rule.api_groups)),
+        format!("  resources: [{}]", flow(&rule.resources)),
+        format!("  verbs: [{}]", rule.verbs.join(", ")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubewarm_api::v1alpha1::NamespaceRules;
+
+    const ROLES: &str = "\
+kind: Role
+metadata: {name: 'kubewarm:shop:checkout', namespace: shop}
+rules:
+- {apiGroups: [''], resources: [configmaps, pods], verbs: [list, watch]}
+- {apiGroups: [apps], resources: [deployments], verbs: [list, watch]}
+---
+kind: Role
+metadata: {name: 'kubewarm:shop:checkout', namespace: orders}
+rules:
+- {apiGroups: [''], resources: [configmaps], verbs: [list, watch]}
+";
+
+    fn access() -> AccessStatus {
+        let rule = Told {
+            api_groups: vec![String::new()],
+            resources: vec!["configmaps".to_owned(), "services".to_owned()],
+            verbs: vec!["watch".to_owned()],
+            ..Told::default()
+        };
+        AccessStatus {
+            missing: vec![NamespaceRules { namespace: "shop".to_owned(), rules: vec![rule] }],
+            manifests: Some(ROLES.to_owned()),
+            ..AccessStatus::default()
+        }
+    }
+
+    #[test]
+    fn the_rule_that_is_missing_is_found_in_the_role_of_its_namespace() {
+        let of = GroupResource::new("", "configmaps").unwrap();
+        assert_eq!(refused(&access(), &of), [("watch".to_owned(), "shop".to_owned())]);
+        let expected = Granting {
+            role: "Role kubewarm:shop:checkout in namespace shop, of status.access.manifests"
+                .to_owned(),
+            rule: [
+                "- apiGroups: ['']",
+                "  resources: [configmaps, pods]",
+                "  verbs: [list, watch]",
+            ]
+            .map(str::to_owned)
+            .into(),
+        };
+        assert_eq!(granting(&access(), &of), [expected]);
+    }
+
+    #[test]
+    fn of_what_is_allowed_nothing_is_shown() {
+        let of = GroupResource::new("apps", "deployments").unwrap();
+        assert_eq!(refused(&access(), &of), []);
+        assert_eq!(granting(&access(), &GroupResource::new("", "nodes").unwrap()), []);
+    }
+}

@@ -1,0 +1,152 @@
+//! One target of a profile: why it is not warm, the rule that is missing, and what to run next.
+
+mod missing;
+
+use super::{
+    Error,
+    advice::grant,
+    report::{Fact, Report, ReportRow, Section, Tone, Verdict},
+    text::{grouped, length, span},
+    verdict::{NO_STATUS, condition, name, own_message, problem_and_next_try},
+};
+use crate::cli::program;
+use jiff::Timestamp;
+use kubewarm_api::{
+    model::GroupResource,
+    v1alpha1::{AccessStatus, CacheProfile, CellCounts, TargetStatus},
+};
+use missing::{granting, refused};
+
+/// What the status of `profile` has of its target `target`.
+///
+/// # Errors
+///
+/// [`Error`] if the profile has no such target.
+pub(super) fn target(
+    profile: &CacheProfile,
+    target: &str,
+    now: Timestamp,
+) -> Result<Report, Error> {
+    let targets = &profile.spec.targets;
+    let Some(declared) = targets.iter().find(|it| it.name == target) else {
+        let all: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
+        let (title, all) = (name(profile), all.join(", "));
+        let text = format!("CacheProfile {title} has no target {target}; it has {all}");
+        return Err(Error::new(text));
+    };
+    let title = Fact::new(Tone::Strong, format!("{}/{target}", name(profile)));
+    let Some(status) = &profile.status else {
+        let head = ReportRow::of(vec![title, Fact::new(Tone::Warning, NO_STATUS)]);
+        let rows = vec![ReportRow::default().next(format!("{} check", program()))];
+        return Ok(Report {
+            sections: vec![Section { head, rows }],
+            verdict: Verdict::Bad,
+            ..Report::default()
+        });
+    };
+    let found = status.targets.iter().find(|it| it.name == target);
+    let is = |type_| {
+        let found = found.and_then(|found| condition(&found.conditions, type_));
+        found.is_some_and(|found| found.status == "True")
+    };
+    let state = match (is("Warm"), is("Fresh")) {
+        (true, true) => Fact::new(Tone::Good, "warm"),
+        (true, false) => Fact::new(Tone::Warning, "warm, but not known to be current"),
+        (false, _) => Fact::new(Tone::Warning, "not warm"),
+    };
+    // What was said of an older generation does not count.
+    let is_current = status.observed_generation >= profile.metadata.generation;
+    let is_well = is_current && is("Warm") && is("Fresh");
+    let mut rows = Vec::new();
+    if !is_current {
+        let text = "kubewarm has not looked at the newest generation yet; this is of an older one";
+        rows.push(ReportRow::labelled("generation", Tone::Warning, text));
+    }
+    rows.extend(found.into_iter().flat_map(|found| details(found, now)));
+    let of = GroupResource::new(&declared.resource.group, &declared.resource.resource).ok();
+    if let (Some(of), Some(access)) = (of, &status.access) {
+        rows.extend(missing_rules(profile, access, &of));
+    }
+    let head = ReportRow::of(vec![title, state]);
+    let verdict = if is_well { Verdict::Good } else { Verdict::Bad };
+    Ok(Report { sections: vec![Section { head, rows }], verdict, ..Report::default() })
+}
+
+/// What the status says.
+fn details(target: &TargetStatus, now: Timestamp) -> Vec<ReportRow> {
+    let mut rows = vec![ReportRow::labelled("cells", Tone::Plain, cells_text(target))];
+    for found in &target.conditions {
+        let ago = length(span(found.last_transition_time.0, now));
+        let said = own_message(target, found);
+        let colon = if said.is_empty() { "" } else { ": " };
+        let text = format!("{}, {}, for {ago}{colon}{said}", found.status, found.reason);
+        let tone = if found.status == "True" { Tone::Plain } else { Tone::Warning };
+        rows.push(ReportRow::labelled(&found.type_, tone, text));
+    }
+    let problems = target
+        .problems
+        .iter()
+        .map(|found| ReportRow::labelled("problem", Tone::Bad, problem_and_next_try(found, now)));
+    rows.extend(problems);
+    rows
+}
+
+/// What is not allowed, the rule that would allow it, and how to grant it.
+fn missing_rules(
+    profile: &CacheProfile,
+    access: &AccessStatus,
+    of: &GroupResource,
+) -> Vec<ReportRow> {
+    let refused = refused(access, of);
+    if refused.is_empty() {
+        return Vec::new();
+    }
+    let subject = access.subject.as_deref().unwrap_or("kubewarm");
+    let mut rows = Vec::new();
+    for (verbs, namespace) in refused {
+        let place = match namespace.as_str() {
+            "" => "the whole cluster".to_owned(),
+            namespace => format!("namespace {namespace}"),
+        };
+        let text = format!("{verbs} on {of} in {place}, for {subject}");
+        rows.push(ReportRow::labelled("missing", Tone::Bad, text));
+    }
+    rows.extend(granting(access, of).into_iter().map(|granting| ReportRow {
+        next: granting.rule,
+        ..ReportRow::labelled("granted by", Tone::Plain, granting.role)
+    }));
+    rows.push(ReportRow {
+        next: grant(profile).into(),
+        ..ReportRow::labelled(
+            "to grant it",
+            Tone::Plain,
+            "all that the profile needs, after a look",
+        )
+    });
+    rows
+}
+
+/// `1 of 4 synced: 2 syncing, 1 forbidden`.
+fn cells_text(target: &TargetStatus) -> String {
+    let CellCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
+        target.cells.clone().unwrap_or_default();
+    let others = [
+        (stale, "stale"),
+        (syncing, "syncing"),
+        (forbidden, "forbidden"),
+        (missing, "missing"),
+        (limited, "limited"),
+        (failing, "failing"),
+    ];
+    let told: Vec<_> = others
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, state)| format!("{count} {state}"))
+        .collect();
+    let colon = if told.is_empty() { "" } else { ": " };
+    let objects = grouped(target.objects.unwrap_or(0));
+    format!("{synced} of {total} synced{colon}{}; {objects} objects", told.join(", "))
+}
+
+#[cfg(test)]
+mod tests;

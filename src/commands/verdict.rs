@@ -1,0 +1,163 @@
+//! Whether a profile is ready, and what it lacks. Texts are the cluster's own.
+
+use super::{
+    report::Verdict,
+    text::{length, span},
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, Problem, TargetStatus};
+
+/// What is said of a profile that kubewarm has not looked at.
+pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
+
+/// Judges the newest generation of `profile`: what was said of an older one does not count.
+pub(super) fn verdict(profile: &CacheProfile) -> Verdict {
+    let generation = profile.metadata.generation;
+    let status = profile.status.as_ref();
+    let observed = status.and_then(|status| status.observed_generation);
+    let conditions = status.map_or(&[][..], |status| &status.conditions);
+    let holds = |type_| {
+        condition(conditions, type_).is_some_and(|condition| {
+            condition.status == "True" && condition.observed_generation.or(observed) >= generation
+        })
+    };
+    if holds("Stalled") {
+        Verdict::Failed
+    } else if holds("Ready") {
+        Verdict::Good
+    } else {
+        Verdict::Bad
+    }
+}
+
+/// The worst of `profiles`. None at all is [`Verdict::Bad`]: what was never declared must not look like
+/// everything ready.
+pub(super) fn worst(profiles: &[CacheProfile]) -> Verdict {
+    profiles.iter().map(verdict).max().unwrap_or(Verdict::Bad)
+}
+
+/// Why `profile` is not ready, in lines for a person: the profile's own reason, then one line for
+/// each target that is not warm, with its problems.
+pub(super) fn lacking(profile: &CacheProfile) -> Vec<String> {
+    let Some(status) = &profile.status else {
+        return vec!["kubewarm has not looked at it yet; is the operator running?".to_owned()];
+    };
+    let mut lines = Vec::new();
+    if status.observed_generation < profile.metadata.generation {
+        lines.push("kubewarm has not looked at its newest generation yet".to_owned());
+    }
+    lines.extend(stalled_or_unready(status).map(sentence));
+    for target in status.targets.iter().filter(|target| unhealthy(target).is_some()) {
+        if let Some(condition) = untold(target) {
+            let said = own_message(target, condition);
+            lines.push(format!("{}: {}: {said}", target.name, condition.reason));
+        }
+        let problems = target.problems.iter().map(problem);
+        lines.extend(problems.map(|problem| format!("{}: {problem}", target.name)));
+    }
+    lines
+}
+
+/// Why a profile is not ready, in its own condition.
+pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Condition> {
+    let is = |type_, bad: fn(&str) -> bool| {
+        condition(&status.conditions, type_).filter(|condition| bad(&condition.status))
+    };
+    is("Stalled", |status| status == "True").or_else(|| is("Ready", |status| status != "True"))
+}
+
+/// The condition of `target` that a person should look at first, if any is not `True`.
+pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
+    ["Accepted", "Warm", "Fresh"].into_iter().find_map(|type_| {
+        condition(&target.conditions, type_).filter(|condition| condition.status != "True")
+    })
+}
+
+/// The same, unless a problem of the target has that reason: it says it again, with the server's words.
+pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
+    let is_told = |reason: &str| target.problems.iter().any(|problem| problem.reason == reason);
+    unhealthy(target).filter(|found| !is_told(&found.reason))
+}
+
+/// What `condition` says of `target`, whose name stands beside it already.
+pub(super) fn own_message<'a>(target: &TargetStatus, condition: &'a Condition) -> &'a str {
+    let message = condition.message.as_str();
+    // Of what is wrong, and of a field.
+    let prefixes = [format!("target {:?}: ", target.name), format!("targets[{}].", target.name)];
+    prefixes.iter().find_map(|prefix| message.strip_prefix(prefix)).unwrap_or(message)
+}
+
+/// `Reason: message`.
+pub(super) fn sentence(condition: &Condition) -> String {
+    joined([&condition.reason, &condition.message])
+}
+
+/// `namespace: Reason: object: message`.
+pub(super) fn problem(problem: &Problem) -> String {
+    let Problem { namespace, reason, object, message, .. } = problem;
+    let more = [object, message].map(|text| text.as_deref().unwrap_or_default());
+    joined([&**namespace, reason, more[0], more[1]])
+}
+
+/// The same, and when kubewarm tries again.
+pub(super) fn problem_and_next_try(found: &Problem, now: Timestamp) -> String {
+    let next = found
+        .next_retry_time
+        .as_ref()
+        .map_or_else(String::new, |next| format!("; next try in {}", length(span(now, next.0))));
+    problem(found) + &next
+}
+
+fn joined<const N: usize>(parts: [&str; N]) -> String {
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(": ")
+}
+
+/// The condition of that type, if it has been written.
+pub(super) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// `namespace/name`.
+pub(super) fn name(profile: &CacheProfile) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&profile.metadata.namespace), part(&profile.metadata.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::sample, *};
+
+    #[test]
+    fn only_the_newest_generation_counts() {
+        let mut profile = sample::ready();
+        assert_eq!(verdict(&profile), Verdict::Good);
+        profile.metadata.generation = Some(99);
+        assert_eq!(verdict(&profile), Verdict::Bad);
+        assert_eq!(lacking(&profile), ["kubewarm has not looked at its newest generation yet"]);
+        profile.status = None;
+        assert_eq!(verdict(&profile), Verdict::Bad);
+    }
+
+    #[test]
+    fn what_only_an_edit_helps_has_failed() {
+        assert_eq!(verdict(&sample::stalled()), Verdict::Failed);
+        assert_eq!(
+            worst(&[sample::ready(), sample::stalled(), sample::warming()]),
+            Verdict::Failed
+        );
+        assert_eq!(worst(&[sample::ready(), sample::warming()]), Verdict::Bad);
+    }
+
+    #[test]
+    fn no_profile_is_not_ready() {
+        assert_eq!(worst(&[]), Verdict::Bad);
+    }
+
+    #[test]
+    fn what_is_lacking_names_target_namespace_and_cause() {
+        let said = lacking(&sample::warming()).join("\n") + "\n";
+        assert_eq!(said, include_str!("lacking.golden"), "said:\n{said}");
+    }
+}

@@ -1,0 +1,104 @@
+//! `wait`: come back when a profile is ready, and say what is missing if it is not in time.
+
+use super::{
+    Error,
+    print::{show, tell},
+    profiles::{Place, Profiles, Seen},
+    report::{Report, Section, Verdict},
+    text::{grouped, length},
+    verdict::{lacking, verdict},
+};
+use crate::cli::{Until, WaitArgs};
+use kubewarm_api::v1alpha1::CacheProfile;
+use std::time::Duration;
+use tokio::{sync::watch, time::timeout};
+
+/// Waits until the profile is ready, needs an edit, or the time is over, and says which.
+///
+/// # Errors
+///
+/// [`Error`] if there is no cluster, or the first question is refused or fails. Later troubles are
+/// waited out.
+pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
+    // One arm today; a second state to wait for must be dealt with here before this compiles.
+    let Until::Ready = args.until;
+    let place = Place::Namespace(args.namespace.as_deref());
+    let source = Profiles::connect(&args.connection, &place, Some(&args.name))?;
+    if args.timeout.is_zero() {
+        let seen = Seen { profiles: source.fetch().await?, trouble: None };
+        return conclude(&source, &seen, None);
+    }
+    let trouble = Some("the API server does not answer".to_owned());
+    let (sender, receiver) = watch::channel(Seen { profiles: Vec::new(), trouble });
+    let decided = async {
+        sender.send_replace(Seen { profiles: source.fetch().await?, trouble: None });
+        tokio::select! {
+            () = source.follow(&sender) => {}
+            () = until_decided(&source, receiver) => {}
+        }
+        Ok::<_, Error>(())
+    };
+    let waited = match timeout(args.timeout, decided).await {
+        Ok(ended) => ended.map(|()| None)?,
+        Err(_) => Some(args.timeout),
+    };
+    conclude(&source, &sender.borrow(), waited)
+}
+
+/// Returns when there is nothing left to wait for; tells about progress on the way.
+async fn until_decided(source: &Profiles, mut seen: watch::Receiver<Seen>) {
+    let mut told = Vec::new();
+    loop {
+        let now = seen.borrow_and_update().clone();
+        if now.profiles.first().map(verdict).is_some_and(|found| found != Verdict::Bad) {
+            return;
+        }
+        let missing = missing(source, &now);
+        if missing != told {
+            for line in &missing {
+                tell(&format!("waiting: {line}"));
+            }
+            told = missing;
+        }
+        if seen.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Prints how it ended; `waited` is set if the time is over.
+fn conclude(source: &Profiles, seen: &Seen, waited: Option<Duration>) -> Result<Verdict, Error> {
+    let found = seen.profiles.first().map_or(Verdict::Bad, verdict);
+    let title = source.title();
+    if found == Verdict::Good {
+        let text = format!("{title} is ready{}", summary(seen.profiles.first()));
+        return show(&Report::judged(vec![Section::new(text, Vec::new())]), None);
+    }
+    match (found, waited) {
+        (Verdict::Failed, _) => tell(&format!("{title} needs an edit:")),
+        (_, None) => tell(&format!("{title} is not ready:")),
+        (_, Some(waited)) => tell(&format!("{title} is not ready after {}:", length(waited))),
+    }
+    for line in missing(source, seen) {
+        tell(&format!("  {line}"));
+    }
+    Ok(if found == Verdict::Bad && waited.is_some() { Verdict::TimedOut } else { found })
+}
+
+fn missing(source: &Profiles, seen: &Seen) -> Vec<String> {
+    let mut lines = match seen.profiles.first() {
+        Some(profile) => lacking(profile),
+        None => vec![source.nothing()],
+    };
+    lines.extend(seen.trouble.clone());
+    lines
+}
+
+fn summary(profile: Option<&CacheProfile>) -> String {
+    let Some(status) = profile.and_then(|profile| profile.status.as_ref()) else {
+        return String::new();
+    };
+    let warm = status.warm_targets.as_ref().map(|warm| format!(": {warm} targets are warm"));
+    let objects = status.objects.map(|objects| format!(", {} objects", grouped(objects)));
+    [warm, objects].into_iter().flatten().collect()
+}

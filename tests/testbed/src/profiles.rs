@@ -1,0 +1,157 @@
+//! Tenants who write what they can into every string of a `CacheProfile`.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// In labels and annotations, which are no business of any manifest.
+const FREE_TEXT: &str = "---free-text: '*'";
+/// Each is a valid name, and something else to YAML.
+pub const AMBIGUOUS: [&str; 10] =
+    ["null", "on", "no", "true", "1e3", "0x1f", "123", "0o7", "1-1", "2026-11-21"];
+const HOSTILE: [&str; 12] = [
+    "a\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\n",
+    "a\r\n--- \nkind: Role",
+    "x\u{2028}---\u{85}---\u{feff}",
+    "*",
+    "&a [b, *a]",
+    "!!binary aGVsbG8=",
+    "x: y # z",
+    "' \" \\ \u{1b}[2J \u{7f}\0",
+    "- '*'",
+    "system:masters",
+    "../../secrets?watch=1#",
+    "{{ .Release.Name }} ${HOME} $(id)",
+];
+
+/// A `CacheProfile` with something in each string of its spec.
+#[must_use]
+pub fn every_string() -> Value {
+    let labels = json!({
+        "matchLabels": {"app": "web"},
+        "matchExpressions": [{"key": "tier", "operator": "In", "values": ["front"]}],
+    });
+    json!({
+        "apiVersion": "kubewarm.io/v1alpha1",
+        "kind": "CacheProfile",
+        "metadata": {
+            "name": "web", "namespace": "shop",
+            "labels": {"a": FREE_TEXT}, "annotations": {"a": FREE_TEXT},
+        },
+        "spec": {
+            "serviceAccountName": "reader",
+            "limits": {"maxMemory": "200Mi"},
+            "targets": [
+                {
+                    "name": "named",
+                    "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
+                    "scope": {"type": "Namespaces", "namespaces": ["east", "shop"]},
+                    "labelSelector": labels,
+                    "fieldSelectors": [{"field": "status.phase", "value": "Running"}],
+                    "indexes": [
+                        {"name": "by-node", "fieldPath": ".spec.nodeName"},
+                        {"name": "by-app", "labelKey": "app"},
+                    ],
+                },
+                {
+                    "name": "selected",
+                    "resource": {"resource": "pods"},
+                    "scope": {"type": "NamespaceSelector", "namespaceSelector": labels},
+                },
+                {
+                    "name": "keys",
+                    "resource": {"resource": "secrets"},
+                    "projection": {"type": "MetadataOnly"},
+                },
+                {
+                    "name": "all",
+                    "resource": {"group": "batch", "resource": "jobs"},
+                    "scope": {"type": "AllNamespaces"},
+                },
+            ],
+        },
+    })
+}
+
+/// A string that a tenant may write.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// What a JSON pointer points at.
+    Value(String),
+    /// This key of the map that a JSON pointer points at.
+    Key(String, String),
+}
+
+/// All of `value` but those of closed sets, and those that say that it is a profile.
+fn places(value: &Value, at: &str, found: &mut Vec<Place>) {
+    match value {
+        Value::String(_) if !at.ends_with("/type") && !at.ends_with("/operator") => {
+            found.push(Place::Value(at.to_owned()));
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(n, it)| places(it, &format!("{at}/{n}"), found));
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                if at.ends_with("/matchLabels") {
+                    found.push(Place::Key(at.to_owned(), name.clone()));
+                }
+                places(member, &format!("{at}/{name}"), found);
+            }
+        }
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// All strings of [`every_string`] but those of closed sets, and those that say that it is a profile.
+#[must_use]
+pub fn all_places() -> Vec<Place> {
+    let mut found = Vec::new();
+    for part in ["/spec", "/metadata"] {
+        places(every_string().pointer(part).unwrap_or(&Value::Null), part, &mut found);
+    }
+    found.retain(|place| !matches!(place, Place::Value(at) if at.ends_with("ions/a")));
+    found
+}
+
+/// Puts `word` in `place`; does nothing where there is none.
+pub fn write(profile: &mut Value, place: &Place, word: &str) {
+    match place {
+        Place::Value(at) => {
+            if let Some(value) = profile.pointer_mut(at) {
+                *value = word.into();
+            }
+        }
+        Place::Key(at, key) => {
+            if let Some(map) = profile.pointer_mut(at).and_then(Value::as_object_mut)
+                && let Some(value) = map.remove(key)
+            {
+                map.insert(word.to_owned(), value);
+            }
+        }
+    }
+}
+
+/// A `CacheProfile` with any text in one to three of its strings. Some are valid names that YAML takes for
+/// something else.
+pub fn hostile() -> impl Strategy<Value = Value> {
+    let word = prop_oneof![
+        prop::sample::select(&HOSTILE[..]).prop_map(str::to_owned),
+        prop::sample::select(&AMBIGUOUS[..]).prop_map(str::to_owned),
+        ".{0,20}",
+        "[-a-z0-9.:#&*!|>'\"%@`{}\\[\\], \n\t]{0,20}",
+        "[a-z0-9][-a-z0-9]{0,10}[a-z0-9]",
+    ];
+    let changes = prop::collection::vec((prop::sample::select(all_places()), word), 1..4);
+    (changes, any::<bool>()).prop_map(|(changes, is_account)| {
+        let mut profile = every_string();
+        if !is_account {
+            profile["spec"].as_object_mut().map(|spec| spec.remove("serviceAccountName"));
+        }
+        for (place, word) in changes {
+            if is_account || place != Place::Value("/spec/serviceAccountName".to_owned()) {
+                write(&mut profile, &place, &word);
+            }
+        }
+        profile
+    })
+}
