@@ -63,8 +63,7 @@ fn follow_notes(world: &World, notes: &str) -> Outcome {
 /// A log says what was found out about the surroundings and what is done, and complains of nothing.
 fn assert_tells(log: &str, leads: bool) {
     // Three quarters of 256Mi, and a bit of rounding.
-    let mut told =
-        vec!["admin listening", "memory limit of the tables bytes=2013265", "reading as"];
+    let mut told = vec!["admin listening", "memory limit, in bytes stores=2013265", "reading as"];
     told.push(if leads { "leading" } else { "following" });
     for words in told {
         assert!(log.contains(words), "no {words:?} in\n{log}");

@@ -13,7 +13,10 @@ fn a_release_for_some_namespaces_works_without_a_cluster_role() -> Outcome {
     let Some(world) = World::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: orders}}")?;
-    let values = format!("watchNamespaces: [shop, orders]\nreadApi: {{forward: true}}\n{PAIR}");
+    // Without a ClusterRole kubewarm can review nobody: metrics are for scrapers that the network policy names.
+    let scrapers = "networkPolicy: {enabled: true, scrapers: [{podSelector: {}}]}";
+    let values =
+        format!("watchNamespaces: [shop, orders]\nreadApi: {{forward: true}}\n{scrapers}\n{PAIR}");
     let (release, notes) = Release::anew(&world, &values)?;
     release.await_ready()?;
     assert!(notes.replace('\n', " ").contains("for the profiles of shop, orders."), "{notes}");
