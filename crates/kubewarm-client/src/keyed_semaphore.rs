@@ -5,10 +5,14 @@ use std::{
     collections::HashMap,
     hash::Hash,
     sync::{Arc, Weak},
+    time::Duration,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
-/// Permits, of which one key, such as a namespace, has no more than its part. Beyond that, first come is first
+/// Permits, of which one key, such as a namespace or an address, has no more than its part. Beyond that, first come is first
 /// served. Clones share the permits.
 #[derive(Clone, Debug)]
 pub struct KeyedSemaphore<K> {
@@ -41,6 +45,19 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
     }
 
+    /// The same, waiting for at most `patience`.
+    pub async fn acquire_within(&self, key: &K, patience: Duration) -> Option<KeyedPermit> {
+        if let Some(permit) = self.try_acquire(key) {
+            return Some(permit);
+        }
+        let both = async {
+            let of_part = self.part_of(key).acquire_owned().await.ok()?;
+            let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+            Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
+        };
+        timeout(patience, both).await.ok().flatten()
+    }
+
     fn part_of(&self, key: &K) -> Arc<Semaphore> {
         let mut parts = self.parts.lock();
         if let Some(part) = parts.get(key).and_then(Weak::upgrade) {
@@ -70,5 +87,24 @@ mod tests {
         drop(b);
         let _held = hold("d");
         assert_eq!(permits.parts.lock().len(), 1, "nothing is kept of keys that hold nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_gets_the_next_permit_or_none_in_time() {
+        let (permits, patience) = (KeyedSemaphore::new(6, 4), Duration::from_secs(3));
+        let mut held: Vec<_> = (0..4).filter_map(|_| permits.try_acquire(&"a")).collect();
+        assert!(permits.acquire_within(&"a", patience).await.is_none());
+        assert!(permits.acquire_within(&"a", Duration::ZERO).await.is_none());
+        let waiting = tokio::spawn({
+            let permits = permits.clone();
+            async move { permits.acquire_within(&"a", patience).await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        held.pop();
+        assert!(waiting.await.unwrap().is_some());
+        assert!(
+            permits.acquire_within(&"b", patience).await.is_some(),
+            "others do not wait for it"
+        );
     }
 }

@@ -5,7 +5,7 @@ use super::{
     failures::FailedTokens,
     key::{Digest, HashKey},
     limits::CallerLimits,
-    places::network,
+    network::network,
     queue::{ReviewLog, ReviewQueue},
 };
 use kubewarm_api::model::DecidedBy;

@@ -1,6 +1,6 @@
 //! Credentials that were not accepted: whoever tries tokens tries few.
 
-use super::places::{Place, Places};
+use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use parking_lot::Mutex;
 use std::{collections::HashMap, net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
@@ -20,13 +20,13 @@ pub(super) struct FailedTokens {
     /// When each bucket will be full again.
     full_at: Mutex<HashMap<IpAddr, Instant>>,
     /// Of addresses that have few left.
-    few: Places<IpAddr>,
+    few: KeyedSemaphore<IpAddr>,
 }
 
 /// Leave to try a token, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    one_at_a_time: Option<Place>,
+    one_at_a_time: Option<KeyedPermit>,
 }
 
 impl FailedTokens {
@@ -34,7 +34,9 @@ impl FailedTokens {
     pub(super) fn attempt(&self, peer: IpAddr, now: Instant) -> Option<Attempt> {
         match self.left(peer, now) {
             0 => None,
-            left if left < FEW => Some(Attempt { one_at_a_time: Some(self.few.take(peer)?) }),
+            left if left < FEW => {
+                Some(Attempt { one_at_a_time: Some(self.few.try_acquire(&peer)?) })
+            }
             _ => Some(Attempt { one_at_a_time: None }),
         }
     }
@@ -64,7 +66,7 @@ impl FailedTokens {
 
 impl Default for FailedTokens {
     fn default() -> Self {
-        Self { full_at: Mutex::default(), few: Places::new(Semaphore::MAX_PERMITS, 1) }
+        Self { full_at: Mutex::default(), few: KeyedSemaphore::new(Semaphore::MAX_PERMITS, 1) }
     }
 }
 

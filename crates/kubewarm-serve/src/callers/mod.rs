@@ -11,7 +11,7 @@ mod credentials;
 mod failures;
 mod key;
 mod limits;
-mod places;
+mod network;
 mod queue;
 mod reviews;
 #[cfg(test)]
@@ -21,7 +21,7 @@ pub use self::{
     authenticator::Authentication,
     credentials::{Certified, Credentials, NoCredentials, Shown},
     limits::CallerLimits,
-    places::{Place, Places, network},
+    network::network,
     reviews::Reviews,
 };
 pub use kubewarm_client::User;
@@ -35,6 +35,7 @@ use self::{
 };
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{DecidedBy, Decision, Fault};
+use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
@@ -48,13 +49,13 @@ pub struct Caller {
     pub authentication: Authentication,
     /// When the older of the two answers was asked for that let the caller in: at most 10 s ago, at first.
     pub asked: Instant,
-    _share: Place,
+    _share: KeyedPermit,
 }
 
 /// The turns in which large answers to one user are written.
 #[derive(Clone, Debug)]
 pub struct LargeAnswers {
-    turns: Places<Digest>,
+    turns: KeyedSemaphore<Digest>,
     user: Digest,
 }
 
@@ -84,11 +85,11 @@ pub struct Callers {
     reviews: Arc<dyn Reviews>,
     authenticator: Authenticator,
     authorizer: Authorizer,
-    requests: Places<Digest>,
-    watches: Places<Digest>,
-    connections: Places<Digest>,
-    forwarded: Places<Digest>,
-    large: Places<Digest>,
+    requests: KeyedSemaphore<Digest>,
+    watches: KeyedSemaphore<Digest>,
+    connections: KeyedSemaphore<Digest>,
+    forwarded: KeyedSemaphore<Digest>,
+    large: KeyedSemaphore<Digest>,
     note: Note,
 }
 
@@ -112,7 +113,7 @@ impl Callers {
     ) -> Result<Self, NoRandomness> {
         let key = Arc::new(HashKey::generate().map_err(|_| NoRandomness)?);
         let log = ReviewLog::new(limits.reads);
-        let by_user = |limit: usize| Places::new(limit, quarter(limit));
+        let by_user = |limit: usize| KeyedSemaphore::new(limit, quarter(limit));
         Ok(Self {
             authenticator: Authenticator::new(
                 Arc::clone(&reviews),
@@ -155,7 +156,7 @@ impl Callers {
     ) -> Result<Caller, Refused> {
         self.noted(async |by| {
             let authentication = self.authenticator.authenticate(credentials, peer, by).await?;
-            let share = self.requests.take(authentication.name).ok_or(Refused::Busy)?;
+            let share = self.requests.try_acquire(&authentication.name).ok_or(Refused::Busy)?;
             let asked = self.authorizer.authorize(&authentication, access, by).await?;
             Ok(Caller { authentication, asked, _share: share })
         })
@@ -206,10 +207,10 @@ impl Callers {
         &self,
         credentials: &Credentials,
         peer: IpAddr,
-    ) -> Result<(Authentication, Place), Refused> {
+    ) -> Result<(Authentication, KeyedPermit), Refused> {
         self.noted(async |by| {
             let authentication = self.authenticator.authenticate(credentials, peer, by).await?;
-            let place = self.forwarded.take(authentication.name).ok_or(Refused::Busy)?;
+            let place = self.forwarded.try_acquire(&authentication.name).ok_or(Refused::Busy)?;
             Ok((authentication, place))
         })
         .await
@@ -218,8 +219,8 @@ impl Callers {
     /// A place for the connection of somebody whose request was accepted; `None` if that user has a quarter of them
     /// already.
     #[must_use]
-    pub fn connection(&self, authentication: &Authentication) -> Option<Place> {
-        self.connections.take(authentication.name)
+    pub fn connection(&self, authentication: &Authentication) -> Option<KeyedPermit> {
+        self.connections.try_acquire(&authentication.name)
     }
 
     /// The turns in which large answers to `caller` are written.
@@ -233,8 +234,8 @@ impl Callers {
     /// # Errors
     ///
     /// [`Refused::Busy`] if there is none, or that user has too many.
-    pub fn watch(&self, caller: &Caller) -> Result<Place, Refused> {
-        self.watches.take(caller.authentication.name).ok_or(Refused::Busy)
+    pub fn watch(&self, caller: &Caller) -> Result<KeyedPermit, Refused> {
+        self.watches.try_acquire(&caller.authentication.name).ok_or(Refused::Busy)
     }
 
     /// Has `deciding` decide, and notes what it decides. Where nobody waits for it any more, there is no decision.
@@ -252,8 +253,8 @@ impl Callers {
 
 impl LargeAnswers {
     /// A turn to write a piece: at most so many are written at once, a quarter of which are one user's. Others wait.
-    pub async fn turn(&self) -> Option<Place> {
-        self.turns.wait(self.user, Duration::MAX).await
+    pub async fn turn(&self) -> Option<KeyedPermit> {
+        self.turns.acquire_within(&self.user, Duration::MAX).await
     }
 }
 

@@ -3,9 +3,9 @@
 use super::{
     Refused,
     limits::{CallerLimits, quarter},
-    places::{Place, Places},
 };
 use kubewarm_api::model::{Fault, Reason};
+use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{
     hash::Hash,
     sync::{
@@ -22,8 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Reviews of one kind, each for one address or user. Clones share the slots.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewQueue<K> {
-    slots: Places<K>,
-    waiting: Places<K>,
+    slots: KeyedSemaphore<K>,
+    waiting: KeyedSemaphore<K>,
     queue: Duration,
     log: ReviewLog,
 }
@@ -41,8 +41,8 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     /// So many `slots`, a quarter of which are for one, and places to wait in, half of which are for one.
     pub(super) fn new(slots: usize, limits: &CallerLimits, log: ReviewLog) -> Self {
         Self {
-            slots: Places::new(slots, quarter(slots)),
-            waiting: Places::new(limits.waiting, limits.waiting / 2),
+            slots: KeyedSemaphore::new(slots, quarter(slots)),
+            waiting: KeyedSemaphore::new(limits.waiting, limits.waiting / 2),
             queue: limits.queue,
             log,
         }
@@ -53,8 +53,8 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     /// # Errors
     ///
     /// [`Refused::Busy`].
-    pub(super) fn enter(&self, one: K) -> Result<Place, Refused> {
-        self.waiting.take(one).ok_or(Refused::Busy)
+    pub(super) fn enter(&self, one: K) -> Result<KeyedPermit, Refused> {
+        self.waiting.try_acquire(&one).ok_or(Refused::Busy)
     }
 
     /// A slot for a review of `one`, waiting for it.
@@ -62,8 +62,8 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     /// # Errors
     ///
     /// [`Refused::Busy`] if there is none in time.
-    pub(super) async fn slot(&self, one: K) -> Result<Place, Refused> {
-        self.slots.wait(one, self.queue).await.ok_or(Refused::Busy)
+    pub(super) async fn slot(&self, one: K) -> Result<KeyedPermit, Refused> {
+        self.slots.acquire_within(&one, self.queue).await.ok_or(Refused::Busy)
     }
 
     /// What `review` says, in time.

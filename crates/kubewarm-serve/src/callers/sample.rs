@@ -1,13 +1,12 @@
 //! An API server that says of callers what a test wants.
 
-use super::{
-    CallerLimits, Callers, LargeAnswers, Note, Places, Reviews, key::HashKey, limits::quarter,
-};
+use super::{CallerLimits, Callers, LargeAnswers, Note, Reviews, key::HashKey, limits::quarter};
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
 };
 use kubewarm_api::model::Fault;
+use kubewarm_client::KeyedSemaphore;
 use kubewarm_client::{Presented, User, Verdict, Who};
 use parking_lot::Mutex;
 use std::{
@@ -155,7 +154,7 @@ pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: Note) -> Callers {
 
 /// The turns of two users, of so many in all.
 pub(crate) fn large_answers(all: usize) -> [LargeAnswers; 2] {
-    let (turns, key) = (Places::new(all, quarter(all)), HashKey::generate().unwrap());
+    let (turns, key) = (KeyedSemaphore::new(all, quarter(all)), HashKey::generate().unwrap());
     ["jane", "john"].map(|name| {
         let user = User { name: name.to_owned(), ..User::default() };
         LargeAnswers { turns: turns.clone(), user: key.of_name(&user).unwrap() }

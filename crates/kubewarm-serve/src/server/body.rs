@@ -1,7 +1,7 @@
 //! A request on its way to a handler, and the answer on its way back, as the connection has them.
 
 use super::{answer::failure, handed::Handed, unwritten::Unwritten};
-use crate::{callers::Place, reads::PART_BYTES};
+use crate::reads::PART_BYTES;
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{HttpResponse, http::header};
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use hyper::{
     header::{CONNECTION, UPGRADE},
     upgrade::OnUpgrade,
 };
+use kubewarm_client::KeyedPermit;
 use kubewarm_wire::Failure;
 use std::{
     any::Any,
@@ -32,7 +33,7 @@ pub(super) struct Brought {
 
 /// The room of a request, for a handler to give back that has found another place for it.
 #[derive(Clone, Debug)]
-pub(super) struct Room(Rc<RefCell<Option<Place>>>);
+pub(super) struct Room(Rc<RefCell<Option<KeyedPermit>>>);
 
 /// An answer holds this until it is written, if anything, and no room among the requests that are answered here.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub(super) struct PlaceOfItsOwn(pub(super) Option<Box<dyn Any + Send>>);
 #[derive(Debug)]
 pub(super) enum Taken {
     /// Room among the requests that are answered here.
-    Room { _place: Place },
+    Room { _place: KeyedPermit },
     /// What it has taken for itself.
     Own { _place: Option<Box<dyn Any + Send>> },
 }
@@ -84,7 +85,7 @@ pub(super) struct Answer {
 }
 
 impl Room {
-    pub(super) fn of(place: Place) -> Self {
+    pub(super) fn of(place: KeyedPermit) -> Self {
         Self(Rc::new(RefCell::new(Some(place))))
     }
 
@@ -94,7 +95,7 @@ impl Room {
     }
 
     /// What has not been given back.
-    pub(super) fn take(&self) -> Option<Place> {
+    pub(super) fn take(&self) -> Option<KeyedPermit> {
         self.0.borrow_mut().take()
     }
 }

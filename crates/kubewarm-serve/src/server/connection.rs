@@ -10,7 +10,7 @@ use super::{
     unwritten::{Metered, Unwritten},
 };
 use crate::{
-    callers::{Certified, Places, Shown, network},
+    callers::{Certified, Shown, network},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
 };
 use actix_http::Request;
@@ -27,6 +27,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kubewarm_client::KeyedSemaphore;
 use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
@@ -52,7 +53,7 @@ pub(super) struct Shared<S> {
     pub(super) service: S,
     pub(super) limits: Limits,
     /// For requests under way, of all threads.
-    pub(super) rooms: Places<IpAddr>,
+    pub(super) rooms: KeyedSemaphore<IpAddr>,
     /// Of what is refused before any handler has it.
     pub(super) metrics: ReadMetrics,
     pub(super) stop: CancellationToken,
@@ -172,7 +173,7 @@ where
         shared.metrics.answered((Handler::Other, method), code, CacheUse::Miss, Duration::ZERO);
         response
     };
-    let Some(room) = shared.rooms.take(network(peer.ip())) else {
+    let Some(room) = shared.rooms.try_acquire(&network(peer.ip())) else {
         return Ok(answer(refused(Refusal::Busy), on_the_way, None));
     };
     let room = Room::of(room);

@@ -1,7 +1,7 @@
 //! What a connection is counted by: its address, until it has carried an accepted request, and then its user.
 
-use crate::callers::Place;
 use actix_web::{HttpMessage as _, HttpRequest};
+use kubewarm_client::KeyedPermit;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -16,18 +16,18 @@ struct Count {
     /// Whether a request was accepted: its credentials were, and it was allowed.
     is_accepted: Cell<bool>,
     is_of_user: Cell<bool>,
-    place: RefCell<Option<Place>>,
+    place: RefCell<Option<KeyedPermit>>,
 }
 
 impl ConnectionCount {
     /// Of a connection of which nobody knows yet whose it is.
-    pub(super) fn of_address(place: Place) -> Self {
+    pub(super) fn of_address(place: KeyedPermit) -> Self {
         Self(Rc::new(Count { place: RefCell::new(Some(place)), ..Count::default() }))
     }
 
     /// A request was accepted, and its user has `place` for one more connection. Where there is none, it still counts by
     /// its address.
-    pub(super) fn accept(&self, place: impl FnOnce() -> Option<Place>) {
+    pub(super) fn accept(&self, place: impl FnOnce() -> Option<KeyedPermit>) {
         self.0.is_accepted.set(true);
         if !self.0.is_of_user.get()
             && let Some(place) = place()
@@ -43,7 +43,7 @@ impl ConnectionCount {
 }
 
 /// `request` is accepted, and its user has `place` for one more connection.
-pub(super) fn accept(request: &HttpRequest, place: impl FnOnce() -> Option<Place>) {
+pub(super) fn accept(request: &HttpRequest, place: impl FnOnce() -> Option<KeyedPermit>) {
     if let Some(connection) = request.extensions().get::<ConnectionCount>() {
         connection.accept(place);
     }
@@ -52,22 +52,22 @@ pub(super) fn accept(request: &HttpRequest, place: impl FnOnce() -> Option<Place
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::Places;
+    use kubewarm_client::KeyedSemaphore;
 
     #[test]
     fn a_connection_counts_by_its_address_until_its_user_has_a_place_for_it() {
-        let (addresses, users) = (Places::new(9, 1), Places::new(9, 1));
-        let new = || addresses.take("10.0.0.7").map(ConnectionCount::of_address);
+        let (addresses, users) = (KeyedSemaphore::new(9, 1), KeyedSemaphore::new(9, 1));
+        let new = || addresses.try_acquire(&"10.0.0.7").map(ConnectionCount::of_address);
         let first = new().unwrap();
         assert!(new().is_none() && !first.is_accepted());
-        first.accept(|| users.take("jane"));
+        first.accept(|| users.try_acquire(&"jane"));
         // Once and for all.
         first.accept(|| unreachable!());
         let second = new().unwrap();
-        second.accept(|| users.take("jane"));
+        second.accept(|| users.try_acquire(&"jane"));
         assert!(second.is_accepted() && new().is_none(), "jane has one already");
         drop(first);
-        second.accept(|| users.take("jane"));
-        assert!(users.take("jane").is_none() && new().is_some());
+        second.accept(|| users.try_acquire(&"jane"));
+        assert!(users.try_acquire(&"jane").is_none() && new().is_some());
     }
 }

@@ -26,7 +26,7 @@ use super::{
     identity::{Asking, Authority},
 };
 use crate::{
-    callers::{Places, network},
+    callers::network,
     certificate::{Certificate, CertificateError, look_after},
     listen::everywhere,
     metrics::ReadMetrics,
@@ -38,6 +38,7 @@ use actix_web::{
     dev::{AppConfig, Service, ServiceFactory, ServiceResponse},
     web::ServiceConfig,
 };
+use kubewarm_client::KeyedSemaphore;
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener},
@@ -194,8 +195,8 @@ impl Reading {
         tracing::info!(%address, %sha256, "serving reads");
         let doors = Doors {
             all: Arc::new(Semaphore::new(limits.connections)),
-            places: Places::new(limits.connections, limits.of_address),
-            rooms: Places::new(limits.room, limits.room_of_address),
+            places: KeyedSemaphore::new(limits.connections, limits.of_address),
+            rooms: KeyedSemaphore::new(limits.room, limits.room_of_address),
             metrics,
             full: Arc::default(),
             failing: Arc::default(),
@@ -234,8 +235,8 @@ struct Doors {
     /// For connections.
     all: Arc<Semaphore>,
     /// For those that have not carried an accepted request.
-    places: Places<IpAddr>,
-    rooms: Places<IpAddr>,
+    places: KeyedSemaphore<IpAddr>,
+    rooms: KeyedSemaphore<IpAddr>,
     metrics: ReadMetrics,
     /// Whether the last connection found no place.
     full: Arc<AtomicBool>,
@@ -321,7 +322,7 @@ async fn accept<S>(
             }
         };
         let of_all = Arc::clone(&doors.all).try_acquire_owned().ok();
-        let taken = of_all.zip(doors.places.take(network(peer.ip())));
+        let taken = of_all.zip(doors.places.try_acquire(&network(peer.ip())));
         let was_full = doors.full.swap(taken.is_none(), Ordering::Relaxed);
         if taken.is_none() && !was_full {
             tracing::warn!(%peer, "too many connections to the read address; some are closed");

@@ -1,8 +1,8 @@
 //! A caller's connection that has become one to the API server: bytes both ways, nothing of which is read.
 
-use crate::callers::Place;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use kubewarm_client::KeyedPermit;
 use tokio::{io::copy_bidirectional_with_sizes, try_join};
 
 /// Bytes that are held of each direction.
@@ -13,7 +13,7 @@ const HELD: usize = 16 << 10;
 pub(super) struct Tunnel {
     pub(super) caller: OnUpgrade,
     pub(super) upstream: OnUpgrade,
-    pub(super) place: Place,
+    pub(super) place: KeyedPermit,
 }
 
 impl Tunnel {

@@ -134,13 +134,13 @@ impl<I: Write + Unpin> Write for Metered<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::Places;
+    use kubewarm_client::KeyedSemaphore;
 
     #[test]
     fn a_room_is_kept_until_what_was_handed_on_before_it_is_written() {
-        let (rooms, unwritten) = (Places::new(2, 2), Unwritten::default());
-        let taken = || rooms.take(1).is_none();
-        let [first, second] = [(); 2].map(|()| rooms.take(1).unwrap());
+        let (rooms, unwritten) = (KeyedSemaphore::new(2, 2), Unwritten::default());
+        let taken = || rooms.try_acquire(&1).is_none();
+        let [first, second] = [(); 2].map(|()| rooms.try_acquire(&1).unwrap());
         unwritten.hand(100);
         unwritten.keep(Taken::Room { _place: first });
         unwritten.hand(50);
@@ -149,10 +149,10 @@ mod tests {
         unwritten.flushed();
         assert!(taken());
         unwritten.wrote(1);
-        let first = rooms.take(1).unwrap();
+        let first = rooms.try_acquire(&1).unwrap();
         assert!(taken());
         unwritten.wrote(70);
-        let second = rooms.take(1).unwrap();
+        let second = rooms.try_acquire(&1).unwrap();
         unwritten.keep(Taken::Room { _place: first });
         assert!(!taken(), "nothing is on its way");
         drop(second);
@@ -160,13 +160,13 @@ mod tests {
 
     #[test]
     fn what_is_never_written_keeps_no_room_once_nothing_is_left_to_write() {
-        let (rooms, unwritten) = (Places::new(1, 1), Unwritten::default());
+        let (rooms, unwritten) = (KeyedSemaphore::new(1, 1), Unwritten::default());
         unwritten.hand(100);
-        unwritten.keep(Taken::Room { _place: rooms.take(1).unwrap() });
+        unwritten.keep(Taken::Room { _place: rooms.try_acquire(&1).unwrap() });
         unwritten.wrote(40);
         unwritten.flushed();
-        assert!(rooms.take(1).is_none(), "there may be more");
+        assert!(rooms.try_acquire(&1).is_none(), "there may be more");
         unwritten.flushed();
-        assert!(rooms.take(1).is_some());
+        assert!(rooms.try_acquire(&1).is_some());
     }
 }

@@ -5,7 +5,7 @@ use super::{
     body::PlaceOfItsOwn,
 };
 use crate::{
-    callers::{Caller, Callers, Credentials, Place, Refused},
+    callers::{Caller, Callers, Credentials, Refused},
     metrics::{WatchClosed, Watching},
     reads::{Cut, End, Feed},
     watchers::Entered,
@@ -18,6 +18,7 @@ use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::stream;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
+use kubewarm_client::KeyedPermit;
 use std::{any::Any, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     select,
@@ -46,7 +47,7 @@ pub(super) struct Needed {
 /// What is taken for as long as a watch lasts.
 pub(super) struct Held {
     /// Its place among the watches: until what has been told is written.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<KeyedPermit>,
     /// That among the requests: until what the watch begins with has been sent, since that is held.
     pub(super) caller: Option<Caller>,
     /// It is counted.

@@ -18,7 +18,7 @@ use super::{
     counted::accept,
     tunnel::Tunnel,
 };
-use crate::callers::{Callers, Place};
+use crate::callers::Callers;
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
     body::MessageBody,
@@ -32,6 +32,7 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use kubewarm_api::model::ResourceVersion;
+use kubewarm_client::KeyedPermit;
 use kubewarm_client::{NotSent, Piped, Upstream};
 use kubewarm_wire::{Encoding, Failure, Onward, Written};
 use std::{
@@ -126,7 +127,7 @@ impl Forward {
         &self,
         answer: Response<Incoming>,
         writes: Option<Written>,
-        place: Place,
+        place: KeyedPermit,
     ) -> Result<HttpResponse, Failure> {
         let (head, mut body) = answer.into_parts();
         let size = body.size_hint().exact();
@@ -189,7 +190,11 @@ fn onward(
 }
 
 /// The answer that makes a tunnel of the caller's connection, once it has been sent.
-fn tunnelled(mut answer: Response<Incoming>, caller: OnUpgrade, place: Place) -> HttpResponse {
+fn tunnelled(
+    mut answer: Response<Incoming>,
+    caller: OnUpgrade,
+    place: KeyedPermit,
+) -> HttpResponse {
     let upstream = hyper::upgrade::on(&mut answer);
     let mut headers = answer.into_parts().0.headers;
     let protocol = headers.get(header::UPGRADE).cloned();

@@ -6,11 +6,8 @@ use super::{
     counted::accept,
     listen::{Limits, ReadError, Reading},
 };
+use crate::certificate::{Certificate, CertificateFiles, names};
 use crate::metrics::ReadMetrics;
-use crate::{
-    callers::Places,
-    certificate::{Certificate, CertificateFiles, names},
-};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures::{
@@ -21,6 +18,7 @@ use futures::{
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use kubewarm_client::KeyedSemaphore;
 use prometheus::{Registry, TextEncoder};
 use rustls::{
     CipherSuite, ClientConfig, RootCertStore,
@@ -56,7 +54,7 @@ async fn ok() -> &'static str {
 }
 
 async fn known(request: HttpRequest) -> &'static str {
-    accept(&request, || Places::new(1, 1).take(()));
+    accept(&request, || KeyedSemaphore::new(1, 1).try_acquire(&()));
     "ok"
 }
 
