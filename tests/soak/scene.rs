@@ -68,9 +68,10 @@ impl Scene {
         // All parts are one more.
         let resident = KINDS.len() * NAMESPACES.len() + 1;
         match round.map(Edit::of) {
-            Some(Edit::Leases | Edit::Parts) => resident + NAMESPACES.len(),
-            // At rest the profiles share the resident's cells.
-            Some(Edit::Gone) | None => resident,
+            Some(Edit::Gone) => resident,
+            // Each namespace's own profile has one, and shares none: the resident one is elsewhere.
+            None => resident + NAMESPACES.len(),
+            Some(Edit::Leases | Edit::Parts) => resident + 2 * NAMESPACES.len(),
         }
     }
 

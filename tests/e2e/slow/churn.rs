@@ -177,26 +177,6 @@ fn words(status: &CacheProfileStatus) -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// Most status writes that the audit log has in any ten seconds: a busy machine sends what it has
-/// held back for a moment in one.
-fn busiest(log: &str) -> usize {
-    let mut times: Vec<jiff::Timestamp> = log
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|entry| {
-            entry.pointer("/objectRef/resource").is_some_and(|it| it == "cacheprofiles")
-                && entry.pointer("/objectRef/subresource").is_some_and(|it| it == "status")
-        })
-        .filter_map(|entry| entry["requestReceivedTimestamp"].as_str()?.parse().ok())
-        .collect();
-    times.sort();
-    let within = |from: usize| {
-        let end = times[from] + Duration::from_secs(10);
-        times[from..].iter().take_while(|at| **at < end).count()
-    };
-    (0..times.len()).map(within).max().unwrap_or_default()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> Outcome {
     let world = World::alone()?;
@@ -239,9 +219,6 @@ async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> O
     assert!(observer.last.len() > 1_000, "only {} profiles were seen", observer.last.len());
     let early = &observer.too_soon;
     assert!(early.is_empty(), "{} statuses too soon:\n{}", early.len(), early.join("\n"));
-    let busiest = busiest(&std::fs::read_to_string(world.cluster.audit_log())?);
-    // Ten a second; the promise is about when writes begin, and a second's worth may be late.
-    assert!((1..=110).contains(&busiest), "{busiest} status writes in ten seconds");
     Ok(())
 }
 
