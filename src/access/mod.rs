@@ -7,7 +7,7 @@ mod book;
 mod evidence;
 mod excess;
 mod identities;
-mod pace;
+mod limits;
 mod reports;
 mod rules;
 mod standing;

@@ -8,14 +8,14 @@ use self::place::{Place, is_permanent};
 use super::{
     evidence::{Evidence, Word, jittered},
     excess::Needed,
-    pace::{Candidate, Class, Pace},
+    limits::{Candidate, CheckLimits, Class},
     rules::place,
     standing::CellAccess,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{CellKey, Fault, Identity, NamespaceCheck, Verb};
 use kubewarm_cache::informer::{OwnAccess, Trial};
-use kubewarm_client::{Buckets, Completeness, ReviewedRules};
+use kubewarm_client::{Buckets, Completeness, KeyedPermit, ReviewedRules};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -97,8 +97,9 @@ pub(super) struct Book {
     /// Cells that count for what is needed, and are not checked.
     unchecked: Vec<CellKey>,
     needed: BTreeMap<Spot, Needed>,
-    under_way: BTreeMap<Job, Arc<str>>,
-    pace: Pace,
+    /// With the namespace that each is charged to.
+    under_way: BTreeMap<Job, (Arc<str>, KeyedPermit)>,
+    limits: CheckLimits,
     /// A random number in `0.0..1.0`.
     spread: fn() -> f64,
 }
@@ -115,21 +116,17 @@ struct Cell {
 }
 
 impl Book {
-    pub(super) fn new(spread: fn() -> f64) -> Self {
+    /// One whose checks draw on these buckets.
+    pub(super) fn new(buckets: Buckets, spread: fn() -> f64) -> Self {
         Self {
             cells: BTreeMap::new(),
             spots: BTreeMap::new(),
             unchecked: Vec::new(),
             needed: BTreeMap::new(),
             under_way: BTreeMap::new(),
-            pace: Pace::default(),
+            limits: CheckLimits::new(buckets),
             spread,
         }
-    }
-
-    /// The same, with checks that draw on these buckets.
-    pub(super) fn drawing_on(buckets: Buckets, spread: fn() -> f64) -> Self {
-        Self { pace: Pace::new(buckets), ..Self::new(spread) }
     }
 
     /// Checks these cells from now on, and no others. `unchecked` are needed, too.
@@ -197,10 +194,12 @@ impl Book {
                 add(&place.payer, place.class, at + LATE / 2, 1, Ready::Rules(spot));
             }
         }
-        let admitted = self.pace.admit(due, now).into_iter();
-        let admitted: Vec<_> = admitted.map(|found| (Job::from(found.what), found.payer)).collect();
+        let admitted = self.limits.admit(due, now).into_iter();
+        let admitted: Vec<_> = admitted
+            .map(|(found, permit)| (Job::from(found.what), (found.payer, permit)))
+            .collect();
         let mut jobs = Vec::with_capacity(admitted.len());
-        for (job, payer) in admitted {
+        for (job, charged) in admitted {
             match &job {
                 Job::Trial(key, _) => {
                     if let Some(cell) = self.cells.get_mut(key) {
@@ -218,7 +217,7 @@ impl Book {
                     }
                 }
             }
-            self.under_way.insert(job.clone(), payer);
+            self.under_way.insert(job.clone(), charged);
             jobs.push(job);
         }
         jobs
@@ -244,12 +243,12 @@ impl Book {
         now: Instant,
         wall: Timestamp,
     ) -> Vec<(CellKey, Word)> {
-        if let Some(payer) = self.under_way.remove(&job) {
+        if let Some((payer, _permit)) = self.under_way.remove(&job) {
             let extra = match &found {
                 Found::Trial(trial) => trial.requests.saturating_sub(2),
                 Found::Rules(_) | Found::Review(_) => 0,
             };
-            self.pace.done(&payer, extra, now);
+            self.limits.charge(&payer, extra, now);
         }
         let spread = (self.spread)();
         let mut told = Vec::new();

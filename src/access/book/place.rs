@@ -4,17 +4,13 @@ use super::{Book, REVIEW, Spot};
 use crate::access::{
     evidence::{Evidence, Word, jittered, lacks_token},
     excess::{Excess, Needed, excess},
-    pace::Class,
+    limits::Class,
     rules::{Need, VERBS, opinion, place},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{CellKey, Fault, Reason};
 use kubewarm_client::{Completeness, ReviewedRules};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Between two reviews of the rules of a place that are incomplete: they are for the excess only.
@@ -54,8 +50,6 @@ impl Book {
                 cell.review.get_or_insert(now);
             }
         }
-        let payers: BTreeSet<_> = self.cells.values().map(|cell| &cell.payer).collect();
-        self.pace.retain(|payer| payers.contains(payer));
         let before = std::mem::take(&mut self.needed);
         for key in self.cells.keys().chain(&self.unchecked) {
             let here = self.needed.entry((key.identity.clone(), place(key))).or_default();

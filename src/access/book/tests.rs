@@ -145,7 +145,8 @@ fn thirty_cells() -> Vec<Wanted> {
 
 #[tokio::test(start_paused = true)]
 async fn thirty_cells_take_three_requests_each_and_little_from_then_on() {
-    let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&["pods"]));
+    let (mut book, mut cluster) =
+        (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     book.want(thirty_cells(), Vec::new(), Instant::now());
     cluster.run(&mut book, Duration::from_secs(15)).await;
     assert_eq!((cluster.trials(), cluster.rules(), cluster.reviews()), (30, 30, 0));
@@ -166,7 +167,8 @@ fn tightest(times: &[Instant], apart: usize) -> Duration {
 async fn an_hour_takes_an_operation_a_cell_in_five_minutes_and_three_reviews_a_minute_of_a_place() {
     let hour = Duration::from_hours(1);
     for spread in [(|| 0.0) as fn() -> f64, || 0.5, || 0.99] {
-        let (mut book, mut cluster) = (Book::new(spread), Cluster::allowing(&["pods", "secrets"]));
+        let (mut book, mut cluster) =
+            (Book::new(Buckets::default(), spread), Cluster::allowing(&["pods", "secrets"]));
         let places = (0..5).flat_map(|at| [(at, "shop"), (at, "bank")]);
         let kinds = ["configmaps", "pods", "secrets"];
         let cells = places.flat_map(|(at, namespace)| {
@@ -196,7 +198,8 @@ async fn an_hour_takes_an_operation_a_cell_in_five_minutes_and_three_reviews_a_m
 
 #[tokio::test(start_paused = true)]
 async fn where_rules_are_incomplete_each_cell_is_reviewed_by_itself() {
-    let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&["pods"]));
+    let (mut book, mut cluster) =
+        (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     cluster.completeness = Completeness::Incomplete;
     let cells = (0..4).map(|n| wanted(key(Identity::Operator, &format!("kind{n}"), "shop")));
     book.want(cells.collect(), Vec::new(), Instant::now());
@@ -211,7 +214,8 @@ async fn where_rules_are_incomplete_each_cell_is_reviewed_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn where_rules_are_not_answered_each_cell_is_reviewed_by_itself() {
     for (silent, lost_within) in [(Reason::TooLarge, 70), (Reason::ServerError, 90)] {
-        let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&["pods"]));
+        let (mut book, mut cluster) =
+            (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
         book.want(thirty_cells(), Vec::new(), Instant::now());
         cluster.run(&mut book, Duration::from_secs(30)).await;
         assert_eq!(cluster.reviews(), 0);
@@ -227,7 +231,7 @@ async fn where_rules_are_not_answered_each_cell_is_reviewed_by_itself() {
         cluster.run(&mut book, Duration::from_mins(1)).await;
         assert_eq!(cluster.reviews(), 0, "{silent}");
     }
-    let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&[]));
+    let (mut book, mut cluster) = (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&[]));
     cluster.silent = Some(Reason::TokenRequestDenied);
     book.want(thirty_cells(), Vec::new(), Instant::now());
     cluster.run(&mut book, Duration::from_mins(2)).await;
@@ -237,7 +241,8 @@ async fn where_rules_are_not_answered_each_cell_is_reviewed_by_itself() {
 /// 300 profiles of two cells each, with an account for every three profiles.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
-    let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+    let (mut book, mut cluster) =
+        (Book::new(Buckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let cells = (0..100).flat_map(|at| {
         let namespace = format!("team-{at}");
         ["a", "b", "c", "d", "e", "pods"].map(|kind| wanted(key(identity(at), kind, &namespace)))
@@ -259,7 +264,8 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
 /// How long it takes until a loss is noticed does not depend on the number of accounts.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_accounts_notice_a_loss_within_thirty_seconds() {
-    let (mut book, mut cluster) = (Book::new(|| 1.0), Cluster::allowing(&["pods"]));
+    let (mut book, mut cluster) =
+        (Book::new(Buckets::default(), || 1.0), Cluster::allowing(&["pods"]));
     let cells = (0..1_000).map(|at| wanted(key(identity(at), "pods", "shop")));
     book.want(cells.collect(), Vec::new(), Instant::now());
     cluster.run(&mut book, Duration::from_mins(1)).await;
@@ -271,7 +277,8 @@ async fn a_thousand_accounts_notice_a_loss_within_thirty_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn more_than_a_namespace_may_ask_for_is_late_and_says_so() {
-    let (mut book, mut cluster) = (Book::new(|| 0.0), Cluster::allowing(&["pods"]));
+    let (mut book, mut cluster) =
+        (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     let one = || wanted(key(identity(1_000), "pods", "team-1000"));
     let cells = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
     book.want(cells.chain([one()]).collect(), Vec::new(), Instant::now());
@@ -284,7 +291,7 @@ async fn more_than_a_namespace_may_ask_for_is_late_and_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_is_found_out_within_one_period() {
-    let (mut book, mut cluster) = (Book::new(|| 1.0), Cluster::allowing(&[]));
+    let (mut book, mut cluster) = (Book::new(Buckets::default(), || 1.0), Cluster::allowing(&[]));
     book.want(thirty_cells(), Vec::new(), Instant::now());
     cluster.run(&mut book, Duration::from_mins(1)).await;
     cluster.kinds = vec!["pods".to_owned()];
@@ -295,8 +302,10 @@ async fn a_grant_is_found_out_within_one_period() {
 
 #[tokio::test(start_paused = true)]
 async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
-    let (mut book, mut cluster) =
-        (Book::new(|| 0.0), Cluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]));
+    let (mut book, mut cluster) = (
+        Book::new(Buckets::default(), || 0.0),
+        Cluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]),
+    );
     let pods = wanted(key(Identity::Operator, "pods", "shop"));
     let theirs = wanted(key(identity(0), "secrets", "shop"));
     let own = CellKey { extent: Extent::AllNamespaces, ..key(Identity::Operator, "nodes", "") };
@@ -319,7 +328,7 @@ async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cell_that_is_not_wanted_any_more_is_forgotten() {
-    let (mut book, now) = (Book::new(|| 0.0), Instant::now());
+    let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
     book.want(thirty_cells(), Vec::new(), now);
     let jobs = book.due(now);
     book.want(Vec::new(), Vec::new(), now);
@@ -341,7 +350,8 @@ fn lost(told: &[(CellKey, Word)]) -> Vec<&Identity> {
 
 #[tokio::test(start_paused = true)]
 async fn an_account_that_is_answered_no_more_is_lost_though_others_are() {
-    let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+    let (mut book, mut cluster) =
+        (Book::new(Buckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
     book.want(cells.collect(), Vec::new(), Instant::now());
     let told = cluster.run(&mut book, Duration::from_mins(30)).await;
@@ -365,7 +375,8 @@ async fn an_account_that_is_answered_no_more_is_lost_though_others_are() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_closes_no_gate_and_the_first_check_after_a_long_one_opens_it() {
-    let (mut book, mut cluster) = (Book::new(|| 0.5), Cluster::allowing(&["pods"]));
+    let (mut book, mut cluster) =
+        (Book::new(Buckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
     book.want(cells.collect(), Vec::new(), Instant::now());
     cluster.run(&mut book, Duration::from_mins(5)).await;

@@ -2,7 +2,7 @@
 
 use super::{Evidence, Word};
 use crate::access::{
-    pace::Class,
+    limits::Class,
     standing::{Method, Punctuality, Standing, Unverified},
 };
 use jiff::Timestamp;

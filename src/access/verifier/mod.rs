@@ -76,7 +76,7 @@ impl Verifier {
     /// Nothing is known, and nothing is sent before [`Verifier::run`].
     #[must_use]
     pub fn new(around: Surroundings) -> Self {
-        let book = Book::drawing_on(around.buckets.clone(), fastrand::f64);
+        let book = Book::new(around.buckets.clone(), fastrand::f64);
         let reports = AccessReports::new(book);
         let identities = Identities::new(Arc::clone(&around.clients));
         Self { around, reports, identities, jobs: JoinSet::new(), cost: Duration::ZERO }
