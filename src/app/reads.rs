@@ -105,7 +105,7 @@ pub(super) fn api(
 /// Where goes what is not served; the reads are told what was written on the way.
 fn forward(connection: &Connection, reads: &Arc<Reads>) -> Result<Forward, Error> {
     let told = Arc::clone(reads);
-    let wrote: Wrote = Box::new(move |written, version| told.wrote(written, version));
+    let wrote: Wrote = Box::new(move |written, version| told.wrote(written, &version));
     Ok(Forward::new(connection.upstream(Handle::current())?, wrote))
 }
 

@@ -91,6 +91,21 @@ where
         self.0.state.lock().insert(key, entry, (weight, self.0.capacity));
     }
 
+    /// The same, where there is no fresh value or `replaces` says so of the one that there is.
+    pub fn insert_if(
+        &self,
+        key: K,
+        value: V,
+        asked_at: Instant,
+        replaces: impl FnOnce(&V) -> bool,
+    ) {
+        let weight = (self.0.weigh)(&value);
+        let mut state = self.0.state.lock();
+        if state.fresh(&key, self.0.ttl).is_none_or(|held| replaces(&held.value)) {
+            state.insert(key, CacheEntry { value, asked_at }, (weight, self.0.capacity));
+        }
+    }
+
     /// The value of `key`; unless it is fresh, the one that `fetch` brings. The fetch runs on `runtime` to its end, also
     /// if nobody waits for it any more.
     ///

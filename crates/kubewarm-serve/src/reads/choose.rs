@@ -225,7 +225,7 @@ impl Reads {
     fn floor(&self, asked: &Objects, needs: Needs<'_>) -> Option<ResourceVersion> {
         match needs.consistency {
             Consistency::Eventual => None,
-            Consistency::Bounded | Consistency::Strict => self.floors.of(asked, Instant::now()),
+            Consistency::Bounded | Consistency::Strict => self.floors.of(asked),
         }
     }
 }

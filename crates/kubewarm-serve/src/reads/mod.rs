@@ -138,13 +138,13 @@ impl Reads {
     /// Answers from these.
     #[must_use]
     pub fn new(from: Surroundings) -> Self {
-        let (snapshots, floors) = (Snapshots::default(), Floors::default());
+        let (snapshots, floors) = (Snapshots::default(), Floors::new());
         Self { from, snapshots, floors, shared: watch::Shared::default() }
     }
 
     /// Something was written through this process, and `version` is in the answer to that: whoever reads
     /// there and says nothing of versions waits for it, for at most 3 s and within the next minute.
-    pub fn wrote(&self, written: Written, version: ResourceVersion) {
+    pub fn wrote(&self, written: Written, version: &ResourceVersion) {
         self.floors.raise(written, version, Instant::now());
     }
 
