@@ -1,4 +1,4 @@
-//! Which changes of a status deserve an Event: pure; one per cause in 10 minutes.
+//! Which changes of a status deserve an Event: pure; one per reason in 10 minutes.
 
 use super::{
     figures::{INCONSISTENT, ROLLBACK},
@@ -13,43 +13,14 @@ use kubewarm_api::{
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Between two Events of the same cause for one profile.
+/// Between two Events of the same reason for one profile.
 const QUIET: Duration = Duration::from_mins(10);
-/// Causes remembered for one profile: each target has 8 at most, and the profile 5.
-const MAX_CAUSES: usize = 32 * 8 + 5;
+/// Events remembered for one profile: each target has 8 at most, and the profile 5.
+const MAX_EVENTS: usize = 32 * 8 + 5;
 
-/// Why an Event is sent: its `reason`. A closed set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cause {
-    /// The profile became Ready.
-    Ready,
-    /// It was Ready and is not any more.
-    NotReady,
-    /// The newest generation is refused, or a target is, until its author edits it.
-    Refused,
-    /// A target lacks a permission.
-    PermissionsMissing,
-    /// It has it again.
-    PermissionsGranted,
-    /// The API server refuses what it allowed before.
-    AccessRevoked,
-    /// It allows it again.
-    AccessReturned,
-    /// A target's kind is not served (any more).
-    KindUnknown,
-    /// It is served (again).
-    KindServed,
-    /// A namespace that a target names does not exist.
-    NamespaceNotFound,
-    /// A target does not fit into a limit, and was stopped.
-    LimitExceeded,
-    /// It fits (again).
-    WithinLimits,
-    /// Resource versions went back: an etcd restore. Everything was listed anew.
-    RolledBack,
-    /// A table was not what the API server has.
-    Inconsistent,
-}
+/// Types of Events.
+const NORMAL: &str = "Normal";
+const WARNING: &str = "Warning";
 
 const WENT_BACK: &str = "resource versions went back, as after a restore of etcd; what was held was dropped \
                          and listed anew";
@@ -63,60 +34,18 @@ pub struct Notice {
     pub profile: ProfileRef,
     /// Its `metadata.uid`.
     pub uid: Arc<str>,
-    /// Why.
-    pub cause: Cause,
+    /// The Event's `type`.
+    pub type_: &'static str,
+    /// The Event's `reason`, of a closed set.
+    pub reason: &'static str,
     /// For people; at most 1 KiB.
     pub note: String,
 }
 
-/// What was sent lately. Bounded by [`retain`](Self::retain) and by the causes of a profile.
+/// What was sent lately. Bounded by [`retain`](Self::retain) and by the Events of a profile.
 #[derive(Debug, Default)]
 pub struct Notices {
-    sent: HashMap<ProfileRef, HashMap<(Cause, String), Instant>>,
-}
-
-impl Cause {
-    /// The Event's `reason`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::NotReady => "NotReady",
-            Self::Refused => "Refused",
-            Self::PermissionsMissing => "PermissionsMissing",
-            Self::PermissionsGranted => "PermissionsGranted",
-            Self::AccessRevoked => "AccessRevoked",
-            Self::AccessReturned => "AccessReturned",
-            Self::KindUnknown => "KindUnknown",
-            Self::KindServed => "KindServed",
-            Self::NamespaceNotFound => "NamespaceNotFound",
-            Self::LimitExceeded => "LimitExceeded",
-            Self::WithinLimits => "WithinLimits",
-            Self::RolledBack => "ResourceVersionRolledBack",
-            Self::Inconsistent => "CacheInconsistent",
-        }
-    }
-
-    /// Whether somebody should look.
-    #[must_use]
-    pub const fn is_warning(self) -> bool {
-        match self {
-            Self::Ready
-            | Self::PermissionsGranted
-            | Self::AccessReturned
-            | Self::KindServed
-            | Self::WithinLimits => false,
-            Self::NotReady
-            | Self::Refused
-            | Self::PermissionsMissing
-            | Self::AccessRevoked
-            | Self::KindUnknown
-            | Self::NamespaceNotFound
-            | Self::LimitExceeded
-            | Self::RolledBack
-            | Self::Inconsistent => true,
-        }
-    }
+    sent: HashMap<ProfileRef, HashMap<(&'static str, String), Instant>>,
 }
 
 impl Notices {
@@ -139,16 +68,17 @@ impl Notices {
         let sent = self.sent.entry(profile.clone()).or_default();
         sent.retain(|_, at| now.saturating_duration_since(*at) < QUIET);
         let mut notices = Vec::new();
-        for Found { cause, target, note } in found {
-            let key = (cause, target);
-            if sent.contains_key(&key) || sent.len() >= MAX_CAUSES {
+        for Found { type_, reason, target, note } in found {
+            let key = (reason, target);
+            if sent.contains_key(&key) || sent.len() >= MAX_EVENTS {
                 continue;
             }
             sent.insert(key, now);
             notices.push(Notice {
                 profile: profile.clone(),
                 uid: Arc::clone(uid),
-                cause,
+                type_,
+                reason,
                 note: bounded(note, MAX_MESSAGE),
             });
         }
@@ -169,7 +99,8 @@ impl Notices {
 
 #[derive(Debug)]
 pub(super) struct Found {
-    pub(super) cause: Cause,
+    type_: &'static str,
+    pub(super) reason: &'static str,
     /// Empty for the profile as a whole.
     target: String,
     note: String,
@@ -178,13 +109,13 @@ pub(super) struct Found {
 pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus) -> Vec<Found> {
     let mut found = Vec::new();
     let old_conditions = old.map_or(&[][..], |old| &old.conditions);
-    let mut tell = |cause, target: &str, note: &str| {
-        found.push(Found { cause, target: target.to_owned(), note: note.to_owned() });
+    let mut tell = |(type_, reason), target: &str, note: &str| {
+        found.push(Found { type_, reason, target: target.to_owned(), note: note.to_owned() });
     };
     if let Some((was, is)) = step(old_conditions, &new.conditions, "Ready") {
         match is.status.as_str() {
-            "True" if was.status != "True" => tell(Cause::Ready, "", &is.message),
-            "False" if was.status == "True" => tell(Cause::NotReady, "", &is.message),
+            "True" if was.status != "True" => tell((NORMAL, "Ready"), "", &is.message),
+            "False" if was.status == "True" => tell((WARNING, "NotReady"), "", &is.message),
             _ => {}
         }
     }
@@ -192,43 +123,43 @@ pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus
         && is.status == "True"
         && (was.status != "True" || was.reason != is.reason)
     {
-        tell(Cause::Refused, "", &is.message);
+        tell((WARNING, "Refused"), "", &is.message);
     }
     if let Some((was, is)) = step(old_conditions, &new.conditions, "Authorized")
-        && let Some(cause) = turn(&was, is)
+        && let Some(event) = turn(&was, is)
     {
-        tell(cause, "", &is.message);
+        tell(event, "", &is.message);
     }
     for target in &new.targets {
         let old = old.and_then(|old| old.targets.iter().find(|old| old.name == target.name));
         let old_conditions = old.map_or(&[][..], |old| &old.conditions);
         for type_ in ["Warm", "Accepted", "WithinLimits"] {
             if let Some((was, is)) = step(old_conditions, &target.conditions, type_)
-                && let Some(cause) = turn(&was, is)
+                && let Some(event) = turn(&was, is)
             {
-                tell(cause, &target.name, &is.message);
+                tell(event, &target.name, &is.message);
             }
         }
-        for (reason, cause, what) in [
-            (ROLLBACK, Cause::RolledBack, WENT_BACK),
-            (INCONSISTENT, Cause::Inconsistent, WAS_OTHER),
+        for (relist, event, what) in [
+            (ROLLBACK, "ResourceVersionRolledBack", WENT_BACK),
+            (INCONSISTENT, "CacheInconsistent", WAS_OTHER),
         ] {
-            if let (Some(old), Some(at)) = (old, relisted(target, reason))
-                && relisted(old, reason) != Some(at)
+            if let (Some(old), Some(at)) = (old, relisted(target, relist))
+                && relisted(old, relist) != Some(at)
             {
-                tell(cause, &target.name, &format!("target {:?}: {what}", target.name));
+                tell((WARNING, event), &target.name, &format!("target {:?}: {what}", target.name));
             }
         }
     }
     found
 }
 
-/// What the step of a condition from one reason to another is told by.
-fn turn(was: &Condition, is: &Condition) -> Option<Cause> {
+/// The Event of a condition's step from one reason to another: its type and its reason.
+fn turn(was: &Condition, is: &Condition) -> Option<(&'static str, &'static str)> {
     let of = |condition: &Condition| events(&condition.type_, &condition.reason);
     match (of(was), of(is)) {
-        (was, Some(now)) if was != Some(now) => Some(now.began),
-        (Some(was), None) if is.status == "True" => was.ended,
+        (was, Some(now)) if was != Some(now) => Some((WARNING, now.0)),
+        (Some((_, ended)), None) if is.status == "True" => Some((NORMAL, ended?)),
         _ => None,
     }
 }

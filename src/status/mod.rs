@@ -24,7 +24,7 @@ mod trouble;
 pub use self::{
     cell::{CellView, Clock},
     conditions::CONDITIONS,
-    events::{Cause, Notice, Notices},
+    events::{Notice, Notices},
     permissions::Excesses,
     publish::{CellLookup, ComputedStatuses, Profiles, run},
     round::{Observed, Reporter, Role},

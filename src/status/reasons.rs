@@ -1,22 +1,15 @@
 //! Why a condition is not true: which reasons there are, which is graver, and which of them people are told of.
 
-use super::events::Cause;
-
 /// A reason of one condition.
 struct ReasonRow {
     condition: &'static str,
     reason: &'static str,
-    events: Option<ReasonEvents>,
+    events: Option<Events>,
 }
 
-/// The Events of a reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReasonEvents {
-    /// When a condition comes to have it.
-    pub(super) began: Cause,
-    /// When the condition is true again.
-    pub(super) ended: Option<Cause>,
-}
+/// The `reason` of the warning when a condition comes to have a reason, and of the Event when the
+/// condition is true again.
+type Events = (&'static str, Option<&'static str>);
 
 /// The reasons of each condition of targets, the gravest first. What is not in it is the least grave.
 const ROWS: &[ReasonRow] = &[
@@ -28,14 +21,14 @@ const ROWS: &[ReasonRow] = &[
     quiet("Accepted", "UnsupportedField"),
     quiet("Accepted", "TooManyCells"),
     quiet("Accepted", "NotListable"),
-    told("Accepted", "UnknownResource", Cause::KindUnknown, Some(Cause::KindServed)),
-    told("Authorized", "AccessRevoked", Cause::AccessRevoked, Some(Cause::AccessReturned)),
+    told("Accepted", "UnknownResource", "KindUnknown", Some("KindServed")),
+    told("Authorized", "AccessRevoked", "AccessRevoked", Some("AccessReturned")),
     quiet("Authorized", "TokenRequestDenied"),
     quiet("Authorized", "PermissionsMissing"),
     quiet("Authorized", "Verifying"),
-    told("Warm", "Forbidden", Cause::PermissionsMissing, Some(Cause::PermissionsGranted)),
+    told("Warm", "Forbidden", "PermissionsMissing", Some("PermissionsGranted")),
     quiet("Warm", "ResourceNotFound"),
-    told("Warm", "NamespaceNotFound", Cause::NamespaceNotFound, None),
+    told("Warm", "NamespaceNotFound", "NamespaceNotFound", None),
     quiet("Warm", "ServerUnreachable"),
     quiet("Warm", "StreamTimedOut"),
     quiet("Warm", "Syncing"),
@@ -46,8 +39,8 @@ const ROWS: &[ReasonRow] = &[
     quiet("Fresh", "Relisting"),
     quiet("Fresh", "Reconnecting"),
     quiet("Fresh", "NotWarm"),
-    told("WithinLimits", "MemoryExceeded", Cause::LimitExceeded, Some(Cause::WithinLimits)),
-    told("WithinLimits", "ObjectsExceeded", Cause::LimitExceeded, Some(Cause::WithinLimits)),
+    told("WithinLimits", "MemoryExceeded", "LimitExceeded", Some("WithinLimits")),
+    told("WithinLimits", "ObjectsExceeded", "LimitExceeded", Some("WithinLimits")),
     quiet("WithinLimits", "Measuring"),
 ];
 
@@ -58,10 +51,10 @@ const fn quiet(condition: &'static str, reason: &'static str) -> ReasonRow {
 const fn told(
     condition: &'static str,
     reason: &'static str,
-    began: Cause,
-    ended: Option<Cause>,
+    began: &'static str,
+    ended: Option<&'static str>,
 ) -> ReasonRow {
-    ReasonRow { condition, reason, events: Some(ReasonEvents { began, ended }) }
+    ReasonRow { condition, reason, events: Some((began, ended)) }
 }
 
 /// The place of a reason among those of its condition: less is graver.
@@ -71,7 +64,7 @@ pub(super) fn gravity(condition: &str, reason: &str) -> usize {
 }
 
 /// What people are told of a reason.
-pub(super) fn events(condition: &str, reason: &str) -> Option<ReasonEvents> {
+pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
     ROWS.get(gravity(condition, reason))?.events
 }
 

@@ -169,7 +169,6 @@ impl ApiServer {
             uid: Some(notice.uid.to_string()),
             ..ObjectReference::default()
         };
-        let kind = if notice.cause.is_warning() { "Warning" } else { "Normal" };
         Event {
             metadata: ObjectMeta {
                 namespace: Some(namespace.to_string()),
@@ -179,9 +178,9 @@ impl ApiServer {
             },
             event_time: Some(MicroTime(at)),
             action: Some("Warming".to_owned()),
-            reason: Some(notice.cause.as_str().to_owned()),
+            reason: Some(notice.reason.to_owned()),
             note: Some(notice.note.clone()),
-            type_: Some(kind.to_owned()),
+            type_: Some(notice.type_.to_owned()),
             regarding: Some(regarding),
             reporting_controller: Some(CONTROLLER.to_owned()),
             reporting_instance: Some(self.instance.to_string()),

@@ -2,9 +2,7 @@
 
 use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
-use kubewarm::status::{
-    ApiServer, Cause, Clock, Inputs, Notice, Outcome as Written, Write, compute,
-};
+use kubewarm::status::{ApiServer, Clock, Inputs, Notice, Outcome as Written, Write, compute};
 use kubewarm_api::{
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
     v1alpha1::{
@@ -221,7 +219,8 @@ async fn an_event_is_found_with_its_profile() -> Outcome {
     let notice = Notice {
         profile: subject.profile.clone(),
         uid: Arc::clone(&subject.uid),
-        cause: Cause::NotReady,
+        type_: "Warning",
+        reason: "NotReady",
         note: "é".repeat(512),
     };
     subject.sink()?.tell(&notice, Timestamp::now()).await;

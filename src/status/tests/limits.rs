@@ -1,7 +1,7 @@
 //! Targets that a limit has stopped, and what is said of the others.
 
 use super::fixtures::{World, declared, message, pods, said, target};
-use crate::status::{Cause, Notices};
+use crate::status::Notices;
 use kubewarm_api::{
     model::{
         Attempt, Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Reason,
@@ -116,8 +116,8 @@ fn an_event_tells_when_a_limit_is_exceeded_and_when_no_more() {
     let causes = |old: &CacheProfileStatus, new: &CacheProfileStatus| -> Vec<_> {
         let profile = declared(Vec::new()).profile;
         let told = Notices::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
-        told.into_iter().map(|notice| notice.cause).collect()
+        told.into_iter().map(|notice| notice.reason).collect()
     };
-    assert_eq!(causes(&fits, &exceeds), [Cause::NotReady, Cause::LimitExceeded]);
-    assert_eq!(causes(&exceeds, &fits), [Cause::Ready, Cause::WithinLimits]);
+    assert_eq!(causes(&fits, &exceeds), ["NotReady", "LimitExceeded"]);
+    assert_eq!(causes(&exceeds, &fits), ["Ready", "WithinLimits"]);
 }

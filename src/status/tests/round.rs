@@ -93,7 +93,7 @@ fn a_new_leader_writes_what_differs_and_keeps_the_clusters_times() {
     world.pass(Duration::from_secs(1));
     let round = look(&mut new, &world, &profiles, Role::Leader);
     assert_eq!(said(&round.writes[0].status.conditions, "Ready"), "False/PermissionsMissing");
-    let causes: Vec<_> = round.notices.iter().map(|notice| notice.cause.as_str()).collect();
+    let causes: Vec<_> = round.notices.iter().map(|notice| notice.reason).collect();
     assert_eq!(causes, ["NotReady", "PermissionsMissing"]);
 }
 

@@ -1,6 +1,6 @@
 //! What is sent to the API server, and what its answers mean.
 
-use crate::status::{ApiServer, Cause, Notice, Outcome, Write};
+use crate::status::{ApiServer, Notice, Outcome, Write};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
@@ -71,7 +71,13 @@ fn write() -> Write {
 }
 
 fn notice(note: &str) -> Notice {
-    Notice { profile: profile(), uid: "u-1".into(), cause: Cause::NotReady, note: note.into() }
+    Notice {
+        profile: profile(),
+        uid: "u-1".into(),
+        type_: "Warning",
+        reason: "NotReady",
+        note: note.into(),
+    }
 }
 
 #[tokio::test]
