@@ -2,7 +2,7 @@
 
 use crate::access::CellAccess;
 use jiff::{SignedDuration, Timestamp};
-use kubewarm_api::model::{CellKey, OnAccessLost, Reason};
+use kubewarm_api::model::{CellKey, Declared, OnAccessLost, Reason};
 use kubewarm_cache::informer::{CellFault, CellReport, Phase, Verb};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -30,10 +30,9 @@ impl CellView {
         Self { report: None, objects: 0, bytes: 0, ..self }
     }
 
-    /// The objects that count for a profile on these terms: none that it is not served any more.
-    pub(super) fn objects_on(&self, terms: Terms) -> u64 {
-        let withheld =
-            |report: &CellReport| report.lost.is_some() && !report.serves(terms.on_access_lost);
+    /// The objects that count for a profile with this policy: none that it is not served any more.
+    pub(super) fn objects_on(&self, policy: OnAccessLost) -> u64 {
+        let withheld = |report: &CellReport| report.lost.is_some() && !report.serves(policy);
         if self.report.as_deref().is_some_and(withheld) { 0 } else { self.objects }
     }
 }
@@ -95,25 +94,18 @@ pub(super) struct Cell<'a> {
     serves: bool,
 }
 
-/// What a profile asks of its cells.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    pub(super) max_staleness: Duration,
-    pub(super) on_access_lost: OnAccessLost,
-}
-
 impl<'a> Cell<'a> {
     pub(super) fn new(
         key: &'a CellKey,
         view: Option<CellView>,
-        terms: Terms,
+        profile: &Declared,
         clock: Clock,
     ) -> Self {
         let report = view.as_ref().and_then(|view| view.report.as_deref());
-        let serves = report.is_some_and(|report| report.serves(terms.on_access_lost));
+        let serves = report.is_some_and(|report| report.serves(profile.on_access_lost));
         let staleness = report
             .filter(|report| report.warmed.is_some())
-            .and_then(|report| staleness(report, terms.max_staleness, clock));
+            .and_then(|report| staleness(report, profile.max_staleness, clock));
         let state = report.map_or(CellState::Syncing, |report| state(report, serves, staleness));
         Self { key, view, state, staleness, serves }
     }

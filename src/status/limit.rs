@@ -1,28 +1,21 @@
 //! `WithinLimits`: which limit a target does not fit into, and what would be enough.
 
-use super::{cell::Clock, target::Verdict, trouble::Voice};
+use super::{
+    cell::{Cell, Clock},
+    target::Verdict,
+    trouble::Voice,
+};
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
     model::{Attempt, Bound, DeclaredTarget, Limited, Limits, Measure, Overrun},
     v1alpha1::mebibytes,
 };
 
-/// How much of a target has been listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coverage {
-    /// All of it.
-    Whole,
-    /// Not all of it, or not yet.
-    Part,
-    /// It was, and access was lost since.
-    Lost,
-}
-
-/// The target's condition. `listed`: how much of it has been.
+/// The condition of a target that is as `warm` says with these `cells`.
 pub(super) fn within_limits(
     declared: &DeclaredTarget,
     limits: Limits,
-    listed: Coverage,
+    (warm, cells): (&Verdict, &[&Cell<'_>]),
     clock: Clock,
     voice: Voice<'_>,
 ) -> Verdict {
@@ -30,19 +23,24 @@ pub(super) fn within_limits(
         let reason = limited.overrun.measure.as_str();
         return Verdict::new(Some(false), reason, voice.says(&exceeded(limited, clock)));
     }
-    let (status, text) = match (limits.are_set(), listed) {
-        (false, Coverage::Whole) => {
+    // What was lost was listed, though nobody is served it.
+    let is_lost = || {
+        let mut reports = cells.iter().filter_map(|cell| cell.report());
+        reports.any(|report| report.lost.is_some() && report.synced_at.is_some())
+    };
+    let (status, text) = match (limits.are_set(), warm.status) {
+        (false, Some(true)) => {
             (Some(true), "spec.limits is not set; all of it fits into the operator's memory")
         }
-        (false, Coverage::Part | Coverage::Lost) => {
+        (false, Some(false) | None) => {
             (Some(true), "spec.limits is not set; no limit of the operator has stopped it so far")
         }
-        (true, Coverage::Whole) => (Some(true), "fits into spec.limits"),
-        (true, Coverage::Part) => (None, "not listed completely yet"),
-        (true, Coverage::Lost) => (
+        (true, Some(true)) => (Some(true), "fits into spec.limits"),
+        (true, Some(false)) if is_lost() => (
             None,
             "access was lost; measured again once it is back and everything has been listed anew",
         ),
+        (true, Some(false) | None) => (None, "not listed completely yet"),
     };
     let reason = if status.is_some() { "BelowLimits" } else { "Measuring" };
     Verdict::new(status, reason, voice.says(text))

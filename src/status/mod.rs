@@ -31,16 +31,11 @@ pub use self::{
     sink::{ApiServer, Outcome, Write},
 };
 
-use self::{
-    cell::Terms,
-    conditions::Conditions,
-    target::{Surroundings, Target},
-    trouble::Voice,
-};
+use self::{conditions::Conditions, target::Target, trouble::Voice};
 use crate::forecast::Forecast;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
-    model::{CellKey, Declared, Mode},
+    model::{CellKey, Declared, Mode, OnAccessLost},
     v1alpha1::{
         AccessStatus, CacheProfileStatus, ConditionUpdate, ResolvedScope, ResolvedStatus,
         TargetStatus, mebibytes, set_condition,
@@ -71,6 +66,13 @@ pub struct Inputs<'a> {
     pub clock: Clock,
 }
 
+impl<'a> Inputs<'a> {
+    fn same_generation(&self) -> Option<&'a CacheProfileStatus> {
+        self.previous
+            .filter(|previous| previous.observed_generation == Some(self.declared.generation))
+    }
+}
+
 /// Computes the status of a profile. Pure; equal inputs give equal statuses.
 ///
 /// `cells` answers for a declared cell; `None` is a cell that does not run, which counts as not
@@ -90,37 +92,18 @@ pub fn compute(
     // What others hold is none of what is only planned; what may be read is verified all the same.
     let planned = |key: &CellKey| cells(key).map(CellView::of_others);
     let cells = if declared.mode == Mode::Plan { &planned } else { cells };
-    let terms =
-        Terms { max_staleness: declared.max_staleness, on_access_lost: declared.on_access_lost };
-    let limits = declared.limits;
-    let around = Surroundings { mode: declared.mode, limits, terms, access, clock };
     let targets: Vec<_> =
-        declared.targets.iter().map(|target| Target::new(target, around, cells)).collect();
-    let same_generation =
-        previous.filter(|previous| previous.observed_generation == Some(declared.generation));
+        declared.targets.iter().map(|target| Target::new(target, inputs, cells)).collect();
+    let same_generation = inputs.same_generation();
 
-    let mut all = Holding::default();
+    let mut all = BTreeMap::new();
     let rendered: Vec<_> = targets
         .iter()
         .map(|target| {
-            let of_target = held(target, cells, terms);
-            let find = |status: Option<&'_ CacheProfileStatus>| {
-                let mut all = status.map_or(&[][..], |status| &status.targets).iter();
-                all.find(|old| old.name == *target.declared.name).cloned()
-            };
-            let kept = find(same_generation).and_then(|old| old.time_to_warm_milliseconds);
-            let took = kept
-                .or_else(|| target.time_to_warm(declared.accepted_at, clock).map(figures::millis));
-            let merge = Merge {
-                old: find(previous).map(|old| old.conditions).unwrap_or_default(),
-                generation: declared.generation,
-                clock,
-            };
-            let voice = Voice { target: &target.declared.name, access: around.access };
-            let size = of_target.size();
-            all.0.extend(of_target.0);
-            let serving_generation = serving_generation(target, declared);
-            TargetStatus { serving_generation, ..render(target, voice, size, took, merge) }
+            let held = held(target, cells, declared.on_access_lost);
+            let status = render(target, inputs, total(&held));
+            all.extend(held);
+            status
         })
         .collect();
 
@@ -135,14 +118,10 @@ pub fn compute(
     let status = status.filter(|_| declared.mode == Mode::Plan);
     let costs = status.as_ref().map(|status| figures::costs(status, plan));
     let conditions = Conditions::new(declared, &targets, (access, costs), (took, since_accepted));
-    let merge = Merge {
-        old: previous.map(|previous| previous.conditions.clone()).unwrap_or_default(),
-        generation: declared.generation,
-        clock,
-    };
-    let total = all.size();
+    let old = previous.map_or(&[][..], |previous| &previous.conditions);
+    let total = total(&all);
     CacheProfileStatus {
-        conditions: merge.conditions(conditions.into_list()),
+        conditions: merge(old, conditions.into_list(), inputs),
         observed_generation: Some(declared.generation),
         warm_targets: Some(format!(
             "{}/{}",
@@ -175,46 +154,30 @@ struct Size {
     bytes: u64,
 }
 
-/// What targets hold: what limits count of it, whoever else holds the same.
-#[derive(Debug, Default)]
-struct Holding<'a>(BTreeMap<&'a CellKey, Size>);
-
-impl Holding<'_> {
-    fn size(&self) -> Size {
-        self.0.values().fold(Size::default(), |sum, size| Size {
-            objects: sum.objects.saturating_add(size.objects),
-            bytes: sum.bytes.saturating_add(size.bytes),
-        })
-    }
+fn total(held: &BTreeMap<&CellKey, Size>) -> Size {
+    held.values().fold(Size::default(), |sum, size| Size {
+        objects: sum.objects.saturating_add(size.objects),
+        bytes: sum.bytes.saturating_add(size.bytes),
+    })
 }
 
-/// What the target holds: the cells that answer for it, or, before any do, the declared ones.
+/// What limits count of the target, whoever else holds the same: the cells that answer for it, or,
+/// before any do, the declared ones.
 fn held<'a>(
     target: &Target<'a>,
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
-    terms: Terms,
-) -> Holding<'a> {
-    let mut holding = Holding::default();
-    let mut hold = |key: &'a CellKey, view: &CellView| {
-        holding.0.insert(key, Size { objects: view.objects_on(terms), bytes: view.bytes });
-    };
+    policy: OnAccessLost,
+) -> BTreeMap<&'a CellKey, Size> {
+    let size = |view: &CellView| Size { objects: view.objects_on(policy), bytes: view.bytes };
     match &target.declared.serving {
         Some(serving) if serving.cells != target.declared.cells && !target.is_warm() => {
-            for key in serving.cells.iter() {
-                if let Some(view) = cells(key) {
-                    hold(key, &view);
-                }
-            }
+            serving.cells.iter().filter_map(|key| Some((key, size(&cells(key)?)))).collect()
         }
         Some(_) | None => {
-            for cell in &target.cells {
-                if let Some(view) = &cell.view {
-                    hold(cell.key, view);
-                }
-            }
+            let cells = target.cells.iter();
+            cells.filter_map(|cell| Some((cell.key, size(cell.view.as_ref()?)))).collect()
         }
     }
-    holding
 }
 
 /// The generation that answers. Cells that were synced a moment ago answer from the next run of the
@@ -237,43 +200,39 @@ fn slowest_required(targets: &[Target<'_>], rendered: &[TargetStatus]) -> Option
         .try_fold(0, |slowest, took| Some(slowest.max(took?)))
 }
 
-/// The conditions that were there, to be merged with what holds now.
-struct Merge {
-    old: Vec<Condition>,
-    generation: i64,
-    clock: Clock,
+/// The conditions that hold now, with the transition times of the `old` ones. In the order of `list`;
+/// conditions of other types, of other versions of kubewarm, go.
+fn merge(
+    old: &[Condition],
+    list: impl IntoIterator<Item = (&'static str, target::Verdict)>,
+    inputs: &Inputs<'_>,
+) -> Vec<Condition> {
+    let merged = list.into_iter().map(|(type_, verdict)| {
+        let mut one: Vec<_> =
+            old.iter().filter(|old| old.type_ == type_).take(1).cloned().collect();
+        let update = ConditionUpdate {
+            type_,
+            status: verdict.status,
+            reason: verdict.reason,
+            message: verdict.message,
+            observed_generation: inputs.declared.generation,
+        };
+        set_condition(&mut one, update, figures::seconds(inputs.clock.wall).0);
+        one
+    });
+    merged.flatten().collect()
 }
 
-impl Merge {
-    /// In the order of `list`; conditions of other types, of other versions of kubewarm, go.
-    fn conditions(
-        self,
-        list: impl IntoIterator<Item = (&'static str, target::Verdict)>,
-    ) -> Vec<Condition> {
-        let merged = list.into_iter().map(|(type_, verdict)| {
-            let mut one: Vec<_> =
-                self.old.iter().filter(|old| old.type_ == type_).take(1).cloned().collect();
-            let update = ConditionUpdate {
-                type_,
-                status: verdict.status,
-                reason: verdict.reason,
-                message: verdict.message,
-                observed_generation: self.generation,
-            };
-            set_condition(&mut one, update, figures::seconds(self.clock.wall).0);
-            one
-        });
-        merged.flatten().collect()
-    }
-}
-
-fn render(
-    target: &Target<'_>,
-    voice: Voice<'_>,
-    size: Size,
-    time_to_warm: Option<i64>,
-    merge: Merge,
-) -> TargetStatus {
+fn render(target: &Target<'_>, inputs: &Inputs<'_>, size: Size) -> TargetStatus {
+    let Inputs { declared, access, previous, clock, .. } = *inputs;
+    let find = |status: Option<&'_ CacheProfileStatus>| {
+        let mut all = status.map_or(&[][..], |status| &status.targets).iter();
+        all.find(|old| old.name == *target.declared.name).cloned()
+    };
+    let kept = find(inputs.same_generation()).and_then(|old| old.time_to_warm_milliseconds);
+    let took = || target.time_to_warm(declared.accepted_at, clock).map(figures::millis);
+    let old = find(previous).map(|old| old.conditions).unwrap_or_default();
+    let voice = Voice { target: &target.declared.name, access };
     let verdicts = [
         ("Accepted", target.accepted.clone()),
         ("Warm", target.warm.clone()),
@@ -286,14 +245,14 @@ fn render(
     };
     TargetStatus {
         name: target.declared.name.to_string(),
-        problems: problems::problems(target, voice, merge.clock),
-        conditions: merge.conditions(verdicts),
-        serving_generation: None,
+        problems: problems::problems(target, voice, clock),
+        conditions: merge(&old, verdicts, inputs),
+        serving_generation: serving_generation(target, declared),
         objects: Some(figures::count(size.objects)),
         memory: Some(mebibytes(size.bytes)),
         // The schema's bound; what is longer is no version that anybody could compare.
         resource_version: version.filter(|version| version.len() <= 64),
-        time_to_warm_milliseconds: time_to_warm,
+        time_to_warm_milliseconds: kept.or_else(took),
         resolved: target.resolved().map(|resolved| ResolvedStatus {
             version: Some(resolved.resource.version().to_owned()),
             kind: Some(resolved.kind.to_string()),

@@ -1,20 +1,17 @@
 //! One target: what its cells come to.
 
 use super::{
-    cell::{Cell, CellState, CellView, Clock, Staleness, Terms},
+    Inputs,
+    cell::{Cell, CellState, CellView, Clock, Staleness},
     figures,
-    limit::{Coverage, within_limits},
+    limit::within_limits,
     permissions,
     reasons::gravity,
     sentence,
     trouble::{Voice, kinds, places, progress},
 };
-use kubewarm_api::{
-    model::{
-        CellKey, DeclaredTarget, FieldPath, Limits, Mode, Reason, RefusalReason, Requirement,
-        ResolvedTarget,
-    },
-    v1alpha1::AccessStatus,
+use kubewarm_api::model::{
+    CellKey, DeclaredTarget, FieldPath, Mode, Reason, RefusalReason, Requirement, ResolvedTarget,
 };
 use kubewarm_cache::{
     informer::{CellFault, Verb},
@@ -57,37 +54,27 @@ pub(super) struct Target<'a> {
     pub(super) within_limits: Verdict,
 }
 
-/// What all targets of a profile have in common.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Surroundings<'a> {
-    pub(super) mode: Mode,
-    pub(super) limits: Limits,
-    pub(super) terms: Terms,
-    pub(super) access: Option<&'a AccessStatus>,
-    pub(super) clock: Clock,
-}
-
 impl<'a> Target<'a> {
     pub(super) fn new(
         declared: &'a DeclaredTarget,
-        around: Surroundings<'_>,
+        inputs: &Inputs<'_>,
         lookup: &dyn Fn(&CellKey) -> Option<CellView>,
     ) -> Self {
-        let cell = |key: &'a CellKey| Cell::new(key, lookup(key), around.terms, around.clock);
+        let Inputs { declared: profile, access, clock, .. } = *inputs;
+        let cell = |key: &'a CellKey| Cell::new(key, lookup(key), profile, clock);
         // Another profile may keep the same cells warm: they are none of this target's then.
         let is_stopped = declared.is_stopped();
         let own = |key| if is_stopped { Cell::stopped(key, lookup(key)) } else { cell(key) };
         let cells: Vec<_> = declared.cells.iter().map(own).collect();
         let selector = declared.namespaces.as_ref().map(own);
-        let voice = Voice { target: &declared.name, access: around.access };
+        let voice = Voice { target: &declared.name, access };
         let accepted = accepted(declared, voice);
-        let warm = warm(declared, &cells, selector.as_ref(), around.mode, voice);
+        let warm = warm(declared, &cells, selector.as_ref(), profile.mode, voice);
         let fresh = fresh(&warm, &cells, selector.as_ref(), voice);
         let all: Vec<_> = selector.iter().chain(&cells).collect();
         let is_resolved = matches!(declared.resolved, Some(Ok(_)));
         let authorized = permissions::authorized(&all, is_resolved, voice);
-        let listed = listed(&warm, &all);
-        let within_limits = within_limits(declared, around.limits, listed, around.clock, voice);
+        let within_limits = within_limits(declared, profile.limits, (&warm, &all), clock, voice);
         Self { declared, cells, selector, accepted, authorized, warm, fresh, within_limits }
     }
 
@@ -123,19 +110,6 @@ impl<'a> Target<'a> {
             Duration::try_from(after.saturating_add(took)).ok()
         };
         Some(self.all_cells().filter_map(took).max().unwrap_or_default())
-    }
-}
-
-/// How much of the target is known to have been listed. What was lost was listed, though nobody is
-/// served it.
-fn listed(warm: &Verdict, cells: &[&Cell<'_>]) -> Coverage {
-    let is_lost = |cell: &&Cell<'_>| {
-        cell.report().is_some_and(|report| report.lost.is_some() && report.synced_at.is_some())
-    };
-    match warm.status {
-        Some(true) => Coverage::Whole,
-        Some(false) if cells.iter().any(is_lost) => Coverage::Lost,
-        Some(false) | None => Coverage::Part,
     }
 }
 
