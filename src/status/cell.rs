@@ -1,5 +1,6 @@
 //! One declared cell as its profile sees it: which of seven states, and whether it is current.
 
+use super::reasons::of_fault;
 use crate::access::CellAccess;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{CellKey, Declared, OnAccessLost, Reason};
@@ -152,16 +153,16 @@ impl Staleness {
 }
 
 fn state(report: &CellReport, serves: bool, staleness: Option<Staleness>) -> CellState {
-    match report.fault.as_ref().map(|fault| fault.reason) {
-        Some(reason) if reason.refuses_identity() => CellState::Forbidden,
-        Some(Reason::NotServed | Reason::NamespaceNotFound) => CellState::Missing,
-        None if report.phase == Phase::Fenced => CellState::Forbidden,
-        fault => match (serves, staleness, fault) {
-            (false, _, Some(_)) => CellState::Failing,
-            (false, _, None) => CellState::Syncing,
-            (true, Some(_), _) => CellState::Stale,
-            (true, None, _) => CellState::Synced,
-        },
+    let fault = report.fault.as_ref();
+    if let Some(state) = fault.and_then(|fault| of_fault(fault.reason).state) {
+        return state;
+    }
+    match (serves, staleness, fault) {
+        (_, _, None) if report.phase == Phase::Fenced => CellState::Forbidden,
+        (false, _, Some(_)) => CellState::Failing,
+        (false, _, None) => CellState::Syncing,
+        (true, Some(_), _) => CellState::Stale,
+        (true, None, _) => CellState::Synced,
     }
 }
 
@@ -189,24 +190,11 @@ fn staleness(report: &CellReport, max_staleness: Duration, clock: Clock) -> Opti
 }
 
 fn failed(fault: &CellFault, otherwise: Staleness) -> Staleness {
-    match fault.reason {
-        Reason::TimedOut if fault.verb == Verb::Watch => Staleness::Silent,
-        Reason::Unreachable | Reason::ServerError | Reason::Throttled | Reason::TimedOut => {
-            Staleness::Unreachable
-        }
-        Reason::Forbidden
-        | Reason::Unauthorized
-        | Reason::TokenRequestDenied
-        | Reason::ServiceAccountNotFound
-        | Reason::NotServed
-        | Reason::NamespaceNotFound
-        | Reason::NotListable
-        | Reason::Gone
-        | Reason::Unsupported
-        | Reason::Malformed
-        | Reason::TooLarge
-        | Reason::ClosedAtOnce
-        | Reason::Unverified
-        | Reason::Internal => otherwise,
+    if fault.reason == Reason::TimedOut && fault.verb == Verb::Watch {
+        Staleness::Silent
+    } else if of_fault(fault.reason).is_outage {
+        Staleness::Unreachable
+    } else {
+        otherwise
     }
 }

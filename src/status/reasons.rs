@@ -1,4 +1,8 @@
-//! Why a condition is not true: which reasons there are, which is graver, and which of them people are told of.
+//! Why a condition is not true: which reasons there are, which is graver, and which of them people are told of;
+//! and what the faults of cells come to.
+
+use super::cell::CellState;
+use kubewarm_api::model::Reason;
 
 /// A reason of one condition.
 struct ReasonRow {
@@ -66,6 +70,42 @@ pub(super) fn gravity(condition: &str, reason: &str) -> usize {
 /// What people are told of a reason.
 pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
     ROWS.get(gravity(condition, reason))?.events
+}
+
+/// What a fault of a cell comes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FaultRow {
+    /// Where the cell is counted, whatever it holds; `None`: that depends on what it holds.
+    pub(super) state: Option<CellState>,
+    /// The reason of `Warm` before the first sync.
+    pub(super) warm: &'static str,
+    /// Whether the API server does not answer, or only with errors.
+    pub(super) is_outage: bool,
+}
+
+/// The row of a fault with this reason.
+pub(super) const fn of_fault(reason: Reason) -> FaultRow {
+    let (state, warm, is_outage) = match reason {
+        Reason::Forbidden
+        | Reason::Unauthorized
+        | Reason::TokenRequestDenied
+        | Reason::ServiceAccountNotFound => (Some(CellState::Forbidden), "Forbidden", false),
+        Reason::NotServed => (Some(CellState::Missing), "ResourceNotFound", false),
+        Reason::NamespaceNotFound => (Some(CellState::Missing), "NamespaceNotFound", false),
+        Reason::NotListable => (None, "ResourceNotFound", false),
+        Reason::Unreachable | Reason::ServerError | Reason::Throttled => {
+            (None, "ServerUnreachable", true)
+        }
+        Reason::TimedOut => (None, "StreamTimedOut", true),
+        Reason::Unverified => (None, "ServerUnreachable", false),
+        Reason::Gone
+        | Reason::Unsupported
+        | Reason::Malformed
+        | Reason::TooLarge
+        | Reason::ClosedAtOnce
+        | Reason::Internal => (None, "Syncing", false),
+    };
+    FaultRow { state, warm, is_outage }
 }
 
 #[cfg(test)]

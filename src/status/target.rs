@@ -6,12 +6,12 @@ use super::{
     figures,
     limit::within_limits,
     permissions,
-    reasons::gravity,
+    reasons::{gravity, of_fault},
     sentence,
     trouble::{Voice, kinds, places, progress},
 };
 use kubewarm_api::model::{
-    CellKey, DeclaredTarget, FieldPath, Mode, Reason, RefusalReason, Requirement, ResolvedTarget,
+    CellKey, DeclaredTarget, FieldPath, Mode, RefusalReason, Requirement, ResolvedTarget,
 };
 use kubewarm_cache::{
     informer::{CellFault, Verb},
@@ -154,28 +154,6 @@ fn not_indexed(paths: &[FieldPath]) -> String {
     )
 }
 
-/// The reason of `Warm=False` of a cell that failed so.
-const fn cold(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Forbidden
-        | Reason::Unauthorized
-        | Reason::TokenRequestDenied
-        | Reason::ServiceAccountNotFound => "Forbidden",
-        Reason::NotServed | Reason::NotListable => "ResourceNotFound",
-        Reason::NamespaceNotFound => "NamespaceNotFound",
-        Reason::Unreachable | Reason::ServerError | Reason::Throttled | Reason::Unverified => {
-            "ServerUnreachable"
-        }
-        Reason::TimedOut => "StreamTimedOut",
-        Reason::Gone
-        | Reason::Unsupported
-        | Reason::Malformed
-        | Reason::TooLarge
-        | Reason::ClosedAtOnce
-        | Reason::Internal => "Syncing",
-    }
-}
-
 /// Cells with the same trouble, to be told in one sentence, the gravest first.
 type Groups<'c, 'a> =
     BTreeMap<(usize, &'static str, Reason, Verb), (&'c CellFault, Vec<&'c Cell<'a>>)>;
@@ -219,8 +197,7 @@ fn warm(
     let mut groups = Groups::new();
     for cell in &lacking {
         if let Some(fault) = cell.fault() {
-            let is_forbidden = cell.state == CellState::Forbidden;
-            let reason = if is_forbidden { "Forbidden" } else { cold(fault.reason) };
+            let reason = of_fault(fault.reason).warm;
             let key = (gravity("Warm", reason), reason, fault.reason, fault.verb);
             groups.entry(key).or_insert_with(|| (fault, Vec::new())).1.push(cell);
         }
