@@ -5,7 +5,7 @@ use crate::access::CellAccess;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{CellKey, Declared, OnAccessLost, Reason};
 use kubewarm_cache::informer::{CellFault, CellReport, Phase, Verb};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long a watch that ended, or a connection that broke, may take to come back before that is
@@ -139,6 +139,20 @@ impl<'a> Cell<'a> {
     pub(super) fn namespace(&self) -> &'a str {
         self.key.extent.namespace().unwrap_or_default()
     }
+}
+
+/// The cells by `key`, without those that have none.
+pub(super) fn grouped<'c, 'a: 'c, K: Ord>(
+    cells: impl IntoIterator<Item = &'c Cell<'a>>,
+    key: impl Fn(&'c Cell<'a>) -> Option<K>,
+) -> BTreeMap<K, Vec<&'c Cell<'a>>> {
+    let mut groups: BTreeMap<K, Vec<_>> = BTreeMap::new();
+    for cell in cells {
+        if let Some(key) = key(cell) {
+            groups.entry(key).or_default().push(cell);
+        }
+    }
+    groups
 }
 
 impl Staleness {

@@ -3,7 +3,9 @@
 
 use super::{
     cell::Cell,
-    figures, sentence,
+    figures,
+    reasons::gravity,
+    sentence,
     target::{Target, Verdict},
     trouble::{Voice, kinds, places},
 };
@@ -63,15 +65,12 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
     }
     let lapsed = lapsed.iter().map(|((_, message), cells)| unverified(message, cells, voice));
     let asides: Vec<_> = lapsed.chain(asides(cells)).collect();
-    if !refused.is_empty() {
-        let denied = |alike: &Alike<'_>| alike.1 == Reason::TokenRequestDenied;
-        let reason = if refused.keys().any(|alike| !alike.0 && !denied(alike)) {
-            "AccessRevoked"
-        } else if refused.keys().any(denied) {
-            "TokenRequestDenied"
-        } else {
-            "PermissionsMissing"
-        };
+    let reasons = refused.keys().map(|&(is_new, reason, ..)| match (reason, is_new) {
+        (Reason::TokenRequestDenied, _) => "TokenRequestDenied",
+        (_, false) => "AccessRevoked",
+        (_, true) => "PermissionsMissing",
+    });
+    if let Some(reason) = reasons.min_by_key(|reason| gravity("Authorized", reason)) {
         let told = refused.iter().map(|(alike, cells)| lacking(alike, cells, voice));
         let told: Vec<_> = told.chain(asides).collect();
         return Verdict::new(Some(false), reason, voice.says(&sentence::few(&told, "problems")));

@@ -1,13 +1,13 @@
 //! `targets[].problems`: cells that are not healthy, and objects that could not be decoded.
 
 use super::{
-    cell::{Cell, CellState, Clock},
+    cell::{Cell, CellState, Clock, Staleness, grouped},
     figures, limit, sentence,
-    target::Target,
+    target::{Target, stale},
     trouble::Voice,
 };
 use kubewarm_api::v1alpha1::Problem;
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// As many as the schema allows.
 const MAX_PROBLEMS: usize = 16;
@@ -20,28 +20,24 @@ const UNDECODABLE: &str = "Undecodable";
 /// The gravest first; one for each pair of namespace and reason, which is what the API server
 /// takes for the same entry.
 pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>, clock: Clock) -> Vec<Problem> {
-    let mut found: BTreeMap<(CellState, &str, &'static str), Problem> = BTreeMap::new();
-    for cell in target.all_cells() {
-        let Some(problem) = of_cell(cell, voice) else { continue };
-        let key = (cell.state, cell.namespace(), reason(cell));
-        match found.entry(key) {
-            Entry::Vacant(slot) => {
-                slot.insert(problem);
-            }
-            Entry::Occupied(mut slot) => {
-                let kept = slot.get_mut();
-                let times = [kept.next_retry_time.take(), problem.next_retry_time];
-                kept.next_retry_time = times.into_iter().flatten().min_by_key(|time| time.0);
-            }
-        }
-    }
-    let mut problems: Vec<_> = limited(target, clock).into_iter().collect();
-    problems.extend(found.into_values());
-    problems.extend(undecodable(target));
+    let groups =
+        grouped(target.all_cells(), |cell| Some((cell.state, cell.namespace(), reason(cell)?)));
+    let of_cells = groups.into_iter().filter_map(|((_, namespace, reason), cells)| {
+        let retries = cells.iter().filter_map(|cell| cell.fault()?.next_retry);
+        let message = message(cells.first()?, voice)?;
+        Some(Problem {
+            namespace: namespace.to_owned(),
+            reason: reason.to_owned(),
+            message: Some(sentence::bounded(message, MAX_MESSAGE)),
+            next_retry_time: retries.min().map(figures::seconds),
+            object: None,
+        })
+    });
+    let all = limited(target, clock).into_iter().chain(of_cells).chain(undecodable(target));
     let mut seen = BTreeSet::new();
-    problems.retain(|problem| seen.insert((problem.namespace.clone(), problem.reason.clone())));
-    problems.truncate(MAX_PROBLEMS);
-    problems
+    all.filter(|problem| seen.insert((problem.namespace.clone(), problem.reason.clone())))
+        .take(MAX_PROBLEMS)
+        .collect()
 }
 
 /// The limit that the target does not fit into.
@@ -56,35 +52,23 @@ fn limited(target: &Target<'_>, clock: Clock) -> Option<Problem> {
     })
 }
 
-fn reason(cell: &Cell<'_>) -> &'static str {
-    match (cell.fault(), cell.staleness) {
-        (Some(fault), _) => fault.reason.as_str(),
-        (None, Some(staleness)) => staleness.reason(),
-        (None, None) => "Syncing",
+/// Why a cell is not healthy; `None` if it is, or if it is only not synced yet.
+fn reason(cell: &Cell<'_>) -> Option<&'static str> {
+    if matches!(cell.state, CellState::Synced | CellState::Syncing) {
+        return None;
     }
+    let fault = cell.fault().map(|fault| fault.reason.as_str());
+    fault.or_else(|| cell.staleness.map(Staleness::reason))
 }
 
-fn of_cell(cell: &Cell<'_>, voice: Voice<'_>) -> Option<Problem> {
-    let message = match (cell.state, cell.fault(), cell.staleness) {
-        (CellState::Synced | CellState::Syncing, ..) | (_, None, None) => return None,
-        (_, Some(fault), _) => {
-            // Ours says what to do, the server's own words say the rest.
-            let ours = voice.fault(fault, &[cell]);
-            if ours.contains(&*fault.message) {
-                ours
-            } else {
-                format!("{ours} ({})", fault.message)
-            }
-        }
-        (_, None, Some(staleness)) => super::target::stale(staleness, &[cell], voice),
+fn message(cell: &Cell<'_>, voice: Voice<'_>) -> Option<String> {
+    let Some(fault) = cell.fault() else {
+        return Some(stale(cell.staleness?, &[cell], voice));
     };
-    Some(Problem {
-        namespace: cell.namespace().to_owned(),
-        reason: reason(cell).to_owned(),
-        message: Some(sentence::bounded(message, MAX_MESSAGE)),
-        next_retry_time: cell.fault().and_then(|fault| fault.next_retry).map(figures::seconds),
-        object: None,
-    })
+    // Ours says what to do, the server's own words say the rest.
+    let ours = voice.fault(&[cell])?;
+    let has_words = ours.contains(&*fault.message);
+    Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })
 }
 
 /// One for each namespace, naming its first object.

@@ -2,7 +2,7 @@
 
 use super::{
     Inputs,
-    cell::{Cell, CellState, CellView, Clock, Staleness},
+    cell::{Cell, CellState, CellView, Clock, Staleness, grouped},
     figures,
     limit::within_limits,
     permissions,
@@ -13,11 +13,8 @@ use super::{
 use kubewarm_api::model::{
     CellKey, DeclaredTarget, FieldPath, Mode, RefusalReason, Requirement, ResolvedTarget,
 };
-use kubewarm_cache::{
-    informer::{CellFault, Verb},
-    store::INDEXES_PER_TABLE,
-};
-use std::{collections::BTreeMap, time::Duration};
+use kubewarm_cache::{informer::CellFault, store::INDEXES_PER_TABLE};
+use std::time::Duration;
 
 /// A condition before it is merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,10 +151,6 @@ fn not_indexed(paths: &[FieldPath]) -> String {
     )
 }
 
-/// Cells with the same trouble, to be told in one sentence, the gravest first.
-type Groups<'c, 'a> =
-    BTreeMap<(usize, &'static str, Reason, Verb), (&'c CellFault, Vec<&'c Cell<'a>>)>;
-
 fn warm(
     declared: &DeclaredTarget,
     cells: &[Cell<'_>],
@@ -194,15 +187,12 @@ fn warm(
         };
         return Verdict::new(Some(true), "Synced", voice.says(&text));
     }
-    let mut groups = Groups::new();
-    for cell in &lacking {
-        if let Some(fault) = cell.fault() {
-            let reason = of_fault(fault.reason).warm;
-            let key = (gravity("Warm", reason), reason, fault.reason, fault.verb);
-            groups.entry(key).or_insert_with(|| (fault, Vec::new())).1.push(cell);
-        }
-    }
-    let told: Vec<_> = groups.values().map(|(fault, cells)| voice.fault(fault, cells)).collect();
+    let groups = grouped(lacking, |cell| {
+        let &CellFault { reason, verb, .. } = cell.fault()?;
+        let warm = of_fault(reason).warm;
+        Some((gravity("Warm", warm), warm, reason, verb))
+    });
+    let told: Vec<_> = groups.values().filter_map(|cells| voice.fault(cells)).collect();
     let gravest = groups.keys().next().map_or("Syncing", |(_, reason, ..)| *reason);
     let text = match (mode, told.is_empty()) {
         (Mode::Paused, _) if gravest == "Syncing" => {
@@ -224,12 +214,7 @@ fn fresh(
     if warm.status != Some(true) {
         return Verdict::new(None, "NotWarm", voice.says("not warm yet"));
     }
-    let mut groups: BTreeMap<Staleness, Vec<&Cell<'_>>> = BTreeMap::new();
-    for cell in selector.into_iter().chain(cells) {
-        if let Some(staleness) = cell.staleness {
-            groups.entry(staleness).or_default().push(cell);
-        }
-    }
+    let groups = grouped(selector.into_iter().chain(cells), |cell| cell.staleness);
     let Some(&gravest) = groups.keys().next() else {
         let text = "every watch is known to be current";
         return Verdict::new(Some(true), "WatchesCurrent", voice.says(text));
@@ -242,8 +227,8 @@ fn fresh(
 pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
     let kinds = kinds(cells);
     let places = places(cells);
-    if let Some(fault) = cells.iter().find_map(|cell| cell.fault()) {
-        return format!("{}; the old data is served", voice.fault(fault, cells));
+    if let Some(fault) = voice.fault(cells) {
+        return format!("{fault}; the old data is served");
     }
     match staleness {
         Staleness::Fenced => format!(

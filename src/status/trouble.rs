@@ -6,7 +6,7 @@ use kubewarm_api::{
     model::{Extent, Reason},
     v1alpha1::AccessStatus,
 };
-use kubewarm_cache::informer::{CellFault, Phase};
+use kubewarm_cache::informer::Phase;
 
 /// Whom messages speak of, and how the target's kind is called.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +40,9 @@ impl Voice<'_> {
         }
     }
 
-    /// Why `cells`, which all have the same kind of fault as `fault`, are in trouble.
-    pub(super) fn fault(&self, fault: &CellFault, cells: &[&Cell<'_>]) -> String {
+    /// Why `cells`, which all have the same kind of fault, are in trouble; `None` if none has any.
+    pub(super) fn fault(&self, cells: &[&Cell<'_>]) -> Option<String> {
+        let fault = cells.iter().find_map(|cell| cell.fault())?;
         let kinds = kinds(cells);
         let places = places(cells);
         let subject = self.subject();
@@ -49,7 +50,7 @@ impl Voice<'_> {
         let words = &fault.message;
         let since = fault.since.as_second();
         let since = jiff::Timestamp::from_second(since).unwrap_or(fault.since);
-        match fault.reason {
+        Some(match fault.reason {
             Reason::Forbidden => {
                 let next = self.grant(cells.iter().any(|cell| is_elevated(cell.key)));
                 format!("not allowed to {verb} {kinds} {places} as {subject}; apply {next}")
@@ -109,7 +110,7 @@ impl Voice<'_> {
                 "the {verb} of {kinds} {places} fails since {since} ({words}); \
                  retrying; check the API server if this lasts"
             ),
-        }
+        })
     }
 }
 
