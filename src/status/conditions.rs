@@ -13,20 +13,8 @@ use kubewarm_api::{
 };
 use std::time::Duration;
 
-/// In the order in which people read them. `Stalled` is the one that is abnormal when true.
-#[derive(Debug)]
-pub(super) struct Conditions {
-    pub(super) ready: Verdict,
-    pub(super) accepted: Verdict,
-    pub(super) authorized: Verdict,
-    pub(super) warm: Verdict,
-    pub(super) fresh: Verdict,
-    pub(super) within_limits: Verdict,
-    pub(super) objective: Verdict,
-    pub(super) stalled: Verdict,
-}
-
-/// The types of a profile's conditions, in the order of the status.
+/// The types of a profile's conditions, in the order in which people read them. `Stalled` is the one
+/// that is abnormal when true.
 pub const CONDITIONS: [&str; 8] = [
     "Ready",
     "Accepted",
@@ -38,50 +26,28 @@ pub const CONDITIONS: [&str; 8] = [
     "Stalled",
 ];
 
-impl Conditions {
-    pub(super) fn new(
-        declared: &Declared,
-        targets: &[Target<'_>],
-        (access, costs): (Option<&AccessStatus>, Option<String>),
-        (time_to_warm, since_accepted): (Option<Duration>, Duration),
-    ) -> Self {
-        let accepted = accepted(declared, targets, access);
-        let authorized = authorized(targets);
-        let warm = warm(targets);
-        let fresh = fresh(targets);
-        let within_limits = within_limits(targets);
-        let objective = match (declared.mode, declared.objective) {
-            (Mode::Plan, Some(_)) => Verdict::new(None, "StillWarming", "nothing is warmed"),
-            (Mode::Plan | Mode::Active | Mode::Paused, set) => {
-                objective(set, time_to_warm, since_accepted)
-            }
-        };
-        Self {
-            ready: ready(declared, targets, costs, [&accepted, &warm, &fresh, &within_limits]),
-            within_limits,
-            objective,
-            stalled: stalled(declared, targets, &accepted),
-            accepted,
-            authorized,
-            warm,
-            fresh,
+/// A verdict for each of [`CONDITIONS`].
+pub(super) fn conditions(
+    declared: &Declared,
+    targets: &[Target<'_>],
+    (access, costs): (Option<&AccessStatus>, Option<String>),
+    (time_to_warm, since_accepted): (Option<Duration>, Duration),
+) -> impl Iterator<Item = (&'static str, Verdict)> {
+    let accepted = accepted(declared, targets, access);
+    let authorized = authorized(targets);
+    let warm = warm(targets);
+    let fresh = fresh(targets);
+    let within_limits = within_limits(targets);
+    let objective = match (declared.mode, declared.objective) {
+        (Mode::Plan, Some(_)) => Verdict::new(None, "StillWarming", "nothing is warmed"),
+        (Mode::Plan | Mode::Active | Mode::Paused, set) => {
+            objective(set, time_to_warm, since_accepted)
         }
-    }
-
-    pub(super) fn into_list(self) -> [(&'static str, Verdict); 8] {
-        let [ready, accepted, authorized, warm, fresh, within_limits, objective, stalled] =
-            CONDITIONS;
-        [
-            (ready, self.ready),
-            (accepted, self.accepted),
-            (authorized, self.authorized),
-            (warm, self.warm),
-            (fresh, self.fresh),
-            (within_limits, self.within_limits),
-            (objective, self.objective),
-            (stalled, self.stalled),
-        ]
-    }
+    };
+    let ready = ready(declared, targets, costs, [&accepted, &warm, &fresh, &within_limits]);
+    let stalled = stalled(declared, targets, &accepted);
+    let verdicts = [ready, accepted, authorized, warm, fresh, within_limits, objective, stalled];
+    CONDITIONS.into_iter().zip(verdicts)
 }
 
 /// Sums up one condition of the required targets: false if any is false, with the gravest reason; else

@@ -31,7 +31,7 @@ pub use self::{
     sink::{ApiServer, Outcome, Write},
 };
 
-use self::{conditions::Conditions, target::Target, trouble::Voice};
+use self::{conditions::conditions, target::Target, trouble::Voice};
 use crate::forecast::Forecast;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
@@ -117,11 +117,11 @@ pub fn compute(
     let status = plan.map(|plan| plan.total.status()).or_else(said);
     let status = status.filter(|_| declared.mode == Mode::Plan);
     let costs = status.as_ref().map(|status| figures::costs(status, plan));
-    let conditions = Conditions::new(declared, &targets, (access, costs), (took, since_accepted));
+    let verdicts = conditions(declared, &targets, (access, costs), (took, since_accepted));
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
     let total = total(&all);
     CacheProfileStatus {
-        conditions: merge(old, conditions.into_list(), inputs),
+        conditions: merge(old, verdicts, inputs),
         observed_generation: Some(declared.generation),
         warm_targets: Some(format!(
             "{}/{}",
