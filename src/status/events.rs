@@ -112,21 +112,21 @@ pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus
     let mut tell = |(type_, reason), target: &str, note: &str| {
         found.push(Found { type_, reason, target: target.to_owned(), note: note.to_owned() });
     };
-    if let Some((was, is)) = step(old_conditions, &new.conditions, "Ready") {
+    if let Some((was, _, is)) = step(old_conditions, &new.conditions, "Ready") {
         match is.status.as_str() {
-            "True" if was.status != "True" => tell((NORMAL, "Ready"), "", &is.message),
-            "False" if was.status == "True" => tell((WARNING, "NotReady"), "", &is.message),
+            "True" if was != "True" => tell((NORMAL, "Ready"), "", &is.message),
+            "False" if was == "True" => tell((WARNING, "NotReady"), "", &is.message),
             _ => {}
         }
     }
-    if let Some((was, is)) = step(old_conditions, &new.conditions, "Stalled")
+    if let Some((was, reason, is)) = step(old_conditions, &new.conditions, "Stalled")
         && is.status == "True"
-        && (was.status != "True" || was.reason != is.reason)
+        && (was != "True" || reason != is.reason)
     {
         tell((WARNING, "Refused"), "", &is.message);
     }
-    if let Some((was, is)) = step(old_conditions, &new.conditions, "Authorized")
-        && let Some(event) = turn(&was, is)
+    if let Some((_, was, is)) = step(old_conditions, &new.conditions, "Authorized")
+        && let Some(event) = turn(was, is)
     {
         tell(event, "", &is.message);
     }
@@ -134,8 +134,8 @@ pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus
         let old = old.and_then(|old| old.targets.iter().find(|old| old.name == target.name));
         let old_conditions = old.map_or(&[][..], |old| &old.conditions);
         for type_ in ["Warm", "Accepted", "WithinLimits"] {
-            if let Some((was, is)) = step(old_conditions, &target.conditions, type_)
-                && let Some(event) = turn(&was, is)
+            if let Some((_, was, is)) = step(old_conditions, &target.conditions, type_)
+                && let Some(event) = turn(was, is)
             {
                 tell(event, &target.name, &is.message);
             }
@@ -155,30 +155,26 @@ pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus
 }
 
 /// The Event of a condition's step from one reason to another: its type and its reason.
-fn turn(was: &Condition, is: &Condition) -> Option<(&'static str, &'static str)> {
-    let of = |condition: &Condition| events(&condition.type_, &condition.reason);
-    match (of(was), of(is)) {
+fn turn(was: &str, is: &Condition) -> Option<(&'static str, &'static str)> {
+    let of = |reason: &str| events(&is.type_, reason);
+    match (of(was), of(&is.reason)) {
         (was, Some(now)) if was != Some(now) => Some((WARNING, now.0)),
         (Some((_, ended)), None) if is.status == "True" => Some((NORMAL, ended?)),
         _ => None,
     }
 }
 
-/// The condition before and now. One that was not there was unknown.
+/// The status and the reason of a condition before, and the condition now. One that was not there
+/// was unknown.
 fn step<'a>(
-    old: &[Condition],
+    old: &'a [Condition],
     new: &'a [Condition],
     type_: &str,
-) -> Option<(Condition, &'a Condition)> {
+) -> Option<(&'a str, &'a str, &'a Condition)> {
     let is = new.iter().find(|condition| condition.type_ == type_)?;
-    let was = old.iter().find(|condition| condition.type_ == type_).cloned();
-    let unknown = || Condition {
-        status: "Unknown".to_owned(),
-        reason: String::new(),
-        message: String::new(),
-        ..is.clone()
-    };
-    Some((was.unwrap_or_else(unknown), is))
+    let was = old.iter().find(|condition| condition.type_ == type_);
+    let (status, reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
+    Some((status, reason, is))
 }
 
 /// When the target was listed anew, if that was the reason.
