@@ -98,6 +98,18 @@ fn allowed(overrun: &Overrun) -> String {
 
 fn enough(overrun: &Overrun) -> String {
     let Overrun { bound, measure, reached, others, expected, objects, .. } = *overrun;
+    let next = match bound {
+        Bound::Profile => {
+            format!("raise {}, select fewer objects, or hold metadata only", field(measure))
+        }
+        Bound::Namespace | Bound::Process => {
+            "select fewer objects, hold metadata only, or ask the operator's administrator for more"
+                .to_owned()
+        }
+    };
+    if bound == Bound::Process {
+        return next;
+    }
     // What a target will hold in the end, as far as the server says how many objects there are.
     let whole = expected.map(|expected| expected.max(objects)).map(|expected| match measure {
         Measure::Objects => expected,
@@ -112,20 +124,6 @@ fn enough(overrun: &Overrun) -> String {
         Some(whole) => format!("{} would be enough", amount(measure, whole.saturating_add(others))),
         None => {
             format!("more than {} would be needed", amount(measure, reached.saturating_add(others)))
-        }
-    };
-    let next = match bound {
-        Bound::Profile => {
-            format!("raise {}, select fewer objects, or hold metadata only", field(measure))
-        }
-        Bound::Namespace => {
-            "select fewer objects, hold metadata only, or ask the operator's administrator for more"
-                .to_owned()
-        }
-        Bound::Process => {
-            return "select fewer objects, hold metadata only, or ask the operator's administrator \
-                    for more"
-                .to_owned();
         }
     };
     format!("{needed}: {next}")
