@@ -225,13 +225,12 @@ fn merge(
 
 fn render(target: &Target<'_>, inputs: &Inputs<'_>, size: Size) -> TargetStatus {
     let Inputs { declared, access, previous, clock, .. } = *inputs;
-    let find = |status: Option<&'_ CacheProfileStatus>| {
-        let mut all = status.map_or(&[][..], |status| &status.targets).iter();
-        all.find(|old| old.name == *target.declared.name).cloned()
-    };
-    let kept = find(inputs.same_generation()).and_then(|old| old.time_to_warm_milliseconds);
+    let old = previous
+        .and_then(|previous| previous.targets.iter().find(|old| old.name == *target.declared.name));
+    let kept = old.filter(|_| inputs.same_generation().is_some());
+    let kept = kept.and_then(|old| old.time_to_warm_milliseconds);
     let took = || target.time_to_warm(declared.accepted_at, clock).map(figures::millis);
-    let old = find(previous).map(|old| old.conditions).unwrap_or_default();
+    let conditions = old.map_or(&[][..], |old| &old.conditions);
     let voice = Voice { target: &target.declared.name, access };
     let verdicts = [
         ("Accepted", target.accepted.clone()),
@@ -246,7 +245,7 @@ fn render(target: &Target<'_>, inputs: &Inputs<'_>, size: Size) -> TargetStatus 
     TargetStatus {
         name: target.declared.name.to_string(),
         problems: problems::problems(target, voice, clock),
-        conditions: merge(&old, verdicts, inputs),
+        conditions: merge(conditions, verdicts, inputs),
         serving_generation: serving_generation(target, declared),
         objects: Some(figures::count(size.objects)),
         memory: Some(mebibytes(size.bytes)),
