@@ -10,25 +10,9 @@ use std::{
     fmt::Write as _,
 };
 
-/// What a line says of its grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Verb {
-    Gains,
-    Loses,
-    Keeps,
-}
-
-/// Grants that make one line, but for the verbs and the names.
-type Line<'a> = (Verb, &'a Subject, &'a Place, Thing<'a>, Option<&'a str>, bool);
-
-/// An object without its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Thing<'a> {
-    Resource { group: &'a str, resource: &'a str },
-    Url(&'a str),
-    Role(&'a str),
-    Rules(&'a str),
-}
+/// Grants that make one line, but for the verbs and the names: the mark and its word, who, where, the
+/// object without its name, by which binding, and whether it is elevated.
+type Line<'a> = ((Mark, &'static str), &'a Subject, &'a Place, Object, Option<&'a str>, bool);
 
 /// One row for each rule and subject. `elevated` are the grants of the elevated manifests, `named`
 /// those of all manifests: what others would gain says by which binding.
@@ -38,15 +22,18 @@ pub(super) fn rows(
     named: &BTreeMap<Grant, String>,
 ) -> Vec<ReportRow> {
     let mut verbs = BTreeMap::<(Line<'_>, Option<&str>), BTreeSet<&str>>::new();
-    let all =
-        [(Verb::Gains, &change.gained), (Verb::Loses, &change.lost), (Verb::Keeps, &change.kept)];
-    for (verb, grants) in all {
+    let all = [
+        ((Mark::Gains, "gains"), &change.gained),
+        ((Mark::Loses, "loses"), &change.lost),
+        ((Mark::Keeps, "keeps"), &change.kept),
+    ];
+    for (mark, grants) in all {
         for (grant, by) in grants {
-            let (thing, name) = thing(&grant.object);
-            let is_named = verb == Verb::Loses || named.contains_key(grant);
+            let (object, name) = without_name(&grant.object);
+            let is_named = mark.0 == Mark::Loses || named.contains_key(grant);
             let by = (!is_named).then_some(by.as_str());
-            let is_elevated = elevated.contains_key(grant) || is_wide(&thing);
-            let line = (verb, &grant.subject, &grant.place, thing, by, is_elevated);
+            let is_elevated = elevated.contains_key(grant) || is_wide(&object);
+            let line = (mark, &grant.subject, &grant.place, object, by, is_elevated);
             verbs.entry((line, name)).or_default().insert(&grant.verb);
         }
     }
@@ -63,46 +50,37 @@ pub(super) fn rows(
     rows
 }
 
-fn thing(object: &Object) -> (Thing<'_>, Option<&str>) {
-    match object {
-        Object::Resource { group, resource, name } => {
-            (Thing::Resource { group, resource }, name.as_deref())
-        }
-        Object::Url(path) => (Thing::Url(path), None),
-        Object::Role(role) => (Thing::Role(role), None),
-        Object::Rules(role) => (Thing::Rules(role), None),
-    }
+fn without_name(object: &Object) -> (Object, Option<&str>) {
+    let Object::Resource { group, resource, name } = object else { return (object.clone(), None) };
+    let all = Object::Resource { group: group.clone(), resource: resource.clone(), name: None };
+    (all, name.as_deref())
 }
 
 /// Whether it reaches secrets, or nobody can see what it reaches.
-fn is_wide(thing: &Thing<'_>) -> bool {
-    match thing {
-        Thing::Resource { resource, .. } => {
+fn is_wide(object: &Object) -> bool {
+    match object {
+        Object::Resource { resource, .. } => {
             resource.split('/').next().is_some_and(|of| matches!(of, "secrets" | "*"))
         }
-        Thing::Url(_) => false,
-        Thing::Role(_) | Thing::Rules(_) => true,
+        Object::Url(_) => false,
+        Object::Role(_) | Object::Rules(_) => true,
     }
 }
 
 fn row(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> ReportRow {
-    let (verb, subject, place, thing, by, is_elevated) = line;
-    let (mark, verb) = match verb {
-        Verb::Gains => (Mark::Gains, "gains"),
-        Verb::Loses => (Mark::Loses, "loses"),
-        Verb::Keeps => (Mark::Keeps, "keeps"),
-    };
+    let ((mark, verb), subject, place, object, by, is_elevated) = line;
     let list = |items: &BTreeSet<&str>| items.iter().copied().collect::<Vec<_>>().join(", ");
     let verbs = list(verbs);
     let mut text = format!("{subject} {verb} ");
-    let written = match thing {
-        Thing::Resource { group: "", resource } => write!(text, "{verbs} on {resource}"),
-        Thing::Resource { group, resource } => write!(text, "{verbs} on {resource}.{group}"),
-        Thing::Url(path) => write!(text, "{verbs} on the path {path}"),
-        Thing::Role(role) => write!(text, "all that {role} grants"),
-        Thing::Rules(role) => write!(text, "the rules of {role}, too many to show,"),
+    let _infallible = match object {
+        Object::Resource { group, resource, .. } if group.is_empty() => {
+            write!(text, "{verbs} on {resource}")
+        }
+        Object::Resource { group, resource, .. } => write!(text, "{verbs} on {resource}.{group}"),
+        Object::Url(path) => write!(text, "{verbs} on the path {path}"),
+        Object::Role(role) => write!(text, "all that {role} grants"),
+        Object::Rules(role) => write!(text, "the rules of {role}, too many to show,"),
     };
-    debug_assert!(written.is_ok(), "writing to a String does not fail");
     if !names.is_empty() {
         text.push_str(" named ");
         text.push_str(&list(names));
@@ -122,7 +100,7 @@ fn row(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> Repor
     if *is_elevated {
         text.push_str(" [elevated]");
     }
-    ReportRow::marked(mark, text)
+    ReportRow::marked(*mark, text)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(super) struct ReportRow {
 }
 
 /// What stands before a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     /// Nothing.
     #[default]
