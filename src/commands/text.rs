@@ -39,7 +39,8 @@ pub(super) fn is_unsafe(c: char) -> bool {
 }
 
 /// `12345` as `12,345`.
-pub(super) fn grouped(number: i64) -> String {
+pub(super) fn grouped(number: impl TryInto<i64>) -> String {
+    let number = number.try_into().unwrap_or(i64::MAX);
     let digits = number.unsigned_abs().to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3 + 1);
     if number < 0 {

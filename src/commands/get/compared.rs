@@ -2,7 +2,7 @@
 
 use super::rows::{Difference, Rows};
 use crate::commands::{
-    report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
+    report::{Mark, Report, ReportRow, Section, Verdict},
     text::{grouped, length},
 };
 use std::time::Duration;
@@ -23,17 +23,10 @@ pub(super) struct Reading {
     pub(super) freshness: Option<Duration>,
 }
 
-/// Of both servers.
-#[derive(Debug)]
-pub(super) struct Both {
-    pub(super) ours: Reading,
-    pub(super) theirs: Reading,
-}
-
-/// Whether both say the same, each difference, and the latencies.
-pub(super) fn comparison(both: &Both, differences: &[Difference]) -> Report {
+/// Whether both servers say the same, each difference, and the latencies.
+pub(super) fn comparison(ours: &Reading, theirs: &Reading, differences: &[Difference]) -> Report {
     let title = match differences.len() {
-        0 => format!("equal: {}", objects(both.theirs.rows.count(), "no object at either")),
+        0 => format!("equal: {}", objects(theirs.rows.count(), "no object at either")),
         some => format!("different: {}", objects(some, "")),
     };
     let mut rows: Vec<_> = differences.iter().take(MAX_NAMED).map(Difference::row).collect();
@@ -41,11 +34,11 @@ pub(super) fn comparison(both: &Both, differences: &[Difference]) -> Report {
         let text = format!("and {} more", differences.len() - MAX_NAMED);
         rows.push(ReportRow::marked(Mark::Plain, text));
     }
-    let head = ["", "OBJECTS", "FIRST BYTE", "END", "BYTES", "VERSION", "AGE"];
+    let head = ["OBJECTS", "FIRST BYTE", "END", "BYTES", "VERSION", "AGE"];
     let readings = vec![
-        row(head.map(str::to_owned)),
-        row(figures("cache", &both.ours)),
-        row(figures("API server", &both.theirs)),
+        ReportRow::numbers("", head.map(str::to_owned)),
+        ReportRow::numbers("cache", figures(ours)),
+        ReportRow::numbers("API server", figures(theirs)),
     ];
     Report {
         sections: vec![Section::new(title, rows), Section { rows: readings, ..Section::default() }],
@@ -58,27 +51,17 @@ fn objects(count: usize, none: &str) -> String {
     match count {
         0 => none.to_owned(),
         1 => "1 object".to_owned(),
-        many => format!("{} objects", number(many)),
+        many => format!("{} objects", grouped(many)),
     }
 }
 
-fn row([name, figures @ ..]: [String; 7]) -> ReportRow {
-    let figures = figures.into_iter().map(Fact::number);
-    ReportRow::of([Fact::new(Tone::Plain, name)].into_iter().chain(figures).collect())
-}
-
-fn figures(name: &str, reading: &Reading) -> [String; 7] {
+fn figures(reading: &Reading) -> [String; 6] {
     [
-        name.to_owned(),
-        number(reading.rows.count()),
+        grouped(reading.rows.count()),
         length(reading.first_byte),
         length(reading.whole),
-        number(reading.bytes),
+        grouped(reading.bytes),
         reading.rows.version.clone(),
         reading.freshness.map_or_else(|| "-".to_owned(), length),
     ]
-}
-
-fn number(number: usize) -> String {
-    grouped(number.try_into().unwrap_or(i64::MAX))
 }

@@ -7,7 +7,7 @@ mod request;
 mod rows;
 
 use self::{
-    compared::{Both, Reading, comparison},
+    compared::{Reading, comparison},
     contents::contents,
     kind::find,
     request::{Request, WHOLE, accept},
@@ -22,7 +22,7 @@ use crate::cli::GetArgs;
 use http::HeaderMap;
 use jiff::Timestamp;
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::Fault;
 use kubewarm_client::{Connection, Timed, get_timed};
 use rows::Rows;
 use serde_json::Value;
@@ -117,7 +117,7 @@ async fn compare(cache: &Asked, server: &Asked, request: &Request) -> Result<Ver
         let settled = server.read(request).await?.rows;
         differences.retain(|difference| difference.is_still(&again, &settled));
     }
-    show(&comparison(&Both { ours, theirs }, &differences), None)
+    show(&comparison(&ours, &theirs, &differences), None)
 }
 
 impl Asked {
@@ -162,9 +162,4 @@ impl Asked {
 fn freshness(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(FRESHNESS)?.to_str().ok()?;
     text.parse().ok().map(Duration::from_millis)
-}
-
-/// The servers' own words are of no use here.
-fn malformed(what: &str) -> Fault {
-    Fault::new(Reason::Malformed, what)
 }

@@ -1,8 +1,7 @@
 //! What two servers say of the same objects: uid and version of each.
 
-use super::malformed;
 use crate::commands::report::{ReportRow, Tone};
-use kubewarm_api::model::{Fault, ResourceVersion};
+use kubewarm_api::model::{Fault, Reason, ResourceVersion};
 use serde::Deserialize;
 use std::{collections::BTreeMap, fmt};
 
@@ -57,7 +56,7 @@ pub(super) struct Difference {
 impl Rows {
     /// # Errors
     ///
-    /// [`Reason::Malformed`](kubewarm_api::model::Reason::Malformed) for an object without a version.
+    /// [`Reason::Malformed`] for an object without a version.
     pub(super) fn new(found: Found) -> Result<Self, Fault> {
         let version = found.metadata.resource_version.clone();
         let items = match found.items {
@@ -66,8 +65,9 @@ impl Rows {
         };
         let mut objects = BTreeMap::new();
         for Item { metadata } in items {
-            let version = ResourceVersion::parse(&metadata.resource_version)
-                .ok_or_else(|| malformed("an object has no resourceVersion"))?;
+            let malformed = || Fault::new(Reason::Malformed, "an object has no resourceVersion");
+            let version =
+                ResourceVersion::parse(&metadata.resource_version).ok_or_else(malformed)?;
             let key = (metadata.namespace, metadata.name);
             objects.insert(key, Seen { uid: metadata.uid, version });
         }

@@ -1,7 +1,7 @@
 //! What a profile would cost, as far as anybody knows, and how that is written.
 
 use super::super::{
-    report::{Fact, ReportRow, Section, Tone, Verdict},
+    report::{ReportRow, Section, Verdict},
     text::{grouped, length},
 };
 use crate::forecast::{Certainty, Figures};
@@ -84,14 +84,13 @@ impl Costs {
 
     /// The columns of [`HEAD`].
     fn columns(&self) -> [String; 6] {
-        let count = |number| grouped(i64::try_from(number).unwrap_or(i64::MAX));
         [
-            self.cells.written(count),
-            self.objects.written(count),
+            self.cells.written(grouped),
+            self.objects.written(grouped),
             self.bytes.written(mebibytes),
-            self.requests.written(count),
+            self.requests.written(grouped),
             self.millis.written(|millis| length(Duration::from_millis(millis))),
-            self.missing.written(count),
+            self.missing.written(grouped),
         ]
     }
 
@@ -110,7 +109,7 @@ impl Costs {
     }
 }
 
-const HEAD: [&str; 7] = ["TARGET", "CELLS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
+const HEAD: [&str; 6] = ["CELLS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
 
 impl Outlook {
     /// Whether the profile could do what it declares, as far as that is known.
@@ -121,14 +120,10 @@ impl Outlook {
 
     /// A table, then what is wrong, and what is to be known.
     pub(super) fn section(&self) -> Section {
-        let row = |name: &str, columns: [String; 6]| {
-            let facts = columns.into_iter().map(Fact::number);
-            ReportRow::of([Fact::new(Tone::Plain, name)].into_iter().chain(facts).collect())
-        };
-        let [first, heads @ ..] = HEAD;
-        let mut rows = vec![row(first, heads.map(str::to_owned))];
-        rows.extend(self.targets.iter().map(|(name, costs)| row(name, costs.columns())));
-        rows.push(row("total", self.total.columns()));
+        let mut rows = vec![ReportRow::numbers("TARGET", HEAD.map(str::to_owned))];
+        let targets = self.targets.iter();
+        rows.extend(targets.map(|(name, costs)| ReportRow::numbers(name, costs.columns())));
+        rows.push(ReportRow::numbers("total", self.total.columns()));
         rows.extend(self.faults.iter().map(ReportRow::bad));
         rows.extend(self.notes.iter().map(ReportRow::note));
         Section::new(&self.profile, rows)

@@ -1,10 +1,16 @@
 //! What kubewarm itself has found of a profile in mode Plan.
 
 use super::{
-    super::{Error, verdict::name},
+    super::{
+        Error,
+        verdict::{condition, name},
+    },
     costs::{Amount, Costs, Outlook},
 };
-use kubewarm_api::v1alpha1::{CacheProfile, PlanCertainty, PlanStatus};
+use kubewarm_api::{
+    model::parse_bytes,
+    v1alpha1::{CacheProfile, PlanCertainty, PlanStatus},
+};
 
 /// What its status says.
 ///
@@ -17,7 +23,7 @@ pub(super) fn outlook(profile: &CacheProfile) -> Result<Outlook, Error> {
         Some((status.plan.as_ref().filter(|_| is_current)?, &status.conditions))
     });
     let Some((plan, conditions)) = found else { return Err(no_forecast(profile)) };
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    let ready = condition(conditions, "Ready");
     Ok(Outlook {
         profile: name(profile),
         targets: Vec::new(),
@@ -44,12 +50,10 @@ fn costs(plan: &PlanStatus) -> Costs {
     };
     let count =
         |number: i64, of: fn(u64) -> Amount| u64::try_from(number).map_or(Amount::Unknown, of);
-    let mebibytes = memory.strip_suffix("Mi").unwrap_or(memory).parse::<u64>();
     Costs {
         cells: count((*cells).into(), Amount::Likely),
         objects: count(*objects, sure),
-        bytes: mebibytes
-            .map_or(Amount::Unknown, |mebibytes| sure(mebibytes.saturating_mul(1 << 20))),
+        bytes: parse_bytes(memory).map_or(Amount::Unknown, sure),
         requests: count((*requests).into(), sure),
         millis: count(i64::from(*seconds) * 1_000, sure),
         missing: count((*missing).into(), Amount::Likely),

@@ -167,6 +167,12 @@ impl ReportRow {
         Self::marked(Mark::Unseen, format!("not checked: {what}: {fault}"))
     }
 
+    /// A name, and numbers behind it: a line of a table.
+    pub(super) fn numbers<const N: usize>(name: &str, numbers: [String; N]) -> Self {
+        let numbers = numbers.into_iter().map(Fact::number);
+        Self::of([Fact::new(Tone::Plain, name)].into_iter().chain(numbers).collect())
+    }
+
     /// A text beside its label.
     pub(super) fn labelled(label: &str, tone: Tone, text: impl Into<String>) -> Self {
         Self::of(vec![Fact::new(Tone::Quiet, label), Fact::new(tone, text)])
