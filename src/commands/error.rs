@@ -78,6 +78,11 @@ impl Error {
         Self::new(format!("there is no CacheProfile {title}; `kubewarm status -A` shows all"))
     }
 
+    /// The document `at` that place is no profile that kubewarm would run.
+    pub(super) fn unusable(at: &str, source: DocumentError) -> Self {
+        Self::caused(format!("cannot use {at}"), source)
+    }
+
     /// Nobody knows what the server serves.
     pub(super) fn of_discovery(fault: Fault) -> Self {
         Self::caused("could not read what the API server serves", fault)

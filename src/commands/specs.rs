@@ -28,12 +28,6 @@ pub(super) struct Specs<'a> {
     pub(super) home: Home,
 }
 
-/// A profile, and how to say what is wrong with it.
-pub(super) struct Wanted {
-    pub(super) profile: CacheProfile,
-    pub(super) refused: Box<dyn Fn(DocumentError) -> Error>,
-}
-
 impl<'a> Specs<'a> {
     pub(super) fn of(args: &'a SpecArgs) -> Self {
         let OperatorArgs { home, watch_namespaces } = &args.operator;
@@ -42,28 +36,25 @@ impl<'a> Specs<'a> {
     }
 
     /// Reads them. No cluster is asked for those of a file.
-    pub(super) async fn read(&self) -> Result<Vec<Wanted>, Error> {
+    pub(super) async fn read(&self) -> Result<Vec<Found>, Error> {
         let Some(file) = self.args.file.as_deref() else {
             return self.named().await.map(|one| vec![one]);
         };
-        let file = file.to_owned();
-        let text = self::file(&file)?;
-        let of = file.clone();
-        let failed =
-            move |at, source| Error::caused(format!("cannot use {at} of {}", shown(&of)), source);
-        let found = profiles(&text).map_err(|(at, source)| failed(at, source))?;
+        let text = self::file(file)?;
+        let of_file = |at: String| format!("{at} of {}", shown(file));
+        let mut found =
+            profiles(&text).map_err(|(at, source)| Error::unusable(&of_file(at), source))?;
         if found.is_empty() {
-            let (file, group, version) = (shown(&file), v1alpha1::GROUP, v1alpha1::VERSION);
+            let (file, group, version) = (shown(file), v1alpha1::GROUP, v1alpha1::VERSION);
             return Err(Error::new(format!("{file} holds no CacheProfile of {group}/{version}")));
         }
-        let wanted = found.into_iter().map(|Found { at, profile }| {
-            let failed = failed.clone();
-            Wanted { profile, refused: Box::new(move |source| failed(at.clone(), source)) }
-        });
-        Ok(wanted.collect())
+        for one in &mut found {
+            one.at = of_file(std::mem::take(&mut one.at));
+        }
+        Ok(found)
     }
 
-    async fn named(&self) -> Result<Wanted, Error> {
+    async fn named(&self) -> Result<Found, Error> {
         let source = {
             let SpecArgs { name, namespace, connection, .. } = self.args;
             Profiles::connect(connection, &Place::Namespace(namespace.as_deref()), name.as_deref())?
@@ -72,10 +63,7 @@ impl<'a> Specs<'a> {
         let Some(profile) = source.fetch().await?.pop() else {
             return Err(Error::not_found(&title));
         };
-        let refused = Box::new(move |source| {
-            Error::caused(format!("cannot use CacheProfile {title}"), source)
-        });
-        Ok(Wanted { profile, refused })
+        Ok(Found { at: format!("CacheProfile {title}"), profile })
     }
 
     /// The profile, if kubewarm would run it.

@@ -8,9 +8,10 @@ mod reported;
 use self::{costs::Outlook, live::Cluster};
 use super::{
     Error,
+    documents::Found,
     print::show,
     report::{Format, Report, Verdict},
-    specs::{Specs, Wanted},
+    specs::Specs,
 };
 use crate::{cli::PlanArgs, forecast::Order};
 use kubewarm_api::{
@@ -20,6 +21,7 @@ use kubewarm_api::{
 };
 use kubewarm_client::Served;
 use std::sync::Arc;
+use tokio::sync::OnceCell;
 
 /// What a profile comes to on a cluster: [`crate::controller::outlook`], which this layer does not
 /// see.
@@ -41,22 +43,21 @@ pub type Resolve =
 /// On a cluster at most 512 requests that look, and as many reviews, a profile.
 pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<Verdict, Error> {
     let specs = Specs::of(&args.spec);
-    let mut cluster = None;
+    let cluster = OnceCell::new();
     let mut outlooks = Vec::new();
-    for Wanted { profile, refused } in specs.read().await? {
-        let checked = specs.check(profile.clone()).map_err(&refused)?;
+    for Found { at, profile } in specs.read().await? {
+        let refused = |error| Error::unusable(&at, error);
+        let checked = specs.check(profile.clone()).map_err(refused)?;
         let is_looked_at = args.spec.name.is_some() && profile.spec.mode == Mode::Plan;
         let outlook = match &args.spec.file {
             Some(file) if !args.live => {
                 offline::outlook(&checked, &specs.home, &file.display().to_string())
-                    .map_err(&refused)?
+                    .map_err(refused)?
             }
             _ if is_looked_at && !args.live => reported::outlook(&profile)?,
             _ => {
-                if cluster.is_none() {
-                    cluster = Some(Cluster::connect(&args.spec.connection, resolve).await?);
-                }
-                let Some(cluster) = &cluster else { continue };
+                let connect = || Cluster::connect(&args.spec.connection, resolve);
+                let cluster = cluster.get_or_try_init(connect).await?;
                 let reader = reader(&checked, &specs, args);
                 cluster.outlook(&checked, &specs.home, &reader).await?
             }

@@ -9,9 +9,10 @@ pub(super) use self::live::namespaces;
 
 use super::{
     Error,
+    documents::Found,
     print::{print, show},
     report::{Mark, Report, ReportRow, Section, Verdict},
-    specs::{Specs, Wanted},
+    specs::Specs,
     verdict::name,
 };
 use crate::cli::{OperatorArgs, RbacArgs};
@@ -61,13 +62,14 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     let client = if args.diff || args.spec.name.is_some() { Some(connect(args)?) } else { None };
     let specs = Specs::of(&args.spec);
     let (mut text, mut report) = (String::new(), Report::default());
-    for Wanted { profile, refused } in specs.read().await? {
+    for Found { at, profile } in specs.read().await? {
         reviewed(&profile, args)?;
         let subject = args.subject.clone().unwrap_or_else(|| specs.operator());
         if args.subject.is_none() && args.spec.name.is_some() {
             expected(&profile, &subject)?;
         }
-        let checked = specs.check(profile.clone()).map_err(&refused)?;
+        let refused = |error| Error::unusable(&at, error);
+        let checked = specs.check(profile.clone()).map_err(refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
             None => FoundNamespaces::new(),
