@@ -1,8 +1,12 @@
 //! Before installing: whether whoever asks may create what an installation consists of.
 
 use super::super::report::ReportRow;
+use crate::cli::program;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use kube::Client;
+use kube::{
+    Client, Resource as _,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+};
 use kubewarm_api::{manifests, model::Fault};
 use kubewarm_client::{Answer, dry_run, is_allowed};
 use serde_json::Value;
@@ -15,26 +19,16 @@ struct Object {
     path: String,
 }
 
-/// Why not, or not yet.
-enum Refusal {
-    Exists,
-    /// Whoever may create it may do so; its namespace comes first.
-    WithoutNamespace,
-    NotServed,
-    Forbidden(Fault),
-    Other(Fault),
-}
-
 /// A line for each object that `objects` names.
 pub(super) async fn permitted(
     client: &Client,
-    program: &str,
-    (namespace, watched): (&str, &[String]),
+    namespace: &str,
+    watched: &[String],
 ) -> Result<Vec<ReportRow>, manifests::Unwritable> {
     let mut findings = Vec::new();
     for object in objects(namespace, watched)? {
         let answer = dry_run(client, &object.path, &object.value).await;
-        findings.push(of_object(&object, answer, program));
+        findings.push(of_object(&object, answer, program()));
     }
     let attributes = ResourceAttributes {
         verb: Some("create".to_owned()),
@@ -74,81 +68,70 @@ impl Object {
         let text =
             |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (kind, version) = (text("/kind"), text("/apiVersion"));
-        let plural = match kind.strip_suffix('y') {
-            Some(stem) => format!("{stem}ies"),
-            None => format!("{kind}s"),
-        }
-        .to_lowercase();
-        let root = if version.contains('/') { "/apis" } else { "/api" };
-        let (name, path) = match text("/metadata/namespace") {
-            "" => (String::new(), String::new()),
-            namespace => (format!(" in namespace {namespace}"), format!("/namespaces/{namespace}")),
-        };
-        let name = format!("{kind} {}{name}", text("/metadata/name"));
-        let path = format!("{root}/{version}{path}/{plural}");
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let namespace = value.pointer("/metadata/namespace").and_then(Value::as_str);
+        let path = DynamicObject::url_path(&resource, namespace);
+        let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
+        let name = format!("{kind} {}{place}", text("/metadata/name"));
         Self { value, name, path }
     }
 
     fn is(&self, kind: &str) -> bool {
         self.value["kind"] == kind
     }
+
+    fn is_policy(&self) -> bool {
+        self.is("ValidatingAdmissionPolicy") || self.is("ValidatingAdmissionPolicyBinding")
+    }
 }
 
-/// Why a dry run was refused; `None` if it was not.
-fn refusal(object: &Object, answer: Result<Answer, Fault>) -> Option<Refusal> {
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(fault) => return Some(Refusal::Other(fault)),
-    };
-    let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    Some(match answer.status.as_u16() {
-        200..=299 => return None,
-        409 => Refusal::Exists,
-        403 => Refusal::Forbidden(answer.fault()),
-        404 if status["details"]["kind"] == "namespaces" => Refusal::WithoutNamespace,
-        404 if status["kind"] != "Status" && !object.is("Namespace") => Refusal::NotServed,
-        _ => Refusal::Other(answer.fault()),
-    })
-}
-
+/// What the answer to a dry run says.
 fn of_object(object: &Object, answer: Result<Answer, Fault>, program: &str) -> ReportRow {
     let name = &object.name;
-    let is_policy = name.starts_with("ValidatingAdmissionPolicy");
-    match refusal(object, answer) {
-        None | Some(Refusal::WithoutNamespace) => ReportRow::good(format!("you may create {name}")),
-        Some(Refusal::Exists) => ReportRow::good(format!("{name} is there already")),
-        Some(Refusal::NotServed) if is_policy => ReportRow::note(format!(
-            "{name} cannot be created, as the API server serves none: nothing will hold authors of \
-             profiles to the ServiceAccounts that they may act as"
-        ))
-        .next("helm install … --set accountPolicy.enabled=false"),
-        Some(Refusal::NotServed) => {
-            ReportRow::bad(format!("{name} cannot be created, as the API server serves none"))
-                .next("kubectl api-versions")
+    let unseen = |fault| ReportRow::unseen(&format!("whether you may create {name}"), &fault);
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(fault) => return unseen(fault),
+    };
+    let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    match answer.status.as_u16() {
+        200..=299 => ReportRow::good(format!("you may create {name}")),
+        409 => ReportRow::good(format!("{name} is there already")),
+        403 => {
+            let found = ReportRow::bad(format!("you may not create {name}: {}", answer.fault()));
+            found.next(remedy(object, program))
         }
-        Some(Refusal::Forbidden(fault)) => {
-            let found = ReportRow::bad(format!("you may not create {name}: {fault}"));
-            if object.is("CustomResourceDefinition") {
-                return found.next(format!(
-                    "{program} crd | kubectl apply --server-side -f - # as an administrator"
-                ));
-            }
-            if is_policy {
-                return found
-                    .next("kubectl apply -f deploy/account-policy.yaml # as an administrator");
-            }
-            if object.is("ClusterRole") || object.is("ClusterRoleBinding") {
-                return found.next(format!(
-                    "{program} check --pre --watch-namespaces NAMESPACE # without them"
-                ));
-            }
-            found.next(format!(
-                "{program} rbac --operator | kubectl apply -f - # as an administrator"
-            ))
+        // Whoever may create it may do so; its namespace comes first.
+        404 if status["details"]["kind"] == "namespaces" => {
+            ReportRow::good(format!("you may create {name}"))
         }
-        Some(Refusal::Other(fault)) => {
-            ReportRow::unseen(&format!("whether you may create {name}"), &fault)
-        }
+        404 if status["kind"] != "Status" && !object.is("Namespace") => not_served(object),
+        _ => unseen(answer.fault()),
+    }
+}
+
+fn not_served(object: &Object) -> ReportRow {
+    let text = format!("{} cannot be created, as the API server serves none", object.name);
+    if object.is_policy() {
+        let text = format!(
+            "{text}: nothing will hold authors of profiles to the ServiceAccounts that they may act as"
+        );
+        return ReportRow::note(text).next("helm install … --set accountPolicy.enabled=false");
+    }
+    ReportRow::bad(text).next("kubectl api-versions")
+}
+
+/// What to run where it may not be created.
+fn remedy(object: &Object, program: &str) -> String {
+    if object.is("CustomResourceDefinition") {
+        format!("{program} crd | kubectl apply --server-side -f - # as an administrator")
+    } else if object.is_policy() {
+        "kubectl apply -f deploy/account-policy.yaml # as an administrator".to_owned()
+    } else if object.is("ClusterRole") || object.is("ClusterRoleBinding") {
+        format!("{program} check --pre --watch-namespaces NAMESPACE # without them")
+    } else {
+        format!("{program} rbac --operator | kubectl apply -f - # as an administrator")
     }
 }
 

@@ -1,6 +1,7 @@
 //! `check`: whether a cluster is fit for kubewarm, or kubewarm and its profiles are well, with the next
 //! step where not.
 
+mod definition;
 mod install;
 mod operator;
 mod profiles;
@@ -12,7 +13,7 @@ use super::{
     profiles::{Place, Profiles},
     report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
 };
-use crate::cli::{CheckArgs, program};
+use crate::cli::{CheckArgs, OperatorArgs, program};
 use jiff::Timestamp;
 use kubewarm_api::model::{Fault, Reason};
 use kubewarm_client::Connection;
@@ -45,24 +46,23 @@ async fn sections(
     let (mut reached, is_there) = server::reached(client, server.trim_end_matches('/')).await;
     let mut sections = Vec::new();
     if is_there && args.pre {
-        reached.extend(server::abilities(client).await);
+        reached.push(server::streams(client).await);
     }
     sections.push(Section::new("API server", reached));
     if !is_there {
         return Ok(sections);
     }
-    let program = program();
-    let (namespace, watched) =
-        (args.operator.home.operator_namespace.as_str(), &*args.operator.watch_namespaces);
+    let OperatorArgs { home, watch_namespaces: watched } = &args.operator;
+    let namespace = home.operator_namespace.as_str();
     if args.pre {
-        let rows = install::permitted(client, program, (namespace, watched)).await?;
+        let rows = install::permitted(client, namespace, watched).await?;
         sections.push(Section::new("installing", rows));
         return Ok(sections);
     }
-    let operator = operator::Operator { client, namespace, watched, program, now };
-    let (resource, is_served) = operator.resource().await?;
-    let mut installed = vec![resource];
+    let (definition, is_served) = definition::served(client).await?;
+    let mut installed = vec![definition];
     if is_served {
+        let operator = operator::Operator { client, namespace, watched, now };
         installed.extend(operator.works().await?);
     }
     sections.push(Section::new("kubewarm", installed));
@@ -77,19 +77,20 @@ async fn all(connection: &Connection, args: &CheckArgs) -> Result<Vec<ReportRow>
     let own = Place::Namespace(args.namespace.as_deref());
     let is_everywhere = args.namespace.is_none() && args.name.is_none();
     let place = if is_everywhere { &Place::Everywhere } else { &own };
-    let mut source = Profiles::of(connection, place, args.name.as_deref());
-    let (found, mut rows) = match source.fetch().await {
-        Err(Error::Refused { message, code: 403, .. }) if is_everywhere => {
-            let fault = Fault::new(Reason::Forbidden, message);
-            source = Profiles::of(connection, &own, None);
-            (source.fetch().await, vec![ReportRow::unseen("profiles of other namespaces", &fault)])
-        }
-        found => (found, Vec::new()),
+    let unseen = |what: &str, message: &str| {
+        ReportRow::unseen(what, &Fault::new(Reason::Forbidden, message))
     };
+    let mut rows = Vec::new();
+    let mut source = Profiles::of(connection, place, args.name.as_deref());
+    let mut found = source.fetch().await;
+    if let (true, Err(Error::Refused { message, code: 403, .. })) = (is_everywhere, &found) {
+        rows.push(unseen("profiles of other namespaces", message));
+        source = Profiles::of(connection, &own, None);
+        found = source.fetch().await;
+    }
     let found = match found {
         Err(Error::Refused { message, code: 403, .. }) => {
-            let fault = Fault::new(Reason::Forbidden, message);
-            rows.push(ReportRow::unseen(&format!("profiles in {}", source.title()), &fault));
+            rows.push(unseen(&format!("profiles in {}", source.title()), &message));
             return Ok(rows);
         }
         found => found?,

@@ -1,10 +1,10 @@
 //! The API server: whether it answers, how old it is, and what it can do that kubewarm uses.
 
 use super::super::report::ReportRow;
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::Client;
 use kubewarm_api::model::{Fault, Reason};
 use kubewarm_client::{Answer, get, whoami};
-use serde::Deserialize;
 
 /// The versions that kubewarm is made for, by their minor number.
 const OLDEST: u32 = 32;
@@ -16,22 +16,13 @@ const STREAM: &str = "/api/v1/namespaces?watch=true&allowWatchBookmarks=true\
     &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
     &fieldSelector=metadata.name%3Ddefault";
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Version {
-    major: String,
-    minor: String,
-    #[serde(rename = "gitVersion")]
-    full: String,
-}
-
 /// What is found, and whether it makes sense to ask on.
 pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, bool) {
     let answer = match get(client, "/version").await.and_then(answered) {
         Ok(answer) => answer,
         Err(fault) => return (vec![unreached(server, &fault)], false),
     };
-    let found = match answer.json::<Version>() {
+    let found = match answer.json::<Info>() {
         Ok(version) => of_version(server, &version),
         Err(fault) => ReportRow::unseen("its version", &fault),
     };
@@ -48,10 +39,9 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
     (findings, true)
 }
 
-/// Before installing: what is good to have.
-pub(super) async fn abilities(client: &Client) -> Vec<ReportRow> {
-    let streamed = get(client, STREAM).await;
-    vec![of_stream(streamed)]
+/// Before installing: whether it streams lists, which is good to have.
+pub(super) async fn streams(client: &Client) -> ReportRow {
+    of_stream(get(client, STREAM).await)
 }
 
 /// An answer that says that the server would talk to us.
@@ -67,8 +57,8 @@ fn unreached(server: &str, fault: &Fault) -> ReportRow {
     found.next("kubectl cluster-info")
 }
 
-fn of_version(server: &str, version: &Version) -> ReportRow {
-    let Version { major, minor, full } = version;
+fn of_version(server: &str, version: &Info) -> ReportRow {
+    let Info { major, minor, git_version: full, .. } = version;
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
     let said = format!("{server} answers, version {full}");
     match digits.parse::<u32>() {
@@ -106,10 +96,11 @@ mod tests {
     #[test]
     fn versions_are_held_against_what_kubewarm_is_made_for() {
         let mark = |major: &str, minor: &str| {
-            let version = Version {
+            let version = Info {
                 major: major.to_owned(),
                 minor: minor.to_owned(),
-                full: format!("v{major}.{minor}.0"),
+                git_version: format!("v{major}.{minor}.0"),
+                ..Info::default()
             };
             of_version("https://x", &version).mark
         };

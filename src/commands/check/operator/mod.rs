@@ -1,6 +1,7 @@
-//! The installation: the resource, the operator's replicas, its lease, and what it may do.
+//! The operator: its replicas, its lease, and what it may do.
 
 use super::super::report::ReportRow;
+use crate::cli::program;
 use http::header::DATE;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
@@ -11,63 +12,27 @@ use kube::{Client, api::ObjectList};
 use kubewarm_api::{
     manifests::{self, More},
     model::{AuthorCheck, Fault, Reason, Subject},
-    v1alpha1::{GROUP, VERSION},
 };
 use kubewarm_client::{Answer, author_check, get, may};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-const CRD: &str =
-    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cacheprofiles.kubewarm.io";
 /// What the chart calls the pods, whatever the release is called.
 const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3Dkubewarm";
 const LEASE: &str = "kubewarm";
 /// Reviews of what the operator may do: it needs a dozen.
 const REVIEWS: usize = 128;
 
-/// Who is asked about, and how what helps is written.
+/// Who is asked about.
 #[derive(Clone, Copy)]
 pub(super) struct Operator<'a> {
     pub(super) client: &'a Client,
     pub(super) namespace: &'a str,
     pub(super) watched: &'a [String],
-    pub(super) program: &'a str,
     pub(super) now: Timestamp,
 }
 
 impl Operator<'_> {
-    /// The resource; `false` where nothing else makes sense to ask.
-    pub(super) async fn resource(&self) -> Result<(ReportRow, bool), manifests::Unwritable> {
-        let apply = format!("{} crd | kubectl apply --server-side -f -", self.program);
-        let missing = || {
-            let text = format!("the API server does not serve cacheprofiles.{GROUP}/{VERSION}");
-            (ReportRow::bad(text).next(apply.clone()), false)
-        };
-        let ours: Value = serde_saphyr::from_str(&manifests::crd_yaml()?)
-            .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
-        let what = format!("whether cacheprofiles.{GROUP} is served");
-        let fault = match get(self.client, CRD).await {
-            Ok(answer) if answer.status == 404 => return Ok(missing()),
-            Ok(answer) => match answer.json::<Value>() {
-                Ok(theirs) => return Ok((of_definition(&ours, &theirs, apply), true)),
-                Err(fault) => fault,
-            },
-            Err(fault) => fault,
-        };
-        // Many who may use profiles may not read definitions.
-        let served = get(self.client, &format!("/apis/{GROUP}/{VERSION}")).await;
-        Ok(match served {
-            Ok(answer) if answer.status == 404 => missing(),
-            Ok(answer) if answer.status.is_success() => {
-                let text = format!(
-                    "cacheprofiles.{GROUP}/{VERSION} is served; whether as this kubewarm knows it"
-                );
-                (ReportRow::unseen(&text, &fault), true)
-            }
-            Ok(_) | Err(_) => (ReportRow::unseen(&what, &fault), true),
-        })
-    }
-
     /// Its replicas, who leads, what it may do, and whether authors are held to their accounts.
     pub(super) async fn works(&self) -> Result<Vec<ReportRow>, manifests::Unwritable> {
         let (mut findings, run) = self.replicas().await;
@@ -157,7 +122,7 @@ impl Operator<'_> {
                 "{subject} may do the {allowed} things it must"
             ))]);
         }
-        let mut grant = format!("{} rbac --operator", self.program);
+        let mut grant = format!("{} rbac --operator", program());
         if self.namespace != "kubewarm-system" {
             let _infallible = write!(grant, " --operator-namespace {}", self.namespace);
         }
@@ -293,59 +258,6 @@ fn of_lack(subject: &Subject, lacked: &ResourceAttributes, grant: &str) -> Repor
         return ReportRow::note(found).next(format!("{grant} | kubectl apply -f -"));
     }
     ReportRow::bad(found).next(format!("{grant} | kubectl apply -f -"))
-}
-
-/// The API server's definition of the resource, held against ours.
-fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
-    let is = |wanted: &str| {
-        let conditions = theirs.pointer("/status/conditions").and_then(Value::as_array);
-        let mut all = conditions.into_iter().flatten();
-        all.any(|one| one["type"] == wanted && one["status"] == "True")
-    };
-    if !is("Established") {
-        return ReportRow::bad(
-            "CustomResourceDefinition cacheprofiles.kubewarm.io is not established",
-        )
-        .next("kubectl describe crd cacheprofiles.kubewarm.io");
-    }
-    let (ours, theirs) = (&ours["spec"]["versions"], &theirs["spec"]["versions"]);
-    let of = |versions: &Value| -> Option<Value> {
-        versions.as_array()?.iter().find(|one| one["name"] == VERSION).cloned()
-    };
-    let difference = match (of(ours), of(theirs)) {
-        (Some(ours), Some(theirs)) => difference(&ours, &theirs, String::new()),
-        (Some(_), None) | (None, _) => Some(format!(" (it has no version {VERSION})")),
-    };
-    match difference {
-        None => ReportRow::good(format!("cacheprofiles.{GROUP}/{VERSION} is served as this kubewarm knows it")),
-        Some(at) => ReportRow::bad(format!(
-            "the CustomResourceDefinition is of another version than this kubewarm: it differs at{at}"
-        ))
-        .next(apply),
-    }
-}
-
-/// Where two documents first differ. Lists must be in the same order.
-fn difference(ours: &Value, theirs: &Value, at: String) -> Option<String> {
-    match (ours, theirs) {
-        (Value::Object(ours), Value::Object(theirs)) => {
-            let mut keys: Vec<_> = ours.keys().chain(theirs.keys()).collect();
-            keys.sort_unstable();
-            keys.dedup();
-            keys.into_iter().find_map(|key| {
-                let (one, other) = (ours.get(key), theirs.get(key));
-                let null = &Value::Null;
-                difference(one.unwrap_or(null), other.unwrap_or(null), format!("{at} {key}"))
-            })
-        }
-        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
-            let mut pairs = ours.iter().zip(theirs).enumerate();
-            pairs
-                .find_map(|(index, (one, other))| difference(one, other, format!("{at} [{index}]")))
-        }
-        _ if ours == theirs => None,
-        _ => Some(at),
-    }
 }
 
 fn of_deployment(deployment: &Deployment, namespace: &str) -> ReportRow {

@@ -35,31 +35,6 @@ fn the_clock_is_the_servers() {
 }
 
 #[test]
-fn a_definition_of_another_version_is_told_by_where_it_differs() {
-    let definition = |type_: &str, established: &str| {
-        json!({
-            "spec": {"versions": [
-                {"name": "v1alpha0"},
-                {"name": VERSION, "schema": {"properties": {"spec": {"type": type_}}}},
-            ]},
-            "status": {"conditions": [{"type": "Established", "status": established}]},
-        })
-    };
-    let ours = definition("object", "True");
-    let found = |theirs: &Value| of_definition(&ours, theirs, "apply".to_owned());
-    assert_eq!(found(&ours).mark, Mark::Good);
-    let other = found(&definition("string", "True"));
-    assert_eq!(other.mark, Mark::Bad);
-    assert!(
-        other.text().ends_with("it differs at schema properties spec type"),
-        "{}",
-        other.text()
-    );
-    assert_eq!(found(&definition("object", "False")).mark, Mark::Bad);
-    assert_eq!(found(&json!({"status": ours["status"]})).mark, Mark::Bad);
-}
-
-#[test]
 fn what_the_operator_needs_is_asked_for_one_by_one() {
     let line = |one: &ResourceAttributes| {
         let text = |part: &Option<String>| part.clone().unwrap_or_default();

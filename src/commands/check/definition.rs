@@ -1,0 +1,130 @@
+//! The definition of the resource: whether it is served, and as this kubewarm knows it.
+
+use super::super::report::ReportRow;
+use crate::cli::program;
+use kube::Client;
+use kubewarm_api::{
+    manifests,
+    v1alpha1::{GROUP, VERSION},
+};
+use kubewarm_client::get;
+use serde_json::Value;
+
+const CRD: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cacheprofiles.kubewarm.io";
+
+/// What is found, and whether profiles are served: without them nothing else makes sense to ask.
+pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifests::Unwritable> {
+    let apply = format!("{} crd | kubectl apply --server-side -f -", program());
+    let missing = || {
+        let text = format!("the API server does not serve cacheprofiles.{GROUP}/{VERSION}");
+        (ReportRow::bad(text).next(apply.clone()), false)
+    };
+    let ours: Value = serde_saphyr::from_str(&manifests::crd_yaml()?)
+        .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
+    let what = format!("whether cacheprofiles.{GROUP} is served");
+    let fault = match get(client, CRD).await {
+        Ok(answer) if answer.status == 404 => return Ok(missing()),
+        Ok(answer) => match answer.json::<Value>() {
+            Ok(theirs) => return Ok((of_definition(&ours, &theirs, apply), true)),
+            Err(fault) => fault,
+        },
+        Err(fault) => fault,
+    };
+    // Many who may use profiles may not read definitions.
+    let served = get(client, &format!("/apis/{GROUP}/{VERSION}")).await;
+    Ok(match served {
+        Ok(answer) if answer.status == 404 => missing(),
+        Ok(answer) if answer.status.is_success() => {
+            let text = format!(
+                "cacheprofiles.{GROUP}/{VERSION} is served; whether as this kubewarm knows it"
+            );
+            (ReportRow::unseen(&text, &fault), true)
+        }
+        Ok(_) | Err(_) => (ReportRow::unseen(&what, &fault), true),
+    })
+}
+
+/// The API server's definition of the resource, held against ours.
+fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
+    let is = |wanted: &str| {
+        let conditions = theirs.pointer("/status/conditions").and_then(Value::as_array);
+        let mut all = conditions.into_iter().flatten();
+        all.any(|one| one["type"] == wanted && one["status"] == "True")
+    };
+    if !is("Established") {
+        return ReportRow::bad(
+            "CustomResourceDefinition cacheprofiles.kubewarm.io is not established",
+        )
+        .next("kubectl describe crd cacheprofiles.kubewarm.io");
+    }
+    let (ours, theirs) = (&ours["spec"]["versions"], &theirs["spec"]["versions"]);
+    let of = |versions: &Value| -> Option<Value> {
+        versions.as_array()?.iter().find(|one| one["name"] == VERSION).cloned()
+    };
+    let difference = match (of(ours), of(theirs)) {
+        (Some(ours), Some(theirs)) => difference(&ours, &theirs, String::new()),
+        (Some(_), None) | (None, _) => Some(format!(" (it has no version {VERSION})")),
+    };
+    match difference {
+        None => ReportRow::good(format!("cacheprofiles.{GROUP}/{VERSION} is served as this kubewarm knows it")),
+        Some(at) => ReportRow::bad(format!(
+            "the CustomResourceDefinition is of another version than this kubewarm: it differs at{at}"
+        ))
+        .next(apply),
+    }
+}
+
+/// Where two documents first differ. Lists must be in the same order.
+fn difference(ours: &Value, theirs: &Value, at: String) -> Option<String> {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            let mut keys: Vec<_> = ours.keys().chain(theirs.keys()).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            keys.into_iter().find_map(|key| {
+                let (one, other) = (ours.get(key), theirs.get(key));
+                let null = &Value::Null;
+                difference(one.unwrap_or(null), other.unwrap_or(null), format!("{at} {key}"))
+            })
+        }
+        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+            let mut pairs = ours.iter().zip(theirs).enumerate();
+            pairs
+                .find_map(|(index, (one, other))| difference(one, other, format!("{at} [{index}]")))
+        }
+        _ if ours == theirs => None,
+        _ => Some(at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::super::report::Mark, *};
+    use serde_json::json;
+
+    #[test]
+    fn a_definition_of_another_version_is_told_by_where_it_differs() {
+        let definition = |type_: &str, established: &str| {
+            json!({
+                "spec": {"versions": [
+                    {"name": "v1alpha0"},
+                    {"name": VERSION, "schema": {"properties": {"spec": {"type": type_}}}},
+                ]},
+                "status": {"conditions": [{"type": "Established", "status": established}]},
+            })
+        };
+        let ours = definition("object", "True");
+        let found = |theirs: &Value| of_definition(&ours, theirs, "apply".to_owned());
+        assert_eq!(found(&ours).mark, Mark::Good);
+        let other = found(&definition("string", "True"));
+        assert_eq!(other.mark, Mark::Bad);
+        assert!(
+            other.text().ends_with("it differs at schema properties spec type"),
+            "{}",
+            other.text()
+        );
+        assert_eq!(found(&definition("object", "False")).mark, Mark::Bad);
+        assert_eq!(found(&json!({"status": ours["status"]})).mark, Mark::Bad);
+    }
+}
