@@ -4,7 +4,7 @@ use super::{
     report::{Bar, Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
     text::{grouped, length, span},
     verdict::{
-        NO_STATUS, condition, name, own_message, problem_and_next_try, sentence,
+        NO_STATUS, condition, is_true, name, own_message, problem_and_next_try, sentence,
         stalled_or_unready, unhealthy, untold, verdict, worst,
     },
 };
@@ -53,7 +53,7 @@ fn readiness(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Ve
         Verdict::Bad | Verdict::TimedOut => (Tone::Warning, "not ready"),
     };
     facts.push(Fact::new(tone, word).named("ready", state(ready)));
-    if condition(&status.conditions, "Stalled").is_some_and(|stalled| stalled.status == "True") {
+    if is_true(&status.conditions, "Stalled") {
         facts.push(Fact::hidden("stalled", "True"));
     }
     let fresh = state(condition(&status.conditions, "Fresh"));
@@ -139,9 +139,8 @@ fn row(
 fn bar(target: &TargetStatus) -> Bar {
     let counts = target.cells.clone().unwrap_or_default();
     let of = |cells: i32| usize::try_from(cells).unwrap_or(0);
-    let is_warm = condition(&target.conditions, "Warm").is_some_and(|warm| warm.status == "True");
     match of(counts.total) {
-        0 if is_warm => Bar { synced: 1, stale: 0, total: 1 },
+        0 if is_true(&target.conditions, "Warm") => Bar { synced: 1, stale: 0, total: 1 },
         total => Bar { synced: of(counts.synced), stale: of(counts.stale), total },
     }
 }

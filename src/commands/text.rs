@@ -10,7 +10,7 @@ use std::{borrow::Cow, time::Duration};
 /// # Examples
 ///
 /// ```
-/// assert_eq!(kubewarm::client::escape("a\u{1b}[2Jb"), r"a\u{1b}[2Jb");
+/// assert_eq!(kubewarm::commands::escape("a\u{1b}[2Jb"), r"a\u{1b}[2Jb");
 /// ```
 #[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
@@ -65,6 +65,14 @@ pub(super) fn length(length: Duration) -> String {
         10..=59 => format!("{seconds} s"),
         60..=3599 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Where a permission holds: in the whole cluster, unless there is a namespace.
+pub(super) fn place(namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("namespace {namespace}"),
+        None => "the whole cluster".to_owned(),
     }
 }
 

@@ -119,6 +119,11 @@ pub(super) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
+/// Whether the condition of that type is `True`.
+pub(super) fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    condition(conditions, type_).is_some_and(|condition| condition.status == "True")
+}
+
 /// `namespace/name`.
 pub(super) fn name(profile: &CacheProfile) -> String {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();

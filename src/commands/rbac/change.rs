@@ -1,6 +1,9 @@
 //! Who would gain and lose what, as rows for a person.
 
-use super::super::report::{Mark, ReportRow};
+use super::super::{
+    report::{Mark, ReportRow},
+    text::place,
+};
 use kubewarm_api::{
     manifests::{Change, Grant, Object, Place},
     model::Subject,
@@ -68,7 +71,7 @@ fn is_wide(object: &Object) -> bool {
 }
 
 fn row(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> ReportRow {
-    let ((mark, verb), subject, place, object, by, is_elevated) = line;
+    let ((mark, verb), subject, at, object, by, is_elevated) = line;
     let list = |items: &BTreeSet<&str>| items.iter().copied().collect::<Vec<_>>().join(", ");
     let verbs = list(verbs);
     let mut text = format!("{subject} {verb} ");
@@ -85,13 +88,12 @@ fn row(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> Repor
         text.push_str(" named ");
         text.push_str(&list(names));
     }
-    match place {
-        Place::Everywhere => text.push_str(" in the whole cluster"),
-        Place::Namespace(namespace) => {
-            text.push_str(" in namespace ");
-            text.push_str(namespace);
-        }
-    }
+    let namespace = match at {
+        Place::Everywhere => None,
+        Place::Namespace(namespace) => Some(&**namespace),
+    };
+    text.push_str(" in ");
+    text.push_str(&place(namespace));
     if let Some(by) = by {
         text.push_str(" by ");
         text.push_str(by);

@@ -1,5 +1,6 @@
 //! What a target may not read, and the rules of the printed manifests that would let it.
 
+use super::super::report::{ReportRow, Tone};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kubewarm_api::{
     manifests::Document,
@@ -9,15 +10,6 @@ use kubewarm_api::{
 
 /// Most rules that are shown: a selector may find hundreds of namespaces.
 const MAX_RULES: usize = 4;
-
-/// A rule, and where it stands.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Granting {
-    /// Such as `Role kubewarm:shop:checkout in namespace shop, of status.access.manifests`.
-    pub(super) role: String,
-    /// The rule as YAML, in lines.
-    pub(super) rule: Vec<String>,
-}
 
 /// What is refused of a kind: verbs, and the namespace, which is empty for the whole cluster.
 pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String, String)> {
@@ -34,9 +26,10 @@ pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String,
     refused
 }
 
-/// The rules of the manifests that grant what is refused, at most four. Only of kinds that a profile may
+/// The rules of the manifests that grant what is refused, at most four, each with its role and the field that
+/// the role is in. Only of kinds that a profile may
 /// name is anything found: text that is none of kubewarm's is not shown.
-pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<Granting> {
+pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportRow> {
     let places: Vec<_> = refused(access, of).into_iter().map(|(_, place)| place).collect();
     let texts = [
         ("status.access.manifests", &access.manifests),
@@ -56,10 +49,9 @@ pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<Grantin
             let is_there = document.namespace().is_empty()
                 || places.iter().any(|place| place == document.namespace());
             for rule in rules.iter().flatten().filter(|rule| is_there && grants(rule, of)) {
-                found.push(Granting {
-                    role: format!("{} {}{place}, of {field}", document.kind(), document.name()),
-                    rule: lines(rule),
-                });
+                let role = format!("{} {}{place}, of {field}", document.kind(), document.name());
+                let row = ReportRow::labelled("granted by", Tone::Plain, role);
+                found.push(ReportRow { next: lines(rule), ..row });
             }
         }
     }
@@ -126,24 +118,21 @@ rules:
     fn the_rule_that_is_missing_is_found_in_the_role_of_its_namespace() {
         let of = GroupResource::new("", "configmaps").unwrap();
         assert_eq!(refused(&access(), &of), [("watch".to_owned(), "shop".to_owned())]);
-        let expected = Granting {
-            role: "Role kubewarm:shop:checkout in namespace shop, of status.access.manifests"
-                .to_owned(),
-            rule: [
-                "- apiGroups: ['']",
-                "  resources: [configmaps, pods]",
-                "  verbs: [list, watch]",
-            ]
-            .map(str::to_owned)
-            .into(),
-        };
-        assert_eq!(granting(&access(), &of), [expected]);
+        let [found] = &granting(&access(), &of)[..] else { panic!("not one") };
+        assert_eq!(
+            found.text(),
+            "granted by  Role kubewarm:shop:checkout in namespace shop, of status.access.manifests"
+        );
+        assert_eq!(
+            found.next,
+            ["- apiGroups: ['']", "  resources: [configmaps, pods]", "  verbs: [list, watch]"]
+        );
     }
 
     #[test]
     fn of_what_is_allowed_nothing_is_shown() {
         let of = GroupResource::new("apps", "deployments").unwrap();
         assert_eq!(refused(&access(), &of), []);
-        assert_eq!(granting(&access(), &GroupResource::new("", "nodes").unwrap()), []);
+        assert!(granting(&access(), &GroupResource::new("", "nodes").unwrap()).is_empty());
     }
 }

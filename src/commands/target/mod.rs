@@ -6,8 +6,8 @@ use super::{
     Error,
     advice::grant,
     report::{Fact, Report, ReportRow, Section, Tone, Verdict},
-    text::{grouped, length, span},
-    verdict::{NO_STATUS, condition, name, own_message, problem_and_next_try},
+    text::{grouped, length, place, span},
+    verdict::{NO_STATUS, is_true, name, own_message, problem_and_next_try},
 };
 use crate::cli::program;
 use jiff::Timestamp;
@@ -45,10 +45,7 @@ pub(super) fn target(
         });
     };
     let found = status.targets.iter().find(|it| it.name == target);
-    let is = |type_| {
-        let found = found.and_then(|found| condition(&found.conditions, type_));
-        found.is_some_and(|found| found.status == "True")
-    };
+    let is = |type_| found.is_some_and(|found| is_true(&found.conditions, type_));
     let state = match (is("Warm"), is("Fresh")) {
         (true, true) => Fact::new(Tone::Good, "warm"),
         (true, false) => Fact::new(Tone::Warning, "warm, but not known to be current"),
@@ -104,17 +101,11 @@ fn missing_rules(
     let subject = access.subject.as_deref().unwrap_or("kubewarm");
     let mut rows = Vec::new();
     for (verbs, namespace) in refused {
-        let place = match namespace.as_str() {
-            "" => "the whole cluster".to_owned(),
-            namespace => format!("namespace {namespace}"),
-        };
+        let place = place(Some(&*namespace).filter(|namespace| !namespace.is_empty()));
         let text = format!("{verbs} on {of} in {place}, for {subject}");
         rows.push(ReportRow::labelled("missing", Tone::Bad, text));
     }
-    rows.extend(granting(access, of).into_iter().map(|granting| ReportRow {
-        next: granting.rule,
-        ..ReportRow::labelled("granted by", Tone::Plain, granting.role)
-    }));
+    rows.extend(granting(access, of));
     rows.push(ReportRow {
         next: grant(profile).into(),
         ..ReportRow::labelled(

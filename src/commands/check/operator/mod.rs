@@ -1,6 +1,9 @@
 //! The operator: its replicas, its lease, and what it may do.
 
-use super::super::report::ReportRow;
+use super::super::{
+    report::ReportRow,
+    text::{length, place},
+};
 use crate::cli::program;
 use http::header::DATE;
 use jiff::{SignedDuration, Timestamp};
@@ -248,10 +251,7 @@ fn of_lack(subject: &Subject, lacked: &ResourceAttributes, grant: &str) -> Repor
         what.push('.');
         what.push_str(&group);
     }
-    let place = lacked.namespace.as_ref().map_or_else(
-        || "the whole cluster".to_owned(),
-        |namespace| format!("namespace {namespace}"),
-    );
+    let place = place(lacked.namespace.as_deref());
     let found = format!("{subject} may not {what} in {place}");
     // It only looks whether that policy is there.
     if group == "admissionregistration.k8s.io" {
@@ -296,7 +296,7 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     let renewed = spec.renew_time.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let age = now.duration_since(renewed).max(SignedDuration::ZERO);
     let term = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(15).into());
-    let ago = super::super::text::length(age.unsigned_abs());
+    let ago = length(age.unsigned_abs());
     if age > term {
         return ReportRow::bad(format!("no replica leads: {holder} did last, {ago} ago"))
             .next(look);
