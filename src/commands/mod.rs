@@ -4,6 +4,7 @@
 mod advice;
 mod cache;
 mod check;
+mod cluster;
 mod documents;
 mod error;
 mod get;
@@ -14,7 +15,6 @@ mod print;
 mod profiles;
 mod rbac;
 mod report;
-mod served;
 mod specs;
 mod status;
 mod target;

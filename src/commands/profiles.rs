@@ -1,6 +1,6 @@
 //! Profiles of a cluster: read once, or followed.
 
-use super::Error;
+use super::{Error, cluster::connect};
 use crate::cli::ConnectionArgs;
 use futures::StreamExt as _;
 use kube::{
@@ -58,9 +58,7 @@ impl Profiles {
         place: &Place<'_>,
         name: Option<&str>,
     ) -> Result<Self, Error> {
-        let cluster =
-            Connection::load(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
-        Ok(Self::of(&cluster, place, name))
+        Ok(Self::of(&connect(connection)?, place, name))
     }
 
     /// Those of a cluster that is found already.

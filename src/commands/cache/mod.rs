@@ -3,14 +3,14 @@
 mod authority;
 
 use self::authority::Authority;
-use super::Error;
+use super::{Error, cluster::connect};
 use crate::cli::{CacheArgs, ConnectionArgs};
 use http::Uri;
 use k8s_openapi::ByteString;
 use kube::config::{
     AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
 };
-use kubewarm_client::{Connection, Present, present};
+use kubewarm_client::{Present, present};
 use std::path::{Path, absolute};
 
 /// What cluster, user and context are called in what is written.
@@ -27,8 +27,7 @@ pub(super) async fn kubeconfig(
     connection: &ConnectionArgs,
     token_file: Option<&Path>,
 ) -> Result<(Kubeconfig, Option<String>), Error> {
-    let (file, context) = (connection.kubeconfig.as_deref(), connection.context.as_deref());
-    let mut found = present(file, context)?;
+    let mut found = present(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
     if let Some(path) = token_file {
         let path = absolute(path)
             .map_err(|error| Error::caused(format!("cannot read {}", path.display()), error))?;
@@ -36,7 +35,7 @@ pub(super) async fn kubeconfig(
         found.user = AuthInfo { token_file, ..AuthInfo::default() };
     }
     let Authority { certificates, remark } =
-        authority::authority(args, || Connection::load(file, context)).await?;
+        authority::authority(args, || connect(connection)).await?;
     Ok((document(cluster(args, certificates), found), remark))
 }
 

@@ -9,6 +9,7 @@ mod server;
 
 use super::{
     Error,
+    cluster::connect,
     print::show,
     profiles::{Place, Profiles},
     report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
@@ -29,8 +30,7 @@ use kubewarm_client::Connection;
 ///
 /// Some 30 requests, and the profiles.
 pub async fn check(args: &CheckArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
-    let from = &args.connection;
-    let connection = Connection::load(from.kubeconfig.as_deref(), from.context.as_deref())?;
+    let connection = connect(&args.connection)?;
     let mut sections = sections(&connection, args, clock()).await?;
     sections.push(summary(&sections));
     show(&Report::judged(sections), None)

@@ -14,9 +14,9 @@ use self::{
 };
 use super::{
     Error, cache,
+    cluster::{self, served},
     print::{show, tell},
     report::Verdict,
-    served::served,
 };
 use crate::cli::GetArgs;
 use http::HeaderMap;
@@ -55,9 +55,8 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
         .then(|| args.namespace.as_deref().unwrap_or_else(|| connection.namespace()));
     let request = Request::new(&resource, namespace, args);
     if args.compare {
-        let file = args.connection.kubeconfig.as_deref();
-        let server = Connection::load(file, args.connection.context.as_deref())?;
-        let server = Asked { client: server.client(), name: "the API server" };
+        let client = cluster::connect(&args.connection)?.client();
+        let server = Asked { client, name: "the API server" };
         return compare(&cache, &server, &request).await;
     }
     let pages = pages(&cache, &request, accept(args.output)).await?;

@@ -1,7 +1,12 @@
 //! What a cluster says of a profile's cost, to whoever asks.
 
 use super::{
-    super::{Error, rbac::namespaces, served::served},
+    super::{
+        Error,
+        cluster::{connect, served},
+        rbac::namespaces,
+        text::place,
+    },
     Resolve,
     costs::{Amount, Costs, Outlook},
 };
@@ -18,7 +23,7 @@ use kubewarm_api::{
         TargetScope, ValidatedProfile, Verb,
     },
 };
-use kubewarm_client::{Buckets, Clients, Connection, Served, may};
+use kubewarm_client::{Buckets, Clients, Served, may};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -56,7 +61,7 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Finds it, and asks what it serves.
     pub(super) async fn connect(args: &ConnectionArgs, resolve: Resolve) -> Result<Self, Error> {
-        let connection = Connection::load(args.kubeconfig.as_deref(), args.context.as_deref())?;
+        let connection = connect(args)?;
         let client = connection.client();
         let served = served(client.clone()).await.map_err(Error::of_discovery)?;
         let caller = Arc::new(Caller(Arc::new(connection.informer_client())));
@@ -191,11 +196,8 @@ impl Reviewed {
         let line =
             |((of, namespace), verbs): (&(&GroupResource, Option<&str>), &BTreeSet<&str>)| {
                 let verbs: Vec<_> = verbs.iter().copied().collect();
-                let place = namespace.map_or_else(
-                    || "the whole cluster".to_owned(),
-                    |name| format!("namespace {name}"),
-                );
-                format!("{reader} may not {} {of} in {place}", verbs.join(", "))
+                let (verbs, place) = (verbs.join(", "), place(*namespace));
+                format!("{reader} may not {verbs} {of} in {place}")
             };
         let mut lines: Vec<_> = verbs.iter().take(MAX_NAMED).map(line).collect();
         if more > 0 {

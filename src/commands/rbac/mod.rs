@@ -9,6 +9,7 @@ pub(super) use self::live::namespaces;
 
 use super::{
     Error,
+    cluster::connect,
     documents::Found,
     print::{print, show},
     report::{Mark, Report, ReportRow, Section, Verdict},
@@ -25,7 +26,6 @@ use kubewarm_api::{
     model::{ProfileRef, Subject, ValidatedProfile},
     v1alpha1::{AccessStatus, CacheProfile},
 };
-use kubewarm_client::Connection;
 
 const UNTRUSTED: &str = "do not apply status.access: it grants more than the spec needs, being of an older \
      generation or not kubewarm's; apply what `kubewarm rbac` prints";
@@ -59,7 +59,11 @@ pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
 
 /// The manifests, or with `--diff` the report on what they would change.
 async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
-    let client = if args.diff || args.spec.name.is_some() { Some(connect(args)?) } else { None };
+    let client = if args.diff || args.spec.name.is_some() {
+        Some(connect(&args.spec.connection)?.client())
+    } else {
+        None
+    };
     let specs = Specs::of(&args.spec);
     let (mut text, mut report) = (String::new(), Report::default());
     for Found { at, profile } in specs.read().await? {
@@ -118,12 +122,6 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
         ))),
         Some(_) | None => Ok(()),
     }
-}
-
-fn connect(args: &RbacArgs) -> Result<Client, Error> {
-    let connection = &args.spec.connection;
-    let found = Connection::load(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
-    Ok(found.client())
 }
 
 /// What the spec needs, as objects.

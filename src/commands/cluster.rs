@@ -1,14 +1,20 @@
-//! What a server serves, asked once.
+//! A cluster: the way to it, and what it serves.
 
+use crate::cli::ConnectionArgs;
 use kube::Client;
 use kubewarm_api::model::{Fault, Reason};
-use kubewarm_client::{Discovery, Served};
+use kubewarm_client::{ConnectError, Connection, Discovery, Served};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// For the documents of all groups.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The cluster that `args` name; nothing is sent yet.
+pub(super) fn connect(args: &ConnectionArgs) -> Result<Connection, ConnectError> {
+    Connection::load(args.kubeconfig.as_deref(), args.context.as_deref())
+}
 
 /// The kinds of whatever server `client` is of.
 ///
