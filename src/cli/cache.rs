@@ -3,7 +3,7 @@
 use super::HomeArgs;
 use clap::Args;
 use http::Uri;
-use kubewarm_api::model::is_dns_label;
+use kubewarm_api::model::{ProfileRef, is_dns_label};
 use std::path::PathBuf;
 
 /// Where the read API is, and how its certificate is known. None is taken unverified.
@@ -17,7 +17,7 @@ pub struct CacheArgs {
 
     /// Read from the cells of this profile alone, which takes `get` on it.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = profile)]
-    pub profile: Option<Profile>,
+    pub profile: Option<ProfileRef>,
 
     /// The Service of the read API.
     #[arg(long, value_name = "NAME", default_value = "kubewarm")]
@@ -43,15 +43,6 @@ pub struct CacheArgs {
     pub home: HomeArgs,
 }
 
-/// A profile of any namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Profile {
-    /// `metadata.namespace`.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-}
-
 fn server(text: &str) -> Result<Uri, String> {
     let wanted = || "expected https://HOST or https://HOST:PORT, without a path".to_owned();
     let url: Uri = text.parse().map_err(|_| wanted())?;
@@ -63,10 +54,10 @@ fn server(text: &str) -> Result<Uri, String> {
     Err(wanted())
 }
 
-fn profile(text: &str) -> Result<Profile, String> {
+fn profile(text: &str) -> Result<ProfileRef, String> {
     match text.split_once('/') {
         Some((namespace, name)) if is_dns_label(namespace) && dns_name(name).is_ok() => {
-            Ok(Profile { namespace: namespace.to_owned(), name: name.to_owned() })
+            Ok(ProfileRef { namespace: namespace.into(), name: name.into() })
         }
         _ => Err("expected NAMESPACE/NAME of a CacheProfile".to_owned()),
     }

@@ -14,7 +14,7 @@ mod value;
 mod wait;
 
 pub use self::{
-    cache::{CacheArgs, Profile},
+    cache::CacheArgs,
     check::CheckArgs,
     completion::script,
     get::{Form, GetArgs},
