@@ -14,9 +14,9 @@ const LOOK_EVERY_BYTES: usize = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Nobody decides for so long only if something is wrong; the list's slot is needed by others.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// For the server to say how many objects there are; the list waits, and what would be enough is said
-/// without that number otherwise.
-const COUNT_WITHIN: Duration = Duration::from_secs(2);
+/// For the server to say how many objects there are, also a busy one: without that number nobody can say what
+/// would be enough. The list waits, and does not fit anyway.
+const COUNT_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a task knows of its limits.
 #[derive(Debug, Default)]
