@@ -122,23 +122,27 @@ pub(super) async fn from(peer: &Peer, host: u8) -> Result<TcpStream, Fault> {
     Ok(socket.connect(peer.address).await?)
 }
 
-/// Says a byte now and then, until the other end has had enough; answers what it said.
+/// Says a byte now and then, until the other end has had enough; answers what it said. Where nothing more can be
+/// said, there may be an answer that has not been read.
 async fn trickle(
     stream: impl AsyncRead + AsyncWrite,
     text: impl Iterator<Item = u8>,
 ) -> Result<Vec<u8>, Fault> {
     let (mut reading, mut writing) = tokio::io::split(Box::pin(stream));
     let mut heard = Vec::new();
-    let mut text = text.fuse();
     let mut more = interval(Duration::from_millis(500));
-    let until_closed = async {
-        loop {
-            tokio::select! {
-                read = reading.read_buf(&mut heard) => if !matches!(read, Ok(1..)) { break },
-                _ = more.tick() => if let Some(byte) = text.next()
-                    && writing.write_all(&[byte]).await.is_err() { break },
+    let saying = async {
+        for byte in text {
+            more.tick().await;
+            if writing.write_all(&[byte]).await.is_err() {
+                break;
             }
         }
+        std::future::pending::<()>().await;
+    };
+    let hearing = async { while matches!(reading.read_buf(&mut heard).await, Ok(1..)) {} };
+    let until_closed = async {
+        tokio::select! { () = hearing => (), () = saying => () }
     };
     timeout(PATIENCE, until_closed).await.map_err(|_| "it goes on")?;
     Ok(heard)
@@ -172,7 +176,10 @@ async fn slow_body(peer: Peer) -> Tried {
     let head = format!("POST {path} HTTP/1.1\r\n{host}\r\n{bearer}\r\n{length}\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
     let answer = trickle(stream, std::iter::repeat(b'{')).await?;
-    if answer.starts_with(b"HTTP/1.1 405") { Ok(()) } else { Err("not 405".into()) }
+    if answer.starts_with(b"HTTP/1.1 405") {
+        return Ok(());
+    }
+    Err(format!("not 405 but {:?}", String::from_utf8_lossy(&answer)).into())
 }
 
 /// Nothing that means anything, at three depths.
