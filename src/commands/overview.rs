@@ -1,7 +1,7 @@
 //! How warm profiles are: a section for each profile, a row for each target, a remark for each problem.
 
 use super::{
-    report::{Bar, Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
+    report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
     text::{grouped, length, span},
     verdict::{
         NO_STATUS, condition, is_true, name, own_message, problem_and_next_try, sentence,
@@ -136,12 +136,13 @@ fn row(
 }
 
 /// A warm target without cells is full.
-fn bar(target: &TargetStatus) -> Bar {
+fn bar(target: &TargetStatus) -> CellCounts {
     let counts = target.cells.clone().unwrap_or_default();
-    let of = |cells: i32| usize::try_from(cells).unwrap_or(0);
-    match of(counts.total) {
-        0 if is_true(&target.conditions, "Warm") => Bar { synced: 1, stale: 0, total: 1 },
-        total => Bar { synced: of(counts.synced), stale: of(counts.stale), total },
+    match counts.total {
+        0 if is_true(&target.conditions, "Warm") => {
+            CellCounts { synced: 1, total: 1, ..CellCounts::default() }
+        }
+        _ => counts,
     }
 }
 

@@ -7,7 +7,7 @@ mod tests;
 
 pub use self::render::{Colour, Format, render};
 
-use kubewarm_api::model::Fault;
+use kubewarm_api::{model::Fault, v1alpha1::CellCounts};
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -93,16 +93,8 @@ enum Appearance {
     Text(String),
     /// Lined up to the right.
     Number(String),
-    Bar(Bar),
-}
-
-/// How much of a whole there is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bar {
-    pub(super) synced: usize,
-    /// There, but not current.
-    pub(super) stale: usize,
-    pub(super) total: usize,
+    /// How much of the cells is there.
+    Bar(CellCounts),
 }
 
 /// What a piece of text means.
@@ -203,8 +195,8 @@ impl Fact {
         Self { shown: Some(Appearance::Number(text.into())), ..Self::new(Tone::Plain, "") }
     }
 
-    pub(super) fn bar(bar: Bar) -> Self {
-        Self { shown: Some(Appearance::Bar(bar)), ..Self::new(Tone::Plain, "") }
+    pub(super) fn bar(cells: CellCounts) -> Self {
+        Self { shown: Some(Appearance::Bar(cells)), ..Self::new(Tone::Plain, "") }
     }
 
     /// A fact that only programs read.

@@ -5,10 +5,11 @@ use super::{
         Error,
         text::{escape, wrapped},
     },
-    Appearance, Bar, Fact, Mark, Report, ReportRow, Section, Tone,
+    Appearance, Fact, Mark, Report, ReportRow, Section, Tone,
     document::document,
 };
 use crate::cli::Output;
+use kubewarm_api::v1alpha1::CellCounts;
 use std::{borrow::Cow, fmt::Write as _};
 
 /// From this width on bars are 20 columns, below it 10.
@@ -215,26 +216,11 @@ impl Fact {
             Some(Appearance::Number(_)) => {
                 line.push(self.tone, format!("{:>column$}", self.text()));
             }
-            Some(Appearance::Bar(bar)) => {
-                bar.push(line, if width == 0 || width >= WIDE { 20 } else { 10 });
+            Some(Appearance::Bar(cells)) => {
+                line.push_bar(cells, if width == 0 || width >= WIDE { 20 } else { 10 });
             }
             None => {}
         }
-    }
-}
-
-impl Bar {
-    /// `█` for what is there, `▓` for what is not current, `░` for the rest. Full only if all is there.
-    fn push(self, line: &mut StyledLine, width: usize) {
-        let columns = |part: usize| match self.total {
-            0 => 0,
-            total => part.min(total).saturating_mul(width) / total,
-        };
-        let full = columns(self.synced);
-        let half = columns(self.synced.saturating_add(self.stale)) - full;
-        line.push(Tone::Good, "█".repeat(full));
-        line.push(Tone::Warning, "▓".repeat(half));
-        line.push(Tone::Quiet, "░".repeat(width.saturating_sub(full + half)));
     }
 }
 
@@ -275,6 +261,21 @@ impl StyledLine {
 
     fn push(&mut self, tone: Tone, text: impl Into<String>) {
         self.pieces.push((tone, text.into()));
+    }
+
+    /// `█` for what is there, `▓` for what is not current, `░` for the rest. Full only if all is there.
+    fn push_bar(&mut self, cells: &CellCounts, width: usize) {
+        let of = |count: i32| usize::try_from(count).unwrap_or(0);
+        let (synced, stale, total) = (of(cells.synced), of(cells.stale), of(cells.total));
+        let columns = |part: usize| match total {
+            0 => 0,
+            total => part.min(total).saturating_mul(width) / total,
+        };
+        let full = columns(synced);
+        let half = columns(synced.saturating_add(stale)) - full;
+        self.push(Tone::Good, "█".repeat(full));
+        self.push(Tone::Warning, "▓".repeat(half));
+        self.push(Tone::Quiet, "░".repeat(width.saturating_sub(full + half)));
     }
 
     fn width(&self) -> usize {
