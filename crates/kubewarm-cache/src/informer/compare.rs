@@ -72,7 +72,7 @@ impl Check {
 impl Task {
     /// Ready when the table is to be compared. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
-        let due = self.turn.due(self.tuning.borrow().verify_interval);
+        let due = self.turn.due(self.informer.control.borrow().spec.tuning.verify_interval);
         async move {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -84,19 +84,19 @@ impl Task {
     /// Begins a comparison with what the table holds now.
     pub(super) fn compare(&mut self, check: &mut Check) {
         self.turn = Turn::new();
-        let (held, version) = NameDigest::new().of_table(&**self.sink.lock());
+        let (held, version) = NameDigest::new().of_table(&**self.informer.sink.lock());
         let is_whole = self.rejected == 0
-            && !self.board.has_undecodable()
-            && self.key.projection != Projection::Profile;
+            && !self.informer.status().has_undecodable()
+            && self.informer.key.projection != Projection::Profile;
         let at = version.filter(|version| is_whole && !version.is_opaque());
-        let Some(at) = at.filter(|at| self.version.as_ref() == Some(at)) else {
+        let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
             self.metrics.compared(Comparison::Skipped);
             return;
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
         let (member, limit) = {
-            let tuning = self.tuning.borrow();
-            (tuning.member_of.clone(), tuning.page_size)
+            let control = self.informer.control.borrow();
+            (control.spec.tuning.member_of.clone(), control.spec.tuning.page_size)
         };
         let comparing = async move {
             let _slot = shared.comparisons.acquire(&member).await;
@@ -114,8 +114,8 @@ impl Task {
             return None;
         }
         tracing::error!(
-            cell = %self.key,
-            version = self.version.as_ref().map(ToString::to_string),
+            cell = %self.informer.key,
+            version = self.version().map(|version| version.to_string()),
             "the table is not what the API server has at its version: listing anew"
         );
         Some(End::Inconsistent)

@@ -1,8 +1,8 @@
 //! One list-and-watch per cell, and what it tells its observers.
 
 mod backoff;
-mod board;
 mod cell;
+mod changes;
 mod compare;
 mod cut;
 mod declaration;
@@ -31,6 +31,7 @@ mod sample;
 mod slots;
 mod split;
 mod state;
+mod status;
 mod strategy;
 mod stream;
 mod streaming;
@@ -42,8 +43,8 @@ mod watch;
 
 use self::decode::Rejected;
 pub use self::{
-    board::Changes,
     cell::OwnAccess,
+    changes::Changes,
     compare::Comparison,
     latency::LatencyWindow,
     metrics::{

@@ -125,7 +125,7 @@ impl Proofs {
         let (newest, all) = read.map_err(Unproven::Unanswered)?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // Versions went back, or it lags: the cell is to find out.
-            informer.board.want_probe();
+            informer.probe.notify_one();
             return Err(Unproven::Behind);
         }
         let mut probe_at = Some(if all.is_some() { sent + LATE } else { sent });
@@ -142,7 +142,7 @@ impl Proofs {
             }
             if probe_at.take_if(|at| *at <= now).is_some() {
                 self.buckets.charge(payer, 1, now);
-                informer.board.want_probe();
+                informer.probe.notify_one();
             }
             sleep(POLL).await;
         }
@@ -202,7 +202,7 @@ impl Informer {
             held = version.filter(|_| digest.matches(all))?;
         }
         // Under the table's lock: it is not emptied meanwhile.
-        self.board.current(sent);
+        self.status().current(sent);
         drop(table);
         Some(Proof { at: sent, held, newest: newest.clone() })
     }
