@@ -94,13 +94,11 @@ impl Task {
             return;
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
-        let (member, limit) = {
-            let control = self.informer.control.borrow();
-            (control.spec.tuning.member_of.clone(), control.spec.tuning.page_size)
-        };
+        let limit = self.informer.control.borrow().spec.tuning.page_size;
+        let namespace = self.namespace_of_profile();
         let comparing = async move {
-            let _slot = shared.comparisons.acquire(&member).await;
-            let payer = (&shared.buckets, &member.profile.namespace);
+            let _permit = shared.comparisons.acquire(&namespace).await;
+            let payer = (&shared.buckets, &namespace);
             Comparison::of(held.is_list_at(&list_watch, &at, limit, payer).await)
         };
         check.0 = Some(comparing.boxed());

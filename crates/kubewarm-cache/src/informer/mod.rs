@@ -58,7 +58,6 @@ pub use self::{
         RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
     },
     sample::{Depth, Looked, Ways, look, try_cell},
-    slots::{Slot, Slots},
     timing::Timing,
     trial::{Answer, Trial},
 };

@@ -1,12 +1,12 @@
 //! The running cells: one task each, started, held and stopped from here.
 
 use super::{
-    CellReport, Changes, InformerMetrics, Informers, OwnAccess, Proofs, RelistReason, Slots,
-    Timing, Verb,
+    CellReport, Changes, InformerMetrics, Informers, OwnAccess, Proofs, RelistReason, Timing, Verb,
     backoff::Backoff,
     cell::Informer,
     lanes::Lanes,
     namespaces::Namespaces,
+    slots::Slots,
     strategy::Strategies,
     task::{Shared, Task},
 };
@@ -14,7 +14,7 @@ use futures::FutureExt as _;
 use kubewarm_api::model::{
     CellKey, CellSpec, DeltaSink, Extent, Fault, FieldPath, Identity, Mode, Reason,
 };
-use kubewarm_client::{Buckets, Clients};
+use kubewarm_client::{Buckets, Clients, KeyedSemaphore};
 use parking_lot::RwLock;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -142,12 +142,13 @@ impl Registry {
         bounds: Bounds,
         timing: Timing,
     ) -> Self {
+        let share = |all: usize| (all * bounds.namespace_share / 100).max(1);
         let shared = Shared {
             operator: clients.client_for(&Identity::Operator),
             metrics,
-            lists: Slots::new(bounds.lists, bounds.namespace_share),
-            probes: Slots::new(PROBES, bounds.namespace_share),
-            comparisons: Slots::new(COMPARISONS, bounds.namespace_share),
+            lists: Slots::new(bounds.lists, share(bounds.lists)),
+            probes: KeyedSemaphore::new(PROBES, share(PROBES)),
+            comparisons: KeyedSemaphore::new(COMPARISONS, share(COMPARISONS)),
             buckets: bounds.buckets,
             strategies: Strategies::default(),
             peeks: Lanes::default(),

@@ -1,7 +1,7 @@
 //! The task of one cell: list, watch, fail, wait, again.
 
 use super::{
-    Changes, InformerMetrics, RelistReason, ResourceMetrics, Slots, Timing, Verb,
+    Changes, InformerMetrics, RelistReason, ResourceMetrics, Timing, Verb,
     backoff::Backoff,
     cell::{Control, Informer},
     compare::Turn,
@@ -12,6 +12,7 @@ use super::{
     list_watch::{ListWatch, Peek},
     namespaces::Namespaces,
     room::Room,
+    slots::Slots,
     state::Signal,
     strategy::Strategies,
     stream::Stream,
@@ -19,7 +20,7 @@ use super::{
 use kubewarm_api::model::{
     CellKey, Extent, Fault, Identity, NamespaceCheck, Projection, Reason, Resource, ResourceVersion,
 };
-use kubewarm_client::{Buckets, Existence};
+use kubewarm_client::{Buckets, Existence, KeyedSemaphore};
 use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 
@@ -30,10 +31,10 @@ pub(super) struct Shared {
     pub(super) metrics: Arc<InformerMetrics>,
     /// Bounds first lists and relists.
     pub(super) lists: Slots,
-    /// Bounds probes.
-    pub(super) probes: Slots,
-    /// Bounds lists to compare tables with.
-    pub(super) comparisons: Slots,
+    /// Bounds probes, by the namespace of the profile.
+    pub(super) probes: KeyedSemaphore<Arc<str>>,
+    /// Bounds lists to compare tables with, likewise.
+    pub(super) comparisons: KeyedSemaphore<Arc<str>>,
     /// Bounds what is asked for each namespace.
     pub(super) buckets: Buckets,
     pub(super) strategies: Strategies,
@@ -267,6 +268,11 @@ impl Task {
     pub(super) fn purge(&mut self) {
         self.gap = Gap::default();
         self.informer.empty();
+    }
+
+    /// The namespace of the profile that decides how the cell runs: what is asked for it counts there.
+    pub(super) fn namespace_of_profile(&self) -> Arc<str> {
+        Arc::clone(&self.informer.control.borrow().spec.tuning.member_of.profile.namespace)
     }
 
     /// The newest version delivered.

@@ -283,8 +283,8 @@ impl Task {
             return None;
         }
         if let Some(from) = self.version() {
-            let member = self.informer.control.borrow().spec.tuning.member_of.clone();
-            let turn = (self.shared.probes.clone(), member);
+            let namespace = self.namespace_of_profile();
+            let turn = (self.shared.probes.clone(), namespace);
             probe.start(self.list_watch.clone(), turn, &self.shared.timing, from);
         }
         None
