@@ -1,9 +1,8 @@
 //! One informer, as everybody sees it: what it is told, what it says, and what it holds.
 
 use super::{
-    CellReport, Changes, Phase, Proof, RelistReason, Unproven,
+    CellReport, Changes, Phase, RelistReason,
     gate::{Gate, IsNews},
-    lanes::Lane,
     state::Signal,
     status::Status,
 };
@@ -26,8 +25,6 @@ pub(super) struct Informer {
     pub(super) control: watch::Sender<Control>,
     status: Mutex<Status>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
-    /// The last proof to readers that the store is current.
-    pub(super) proof: Lane<Result<Proof, Unproven>>,
     /// Somebody waits for a proof that only a second watch can bring: has the watch probed, now or once it is
     /// open.
     pub(super) probe: Notify,
@@ -83,7 +80,6 @@ impl Informer {
             control: watch::Sender::new(control),
             status: Mutex::new(Status::new()),
             sink: Mutex::new(sink),
-            proof: Lane::default(),
             probe: Notify::new(),
             stop: CancellationToken::new(),
             changes,

@@ -4,17 +4,13 @@ use super::{
     CellReport, Changes, InformerMetrics, Informers, OwnAccess, Proofs, RelistReason, Timing, Verb,
     backoff::Backoff,
     cell::Informer,
-    lanes::Lanes,
-    namespaces::Namespaces,
     slots::Slots,
     strategy::Strategies,
     task::{Shared, Task},
 };
 use futures::FutureExt as _;
-use kubewarm_api::model::{
-    CellKey, CellSpec, DeltaSink, Extent, Fault, FieldPath, Identity, Mode, Reason,
-};
-use kubewarm_client::{Buckets, Clients, KeyedSemaphore};
+use kubewarm_api::model::{CellKey, CellSpec, DeltaSink, Fault, FieldPath, Identity, Mode, Reason};
+use kubewarm_client::{Buckets, Clients, Expiring, KeyedSemaphore};
 use parking_lot::RwLock;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,6 +48,12 @@ const PROBES: usize = 128;
 
 /// Comparisons under way at once: lists of metadata that nobody is in a hurry for.
 const COMPARISONS: usize = 4;
+
+/// Small questions whose last answer is kept: one a resource or namespace of an identity. Beyond it, one is
+/// asked more often.
+const MAX_ANSWERS: u64 = 4_096;
+/// Nobody takes an answer to a question that was sent before his need arose: some seconds would do.
+const ANSWERS_KEPT: Duration = Duration::from_mins(1);
 
 /// All informers: reads their reports, and tells them of access lost and returned. Cheap to clone.
 #[derive(Clone, Default)]
@@ -151,8 +153,8 @@ impl Registry {
             comparisons: KeyedSemaphore::new(COMPARISONS, share(COMPARISONS)),
             buckets: bounds.buckets,
             strategies: Strategies::default(),
-            peeks: Lanes::default(),
-            namespaces: Namespaces::default(),
+            peeks: Expiring::new(MAX_ANSWERS, ANSWERS_KEPT),
+            namespaces: Expiring::new(MAX_ANSWERS, ANSWERS_KEPT),
             changes: Changes::default(),
             timing,
         };
@@ -235,18 +237,6 @@ impl Informers for Registry {
         let Some(informer) = self.informers.0.write().remove(key) else { return };
         informer.stop.cancel();
         self.tables.close(key);
-        let left = self.informers.0.read();
-        self.shared.peeks.retain(|(identity, resource)| {
-            left.keys().any(|key| key.identity == *identity && key.resource == *resource)
-        });
-        if let Extent::Namespace(name) = &key.extent
-            && !left
-                .keys()
-                .any(|left| (&left.identity, &left.extent) == (&key.identity, &key.extent))
-        {
-            self.shared.namespaces.forget(&key.identity, name);
-        }
-        drop(left);
         self.shared.changes.notify();
     }
 

@@ -7,10 +7,8 @@ use super::{
     compare::Turn,
     decode::{Decoder, Rejected},
     endpoint::Guarded,
-    lanes::Lanes,
     list::Gap,
     list_watch::{ListWatch, Peek},
-    namespaces::Namespaces,
     room::Room,
     slots::Slots,
     state::Signal,
@@ -20,9 +18,9 @@ use super::{
 use kubewarm_api::model::{
     CellKey, Extent, Fault, Identity, NamespaceCheck, Projection, Reason, Resource, ResourceVersion,
 };
-use kubewarm_client::{Buckets, Existence, KeyedSemaphore};
+use kubewarm_client::{Buckets, Existence, Expiring, KeyedSemaphore, existence};
 use std::sync::Arc;
-use tokio::{sync::watch, time::Instant};
+use tokio::{runtime::Handle, sync::watch, time::Instant};
 
 /// What all cells of the process share.
 pub(super) struct Shared {
@@ -40,8 +38,10 @@ pub(super) struct Shared {
     pub(super) strategies: Strategies,
     /// The last peek at each resource, by identity: all cells of one share it, since a list's version is
     /// that of the whole resource. So 2,000 cells of 20 kinds cost one identity 20 requests.
-    pub(super) peeks: Lanes<(Identity, Resource), Result<Peek, Fault>>,
-    pub(super) namespaces: Namespaces,
+    pub(super) peeks: Expiring<(Identity, Resource), Peek>,
+    /// The last look at each namespace, likewise. A list of a namespace that does not exist is empty and
+    /// successful, so every cell that holds nothing looks for its namespace now and then.
+    pub(super) namespaces: Expiring<(Identity, Arc<str>), Existence>,
     pub(super) changes: Changes,
     pub(super) timing: Timing,
 }
@@ -242,9 +242,11 @@ impl Task {
         let within = self.shared.timing.list_headers;
         let key = &self.informer.key;
         let of = (key.identity.clone(), key.resource.clone());
-        let peek = self.list_watch.peek(within);
-        let peek = self.shared.peeks.ask(of, since, Result::is_ok, peek).await;
-        let newest = peek.and_then(Peek::version).map_err(|fault| {
+        let list_watch = self.list_watch.clone();
+        let peek = async move { list_watch.peek(within).await };
+        let peeks = &self.shared.peeks;
+        let peek = peeks.get_or_fetch_since(&Handle::current(), of, since, || peek).await;
+        let newest = peek.and_then(|entry| entry.value.version()).map_err(|fault| {
             // The failure is shared by those who waited for it; the next attempt asks again.
             let then = Next::Verify { since: Instant::now() };
             Failure { fault, verb: Verb::List, then }
@@ -306,8 +308,19 @@ impl Task {
         let check = self.informer.control.borrow().spec.tuning.namespace_check;
         match (&key.extent, check) {
             (Extent::Namespace(name), NamespaceCheck::Ask) => {
-                let (identity, namespaces) = (&key.identity, &self.shared.namespaces);
-                Some(namespaces.existence(&self.client, identity, name, since).await)
+                let (client, namespace) = (Arc::clone(&self.client), Arc::clone(name));
+                let look = async move {
+                    let seen = existence(&client, &namespace).await;
+                    // That is of no use to whoever tries again.
+                    if seen == Existence::Unknown {
+                        return Err(Fault::new(Reason::Unreachable, "it does not say"));
+                    }
+                    Ok(seen)
+                };
+                let (of, looks) =
+                    ((key.identity.clone(), Arc::clone(name)), &self.shared.namespaces);
+                let seen = looks.get_or_fetch_since(&Handle::current(), of, since, || look).await;
+                Some(seen.map_or(Existence::Unknown, |entry| entry.value))
             }
             (Extent::Namespace(_), NamespaceCheck::Known)
             | (Extent::AllNamespaces | Extent::Cluster, _) => None,
