@@ -13,7 +13,7 @@ pub use self::{
     crd::crd_yaml,
     grants::{Change, Grant, Object, Place, compare, grants, token_minter},
     label::PROFILE_LABEL,
-    needs::{FoundNamespaces, Lookup},
+    needs::FoundNamespaces,
     operator::{More, operator},
     rbac::{Document, NameTooLong, Unreadable, role_name},
 };

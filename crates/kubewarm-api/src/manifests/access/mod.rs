@@ -7,11 +7,11 @@ mod tests;
 
 use super::{
     Unwritable,
-    needs::{FoundNamespaces, Lookup, Needs, Selected},
+    needs::{FoundNamespaces, Needs, Selected},
     rbac::{NameTooLong, Tier, documents, roles},
 };
 use crate::{
-    model::{CellKey, Declared, Identity, Subject, ValidatedProfile},
+    model::{CellKey, Declared, Identity, Subject, ValidatedProfile, Watched},
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
@@ -77,8 +77,8 @@ pub enum AccessError {
 }
 
 impl Access {
-    /// What the declared cells need, where the operator is `operator`. Of a selector's namespaces,
-    /// those that it finds now.
+    /// What the declared cells need, where the operator is `operator` and runs the profiles of `watched`. Of a
+    /// selector's namespaces, those that it finds now.
     ///
     /// # Errors
     ///
@@ -86,9 +86,9 @@ impl Access {
     pub fn of_cells(
         declared: &Declared,
         operator: &Subject,
-        lookup: Lookup,
+        watched: &Watched,
     ) -> Result<Self, AccessError> {
-        Self::of(&Needs::of_cells(declared, lookup), operator)
+        Self::of(&Needs::of_cells(declared, watched), operator)
     }
 
     /// What the spec needs, with no cluster at hand: kinds are taken as it writes them, and the
@@ -103,9 +103,9 @@ impl Access {
         profile: &ValidatedProfile,
         found: &FoundNamespaces,
         operator: &Subject,
-        lookup: Lookup,
+        watched: &Watched,
     ) -> Result<Self, AccessError> {
-        Self::of(&Needs::of_profile(profile, found, lookup), operator)
+        Self::of(&Needs::of_profile(profile, found, watched), operator)
     }
 
     fn of(needs: &Needs, operator: &Subject) -> Result<Self, AccessError> {
