@@ -8,7 +8,7 @@ mod tests;
 use super::{
     Unwritable,
     needs::{FoundNamespaces, Needs, Selected},
-    rbac::{NameTooLong, Tier, documents, roles},
+    rbac::{Tier, documents, roles},
 };
 use crate::{
     model::{CellKey, Declared, Identity, Subject, ValidatedProfile, Watched},
@@ -65,29 +65,18 @@ pub fn is_elevated(cell: &CellKey) -> bool {
     away || cell.resource.group_resource().is_secrets()
 }
 
-/// Why no manifests can be given.
-#[derive(Debug, thiserror::Error)]
-pub enum AccessError {
-    /// A role's name would not be a Kubernetes name.
-    #[error(transparent)]
-    NameTooLong(#[from] NameTooLong),
-    /// Not writable as YAML.
-    #[error(transparent)]
-    Unwritable(#[from] Unwritable),
-}
-
 impl Access {
     /// What the declared cells need, where the operator is `operator` and runs the profiles of `watched`. Of a
     /// selector's namespaces, those that it finds now.
     ///
     /// # Errors
     ///
-    /// [`AccessError::NameTooLong`] where namespace and name of the profile are too long together.
+    /// [`Unwritable::NameTooLong`] where namespace and name of the profile are too long together.
     pub fn of_cells(
         declared: &Declared,
         operator: &Subject,
         watched: &Watched,
-    ) -> Result<Self, AccessError> {
+    ) -> Result<Self, Unwritable> {
         Self::of(&Needs::of_cells(declared, watched), operator)
     }
 
@@ -104,11 +93,11 @@ impl Access {
         found: &FoundNamespaces,
         operator: &Subject,
         watched: &Watched,
-    ) -> Result<Self, AccessError> {
+    ) -> Result<Self, Unwritable> {
         Self::of(&Needs::of_profile(profile, found, watched), operator)
     }
 
-    fn of(needs: &Needs, operator: &Subject) -> Result<Self, AccessError> {
+    fn of(needs: &Needs, operator: &Subject) -> Result<Self, Unwritable> {
         let manifests = text(needs, operator, Tier::Plain)?;
         let manifests_elevated = text(needs, operator, Tier::Elevated)?;
         Ok(Self {
@@ -144,7 +133,7 @@ impl Access {
     }
 }
 
-fn text(needs: &Needs, operator: &Subject, tier: Tier) -> Result<Option<String>, AccessError> {
+fn text(needs: &Needs, operator: &Subject, tier: Tier) -> Result<Option<String>, Unwritable> {
     let all = documents(needs, operator, tier)?;
     if all.is_empty() {
         return Ok(None);
