@@ -7,8 +7,8 @@ use super::{
     resolve::{Cluster, Resolved},
 };
 use kubewarm_api::model::{
-    Attempt, Bound, Budget, CellSpec, Gauge, INFORMER_BYTES, Limited, Limits, Measure, Overrun,
-    ProfileRef, ValidatedProfile,
+    Bound, Budget, CellSpec, Gauge, INFORMER_BYTES, Limited, Limits, Measure, Overrun, ProfileRef,
+    ValidatedProfile,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -154,8 +154,8 @@ impl Limiter {
             }
         }
         for State { limited, .. } in self.limited.values_mut() {
-            if matches!(limited.attempt, Attempt::At(time) if time <= now) {
-                limited.attempt = Attempt::UnderWay;
+            if limited.retry_at.is_some_and(|time| time <= now) {
+                limited.retry_at = None;
             }
         }
         stopped.into_values().chain(std::mem::take(&mut self.refused)).collect()
@@ -176,7 +176,7 @@ impl Limiter {
         tracing::warn!(%profile, %target, %overrun, "a target does not fit into its limit");
         let limited = Limited {
             overrun: Overrun { reached, ..overrun },
-            attempt: Attempt::At(now + AGAIN + spread(&name)),
+            retry_at: Some(now + AGAIN + spread(&name)),
         };
         self.limited.insert(name, State { uid: Arc::clone(uid), generation, limited });
     }
