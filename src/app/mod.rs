@@ -10,6 +10,7 @@ mod learned;
 mod memory;
 mod operator;
 mod reads;
+mod supervise;
 mod tables;
 mod verified;
 mod version;

@@ -5,6 +5,7 @@ use super::{
     learned::{learn_subject, watch_authors},
     memory::MemorySplit,
     reads::{self, Upstream},
+    supervise::{Tasks, supervise, terminated},
     tables::{CatalogTables, OperatorTables},
     verified::verifier,
     view::View,
@@ -32,22 +33,14 @@ use kubewarm_serve::{
     certificate::Certificate,
     server::{ReadError, bind as bind_reads},
 };
-use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::watch,
-    task::JoinSet,
-    time::{Instant, timeout},
-};
+use std::sync::Arc;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How long tasks may take to end. With the shutdown delay below the 30 s that Kubernetes grants.
-const DRAIN: Duration = Duration::from_secs(20);
 /// Where the operator lives if nothing says otherwise.
 const NAMESPACE: &str = "kubewarm-system";
 /// The Lease that decides who writes statuses.
 const LEASE: &str = "kubewarm";
-
-type Tasks = JoinSet<&'static str>;
 
 /// Runs the operator until a signal asks it to end.
 pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
@@ -77,7 +70,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let watchers = Watchers::default();
     let seen = watchers.clone();
     let frame = Frame { namespace, identity, started, stop: stop.clone(), buckets, watchers };
-    let mut tasks = Tasks::new();
+    let mut tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
     let callers = reads::callers(&args, &connection, &metrics)?;
@@ -90,11 +83,10 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let scrapers = callers::scrapers(&args, &connection, &metrics)?;
     let admin = observe(&metrics, &view, (&gate, scrapers, seen), filter)?;
     let until = stop.clone();
-    tasks.spawn(async move {
+    tasks.begin("admin server", async move {
         if let Err(error) = listening.serve(admin, certificate, until).await {
             tracing::error!(%error, "the admin server failed");
         }
-        "admin server"
     });
     supervise(tasks, stop, signal, || gate.begin_shutdown(), args.shutdown_delay).await
 }
@@ -190,23 +182,15 @@ fn spawn_controller(
     let verifier = verifier(asking, (&declarations, &own), &reports, changes.clone(), operator);
     let served = discovery.served();
     let access = verifier.reports();
+    tasks.begin("access verifier", verifier.run(stop.clone()));
+    let authors = watch_authors(connection.client(), tell_authors);
+    tasks.begin("author check", stop.clone().run_until_cancelled_owned(authors));
+    let subject = learn_subject(connection.client(), tell_subject);
+    tasks.begin("subject", stop.clone().run_until_cancelled_owned(subject));
     let until = stop.clone();
-    tasks.spawn(async move {
-        verifier.run(until).await;
-        "access verifier"
-    });
-    tasks.spawn(watch_authors(connection.client(), tell_authors, stop.clone()));
-    tasks.spawn(learn_subject(connection.client(), tell_subject, stop.clone()));
+    tasks.begin("discovery", async move { discovery.run(until).await });
     let until = stop.clone();
-    tasks.spawn(async move {
-        discovery.run(until).await;
-        "discovery"
-    });
-    let until = stop.clone();
-    tasks.spawn(async move {
-        controller.run(until).await.shut_down().await;
-        "controller"
-    });
+    tasks.begin("controller", async move { controller.run(until).await.shut_down().await });
     let home = Arc::clone(namespace);
     let statuses = Arc::default();
     let view = View { catalog, reports, own, declarations, access, home, statuses };
@@ -232,18 +216,14 @@ fn spawn_reads(
         reads::api(args, (connection, callers), view, upstream, metrics, watched)?
     };
     let until = frame.stop.clone();
-    tasks.spawn(async move {
-        answering.run(until).await;
-        "reads"
-    });
+    tasks.begin("reads", async move { answering.run(until).await });
     let (until, metrics) = (frame.stop.clone(), metrics.reads().clone());
-    tasks.spawn(async move {
+    tasks.begin("read server", async move {
         let routes = move |app: &mut _| api.routes(app);
         let shown = (certificate, authority);
         if let Err(error) = listening.serve(shown, (routes, metrics), until).await {
             tracing::error!(%error, "the read server failed");
         }
-        "read server"
     });
     Ok(())
 }
@@ -259,30 +239,23 @@ fn spawn_status(
 ) {
     let config = LeaseConfig::new(&namespace, LEASE, &identity);
     let elector = Elector::new(&connection.client(), config);
-    tasks.spawn(follow_lease(elector.state(), metrics.clone(), stop.clone()));
+    let following = follow_lease(elector.state(), metrics.clone());
+    tasks.begin("lease follower", stop.clone().run_until_cancelled_owned(following));
     let leadership = elector.leadership();
     let (planning, access) = (elector.leadership(), view.access.clone());
     let may_read = move |key: &CellKey| {
         let standing = access.get(key).map(|access| access.standing);
         matches!(standing, Some(Standing::Granted { .. }))
     };
-    let until = stop.clone();
-    tasks.spawn(async move {
-        forecaster.run(move || planning.is_leader(), may_read, until).await;
-        "forecaster"
-    });
+    let forecasting = forecaster.run(move || planning.is_leader(), may_read, stop.clone());
+    tasks.begin("forecaster", forecasting);
     let written = CancellationToken::new();
-    let until = written.clone();
-    tasks.spawn(async move {
-        elector.run(until).await;
-        "leader election"
-    });
+    tasks.begin("leader election", elector.run(written.clone()));
     let sink = ApiServer::new(&connection.client(), &identity, buckets);
     let profiles = view.clone().into_profiles(metrics);
-    tasks.spawn(async move {
+    tasks.begin("status writer", async move {
         status::run(profiles, sink, move || leadership.is_leader(), started, stop).await;
         written.cancel();
-        "status writer"
     });
 }
 
@@ -313,106 +286,18 @@ fn observe(
 }
 
 /// Tells the metrics who leads, and the log when that changes.
-async fn follow_lease(
-    mut state: watch::Receiver<LeaseState>,
-    metrics: OperatorMetrics,
-    stop: CancellationToken,
-) -> &'static str {
-    let following = async {
-        loop {
-            let leads = matches!(&*state.borrow_and_update(), LeaseState::Leader);
-            metrics.set_leadership(if leads { Leadership::Leading } else { Leadership::Following });
-            if state.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorMetrics) {
+    loop {
+        let leads = matches!(&*state.borrow_and_update(), LeaseState::Leader);
+        metrics.set_leadership(if leads { Leadership::Leading } else { Leadership::Following });
+        if state.changed().await.is_err() {
+            std::future::pending::<()>().await;
         }
-    };
-    stop.run_until_cancelled(following).await.unwrap_or(());
-    "lease follower"
+    }
 }
 
 /// Unique to this process: the pod's name says which one, the rest that it is not its predecessor.
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "kubewarm".to_owned());
     format!("{host}_{:016x}", fastrand::u64(..))
-}
-
-/// Completes when Kubernetes, or someone at a terminal, asks the process to end.
-fn terminated() -> std::io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-        }
-    })
-}
-
-/// Runs `tasks` until `signal` completes, says so by `announce`, serves on for `delay`, then asks
-/// the tasks to stop and waits for them.
-///
-/// Each task returns its own name. One that ends before the signal takes the process down: half an
-/// operator that still answers its probes is worse than a restart.
-async fn supervise(
-    mut tasks: Tasks,
-    stop: CancellationToken,
-    signal: impl Future<Output = ()>,
-    announce: impl FnOnce(),
-    delay: Duration,
-) -> Result<(), Error> {
-    let outcome = tokio::select! {
-        () = signal => Ok(()),
-        Some(ended) = tasks.join_next() => Err(match ended {
-            Ok(name) => Error::TaskEnded(name),
-            Err(error) => Error::TaskPanicked(error),
-        }),
-    };
-    announce();
-    if outcome.is_ok() {
-        tracing::info!("asked to end");
-        tokio::time::sleep(delay).await;
-    }
-    stop.cancel();
-    let drained = timeout(DRAIN, async { while tasks.join_next().await.is_some() {} }).await;
-    outcome?;
-    drained.map_err(|_elapsed| Error::Undrained(tasks.len()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::{pending, ready};
-
-    async fn until(stop: CancellationToken, name: &'static str) -> &'static str {
-        stop.cancelled().await;
-        name
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_signal_stops_every_task_after_the_delay() {
-        let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
-        tasks.spawn(until(stop.clone(), "server"));
-        let began = Instant::now();
-        supervise(tasks, stop, ready(()), || (), Duration::from_secs(3)).await.unwrap();
-        assert_eq!(began.elapsed(), Duration::from_secs(3));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_task_that_ends_early_ends_the_process() {
-        let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
-        tasks.spawn(until(stop.clone(), "server"));
-        tasks.spawn(async { "controller" });
-        let error = supervise(tasks, stop, pending(), || (), Duration::ZERO).await.unwrap_err();
-        assert!(matches!(error, Error::TaskEnded("controller")), "{error}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_task_that_ignores_the_stop_is_reported_after_the_drain_time() {
-        let mut tasks = Tasks::new();
-        tasks.spawn(async { pending().await });
-        let stop = CancellationToken::new();
-        let error = supervise(tasks, stop, ready(()), || (), Duration::ZERO).await.unwrap_err();
-        assert!(matches!(error, Error::Undrained(1)), "{error}");
-    }
 }

@@ -4,26 +4,20 @@ use super::verified::{excess, missing};
 use crate::{
     access::AccessReports,
     controller::Declarations,
-    metrics::{
-        CellSnapshot, ConditionSnapshot, ConditionStatus, OperatorMetrics, ProfileSnapshot,
-        StatusWrite, TargetState,
-    },
+    metrics::{CellSnapshot, OperatorMetrics, ProfileSnapshot, StatusWrite},
     server::DeclaredCells,
     status::{CellView, Observed, Outcome, Profiles},
 };
 use kubewarm_api::{
     model::{CellKey, Mode, ProfileRef},
-    v1alpha1::{CacheProfileStatus, TargetStatus},
+    v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::{
     informer::Reports,
     store::{Catalog, Reader},
 };
 use parking_lot::RwLock;
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 /// Statuses as last computed, in the order of the profiles.
 type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;
@@ -65,22 +59,8 @@ impl View {
         let snapshot = |found: &Observed| {
             let profile = found.declared.profile.clone();
             let status = statuses.get(&profile)?;
-            let mode: Mode = found.declared.mode;
-            let conditions = status.conditions.iter().map(|condition| ConditionSnapshot {
-                condition: condition.type_.as_str().into(),
-                status: match condition.status.as_str() {
-                    "True" => ConditionStatus::True,
-                    "False" => ConditionStatus::False,
-                    _ => ConditionStatus::Unknown,
-                },
-            });
-            let conditions = conditions.collect();
-            let mut targets = BTreeMap::new();
-            for target in &status.targets {
-                *targets.entry(state_of(target)).or_default() += 1;
-            }
             let missing = missing(&self.access, &found.declared);
-            Some(ProfileSnapshot { profile, mode, conditions, missing, targets })
+            Some(ProfileSnapshot::of(profile, found.declared.mode, status, missing))
         };
         profiles.iter().filter_map(snapshot).collect()
     }
@@ -140,27 +120,5 @@ impl View {
         // What is only planned or kept from running may be verified all the same.
         let report = self.reports.get(key).map(Arc::new);
         CellView { report, access, objects: usage.objects, bytes: usage.bytes }
-    }
-}
-
-/// How a target stands, from the counts of its status.
-fn state_of(target: &TargetStatus) -> TargetState {
-    let Some(cells) = &target.cells else { return TargetState::Syncing };
-    let some = |count: i32| count > 0;
-    let refused = target.conditions.iter().any(|c| c.type_ == "Accepted" && c.status == "False");
-    let limited =
-        target.conditions.iter().any(|c| c.type_ == "WithinLimits" && c.status == "False");
-    if limited {
-        TargetState::Limited
-    } else if some(cells.forbidden) {
-        TargetState::Forbidden
-    } else if some(cells.missing) || refused {
-        TargetState::Missing
-    } else if some(cells.syncing) || some(cells.failing) {
-        TargetState::Syncing
-    } else if some(cells.stale) {
-        TargetState::Stale
-    } else {
-        TargetState::Synced
     }
 }

@@ -1,6 +1,8 @@
 //! Reads the profiles out of the table that our own engine keeps of them.
 
-use super::admission::{PER_NAMESPACE, PER_PROCESS};
+use super::admission::{
+    NAMESPACE_MEBIBYTES, NAMESPACE_PROFILES, PROCESS_MEBIBYTES, PROCESS_PROFILES,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kubewarm_api::{
@@ -32,7 +34,7 @@ pub(super) struct Found {
     pub(super) created: Option<Timestamp>,
     pub(super) generation: i64,
     /// Bytes of what there is of its spec, as JSON.
-    pub(super) spec_bytes: usize,
+    pub(super) spec_bytes: u64,
     pub(super) parsed: Parsed,
     pub(super) status: Option<Arc<CacheProfileStatus>>,
     /// Bytes of that, as JSON.
@@ -193,7 +195,7 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
         uid,
         created: metadata.creation_timestamp.map(|time| time.0),
         generation: metadata.generation.unwrap_or(0),
-        spec_bytes,
+        spec_bytes: u64::try_from(spec_bytes).unwrap_or(u64::MAX),
         parsed,
         status_bytes: status.map_or(0, |text| text.get().len()),
         // A status that another version of kubewarm wrote says nothing against the spec; it is
@@ -251,14 +253,11 @@ fn unreadable(error: &serde_json::Error) -> Refusal {
 /// A profile whose spec is not held, because there are too many.
 fn left_out(profile: &ProfileRef) -> Refusal {
     let message = format!(
-        "left out: kubewarm reads {} profiles with {} MiB of specs of one namespace, and {} with {} MiB \
-         of all namespaces, first come, first served; delete profiles of namespace {:?}, or unite their \
-         targets in fewer, or ask the administrator of kubewarm if there are few; it is tried again \
-         within some minutes after others are gone",
-        PER_NAMESPACE.profiles,
-        PER_NAMESPACE.bytes >> 20,
-        PER_PROCESS.profiles,
-        PER_PROCESS.bytes >> 20,
+        "left out: kubewarm reads {NAMESPACE_PROFILES} profiles with {NAMESPACE_MEBIBYTES} MiB of specs of \
+         one namespace, and {PROCESS_PROFILES} with {PROCESS_MEBIBYTES} MiB of all namespaces, first come, \
+         first served; delete profiles of namespace {:?}, or unite their targets in fewer, or ask the \
+         administrator of kubewarm if there are few; it is tried again within some minutes after others are \
+         gone",
         profile.namespace,
     );
     Refusal::new(RefusalReason::InvalidSpec, message)

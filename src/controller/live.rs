@@ -1,13 +1,52 @@
 //! The cluster as the process sees it, for the one who reconciles.
 
 use super::{
+    admission::Admission,
+    budgets::MemoryBounds,
+    quota::InformerLimits,
     resolve::{Cluster, leaving},
-    run::Sources,
 };
-use kubewarm_api::model::{AuthorCheck, CellKey, Gauge, GroupResource, Refusal, ResolvedTarget};
-use kubewarm_cache::informer::CellReport;
-use kubewarm_client::Served;
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+use crate::forecast::Forecasts;
+use kubewarm_api::model::{
+    AuthorCheck, CellKey, Gauge, GroupResource, Refusal, ResolvedTarget, Subject,
+};
+use kubewarm_cache::{
+    informer::{CellReport, Changes, Reports},
+    store::Catalog,
+};
+use kubewarm_client::{Discovery, Served};
+use std::{cell::RefCell, collections::BTreeMap, fmt, sync::Arc};
+use tokio::sync::watch;
+
+/// What the controller reads.
+pub struct Sources {
+    /// The tables, of profiles and namespaces among them.
+    pub catalog: Catalog,
+    /// What the cells say.
+    pub reports: Reports,
+    /// When they say something new.
+    pub changes: Changes,
+    /// What is served.
+    pub discovery: Discovery,
+    /// What profiles that are only planned would cost.
+    pub forecasts: Forecasts,
+    /// Who reads; `None` until the API server has said so.
+    pub subject: watch::Receiver<Option<Subject>>,
+    /// Whether authors are held to the accounts that they may act as.
+    pub authors: watch::Receiver<AuthorCheck>,
+    /// What stores and informers may take.
+    pub memory: MemoryBounds,
+    /// How many informers there may be.
+    pub informers: InformerLimits,
+    /// What counts the profiles.
+    pub admission: Admission,
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources").field("reports", &self.reports).finish_non_exhaustive()
+    }
+}
 
 /// The namespaces that each selector matched when last it could be asked. Bounded by the selectors that
 /// are watched, and by those that a limit has stopped: of these by the cells that they declare.

@@ -1,13 +1,12 @@
 //! Brings the running cells in line with the profiles: resolve, plan, apply, over all of them.
 
 mod admission;
+mod budgets;
 mod declarations;
 mod desired;
-mod fit;
-mod footprint;
+mod holding;
 mod intake;
-mod kept;
-mod kinds;
+mod known;
 mod limiter;
 mod listing;
 mod live;
@@ -22,9 +21,10 @@ mod tests;
 
 pub use self::{
     admission::{Admission, ProfileSink},
+    budgets::MemoryBounds,
     declarations::Declarations,
-    limiter::MemoryBounds,
+    live::Sources,
     outlook::outlook,
     quota::InformerLimits,
-    run::{Controller, Sources},
+    run::Controller,
 };

@@ -1,7 +1,7 @@
 //! What a profile would declare on a cluster, for whoever asks before anything runs. Pure.
 
-use super::resolve::{Cluster, Resolved, resolve};
-use crate::forecast::{Order, OrderTarget};
+use super::resolve::{Cluster, resolve};
+use crate::forecast::Order;
 use kubewarm_api::{
     manifests::FoundNamespaces,
     model::{
@@ -34,9 +34,9 @@ pub fn outlook(
     for target in &profile.targets {
         let kind = snapshot.resolve(&target.of, target.version.as_deref());
         let resolved = resolve(profile, target, home, kind, &snapshot);
-        order.targets.extend(ordered(&resolved));
-        let refusal = resolved.outcome.and_then(Result::err);
-        refused.extend(refusal.map(|refusal| (resolved.name, refusal)));
+        order.targets.extend(resolved.ordered());
+        let refusal = resolved.declared.resolved.and_then(Result::err);
+        refused.extend(refusal.map(|refusal| (resolved.declared.name, refusal)));
     }
     (order, refused)
 }
@@ -70,14 +70,4 @@ impl Cluster for Snapshot<'_> {
     fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
         self.found.get(&key.labels).map(|names| names.iter().cloned().collect())
     }
-}
-
-/// What is to be found out of a target; `None` for one that is refused, or not resolved yet.
-pub(super) fn ordered(target: &Resolved) -> Option<OrderTarget> {
-    target.outcome.as_ref()?.as_ref().ok()?;
-    Some(OrderTarget {
-        name: Arc::clone(&target.name),
-        cells: target.cells.clone(),
-        namespaces: target.namespaces.clone(),
-    })
 }

@@ -1,6 +1,6 @@
 //! How many informers profiles may have.
 
-use kubewarm_api::model::{Refusal, RefusalReason};
+use kubewarm_api::model::{ProfileRef, Refusal, RefusalReason};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Most cells of one profile: what a selector of namespaces comes to in a large cluster. Beyond it
@@ -17,54 +17,36 @@ pub struct InformerLimits {
     pub namespace: usize,
 }
 
-/// What the profiles of each namespace have taken in one run.
+/// What profiles have taken in one run.
 #[derive(Debug)]
-pub(super) struct InformerQuotas {
+pub(super) struct InformerQuotas<'a> {
     limits: InformerLimits,
+    /// The operator's namespace.
+    home: &'a str,
     process: usize,
     namespaces: BTreeMap<Arc<str>, usize>,
 }
 
-/// What one profile may still take.
-#[derive(Debug)]
-pub(super) struct InformerQuota<'a> {
-    limits: InformerLimits,
-    profile: usize,
-    process: &'a mut usize,
-    namespace: Option<(&'a str, &'a mut usize)>,
-}
-
-impl InformerQuotas {
+impl<'a> InformerQuotas<'a> {
     /// Nobody has taken anything yet.
-    pub(super) fn new(limits: InformerLimits) -> Self {
-        Self { limits, process: 0, namespaces: BTreeMap::new() }
+    pub(super) fn new(limits: InformerLimits, home: &'a str) -> Self {
+        Self { limits, home, process: 0, namespaces: BTreeMap::new() }
     }
 
-    /// For the next profile of `namespace`. Those of the operator's own namespace have no bound in
-    /// common: whoever may write there is trusted with the operator.
-    pub(super) fn of<'a>(
-        &'a mut self,
-        namespace: &'a Arc<str>,
-        operators: &str,
-    ) -> InformerQuota<'a> {
-        let Self { limits, process, namespaces } = self;
-        let taken = (**namespace != *operators)
-            .then(|| (&**namespace, namespaces.entry(Arc::clone(namespace)).or_default()));
-        InformerQuota { limits: *limits, profile: 0, process, namespace: taken }
-    }
-}
-
-impl InformerQuota<'_> {
-    /// Takes `cells` for a target, all or none. Cells that others declare too count here all the
-    /// same: it must not depend on them whether a profile is accepted.
+    /// Takes `cells` for a target, all or none, beside those that its profile has `taken`. Cells that others
+    /// declare too count here all the same: it must not depend on them whether a profile is accepted.
     ///
     /// # Errors
     ///
     /// [`RefusalReason::TooManyCells`].
-    pub(super) fn take(&mut self, target: &str, cells: usize) -> Result<(), Refusal> {
+    pub(super) fn take(
+        &mut self,
+        (profile, taken): (&ProfileRef, &mut usize),
+        target: &str,
+        cells: usize,
+    ) -> Result<(), Refusal> {
         let refuse = |message| Err(Refusal::new(RefusalReason::TooManyCells, message));
-        if self.profile + cells > PER_PROFILE {
-            let taken = self.profile;
+        if *taken + cells > PER_PROFILE {
             return refuse(format!(
                 "targets[{target}].scope: {cells} cells, besides {taken} of other targets, are more \
                  than the {PER_PROFILE} that one profile may have; use type AllNamespaces, select \
@@ -72,25 +54,24 @@ impl InformerQuota<'_> {
             ));
         }
         let InformerLimits { process, namespace: most } = self.limits;
-        if let Some((namespace, taken)) = &self.namespace
-            && **taken + cells > most
-        {
+        let namespace = &profile.namespace;
+        let of_namespace = self.namespaces.entry(Arc::clone(namespace)).or_default();
+        // Whoever may write in the operator's namespace is trusted with the operator.
+        if *of_namespace + cells > most && **namespace != *self.home {
             return refuse(format!(
-                "targets[{target}]: the profiles of namespace {namespace:?} have {taken} cells, \
-                 and may have {most} together; remove targets or profiles there"
+                "targets[{target}]: the profiles of namespace {namespace:?} have {of_namespace} \
+                 cells, and may have {most} together; remove targets or profiles there"
             ));
         }
-        if *self.process + cells > process {
+        if self.process + cells > process {
             return refuse(format!(
                 "targets[{target}]: the operator has as many cells as it may (--max-informers); \
                  ask the operator's administrator for more"
             ));
         }
-        if let Some((_, taken)) = &mut self.namespace {
-            **taken += cells;
+        for sum in [taken, of_namespace, &mut self.process] {
+            *sum += cells;
         }
-        *self.process += cells;
-        self.profile += cells;
         Ok(())
     }
 }

@@ -3,25 +3,22 @@
 
 use super::{
     admission::Admission,
+    budgets::{Budgets, MemoryBounds, overrun_by_informers},
     desired::{LeftOut, Wishes},
-    footprint::Footprint,
     intake::Found,
-    kept::{Valid, instead, with_note},
-    kinds::Kinds,
-    limiter::{Limiter, MemoryBounds},
-    outlook::ordered,
-    quota::{InformerLimits, InformerQuota, InformerQuotas},
-    resolve::{Cluster, Resolved, resolve},
-    settle::{Targets, planned, settle, within},
+    known::{Known, with_note},
+    limiter::{Limiter, Running},
+    quota::{InformerLimits, InformerQuotas},
+    resolve::{Cluster, is_denied, resolve},
+    settle::{settle, within},
 };
 use crate::{forecast::Order, status::Observed};
 use jiff::Timestamp;
 use kubewarm_api::{
     manifests::Access,
     model::{
-        AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost,
-        Overrun, ProfileRef, ReadTerms, Reason, Refusal, RefusalReason, Subject, Target,
-        ValidatedProfile,
+        AuthorCheck, Budget, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost, Overrun,
+        ProfileRef, ReadTerms, Refusal, RefusalReason, Subject,
     },
     v1alpha1::AccessStatus,
 };
@@ -37,20 +34,12 @@ use std::{
 pub(super) struct Reconciler {
     home: Home,
     known: BTreeMap<ProfileRef, Known>,
-    /// Profiles whose last valid generation is not kept, and why.
-    dropped: BTreeMap<ProfileRef, Dropped>,
-    kinds: Kinds,
+    /// By UID why the last valid generation is not kept, of profiles that had one.
+    dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
     left_out: LeftOut,
-    limiter: Limiter,
+    budgets: Budgets,
     informers: InformerLimits,
     admission: Admission,
-}
-
-/// A profile without a valid generation that may run, and had one.
-#[derive(Debug)]
-struct Dropped {
-    uid: Arc<str>,
-    note: String,
 }
 
 /// What a run comes to.
@@ -70,19 +59,6 @@ pub(super) struct Outcome {
     pub(super) is_discovery_behind: bool,
 }
 
-/// What is remembered of a profile between two runs.
-#[derive(Debug)]
-struct Known {
-    uid: Arc<str>,
-    /// The newest valid generation, which is the one that runs; forgotten once a newer one, valid or
-    /// not, names somebody else to read, and when it does not fit beside the specs that are held.
-    valid: Valid,
-    accepted_at: Duration,
-    targets: Targets,
-    /// The roles, as long as the declared cells and the subject stay the same.
-    access: Option<(Vec<DeclaredTarget>, Subject, Option<Arc<AccessStatus>>)>,
-}
-
 impl Reconciler {
     /// Remembers nothing yet. Stores and informers keep to `bounds` and `informers`.
     pub(super) fn new(
@@ -91,14 +67,13 @@ impl Reconciler {
         informers: InformerLimits,
         admission: Admission,
     ) -> Self {
-        let limiter = Limiter::new(Arc::clone(&home.namespace), bounds);
+        let budgets = Budgets::new(Arc::clone(&home.namespace), bounds);
         Self {
             home,
             known: BTreeMap::new(),
             dropped: BTreeMap::new(),
-            kinds: Kinds::default(),
             left_out: LeftOut::new(),
-            limiter,
+            budgets,
             informers,
             admission,
         }
@@ -106,7 +81,7 @@ impl Reconciler {
 
     /// What all stores are charged to.
     pub(super) fn process(&self) -> &Arc<Budget> {
-        self.limiter.process()
+        self.budgets.process()
     }
 
     /// Computes what `profiles` come to.
@@ -124,26 +99,20 @@ impl Reconciler {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
         self.dropped.retain(|profile, _| exist.contains(profile));
-        self.limiter.begin(profiles.iter().map(|found| (&found.profile, found.status_bytes)));
-        let exceeded = self.limiter.review(cluster, now);
+        let statuses = profiles.iter().map(|found| (&found.profile, found.status_bytes));
+        self.budgets.charge_statuses(statuses);
+        let exceeded = self.limit(cluster, now);
         let mut outcome = Outcome { exceeded, ..Outcome::default() };
-        let (mut wishes, mut quotas) = (Wishes::default(), InformerQuotas::new(self.informers));
-        let mut declared: Vec<_> = by_precedence(profiles, &self.home.namespace)
+        let home = Arc::clone(&self.home.namespace);
+        let mut quotas = InformerQuotas::new(self.informers, &home);
+        let mut wishes = Wishes::default();
+        let mut declared: Vec<_> = by_precedence(profiles, &home)
             .into_iter()
             .map(|found| {
-                let home = Arc::clone(&self.home.namespace);
-                let quota = quotas.of(&found.profile.namespace, &home);
-                let (declared, order) = self.declare(found, cluster, now, &mut wishes, quota);
-                outcome.orders.extend(order);
-                (found, declared)
+                let to = (&mut outcome, &mut wishes);
+                (found, self.declare(found, (cluster, now), to, &mut quotas))
             })
             .collect();
-        self.limiter.end(|profile, target| {
-            let known = self.known.get(profile);
-            known.is_some_and(|known| {
-                known.valid.profile.targets.iter().any(|it| *it.name == *target)
-            })
-        });
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
         let (desired, left_out) = wishes.settle(|key| cluster.gauge(key));
         outcome.desired = desired;
@@ -152,20 +121,39 @@ impl Reconciler {
             outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
             let cells = declared.targets.iter().flat_map(|target| target.cells.iter());
             outcome.is_discovery_behind |= cells.into_iter().any(|key| is_denied(key, cluster));
+            let declared = Arc::new(declared);
             let access = self.access(&declared, subject);
             let in_cluster = found.status.clone();
             outcome.observed.push(Observed {
-                declared: Arc::new(declared),
+                declared,
                 access,
                 excess: None,
                 plan: None,
                 in_cluster,
             });
         }
-        outcome.is_kind_missing |= self.kinds.is_any_missed();
-        self.kinds.end_run();
         self.log(left_out);
         outcome
+    }
+
+    /// Stops what does not fit into its budgets, and lets go on what does by now.
+    fn limit(&mut self, cluster: &dyn Cluster, now: Duration) -> Vec<Overrun> {
+        let mut running = Vec::new();
+        for (profile, known) in &mut self.known {
+            let Known { created, budget, targets, .. } = known;
+            let budget = &*budget;
+            for (target, state) in targets {
+                running.push(Running { profile, created: *created, target, budget, state });
+            }
+        }
+        let home = &self.home.namespace;
+        let mut limiter = Limiter { home, cluster, now, exceeded: Vec::new() };
+        limiter.fit_all(running);
+        let exceeded = limiter.exceeded;
+        for state in self.known.values_mut().flat_map(|known| known.targets.values_mut()) {
+            state.try_again(cluster, now);
+        }
+        exceeded
     }
 
     /// Logs the indexes that have been left out since the last run; the statuses say all.
@@ -179,120 +167,99 @@ impl Reconciler {
         self.left_out = left_out;
     }
 
-    /// Resolves a target. A kind that one answer of discovery lacks counts as served on, unless the
-    /// target's own cells have been told that it is gone.
-    fn resolve(
+    /// What is known of the generation of a profile that is to run, if one may, and why that is not the newest.
+    fn choose(
         &mut self,
-        valid: &ValidatedProfile,
-        target: &Target,
-        cluster: &dyn Cluster,
+        found: &Found,
+        known: Option<Known>,
         now: Duration,
-    ) -> Resolved {
-        let (of, version) = (&target.of, target.version.as_ref());
-        let answer = cluster.resolve(of, version.map(|version| &**version));
-        let believed = answer.clone().map(|answer| self.kinds.believe(of, version, answer, now));
-        let home = &self.home;
-        let resolved = resolve(valid, target, home, believed, cluster);
-        if self.kinds.is_missed(of, version)
-            && resolved.cells.iter().any(|cell| is_denied(&cell.key, cluster))
-        {
-            self.kinds.forget(of, version);
-            return resolve(valid, target, home, answer, cluster);
-        }
-        resolved
-    }
-
-    /// The generation of a profile that is to run, and why that is not the newest.
-    fn choose(&mut self, found: &Found, last: Option<&Valid>) -> (Option<Valid>, Option<Refusal>) {
-        let unrunnable = match &found.parsed {
-            Ok(valid) => {
-                self.dropped.remove(&found.profile);
-                self.admission.release(&found.profile);
-                let profile = Arc::clone(valid);
-                return (Some(Valid { profile, bytes: found.spec_bytes }), None);
+    ) -> (Option<Known>, Option<Refusal>) {
+        let profile = &found.profile;
+        let unrunnable = match (&found.parsed, known) {
+            (Ok(valid), known) => {
+                self.dropped.remove(profile);
+                let known = match known {
+                    Some(mut known) => {
+                        known.accept(found, valid, &self.admission, now);
+                        known
+                    }
+                    None => Known::new(found, valid, self.budgets.profile(&profile.namespace), now),
+                };
+                return (Some(known), None);
             }
-            Err(unrunnable) => unrunnable,
+            (Err(unrunnable), Some(mut known)) => {
+                let Err(note) = known.keep(unrunnable, &self.admission) else {
+                    return (Some(known), Some(unrunnable.refusal.clone()));
+                };
+                tracing::warn!(%profile, %note, "an edited profile runs no longer");
+                self.dropped.insert(profile.clone(), (Arc::clone(&found.uid), note));
+                unrunnable
+            }
+            (Err(unrunnable), None) => unrunnable,
         };
-        let refusal = &unrunnable.refusal;
-        if let Some(last) = last {
-            match instead(&found.profile, unrunnable, last, &self.admission) {
-                Ok(()) => return (Some(last.clone()), Some(refusal.clone())),
-                Err(note) => {
-                    let (profile, uid) = (&found.profile, Arc::clone(&found.uid));
-                    tracing::warn!(%profile, %note, "an edited profile runs no longer");
-                    self.dropped.insert(profile.clone(), Dropped { uid, note });
-                }
-            }
-        }
-        self.admission.release(&found.profile);
-        let dropped = self.dropped.get(&found.profile).filter(|it| it.uid == found.uid);
-        (None, Some(with_note(refusal, dropped.map(|dropped| &*dropped.note))))
+        let dropped = self.dropped.get(profile).filter(|(uid, _)| *uid == found.uid);
+        (None, Some(with_note(&unrunnable.refusal, dropped.map(|(_, note)| &**note))))
     }
 
     fn declare(
         &mut self,
         found: &Found,
-        cluster: &dyn Cluster,
-        now: Duration,
-        wishes: &mut Wishes,
-        mut quota: InformerQuota<'_>,
-    ) -> (Declared, Option<Order>) {
-        let known = self.known.remove(&found.profile).filter(|known| known.uid == found.uid);
-        let (runs, refused) = self.choose(found, known.as_ref().map(|known| &known.valid));
-        let Some(runs) = runs else {
-            return (unrunnable(found, refused, now), None);
-        };
-        let valid = &*runs.profile;
-        let same =
-            known.as_ref().is_some_and(|known| known.valid.profile.generation == valid.generation);
-        let (accepted_at, mut remembered, access) = known.map_or_else(
-            || (now, Targets::default(), None),
-            |known| (if same { known.accepted_at } else { now }, known.targets, known.access),
-        );
-
-        if valid.mode == Mode::Plan {
-            // Nothing answers for what is only planned.
-            remembered = Targets::default();
-        }
-        remembered.renew(valid, cluster);
-        let mut orders = Vec::new();
-        let targets = valid.targets.iter().map(|target| {
-            let resolved = within(&mut quota, self.resolve(valid, target, cluster, now));
-            let fits = |cells| quota.take(&target.name, cells).is_ok();
-            remembered.retain(&resolved, fits);
+        (cluster, now): (&dyn Cluster, Duration),
+        (outcome, wishes): (&mut Outcome, &mut Wishes),
+        quotas: &mut InformerQuotas<'_>,
+    ) -> Declared {
+        let known = self.known.remove(&found.profile);
+        let known = known.filter(|known| known.valid.uid == found.uid);
+        let (known, refused) = self.choose(found, known, now);
+        let Some(mut known) = known else { return unrunnable(found, refused, now) };
+        let valid = Arc::clone(&known.valid);
+        known.budget.set_limits(valid.limits);
+        let mut former = std::mem::take(&mut known.targets);
+        let (mut taken, mut targets, mut planned) = (0, Vec::new(), Vec::new());
+        for target in &valid.targets {
+            let mut state = former.remove(&target.name).unwrap_or_default();
             if valid.mode == Mode::Plan {
-                orders.extend(ordered(&resolved));
-                return planned(resolved);
+                state.forget_cells();
             }
-            let running = (&*found.uid, valid.generation);
-            let limited = self.limiter.of(&found.profile, running, &target.name);
-            let limited = if limited.is_some_and(|limited| limited.is_stopped()) {
-                limited
-            } else {
-                self.limiter.refuse(valid, &resolved, cluster, now).or(limited)
-            };
-            if limited.is_some() || self.limiter.is_outdated(&found.profile, &target.name) {
-                remembered.drop(&target.name);
+            state.renew(target, &valid.identity(), cluster);
+            let answer = cluster.resolve(&target.of, target.version.as_deref());
+            let kind = answer.map(|answer| state.believe(target, answer, cluster, now));
+            outcome.is_kind_missing |= state.is_kind_missing();
+            let resolved = resolve(&valid, target, &self.home, kind, cluster);
+            let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
+            let resolved = within(&mut quota, resolved);
+            state.retain(&resolved.declared, |cells| quota(cells).is_ok());
+            let is_tenants = *found.profile.namespace != *self.home.namespace;
+            if valid.mode == Mode::Plan {
+                planned.extend(resolved.ordered());
+                targets.push(resolved.declared);
+                known.targets.insert(Arc::clone(&target.name), state);
+                continue;
             }
-            let (declared, holding) =
-                settle(resolved, valid, cluster, &mut remembered, wishes, limited);
-            if !declared.is_stopped() {
-                let is_tenants = *found.profile.namespace != *self.home.namespace;
-                let budget = self.limiter.budget(&found.profile, valid.limits);
-                let footprint = Footprint::of(valid, target, budget, is_tenants, holding, cluster);
-                self.limiter.admit(footprint);
+            if is_tenants && !state.is_stopped() {
+                let cells = resolved.cells.iter().chain(&resolved.namespaces);
+                let overrun = overrun_by_informers(&known.budget, cells, cluster);
+                if let Some(overrun) = overrun {
+                    state.stop((&found.profile, &target.name), overrun, now);
+                    outcome.exceeded.push(overrun);
+                }
             }
-            declared
-        });
-        let targets = targets.collect();
-        let order = (valid.mode == Mode::Plan).then(|| Order {
-            profile: found.profile.clone(),
-            uid: Arc::clone(&found.uid),
-            generation: found.generation,
-            max_concurrent_lists: valid.warmup.max_concurrent_lists,
-            targets: orders,
-        });
-        let declared = Declared {
+            let payer = (&known.budget, target.priority);
+            targets.push(settle(resolved, &valid, cluster, &mut state, payer, wishes));
+            known.targets.insert(Arc::clone(&target.name), state);
+        }
+        if valid.mode == Mode::Plan {
+            outcome.orders.push(Order {
+                profile: found.profile.clone(),
+                uid: Arc::clone(&found.uid),
+                generation: found.generation,
+                max_concurrent_lists: valid.warmup.max_concurrent_lists,
+                targets: planned,
+            });
+        }
+        let accepted_at = known.accepted_at;
+        self.known.insert(found.profile.clone(), known);
+        Declared {
             profile: found.profile.clone(),
             uid: Arc::clone(&found.uid),
             generation: found.generation,
@@ -307,24 +274,20 @@ impl Reconciler {
             reads: valid.reads,
             limits: valid.limits,
             accepted_at,
-        };
-        let uid = Arc::clone(&found.uid);
-        let known = Known { uid, valid: runs, accepted_at, targets: remembered, access };
-        self.known.insert(found.profile.clone(), known);
-        (declared, order)
+        }
     }
 
     /// `status.access`, computed anew only when cells or subject change.
     fn access(
         &mut self,
-        declared: &Declared,
+        declared: &Arc<Declared>,
         subject: Option<&Subject>,
     ) -> Option<Arc<AccessStatus>> {
         let subject = subject?;
         let known = self.known.get_mut(&declared.profile)?;
-        if let Some((targets, of, access)) = &known.access
+        if let Some((former, of, access)) = &known.access
             && of == subject
-            && same_cells(targets, &declared.targets)
+            && same_cells(&former.targets, &declared.targets)
         {
             return access.clone();
         }
@@ -335,7 +298,7 @@ impl Reconciler {
                 None
             }
         };
-        known.access = Some((declared.targets.clone(), subject.clone(), access.clone()));
+        known.access = Some((Arc::clone(declared), subject.clone(), access.clone()));
         access
     }
 }
@@ -393,10 +356,4 @@ fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declare
 fn is_missing(target: &DeclaredTarget) -> bool {
     let refusal = target.resolved.as_ref().and_then(|resolved| resolved.as_ref().err());
     refusal.is_some_and(|refusal| refusal.reason == RefusalReason::UnknownResource)
-}
-
-/// Whether the server answers 404 for a cell's kind.
-fn is_denied(key: &CellKey, cluster: &dyn Cluster) -> bool {
-    let fault = cluster.report(key).and_then(|report| report.fault);
-    fault.is_some_and(|fault| fault.reason == Reason::NotServed)
 }

@@ -1,10 +1,11 @@
 //! From a target of a spec to its cells on this cluster. Pure.
 
+use crate::forecast::OrderTarget;
 use kubewarm_api::model::{
-    AuthorCheck, CellKey, CellSpec, Extent, FieldPath, FieldSelector, Gauge, GroupResource, Home,
-    Index, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
-    RefusalReason, Requirement, ResolvedTarget, Resource, SensitiveData, Target, TargetScope,
-    Tuning, ValidatedProfile,
+    AuthorCheck, CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge,
+    GroupResource, Home, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck,
+    Projection, Reason, Refusal, RefusalReason, ResolvedTarget, Resource, SensitiveData, Target,
+    TargetScope, Tuning, ValidatedProfile,
 };
 use kubewarm_cache::informer::CellReport;
 use std::sync::Arc;
@@ -34,15 +35,32 @@ pub(super) trait Cluster {
 /// A target, resolved as far as the cluster has answered.
 #[derive(Debug)]
 pub(super) struct Resolved {
-    pub(super) name: Arc<str>,
-    pub(super) requirement: Requirement,
-    pub(super) declared_as: Arc<str>,
-    pub(super) outcome: Option<Result<ResolvedTarget, Refusal>>,
+    /// What observers see of it. Its cells are these.
+    pub(super) declared: DeclaredTarget,
     pub(super) cells: Vec<CellSpec>,
     /// The cell that watches namespaces for a selector.
     pub(super) namespaces: Option<CellSpec>,
-    /// Its indexes as they are called.
-    pub(super) named: Arc<[Index]>,
+}
+
+impl Resolved {
+    /// Is not accepted, and has no cells but the one that watches namespaces, if that `fits`.
+    pub(super) fn refuse(&mut self, refusal: Refusal, mut fits: impl FnMut(usize) -> bool) {
+        self.declared.resolved = Some(Err(refusal));
+        (self.declared.cells, self.cells) = ([].into(), Vec::new());
+        if self.namespaces.is_some() && !fits(1) {
+            (self.declared.namespaces, self.namespaces) = (None, None);
+        }
+    }
+
+    /// What is to be found out of it; `None` for one that is refused, or not resolved yet.
+    pub(super) fn ordered(&self) -> Option<OrderTarget> {
+        self.declared.resolved.as_ref()?.as_ref().ok()?;
+        Some(OrderTarget {
+            name: Arc::clone(&self.declared.name),
+            cells: self.cells.clone(),
+            namespaces: self.namespaces.clone(),
+        })
+    }
 }
 
 /// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in
@@ -54,41 +72,47 @@ pub(super) fn resolve(
     kind: Option<Result<ResolvedTarget, Refusal>>,
     cluster: &dyn Cluster,
 ) -> Resolved {
-    let mut resolved = Resolved {
+    let accepted = accept(profile, target, home, kind);
+    let (mut cells, mut namespaces) = (Vec::new(), None);
+    if let Some(Ok(kind)) = &accepted {
+        if let TargetScope::NamespaceSelector(labels) = &target.scope {
+            namespaces = namespaces_cell(profile, labels);
+        }
+        let extents = extents(profile, target, namespaces.as_ref(), cluster).into_iter();
+        cells = extents.map(|extent| cell(profile, target, &kind.resource, extent)).collect();
+    }
+    let declared = DeclaredTarget {
         name: Arc::clone(&target.name),
         requirement: target.requirement,
         declared_as: target.of.to_string().into(),
-        outcome: None,
-        cells: Vec::new(),
-        namespaces: None,
+        resolved: accepted,
+        cells: cells.iter().map(|cell| cell.key.clone()).collect(),
+        namespaces: namespaces.as_ref().map(|cell| cell.key.clone()),
+        serving: None,
         named: Arc::clone(&target.indexes),
+        left_out: [].into(),
+        limited: None,
     };
+    Resolved { declared, cells, namespaces }
+}
+
+/// The kind of a target, or why the target is not accepted.
+fn accept(
+    profile: &ValidatedProfile,
+    target: &Target,
+    home: &Home,
+    kind: Option<Result<ResolvedTarget, Refusal>>,
+) -> Option<Result<ResolvedTarget, Refusal>> {
     let refused = home.scope_refusal(profile, target);
     if let Some(refusal) = refused.or_else(|| home.watched.refusal(profile, target)) {
-        resolved.outcome = Some(Err(refusal));
-        return resolved;
+        return Some(Err(refusal));
     }
-    let kind = match kind {
-        None => return resolved,
-        Some(Ok(kind)) => kind,
-        Some(Err(refusal)) => {
-            let message = format!("targets[{}].{}", target.name, refusal.message);
-            resolved.outcome = Some(Err(Refusal { message, ..refusal }));
-            return resolved;
-        }
+    let in_target = |refusal: Refusal| {
+        let message = format!("targets[{}].{}", target.name, refusal.message);
+        Refusal { message, ..refusal }
     };
-    if let Err(refusal) = fits_scope(target, &kind) {
-        resolved.outcome = Some(Err(refusal));
-        return resolved;
-    }
-    if let TargetScope::NamespaceSelector(labels) = &target.scope {
-        resolved.namespaces = namespaces_cell(profile, labels);
-    }
-    let extents = extents(profile, target, resolved.namespaces.as_ref(), cluster);
-    resolved.cells =
-        extents.into_iter().map(|extent| cell(profile, target, &kind.resource, extent)).collect();
-    resolved.outcome = Some(Ok(kind));
-    resolved
+    let kind = kind?.map_err(in_target);
+    Some(kind.and_then(|kind| fits_scope(target, &kind).map(|()| kind)))
 }
 
 fn fits_scope(target: &Target, kind: &ResolvedTarget) -> Result<(), Refusal> {
@@ -185,6 +209,12 @@ fn namespaces_cell(profile: &ValidatedProfile, labels: &LabelSelector) -> Option
         tuning: tuning(profile, 1_000, NamespaceCheck::Known),
         indexes: leaving().into_iter().collect(),
     })
+}
+
+/// Whether the server answers 404 for a cell's kind.
+pub(super) fn is_denied(key: &CellKey, cluster: &dyn Cluster) -> bool {
+    let fault = cluster.report(key).and_then(|report| report.fault);
+    fault.is_some_and(|fault| fault.reason == Reason::NotServed)
 }
 
 /// The field by which namespaces that are being deleted are told from the others. `None` never

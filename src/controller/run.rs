@@ -1,29 +1,18 @@
 //! The loop: when to reconcile, and what is done with the outcome.
 
 use super::{
-    admission::Admission,
     declarations::Declarations,
     intake::{Found, Intake, own_cells},
-    limiter::MemoryBounds,
     listing::Listing,
-    live::{Live, Selected},
-    quota::InformerLimits,
+    live::{Live, Selected, Sources},
     reconcile::{Outcome, Reconciler},
 };
-use crate::{
-    forecast::Forecasts,
-    metrics::{OperatorMetrics, Reconciled},
-};
-use kubewarm_api::model::{
-    AuthorCheck, CellKey, CellSpec, Declared, Gauge, Home, InvalidName, Mode, Subject,
-};
-use kubewarm_cache::{
-    informer::{Changes, Informers, RelistReason, Reports, apply, plan},
-    store::Catalog,
-};
-use kubewarm_client::{Discovery, Pace};
+use crate::metrics::{OperatorMetrics, Reconciled};
+use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, InvalidName, Mode};
+use kubewarm_cache::informer::{Informers, RelistReason, apply, plan};
+use kubewarm_client::Pace;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Changes that come together are one: the end of a warm-up is many.
@@ -36,30 +25,6 @@ const RESYNC: Duration = Duration::from_secs(10);
 /// and deletes profiles causes them, and each brings all profiles.
 const READMIT: Duration = Duration::from_mins(2);
 
-/// What the controller reads.
-pub struct Sources {
-    /// The tables, of profiles and namespaces among them.
-    pub catalog: Catalog,
-    /// What the cells say.
-    pub reports: Reports,
-    /// When they say something new.
-    pub changes: Changes,
-    /// What is served.
-    pub discovery: Discovery,
-    /// What profiles that are only planned would cost.
-    pub forecasts: Forecasts,
-    /// Who reads; `None` until the API server has said so.
-    pub subject: watch::Receiver<Option<Subject>>,
-    /// Whether authors are held to the accounts that they may act as.
-    pub authors: watch::Receiver<AuthorCheck>,
-    /// What stores and informers may take.
-    pub memory: MemoryBounds,
-    /// How many informers there may be.
-    pub informers: InformerLimits,
-    /// What counts the profiles.
-    pub admission: Admission,
-}
-
 /// The controller of one process.
 pub struct Controller<I> {
     sources: Sources,
@@ -71,7 +36,7 @@ pub struct Controller<I> {
     /// The cells of the profiles themselves.
     own: Vec<CellSpec>,
     /// What they hold, charged to the process for as long as this is kept. Nothing holds their lists back.
-    _own_gauges: Vec<Arc<Gauge>>,
+    _own_charges: Vec<Charge>,
     /// Those of them that have been listed. Bounded by `own`.
     listed: BTreeSet<CellKey>,
     /// When they were last listed again because of profiles that had been left out.
@@ -95,14 +60,12 @@ impl<I: Informers> Controller<I> {
         let Sources { memory, informers: limits, admission, .. } = &sources;
         let reconciler = Reconciler::new(home, *memory, *limits, admission.clone());
         let charge = |cell: &CellSpec| {
-            let gauge = sources.catalog.gauge(&cell.key);
-            gauge.add_payer(reconciler.process());
-            gauge
+            Charge::new(sources.catalog.gauge(&cell.key), Arc::clone(reconciler.process()))
         };
         Ok(Self {
             informers,
             declarations: Declarations::default(),
-            _own_gauges: own.iter().map(charge).collect(),
+            _own_charges: own.iter().map(charge).collect(),
             own,
             listed: BTreeSet::new(),
             readmitted: None,
@@ -184,8 +147,7 @@ impl<I: Informers> Controller<I> {
         } = outcome;
         self.sources.forecasts.order(orders);
         for found in &mut observed {
-            let Declared { profile, uid, generation, .. } = &*found.declared;
-            found.plan = self.sources.forecasts.get(profile, uid, *generation);
+            found.plan = self.sources.forecasts.get(&found.declared.profile);
         }
         for overrun in exceeded {
             self.metrics.limit_exceeded(overrun.measure);
@@ -242,12 +204,6 @@ impl<I: Informers> Controller<I> {
     }
 }
 
-impl fmt::Debug for Sources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources").field("reports", &self.reports).finish_non_exhaustive()
-    }
-}
-
 impl<I> fmt::Debug for Controller<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller").field("own", &self.own).finish_non_exhaustive()
@@ -258,19 +214,27 @@ impl<I> fmt::Debug for Controller<I> {
 mod tests {
     use super::*;
     use crate::{
-        controller::intake::Unrunnable,
+        controller::{
+            admission::Admission, budgets::MemoryBounds, intake::Unrunnable, quota::InformerLimits,
+        },
+        forecast::Forecasts,
         metrics::{BuildInfo, Metrics},
     };
     use kubewarm_api::{
         model::{
-            Delta, DeltaSink as _, Identity, Item, ProfileRef, Refusal, RefusalReason, Uid,
-            ValidatedProfile, Watched,
+            AuthorCheck, Delta, DeltaSink as _, Identity, Item, ProfileRef, Refusal, RefusalReason,
+            Uid, ValidatedProfile, Watched,
         },
         v1alpha1::CacheProfile,
+    };
+    use kubewarm_cache::{
+        informer::{Changes, Reports},
+        store::Catalog,
     };
     use kubewarm_client::Discovery;
     use serde_json::json;
     use std::collections::BTreeMap;
+    use tokio::sync::watch;
 
     /// Cells that only know that they exist, and which were to list once more.
     #[derive(Default)]

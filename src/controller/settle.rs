@@ -2,75 +2,160 @@
 
 use super::{
     desired::Wishes,
-    quota::InformerQuota,
+    holding::Holding,
     resolve::{Cluster, Resolved},
 };
 use kubewarm_api::model::{
-    CellKey, CellSpec, DeclaredTarget, Identity, Limited, Projection, Reason, Refusal,
-    RefusalReason, ResolvedTarget, SensitiveData, Serving, Target, ValidatedProfile,
+    Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef, Projection,
+    Reason, Refusal, RefusalReason, ResolvedTarget, SensitiveData, Serving, Target,
+    ValidatedProfile,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Until a target that did not fit is tried again without an edit; up to a fifth more, so that not
+/// all of them list in the same moment. Each try costs a list up to the limit.
+const AGAIN: Duration = Duration::from_mins(10);
+
+/// How long a kind may be missing before it counts as gone: two polls of discovery while it hurries.
+/// An API server that has just started lists the groups of custom resources a little late.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What answers for a target until something newer is synced.
 #[derive(Debug)]
-pub(super) struct Answering {
+struct Answering {
     serving: Serving,
     kind: ResolvedTarget,
     cells: Vec<CellSpec>,
 }
 
-/// The targets of a profile, by name, between two runs.
+/// What is remembered of a target between two runs.
 #[derive(Debug, Default)]
-pub(super) struct Targets {
+pub(super) struct KnownTarget {
     /// What answers.
-    serving: BTreeMap<Arc<str>, Answering>,
+    serving: Option<Answering>,
     /// What the last run declared and nobody has seen synced: it may be by the next one, which finds
     /// the target edited already.
-    warming: BTreeMap<Arc<str>, Answering>,
+    warming: Option<Answering>,
+    /// The limit that it did not fit into, until it is synced within it.
+    pub(super) limited: Option<Limited>,
+    /// What it holds, if it runs.
+    pub(super) holding: Option<Holding>,
+    /// What discovery said last of its kind, and since when that is missing.
+    kind: Option<(ResolvedTarget, Option<Duration>)>,
 }
 
-/// The cells of which a target holds something.
-#[derive(Debug)]
-pub(super) struct Holding {
-    /// Those that it is to have.
-    pub(super) cells: Arc<[CellKey]>,
-    /// Others, that answer for it until these are synced.
-    pub(super) old: Vec<CellKey>,
-    /// The one that finds its namespaces.
-    pub(super) namespaces: Option<CellKey>,
-}
-
-impl Targets {
-    /// Forgets the targets that are not declared any more, or for which what they were may not
-    /// answer, and lets those answer that have synced since.
-    pub(super) fn renew(&mut self, valid: &ValidatedProfile, cluster: &dyn Cluster) {
-        for (name, target) in std::mem::take(&mut self.warming) {
-            if target.cells.iter().all(|cell| is_warm(&cell.key, cluster)) {
-                self.serving.insert(name, target);
+impl KnownTarget {
+    /// What its kind comes to, now that discovery says `answer`: what it came to before, if it has been missing
+    /// for less than 10 s and the target's own cells have not been told that it is gone.
+    pub(super) fn believe(
+        &mut self,
+        target: &Target,
+        answer: Result<ResolvedTarget, Refusal>,
+        cluster: &dyn Cluster,
+        now: Duration,
+    ) -> Result<ResolvedTarget, Refusal> {
+        let known = self.kind.take();
+        let refusal = match answer {
+            Ok(kind) => {
+                self.kind = Some((kind.clone(), None));
+                return Ok(kind);
             }
+            Err(refusal) => refusal,
+        };
+        let is_same = |(kind, _): &(ResolvedTarget, _)| {
+            kind.resource.group_resource() == &target.of
+                && target.version.as_deref().is_none_or(|it| it == kind.resource.version())
+        };
+        let is_unknown = refusal.reason == RefusalReason::UnknownResource;
+        let Some((kind, since)) = known.filter(|known| is_unknown && is_same(known)) else {
+            return Err(refusal);
+        };
+        let since = since.unwrap_or(now);
+        let is_denied = self.holding.as_ref().is_some_and(|holding| holding.is_denied(cluster));
+        if is_denied || now.saturating_sub(since) >= PATIENCE {
+            return Err(refusal);
         }
-        let identity = valid.identity();
-        self.serving.retain(|name, old| {
-            let declared = valid.targets.iter().find(|target| target.name == *name);
-            declared.is_some_and(|target| may_answer(old, target, &identity))
-        });
+        self.kind = Some((kind.clone(), Some(since)));
+        Ok(kind)
+    }
+
+    /// Whether discovery does not list its kind, and the last answer still counts.
+    pub(super) fn is_kind_missing(&self) -> bool {
+        self.kind.as_ref().is_some_and(|(_, since)| since.is_some())
+    }
+
+    /// Nothing answers for what is only planned.
+    pub(super) fn forget_cells(&mut self) {
+        *self = Self { kind: self.kind.take(), ..Self::default() };
+    }
+
+    /// Forgets what may not answer for `target` any more, and lets that answer which has synced since.
+    pub(super) fn renew(&mut self, target: &Target, identity: &Identity, cluster: &dyn Cluster) {
+        let is_synced = |it: &Answering| it.cells.iter().all(|cell| is_warm(&cell.key, cluster));
+        self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
+        self.serving.take_if(|old| !may_answer(old, target, identity));
     }
 
     /// Lets go of what answers for a target that is refused: a kind that went takes its tables with
     /// it. A target that has grown too large keeps what it had, if that fits.
-    pub(super) fn retain(&mut self, target: &Resolved, fits: impl FnOnce(usize) -> bool) {
-        let Some(Err(refusal)) = &target.outcome else { return };
-        let cells = self.serving.get(&target.name).map_or(0, |old| old.cells.len());
+    pub(super) fn retain(&mut self, target: &DeclaredTarget, fits: impl FnOnce(usize) -> bool) {
+        let Some(Err(refusal)) = &target.resolved else { return };
+        let cells = self.serving.as_ref().map_or(0, |old| old.cells.len());
         if refusal.reason != RefusalReason::TooManyCells || !fits(cells) {
-            self.serving.remove(&target.name);
+            self.serving = None;
         }
     }
 
-    /// Drops what answers for a target that does not fit into a limit: nothing does before it has been
-    /// listed completely within the limit, even if another profile keeps the same cells warm.
-    pub(super) fn drop(&mut self, target: &Arc<str>) {
-        self.serving.remove(target);
+    /// Lets go of the old cells that answer for a target that runs.
+    pub(super) fn drop_old(&mut self) {
+        if self.holding.as_mut().is_some_and(Holding::drop_old) {
+            self.serving = None;
+        }
     }
+
+    /// Stops a target until it is edited, or for 10 to 12 minutes.
+    pub(super) fn stop(
+        &mut self,
+        (profile, target): (&ProfileRef, &Arc<str>),
+        overrun: Overrun,
+        now: Duration,
+    ) {
+        let before = self.limited.map(|limited| limited.overrun);
+        let before = before.filter(|before| before.measure == overrun.measure);
+        let reached = before.map_or(overrun.reached, |before| before.reached.max(overrun.reached));
+        tracing::warn!(%profile, %target, %overrun, "a target does not fit into its limit");
+        self.limited = Some(Limited {
+            overrun: Overrun { reached, ..overrun },
+            retry_at: Some(now + AGAIN + spread(profile, target)),
+        });
+        self.holding = None;
+    }
+
+    /// Whether a limit keeps it from running.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.limited.is_some_and(|limited| limited.is_stopped())
+    }
+
+    /// Forgets the limit of a target that has been listed within it, and tries one again that has rested.
+    pub(super) fn try_again(&mut self, cluster: &dyn Cluster, now: Duration) {
+        let Some(limited) = &mut self.limited else { return };
+        let holding = self.holding.as_ref();
+        if limited.is_stopped() {
+            limited.retry_at.take_if(|time| *time <= now);
+        } else if holding.is_some_and(|it| it.is_synced(cluster)) {
+            self.limited = None;
+        }
+    }
+}
+
+/// Up to a fifth of [`AGAIN`], always the same for the same target.
+fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((profile, target));
+    AGAIN / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
 }
 
 /// Whether an edit leaves the old cells the right to answer. What another account reads does not
@@ -91,103 +176,79 @@ fn may_answer(old: &Answering, target: &Target, identity: &Identity) -> bool {
 /// taken a definition in may refuse for a moment.
 const PASSING_FAILURES: u32 = 3;
 
-/// Takes the target's cells out of the quota; of a target that does not fit, none is left but the
-/// one that notices when fewer namespaces match, if at least that one fits.
-pub(super) fn within(quota: &mut InformerQuota<'_>, target: Resolved) -> Resolved {
+/// Has `quota` take the target's cells; of a target that does not fit, none is left but the one that notices when
+/// fewer namespaces match, if at least that one fits.
+pub(super) fn within(
+    quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
+    mut target: Resolved,
+) -> Resolved {
     let cells = target.cells.len() + usize::from(target.namespaces.is_some());
-    match quota.take(&target.name, cells) {
-        Ok(()) => target,
-        Err(refusal) => {
-            let namespaces = target.namespaces.filter(|_| quota.take(&target.name, 1).is_ok());
-            Resolved { outcome: Some(Err(refusal)), cells: Vec::new(), namespaces, ..target }
-        }
+    if let Err(refusal) = quota(cells) {
+        target.refuse(refusal, |cells| quota(cells).is_ok());
     }
+    target
 }
 
-/// Wants the target's cells, and those that still answer for it until these are synced; says which
-/// both are.
+/// Wants the target's cells, and those that still answer for it until these are synced, and has `budget` pay for
+/// both.
 pub(super) fn settle(
-    target: Resolved,
+    resolved: Resolved,
     valid: &ValidatedProfile,
     cluster: &dyn Cluster,
-    targets: &mut Targets,
+    state: &mut KnownTarget,
+    (budget, priority): (&Arc<Budget>, u16),
     wishes: &mut Wishes,
-    limited: Option<Limited>,
-) -> (DeclaredTarget, Holding) {
-    let is_stopped = limited.is_some_and(|limited| limited.is_stopped());
-    let Resolved { name, requirement, declared_as, outcome, cells, namespaces, named } = target;
+) -> DeclaredTarget {
+    let is_stopped = state.is_stopped();
+    if state.limited.is_some() {
+        // Nothing answers before it has been listed completely within the limit, even if another profile keeps
+        // the same cells warm.
+        state.serving = None;
+    }
+    let Resolved { mut declared, cells, namespaces } = resolved;
     let cells_known = namespaces.as_ref().is_none_or(|cell| is_warm(&cell.key, cluster));
-    if let Some(Ok(kind)) = &outcome
+    if let Some(Ok(kind)) = &declared.resolved
         && cells_known
         && !is_stopped
     {
-        let keys = cells.iter().map(|cell| cell.key.clone()).collect();
-        let serving = Serving { generation: valid.generation, cells: keys };
+        let serving = Serving { generation: valid.generation, cells: Arc::clone(&declared.cells) };
         let now = Answering { serving, kind: kind.clone(), cells: cells.clone() };
         let is_warm = cells.iter().all(|cell| is_warm(&cell.key, cluster));
-        let into = if is_warm { &mut targets.serving } else { &mut targets.warming };
-        into.insert(Arc::clone(&name), now);
+        *(if is_warm { &mut state.serving } else { &mut state.warming }) = Some(now);
     }
-    let old = targets.serving.get(&name);
-    let mut holding = Holding {
-        cells: cells.iter().map(|cell| cell.key.clone()).collect(),
-        old: Vec::new(),
-        namespaces: namespaces.as_ref().map(|cell| cell.key.clone()),
-    };
-    for spec in old.into_iter().flat_map(|old| &old.cells) {
-        if !cells.iter().any(|cell| cell.key == spec.key) {
+    let old = state.serving.as_ref();
+    let is_old = |spec: &&CellSpec| !declared.cells.contains(&spec.key);
+    let old_cells: Vec<_> = old.iter().flat_map(|old| &old.cells).filter(is_old).collect();
+    for spec in &old_cells {
+        wishes.add(spec, valid.mode, None);
+    }
+    if is_stopped {
+        state.holding = None;
+    } else {
+        for spec in &cells {
+            wishes.add(spec, valid.mode, Some(&declared.name));
+        }
+        // Its index is not the author's, and no loss where it has no room.
+        if let Some(spec) = &namespaces {
             wishes.add(spec, valid.mode, None);
-            holding.old.push(spec.key.clone());
         }
+        let old_keys: Vec<_> = old_cells.iter().map(|spec| spec.key.clone()).collect();
+        let all = (&declared.cells, &*old_keys, declared.namespaces.as_ref());
+        state.holding = Some(Holding::new(budget, priority, all, cluster));
     }
-    let wanted = if is_stopped { &[] } else { &*cells };
-    for spec in wanted {
-        wishes.add(spec, valid.mode, Some(&name));
+    if let (Some(Ok(kind)), Some(old)) = (&mut declared.resolved, old)
+        && stands_in(old, kind, &cells, valid.generation, cluster)
+    {
+        *kind = old.kind.clone();
+        declared.cells = Arc::clone(&old.serving.cells);
     }
-    // Its index is not the author's, and no loss where it has no room.
-    let watched = namespaces.iter().filter(|_| !is_stopped);
-    watched.for_each(|spec| wishes.add(spec, valid.mode, None));
-    let (outcome, cells) = match (outcome, old) {
-        (Some(Ok(kind)), Some(old)) if stands_in(old, &kind, &cells, valid.generation, cluster) => {
-            (Some(Ok(old.kind.clone())), old.cells.clone())
-        }
-        (outcome, _) => (outcome, cells),
-    };
-    let outcome = outcome.map(|outcome| {
-        outcome.and_then(|kind| {
-            cells.iter().find_map(|cell| refusal(&name, cell, cluster)).map_or(Ok(kind), Err)
-        })
-    });
-    let declared = DeclaredTarget {
-        requirement,
-        declared_as,
-        resolved: outcome,
-        named,
-        cells: cells.into_iter().map(|cell| cell.key).collect(),
-        namespaces: namespaces.map(|cell| cell.key),
-        serving: old.map(|old| old.serving.clone()),
-        left_out: [].into(),
-        limited,
-        name,
-    };
-    (declared, holding)
-}
-
-/// Declares the target's cells without wanting them.
-pub(super) fn planned(target: Resolved) -> DeclaredTarget {
-    let Resolved { name, requirement, declared_as, outcome, cells, namespaces, named } = target;
-    DeclaredTarget {
-        requirement,
-        declared_as,
-        resolved: outcome,
-        named,
-        cells: cells.into_iter().map(|cell| cell.key).collect(),
-        namespaces: namespaces.map(|cell| cell.key),
-        serving: None,
-        left_out: [].into(),
-        limited: None,
-        name,
+    let refused = declared.cells.iter().find_map(|key| refusal(&declared.name, key, cluster));
+    if let (Some(Ok(_)), Some(refusal)) = (&declared.resolved, refused) {
+        declared.resolved = Some(Err(refusal));
     }
+    declared.serving = old.map(|old| old.serving.clone());
+    declared.limited = state.limited;
+    declared
 }
 
 fn is_warm(key: &CellKey, cluster: &dyn Cluster) -> bool {
@@ -215,22 +276,22 @@ fn stands_in(
 
 /// What only the server can say, and only when it is asked: the cell runs on, so that it is
 /// noticed when the answer changes.
-fn refusal(target: &str, cell: &CellSpec, cluster: &dyn Cluster) -> Option<Refusal> {
-    let fault = cluster.report(&cell.key)?.fault?;
+fn refusal(target: &str, key: &CellKey, cluster: &dyn Cluster) -> Option<Refusal> {
+    let fault = cluster.report(key)?.fault?;
     match fault.reason {
-        Reason::Unsupported if !cell.key.fields.is_empty() => Some(Refusal::new(
+        Reason::Unsupported if !key.fields.is_empty() => Some(Refusal::new(
             RefusalReason::UnsupportedField,
             format!(
                 "targets[{target}].fieldSelectors: the API server does not select {} by {}: {}; \
                      remove the selector, or use a label",
-                cell.key.resource, cell.key.fields, fault.message
+                key.resource, key.fields, fault.message
             ),
         )),
         Reason::NotListable => Some(Refusal::new(
             RefusalReason::NotListable,
             format!(
                 "targets[{target}].resource: {} cannot be listed and watched: {}",
-                cell.key.resource, fault.message
+                key.resource, fault.message
             ),
         )),
         Reason::ServiceAccountNotFound => Some(Refusal::new(

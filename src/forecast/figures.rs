@@ -18,16 +18,6 @@ use std::{
 /// Most caveats that are told.
 const MAX_CAVEATS: usize = 4;
 
-/// How sure a number is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Certainty {
-    /// Counted, or extrapolated from a sample.
-    #[default]
-    Likely,
-    /// There is more, nobody knows how much.
-    AtLeast,
-}
-
 /// How fast the API server answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Speed {
@@ -45,7 +35,7 @@ pub struct Finding {
     /// Objects.
     pub objects: u64,
     /// Whether that is all of them.
-    pub certainty: Certainty,
+    pub certainty: PlanCertainty,
     /// How the first list would be fetched.
     pub way: Strategy,
     /// How fast; `None` if no page came.
@@ -72,7 +62,7 @@ pub struct Figures {
     /// Verbs refused, by kind and namespace.
     pub missing: usize,
     /// Of objects, bytes, requests and time.
-    pub certainty: Certainty,
+    pub certainty: PlanCertainty,
 }
 
 /// What a profile costs.
@@ -159,7 +149,7 @@ impl Seen<'_> {
         let (mut longest, mut sum, mut before) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for (key, spec) in selectors.iter().chain(&cells) {
             let Some(found) = self.found.get(*key) else {
-                figures.certainty = Certainty::AtLeast;
+                figures.certainty = PlanCertainty::LowerBound;
                 continue;
             };
             let place = (key.resource.group_resource(), key.extent.namespace());
@@ -219,10 +209,7 @@ impl Figures {
             requests: small(self.requests),
             seconds: small(self.seconds()),
             missing: count(self.missing),
-            certainty: Some(match self.certainty {
-                Certainty::Likely => PlanCertainty::Estimate,
-                Certainty::AtLeast => PlanCertainty::LowerBound,
-            }),
+            certainty: Some(self.certainty),
         }
     }
 
@@ -259,7 +246,7 @@ mod tests {
         let millis = Duration::from_millis;
         let speed = Speed { objects: 100, took: millis(110), latency: millis(10) };
         let (refused, trouble) = (BTreeSet::new(), None);
-        let certainty = Certainty::Likely;
+        let certainty = PlanCertainty::Estimate;
         Finding { objects, certainty, way, speed: Some(speed), refused, trouble }
     }
 
@@ -315,15 +302,15 @@ mod tests {
         let order = order(&[("pods", &cells)]);
         let mut refused = found(0, Strategy::Whole);
         refused.refused = [Verb::List, Verb::Watch].into();
-        refused.certainty = Certainty::AtLeast;
+        refused.certainty = PlanCertainty::LowerBound;
         let found =
             [(cells[0].key.clone(), found(10, Strategy::Whole)), (cells[1].key.clone(), refused)];
         let total = forecast(&order, &found.into(), &BTreeMap::new()).total;
         assert_eq!((total.missing, total.objects), (2, 10));
-        assert_eq!(total.certainty, Certainty::AtLeast);
+        assert_eq!(total.certainty, PlanCertainty::LowerBound);
         // A cell that nobody looked at makes it one too.
         let total = forecast(&order, &BTreeMap::new(), &BTreeMap::new()).total;
-        assert_eq!((total.cells, total.certainty), (2, Certainty::AtLeast));
+        assert_eq!((total.cells, total.certainty), (2, PlanCertainty::LowerBound));
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod samples;
 mod survey;
 
 pub use self::{
-    figures::{Certainty, Figures, Finding, Forecast, Speed, forecast},
+    figures::{Figures, Finding, Forecast, Speed, forecast},
     run::{Forecaster, Forecasts},
     survey::{Surveyor, Trials},
 };

@@ -29,11 +29,8 @@ const REST: Duration = Duration::from_millis(200);
 
 /// Orders in, forecasts out. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Forecasts(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    book: Mutex<Book>,
+pub struct Forecasts {
+    book: Arc<Mutex<Book>>,
     changed: watch::Sender<()>,
 }
 
@@ -48,6 +45,7 @@ struct Book {
 #[derive(Debug)]
 struct Entry {
     order: Arc<Order>,
+    /// Of this generation of the profile.
     forecast: Option<Arc<Forecast>>,
     /// When it was looked at last.
     looked_at: Option<Instant>,
@@ -64,7 +62,7 @@ impl Default for Book {
 impl Forecasts {
     /// Takes all orders there are; what was found for others is forgotten.
     pub fn order(&self, orders: Vec<Order>) {
-        let mut book = self.0.book.lock();
+        let mut book = self.book.lock();
         let mut known = std::mem::take(&mut book.orders);
         for order in orders {
             let profile = order.profile.clone();
@@ -90,25 +88,22 @@ impl Forecasts {
         });
     }
 
-    /// What was found for this generation of a profile.
+    /// What was found for the generation of a profile that was ordered last.
     #[must_use]
-    pub fn get(&self, profile: &ProfileRef, uid: &str, generation: i64) -> Option<Arc<Forecast>> {
-        let book = self.0.book.lock();
-        let entry = book.orders.get(profile)?;
-        let is_same = *entry.order.uid == *uid && entry.order.generation == generation;
-        entry.forecast.clone().filter(|_| is_same)
+    pub fn get(&self, profile: &ProfileRef) -> Option<Arc<Forecast>> {
+        self.book.lock().orders.get(profile)?.forecast.clone()
     }
 
     /// The namespaces that a selector finds; `None` before they have been listed.
     #[must_use]
     pub fn names(&self, selector: &CellKey) -> Option<Vec<Arc<str>>> {
-        self.0.book.lock().names.get(selector).cloned()
+        self.book.lock().names.get(selector).cloned()
     }
 
     /// Marked as changed when names or forecasts are new.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
-        self.0.changed.subscribe()
+        self.changed.subscribe()
     }
 
     /// The orders that are due and that `admit` lets in, which are under way from now on: also those of
@@ -119,7 +114,7 @@ impl Forecasts {
         admit: impl Fn(&ProfileRef) -> Option<P>,
         now: Instant,
     ) -> Vec<(Arc<Order>, P)> {
-        let mut book = self.0.book.lock();
+        let mut book = self.book.lock();
         let Book { orders, queue, .. } = &mut *book;
         for (profile, entry) in &*orders {
             let is_rested = entry.looked_at.is_some_and(|at| at + REGRANTED <= now);
@@ -133,7 +128,7 @@ impl Forecasts {
     }
 
     fn done(&self, order: &Arc<Order>, forecast: Option<Forecast>, now: Instant) {
-        let mut book = self.0.book.lock();
+        let mut book = self.book.lock();
         let Book { orders, queue, .. } = &mut *book;
         queue.done(&order.profile);
         // Another order that came meanwhile is due already.
@@ -146,12 +141,12 @@ impl Forecasts {
             entry.forecast = forecast.map(Arc::new).or_else(|| entry.forecast.take());
         }
         drop(book);
-        self.0.changed.send_replace(());
+        self.changed.send_replace(());
     }
 
     fn found(&self, selector: &CellKey, names: Vec<Arc<str>>) {
-        self.0.book.lock().names.insert(selector.clone(), names);
-        self.0.changed.send_replace(());
+        self.book.lock().names.insert(selector.clone(), names);
+        self.changed.send_replace(());
     }
 }
 
@@ -256,8 +251,8 @@ mod tests {
         taken.into_iter().map(|(order, ())| order).collect()
     }
 
-    fn get(forecasts: &Forecasts, generation: i64) -> Option<Arc<Forecast>> {
-        forecasts.get(&order(1).profile, "u", generation)
+    fn get(forecasts: &Forecasts) -> Option<Arc<Forecast>> {
+        forecasts.get(&order(1).profile)
     }
 
     #[test]
@@ -269,14 +264,14 @@ mod tests {
         forecasts.order(vec![order(1)]);
         assert!(due(&forecasts, nothing, now).is_empty(), "it is under way");
         forecasts.done(&taken[0], Some(Forecast::default()), now);
-        assert!(get(&forecasts, 1).is_some() && get(&forecasts, 2).is_none());
+        assert!(get(&forecasts).is_some());
         assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty());
         assert_eq!(due(&forecasts, nothing, now + HOLDS).len(), 1);
         forecasts.order(vec![order(2)]);
         assert!(due(&forecasts, nothing, now).is_empty(), "its former is under way");
         forecasts.done(&taken[0], Some(Forecast::default()), now);
         assert_eq!(due(&forecasts, nothing, now).len(), 1);
-        assert!(get(&forecasts, 2).is_none(), "what was found for another generation");
+        assert!(get(&forecasts).is_none(), "what was found for another generation");
     }
 
     /// An API server that holds nothing, and notes when it is asked and about which namespace.
@@ -350,7 +345,7 @@ mod tests {
         let old = due(&forecasts, nothing, now);
         forecasts.order(vec![order(2)]);
         forecasts.done(&old[0], Some(Forecast::default()), now);
-        assert!(get(&forecasts, 2).is_none());
+        assert!(get(&forecasts).is_none());
         forecasts.order(Vec::new());
         assert!(due(&forecasts, nothing, now + HOLDS).is_empty());
     }

@@ -2,10 +2,11 @@
 
 use super::{
     Order,
-    figures::{Certainty, Finding, Forecast, Speed, forecast},
+    figures::{Finding, Forecast, Speed, forecast},
 };
-use kubewarm_api::model::{
-    CellKey, CellSpec, Extent, Fault, Identity, Item, Projection, Reason, Verb,
+use kubewarm_api::{
+    model::{CellKey, CellSpec, Extent, Fault, Identity, Item, Projection, Reason, Verb},
+    v1alpha1::PlanCertainty,
 };
 use kubewarm_cache::{
     informer::{Answer, Depth, Looked, Trial, Ways, look, try_cell},
@@ -150,7 +151,7 @@ impl Surveyor {
         let way = self.ways.first(&operator, spec).await;
         let mut found = Finding {
             objects: 0,
-            certainty: Certainty::Likely,
+            certainty: PlanCertainty::Estimate,
             way,
             speed: None,
             refused: BTreeSet::new(),
@@ -293,7 +294,7 @@ impl Finding {
     }
 
     fn at_least(&mut self, trouble: String) {
-        self.certainty = Certainty::AtLeast;
+        self.certainty = PlanCertainty::LowerBound;
         self.trouble = Some(trouble);
     }
 }
@@ -380,14 +381,17 @@ mod tests {
     async fn a_few_cells_take_three_requests_each() {
         let (forecast, asked) = survey(10, Duration::ZERO).await;
         // And one for the version of the server.
-        assert_eq!((asked, forecast.total.certainty), (31, Certainty::Likely));
+        assert_eq!((asked, forecast.total.certainty), (31, PlanCertainty::Estimate));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_huge_profile_takes_no_more_than_the_bound_and_says_so() {
         let (forecast, asked) = survey(600, Duration::ZERO).await;
         assert!(asked <= REQUESTS + 1, "{asked}");
-        assert_eq!((forecast.total.cells, forecast.total.certainty), (600, Certainty::AtLeast));
+        assert_eq!(
+            (forecast.total.cells, forecast.total.certainty),
+            (600, PlanCertainty::LowerBound)
+        );
         assert!(forecast.caveats[0].contains("512 requests"), "{:?}", forecast.caveats);
         let began = Instant::now();
         let (_, asked) = survey(600, Duration::from_secs(1)).await;

@@ -1,6 +1,9 @@
 //! What a scrape and `/debug/cells` read: cells and profiles as they stand now.
 
-use kubewarm_api::model::{CellKey, Mode, ProfileRef, Resource, Verb};
+use kubewarm_api::{
+    model::{CellKey, Mode, ProfileRef, Resource, Verb},
+    v1alpha1::{CacheProfileStatus, TargetStatus},
+};
 use kubewarm_cache::informer::CellReport;
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -74,4 +77,52 @@ pub struct ProfileSnapshot {
     pub missing: BTreeMap<(Resource, Verb), u64>,
     /// How many of its targets are in which state; states left out count as none.
     pub targets: BTreeMap<TargetState, u64>,
+}
+
+impl ProfileSnapshot {
+    /// Of a profile with this status, whose cells lack these permissions.
+    #[must_use]
+    pub fn of(
+        profile: ProfileRef,
+        mode: Mode,
+        status: &CacheProfileStatus,
+        missing: BTreeMap<(Resource, Verb), u64>,
+    ) -> Self {
+        let conditions = status.conditions.iter().map(|condition| ConditionSnapshot {
+            condition: condition.type_.as_str().into(),
+            status: match condition.status.as_str() {
+                "True" => ConditionStatus::True,
+                "False" => ConditionStatus::False,
+                _ => ConditionStatus::Unknown,
+            },
+        });
+        let mut targets = BTreeMap::new();
+        for target in &status.targets {
+            *targets.entry(TargetState::of(target)).or_default() += 1;
+        }
+        Self { profile, mode, conditions: conditions.collect(), missing, targets }
+    }
+}
+
+impl TargetState {
+    /// From the counts of its status.
+    fn of(target: &TargetStatus) -> Self {
+        let Some(cells) = &target.cells else { return Self::Syncing };
+        let is_false = |type_: &str| {
+            target.conditions.iter().any(|it| it.type_ == type_ && it.status == "False")
+        };
+        if is_false("WithinLimits") {
+            Self::Limited
+        } else if cells.forbidden > 0 {
+            Self::Forbidden
+        } else if cells.missing > 0 || is_false("Accepted") {
+            Self::Missing
+        } else if cells.syncing > 0 || cells.failing > 0 {
+            Self::Syncing
+        } else if cells.stale > 0 {
+            Self::Stale
+        } else {
+            Self::Synced
+        }
+    }
 }

@@ -6,7 +6,7 @@ use crate::{
     server::{Kind, Server},
 };
 use futures::{StreamExt as _, stream};
-use kubewarm_api::model::{Bound, Budget, CellSpec, Gauge, Limits, ListStrategy};
+use kubewarm_api::model::{Bound, Budget, CellSpec, Charge, Limits, ListStrategy};
 use kubewarm_cache::informer::{Informers as _, Phase};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -48,19 +48,17 @@ fn budget(max_objects: Option<u64>, max_bytes: Option<u64>) -> Arc<Budget> {
     Arc::new(Budget::new(Bound::Profile, Limits { max_objects, max_bytes }, None))
 }
 
-/// Pods of which nobody may hold more than one of `payers` lets.
-fn limited(engine: &Engine, strategy: ListStrategy, payers: Vec<Arc<Budget>>) -> CellSpec {
+/// Pods that `budget` pays for until the charge is dropped.
+fn limited(engine: &Engine, strategy: ListStrategy, budget: Arc<Budget>) -> (CellSpec, Charge) {
     let mut pods = cell("pods");
     pods.tuning.strategy = strategy;
     pods.tuning.gauge = engine.catalog.gauge(&pods.key);
-    pods.tuning.gauge.charge_to(payers);
-    pods
+    let charge = Charge::new(Arc::clone(&pods.tuning.gauge), budget);
+    (pods, charge)
 }
 
-fn runaway(engine: &Engine, strategy: ListStrategy) -> (CellSpec, Arc<Gauge>) {
-    let pods = limited(engine, strategy, vec![budget(Some(LIMIT), None)]);
-    let gauge = Arc::clone(&pods.tuning.gauge);
-    (pods, gauge)
+fn runaway(engine: &Engine, strategy: ListStrategy) -> (CellSpec, Charge) {
+    limited(engine, strategy, budget(Some(LIMIT), None))
 }
 
 async fn until(is: impl Fn() -> bool) {
@@ -76,7 +74,8 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
     for strategy in [ListStrategy::Whole, ListStrategy::Streaming] {
         let server = server().await;
         let mut engine = Engine::new(&server, quick());
-        let (pods, gauge) = runaway(&engine, strategy);
+        let (pods, charge) = runaway(&engine, strategy);
+        let gauge = charge.gauge();
         let mut told = engine.changes().subscribe();
         engine.start(&pods);
         until(|| gauge.objects() > LIMIT).await;
@@ -123,8 +122,8 @@ async fn a_list_of_large_objects_is_held_back_before_there_are_many() {
         })
         .await;
         let mut engine = Engine::new(&server, quick());
-        let pods = limited(&engine, strategy, vec![budget(None, Some(BYTES))]);
-        let gauge = Arc::clone(&pods.tuning.gauge);
+        let (pods, charge) = limited(&engine, strategy, budget(None, Some(BYTES)));
+        let gauge = charge.gauge();
         engine.start(&pods);
         until(|| gauge.bytes() > BYTES).await;
         sleep(Duration::from_millis(300)).await;
@@ -149,7 +148,8 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
     })
     .await;
     let mut engine = Engine::new(&server, quick());
-    let (mut pods, gauge) = runaway(&engine, ListStrategy::Paged);
+    let (mut pods, charge) = runaway(&engine, ListStrategy::Paged);
+    let gauge = charge.gauge();
     pods.tuning.page_size = 50;
     engine.start(&pods);
     until(|| gauge.objects() > LIMIT).await;
@@ -163,8 +163,9 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
 async fn a_list_goes_on_for_the_profile_that_does_not_limit_it() {
     let server = server().await;
     let mut engine = Engine::new(&server, quick());
-    let (pods, gauge) = runaway(&engine, ListStrategy::Whole);
-    gauge.add_payer(&budget(None, None));
+    let (pods, charge) = runaway(&engine, ListStrategy::Whole);
+    let gauge = charge.gauge();
+    let _other = Charge::new(Arc::clone(&pods.tuning.gauge), budget(None, None));
     engine.start(&pods);
     until(|| gauge.objects() > 3 * LIMIT).await;
     engine.stop(&pods.key);
@@ -176,8 +177,8 @@ async fn a_list_goes_on_once_there_is_room() {
     let server = server().await;
     let mut engine = Engine::new(&server, quick());
     let limit = budget(Some(LIMIT), None);
-    let pods = limited(&engine, ListStrategy::Whole, vec![Arc::clone(&limit)]);
-    let gauge = Arc::clone(&pods.tuning.gauge);
+    let (pods, charge) = limited(&engine, ListStrategy::Whole, Arc::clone(&limit));
+    let gauge = charge.gauge();
     engine.start(&pods);
     until(|| gauge.objects() > LIMIT).await;
     limit.set_limits(Limits { max_objects: Some(2 * LIMIT), max_bytes: None });

@@ -4,8 +4,8 @@ use super::super::{
     report::{ReportRow, Section, Verdict},
     text::{grouped, length},
 };
-use crate::forecast::{Certainty, Figures};
-use kubewarm_api::v1alpha1::mebibytes;
+use crate::forecast::Figures;
+use kubewarm_api::v1alpha1::{PlanCertainty, mebibytes};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
@@ -69,8 +69,8 @@ impl Costs {
     /// Of what was found; the permissions are found out otherwise.
     pub(super) fn of(figures: &Figures, missing: Amount) -> Self {
         let sure = match figures.certainty {
-            Certainty::Likely => Amount::Likely,
-            Certainty::AtLeast => Amount::AtLeast,
+            PlanCertainty::Estimate => Amount::Likely,
+            PlanCertainty::LowerBound => Amount::AtLeast,
         };
         Self {
             cells: Amount::Likely(figures.cells.try_into().unwrap_or(u64::MAX)),

@@ -22,6 +22,7 @@ use kubewarm_api::{
         CellKey, Extent, FieldSelector, GroupResource, Home, Identity, LabelSelector, Subject,
         TargetScope, ValidatedProfile, Verb,
     },
+    v1alpha1::PlanCertainty,
 };
 use kubewarm_client::{Buckets, Clients, Served, may};
 use std::{
@@ -105,7 +106,7 @@ impl Cluster {
         }
         let mut total = forecast.total;
         if order.targets.iter().any(|target| open(&target.name)) {
-            total.certainty = crate::forecast::Certainty::AtLeast;
+            total.certainty = PlanCertainty::LowerBound;
         }
         outlook.total = Costs::of(&total, reviewed.missing(keys(&order)));
         Ok(outlook)

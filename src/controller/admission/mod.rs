@@ -5,59 +5,56 @@ mod tests;
 
 use super::intake::{Meta, Stored};
 use kubewarm_api::model::{
-    CellKey, Delta, DeltaSink, Item, Named, Outcome, ProfileRef, ResourceVersion, Tombstone,
+    Bound, Budget, CellKey, Charge, Delta, DeltaSink, Gauge, Item, Limits, Measure, Named, Outcome,
+    ResourceVersion, Tombstone,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-/// Profiles, and bytes of their specs as JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Amount {
-    pub(super) profiles: usize,
-    pub(super) bytes: usize,
-}
-
-/// Specs that are held of one namespace. A spec has a few KiB; the bytes bound those that list names by
-/// the thousand.
-pub(super) const PER_NAMESPACE: Amount = Amount { profiles: 100, bytes: 4 << 20 };
-/// Specs that are held of all namespaces but the operator's.
-pub(super) const PER_PROCESS: Amount = Amount { profiles: 10_000, bytes: 64 << 20 };
+/// Profiles of one namespace whose specs are held, and as many again that are left out.
+pub(super) const NAMESPACE_PROFILES: u64 = 100;
+/// MiB of their specs, as JSON. A spec has a few KiB; this bounds those that list names by the thousand.
+pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
+/// Those of all namespaces but the operator's.
+pub(super) const PROCESS_PROFILES: u64 = 10_000;
+pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
 /// Counts the specs that are held and those that are kept for newer, invalid ones. Cheap to clone;
-/// bounded by `PER_PROCESS` and as many profiles again that are left out.
+/// bounded by 10,000 profiles with their specs and as many that are left out.
 ///
-/// The profiles of the operator's namespace do not count: anyone who can write them is trusted with the
+/// The profiles of the operator's namespace have no limit: anyone who can write them is trusted with the
 /// operator.
 #[derive(Clone, Debug)]
 pub struct Admission {
     home: Arc<str>,
-    counter: Arc<Mutex<Counter>>,
+    counter: Arc<Mutex<SpecCounter>>,
 }
 
-#[derive(Debug, Default)]
-struct Counter {
+#[derive(Debug)]
+struct SpecCounter {
+    /// Of all namespaces.
+    process: SpecBudgets,
+    /// Those that have profiles.
     namespaces: BTreeMap<Box<str>, Namespace>,
-    taken: Amount,
-    /// Profiles that are held without their specs.
-    left_out: usize,
     /// Whether a profile was left out since [`Admission::take_freed`] last answered `true`.
     has_left_out: bool,
-    /// Whether something has been freed since then.
+    /// Whether a spec has been freed since then.
     has_freed: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
+struct SpecBudgets {
+    specs: Arc<Budget>,
+    /// Profiles that are held without their specs.
+    left_out: Arc<Budget>,
+}
+
+#[derive(Debug)]
 struct Namespace {
-    /// Bytes of each profile's spec; `None`: left out.
-    specs: BTreeMap<Box<str>, Option<usize>>,
-    /// Bytes of the last valid spec of profiles whose newest is invalid.
-    kept: BTreeMap<Box<str>, usize>,
+    budgets: SpecBudgets,
+    profiles: BTreeMap<Box<str>, Charge>,
 }
 
 /// What the table may hold of a profile.
@@ -69,80 +66,86 @@ enum Part {
     Nothing,
 }
 
-impl Amount {
-    fn fits(self, limit: Self) -> bool {
-        self.profiles <= limit.profiles && self.bytes <= limit.bytes
-    }
-
-    fn with(self, other: Self) -> Self {
+impl SpecBudgets {
+    fn new(bound: Bound, profiles: u64, mebibytes: u64, parent: Option<&Self>) -> Self {
+        let above = |of: fn(&Self) -> &Arc<Budget>| parent.map(of).cloned();
+        let names = Limits { max_objects: Some(profiles), max_bytes: None };
+        let specs = Limits { max_bytes: Some(mebibytes << 20), ..names };
         Self {
-            profiles: self.profiles.saturating_add(other.profiles),
-            bytes: self.bytes.saturating_add(other.bytes),
+            specs: Arc::new(Budget::new(bound, specs, above(|it| &it.specs))),
+            left_out: Arc::new(Budget::new(bound, names, above(|it| &it.left_out))),
         }
     }
+}
 
-    fn without(self, other: Self) -> Self {
-        Self {
-            profiles: self.profiles.saturating_sub(other.profiles),
-            bytes: self.bytes.saturating_sub(other.bytes),
-        }
-    }
+/// Charges `budget` for profiles and bytes of their specs, if they fit.
+fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<Charge> {
+    let gauge = Gauge::default();
+    gauge.set(profiles, bytes);
+    let charge = Charge::new(Arc::new(gauge), Arc::clone(budget));
+    (!budget.is_exceeded()).then_some(charge)
 }
 
 impl Namespace {
-    fn taken(&self) -> Amount {
-        let specs = || self.specs.values().flatten();
-        let bytes = specs().chain(self.kept.values()).copied().fold(0, usize::saturating_add);
-        Amount { profiles: specs().count(), bytes }
-    }
-
-    fn left_out(&self) -> usize {
-        self.specs.values().filter(|spec| spec.is_none()).count()
+    /// Bytes of the spec, if it is held.
+    fn spec_bytes(&self, charge: &Charge) -> Option<u64> {
+        (*charge.budget() == self.budgets.specs).then(|| charge.gauge().bytes())
     }
 }
 
-impl Counter {
-    /// Changes what is counted of a namespace; `change` also gets what all others take.
-    ///
-    /// Cost: that of looking at the namespace's profiles, 200 at most.
-    fn change<R>(
-        &mut self,
-        namespace: &str,
-        change: impl FnOnce(&mut Namespace, Amount) -> R,
-    ) -> R {
-        let mut here = self.namespaces.remove(namespace).unwrap_or_default();
-        let (before, left_out) = (here.taken(), here.left_out());
-        let others = self.taken.without(before);
-        let result = change(&mut here, others);
-        let after = here.taken();
-        self.taken = others.with(after);
-        self.left_out = self.left_out.saturating_sub(left_out).saturating_add(here.left_out());
-        self.has_freed |= self.has_left_out && !before.fits(after);
-        if !here.specs.is_empty() || !here.kept.is_empty() {
-            self.namespaces.insert(namespace.into(), here);
-        }
-        result
+impl SpecCounter {
+    fn namespace(&mut self, name: &str, home: &str) -> &mut Namespace {
+        let process = &self.process;
+        self.namespaces.entry(name.into()).or_insert_with(|| {
+            let budgets = if name == home {
+                SpecBudgets::new(Bound::Namespace, u64::MAX, u64::MAX >> 20, None)
+            } else {
+                let (profiles, mebibytes) = (NAMESPACE_PROFILES, NAMESPACE_MEBIBYTES);
+                SpecBudgets::new(Bound::Namespace, profiles, mebibytes, Some(process))
+            };
+            Namespace { budgets, profiles: BTreeMap::new() }
+        })
     }
 
-    fn put(&mut self, namespace: &str, name: &str, bytes: usize) -> Part {
-        let all_left_out = self.left_out;
-        let part = self.change(namespace, |here, others| {
-            here.specs.remove(name);
-            let taken = here.taken().with(Amount { profiles: 1, bytes });
-            if taken.fits(PER_NAMESPACE) && taken.with(others).fits(PER_PROCESS) {
-                here.specs.insert(name.into(), Some(bytes));
-                Part::Whole
-            } else if here.left_out() < PER_NAMESPACE.profiles
-                && all_left_out < PER_PROCESS.profiles
-            {
-                here.specs.insert(name.into(), None);
-                Part::Name
-            } else {
-                Part::Nothing
-            }
-        });
+    fn put(&mut self, namespace: &str, name: &str, bytes: u64, home: &str) -> Part {
+        let here = self.namespace(namespace, home);
+        let before = here.profiles.remove(name).and_then(|charge| here.spec_bytes(&charge));
+        let SpecBudgets { specs, left_out } = &here.budgets;
+        let (part, charge) = match charge(specs, 1, bytes) {
+            Some(charge) => (Part::Whole, Some(charge)),
+            None => match charge(left_out, 1, 0) {
+                Some(charge) => (Part::Name, Some(charge)),
+                None => (Part::Nothing, None),
+            },
+        };
+        here.profiles.extend(charge.map(|charge| (name.into(), charge)));
+        if before.is_some_and(|before| part != Part::Whole || bytes < before) {
+            self.note_freed();
+        }
         self.has_left_out |= part != Part::Whole;
         part
+    }
+
+    /// Leaves only these of the profiles, of one namespace or of all.
+    fn retain(&mut self, within: Option<&str>, stays: impl Fn(&str, &str) -> bool) {
+        let mut has_freed = false;
+        self.namespaces.retain(|namespace, here| {
+            if within.is_some_and(|within| within != &**namespace) {
+                return true;
+            }
+            let Namespace { budgets, profiles } = here;
+            let gone = profiles.extract_if(.., |name, _| !stays(namespace, name));
+            has_freed |= gone.filter(|(_, it)| *it.budget() == budgets.specs).count() > 0;
+            // Last valid specs may be kept for longer than their profiles are counted.
+            !profiles.is_empty() || budgets.specs.used(Measure::Memory) > 0
+        });
+        if has_freed {
+            self.note_freed();
+        }
+    }
+
+    fn note_freed(&mut self) {
+        self.has_freed |= self.has_left_out;
     }
 }
 
@@ -150,7 +153,11 @@ impl Admission {
     /// Has counted nothing yet. `home` is the operator's namespace.
     #[must_use]
     pub fn new(home: Arc<str>) -> Self {
-        Self { home, counter: Arc::default() }
+        let process = SpecBudgets::new(Bound::Process, PROCESS_PROFILES, PROCESS_MEBIBYTES, None);
+        let (has_left_out, has_freed) = (false, false);
+        let namespaces = BTreeMap::new();
+        let counter = SpecCounter { process, namespaces, has_left_out, has_freed };
+        Self { home, counter: Arc::new(Mutex::new(counter)) }
     }
 
     /// Stands in front of `table`, which is that of the cell `key`.
@@ -160,28 +167,16 @@ impl Admission {
         ProfileSink { admission: self.clone(), table, namespace, is_listing: false }
     }
 
-    /// Counts the last valid spec of a profile beside its newest; `false` if it does not fit.
-    pub(super) fn keep(&self, of: &ProfileRef, bytes: usize) -> bool {
-        *of.namespace == *self.home
-            || self.counter.lock().change(&of.namespace, |here, others| {
-                here.kept.remove(&*of.name);
-                let bytes_taken = here.taken().bytes.saturating_add(bytes);
-                let fits = bytes_taken <= PER_NAMESPACE.bytes
-                    && bytes_taken.saturating_add(others.bytes) <= PER_PROCESS.bytes;
-                if fits {
-                    here.kept.insert((&*of.name).into(), bytes);
-                }
-                fits
-            })
+    /// Counts a last valid spec of `namespace` beside the newest one for as long as the charge is held; `None` if
+    /// it does not fit.
+    pub(super) fn keep(&self, namespace: &str, bytes: u64) -> Option<Charge> {
+        let mut counter = self.counter.lock();
+        charge(&counter.namespace(namespace, &self.home).budgets.specs, 0, bytes)
     }
 
-    /// Counts no last valid spec of this profile any more.
-    pub(super) fn release(&self, of: &ProfileRef) {
-        let mut counter = self.counter.lock();
-        let here = counter.namespaces.get(&*of.namespace);
-        if here.is_some_and(|here| here.kept.contains_key(&*of.name)) {
-            counter.change(&of.namespace, |here, _| here.kept.remove(&*of.name));
-        }
+    /// Says that a last valid spec is kept no longer.
+    pub(super) fn note_freed(&self) {
+        self.counter.lock().note_freed();
     }
 
     /// Whether something has been freed since profiles were left out: a list would bring their specs.
@@ -191,19 +186,6 @@ impl Admission {
         let has_freed = std::mem::take(&mut counter.has_freed);
         counter.has_left_out &= !has_freed;
         has_freed
-    }
-
-    /// Leaves only these of the profiles that count, of one namespace or of all.
-    fn retain(&self, within: Option<&str>, stays: impl Fn(&str, &str) -> bool) {
-        let mut counter = self.counter.lock();
-        let all = counter.namespaces.keys();
-        let here = all.filter(|name| within.is_none_or(|within| within == &***name));
-        for namespace in here.cloned().collect::<Vec<_>>() {
-            counter.change(&namespace, |here, _| {
-                here.specs.retain(|name, _| stays(&namespace, name));
-                here.kept.retain(|name, _| stays(&namespace, name));
-            });
-        }
     }
 }
 
@@ -229,18 +211,13 @@ struct Name {
 impl<T: DeltaSink> ProfileSink<T> {
     fn upsert(&mut self, item: Item<'_>) -> Outcome {
         let (metadata, bytes) = measure(item.body);
-        let part = self.admission.counter.lock().put(&item.namespace, &item.name, bytes);
-        let Item { namespace, name, uid, version, body } = item;
+        let Admission { home, counter } = &self.admission;
+        let part = counter.lock().put(&item.namespace, &item.name, bytes, home);
+        if part == Part::Whole {
+            return self.table.apply(Delta::Upsert(item));
+        }
+        let Item { namespace, name, uid, version, .. } = item;
         let outcome = match part {
-            Part::Whole => {
-                return self.table.apply(Delta::Upsert(Item {
-                    namespace,
-                    name,
-                    uid,
-                    version,
-                    body,
-                }));
-            }
             Part::Name => {
                 tracing::debug!(%namespace, %name, "a profile is left out");
                 // Never fails: it has neither maps nor anything that could be no text.
@@ -249,7 +226,7 @@ impl<T: DeltaSink> ProfileSink<T> {
                 let item = Item { namespace, name, uid, version: None, body: &body };
                 self.table.apply(Delta::Upsert(item))
             }
-            Part::Nothing => {
+            Part::Whole | Part::Nothing => {
                 self.table.apply(Delta::Remove(Tombstone { namespace, name, version: None }))
             }
         };
@@ -258,51 +235,34 @@ impl<T: DeltaSink> ProfileSink<T> {
         }
         outcome
     }
-
-    /// After a list: what it has not named is gone.
-    fn sweep(&self) {
-        let mut names = BTreeSet::new();
-        self.table.visit(&mut |it| {
-            names.insert((it.namespace.to_owned(), it.name.to_owned()));
-        });
-        let stays =
-            |namespace: &str, name: &str| names.contains(&(namespace.to_owned(), name.to_owned()));
-        self.admission.retain(self.namespace.as_deref(), stays);
-    }
 }
 
 impl<T: DeltaSink> DeltaSink for ProfileSink<T> {
     fn apply(&mut self, delta: Delta<'_>) -> Outcome {
         match delta {
-            Delta::Upsert(item) if *item.namespace != *self.admission.home => self.upsert(item),
+            Delta::Upsert(item) => self.upsert(item),
             Delta::Remove(gone) => {
                 let (namespace, name) = (gone.namespace.clone(), gone.name.clone());
                 let outcome = self.table.apply(Delta::Remove(gone));
                 if outcome == Outcome::Removed {
-                    self.admission.counter.lock().change(&namespace, |here, _| {
-                        here.specs.remove(&*name);
-                        here.kept.remove(&*name);
-                    });
+                    let mut counter = self.admission.counter.lock();
+                    counter.retain(Some(&namespace), |_, other| *other != *name);
                 }
-                outcome
-            }
-            Delta::ListDone(_) => {
-                let outcome = self.table.apply(delta);
-                self.is_listing = false;
-                self.sweep();
                 outcome
             }
             Delta::ListStarted(_) => {
                 self.is_listing = true;
                 self.table.apply(delta)
             }
-            Delta::Purge => {
+            Delta::ListDone(_) | Delta::Purge => {
+                self.is_listing = false;
                 let outcome = self.table.apply(delta);
-                // A list follows before anybody reads the table.
-                self.admission.retain(self.namespace.as_deref(), |_, _| false);
+                // What the list has not named is gone. After a purge a list follows before anybody reads the table.
+                let stays = |namespace: &str, name: &str| self.table.holds(namespace, name);
+                self.admission.counter.lock().retain(self.namespace.as_deref(), stays);
                 outcome
             }
-            Delta::Upsert(_) | Delta::Progress(_) | Delta::Arrived(_) => self.table.apply(delta),
+            Delta::Progress(_) | Delta::Arrived(_) => self.table.apply(delta),
         }
     }
 
@@ -331,11 +291,12 @@ impl<T> fmt::Debug for ProfileSink<T> {
 
 /// What stays of a profile that is left out, and the bytes of its spec. Of one that cannot be read the
 /// whole counts.
-fn measure(body: &[u8]) -> (Meta, usize) {
-    match serde_json::from_slice::<Stored<'_>>(body) {
+fn measure(body: &[u8]) -> (Meta, u64) {
+    let (metadata, bytes) = match serde_json::from_slice::<Stored<'_>>(body) {
         Ok(Stored { metadata, spec, .. }) => {
             (metadata, spec.map_or(0, |it| RawValue::get(it).len()))
         }
         Err(_) => (Meta::default(), body.len()),
-    }
+    };
+    (metadata, u64::try_from(bytes).unwrap_or(u64::MAX))
 }

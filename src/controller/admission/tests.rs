@@ -5,6 +5,7 @@ use crate::controller::intake::own_cells;
 use kubewarm_api::model::{Reread, Uid, Watched};
 use kubewarm_cache::store::{Catalog, Reader, Writer};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// A table of profiles behind a counter.
 struct Scene {
@@ -174,18 +175,18 @@ fn namespaces_that_are_listed_one_by_one_share_what_the_process_reads() {
 #[test]
 fn the_last_valid_spec_counts_like_those_that_are_read() {
     let mut scene = Scene::new();
-    let of = |name: &str| ProfileRef { namespace: "a".into(), name: name.into() };
     scene.put("a", 0, (3 << 20) - 2);
-    assert!(scene.admission.keep(&of("p000"), 1 << 20));
-    assert!(scene.admission.keep(&of("p000"), 1 << 20), "said again it is the same");
-    assert!(!scene.admission.keep(&of("p001"), 1));
+    let kept = scene.admission.keep("a", 1 << 20);
+    assert!(kept.is_some() && scene.admission.keep("a", 1).is_none());
     scene.put("a", 1, 1);
     assert_eq!(scene.left_out(), ["a/p001"]);
-    scene.admission.release(&of("p000"));
+    drop(kept);
+    scene.admission.note_freed();
     assert!(scene.admission.take_freed());
-    assert!(scene.admission.keep(&of("p001"), 1));
-    scene.remove("a", 1);
-    assert!(scene.admission.keep(&of("p000"), 1 << 20), "it went with its profile");
-    let own = ProfileRef { namespace: "home".into(), name: "p".into() };
-    assert!(scene.admission.keep(&own, 1 << 30));
+    let kept = scene.admission.keep("a", 1 << 20);
+    scene.sink.apply(Delta::Purge);
+    assert!(scene.admission.keep("a", (3 << 20) + 1).is_none(), "what is kept counts on");
+    drop(kept);
+    assert!(scene.admission.keep("a", 4 << 20).is_some());
+    assert!(scene.admission.keep("home", 1 << 30).is_some());
 }

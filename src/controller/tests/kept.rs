@@ -4,10 +4,10 @@ use super::{Tables, desired, profile, reconciler, run, targets};
 use crate::controller::{intake::Found, reconcile::Outcome};
 use serde_json::json;
 
-const MIB: usize = 1 << 20;
+const MIB: u64 = 1 << 20;
 
 /// A profile with a spec of this size.
-fn sized(namespace: &str, name: &str, generation: i64, spec_bytes: usize) -> Found {
+fn sized(namespace: &str, name: &str, generation: i64, spec_bytes: u64) -> Found {
     Found { spec_bytes, ..profile(namespace, name, generation, targets(&["pods"])) }
 }
 

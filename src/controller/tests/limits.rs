@@ -3,12 +3,13 @@
 use super::{Tables, desired, first, home, profile, reconciler, run, sync};
 use crate::controller::{
     admission::Admission,
+    budgets::MemoryBounds,
     declarations::Declarations,
     intake::Found,
-    limiter::MemoryBounds,
     quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
 };
+use jiff::Timestamp;
 use kubewarm_api::model::{Bound, CellKey, DeclaredTarget, INFORMER_BYTES, Measure, Watched};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -114,8 +115,11 @@ fn a_process_that_four_namespaces_fill_stops_a_tenant_before_the_operators_names
     let bounds = MemoryBounds { process: mebibytes(16), namespace: mebibytes(4) };
     let (mut reconciler, mut cluster) = (bounded(bounds), Tables::default());
     let pods = || json!({"targets": [{"name": "pods", "resource": {"resource": "pods"}}]});
-    let mut found: Vec<_> =
-        ["a", "b", "c", "d"].map(|tenant| profile(tenant, "p", 1, pods())).into();
+    let tenant = |(age, name): (i64, &&str)| Found {
+        created: Timestamp::from_second(age).ok(),
+        ..profile(name, "p", 1, pods())
+    };
+    let mut found: Vec<_> = (0..).zip(&["a", "b", "c", "d"]).map(tenant).collect();
     let outcome = run(&mut reconciler, &found, &cluster);
     holds(&cluster, &outcome, "pods", 3_900);
     sync(&mut cluster, &outcome);

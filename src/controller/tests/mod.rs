@@ -3,6 +3,7 @@
 mod access_lost;
 mod accounts;
 mod edits;
+mod fit;
 mod kept;
 mod kinds;
 mod limits;
@@ -13,8 +14,8 @@ mod watched;
 
 use super::{
     admission::Admission,
+    budgets::MemoryBounds,
     intake::{Found, validate},
-    limiter::MemoryBounds,
     quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
     resolve::Cluster,
@@ -111,7 +112,7 @@ impl Cluster for Tables {
 
 #[expect(clippy::needless_pass_by_value, reason = "specs are written where they are used")]
 fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
-    let spec_bytes = spec.to_string().len();
+    let spec_bytes = spec.to_string().len() as u64;
     let resource: CacheProfile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile", "spec": spec,
         "metadata": {

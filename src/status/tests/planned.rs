@@ -1,8 +1,8 @@
 //! Profiles that are only planned.
 
 use super::{super::*, fixtures::*};
-use crate::forecast::{Certainty, Figures};
-use kubewarm_api::model::Mode;
+use crate::forecast::Figures;
+use kubewarm_api::{model::Mode, v1alpha1::PlanCertainty};
 
 fn planned() -> Declared {
     Declared { mode: Mode::Plan, ..declared(vec![target("pods", &[pods("a")])]) }
@@ -22,7 +22,7 @@ fn status(
 fn forecast() -> Forecast {
     let total = Figures { cells: 1, objects: 7, missing: 1, ..Figures::default() };
     Forecast {
-        total: Figures { certainty: Certainty::AtLeast, ..total },
+        total: Figures { certainty: PlanCertainty::LowerBound, ..total },
         caveats: vec!["pods: too many".to_owned()],
         ..Forecast::default()
     }

@@ -31,21 +31,28 @@ struct Counter {
     used: AtomicU64,
 }
 
-/// What one cell holds, charged to the budgets of those who declare it. Its store writes it, and everybody
-/// may read it.
+/// What one cell holds. Its store writes it, everybody may read it, and budgets pay for it by [`Charge`]s.
 #[derive(Debug, Default)]
-pub struct Gauge(Mutex<Charge>);
+pub struct Gauge(Mutex<Usage>);
 
 #[derive(Debug, Default)]
-struct Charge {
+struct Usage {
     objects: u64,
     bytes: u64,
     /// What it takes beside its store, for all budgets but those of profiles.
     beside: u64,
-    /// The budgets of those who declare the cell.
+    /// The budget of each charge.
     payers: Vec<Arc<Budget>>,
     /// These and the budgets above them, each once: a cell of two profiles counts once for their namespace.
     charged: Vec<Arc<Budget>>,
+}
+
+/// Has a budget, and those above it, pay for what a gauge says, until it is dropped. Several charges of one
+/// gauge to one budget count once.
+#[derive(Debug)]
+pub struct Charge {
+    gauge: Arc<Gauge>,
+    budget: Arc<Budget>,
 }
 
 impl Counter {
@@ -142,7 +149,7 @@ impl PartialEq for Budget {
 
 impl Eq for Budget {}
 
-impl Charge {
+impl Usage {
     /// What counts for a limit of `bound`.
     fn size(&self, bound: Bound, measure: Measure) -> u64 {
         match (measure, bound) {
@@ -164,9 +171,10 @@ impl Charge {
         budget.bytes.change(self.size(budget.bound, Measure::Memory), 0);
     }
 
-    fn charge_to(&mut self, payers: Vec<Arc<Budget>>) {
+    /// Charges the budgets of the payers, and those above them.
+    fn settle(&mut self) {
         let mut charged: Vec<Arc<Budget>> = Vec::new();
-        for budget in payers.iter().flat_map(Budget::chain) {
+        for budget in self.payers.iter().flat_map(Budget::chain) {
             if !charged.contains(budget) {
                 charged.push(Arc::clone(budget));
             }
@@ -177,7 +185,46 @@ impl Charge {
         for new in charged.iter().filter(|budget| !self.charged.contains(budget)) {
             self.add_to(new);
         }
-        (self.payers, self.charged) = (payers, charged);
+        self.charged = charged;
+    }
+}
+
+impl Charge {
+    /// Begins to charge `budget` for what `gauge` says.
+    #[must_use]
+    pub fn new(gauge: Arc<Gauge>, budget: Arc<Budget>) -> Self {
+        let mut usage = gauge.0.lock();
+        let pays = usage.payers.contains(&budget);
+        usage.payers.push(Arc::clone(&budget));
+        if !pays {
+            usage.settle();
+        }
+        drop(usage);
+        Self { gauge, budget }
+    }
+
+    /// What is paid for.
+    #[must_use]
+    pub fn gauge(&self) -> &Gauge {
+        &self.gauge
+    }
+
+    /// The budget that pays.
+    #[must_use]
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut usage = self.gauge.0.lock();
+        if let Some(at) = usage.payers.iter().position(|budget| *budget == self.budget) {
+            usage.payers.swap_remove(at);
+        }
+        if !usage.payers.contains(&self.budget) {
+            usage.settle();
+        }
     }
 }
 
@@ -185,17 +232,17 @@ impl Gauge {
     /// Of a cell with an informer, which takes [`INFORMER_BYTES`].
     #[must_use]
     pub fn of_informer() -> Self {
-        Self(Mutex::new(Charge { beside: INFORMER_BYTES, ..Charge::default() }))
+        Self(Mutex::new(Usage { beside: INFORMER_BYTES, ..Usage::default() }))
     }
 
     /// Says what the store holds now.
     pub fn set(&self, objects: u64, bytes: u64) {
-        let mut charge = self.0.lock();
-        for budget in &charge.charged {
-            budget.objects.change(charge.objects, objects);
-            budget.bytes.change(charge.bytes, bytes);
+        let mut usage = self.0.lock();
+        for budget in &usage.charged {
+            budget.objects.change(usage.objects, objects);
+            budget.bytes.change(usage.bytes, bytes);
         }
-        (charge.objects, charge.bytes) = (objects, bytes);
+        (usage.objects, usage.bytes) = (objects, bytes);
     }
 
     /// Objects held.
@@ -216,23 +263,6 @@ impl Gauge {
         self.0.lock().size(bound, measure)
     }
 
-    /// Has one more budget pay, with those above it.
-    pub fn add_payer(&self, budget: &Arc<Budget>) {
-        let mut charge = self.0.lock();
-        if !charge.payers.contains(budget) {
-            let payers = charge.payers.iter().chain([budget]).cloned().collect();
-            charge.charge_to(payers);
-        }
-    }
-
-    /// Has these budgets pay, with those above them, and no others.
-    pub fn charge_to(&self, payers: Vec<Arc<Budget>>) {
-        let mut charge = self.0.lock();
-        if charge.payers != payers {
-            charge.charge_to(payers);
-        }
-    }
-
     /// Whether anybody pays: else no informer is running, or none that counts.
     #[must_use]
     pub fn is_charged(&self) -> bool {
@@ -243,8 +273,8 @@ impl Gauge {
     /// the profile that sets it, and ends nobody else's cell.
     #[must_use]
     pub fn may_grow(&self) -> bool {
-        let charge = self.0.lock();
-        charge.payers.is_empty() || charge.payers.iter().any(|budget| !budget.is_exceeded())
+        let usage = self.0.lock();
+        usage.payers.is_empty() || usage.payers.iter().any(|budget| !budget.is_exceeded())
     }
 
     /// Whether all of those who declare the cell have room.
@@ -261,12 +291,6 @@ impl PartialEq for Gauge {
 }
 
 impl Eq for Gauge {}
-
-impl Drop for Gauge {
-    fn drop(&mut self) {
-        self.0.get_mut().charge_to(Vec::new());
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -294,31 +318,31 @@ mod tests {
     #[test]
     fn a_cell_of_two_profiles_counts_for_both_and_once_for_what_is_above_them() {
         let (process, namespace, [small, large]) = budgets();
-        let gauge = Gauge::of_informer();
+        let gauge = Arc::new(Gauge::of_informer());
         gauge.set(3, 1_000);
-        for profile in [&small, &large, &large] {
-            gauge.add_payer(profile);
-        }
+        let charge = |budget: &Arc<Budget>| Charge::new(Arc::clone(&gauge), Arc::clone(budget));
+        let [of_small, of_large, again] = [&small, &large, &large].map(charge);
         gauge.set(5, 2_000);
         assert_eq!([used(&small), used(&large)], [(5, 2_000); 2]);
         let above = (5, 2_000 + INFORMER_BYTES);
         assert_eq!([used(&namespace), used(&process)], [above; 2]);
-        gauge.charge_to(vec![Arc::clone(&large)]);
+        drop((of_small, of_large));
         assert_eq!([used(&small), used(&large), used(&process)], [(0, 0), (5, 2_000), above]);
         gauge.set(4, 1_500);
-        drop(gauge);
+        drop(again);
         assert_eq!([&small, &large, &namespace, &process].map(|it| used(it)), [(0, 0); 4]);
+        assert!(!gauge.is_charged());
     }
 
     #[test]
     fn a_cell_goes_on_while_one_profile_lets_it() {
         let (_, _, [small, large]) = budgets();
-        let gauge = Gauge::default();
+        let gauge = Arc::new(Gauge::default());
         assert!(gauge.may_grow() && gauge.is_within_all(), "nobody limits it");
         gauge.set(11, 0);
-        gauge.charge_to(vec![Arc::clone(&small)]);
+        let _small = Charge::new(Arc::clone(&gauge), Arc::clone(&small));
         assert!(!gauge.may_grow() && !gauge.is_within_all());
-        gauge.add_payer(&large);
+        let _large = Charge::new(Arc::clone(&gauge), large);
         assert!(gauge.may_grow() && !gauge.is_within_all());
         small.set_limits(limits(11, 1 << 20));
         assert!(gauge.is_within_all(), "just the limit fits");
@@ -327,9 +351,9 @@ mod tests {
     #[test]
     fn an_exceeded_process_leaves_no_profile_room() {
         let (_, namespace, [small, _]) = budgets();
-        let (gauge, other) = (Gauge::default(), Gauge::default());
-        gauge.charge_to(vec![small]);
-        other.charge_to(vec![namespace]);
+        let (gauge, other) = (Arc::new(Gauge::default()), Arc::new(Gauge::default()));
+        let _small = Charge::new(Arc::clone(&gauge), small);
+        let _namespace = Charge::new(Arc::clone(&other), namespace);
         other.set(1, 1 << 20);
         assert!(gauge.may_grow());
         gauge.set(1, 1);

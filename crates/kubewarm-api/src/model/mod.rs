@@ -24,7 +24,7 @@ mod version;
 mod wait;
 
 pub use self::{
-    budget::{Budget, Gauge, INFORMER_BYTES},
+    budget::{Budget, Charge, Gauge, INFORMER_BYTES},
     cell::{
         CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Sensitivity,
         Tuning,

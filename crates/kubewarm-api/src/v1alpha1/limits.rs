@@ -7,8 +7,9 @@ use std::fmt;
 
 /// How much the profile may hold. Checked while lists arrive, so that a runaway kind is stopped
 /// before memory is gone. A target that does not fit is stopped and its memory freed; the others are
-/// left alone. Of several targets, one that is still being listed stops first, then that of the lowest
-/// priority, then the largest. It is tried again at every edit, and after about 10 minutes.
+/// left alone. Of several targets, one that does not fit even alone stops first, then one that is still
+/// being listed, then that of the lowest priority, then the largest. It is tried again at every edit, and
+/// after about 10 minutes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]

@@ -36,10 +36,13 @@ pub struct PlanStatus {
 }
 
 /// How sure the numbers of a plan are.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+)]
 #[schemars(inline)]
 pub enum PlanCertainty {
     /// Counted, or extrapolated.
+    #[default]
     Estimate,
     /// At least so much.
     LowerBound,

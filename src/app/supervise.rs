@@ -1,0 +1,105 @@
+//! Runs the tasks of the operator, and takes them down.
+
+use super::Error;
+use std::time::Duration;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long tasks may take to end. With the shutdown delay below the 30 s that Kubernetes grants.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Tasks that each run as long as the process. Each returns its own name.
+#[derive(Debug, Default)]
+pub(super) struct Tasks(JoinSet<&'static str>);
+
+impl Tasks {
+    /// Runs `task`.
+    pub(super) fn begin(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output: Send> + Send + 'static,
+    ) {
+        self.0.spawn(async move {
+            task.await;
+            name
+        });
+    }
+}
+
+/// Completes when Kubernetes, or someone at a terminal, asks the process to end.
+pub(super) fn terminated() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}
+
+/// Runs `tasks` until `signal` completes, says so by `announce`, serves on for `delay`, then asks
+/// the tasks to stop and waits for them.
+///
+/// A task that ends before the signal takes the process down: half an
+/// operator that still answers its probes is worse than a restart.
+pub(super) async fn supervise(
+    Tasks(mut tasks): Tasks,
+    stop: CancellationToken,
+    signal: impl Future<Output = ()>,
+    announce: impl FnOnce(),
+    delay: Duration,
+) -> Result<(), Error> {
+    let outcome = tokio::select! {
+        () = signal => Ok(()),
+        Some(ended) = tasks.join_next() => Err(match ended {
+            Ok(name) => Error::TaskEnded(name),
+            Err(error) => Error::TaskPanicked(error),
+        }),
+    };
+    announce();
+    if outcome.is_ok() {
+        tracing::info!("asked to end");
+        tokio::time::sleep(delay).await;
+    }
+    stop.cancel();
+    let drained = timeout(DRAIN, async { while tasks.join_next().await.is_some() {} }).await;
+    outcome?;
+    drained.map_err(|_elapsed| Error::Undrained(tasks.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_signal_stops_every_task_after_the_delay() {
+        let (stop, mut tasks) = (CancellationToken::new(), Tasks::default());
+        tasks.begin("server", stop.clone().cancelled_owned());
+        let began = tokio::time::Instant::now();
+        supervise(tasks, stop, ready(()), || (), Duration::from_secs(3)).await.unwrap();
+        assert_eq!(began.elapsed(), Duration::from_secs(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_ends_early_ends_the_process() {
+        let (stop, mut tasks) = (CancellationToken::new(), Tasks::default());
+        tasks.begin("server", stop.clone().cancelled_owned());
+        tasks.begin("controller", ready(()));
+        let error = supervise(tasks, stop, pending(), || (), Duration::ZERO).await.unwrap_err();
+        assert!(matches!(error, Error::TaskEnded("controller")), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_ignores_the_stop_is_reported_after_the_drain_time() {
+        let mut tasks = Tasks::default();
+        tasks.begin("stubborn", pending::<()>());
+        let stop = CancellationToken::new();
+        let error = supervise(tasks, stop, ready(()), || (), Duration::ZERO).await.unwrap_err();
+        assert!(matches!(error, Error::Undrained(1)), "{error}");
+    }
+}

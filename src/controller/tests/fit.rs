@@ -1,0 +1,197 @@
+//! Who stops where a limit is exceeded.
+
+use super::*;
+use crate::controller::{
+    budgets::Budgets,
+    holding::Holding,
+    limiter::{Limiter, Running},
+    settle::KnownTarget,
+};
+use kubewarm_api::model::{
+    Bound, Budget, Extent, INFORMER_BYTES, Limits, ManagedFields, Overrun, Projection,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// A target and its profile, which is as old as its name is long.
+struct Target {
+    profile: ProfileRef,
+    name: Arc<str>,
+    budget: Arc<Budget>,
+    state: KnownTarget,
+}
+
+/// Targets with a cell each, of objects of 1 KiB.
+struct Scene {
+    cluster: Tables,
+    budgets: Budgets,
+    max_objects: Option<u64>,
+    targets: Vec<Target>,
+}
+
+fn key(name: &str) -> CellKey {
+    let of = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
+    let projection = Projection::MetadataOnly(ManagedFields::Drop);
+    CellKey::all(of, Extent::Namespace(name.into()), projection)
+}
+
+impl Scene {
+    fn new(process: Option<u64>, namespace: Option<u64>, max_objects: Option<u64>) -> Self {
+        let bounds = MemoryBounds { process, namespace };
+        let budgets = Budgets::new("kubewarm-system".into(), bounds);
+        Self { cluster: Tables::default(), budgets, max_objects, targets: Vec::new() }
+    }
+
+    fn of_profile(max_objects: u64) -> Self {
+        Self::new(None, None, Some(max_objects))
+    }
+
+    /// A synced target `namespace/profile/target`, with cells that hold so many objects, and old cells.
+    fn add(&mut self, name: &str, priority: u16, cells: &[(&str, u64)], old: &[(&str, u64)]) {
+        let [namespace, of, target] = name.split('/').collect::<Vec<_>>()[..] else { panic!() };
+        let profile = ProfileRef { namespace: namespace.into(), name: of.into() };
+        let known = self.targets.iter().find(|it| it.profile == profile);
+        let budget = match known {
+            Some(known) => Arc::clone(&known.budget),
+            None => self.budgets.profile(&profile.namespace),
+        };
+        budget.set_limits(Limits { max_objects: self.max_objects, max_bytes: None });
+        let keys = |cells: &[(&str, u64)]| -> Vec<_> {
+            let key = |&(cell, objects): &(&str, u64)| {
+                let key = key(&format!("{namespace}-{cell}"));
+                self.cluster.gauge(&key).set(objects, objects << 10);
+                key
+            };
+            cells.iter().map(key).collect()
+        };
+        let (cells, old): (Arc<[CellKey]>, _) = (keys(cells).into(), keys(old));
+        self.cluster.synced.extend(cells.iter().cloned());
+        let holding = Holding::new(&budget, priority, (&cells, &old, None), &self.cluster);
+        let mut state = KnownTarget::default();
+        state.holding = Some(holding);
+        self.targets.push(Target { profile, name: target.into(), budget, state });
+        self.targets.sort_by(|a, b| a.profile.cmp(&b.profile));
+    }
+
+    fn target(&mut self, name: &str, objects: u64) {
+        self.add(name, 500, &[(name, objects)], &[]);
+    }
+
+    /// The cell of this target is still being listed.
+    fn list(&mut self, namespace: &str, name: &str) {
+        self.cluster.synced.remove(&key(&format!("{namespace}-{name}")));
+    }
+
+    fn fit(&mut self) -> Vec<String> {
+        let running = self.targets.iter_mut().map(|Target { profile, name, budget, state }| {
+            let age = i64::try_from(profile.name.len()).unwrap();
+            let created = Timestamp::from_second(-age).ok();
+            Running { profile, created, target: name, budget, state }
+        });
+        let (home, now) = ("kubewarm-system", Duration::ZERO);
+        let mut limiter = Limiter { home, cluster: &self.cluster, now, exceeded: Vec::new() };
+        limiter.fit_all(running.collect());
+        let stopped = self.targets.iter().filter(|target| target.state.is_stopped());
+        stopped.map(|it| format!("{}/{}", it.profile, it.name)).collect()
+    }
+
+    fn overrun(&self, name: &str) -> Overrun {
+        let found = self.targets.iter().find(|it| format!("{}/{}", it.profile, it.name) == name);
+        found.unwrap().state.limited.unwrap().overrun
+    }
+}
+
+#[test]
+fn a_target_that_is_still_listed_stops_before_those_that_are_complete() {
+    let mut scene = Scene::of_profile(10_000);
+    scene.add("a/p/runaway", 900, &[("x", 9_600)], &[]);
+    scene.target("a/p/small", 500);
+    scene.list("a", "x");
+    assert_eq!(scene.fit(), ["a/p/runaway"]);
+}
+
+#[test]
+fn then_the_lowest_priority_and_the_largest_stop() {
+    for (limit, stopped) in [(10_001, &["a/p/low"][..]), (6_000, &["a/p/low", "a/p/y"])] {
+        let mut scene = Scene::of_profile(limit);
+        scene.target("a/p/x", 5_000);
+        scene.add("a/p/low", 1, &[("low", 400)], &[]);
+        scene.target("a/p/y", 5_001);
+        assert_eq!(scene.fit(), stopped);
+    }
+}
+
+#[test]
+fn what_does_not_fit_even_alone_stops_first() {
+    let mut scene = Scene::of_profile(10_000);
+    scene.add("a/p/low", 1, &[("low", 400)], &[]);
+    scene.target("a/p/x", 11_000);
+    assert_eq!(scene.fit(), ["a/p/x"]);
+    let mut scene = Scene::new(Some(12 * MIB), None, None);
+    scene.target("a/p/x", 5_000);
+    scene.target("kubewarm-system/p/own", 13 << 10);
+    assert_eq!(scene.fit(), ["kubewarm-system/p/own"], "tenants would have to stop for nothing");
+}
+
+#[test]
+fn just_the_limit_fits_and_others_have_no_part_in_it() {
+    let mut scene = Scene::of_profile(10_000);
+    scene.target("a/p/x", 10_000);
+    scene.target("a/q/x", 10_000);
+    assert!(scene.fit().is_empty());
+}
+
+#[test]
+fn a_cell_of_two_targets_counts_once_and_goes_with_both() {
+    for (limit, stopped) in [(10_000, 0), (5_000, 2)] {
+        let mut scene = Scene::of_profile(limit);
+        scene.add("a/p/x", 500, &[("shared", 6_000)], &[]);
+        scene.add("a/p/y", 500, &[("shared", 6_000)], &[]);
+        assert_eq!(scene.fit().len(), stopped);
+    }
+}
+
+#[test]
+fn old_cells_go_before_anything_stops() {
+    let mut scene = Scene::of_profile(10_000);
+    scene.add("a/p/x", 500, &[("new", 6_000)], &[("old", 5_000)]);
+    assert!(scene.fit().is_empty());
+    scene.cluster.gauge(&key("a-new")).set(10_001, 0);
+    assert_eq!(scene.fit(), ["a/p/x"]);
+    assert_eq!(scene.overrun("a/p/x").others, 0, "too much by itself");
+}
+
+#[test]
+fn a_namespace_keeps_to_its_part_and_the_operators_own_has_none() {
+    let mut scene = Scene::new(None, Some(5 * MIB), None);
+    scene.target("a/p/x", 3_000);
+    scene.target("a/q/y", 2_100);
+    scene.target("b/p/z", 4_000);
+    scene.target("kubewarm-system/p/all", 90_000);
+    assert_eq!(scene.fit(), ["a/p/x"]);
+    let Overrun { reached, others, bound, .. } = scene.overrun("a/p/x");
+    assert_eq!((reached, bound), ((3_000 << 10) + INFORMER_BYTES, Bound::Namespace));
+    assert_eq!(others, (2_100 << 10) + INFORMER_BYTES);
+}
+
+#[test]
+fn a_full_process_stops_tenants_before_anything_of_the_operators_namespace() {
+    let mut scene = Scene::new(Some(12 * MIB), Some(4 * MIB), None);
+    for name in ["a/old/x", "b/old/x", "c/p/x", "d/old/x"] {
+        scene.target(name, 2_900);
+    }
+    assert!(scene.fit().is_empty(), "four namespaces fill it");
+    scene.target("kubewarm-system/p/own", 2_000);
+    scene.list("kubewarm-system", "kubewarm-system/p/own");
+    // Though the operator's is what crosses the limit; of equals the newest.
+    assert_eq!(scene.fit(), ["c/p/x"]);
+}
+
+#[test]
+fn whoever_crosses_the_limit_of_the_process_stops_and_no_priority_helps() {
+    let mut scene = Scene::new(Some(10 * MIB), None, None);
+    scene.add("a/p/x", 0, &[("x", 8_000)], &[]);
+    scene.add("b/p/y", 1_000, &[("y", 2_200)], &[]);
+    scene.list("b", "y");
+    assert_eq!(scene.fit(), ["b/p/y"]);
+}
