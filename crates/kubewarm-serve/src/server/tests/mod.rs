@@ -1,5 +1,5 @@
 mod broken;
-mod rooms;
+mod permits;
 
 use super::{
     bind,
@@ -408,42 +408,6 @@ async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time
     let mut new = served.tls("http/1.1").await.unwrap();
     new.write_all(OK).await.unwrap();
     one_ok(&mut new).await;
-    served.end().await;
-}
-
-#[tokio::test]
-async fn requests_beyond_the_room_are_told_to_come_back() {
-    let served = Served::new(|limits| limits.room = 2);
-    let (sender, _connection) = served.h2().await;
-    let asking = (0..4).map(|_| {
-        let (mut sender, request) = (sender.clone(), h2_get(served.address, "/slow"));
-        async move {
-            let answer = sender.send_request(request).await.unwrap();
-            let (code, retry) =
-                (answer.status().as_u16(), answer.headers().contains_key("retry-after"));
-            (code, retry, answer.into_body().collect().await.unwrap().to_bytes())
-        }
-    });
-    let answers = timeout(MOST, join_all(asking)).await.unwrap();
-    let (busy, served_ones): (Vec<_>, Vec<_>) = answers.iter().partition(|(code, ..)| *code == 429);
-    assert_eq!((busy.len(), served_ones.len()), (2, 2), "{answers:?}");
-    for (_, retry, body) in busy {
-        let status: serde_json::Value = serde_json::from_slice(body).unwrap();
-        assert_eq!(
-            (&status["kind"], &status["reason"]),
-            (&"Status".into(), &"TooManyRequests".into())
-        );
-        // The API server's own.
-        assert_eq!(status["message"], "Too many requests, please try again later.");
-        assert!(*retry);
-    }
-    assert!(served.get("/ok").await.ends_with("ok"), "there is room again");
-    assert_eq!(
-        served.refused("429", "GET"),
-        2,
-        "the alert about what is not answered looks at these"
-    );
-    drop(sender);
     served.end().await;
 }
 
