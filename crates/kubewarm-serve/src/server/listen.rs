@@ -3,12 +3,12 @@
 //!
 //! | what | bound by | then |
 //! |---|---|---|
-//! | connections of all | [`Limits::connections`] | closed at once |
-//! | of one address (of IPv6: of one /64), of those that have not carried an accepted request | [`Limits::of_address`] | closed at once |
+//! | connections of all | [`ReaderLimits::connections`] | closed at once |
+//! | of one address (of IPv6: of one /64), of those that have not carried an accepted request | [`ReaderLimits::address_connections`] | closed at once |
 //! | a handshake, a head, an HTTP/1.1 connection without a request, a first request that is accepted | [`Limits::head`] | closed |
 //! | bytes and lines of a head | [`Limits::head_bytes`]; of HTTP/1.1 100 lines | 431, or the stream reset |
 //! | bodies | read only to be sent on, bound there; those of GET and HEAD, and all in chunks, refused | 413, 400 |
-//! | requests under way, of all and of one user | [`crate::callers::CallerLimits`] | 429 |
+//! | requests under way, of all and of one user | [`ReaderLimits::requests`], [`ReaderLimits::user_share`] | 429 |
 //! | requests under way of one HTTP/2 connection | [`Limits::streams`] | refused |
 //! | streams that are reset, frames of a head, pings | the library: 20, 1,024, answered or closed | closed |
 //! | part of an answer that is not taken | [`Limits::stall`], [`Limits::sent_bytes`] | closed |
@@ -26,7 +26,7 @@ use super::{
     identity::{Asking, Authority},
 };
 use crate::{
-    callers::network,
+    callers::{ReaderLimits, network},
     certificate::{Certificate, CertificateError, look_after},
     listen::everywhere,
     metrics::ReadMetrics,
@@ -70,10 +70,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How much callers can make the read address hold, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at once. A client has one, with HTTP/1.1 one for each watch.
-    pub(super) connections: usize,
-    /// Of one address, of those that have not carried an accepted request. Others count by user.
-    pub(super) of_address: usize,
+    /// What an administrator sets.
+    pub(super) readers: ReaderLimits,
     /// Until a head is complete, with HTTP/1.1 from the end of the answer before; and until a connection has carried an
     /// accepted request.
     pub(super) head: Duration,
@@ -98,8 +96,7 @@ pub(super) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 1_024,
-            of_address: 128,
+            readers: ReaderLimits::default(),
             head: Duration::from_secs(10),
             head_bytes: 32 << 10,
             streams: 100,
@@ -148,15 +145,15 @@ pub enum ReadError {
     Broken(#[source] JoinError),
 }
 
-/// Binds `address`. `[::]` means every address of both families, as for the admin address.
+/// Binds `address` for `readers`. `[::]` means every address of both families, as for the admin address.
 ///
 /// # Errors
 ///
 /// [`ReadError::Bind`].
-pub fn bind(address: SocketAddr) -> Result<Reading, ReadError> {
+pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<Reading, ReadError> {
     let (listeners, address) =
         everywhere(address).map_err(|source| ReadError::Bind { address, source })?;
-    Ok(Reading { listeners, address, limits: Limits::default() })
+    Ok(Reading { listeners, address, limits: Limits { readers, ..Limits::default() } })
 }
 
 impl Reading {
@@ -187,9 +184,11 @@ impl Reading {
         let tls = TlsAcceptor::from(certificate.tls(asking)?);
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
+        let (all, of_address) =
+            (limits.readers.connections.get(), limits.readers.address_connections.get());
         let doors = Doors {
-            all: Arc::new(Semaphore::new(limits.connections)),
-            places: KeyedSemaphore::new(limits.connections, limits.of_address),
+            all: Arc::new(Semaphore::new(all)),
+            places: KeyedSemaphore::new(all, of_address),
             metrics,
             full: Arc::default(),
             failing: Arc::default(),
