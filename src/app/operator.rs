@@ -207,7 +207,7 @@ fn spawn_reads(
     frame: &Frame,
 ) -> Result<(), Error> {
     let Some((address, callers)) = args.api.api_addr.0.zip(callers) else { return Ok(()) };
-    let listening = bind_reads(address)?;
+    let listening = bind_reads(address, args.api.limits.parsed())?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
     let certificate = reads::certificate(files, &frame.namespace).map_err(ReadError::from)?;
     let authority = reads::client_authority(&args.api).map_err(ReadError::ClientAuthority)?;

@@ -70,8 +70,8 @@ pub(super) fn callers(
         Auth::Delegated => connection.reviewer(&args.api.audience)?,
         Auth::CallerToken => connection.callers_reviewer()?,
     });
-    let note = callers::note(metrics);
-    Ok(Some(Arc::new(Callers::new(reviews, &CallerLimits::default(), Handle::current(), note)?)))
+    let (limits, note) = (CallerLimits::reads(args.api.limits.parsed()), callers::note(metrics));
+    Ok(Some(Arc::new(Callers::new(reviews, &limits, Handle::current(), note)?)))
 }
 
 /// What the read API answers from, watches until the token, and the reads themselves, which somebody must run.

@@ -2,6 +2,7 @@
 
 use super::{ConnectionArgs, value};
 use clap::{Args, ValueEnum};
+use kubewarm_serve::callers::ReaderLimits;
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
 /// Arguments of `run`. Each can be set through the environment too.
@@ -212,6 +213,77 @@ pub struct ApiArgs {
         value_delimiter = ','
     )]
     pub serve_aggregated_groups: Vec<String>,
+
+    /// How much readers can have at once.
+    #[command(flatten)]
+    pub limits: LimitArgs,
+}
+
+/// How much readers can have at once.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct LimitArgs {
+    /// How many requests may be under way at once, except watches and forwarded requests; beyond that callers get
+    /// 429.
+    #[arg(
+        long,
+        env = "KUBEWARM_MAX_REQUESTS_INFLIGHT",
+        default_value_t = ReaderLimits::default().requests,
+        value_name = "COUNT"
+    )]
+    pub max_requests_inflight: NonZeroUsize,
+
+    /// How many watches may be open at once; beyond that callers get 429.
+    #[arg(
+        long,
+        env = "KUBEWARM_MAX_WATCHES",
+        default_value_t = ReaderLimits::default().watches,
+        value_name = "COUNT"
+    )]
+    pub max_watches: NonZeroUsize,
+
+    /// How many connections may be open at once; beyond that they are closed.
+    #[arg(
+        long,
+        env = "KUBEWARM_MAX_CONNECTIONS",
+        default_value_t = ReaderLimits::default().connections,
+        value_name = "COUNT"
+    )]
+    pub max_connections: NonZeroUsize,
+
+    /// How many connections one address (of IPv6: one /64 network) may have open that have not carried an accepted
+    /// request.
+    #[arg(
+        long,
+        env = "KUBEWARM_ADDRESS_CONNECTIONS",
+        default_value_t = ReaderLimits::default().address_connections,
+        value_name = "COUNT"
+    )]
+    pub address_connections: NonZeroUsize,
+
+    /// Percent of the requests, watches, connections and forwarded requests that one user may have. The pods of one
+    /// ServiceAccount are one user.
+    #[arg(
+        long,
+        env = "KUBEWARM_USER_SHARE",
+        default_value_t = ReaderLimits::default().user_share,
+        value_name = "PERCENT",
+        value_parser = clap::value_parser!(u8).range(1..=100)
+    )]
+    pub user_share: u8,
+}
+
+impl LimitArgs {
+    /// The same for the read API.
+    #[must_use]
+    pub fn parsed(self) -> ReaderLimits {
+        ReaderLimits {
+            requests: self.max_requests_inflight,
+            watches: self.max_watches,
+            connections: self.max_connections,
+            address_connections: self.address_connections,
+            user_share: self.user_share,
+        }
+    }
 }
 
 /// Where the read API is served, if anywhere.
@@ -303,6 +375,24 @@ mod tests {
         assert_eq!(auth(&["--watch-namespaces=a", "--auth=delegated"]), Auth::Delegated);
         let error = of(&["--api-addr=8443"]).unwrap_err().to_string();
         assert!(error.contains("such as [::]:8443, or '' for nowhere"), "{error}");
+    }
+
+    #[test]
+    fn the_limits_of_readers_are_flags_none_of_which_is_nothing() {
+        let of = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
+        let limits = of(&["--max-requests-inflight=8", "--user-share=50"]).unwrap().args.api.limits;
+        let limits = limits.parsed();
+        assert_eq!((limits.requests.get(), limits.user_share), (8, 50));
+        for flag in [
+            "max-requests-inflight",
+            "max-watches",
+            "max-connections",
+            "address-connections",
+            "user-share",
+        ] {
+            assert!(of(&[&format!("--{flag}=0")]).is_err(), "{flag}");
+        }
+        assert!(of(&["--user-share=101"]).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::api::{Reply, Served, Watch};
 use crate::world::{Failure, Outcome, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-/// More requests than one caller may have under way (100), and fewer than one address may (200).
+/// More requests than one caller may have under way (100).
 const CROWD: usize = 120;
 const AGAIN: Duration = Duration::from_millis(100);
 /// Requests that are sent on with one token.

@@ -95,19 +95,25 @@ fn flags() -> Vec<(String, Option<String>)> {
 #[test]
 fn the_defaults_of_the_chart_are_those_of_the_program() {
     let values = yaml("values.yaml");
-    let (operator, reads) = (&values["operator"], &values["readApi"]["port"]);
-    let whole = |name: &str| operator[name].as_u64().expect("a number").to_string();
+    let (operator, reads) = (&values["operator"], &values["readApi"]);
+    let number = |value: &Value| value.as_u64().expect("a number").to_string();
+    let (whole, limit) = (|name: &str| number(&operator[name]), |name: &str| number(&reads[name]));
     let word = |name: &str| operator["log"][name].as_str().expect("a word").to_owned();
     let expected = [
+        ("KUBEWARM_ADDRESS_CONNECTIONS", limit("addressConnections")),
         ("KUBEWARM_ADMIN_ADDR", format!("[::]:{}", whole("adminPort"))),
-        ("KUBEWARM_API_ADDR", format!("[::]:{reads}")),
+        ("KUBEWARM_API_ADDR", format!("[::]:{}", limit("port"))),
         ("KUBEWARM_LOG", word("filter")),
         ("KUBEWARM_LOG_FORMAT", word("format")),
         ("KUBEWARM_MAX_CONCURRENT_LISTS", whole("maxConcurrentLists")),
+        ("KUBEWARM_MAX_CONNECTIONS", limit("maxConnections")),
         ("KUBEWARM_MAX_INFORMERS", whole("maxInformers")),
+        ("KUBEWARM_MAX_REQUESTS_INFLIGHT", limit("maxRequestsInflight")),
+        ("KUBEWARM_MAX_WATCHES", limit("maxWatches")),
         ("KUBEWARM_NAMESPACE_INFORMERS", whole("namespaceInformers")),
         ("KUBEWARM_NAMESPACE_SHARE", whole("namespaceShare")),
         ("KUBEWARM_SHUTDOWN_DELAY", format!("{}s", whole("shutdownDelaySeconds"))),
+        ("KUBEWARM_USER_SHARE", limit("userShare")),
     ];
     let mut flags: Vec<_> =
         flags().into_iter().filter_map(|(name, default)| Some((name, default?))).collect();

@@ -2,7 +2,22 @@
 
 use std::{num::NonZeroUsize, thread, time::Duration};
 
-/// How much callers of one address can have at once, all of them together. One user has a quarter of what counts by
+/// How much readers can have at once, as an administrator sets it.
+#[derive(Clone, Copy, Debug)]
+pub struct ReaderLimits {
+    /// Requests under way, except watches: as many as the API server admits by default.
+    pub requests: NonZeroUsize,
+    /// Watches.
+    pub watches: NonZeroUsize,
+    /// Connections. A client has one, with HTTP/1.1 one for each watch.
+    pub connections: NonZeroUsize,
+    /// Connections of one address, of those that have not carried an accepted request.
+    pub address_connections: NonZeroUsize,
+    /// Percent of the requests, the watches, the connections and the forwarded requests that one user can have.
+    pub user_share: u8,
+}
+
+/// How much callers of one address can have at once, all of them together. One user has a share of what counts by
 /// user, and one address has a quarter of what counts by address.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerLimits {
@@ -10,59 +25,69 @@ pub struct CallerLimits {
     pub reads: &'static str,
     /// Reviews of credentials under way. By address.
     pub token_reviews: usize,
-    /// Reviews of access under way. By user.
+    /// Reviews of access under way. By user, a quarter.
     pub access_reviews: usize,
     /// Requests that wait for a review of credentials, and as many reviews of access. One address, or one user, has half,
     /// since a controller that starts asks for much at once.
     pub waiting: usize,
     /// How long a review waits for its slot.
     pub queue: Duration,
-    /// Requests under way. By user.
-    pub requests: usize,
-    /// Watches. By user.
-    pub watches: usize,
     /// Requests that are sent on, watches and tunnels among them: each holds a connection to the API server and some
     /// 100 KiB. By user.
     pub forwarded: usize,
-    /// Pieces of large answers that are written at once: each takes a core for a moment. By user.
+    /// Pieces of large answers that are written at once: each takes a core for a moment. By user, a quarter.
     pub large: usize,
-    /// Connections that carried an accepted request. By user.
-    pub connections: usize,
+    /// What an administrator sets.
+    pub readers: ReaderLimits,
 }
 
 impl CallerLimits {
-    /// Of the admin address: its listener bounds the requests, and nobody waits there.
-    #[must_use]
-    pub const fn admin() -> Self {
-        Self {
-            reads: "metrics",
-            token_reviews: 16,
-            access_reviews: 16,
-            waiting: 256,
-            queue: Duration::ZERO,
-            requests: 256,
-            watches: 0,
-            forwarded: 0,
-            large: 1,
-            connections: 0,
-        }
-    }
-}
-
-impl Default for CallerLimits {
     /// Of the read address.
-    fn default() -> Self {
+    #[must_use]
+    pub fn reads(readers: ReaderLimits) -> Self {
         Self {
             reads: "objects",
             token_reviews: 32,
             access_reviews: 64,
             waiting: 200,
             queue: Duration::from_secs(3),
-            requests: 400,
-            watches: 4_096,
             forwarded: 1_024,
             large: 2 * thread::available_parallelism().map_or(1, NonZeroUsize::get),
-            connections: 1_024,
+            readers,
+        }
+    }
+
+    /// Of the admin address: its listener bounds the requests, and nobody waits or watches there.
+    #[must_use]
+    pub fn admin() -> Self {
+        Self {
+            reads: "metrics",
+            token_reviews: 16,
+            access_reviews: 16,
+            waiting: 256,
+            queue: Duration::ZERO,
+            forwarded: 0,
+            large: 1,
+            readers: ReaderLimits { requests: whole(256), ..ReaderLimits::default() },
+        }
+    }
+}
+
+impl ReaderLimits {
+    /// What one user can have of `all`: at least one.
+    pub(super) fn share(&self, all: usize) -> usize {
+        (all.saturating_mul(self.user_share.into()) / 100).max(1)
+    }
+}
+
+impl Default for ReaderLimits {
+    fn default() -> Self {
+        Self {
+            requests: whole(400),
+            watches: whole(4_096),
+            connections: whole(1_024),
+            address_connections: whole(128),
+            user_share: 25,
         }
     }
 }
@@ -70,4 +95,9 @@ impl Default for CallerLimits {
 /// A quarter, and at least one.
 pub(super) const fn quarter(limit: usize) -> usize {
     if limit < 4 { 1 } else { limit / 4 }
+}
+
+/// One at least.
+const fn whole(limit: usize) -> NonZeroUsize {
+    NonZeroUsize::MIN.saturating_add(limit.saturating_sub(1))
 }

@@ -20,7 +20,7 @@ pub(crate) mod sample;
 pub use self::{
     authenticator::Authentication,
     credentials::{Certified, Credentials, NoCredentials, Shown},
-    limits::CallerLimits,
+    limits::{CallerLimits, ReaderLimits},
     network::network,
     reviews::Reviews,
 };
@@ -113,7 +113,8 @@ impl Callers {
     ) -> Result<Self, NoRandomness> {
         let key = Arc::new(HashKey::generate().map_err(|_| NoRandomness)?);
         let log = ReviewLog::new(limits.reads);
-        let by_user = |limit: usize| KeyedSemaphore::new(limit, quarter(limit));
+        let readers = &limits.readers;
+        let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.share(limit));
         Ok(Self {
             authenticator: Authenticator::new(
                 Arc::clone(&reviews),
@@ -123,11 +124,11 @@ impl Callers {
             ),
             authorizer: Authorizer::new(Arc::clone(&reviews), key, runtime, (limits, log)),
             reviews,
-            requests: by_user(limits.requests),
-            watches: by_user(limits.watches),
-            connections: by_user(limits.connections),
+            requests: by_user(readers.requests.get()),
+            watches: by_user(readers.watches.get()),
+            connections: by_user(readers.connections.get()),
             forwarded: by_user(limits.forwarded),
-            large: by_user(limits.large),
+            large: KeyedSemaphore::new(limits.large, quarter(limits.large)),
             note,
         })
     }
@@ -216,7 +217,7 @@ impl Callers {
         .await
     }
 
-    /// A place for the connection of somebody whose request was accepted; `None` if that user has a quarter of them
+    /// A place for the connection of somebody whose request was accepted; `None` if that user has its share of them
     /// already.
     #[must_use]
     pub fn connection(&self, authentication: &Authentication) -> Option<KeyedPermit> {

@@ -1,6 +1,8 @@
 //! An API server that says of callers what a test wants.
 
-use super::{CallerLimits, Callers, LargeAnswers, Note, Reviews, key::HashKey, limits::quarter};
+use super::{
+    CallerLimits, Callers, LargeAnswers, Note, ReaderLimits, Reviews, key::HashKey, limits::quarter,
+};
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
@@ -141,7 +143,7 @@ impl Reviews for Fake {
 pub(crate) fn changing(say: Say) -> (Callers, Arc<Mutex<Say>>) {
     let fake = Fake::new(say);
     let say = Arc::clone(&fake.say);
-    (of(fake, &CallerLimits::default()), say)
+    (of(fake, &CallerLimits::reads(ReaderLimits::default())), say)
 }
 
 pub(super) fn of(fake: Fake, limits: &CallerLimits) -> Callers {

@@ -31,7 +31,7 @@ fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> Credential
 /// Of the read address.
 fn reading(fake: Fake) -> (Callers, Count) {
     let count = fake.count.clone();
-    (of(fake, &CallerLimits::default()), count)
+    (of(fake, &CallerLimits::reads(ReaderLimits::default())), count)
 }
 
 fn counts(count: &Count) -> (usize, usize) {
@@ -68,7 +68,11 @@ async fn each_decision_is_noted_with_who_made_it() {
     let notes = Arc::clone(&seen);
     let note: Note = Box::new(move |by, decision, took| notes.lock().push((by, decision, took)));
     let delay = Duration::from_secs(1);
-    let callers = noted(Fake { delay, ..Fake::new(said) }, &CallerLimits::default(), note);
+    let callers = noted(
+        Fake { delay, ..Fake::new(said) },
+        &CallerLimits::reads(ReaderLimits::default()),
+        note,
+    );
     let (get, list) = (action("get", Some("web")), action("list", None));
     for (token, action, more, expected) in [
         ("good", &get, &[] as &[_], (DecidedBy::Api, Decision::Allow, 2 * delay)),

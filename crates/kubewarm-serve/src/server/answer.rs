@@ -7,7 +7,6 @@ use crate::{
 };
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder,
-    body::{BodySize, BoxBody, MessageBody},
     http::{
         StatusCode, Version,
         header::{self, HeaderValue},
@@ -18,13 +17,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use kubewarm_api::model::CellKey;
 use kubewarm_wire::{Failure, Sent, is_known};
-use std::{
-    error::Error,
-    fmt::Write as _,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{error::Error, fmt::Write as _, time::Duration};
 
 /// What is no longer is written at once, and told its length; the rest of a longer list is written while it is sent.
 /// From here on the API server compresses.
@@ -49,19 +42,12 @@ pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
     })
 }
 
-/// A body, and what is held for as long as it is sent.
-struct Holding<T> {
-    body: BoxBody,
-    _held: T,
-}
-
-/// Sends objects; a large answer in the user's `turns`. `held` is let go of when the last of them is sent, or nobody
-/// listens any more.
-pub(super) async fn objects<T: Unpin + 'static>(
+/// Sends objects; a large answer in the user's `turns`.
+pub(super) async fn objects(
     request: &HttpRequest,
     answer: Answer,
     key: &hmac::Key,
-    (held, turns): (T, LargeAnswers),
+    turns: LargeAnswers,
 ) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     response
@@ -76,7 +62,7 @@ pub(super) async fn objects<T: Unpin + 'static>(
             Err(Cut) => return failure(&Failure::not_warm(of.group_resource(), 1)),
         },
     };
-    let response = match rest {
+    match rest {
         None => whole(request, response, begun.into()),
         Some(rest) => {
             let rest = stream::unfold(rest, |mut rest| async move {
@@ -91,8 +77,7 @@ pub(super) async fn objects<T: Unpin + 'static>(
                 streamed(request, response, pieces)
             }
         }
-    };
-    response.map_body(|_, body| Holding { body, _held: held }.boxed())
+    }
 }
 
 /// The rest of an answer, behind so many bytes. From [`LARGE`] on each piece is written in a turn, which ends when the
@@ -149,21 +134,6 @@ fn compressed(
 fn takes_gzip(request: &HttpRequest) -> bool {
     let header = request.headers().get(header::ACCEPT_ENCODING);
     gzip::is_taken(header.map(HeaderValue::as_bytes))
-}
-
-impl<T: Unpin> MessageBody for Holding<T> {
-    type Error = <BoxBody as MessageBody>::Error;
-
-    fn size(&self) -> BodySize {
-        self.body.size()
-    }
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        self.body.as_pin_mut().poll_next(context)
-    }
 }
 
 /// What a client shows to people.

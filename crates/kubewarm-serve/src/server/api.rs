@@ -6,6 +6,7 @@ use super::{
     body::Brought,
     counted::accept,
     forward::Forward,
+    unwritten::ResponsePermit,
     watching::{Held, Needed, watch},
 };
 use crate::review;
@@ -170,7 +171,8 @@ impl ReadApi {
         }
         match what {
             What::Document(document) => {
-                let response = self.document(request, &document, profile.as_ref()).await?;
+                let mut response = self.document(request, &document, profile.as_ref()).await?;
+                response.extensions_mut().insert(ResponsePermit::timely(caller));
                 Ok(Outcome { handler, from: CacheUse::Hit, response })
             }
             What::Objects(objects) => {
@@ -212,7 +214,8 @@ impl ReadApi {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
         let turns = self.callers.large_answers(&caller);
-        let response = answer::objects(request, answer, &self.names, (caller, turns)).await;
+        let mut response = answer::objects(request, answer, &self.names, turns).await;
+        response.extensions_mut().insert(ResponsePermit::timely(caller));
         Ok(Outcome { handler, from, response })
     }
 
@@ -231,9 +234,8 @@ impl ReadApi {
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
         let counted = self.metrics.watching(feed.resource());
         let (caller, stop) = (Some(caller), self.stop.clone());
-        let place = Some(place);
-        let held = Held { place, caller, counted, _entered: entered, stop };
-        Ok(watch(request, (feed, &self.names), needed, held))
+        let held = Held { caller, counted, _entered: entered, stop };
+        Ok(watch(request, (feed, &self.names), needed, (held, place)))
     }
 
     async fn document(

@@ -1,16 +1,15 @@
 //! One connection, from the handshake to its end: however it is used, or not used, it ends.
 
 use super::{
-    body::{Answer, PlaceOfItsOwn, Refusal, Room, Taken, answer, brought, request},
+    body::{Answer, Refusal, answer, brought, request},
     counted::ConnectionCount,
-    handed::Handed,
     identity::{Authority, Chain},
     listen::Limits,
     tunnel::Tunnel,
-    unwritten::{Metered, Unwritten},
+    unwritten::{ResponsePermit, Unwritten},
 };
 use crate::{
-    callers::{Certified, Shown, network},
+    callers::{Certified, Shown},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
 };
 use actix_http::Request;
@@ -27,14 +26,13 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kubewarm_client::KeyedSemaphore;
 use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     pin::{Pin, pin},
-    rc::{Rc, Weak},
-    sync::Arc,
+    rc::Rc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 use tokio::{
@@ -52,8 +50,6 @@ pub(super) struct Shared<S> {
     pub(super) authority: Option<Arc<Authority>>,
     pub(super) service: S,
     pub(super) limits: Limits,
-    /// For requests under way, of all threads.
-    pub(super) rooms: KeyedSemaphore<IpAddr>,
     /// Of what is refused before any handler has it.
     pub(super) metrics: ReadMetrics,
     pub(super) stop: CancellationToken,
@@ -62,12 +58,10 @@ pub(super) struct Shared<S> {
 /// What is known of a connection besides its bytes.
 struct Life {
     since: Instant,
-    /// What it was handed and has not written.
-    unwritten: Unwritten,
     /// When a request was last under way.
     used: Cell<Option<Instant>>,
     /// Those under way: as many as the protocol allows, and those that have ended since the last look.
-    answers: RefCell<Vec<Weak<Handed>>>,
+    answers: RefCell<Vec<Weak<Unwritten>>>,
     /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
     tunnel: Cell<Option<Tunnel>>,
     /// What it is counted by.
@@ -120,7 +114,7 @@ pub(super) async fn converse<S>(
         Arc::new(Chain::new(chain, Arc::clone(authority)))
     });
     let life = Rc::new(Life { counted, shown, ..Life::new() });
-    let io = Metered::new(TokioIo::new(stream), life.unwritten.clone());
+    let io = TokioIo::new(stream);
     let (own, stop) = (Rc::clone(&life), shared.stop.clone());
     let service =
         service_fn(move |asked| respond(asked, peer, Rc::clone(&shared), Rc::clone(&own)));
@@ -164,7 +158,7 @@ where
     S: Service<Request, Response = ServiceResponse, Error = actix_web::Error>,
 {
     let is_h2 = asked.version() >= Version::HTTP_2;
-    let on_the_way = (life.begin(), life.unwritten.clone(), is_h2);
+    let unwritten = life.begin();
     let method = if asked.method() == hyper::Method::GET { Method::Get } else { Method::Other };
     // At once, and by no handler, which would count it.
     let refused = |refusal: Refusal| {
@@ -173,10 +167,6 @@ where
         shared.metrics.answered((Handler::Other, method), code, CacheUse::Miss, Duration::ZERO);
         response
     };
-    let Some(room) = shared.rooms.try_acquire(&network(peer.ip())) else {
-        return Ok(answer(refused(Refusal::Busy), on_the_way, None));
-    };
-    let room = Room::of(room);
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = !is_h2 && !asked.body().is_end_stream();
     let mut response = match request(&asked, peer) {
@@ -187,7 +177,6 @@ where
             // Dropped with the request, unless a handler takes it.
             request.extensions_mut().insert(brought(asked));
             request.extensions_mut().insert(life.counted.clone());
-            request.extensions_mut().insert(room.clone());
             match shared.service.call(request).await {
                 Ok(response) => response.into_parts().1,
                 Err(error) => HttpResponse::from_error(error),
@@ -196,17 +185,15 @@ where
         Err(refusal) => refused(refusal),
     };
     let tunnel = response.extensions_mut().remove::<Tunnel>();
-    let its_own = response.extensions_mut().remove::<PlaceOfItsOwn>();
-    let has_its_own = its_own.is_some();
-    let its_own = its_own.map(|PlaceOfItsOwn(place)| Taken::Own { _place: place });
-    let mut answer = answer(
-        response,
-        on_the_way,
-        its_own.or_else(|| room.take().map(|place| Taken::Room { _place: place })),
-    );
+    let permit = response.extensions_mut().remove::<ResponsePermit>();
+    let is_read = permit.is_some();
+    if let Some(permit) = permit {
+        unwritten.keep(permit);
+    }
+    let mut answer = answer(response, unwritten);
     if tunnel.is_some() {
         life.tunnel.set(tunnel);
-    } else if has_body && !has_its_own {
+    } else if has_body && !is_read {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(answer)
@@ -250,7 +237,6 @@ impl Life {
     fn new() -> Self {
         Self {
             since: Instant::now(),
-            unwritten: Unwritten::default(),
             used: Cell::default(),
             answers: RefCell::default(),
             tunnel: Cell::default(),
@@ -260,11 +246,11 @@ impl Life {
     }
 
     /// A request is under way for as long as what is returned lives.
-    fn begin(&self) -> Rc<Handed> {
-        let handed = Rc::default();
-        self.answers.borrow_mut().push(Rc::downgrade(&handed));
+    fn begin(&self) -> Arc<Unwritten> {
+        let unwritten = Arc::default();
+        self.answers.borrow_mut().push(Arc::downgrade(&unwritten));
         self.used.set(Some(Instant::now()));
-        handed
+        unwritten
     }
 
     fn look(&self, now: Instant, limits: Limits) -> Standing {
@@ -292,6 +278,7 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_ends_that_carries_no_accepted_request_in_time() {
@@ -314,13 +301,15 @@ mod tests {
         assert_eq!(look(limits.head), Standing::Idle, "nothing was ever asked");
         let answer = life.begin();
         assert_eq!(look(limits.idle), Standing::Busy, "it is being answered");
-        answer.hand(1, false);
+        let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part)));
         assert_eq!(look(limits.stall / 2), Standing::Busy);
         assert_eq!(look(limits.stall), Standing::Stalled);
-        answer.ask();
-        assert_eq!(look(limits.stall), Standing::Busy);
-        life.used.set(Some(Instant::now()));
+        drop(first);
+        assert_eq!(look(limits.stall / 2), Standing::Busy);
         drop(answer);
+        assert_eq!(look(limits.stall), Standing::Stalled, "its last part is not written");
+        life.used.set(Some(Instant::now()));
+        drop(second);
         assert_eq!(look(limits.head), Standing::Quiet);
         assert_eq!(look(limits.idle), Standing::Idle);
         assert!(life.answers.borrow().is_empty());

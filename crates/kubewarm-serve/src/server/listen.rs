@@ -3,12 +3,12 @@
 //!
 //! | what | bound by | then |
 //! |---|---|---|
-//! | connections of all | [`Limits::connections`] | closed at once |
-//! | of one address (of IPv6: of one /64), of those that have not carried an accepted request | [`Limits::of_address`] | closed at once |
+//! | connections of all | [`ReaderLimits::connections`] | closed at once |
+//! | of one address (of IPv6: of one /64), of those that have not carried an accepted request | [`ReaderLimits::address_connections`] | closed at once |
 //! | a handshake, a head, an HTTP/1.1 connection without a request, a first request that is accepted | [`Limits::head`] | closed |
 //! | bytes and lines of a head | [`Limits::head_bytes`]; of HTTP/1.1 100 lines | 431, or the stream reset |
 //! | bodies | read only to be sent on, bound there; those of GET and HEAD, and all in chunks, refused | 413, 400 |
-//! | requests under way, of all and of one address | [`Limits::room`], [`Limits::room_of_address`] | 429 |
+//! | requests under way, of all and of one user | [`ReaderLimits::requests`], [`ReaderLimits::user_share`] | 429 |
 //! | requests under way of one HTTP/2 connection | [`Limits::streams`] | refused |
 //! | streams that are reset, frames of a head, pings | the library: 20, 1,024, answered or closed | closed |
 //! | part of an answer that is not taken | [`Limits::stall`], [`Limits::sent_bytes`] | closed |
@@ -26,7 +26,7 @@ use super::{
     identity::{Asking, Authority},
 };
 use crate::{
-    callers::network,
+    callers::{ReaderLimits, network},
     certificate::{Certificate, CertificateError, look_after},
     listen::everywhere,
     metrics::ReadMetrics,
@@ -70,19 +70,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How much callers can make the read address hold, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at once. A client has one, with HTTP/1.1 one for each watch.
-    pub(super) connections: usize,
-    /// Of one address, of those that have not carried an accepted request. Others count by user.
-    pub(super) of_address: usize,
+    /// What an administrator sets.
+    pub(super) readers: ReaderLimits,
     /// Until a head is complete, with HTTP/1.1 from the end of the answer before; and until a connection has carried an
     /// accepted request.
     pub(super) head: Duration,
     /// Bytes of a head: a token of 16 KiB and selectors of hundreds of values.
     pub(super) head_bytes: u32,
-    /// Requests under way: as many as the API server admits by default.
-    pub(super) room: usize,
-    /// Of one address: others find room, whatever it does.
-    pub(super) room_of_address: usize,
     /// Of one HTTP/2 connection, as with the API server.
     pub(super) streams: u32,
     /// Bytes that one stream holds that the other end has not taken.
@@ -90,7 +84,7 @@ pub(super) struct Limits {
     /// Until the other end takes the next part of an answer.
     pub(super) stall: Duration,
     /// Bytes a second that the other end takes of an answer at the least, but for [`Limits::stall`] in all: whoever has
-    /// room among the requests and takes a little at a time would keep it from others. The API server ends each after
+    /// a permit for a request and takes a little at a time would keep it from others. The API server ends each after
     /// 60 s.
     pub(super) slowest: NonZeroU64,
     /// Without a request: clients in Go leave a connection alone for 90 s.
@@ -102,12 +96,9 @@ pub(super) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 1_024,
-            of_address: 128,
+            readers: ReaderLimits::default(),
             head: Duration::from_secs(10),
             head_bytes: 32 << 10,
-            room: 400,
-            room_of_address: 200,
             streams: 100,
             sent_bytes: 64 << 10,
             stall: Duration::from_mins(1),
@@ -154,15 +145,15 @@ pub enum ReadError {
     Broken(#[source] JoinError),
 }
 
-/// Binds `address`. `[::]` means every address of both families, as for the admin address.
+/// Binds `address` for `readers`. `[::]` means every address of both families, as for the admin address.
 ///
 /// # Errors
 ///
 /// [`ReadError::Bind`].
-pub fn bind(address: SocketAddr) -> Result<Reading, ReadError> {
+pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<Reading, ReadError> {
     let (listeners, address) =
         everywhere(address).map_err(|source| ReadError::Bind { address, source })?;
-    Ok(Reading { listeners, address, limits: Limits::default() })
+    Ok(Reading { listeners, address, limits: Limits { readers, ..Limits::default() } })
 }
 
 impl Reading {
@@ -193,10 +184,11 @@ impl Reading {
         let tls = TlsAcceptor::from(certificate.tls(asking)?);
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
+        let (all, of_address) =
+            (limits.readers.connections.get(), limits.readers.address_connections.get());
         let doors = Doors {
-            all: Arc::new(Semaphore::new(limits.connections)),
-            places: KeyedSemaphore::new(limits.connections, limits.of_address),
-            rooms: KeyedSemaphore::new(limits.room, limits.room_of_address),
+            all: Arc::new(Semaphore::new(all)),
+            places: KeyedSemaphore::new(all, of_address),
             metrics,
             full: Arc::default(),
             failing: Arc::default(),
@@ -236,7 +228,6 @@ struct Doors {
     all: Arc<Semaphore>,
     /// For those that have not carried an accepted request.
     places: KeyedSemaphore<IpAddr>,
-    rooms: KeyedSemaphore<IpAddr>,
     metrics: ReadMetrics,
     /// Whether the last connection found no place.
     full: Arc<AtomicBool>,
@@ -260,8 +251,8 @@ where
     let here = LocalSet::new();
     runtime.block_on(here.run_until(async move {
         let service = service_of(App::new().configure(routes)).await?;
-        let (rooms, metrics) = (doors.rooms.clone(), doors.metrics.clone());
-        let shared = Rc::new(Shared { tls, authority, service, limits, rooms, metrics, stop });
+        let metrics = doors.metrics.clone();
+        let shared = Rc::new(Shared { tls, authority, service, limits, metrics, stop });
         let (connections, mut accepting) = (TaskTracker::new(), JoinSet::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;

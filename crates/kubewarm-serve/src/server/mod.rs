@@ -7,7 +7,6 @@ mod connection;
 mod counted;
 mod forward;
 mod gzip;
-mod handed;
 mod identity;
 mod listen;
 #[cfg(test)]

@@ -1,172 +1,168 @@
-//! What a connection was handed and has not written yet: for as long, answers keep what they take up, since it is
-//! held here.
+//! What of an answer its connection was handed and has not written: whether the other end takes it in time, and what the
+//! answer takes up until then.
 
-use super::body::Taken;
-use hyper::rt::{Read, ReadBufCursor, Write};
+use super::listen::Limits;
+use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{
-    collections::VecDeque,
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::{any::Any, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
-/// What is on its way of one connection. Cheap to clone; locked by its thread alone, unless the connection becomes a
-/// tunnel.
-#[derive(Clone, Default)]
-pub(super) struct Unwritten(Arc<Mutex<OnTheWay>>);
-
-#[derive(Default)]
-struct OnTheWay {
-    /// Bytes of answers. Heads and frames are written, too, and not counted here, so it is less by a few
-    /// hundredths.
-    bytes: u64,
-    /// Bytes that were on their way, and are not.
-    written: u64,
-    /// What whole answers take up, and up to which byte each waits: no more than there is of that.
-    answers: VecDeque<(u64, Taken)>,
-    /// Whether anything was written since all was.
-    is_moving: bool,
+/// What an answer takes up until it is written. A handler leaves it in the extensions of its response; one that leaves none
+/// has not read the request's body.
+#[derive(Debug)]
+pub(super) struct ResponsePermit {
+    _permit: Box<dyn Any + Send>,
+    is_timely: bool,
 }
 
-/// The bytes of a connection, which tell what is written of them.
-pub(super) struct Metered<I> {
-    io: I,
-    unwritten: Unwritten,
+/// One answer, or its request before there is one. Each part that was handed on holds this until it is dropped: the HTTP
+/// libraries do that once a part is written, or thrown away. Locked by its thread alone, unless the connection becomes a
+/// tunnel.
+#[derive(Debug, Default)]
+pub(super) struct Unwritten(Mutex<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    permit: Option<ResponsePermit>,
+    /// Parts that are not written.
+    parts: usize,
+    /// When the last part was written, or the first of these was handed on; `None` where there are none.
+    since: Option<Instant>,
+    /// How long parts waited to be written, until then.
+    taking: Duration,
+    /// All that was handed on.
+    bytes: u64,
+}
+
+/// A part of an answer. Parts of some hundred bytes are copied by the HTTP libraries and dropped at once; they hold a
+/// few KiB of such copies for a connection.
+struct Part {
+    bytes: Bytes,
+    answer: Arc<Unwritten>,
+}
+
+impl ResponsePermit {
+    /// The other end must take the answer fast enough, as others wait for `permit`.
+    pub(super) fn timely(permit: impl Any + Send) -> Self {
+        Self { _permit: Box::new(permit), is_timely: true }
+    }
+
+    /// The answer lasts as long as it lasts.
+    pub(super) fn lasting(permit: impl Any + Send) -> Self {
+        Self { _permit: Box::new(permit), is_timely: false }
+    }
 }
 
 impl Unwritten {
-    /// So many bytes more were handed on.
-    pub(super) fn hand(&self, bytes: usize) {
-        self.0.lock().bytes += bytes as u64;
+    /// Keeps `permit` until all is written.
+    pub(super) fn keep(&self, permit: ResponsePermit) {
+        self.0.lock().permit = Some(permit);
     }
 
-    /// Keeps `taken` until all that was handed on so far is written.
-    pub(super) fn keep(&self, taken: Taken) {
-        let mut on_the_way = self.0.lock();
-        let until = on_the_way.written + on_the_way.bytes;
-        if on_the_way.bytes > 0 {
-            on_the_way.answers.push_back((until, taken));
-        }
+    /// `bytes` as they are handed on.
+    pub(super) fn part(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        let mut progress = self.0.lock();
+        progress.parts += 1;
+        progress.bytes += bytes.len() as u64;
+        progress.since.get_or_insert_with(Instant::now);
+        drop(progress);
+        Bytes::from_owner(Part { bytes, answer: Arc::clone(self) })
     }
 
-    fn wrote(&self, bytes: usize) {
-        let mut on_the_way = self.0.lock();
-        on_the_way.is_moving = true;
-        on_the_way.take_off(bytes as u64);
-    }
-
-    /// All that may be written was. What is counted nevertheless is of streams that were reset: it is gone.
-    fn flushed(&self) {
-        let mut on_the_way = self.0.lock();
-        // The first time after something was written there may be more of it.
-        if !std::mem::take(&mut on_the_way.is_moving) {
-            let gone = on_the_way.bytes;
-            on_the_way.take_off(gone);
-        }
+    /// Whether the other end has taken nothing for too long, or takes all of it too slowly. How long it took to make the
+    /// answer does not count.
+    pub(super) fn is_late(&self, now: Instant, limits: Limits) -> bool {
+        let progress = self.0.lock();
+        let waits = |since| now.saturating_duration_since(since);
+        let part = progress.since.map_or(Duration::ZERO, waits);
+        let most = limits.stall + Duration::from_secs(progress.bytes / limits.slowest);
+        let is_timely = progress.permit.as_ref().is_some_and(|permit| permit.is_timely);
+        part >= limits.stall || (is_timely && progress.taking + part >= most)
     }
 }
 
-impl OnTheWay {
-    fn take_off(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        self.written += bytes;
-        while self.answers.front().is_some_and(|(until, _)| *until <= self.written) {
-            self.answers.pop_front();
-        }
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
-impl<I> Metered<I> {
-    pub(super) fn new(io: I, unwritten: Unwritten) -> Self {
-        Self { io, unwritten }
-    }
-}
-
-impl<I: Read + Unpin> Read for Metered<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(context, into)
-    }
-}
-
-impl<I: Write + Unpin> Write for Metered<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.io).poll_write(context, bytes))?;
-        self.unwritten.wrote(written);
-        Poll::Ready(Ok(written))
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.io).poll_write_vectored(context, parts))?;
-        self.unwritten.wrote(written);
-        Poll::Ready(Ok(written))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.io).poll_flush(context))?;
-        self.unwritten.flushed();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+impl Drop for Part {
+    fn drop(&mut self) {
+        let mut progress = self.answer.0.lock();
+        progress.parts = progress.parts.saturating_sub(1);
+        let since = progress.since.take();
+        progress.taking += since.map_or(Duration::ZERO, |since| since.elapsed());
+        progress.since = (progress.parts > 0).then(Instant::now);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_client::KeyedSemaphore;
+    use tokio::time::advance;
 
-    #[test]
-    fn a_room_is_kept_until_what_was_handed_on_before_it_is_written() {
-        let (rooms, unwritten) = (KeyedSemaphore::new(2, 2), Unwritten::default());
-        let taken = || rooms.try_acquire(&1).is_none();
-        let [first, second] = [(); 2].map(|()| rooms.try_acquire(&1).unwrap());
-        unwritten.hand(100);
-        unwritten.keep(Taken::Room { _place: first });
-        unwritten.hand(50);
-        unwritten.keep(Taken::Room { _place: second });
-        unwritten.wrote(99);
-        unwritten.flushed();
-        assert!(taken());
-        unwritten.wrote(1);
-        let first = rooms.try_acquire(&1).unwrap();
-        assert!(taken());
-        unwritten.wrote(70);
-        let second = rooms.try_acquire(&1).unwrap();
-        unwritten.keep(Taken::Room { _place: first });
-        assert!(!taken(), "nothing is on its way");
-        drop(second);
+    fn answer(permit: ResponsePermit) -> Arc<Unwritten> {
+        let answer = Arc::new(Unwritten::default());
+        answer.keep(permit);
+        answer
     }
 
-    #[test]
-    fn what_is_never_written_keeps_no_room_once_nothing_is_left_to_write() {
-        let (rooms, unwritten) = (KeyedSemaphore::new(1, 1), Unwritten::default());
-        unwritten.hand(100);
-        unwritten.keep(Taken::Room { _place: rooms.try_acquire(&1).unwrap() });
-        unwritten.wrote(40);
-        unwritten.flushed();
-        assert!(rooms.try_acquire(&1).is_none(), "there may be more");
-        unwritten.flushed();
-        assert!(rooms.try_acquire(&1).is_some());
+    fn part(of: &Arc<Unwritten>, bytes: usize) -> Bytes {
+        of.part(vec![b'x'; bytes].into())
+    }
+
+    fn is_late(answer: &Unwritten) -> bool {
+        answer.is_late(Instant::now(), Limits::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_is_to_be_taken_in_time() {
+        let (stall, answer) = (Limits::default().stall, answer(ResponsePermit::lasting(())));
+        advance(stall).await;
+        assert!(!is_late(&answer), "nothing was handed on");
+        let first = part(&answer, 1);
+        advance(stall / 2).await;
+        let second = part(&answer, 1);
+        assert!(!is_late(&answer));
+        advance(stall / 2).await;
+        assert!(is_late(&answer));
+        drop(first);
+        assert!(!is_late(&answer));
+        advance(stall).await;
+        assert!(is_late(&answer));
+        drop(second);
+        advance(stall).await;
+        assert!(!is_late(&answer), "all is written");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_for_whose_permit_others_wait_is_to_be_taken_fast_enough() {
+        let limits = Limits::default();
+        let second = usize::try_from(limits.slowest.get()).unwrap();
+        for (bytes, permit, expected) in [
+            (second / 2, ResponsePermit::timely(()), true),
+            (2 * second, ResponsePermit::timely(()), false),
+            (second / 2, ResponsePermit::lasting(()), false),
+        ] {
+            let (answer, mut was_late) = (answer(permit), false);
+            for _ in 0..limits.stall.as_secs() * 3 {
+                let part = part(&answer, bytes);
+                advance(Duration::from_secs(1)).await;
+                was_late |= is_late(&answer);
+                drop(part);
+            }
+            assert_eq!(was_late, expected, "{bytes}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_long_it_takes_to_make_an_answer_nobody_is_cut_off_for_that() {
+        let answer = answer(ResponsePermit::timely(()));
+        for _ in 0..10 {
+            advance(Limits::default().stall).await;
+            assert!(!is_late(&answer));
+            drop(part(&answer, 1));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     answer::{NOT_KEPT, streamed, tell_source},
-    body::PlaceOfItsOwn,
+    unwritten::ResponsePermit,
 };
 use crate::{
     callers::{Caller, Callers, Credentials, Refused},
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures::stream;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_client::KeyedPermit;
-use std::{any::Any, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     select,
     time::{Instant, sleep_until, timeout_at},
@@ -46,8 +46,6 @@ pub(super) struct Needed {
 
 /// What is taken for as long as a watch lasts.
 pub(super) struct Held {
-    /// Its place among the watches: until what has been told is written.
-    pub(super) place: Option<KeyedPermit>,
     /// That among the requests: until what the watch begins with has been sent, since that is held.
     pub(super) caller: Option<Caller>,
     /// It is counted.
@@ -72,14 +70,14 @@ struct Review {
     due: Instant,
 }
 
-/// Sends what `feed` brings, until its end or until nobody listens any more. `names` names its cell.
+/// Sends what `feed` brings, until its end or until nobody listens any more. `names` names its cell. Its `place` among the
+/// watches is kept until what has been told is written.
 pub(super) fn watch(
     request: &HttpRequest,
     (feed, names): (Feed, &hmac::Key),
     needed: Needed,
-    mut held: Held,
+    (held, place): (Held, KeyedPermit),
 ) -> HttpResponse {
-    let place = held.place.take();
     let mut response = HttpResponse::Ok();
     response.insert_header(ContentType::json()).insert_header((header::CACHE_CONTROL, NOT_KEPT));
     if let Some(source) = feed.source() {
@@ -91,8 +89,7 @@ pub(super) fn watch(
         Some((Ok::<_, Cut>(piece), watch))
     });
     let mut response = streamed(request, response, pieces);
-    let place = place.map(|place| -> Box<dyn Any + Send> { Box::new(place) });
-    response.extensions_mut().insert(PlaceOfItsOwn(place));
+    response.extensions_mut().insert(ResponsePermit::lasting(place));
     response
 }
 

@@ -13,10 +13,7 @@ use self::{
     piece::{Limited, Overflow, Passed},
 };
 use super::{
-    api::refusal,
-    body::{Brought, PlaceOfItsOwn, Room, SHORT},
-    counted::accept,
-    tunnel::Tunnel,
+    api::refusal, body::Brought, counted::accept, tunnel::Tunnel, unwritten::ResponsePermit,
 };
 use crate::callers::Callers;
 use actix_web::{
@@ -46,6 +43,8 @@ use tower::BoxError;
 
 /// Until the head of an answer: the API server itself gives up after a minute.
 const HEAD: Duration = Duration::from_secs(75);
+/// A refusal that is no longer keeps no place while it is sent: whoever is refused must not keep others out.
+const SHORT: u64 = 1 << 10;
 /// Of a request's body. The API server takes 3 MiB of an object; what goes on to a pod may be more.
 const MOST: u64 = 16 << 20;
 
@@ -89,10 +88,6 @@ impl Forward {
         let forwarded = callers.forward(&sender.credentials(), peer).await;
         let (authentication, place) = forwarded.map_err(refusal)?;
         accept(request, || callers.connection(&authentication));
-        // It has a place of its own, however long the API server, or the rest of its body, takes.
-        if let Some(room) = request.extensions().get::<Room>() {
-            room.give_back();
-        }
         let flags = (upgrade.is_some(), writes.is_some());
         let headers = headers::onward(request.headers(), &sender, peer, flags)?;
         let (sent, overflow) = onward(request, path, headers, body)?;
@@ -137,7 +132,7 @@ impl Forward {
             let said = said.ok_or_else(Failure::unanswered)?.to_bytes();
             drop(place);
             let response = HttpResponse::with_body(code(head.status), said);
-            return Ok(passed_on(response, head.headers, None));
+            return Ok(passed_on(response, head.headers, ()));
         }
         let (mut first, mut room) = (Bytes::new(), None);
         if let Some(written) = writes.filter(|_| head.status.is_success())
@@ -151,18 +146,18 @@ impl Forward {
             Looked { first, room, .. } = looked;
         }
         let response = HttpResponse::with_body(code(head.status), Passed { first, body, size });
-        Ok(passed_on(response, head.headers, Some(Box::new((place, room)))))
+        Ok(passed_on(response, head.headers, (place, room)))
     }
 }
 
-/// The answer with the API server's `headers`, and what it holds until it is written.
+/// The answer with the API server's `headers`, and the `permit` that it keeps until it is written.
 fn passed_on<B: MessageBody + 'static>(
     mut response: HttpResponse<B>,
     headers: HeaderMap,
-    held: Option<Box<dyn Any + Send>>,
+    permit: impl Any + Send,
 ) -> HttpResponse {
     copy(headers, &mut response);
-    response.extensions_mut().insert(PlaceOfItsOwn(held));
+    response.extensions_mut().insert(ResponsePermit::lasting(permit));
     response.map_into_boxed_body()
 }
 
@@ -206,7 +201,7 @@ fn tunnelled(
     let mut response = HttpResponse::new(StatusCode::SWITCHING_PROTOCOLS);
     append(&headers, &mut response);
     response.extensions_mut().insert(Tunnel { caller, upstream, place });
-    response.extensions_mut().insert(PlaceOfItsOwn(None));
+    response.extensions_mut().insert(ResponsePermit::lasting(()));
     response
 }
 

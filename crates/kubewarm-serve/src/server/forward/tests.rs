@@ -340,22 +340,6 @@ async fn an_api_server_that_is_away_is_said_to_be_and_nothing_is_done_twice() {
     served.end().await;
 }
 
-#[tokio::test]
-async fn what_is_sent_on_leaves_its_room_to_others() {
-    let scene = Scene::with(|limits| limits.room = 1).await;
-    let mut callers = Vec::new();
-    for path in ["/one", "/two"] {
-        let mut caller = scene.served.tls("http/1.1").await.unwrap();
-        let head = request(&format!("POST {path}"), "Content-Length: 9\r\n", "");
-        caller.write_all(head.as_bytes()).await.unwrap();
-        let (sent, stream) = scene.next(0).await;
-        assert!(sent.starts_with(&format!("POST {path} ")), "{sent}");
-        callers.push((caller, stream));
-    }
-    drop(callers);
-    scene.served.end().await;
-}
-
 /// Over HTTP/2, taking so many bytes of each answer.
 async fn taking(
     scene: &Scene,

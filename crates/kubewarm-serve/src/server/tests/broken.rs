@@ -1,25 +1,50 @@
 //! A request that breaks, as only a bug can make it: it takes nobody else's answers along.
 
 use super::*;
+use crate::server::unwritten::ResponsePermit;
 use std::future::ready;
 
-/// Those of the other tests, one that breaks before it is answered, and one that does while its answer is sent.
-fn routes(app: &mut web::ServiceConfig) {
-    super::routes(app);
-    app.service(web::resource("/breaks").to(breaks))
-        .service(web::resource("/breaks-off").to(breaks_off));
+type Permits = KeyedSemaphore<()>;
+
+/// Those of the other tests, one that breaks before it is answered, and one that does while its answer is sent. Each of the
+/// latter takes one of `permits`.
+fn routes(permits: Permits) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static {
+    move |app| {
+        super::routes(app);
+        app.app_data(web::Data::new(permits.clone()))
+            .service(web::resource("/breaks").to(breaks))
+            .service(web::resource("/breaks-off").to(breaks_off));
+    }
 }
 
-async fn breaks() -> &'static str {
+async fn breaks(permits: web::Data<Permits>) -> &'static str {
+    let _permit = permits.try_acquire(&()).unwrap();
     panic!("a handler that a test breaks")
 }
 
-async fn breaks_off() -> HttpResponse {
+async fn breaks_off(permits: web::Data<Permits>) -> HttpResponse {
+    let permit = permits.try_acquire(&()).unwrap();
     let begun = stream::once(ready(Ok::<_, io::Error>(Bytes::from_static(b"part"))));
     let rest = stream::poll_fn(|_| panic!("a body that a test breaks"));
-    HttpResponse::Ok().streaming(begun.chain(rest))
+    let mut response = HttpResponse::Ok().streaming(begun.chain(rest));
+    response.extensions_mut().insert(ResponsePermit::timely(permit));
+    response
 }
 
+/// Until none is held.
+async fn given_back(permits: &Permits) {
+    let given_back = async {
+        while (0..PERMITS).map_while(|_| permits.try_acquire(&())).collect::<Vec<_>>().len()
+            < PERMITS
+        {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(MOST, given_back).await.expect("all are given back");
+}
+
+/// As many as break.
+const PERMITS: usize = 4;
 const BROKEN: [&str; 4] = ["/breaks", "/breaks-off", "/breaks", "/breaks-off"];
 
 /// All that is answered over HTTP/2, if it comes whole; also to whoever is refused.
@@ -35,9 +60,9 @@ async fn whole(
 }
 
 #[tokio::test]
-async fn a_request_that_breaks_ends_its_stream_alone_and_keeps_no_room() {
-    // One for the request that goes on.
-    let served = Served::by(routes, |limits| limits.room = 2);
+async fn a_request_that_breaks_ends_its_stream_alone_and_keeps_no_permit() {
+    let permits = Permits::new(PERMITS, PERMITS);
+    let served = Served::by(routes(permits.clone()), |_| ());
     let mut open = served.tls("http/1.1").await.unwrap();
     let (mut sender, connection) = served.h2().await;
     let goes_on = sender.send_request(h2_get(served.address, "/slow"));
@@ -49,14 +74,16 @@ async fn a_request_that_breaks_ends_its_stream_alone_and_keeps_no_room() {
     assert_eq!(whole(&mut sender, &served, "/ok").await.expect("the connection serves on"), "ok");
     open.write_all(OK).await.unwrap();
     one_ok(&mut open).await;
+    given_back(&permits).await;
     drop(sender);
     let _ended = timeout(MOST, connection).await.unwrap();
     served.end().await;
 }
 
 #[tokio::test]
-async fn a_request_that_breaks_ends_its_connection_alone_and_keeps_no_room() {
-    let served = Served::by(routes, |limits| limits.room = 2);
+async fn a_request_that_breaks_ends_its_connection_alone_and_keeps_no_permit() {
+    let permits = Permits::new(PERMITS, PERMITS);
+    let served = Served::by(routes(permits.clone()), |_| ());
     // So many that some are looked after by the same thread.
     let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();
@@ -66,12 +93,7 @@ async fn a_request_that_breaks_ends_its_connection_alone_and_keeps_no_room() {
         let answer = rest(stream).await;
         assert!(!answer.starts_with("HTTP/1.1 429") && !answer.ends_with("0\r\n\r\n"), "{answer}");
     }
-    let again = async {
-        while !served.get("/ok").await.ends_with("ok") {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(MOST, again).await.expect("there is room again");
+    given_back(&permits).await;
     for stream in &mut open {
         stream.write_all(OK).await.unwrap();
         one_ok(stream).await;

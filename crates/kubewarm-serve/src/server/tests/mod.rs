@@ -1,11 +1,12 @@
 mod broken;
-mod rooms;
+mod permits;
 
 use super::{
     bind,
     counted::accept,
     listen::{Limits, ReadError, Reading},
 };
+use crate::callers::ReaderLimits;
 use crate::certificate::{Certificate, CertificateFiles, names};
 use crate::metrics::ReadMetrics;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -25,7 +26,7 @@ use rustls::{
     crypto::aws_lc_rs::default_provider,
     pki_types::{CertificateDer, ServerName},
 };
-use std::{fs, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fs, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
@@ -47,6 +48,12 @@ fn routes(app: &mut web::ServiceConfig) {
         .service(web::resource("/asked").to(asked))
         .service(web::resource("/known").to(known))
         .service(web::resource("/much").to(much));
+}
+
+/// So many in all, and of one address.
+fn connections(limits: &mut Limits, all: usize, of_address: usize) {
+    let [all, of_address] = [all, of_address].map(|it| NonZeroUsize::new(it).unwrap());
+    (limits.readers.connections, limits.readers.address_connections) = (all, of_address);
 }
 
 async fn ok() -> &'static str {
@@ -102,7 +109,8 @@ impl Served {
         change: impl FnOnce(&mut Limits),
     ) -> Self {
         let certificate = Arc::new(certificate);
-        let mut reading: Reading = bind("[::]:0".parse().unwrap()).unwrap();
+        let mut reading: Reading =
+            bind("[::]:0".parse().unwrap(), ReaderLimits::default()).unwrap();
         change(&mut reading.limits);
         let address = SocketAddr::from(([127, 0, 0, 1], reading.address().port()));
         let stop = CancellationToken::new();
@@ -341,7 +349,7 @@ async fn a_head_is_at_most_32_kib() {
 
 #[tokio::test]
 async fn a_flood_of_connections_leaves_room_for_other_addresses_and_passes() {
-    let served = Served::new(|limits| (limits.connections, limits.of_address) = (12, 8));
+    let served = Served::new(|limits| connections(limits, 12, 8));
     let flood = join_all((0..40).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = flood.into_iter().filter_map(Result::ok).collect();
     assert_eq!(open.len(), 8);
@@ -368,7 +376,7 @@ async fn a_flood_of_connections_leaves_room_for_other_addresses_and_passes() {
 #[tokio::test]
 async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time() {
     let served = Served::new(|limits| {
-        (limits.connections, limits.of_address) = (4, 2);
+        connections(limits, 4, 2);
         (limits.head, limits.look) = (Duration::from_secs(2), Duration::from_millis(100));
     });
     let mut known = served.tls("http/1.1").await.unwrap();
@@ -408,42 +416,6 @@ async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time
     let mut new = served.tls("http/1.1").await.unwrap();
     new.write_all(OK).await.unwrap();
     one_ok(&mut new).await;
-    served.end().await;
-}
-
-#[tokio::test]
-async fn requests_beyond_the_room_are_told_to_come_back() {
-    let served = Served::new(|limits| limits.room = 2);
-    let (sender, _connection) = served.h2().await;
-    let asking = (0..4).map(|_| {
-        let (mut sender, request) = (sender.clone(), h2_get(served.address, "/slow"));
-        async move {
-            let answer = sender.send_request(request).await.unwrap();
-            let (code, retry) =
-                (answer.status().as_u16(), answer.headers().contains_key("retry-after"));
-            (code, retry, answer.into_body().collect().await.unwrap().to_bytes())
-        }
-    });
-    let answers = timeout(MOST, join_all(asking)).await.unwrap();
-    let (busy, served_ones): (Vec<_>, Vec<_>) = answers.iter().partition(|(code, ..)| *code == 429);
-    assert_eq!((busy.len(), served_ones.len()), (2, 2), "{answers:?}");
-    for (_, retry, body) in busy {
-        let status: serde_json::Value = serde_json::from_slice(body).unwrap();
-        assert_eq!(
-            (&status["kind"], &status["reason"]),
-            (&"Status".into(), &"TooManyRequests".into())
-        );
-        // The API server's own.
-        assert_eq!(status["message"], "Too many requests, please try again later.");
-        assert!(*retry);
-    }
-    assert!(served.get("/ok").await.ends_with("ok"), "there is room again");
-    assert_eq!(
-        served.refused("429", "GET"),
-        2,
-        "the alert about what is not answered looks at these"
-    );
-    drop(sender);
     served.end().await;
 }
 

@@ -1,0 +1,242 @@
+//! How long an answer keeps its permit, whatever the other end takes of it.
+
+use super::*;
+use crate::server::unwritten::ResponsePermit;
+use std::{
+    num::NonZeroU64,
+    pin::Pin,
+    sync::atomic::{AtomicBool, Ordering},
+    task::{Context, Poll},
+};
+use tokio::io::ReadBuf;
+
+/// Of an answer that HTTP/2 takes at once, whatever is taken of it.
+const SOME: usize = 60 << 10;
+
+/// By the user, whom the first part of a path names.
+type Permits = KeyedSemaphore<String>;
+
+/// Answers of 60 KiB, also in pieces, of 2 MiB, and of more than sockets hold. Each takes one of `permits`.
+fn routes(permits: Permits) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static {
+    move |app| {
+        app.app_data(web::Data::new(permits.clone()))
+            .service(web::resource("/{user}/{what}").to(answer));
+    }
+}
+
+async fn answer(path: web::Path<(String, String)>, permits: web::Data<Permits>) -> HttpResponse {
+    let (user, what) = path.into_inner();
+    let Some(permit) = permits.try_acquire(&user) else {
+        return HttpResponse::TooManyRequests().finish();
+    };
+    let part = Bytes::from(vec![b'x'; SOME / 6]);
+    let mut response = match &*what {
+        "some" => HttpResponse::Ok().body(vec![b'x'; SOME]),
+        "pieces" => {
+            let parts = (0..6).map(move |_| Ok::<_, io::Error>(part.clone()));
+            HttpResponse::Ok().streaming(stream::iter(parts))
+        }
+        "whole" => HttpResponse::Ok().body(vec![b'x'; 2 << 20]),
+        "much" => much().await,
+        _ => HttpResponse::Ok().body("ok"),
+    };
+    response.extensions_mut().insert(ResponsePermit::timely(permit));
+    response
+}
+
+/// Who reads nothing any more once it is said.
+struct Deaf {
+    tcp: TcpStream,
+    is_deaf: Arc<AtomicBool>,
+}
+
+impl AsyncRead for Deaf {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_deaf.load(Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.tcp).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Deaf {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(context)
+    }
+}
+
+/// So many permits, a quarter of which are one user's.
+fn served(permits: usize, change: impl FnOnce(&mut Limits)) -> (Served, Permits) {
+    let permits = Permits::new(permits, permits.div_ceil(4));
+    (Served::by(routes(permits.clone()), change), permits)
+}
+
+fn is_taken(permits: &Permits) -> bool {
+    permits.try_acquire(&"jane".to_owned()).is_none()
+}
+
+/// Until it is given back: as soon as the thread that answered has time for it.
+async fn given_back(permits: &Permits) {
+    let given_back = async {
+        while is_taken(permits) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(MOST, given_back).await.expect("the permit is given back");
+}
+
+/// Over HTTP/2, taking no more than a byte of each answer before it is asked for.
+async fn taking_a_byte(
+    served: &Served,
+) -> (http2::SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>) {
+    let io = TokioIo::new(served.tls("h2").await.unwrap());
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let (sender, connection) = builder.initial_stream_window_size(1).handshake(io).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_taken_keeps_its_permit_and_is_cut_off() {
+    let (served, permits) = served(1, |limits| {
+        (limits.stall, limits.look) = (Duration::from_secs(3), Duration::from_millis(100));
+    });
+    for path in ["/jane/whole", "/jane/some"] {
+        let (mut sender, connection) = taking_a_byte(&served).await;
+        let answer = sender.send_request(h2_get(served.address, path)).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        sleep(Duration::from_millis(500)).await;
+        assert!(is_taken(&permits), "{path}");
+        let _ended = timeout(MOST, connection).await.unwrap();
+        assert!(answer.into_body().collect().await.is_err());
+        given_back(&permits).await;
+    }
+    served.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_taken_drop_by_drop_is_cut_off() {
+    let (served, permits) = served(1, |limits| {
+        (limits.stall, limits.look) = (Duration::from_secs(2), Duration::from_millis(100));
+        limits.slowest = NonZeroU64::MAX;
+    });
+    let drop = Duration::from_millis(20);
+    let mut slow = served.tls("http/1.1").await.unwrap();
+    slow.write_all(b"GET /jane/much HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let over_http1 = async {
+        let (mut some, mut taken) = (vec![0; 16 << 10], 0);
+        while let Ok(read @ 1..) = slow.read(&mut some).await {
+            taken += read;
+            sleep(drop).await;
+        }
+        taken
+    };
+    let taken = timeout(MOST, over_http1).await.expect("it ends");
+    assert!(taken < PART * PARTS, "{taken}");
+    given_back(&permits).await;
+
+    let (mut sender, connection) = served.h2().await;
+    let asked = h2_get(served.address, "/jane/much");
+    let mut body = sender.send_request(asked).await.unwrap().into_body();
+    let over_http2 = async {
+        while let Some(part) = body.frame().await {
+            part?;
+            sleep(drop).await;
+        }
+        Ok::<_, hyper::Error>(())
+    };
+    assert!(timeout(MOST, over_http2).await.expect("it ends").is_err());
+    let _ended = timeout(MOST, connection).await.unwrap();
+    given_back(&permits).await;
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_short_answer_keeps_its_permit_until_it_is_written() {
+    for path in ["/jane/some", "/jane/pieces"] {
+        let (served, permits) = served(32, |_| ());
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 << 10).unwrap();
+        let (tcp, is_deaf) = (socket.connect(served.address).await.unwrap(), Arc::default());
+        let deaf = Deaf { tcp, is_deaf: Arc::clone(&is_deaf) };
+        let io = TokioIo::new(served.tls_over(deaf, "h2").await.unwrap());
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(1 << 20).initial_connection_window_size(1 << 30);
+        let (mut sender, connection) = builder.handshake(io).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let answer = sender.send_request(h2_get(served.address, "/jane/ok")).await.unwrap();
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
+        is_deaf.store(true, Ordering::Relaxed);
+        // More than sockets hold; one after the other, so that each finds a permit as long as they do.
+        let mut asking = Vec::new();
+        for _ in 0..90 {
+            let answer = sender.send_request(h2_get(served.address, path));
+            asking.push(tokio::spawn(answer));
+            sleep(Duration::from_millis(20)).await;
+        }
+        let kept = async {
+            let mut in_a_row = 0;
+            while in_a_row < 10 {
+                sleep(Duration::from_millis(50)).await;
+                in_a_row = if is_taken(&permits) { in_a_row + 1 } else { 0 };
+            }
+        };
+        timeout(MOST, kept).await.expect("all of them are kept");
+        connection.abort();
+        asking.iter().for_each(JoinHandle::abort);
+        given_back(&permits).await;
+        served.end().await;
+    }
+}
+
+#[tokio::test]
+async fn four_slow_users_are_cut_off_and_a_fifth_still_gets_its_list() {
+    let (served, permits) = served(8, |limits| {
+        (limits.stall, limits.look) = (Duration::from_secs(3), Duration::from_millis(100));
+    });
+    let mut slow = Vec::new();
+    for user in ["a", "b", "c", "d"] {
+        let (mut sender, connection) = taking_a_byte(&served).await;
+        for code in [200, 200, 429] {
+            let asked = h2_get(served.address, &format!("/{user}/whole"));
+            let answer = sender.send_request(asked).await.unwrap();
+            assert_eq!(answer.status(), code, "{user}");
+            slow.push((answer, sender.clone()));
+        }
+        drop(connection);
+    }
+    let list = async || served.get("/jane/whole").await;
+    assert!(list().await.starts_with("HTTP/1.1 429"), "all of them are taken");
+    given_back(&permits).await;
+    assert!(list().await.len() > 2 << 20);
+    drop(slow);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_of_one_piece_comes_whole() {
+    let (served, _) = served(4, |_| ());
+    let answer = served.get("/jane/whole").await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.to_ascii_lowercase().contains("content-length: 2097152"), "{head}");
+    assert_eq!(body.len(), 2 << 20);
+    let (mut sender, _connection) = served.h2().await;
+    let answer = sender.send_request(h2_get(served.address, "/jane/whole")).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 2 << 20);
+    served.end().await;
+}
