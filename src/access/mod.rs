@@ -9,6 +9,9 @@ mod excess;
 mod identities;
 mod limits;
 mod reports;
+#[cfg(test)]
+#[expect(dead_code, unreachable_pub, reason = "only compared; the next commit uses it")]
+mod rule;
 mod rules;
 mod standing;
 mod verifier;

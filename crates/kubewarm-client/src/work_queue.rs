@@ -37,6 +37,23 @@ impl<K: Clone + Ord> WorkQueue<K> {
         self.keys.entry(key).or_default().due = Some(at);
     }
 
+    /// Makes `key` due at `at`, unless it is due earlier.
+    pub fn hasten(&mut self, key: K, at: Instant) {
+        let work = self.keys.entry(key).or_default();
+        work.due = Some(work.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// When the next key is due; in the past for one that was not let in.
+    ///
+    /// # Cost
+    ///
+    /// Looks at every key.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        let waiting = self.keys.values().filter(|work| !work.is_under_way);
+        waiting.filter_map(|work| Some(work.due?.max(work.not_before.unwrap_or(work.due?)))).min()
+    }
+
     /// Makes `key` not due, until it is added again.
     pub fn withdraw(&mut self, key: &K) {
         if let Some(work) = self.keys.get_mut(key) {
@@ -50,15 +67,28 @@ impl<K: Clone + Ord> WorkQueue<K> {
     /// # Cost
     ///
     /// Looks at every key.
-    pub fn take<P>(&mut self, now: Instant, admit: impl Fn(&K) -> Option<P>) -> Vec<(K, P)> {
+    pub fn take<P>(&mut self, now: Instant, admit: impl FnMut(&K) -> Option<P>) -> Vec<(K, P)> {
+        self.take_by(now, |_| (), admit)
+    }
+
+    /// The same, by `class` first: what is of a lower one goes before all that is of a higher one.
+    pub fn take_by<P, C: Ord>(
+        &mut self,
+        now: Instant,
+        class: impl Fn(&K) -> C,
+        mut admit: impl FnMut(&K) -> Option<P>,
+    ) -> Vec<(K, P)> {
         let due_since = |work: &Work| {
             let waits = work.is_under_way || work.not_before.is_some_and(|at| at > now);
             work.due.filter(|due| !waits && *due <= now)
         };
         let keys = self.keys.iter_mut();
-        let mut due: Vec<_> =
-            keys.filter_map(|(key, work)| Some((due_since(work)?, key, work))).collect();
-        due.sort_by_key(|(since, ..)| *since);
+        let due = keys.filter_map(|(key, work)| {
+            let since = due_since(work)?;
+            Some(((class(key), since), key, work))
+        });
+        let mut due: Vec<_> = due.collect();
+        due.sort_by(|(one, ..), (other, ..)| one.cmp(other));
         let taken = due.into_iter().filter_map(|(_, key, work)| {
             let permit = admit(key)?;
             (work.is_under_way, work.due) = (true, None);
@@ -140,6 +170,20 @@ mod tests {
         queue.add_at("late", now + 2 * SECOND);
         assert_eq!(taken(&mut queue, now + 3 * SECOND), ["a", "late"]);
         assert!(taken(&mut queue, now + 9 * SECOND).is_empty());
+    }
+
+    #[test]
+    fn a_lower_class_goes_first_and_hastening_puts_nothing_off() {
+        let (mut queue, now) = queue();
+        queue.add_at("b", now);
+        queue.hasten("a", now + 2 * SECOND);
+        queue.hasten("a", now + SECOND);
+        queue.hasten("a", now + 2 * SECOND);
+        assert_eq!(queue.next(), Some(now));
+        let later = now + SECOND;
+        let taken = queue.take_by(later, |key| *key == "b", |_| Some(()));
+        assert_eq!(taken, [("a", ()), ("b", ())]);
+        assert_eq!(queue.next(), None, "both are worked on");
     }
 
     #[test]

@@ -1,0 +1,78 @@
+//! What is known of a cell's permissions, as everybody else sees it.
+
+use jiff::Timestamp;
+use kubewarm_api::model::{Fault, Reason, Verb};
+use std::sync::Arc;
+
+/// What a standing rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    /// The very list and watch of the cell were allowed.
+    Probe,
+    /// Reviews alone: the real requests came to nothing that has to do with permissions, as while
+    /// the kind is not served.
+    Review,
+}
+
+/// Whether a cell may be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody has said so far.
+    Verifying,
+    /// It may be listed and watched.
+    Granted {
+        /// When the request was sent that shows it.
+        verified_at: Timestamp,
+        /// What it rests on.
+        method: Method,
+    },
+    /// It was, and for too long no real request has confirmed that: the gate is closed until one does.
+    Unverified {
+        /// When it was last verified.
+        verified_at: Timestamp,
+        /// What it rested on.
+        method: Method,
+        /// Why the last check came to nothing when patience ended.
+        message: Arc<str>,
+    },
+    /// The API server refused the real request.
+    Refused(Refused),
+}
+
+/// What was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// `list`, `watch` or both, in this order; at least one.
+    pub verbs: Vec<Verb>,
+    /// One of those that refuse an identity ([`Reason::refuses_identity`]), or
+    /// [`Reason::NamespaceNotFound`] where the roles went with their namespace.
+    pub reason: Reason,
+    /// The API server's words.
+    pub message: Arc<str>,
+    /// When that was last confirmed by the real request.
+    pub verified_at: Timestamp,
+    /// When it was last granted before that, in this process: access was taken away, not merely missing.
+    pub revoked: Option<Timestamp>,
+}
+
+/// How punctual the checks of a cell are: from how long ago the last one said anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Punctuality {
+    /// As often as they should be.
+    OnTime,
+    /// The bounds on checks make them wait.
+    Late,
+    /// They are made, and have come to nothing since access was verified: the last one for this.
+    Unanswered(Fault),
+}
+
+/// What is known of a cell's permissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellAccess {
+    /// Whether it may be read.
+    pub standing: Standing,
+    /// What reviews keep saying, whether it is allowed, although real requests show otherwise.
+    pub overruled: Option<bool>,
+    /// Whether it is checked as often as it should be.
+    pub punctuality: Punctuality,
+}
