@@ -6,10 +6,7 @@ use super::{
     trouble::Voice,
 };
 use jiff::{SignedDuration, Timestamp};
-use kubewarm_api::{
-    model::{Bound, DeclaredTarget, Limited, Limits, Measure, Overrun},
-    v1alpha1::mebibytes,
-};
+use kubewarm_api::model::{Bound, DeclaredTarget, Limited, Limits, Measure, Overrun};
 
 /// The condition of a target that is as `warm` says with these `cells`.
 pub(super) fn within_limits(
@@ -53,7 +50,7 @@ pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
         Some(time) => format!("tried again at {time}, and at every edit"),
         None => "being tried again".to_owned(),
     };
-    let reached = amount(overrun.measure, overrun.reached);
+    let reached = overrun.measure.amount(overrun.reached);
     format!("stopped at {reached}: {}; {}; {again}", allowed(overrun), enough(overrun))
 }
 
@@ -62,13 +59,6 @@ pub(super) fn retry(limited: &Limited, clock: Clock) -> Option<Timestamp> {
     let left = (clock.process_start + limited.retry_at?).saturating_duration_since(clock.mono);
     let left = SignedDuration::try_from(left).ok()?;
     Timestamp::from_second(clock.wall.checked_add(left).ok()?.as_second()).ok()
-}
-
-fn amount(measure: Measure, count: u64) -> String {
-    match measure {
-        Measure::Objects => format!("{count} objects"),
-        Measure::Memory => mebibytes(count),
-    }
 }
 
 fn field(measure: Measure) -> &'static str {
@@ -80,7 +70,7 @@ fn field(measure: Measure) -> &'static str {
 
 fn allowed(overrun: &Overrun) -> String {
     let Overrun { bound, measure, limit, others, .. } = *overrun;
-    let (limit, beside) = (amount(measure, limit), amount(measure, others));
+    let (limit, beside) = (measure.amount(limit), measure.amount(others));
     match bound {
         Bound::Profile => format!(
             "{} allows the whole profile {limit}, of which its other targets hold {beside}",
@@ -120,9 +110,9 @@ fn enough(overrun: &Overrun) -> String {
         }
     });
     let needed = match whole {
-        Some(whole) => format!("{} would be enough", amount(measure, whole.saturating_add(others))),
+        Some(whole) => format!("{} would be enough", measure.amount(whole.saturating_add(others))),
         None => {
-            format!("more than {} would be needed", amount(measure, reached.saturating_add(others)))
+            format!("more than {} would be needed", measure.amount(reached.saturating_add(others)))
         }
     };
     format!("{needed}: {next}")

@@ -119,6 +119,15 @@ impl Measure {
             Self::Memory => "MemoryExceeded",
         }
     }
+
+    /// So much of it, for people: `10000 objects`, `200Mi`.
+    #[must_use]
+    pub fn amount(self, count: u64) -> String {
+        match self {
+            Self::Objects => format!("{count} objects"),
+            Self::Memory => mebibytes(count),
+        }
+    }
 }
 
 /// Bytes of a quantity: a whole number, and one of `Ki`, `Mi`, `Gi`, `k`, `M`, `G` behind it or none.
@@ -141,21 +150,11 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 }
 
 impl fmt::Display for Overrun {
-    /// The held and the allowed, for people: `10013 objects beside 500, 10000 allowed`.
+    /// The held and the allowed, for people: `10013 objects beside 500 objects of others, 10000 objects allowed`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;
-        match measure {
-            Measure::Objects => {
-                write!(f, "{reached} objects beside {others} of others, {limit} allowed")
-            }
-            Measure::Memory => write!(
-                f,
-                "{} beside {} of others, {} allowed",
-                mebibytes(*reached),
-                mebibytes(*others),
-                mebibytes(*limit)
-            ),
-        }
+        let [reached, others, limit] = [reached, others, limit].map(|it| measure.amount(*it));
+        write!(f, "{reached} beside {others} of others, {limit} allowed")
     }
 }
 

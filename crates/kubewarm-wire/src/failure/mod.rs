@@ -1,16 +1,18 @@
 //! Refusals, as the API server words them.
 
+mod status;
 #[cfg(test)]
 mod tests;
 mod words;
 
-pub(super) use self::words::quoted;
+pub(super) use self::{status::Cause, words::quoted};
 
-use self::words::{because, push, qualified, without_html};
+use self::{
+    status::Details,
+    words::{because, push, qualified, without_html},
+};
 use super::Access;
 use kubewarm_api::model::{GroupResource, ResourceVersion};
-use serde::Serialize;
-use std::borrow::Cow;
 
 /// A `Status` of failure: what a client is told instead of what it asked for.
 ///
@@ -27,68 +29,6 @@ pub struct Failure {
     token: Option<String>,
     /// Nothing was said of any object: another server may have what this one has not.
     elsewhere: bool,
-}
-
-/// `details` of a `Status`; `kind` is the plural name, as in the API server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Details {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    group: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    kind: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_seconds: Option<u64>,
-}
-
-/// One of several causes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Cause {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'static str,
-    message: Cow<'static, str>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    field: &'static str,
-}
-
-/// A `Status` as it is sent.
-#[derive(Serialize)]
-struct Written<'a> {
-    kind: &'static str,
-    #[serde(rename = "apiVersion")]
-    api_version: &'static str,
-    metadata: Metadata<'a>,
-    status: &'static str,
-    message: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<&'a Details>,
-    code: u16,
-}
-
-#[derive(Serialize)]
-struct Metadata<'a> {
-    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
-    token: Option<&'a str>,
-}
-
-impl Cause {
-    /// An option that may not be given here. `message` begins with `Forbidden: `.
-    pub(super) const fn forbidden(field: &'static str, message: &'static str) -> Self {
-        Self { reason: "FieldValueForbidden", message: Cow::Borrowed(message), field }
-    }
-
-    /// An option that has no such value.
-    pub(super) fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
-        let message =
-            format!("Unsupported value: {}: supported values: {supported}", quoted(value));
-        Self { reason: "FieldValueNotSupported", message: message.into(), field }
-    }
 }
 
 /// The one form that bodies have.
@@ -123,25 +63,6 @@ impl Failure {
     #[must_use]
     pub fn is_of_this_server_alone(&self) -> bool {
         self.elsewhere
-    }
-
-    /// The `Status` as JSON.
-    #[must_use]
-    pub fn body(&self) -> String {
-        let status = Written {
-            kind: "Status",
-            api_version: "v1",
-            metadata: Metadata { token: self.token.as_deref() },
-            status: "Failure",
-            message: &self.message,
-            reason: self.reason,
-            details: self.details.as_deref(),
-            code: self.code,
-        };
-        // Strings and numbers only: this does not fail.
-        let mut body = serde_json::to_string(&status).unwrap_or_default();
-        body.push('\n');
-        body
     }
 
     /// 400: the request cannot be understood.

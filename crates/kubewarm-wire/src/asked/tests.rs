@@ -1,0 +1,125 @@
+//! What a request asks for, and what the caller must be allowed.
+
+use super::*;
+use proptest::prelude::*;
+
+fn get(path: &str, query: &str) -> Result<Asked, Failure> {
+    Asked::parse("GET", path, Some(query), None)
+}
+
+fn objects_of(path: &str, query: &str) -> Objects {
+    match get(path, query).unwrap().what {
+        What::Objects(objects) => objects,
+        What::Document(other) => panic!("{other:?}"),
+    }
+}
+
+/// `verb namespace/name` of the review.
+fn reviewed(path: &str, query: &str) -> String {
+    let objects = objects_of(path, query);
+    let Access { verb, group, version, resource, namespace, name } = objects.access();
+    format!("{verb} {resource}.{version}.{group} {namespace}/{name}")
+}
+
+#[test]
+fn the_review_is_about_the_very_request() {
+    for (path, query, expected) in [
+        ("/api/v1/namespaces/a/pods/p", "", "get pods.v1. a/p"),
+        ("/api/v1/namespaces/a/pods/p", "watch=1", "get pods.v1. a/p"),
+        ("/api/v1/namespaces/a/pods/p", "fieldSelector=metadata.name=q", "get pods.v1. a/p"),
+        ("/api/v1/namespaces/a/pods", "", "list pods.v1. a/"),
+        ("/api/v1/pods", "watch=true", "watch pods.v1. /"),
+        ("/api/v1/pods", "fieldSelector=metadata.namespace=a", "list pods.v1. /"),
+        ("/api/v1/pods", "fieldSelector=metadata.name%3Dp", "list pods.v1. /p"),
+        ("/api/v1/pods", "fieldSelector=metadata.name!%3Dp", "list pods.v1. /"),
+        ("/api/v1/pods", "fieldSelector=metadata.name=..", "list pods.v1. /"),
+        ("/api/v1/pods", "fieldSelector=metadata.name=a%252Fb", "list pods.v1. /"),
+        ("/api/v1/namespaces/a", "", "get namespaces.v1. a/a"),
+        ("/api/v1/namespaces", "", "list namespaces.v1. /"),
+        ("/apis/apps/v1/deployments", "", "list deployments.v1.apps /"),
+    ] {
+        assert_eq!(reviewed(path, query), expected, "{path}?{query}");
+    }
+}
+
+#[test]
+fn a_get_has_no_selectors_and_a_list_has_all_of_them() {
+    let query = "labelSelector=a>1,b&fieldSelector=metadata.name!=x&limit=5";
+    let one = objects_of("/api/v1/nodes/n", query);
+    assert!(one.labels.is_empty() && one.fields.is_empty() && one.limit.is_none());
+    assert_eq!(one.name(), Some("n"));
+    let all = objects_of("/api/v1/nodes", query);
+    assert_eq!(all.labels.selector().to_string(), "b");
+    assert_eq!(all.labels.comparisons().len(), 1);
+    assert_eq!(all.fields.to_string(), "metadata.name!=x");
+    assert_eq!((all.limit, all.form), (NonZeroU64::new(5), Form::Full));
+}
+
+#[test]
+fn documents_are_reviewed_by_their_paths() {
+    for path in ["/version", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
+        for asked in [path.to_owned(), format!("{path}/"), format!("/profiles/a/b{path}")] {
+            let What::Document(document) = get(&asked, "").unwrap().what else { panic!("{asked}") };
+            assert_eq!(document.path(), path);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_served_is_refused_by_its_kind_of_refusal() {
+    for (method, path, accept, code) in [
+        ("GET", "/metrics", None, 404),
+        ("POST", "/metrics", None, 404),
+        ("POST", "/apis", None, 405),
+        ("HEAD", "/api/v1/pods", None, 405),
+        ("PUT", "/api/v1/namespaces/a/pods/p", None, 405),
+        ("POST", "/api/v1/namespaces/a/pods/p/exec", None, 405),
+        ("GET", "/api/v1/namespaces/a/pods/p/log", None, 421),
+        ("GET", "/api/v1/namespaces/a/status", None, 421),
+        ("GET", "/api/v1/watch/pods", None, 421),
+        ("GET", "/api/v1/watch/namespaces/a/pods/p", None, 421),
+        ("GET", "/api/v1/pods", Some("application/yaml"), 406),
+        ("GET", "/version", Some("application/yaml"), 406),
+        ("GET", "/apis", Some("text/html"), 406),
+        ("GET", "/api/v1/pods/a%2Fb", None, 400),
+        ("DELETE", "/api/v1//pods", None, 400),
+    ] {
+        let failure = Asked::parse(method, path, None, accept).unwrap_err();
+        assert_eq!(failure.code(), code, "{method} {path}");
+    }
+    let failure = Asked::parse("DELETE", "/api/v1/pods", None, None).unwrap_err();
+    assert_eq!(
+        failure.message(),
+        "deletecollection is not supported on resources of kind \"pods\""
+    );
+}
+
+#[test]
+fn a_profile_stands_beside_the_request_and_changes_nothing_in_it() {
+    let plain = get("/api/v1/pods", "labelSelector=a").unwrap();
+    let below = get("/profiles/team-a/p/api/v1/pods", "labelSelector=a").unwrap();
+    assert_eq!(plain.what, below.what);
+    assert_eq!((plain.profile.is_none(), below.profile.is_some()), (true, true));
+}
+
+proptest! {
+    #[test]
+    fn no_request_makes_it_panic(
+        method in "(GET|POST|.{0,5})",
+        path in r"(/(api|apis|v1|namespaces|watch|pods|a|%2F|\.\.|%|profiles|version|.{0,3})){0,8}/?",
+        query in proptest::option::of(
+            r"((labelSelector|fieldSelector|limit|continue|watch|resourceVersion|resourceVersionMatch)=.{0,20}&?){0,4}"
+        ),
+        accept in proptest::option::of(".{0,40}"),
+    ) {
+        if let Ok(Asked { what: What::Objects(objects), .. }) =
+            Asked::parse(&method, &path, query.as_deref(), accept.as_deref())
+        {
+            let access = objects.access();
+            prop_assert_eq!(access.verb == "get", objects.name().is_some());
+            if access.verb == "list" {
+                prop_assert_eq!(access.namespace, objects.namespace.as_deref().unwrap_or(""));
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Paths of printer columns.
+
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+#[test]
+fn paths_lead_where_the_api_server_finds_them_to_lead() {
+    let object = json!({
+        "metadata": {"labels": {"a.b/c": "x"}},
+        "spec": {"n": 3, "list": [1, 2, 3], "none": null},
+        "status": {"conditions": [
+            {"type": "A", "status": "True", "n": 1},
+            {"type": "B", "status": "False", "n": 5},
+        ]},
+    });
+    for (path, expected) in [
+        (".spec.n", Some(json!(3))),
+        ("$.spec.n", Some(json!(3))),
+        ("spec", None),
+        (".spec['n']", Some(json!(3))),
+        (r".metadata.labels.a\.b/c", Some(json!("x"))),
+        (r".metadata.labels['a\.b/c']", Some(json!("x"))),
+        (".spec.none", Some(json!(null))),
+        (".spec.other", None),
+        (".spec.n.x", None),
+        (".spec.list[0]", Some(json!(1))),
+        (".spec.list[-1]", Some(json!(3))),
+        (".spec.list[-1:]", Some(json!(3))),
+        (".spec.list[1:]", Some(json!(2))),
+        (".spec.list[3]", None),
+        (".spec.list[*]", Some(json!(1))),
+        (".spec.list[2,0]", Some(json!(3))),
+        (".spec.n[0]", None),
+        (".spec.*", Some(json!([1, 2, 3]))),
+        ("..type", Some(json!("A"))),
+        (r#".status.conditions[?(@.type=="B")].status"#, Some(json!("False"))),
+        (".status.conditions[?(@.type=='B')].status", Some(json!("False"))),
+        (".status.conditions[?(@.type=='C')].status", None),
+        (".status.conditions[?(@.n>1)].type", Some(json!("B"))),
+        (".status.conditions[?(@.n<=1)].type", Some(json!("A"))),
+        (".status.conditions[?(@.type!='A')].type", Some(json!("B"))),
+        (".status.conditions[?(@.status)].type", Some(json!("A"))),
+        (".status.conditions[?(@.type>1)].type", None),
+        (".", None),
+    ] {
+        let found = Path::parse(path).and_then(|path| path.first(&object).cloned());
+        assert_eq!(found, expected, "{path}");
+    }
+    for path in [".a[", ".a[x]", ".a[?(@.b", ".a[?(@.b=~'x')]", ".a}", "....", ".a[]", "['"] {
+        assert_eq!(Path::parse(path), None, "{path}");
+    }
+    assert!(Path::parse(".metadata.name").unwrap().is_of_metadata());
+    assert!(!Path::parse(".spec.metadata").unwrap().is_of_metadata());
+}
+
+proptest! {
+    #[test]
+    fn no_path_makes_it_panic(any in ".{0,40}", likely in r#"[.\[\]?()@*:,'"\\ab01=<é ]{0,40}"#) {
+        let object = json!({"a": [{"b": 1, "a": ["b"]}], "b": {"a": {"a": null}}});
+        for path in [any, likely] {
+            if let Some(path) = Path::parse(&path) {
+                let _ = path.first(&object);
+            }
+        }
+    }
+}
