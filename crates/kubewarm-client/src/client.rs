@@ -250,10 +250,13 @@ impl fmt::Debug for Connection {
 mod tests {
     use super::*;
     use crate::{Presented, source::sample::KUBECONFIG};
-    use std::{fs, time::Duration};
+    use http::Request;
+    use http_body_util::{BodyExt as _, Empty};
+    use std::{fs, net::SocketAddr, time::Duration};
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,
+        task::JoinHandle,
         time::{sleep, timeout},
     };
 
@@ -313,11 +316,9 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn reviews_share_no_connection_with_the_operators_own_requests() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = listener.local_addr().unwrap();
-        let answering = tokio::spawn(async move {
+    /// Answers until nobody comes any more, and how many connections came.
+    fn counting(listener: TcpListener) -> JoinHandle<usize> {
+        tokio::spawn(async move {
             let mut connections = 0;
             while let Ok(Ok((mut stream, _))) =
                 timeout(Duration::from_millis(500), listener.accept()).await
@@ -334,13 +335,25 @@ mod tests {
                 });
             }
             connections
-        });
+        })
+    }
+
+    /// Without credentials and TLS.
+    fn plain(server: SocketAddr) -> Connection {
         let kubeconfig = format!(
             "{{apiVersion: v1, kind: Config, current-context: c, \
              clusters: [{{name: c, cluster: {{server: 'http://{server}'}}}}], \
              contexts: [{{name: c, context: {{cluster: c, user: ''}}}}]}}"
         );
-        let connection = load(&kubeconfig, None).unwrap();
+        load(&kubeconfig, None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn reviews_share_no_connection_with_the_operators_own_requests() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let answering = counting(listener);
+        let connection = plain(server);
         let reviewer = connection.reviewer(&[]).unwrap();
         assert!(crate::get(&connection.client(), "/version").await.is_ok());
         // So that its connection is there to be used again.
@@ -349,6 +362,31 @@ mod tests {
         let presented = Presented { token, impersonation: Vec::new() };
         assert!(reviewer.who(&presented).await.is_ok());
         assert_eq!(answering.await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let answering = counting(listener);
+        let connection = plain(server);
+        let token = "of-the-caller".to_owned().into();
+        let presented = Presented { token, impersonation: Vec::new() };
+        let reviewers = [connection.reviewer(&[]), connection.callers_reviewer()];
+        for reviewer in &reviewers {
+            let _answered = reviewer.as_ref().unwrap().who(&presented).await;
+        }
+        // As those of accounts are made.
+        let account = connection.anonymous.connect().unwrap();
+        assert!(crate::get(&account, "/version").await.is_ok());
+        // So that their connections are there to be used again.
+        sleep(Duration::from_millis(100)).await;
+        let upstream = connection.upstream(Handle::current()).unwrap();
+        let mut sent = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+        *sent.uri_mut() = "/version".parse().unwrap();
+        assert!(upstream.send(sent).await.is_ok());
+        assert_eq!(answering.await.unwrap(), 4);
+        drop((reviewers, account));
     }
 
     #[tokio::test]
