@@ -1,49 +1,33 @@
 //! The version of the API server: asked for when a reader asks, and known for a minute.
 
 use bytes::Bytes;
+use futures::future::FutureExt as _;
 use kube::Client;
 use kubewarm_api::model::{Fault, Reason};
-use kubewarm_client::{self, ask_on};
+use kubewarm_client::{Expiring, get};
 use kubewarm_serve::server::Version;
-use std::{sync::Arc, time::Duration};
-use tokio::{
-    runtime::Handle,
-    sync::Mutex,
-    time::{Instant, timeout},
-};
+use std::time::Duration;
+use tokio::{runtime::Handle, time::timeout};
 
 /// How long it counts: it changes with an upgrade.
 const KNOWN: Duration = Duration::from_mins(1);
-/// How long a reader waits for the API server, and for others who ask.
+/// How long a reader waits for the API server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Locked while it is asked for.
-type Known = Arc<Mutex<Option<(Instant, Bytes)>>>;
-
-/// Asks for it as the operator. Who may know it is decided before.
+/// Asks for it as the operator, whose connections `runtime` serves. Who may know it is decided before.
 pub(super) fn known(client: Client, runtime: Handle) -> Version {
-    let known = Known::default();
+    let known = Expiring::<(), Bytes>::new(1, KNOWN);
     Box::new(move || {
-        let asking = version(client.clone(), Arc::clone(&known));
-        // It goes on with the operator's own connections.
-        ask_on(&runtime, async {
+        let (client, known, runtime) = (client.clone(), known.clone(), runtime.clone());
+        let fetch = || async move {
             let late = || Fault::new(Reason::TimedOut, "the API server takes too long");
-            timeout(PATIENCE, asking).await.unwrap_or_else(|_| Err(late()))
-        })
+            timeout(PATIENCE, version(client)).await.unwrap_or_else(|_| Err(late()))
+        };
+        async move { Ok(known.get_or_fetch(&runtime, (), fetch).await?.value) }.boxed()
     })
 }
 
-async fn version(client: Client, known: Known) -> Result<Bytes, Fault> {
-    let mut known = known.lock().await;
-    if let Some((at, version)) = &*known
-        && at.elapsed() < KNOWN
-    {
-        return Ok(version.clone());
-    }
-    let answer = kubewarm_client::get(&client, "/version").await?;
-    if !answer.status.is_success() {
-        return Err(answer.fault());
-    }
-    *known = Some((Instant::now(), answer.body.clone()));
-    Ok(answer.body)
+async fn version(client: Client) -> Result<Bytes, Fault> {
+    let answer = get(&client, "/version").await?;
+    if answer.status.is_success() { Ok(answer.body) } else { Err(answer.fault()) }
 }
