@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(look(limits.head), Standing::Idle, "nothing was ever asked");
         let answer = life.begin();
         assert_eq!(look(limits.idle), Standing::Busy, "it is being answered");
-        let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part)));
+        let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), None));
         assert_eq!(look(limits.stall / 2), Standing::Busy);
         assert_eq!(look(limits.stall), Standing::Stalled);
         drop(first);
