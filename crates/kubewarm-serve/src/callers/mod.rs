@@ -19,7 +19,7 @@ pub(crate) mod sample;
 
 pub use self::{
     authenticator::Authentication,
-    credentials::{Certified, Credentials, NoCredentials, Shown},
+    credentials::{Credentials, NoCredentials, Shown},
     limits::{CallerLimits, ReaderLimits},
     network::network,
     reviews::Reviews,
