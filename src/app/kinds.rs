@@ -1,62 +1,51 @@
 //! What a kind is, for the read API: from discovery, and from definitions where there are any.
 
-use futures::future::{BoxFuture, FutureExt as _, Shared};
+use futures::future::{BoxFuture, FutureExt as _};
 use kube::{Client, CustomResourceExt as _};
 use kubewarm_api::{
     model::{Fault, GroupResource, Reason, Resource},
     v1alpha1::{self, CacheProfile},
 };
-use kubewarm_client::{Definition, Served, ask_on, definition, is_builtin_group};
+use kubewarm_client::{CacheEntry, Definition, Expiring, Served, definition, is_builtin_group};
 use kubewarm_serve::reads::{Kind, LookUp, Origin};
 use kubewarm_wire::DocumentResource;
 use parking_lot::Mutex;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
+    pin::pin,
     sync::{Arc, OnceLock},
     time::Duration,
 };
-use tokio::{runtime::Handle, sync::watch, time::Instant};
+use tokio::{runtime::Handle, sync::watch};
 
 /// What the API server serves, as discovery last said.
 pub(super) type ServedNow = watch::Receiver<Option<Arc<Served>>>;
 
-/// When what a definition says is asked for anew: fields may be added to it, which discovery does not tell.
-const KNOWN: Duration = Duration::from_mins(5);
-/// The same where there is none, or it may not be seen: an administrator may change that.
-const UNKNOWN: Duration = Duration::from_secs(30);
-/// How long it counts on meanwhile: what nobody asked about for longer is waited for.
+/// How long a definition counts: fields may be added to it, which discovery does not tell. Also where there is none, or
+/// it may not be seen, and where the API server did not answer when it was asked for again.
+const FRESH: Duration = Duration::from_mins(1);
+/// How long it counts on while it is asked for again: what nobody asked about for longer is waited for.
 const STALE: Duration = Duration::from_mins(5);
-/// How long it is not asked again what could not be answered.
-const RETRY: Duration = Duration::from_secs(10);
+/// Kinds whose definitions are remembered.
+const REMEMBERED: u64 = 1_024;
 
 /// Asks for the definition of a kind.
 type Ask = Box<
     dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<Definition>, Fault>> + Send + Sync,
 >;
-/// What somebody asks, for all who want to know the same.
-type Question = Shared<BoxFuture<'static, Result<Option<Arc<Definition>>, Fault>>>;
+/// What was found of definitions.
+type Definitions = Expiring<GroupResource, Option<Arc<Definition>>>;
 
-/// Looks kinds up. Nothing is asked twice of the kinds that profiles declare, which bounds what is kept.
+/// Looks kinds up.
 pub(super) struct Kinds {
     ask: Ask,
     served: ServedNow,
     /// `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
-    held: Mutex<BTreeMap<GroupResource, Held>>,
-    /// What is being asked, and for which snapshot of discovery.
-    asking: Mutex<BTreeMap<GroupResource, (Arc<Served>, Question)>>,
+    /// By which snapshot of discovery: in another, everything may be otherwise.
+    definitions: Mutex<Option<(Arc<Served>, Definitions)>>,
     /// Our own, once it was asked for: making it takes milliseconds.
     own: OnceLock<Option<Arc<Definition>>>,
-}
-
-/// What was found of a definition.
-#[derive(Clone)]
-struct Held {
-    /// In which snapshot of discovery: in another, everything may be otherwise.
-    served: Arc<Served>,
-    /// From then on it is asked for anew, and counts on until that is answered, but no longer than [`STALE`].
-    until: Instant,
-    definition: Option<Arc<Definition>>,
 }
 
 impl Kinds {
@@ -70,8 +59,7 @@ impl Kinds {
 
     fn asking(ask: Ask, served: ServedNow, aggregated: &[String]) -> Self {
         let aggregated = aggregated.iter().cloned().collect();
-        let (held, asking, own) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        Self { ask, served, aggregated, held, asking, own }
+        Self { ask, served, aggregated, definitions: Mutex::default(), own: OnceLock::new() }
     }
 
     /// The port of the read API. Requests are sent on `runtime`, whose connections outlive those of the
@@ -79,107 +67,86 @@ impl Kinds {
     pub(super) fn look_up(self, runtime: Handle) -> LookUp {
         let kinds = Arc::new(self);
         Box::new(move |resource| {
-            let kinds = Arc::clone(&kinds);
-            let Some(served) = kinds.served.borrow().clone() else {
-                let fault = Fault::new(Reason::Unreachable, "discovery has not answered yet");
-                return std::future::ready(Err(fault)).boxed();
-            };
-            let Some(document) = document(&served, &resource) else {
-                return std::future::ready(Ok(None)).boxed();
-            };
-            if is_builtin_group(resource.group()) {
-                let built_in = Arc::new(kind(document, Origin::BuiltIn));
-                return std::future::ready(Ok(Some(built_in))).boxed();
-            }
-            // Our own definition need not be seen: no Role lets it be.
-            if resource.group() == v1alpha1::GROUP {
-                let own =
-                    kinds.own.get_or_init(|| own_definition(resource.group_resource())).clone();
-                return std::future::ready(Ok(kinds.kind(document, &resource, own.as_deref())))
-                    .boxed();
-            }
-            let (now, held) = (Instant::now(), kinds.held(&served, &resource));
-            if let Some(held) = held.filter(|held| now < held.until + STALE) {
-                if held.until <= now {
-                    // Whoever reads does not wait for it: the API server may be away.
-                    drop(kinds.question(&served, &resource, &runtime));
-                }
-                let known = kinds.kind(document, &resource, held.definition.as_deref());
-                return std::future::ready(Ok(known)).boxed();
-            }
-            let question = kinds.question(&served, &resource, &runtime);
-            async move {
-                let found = question.await?;
-                Ok(kinds.kind(document, &resource, found.as_deref()))
-            }
-            .boxed()
+            let (kinds, runtime) = (Arc::clone(&kinds), runtime.clone());
+            async move { kinds.look(&resource, &runtime).await }.boxed()
         })
     }
 
-    fn held(&self, served: &Arc<Served>, resource: &Resource) -> Option<Held> {
-        let held = self.held.lock().get(resource.group_resource()).cloned()?;
-        Arc::ptr_eq(&held.served, served).then_some(held)
-    }
-
-    /// What is asked about the definition, which is answered whoever leaves.
-    fn question(
+    async fn look(
         self: &Arc<Self>,
-        served: &Arc<Served>,
         resource: &Resource,
         runtime: &Handle,
-    ) -> Question {
-        let of = resource.group_resource();
-        let mut asking = self.asking.lock();
-        if let Some((_, question)) = asking.get(of).filter(|(it, _)| Arc::ptr_eq(it, served)) {
-            return question.clone();
+    ) -> Result<Option<Arc<Kind>>, Fault> {
+        let (served, definitions) = self.now()?;
+        let Some(document) = document(&served, resource) else { return Ok(None) };
+        if is_builtin_group(resource.group()) {
+            return Ok(Some(Arc::new(kind(document, Origin::BuiltIn))));
         }
-        let (kinds, asked, of_kind) = (Arc::clone(self), Arc::clone(served), resource.clone());
-        let question = ask_on(runtime, async move {
-            // Not before it runs: what is never spawned is dropped here, where the lock is held.
-            let posed = Posed { kinds: &kinds, served: &asked, of: of_kind.group_resource() };
-            let found = kinds.found(&asked, &of_kind).await;
-            drop(posed);
-            found
-        })
-        .shared();
-        asking.insert(of.clone(), (Arc::clone(served), question.clone()));
-        question
+        // Our own definition need not be seen: no Role lets it be.
+        let definition = if resource.group() == v1alpha1::GROUP {
+            self.own.get_or_init(|| own_definition(resource.group_resource())).clone()
+        } else {
+            self.definition(resource, &definitions, runtime).await?
+        };
+        Ok(self.kind(document, resource, definition.as_deref()))
     }
 
-    /// Asks for the definition, and remembers it; what was known of it counts on where nobody answers.
-    async fn found(
-        &self,
-        served: &Arc<Served>,
+    /// The newest snapshot of discovery, and what was found of it.
+    fn now(&self) -> Result<(Arc<Served>, Definitions), Fault> {
+        let mut held = self.definitions.lock();
+        let unknown = || Fault::new(Reason::Unreachable, "discovery has not answered yet");
+        let served = self.served.borrow().clone().ok_or_else(unknown)?;
+        if let Some((of, definitions)) = &*held
+            && Arc::ptr_eq(of, &served)
+        {
+            return Ok((served, definitions.clone()));
+        }
+        let definitions = Definitions::new(REMEMBERED, FRESH);
+        *held = Some((Arc::clone(&served), definitions.clone()));
+        Ok((served, definitions))
+    }
+
+    /// What is known of the definition. Whoever reads does not wait while it is asked for again: the API server may be
+    /// away.
+    async fn definition(
+        self: &Arc<Self>,
         resource: &Resource,
+        definitions: &Definitions,
+        runtime: &Handle,
     ) -> Result<Option<Arc<Definition>>, Fault> {
         let of = resource.group_resource();
-        let found = match (self.ask)(of.clone()).await {
-            Ok(found) => found.map(Arc::new),
+        let known = definitions.get_stale(of);
+        let last = known.clone();
+        let fetch = || Arc::clone(self).fetch(resource.clone(), last);
+        let fetching = definitions.get_or_fetch(runtime, of.clone(), fetch);
+        let mut fetching = pin!(fetching);
+        let found = match fetching.as_mut().now_or_never() {
+            Some(found) => found?,
+            None => match known.filter(|it| it.asked_at.elapsed() < FRESH + STALE) {
+                Some(known) => known,
+                None => fetching.await?,
+            },
+        };
+        Ok(found.value)
+    }
+
+    /// Asks for the definition. The `last` one counts on where nobody answers.
+    async fn fetch(
+        self: Arc<Self>,
+        resource: Resource,
+        last: Option<CacheEntry<Option<Arc<Definition>>>>,
+    ) -> Result<Option<Arc<Definition>>, Fault> {
+        match (self.ask)(resource.group_resource().clone()).await {
+            Ok(found) => Ok(found.map(Arc::new)),
             Err(fault) if fault.reason() == Reason::Forbidden => {
                 tracing::warn!(
                     %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
                      as an aggregated API's and is not served"
                 );
-                None
+                Ok(None)
             }
-            Err(fault) => {
-                let mut held = self.held.lock();
-                let known = held.get_mut(of).filter(|held| Arc::ptr_eq(&held.served, served));
-                let known = known.ok_or(fault)?;
-                known.until = Instant::now() + RETRY;
-                return Ok(known.definition.clone());
-            }
-        };
-        // What is said of an older snapshot must not make those of the newer one forgotten.
-        if !self.served.borrow().as_ref().is_some_and(|now| Arc::ptr_eq(now, served)) {
-            return Ok(found);
+            Err(fault) => last.map(|it| it.value).ok_or(fault),
         }
-        let life = if found.is_some() { KNOWN } else { UNKNOWN };
-        let (until, definition) = (Instant::now() + life, found.clone());
-        let mut held = self.held.lock();
-        held.retain(|_, held| Arc::ptr_eq(&held.served, served));
-        held.insert(of.clone(), Held { served: Arc::clone(served), until, definition });
-        Ok(found)
     }
 
     fn kind(
@@ -189,24 +156,6 @@ impl Kinds {
         definition: Option<&Definition>,
     ) -> Option<Arc<Kind>> {
         served_by(document, resource, definition, &self.aggregated).map(Arc::new)
-    }
-}
-
-/// A question that is being asked, until it is answered or breaks off.
-struct Posed<'a> {
-    kinds: &'a Kinds,
-    served: &'a Arc<Served>,
-    of: &'a GroupResource,
-}
-
-impl Drop for Posed<'_> {
-    fn drop(&mut self) {
-        let mut asking = self.kinds.asking.lock();
-        let is_it = asking.get(self.of).is_some_and(|(it, _)| Arc::ptr_eq(it, self.served));
-        let done = is_it.then(|| asking.remove(self.of));
-        // What waits is not woken under the lock.
-        drop(asking);
-        drop(done);
     }
 }
 
@@ -271,7 +220,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use tokio::{
         task::yield_now,
-        time::{advance, sleep},
+        time::{Instant, advance, sleep},
     };
 
     fn served(group: &str, definition: Option<&Definition>, aggregated: &[&str]) -> Option<Kind> {
@@ -354,21 +303,21 @@ mod tests {
         for found in join_all((0..50).map(|_| asked.look())).await {
             assert_eq!(found, (Ok(true), second, 1));
         }
-        advance(KNOWN).await;
+        advance(FRESH).await;
         *asked.answers.lock() = Err(Fault::new(Reason::Unreachable, "away"));
         for _ in 0..50 {
             assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 2), "while it is asked");
         }
         sleep(2 * second).await;
         assert_eq!(asked.look().await.2, 2, "not again at once");
-        sleep(RETRY).await;
+        sleep(FRESH).await;
         assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 3));
         *asked.answers.lock() = Ok(None);
-        sleep(2 * RETRY).await;
+        sleep(2 * FRESH).await;
         assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 4));
         sleep(2 * second).await;
         assert_eq!(asked.look().await, (Ok(false), Duration::ZERO, 4), "what is said counts");
-        sleep(UNKNOWN + STALE).await;
+        sleep(FRESH + STALE).await;
         assert_eq!(asked.look().await, (Ok(false), second, 5), "of long ago it does not");
     }
 

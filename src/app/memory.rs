@@ -1,6 +1,7 @@
 //! How much memory the process may take (the flag, else the cgroup that it runs in), and how it is split.
 
 use crate::{cli::RunArgs, controller::MemoryBounds, metrics::OperatorMetrics};
+use kubewarm_serve::callers::ReaderLimits;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -10,6 +11,8 @@ use std::{
 const STORES: u64 = 75;
 /// Percent of it for readers: their connections, watches, pages and answers. The program itself has the rest.
 const READERS: u64 = 15;
+/// Of the readers' part, answers that are not written have one in so many: the rest is for connections and watches.
+const ANSWERS: u64 = 2;
 /// A v1 cgroup without a limit says the largest number of whole pages instead.
 const UNLIMITED: u64 = 1 << 60;
 
@@ -49,6 +52,17 @@ impl MemorySplit {
     pub(super) fn bounds(self, args: &RunArgs) -> MemoryBounds {
         let share = args.namespace_share.into();
         MemoryBounds { process: self.stores, namespace: part(self.stores, share) }
+    }
+
+    /// What readers may have: as the flags say, and no more for answers than their part of the memory has.
+    pub(super) fn limits(self, args: &RunArgs) -> ReaderLimits {
+        let limits = args.api.limits.parsed();
+        ReaderLimits { unwritten_bytes: self.answers(limits.unwritten_bytes), ..limits }
+    }
+
+    fn answers(self, most: usize) -> usize {
+        let answers = self.readers.and_then(|readers| usize::try_from(readers / ANSWERS).ok());
+        answers.map_or(most, |answers| answers.min(most))
     }
 }
 
@@ -136,6 +150,9 @@ mod tests {
         assert_eq!((stores >> 20, readers >> 20), (47, 9));
         assert!((64 << 20) - stores - readers >= (64 << 20) / 10, "a tenth is the program's");
         assert_eq!(MemorySplit::new(None), MemorySplit { stores: None, readers: None });
+        let answers =
+            [Some(64 << 20), Some(8 << 30), None].map(|it| MemorySplit::new(it).answers(64 << 20));
+        assert_eq!(answers.map(|it| it >> 20), [4, 64, 64]);
     }
 
     #[test]

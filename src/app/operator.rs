@@ -69,11 +69,14 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let (identity, buckets) = (identity().into(), Buckets::default());
     let watchers = Watchers::default();
     let seen = watchers.clone();
-    let frame = Frame { namespace, identity, started, stop: stop.clone(), buckets, watchers };
-    let mut tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
-    let callers = reads::callers(&args, &connection, &metrics)?;
+    let memory = MemorySplit::of(&args, &operator);
+    let frame =
+        Frame { namespace, identity, started, stop: stop.clone(), memory, buckets, watchers };
+    let mut tasks = Tasks::default();
+    let limits = frame.memory.limits(&args);
+    let callers = reads::callers((&args, limits), &connection, &metrics)?;
     let Spawned { view, forecaster, upstream } =
         spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
     let of_cluster = (&connection, upstream);
@@ -108,6 +111,8 @@ struct Frame {
     started: Instant,
     /// When to stop.
     stop: CancellationToken,
+    /// How memory is split.
+    memory: MemorySplit,
     /// What the requests for each namespace are drawn from.
     buckets: Buckets,
     /// Those who watch through the read API.
@@ -131,7 +136,7 @@ fn spawn_controller(
     frame: &Frame,
 ) -> Result<Spawned, Error> {
     let catalog = Catalog::new();
-    let Frame { namespace, started, stop, buckets, .. } = frame;
+    let Frame { namespace, started, stop, buckets, memory, .. } = frame;
     // Of their own, so that nothing that a tenant may have sent keeps a loss of access from being noticed.
     let checks = Buckets::default();
     let bounds = Bounds {
@@ -164,7 +169,7 @@ fn spawn_controller(
         forecasts: forecasts.clone(),
         subject,
         authors,
-        memory: MemorySplit::of(args, metrics.operator()).bounds(args),
+        memory: memory.bounds(args),
         informers: InformerLimits {
             process: args.max_informers.get(),
             namespace: args.namespace_informers.get(),
@@ -207,7 +212,7 @@ fn spawn_reads(
     frame: &Frame,
 ) -> Result<(), Error> {
     let Some((address, callers)) = args.api.api_addr.0.zip(callers) else { return Ok(()) };
-    let listening = bind_reads(address, args.api.limits.parsed())?;
+    let listening = bind_reads(address, frame.memory.limits(args))?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
     let certificate = reads::certificate(files, &frame.namespace).map_err(ReadError::from)?;
     let authority = reads::client_authority(&args.api).map_err(ReadError::ClientAuthority)?;

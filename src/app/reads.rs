@@ -20,7 +20,7 @@ use kubewarm_cache::informer::{Changes, Proofs};
 use kubewarm_client::Connection;
 use kubewarm_serve::{
     Watchers,
-    callers::{CallerLimits, Callers, NoRandomness, Reviews},
+    callers::{CallerLimits, Callers, NoRandomness, ReaderLimits, Reviews},
     certificate::{Certificate, CertificateError, CertificateFiles, names},
     reads::{Note, Noted, Offers, Reads, Surroundings},
     server::{Authority, Forward, ReadApi, Wrote},
@@ -59,7 +59,7 @@ pub(super) struct Upstream {
 
 /// Those who read, if there is an address for them.
 pub(super) fn callers(
-    args: &RunArgs,
+    (args, limits): (&RunArgs, ReaderLimits),
     connection: &Connection,
     metrics: &Metrics,
 ) -> Result<Option<Arc<Callers>>, Error> {
@@ -70,7 +70,7 @@ pub(super) fn callers(
         Auth::Delegated => connection.reviewer(&args.api.audience)?,
         Auth::CallerToken => connection.callers_reviewer()?,
     });
-    let (limits, note) = (CallerLimits::reads(args.api.limits.parsed()), callers::note(metrics));
+    let (limits, note) = (CallerLimits::reads(limits), callers::note(metrics));
     Ok(Some(Arc::new(Callers::new(reviews, &limits, Handle::current(), note)?)))
 }
 

@@ -1,7 +1,7 @@
 //! The version of the API server: asked for when a reader asks, and known for a minute.
 
 use bytes::Bytes;
-use futures::FutureExt as _;
+use futures::future::FutureExt as _;
 use kube::Client;
 use kubewarm_api::model::{Fault, Reason};
 use kubewarm_client::{Expiring, get};
@@ -14,17 +14,16 @@ const KNOWN: Duration = Duration::from_mins(1);
 /// How long a reader waits for the API server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks for it as the operator, over connections of `runtime`. Who may know it is decided before.
+/// Asks for it as the operator, whose connections `runtime` serves. Who may know it is decided before.
 pub(super) fn known(client: Client, runtime: Handle) -> Version {
-    let known = Expiring::new(1, KNOWN);
+    let known = Expiring::<(), Bytes>::new(1, KNOWN);
     Box::new(move || {
-        let (known, client, runtime) = (known.clone(), client.clone(), runtime.clone());
-        let asking = async move {
-            let entry = known.get_or_fetch(&runtime, (), || version(client)).await?;
-            Ok(entry.value)
+        let (client, known, runtime) = (client.clone(), known.clone(), runtime.clone());
+        let fetch = || async move {
+            let late = || Fault::new(Reason::TimedOut, "the API server takes too long");
+            timeout(PATIENCE, version(client)).await.unwrap_or_else(|_| Err(late()))
         };
-        let late = || Fault::new(Reason::TimedOut, "the API server takes too long");
-        async move { timeout(PATIENCE, asking).await.unwrap_or_else(|_| Err(late())) }.boxed()
+        async move { Ok(known.get_or_fetch(&runtime, (), fetch).await?.value) }.boxed()
     })
 }
 

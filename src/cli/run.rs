@@ -273,7 +273,7 @@ pub struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// The same for the read API.
+    /// The same for the read API, with as many bytes of answers as without a memory limit.
     #[must_use]
     pub fn parsed(self) -> ReaderLimits {
         ReaderLimits {
@@ -282,6 +282,7 @@ impl LimitArgs {
             connections: self.max_connections,
             address_connections: self.address_connections,
             user_share: self.user_share,
+            ..ReaderLimits::default()
         }
     }
 }

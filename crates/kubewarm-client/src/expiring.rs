@@ -80,8 +80,8 @@ where
 
     /// The value of `key`, fresh or not, if it is still there. Does not count as a use.
     #[must_use]
-    pub fn get_stale(&self, key: &K) -> Option<V> {
-        self.0.state.lock().entries.get(key).map(|slot| slot.entry.value.clone())
+    pub fn get_stale(&self, key: &K) -> Option<CacheEntry<V>> {
+        self.0.state.lock().entries.get(key).map(|slot| slot.entry.clone())
     }
 
     /// Remembers `value`, which was asked for at `asked_at`.
@@ -295,7 +295,7 @@ mod tests {
         advance(TTL.mul_f64(0.9)).await;
         assert_eq!(value(&cache, "a"), Some(1));
         advance(TTL.mul_f64(0.1)).await;
-        assert_eq!((value(&cache, "a"), cache.get_stale(&"a")), (None, Some(1)));
+        assert_eq!((value(&cache, "a"), cache.get_stale(&"a").map(|it| it.value)), (None, Some(1)));
         let slow = async {
             sleep(TTL / 2).await;
             Ok(2)

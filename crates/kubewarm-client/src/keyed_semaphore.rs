@@ -60,6 +60,14 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
     }
 
+    /// So many permits for `key` at once, or its part where that is less, waiting for them.
+    pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
+        let count = u32::try_from(count.min(self.part)).ok()?;
+        let of_part = self.part_of(key).acquire_many_owned(count).await.ok()?;
+        let of_all = Arc::clone(&self.all).acquire_many_owned(count).await.ok()?;
+        Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
+    }
+
     fn part_of(&self, key: &K) -> Arc<Semaphore> {
         let mut parts = self.parts.lock();
         if let Some(part) = parts.get(key).and_then(Weak::upgrade) {
@@ -89,6 +97,17 @@ mod tests {
         drop(b);
         let _held = hold("d");
         assert_eq!(permits.parts.lock().len(), 1, "nothing is kept of keys that hold nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_are_waited_for_and_no_more_than_the_part_of_a_key() {
+        let permits = KeyedSemaphore::new(6, 4);
+        let held = permits.acquire_many(&"a", 9).await.unwrap();
+        assert!(permits.try_acquire(&"a").is_none());
+        let waiting = permits.acquire_many(&"b", 3);
+        assert!(timeout(Duration::from_hours(1), waiting).await.is_err(), "two are left");
+        drop(held);
+        assert!(permits.acquire_many(&"b", 3).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -103,7 +103,8 @@ impl Authenticator {
         }
         *by = DecidedBy::Api;
         // Behind one address there may be others than those who try tokens.
-        let was_accepted = matches!(self.users.get_stale(&key), Some(Who::Known(_)));
+        let last = self.users.get_stale(&key);
+        let was_accepted = last.is_some_and(|it| matches!(it.value, Who::Known(_)));
         let mut attempt = if was_accepted {
             None
         } else {

@@ -16,21 +16,16 @@ pub struct Credentials {
     impersonates: bool,
 }
 
-/// What a client proved in the handshake of its connection.
-pub trait Certified: Send + Sync + 'static {
-    /// Whose certificate it is, if a CA that counts vouches for it: now, or at most 10 s ago.
-    fn user(&self) -> Option<Arc<User>>;
-}
-
-/// The certificate of the connection.
+/// Whose certificate a client proved to have in the handshake of its connection, if a CA that counts vouches for it: now,
+/// or at most 10 s ago.
 #[derive(Clone)]
-pub struct Shown(pub Arc<dyn Certified>);
+pub struct Shown(pub Arc<dyn Fn() -> Option<Arc<User>> + Send + Sync>);
 
 impl Shown {
     /// Who the certificate says is calling. `None` if it says nothing, so that a token counts.
     #[must_use]
     pub fn who(&self) -> Option<Who> {
-        self.0.user().map(Who::of)
+        (self.0)().map(Who::of)
     }
 }
 
@@ -203,12 +198,8 @@ mod tests {
     }
 
     /// A certificate of whoever this is.
-    struct Good(Option<Arc<User>>);
-
-    impl Certified for Good {
-        fn user(&self) -> Option<Arc<User>> {
-            self.0.clone()
-        }
+    fn shown(user: Option<Arc<User>>) -> Shown {
+        Shown(Arc::new(move || user.clone()))
     }
 
     fn user(name: &str) -> Arc<User> {
@@ -222,13 +213,13 @@ mod tests {
             (Some("jane"), Some(Who::Known(user("jane")))),
             (Some("system:anonymous"), Some(Who::Unknown)),
         ] {
-            assert_eq!(Shown(Arc::new(Good(own.map(user)))).who(), expected, "{own:?}");
+            assert_eq!(shown(own.map(user)).who(), expected, "{own:?}");
         }
     }
 
     #[test]
     fn beside_a_certificate_a_token_may_be_missing_but_not_repeated() {
-        let shown = || Some(Shown(Arc::new(Good(None))));
+        let shown = || Some(shown(None));
         for (headers, has_token) in [
             (&[] as &[(&str, &[u8])], false),
             (&[("authorization", b"Basic Z29vZA==")], false),

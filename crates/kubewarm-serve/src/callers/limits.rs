@@ -15,6 +15,8 @@ pub struct ReaderLimits {
     pub address_connections: NonZeroUsize,
     /// Percent of the requests, the watches, the connections and the forwarded requests that one user can have.
     pub user_share: u8,
+    /// Bytes of answers that were handed to connections and are not written. By user.
+    pub unwritten_bytes: usize,
 }
 
 /// How much callers of one address can have at once, all of them together. One user has a share of what counts by
@@ -88,6 +90,7 @@ impl Default for ReaderLimits {
             connections: whole(1_024),
             address_connections: whole(128),
             user_share: 25,
+            unwritten_bytes: 64 << 20,
         }
     }
 }

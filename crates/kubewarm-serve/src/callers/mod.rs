@@ -19,7 +19,7 @@ pub(crate) mod sample;
 
 pub use self::{
     authenticator::Authentication,
-    credentials::{Certified, Credentials, NoCredentials, Shown},
+    credentials::{Credentials, NoCredentials, Shown},
     limits::{CallerLimits, ReaderLimits},
     network::network,
     reviews::Reviews,
@@ -39,6 +39,9 @@ use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
+/// What bytes that are not written are counted in.
+pub const UNWRITTEN_UNIT: usize = 1 << 10;
+
 /// Takes note of a decision: who made it, what it is, how long it took.
 pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
 
@@ -52,10 +55,10 @@ pub struct Caller {
     _share: KeyedPermit,
 }
 
-/// The turns in which large answers to one user are written.
+/// What one user has of something, such as the turns in which large answers are written.
 #[derive(Clone, Debug)]
-pub struct LargeAnswers {
-    turns: KeyedSemaphore<Digest>,
+pub struct UserPermits {
+    permits: KeyedSemaphore<Digest>,
     user: Digest,
 }
 
@@ -90,6 +93,7 @@ pub struct Callers {
     connections: KeyedSemaphore<Digest>,
     forwarded: KeyedSemaphore<Digest>,
     large: KeyedSemaphore<Digest>,
+    unwritten: KeyedSemaphore<Digest>,
     note: Note,
 }
 
@@ -129,6 +133,7 @@ impl Callers {
             connections: by_user(readers.connections.get()),
             forwarded: by_user(limits.forwarded),
             large: KeyedSemaphore::new(limits.large, quarter(limits.large)),
+            unwritten: by_user(readers.unwritten_bytes / UNWRITTEN_UNIT),
             note,
         })
     }
@@ -224,10 +229,17 @@ impl Callers {
         self.connections.try_acquire(&authentication.name)
     }
 
-    /// The turns in which large answers to `caller` are written.
+    /// The turns in which large answers to `caller` are written: at most so many pieces at once, a quarter of which are
+    /// one user's.
     #[must_use]
-    pub fn large_answers(&self, caller: &Caller) -> LargeAnswers {
-        LargeAnswers { turns: self.large.clone(), user: caller.authentication.name }
+    pub fn large_answers(&self, caller: &Caller) -> UserPermits {
+        UserPermits { permits: self.large.clone(), user: caller.authentication.name }
+    }
+
+    /// What answers to somebody take until they are written, in units of [`UNWRITTEN_UNIT`].
+    #[must_use]
+    pub fn unwritten(&self, authentication: &Authentication) -> UserPermits {
+        UserPermits { permits: self.unwritten.clone(), user: authentication.name }
     }
 
     /// A place for a watch of somebody who was let in, in exchange for that among the requests.
@@ -252,10 +264,10 @@ impl Callers {
     }
 }
 
-impl LargeAnswers {
-    /// A turn to write a piece: at most so many are written at once, a quarter of which are one user's. Others wait.
-    pub async fn turn(&self) -> Option<KeyedPermit> {
-        self.turns.acquire_within(&self.user, Duration::MAX).await
+impl UserPermits {
+    /// So many, waiting for them.
+    pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
+        self.permits.acquire_many(&self.user, count).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! An API server that says of callers what a test wants.
 
 use super::{
-    CallerLimits, Callers, LargeAnswers, Note, ReaderLimits, Reviews, key::HashKey, limits::quarter,
+    CallerLimits, Callers, Note, ReaderLimits, Reviews, UserPermits, key::HashKey, limits::quarter,
 };
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{
@@ -154,12 +154,12 @@ pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: Note) -> Callers {
     Callers::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
 }
 
-/// The turns of two users, of so many in all.
-pub(crate) fn large_answers(all: usize) -> [LargeAnswers; 2] {
-    let (turns, key) = (KeyedSemaphore::new(all, quarter(all)), HashKey::generate().unwrap());
-    ["jane", "john"].map(|name| {
+/// What each of some users has of so many in all.
+pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [UserPermits; N] {
+    let (permits, key) = (KeyedSemaphore::new(all, quarter(all)), HashKey::generate().unwrap());
+    names.map(|name| {
         let user = User { name: name.to_owned(), ..User::default() };
-        LargeAnswers { turns: turns.clone(), user: key.of_name(&user).unwrap() }
+        UserPermits { permits: permits.clone(), user: key.of_name(&user).unwrap() }
     })
 }
 

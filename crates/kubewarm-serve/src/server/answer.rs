@@ -2,7 +2,7 @@
 
 use super::gzip;
 use crate::{
-    callers::LargeAnswers,
+    callers::UserPermits,
     reads::{Answer, Body, Cut, Source},
 };
 use actix_web::{
@@ -47,7 +47,7 @@ pub(super) async fn objects(
     request: &HttpRequest,
     answer: Answer,
     key: &hmac::Key,
-    turns: LargeAnswers,
+    turns: UserPermits,
 ) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     response
@@ -85,14 +85,14 @@ pub(super) async fn objects(
 fn in_turns<S>(
     rest: S,
     begun: usize,
-    turns: LargeAnswers,
+    turns: UserPermits,
 ) -> impl stream::Stream<Item = Result<Bytes, Cut>>
 where
     S: stream::Stream<Item = Result<Bytes, Cut>> + 'static,
 {
     let rest = Box::pin(rest);
     stream::unfold((rest, begun, turns), |(mut rest, bytes, turns)| async move {
-        let turn = if bytes < LARGE { None } else { turns.turn().await };
+        let turn = if bytes < LARGE { None } else { turns.acquire(1).await };
         let piece = rest.next().await?;
         drop(turn);
         let bytes = bytes + piece.as_ref().map_or(0, Bytes::len);
@@ -224,7 +224,7 @@ pub(super) fn failure(failure: &Failure) -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::sample::large_answers;
+    use crate::callers::sample::user_permits;
     use futures::{StreamExt, future::join_all};
     use kubewarm_api::model::{
         Extent, GroupResource, Identity, ManagedFields, Projection, Resource, SensitiveData,
@@ -262,7 +262,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn large_answers_are_written_a_few_at_once_and_none_keeps_a_turn_that_nobody_takes() {
         let (now, most) = (Rc::default(), Rc::default());
-        let [jane, john] = large_answers(4);
+        let [jane, john] = user_permits(4, ["jane", "john"]);
         // Not taken beyond what is large.
         let mut slow = Box::pin(in_turns(pieces(9, &now, &most), LARGE, jane.clone()));
         assert!(slow.next().await.is_some());

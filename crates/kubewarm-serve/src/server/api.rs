@@ -172,7 +172,7 @@ impl ReadApi {
         match what {
             What::Document(document) => {
                 let mut response = self.document(request, &document, profile.as_ref()).await?;
-                response.extensions_mut().insert(ResponsePermit::timely(caller));
+                response.extensions_mut().insert(self.permit(caller));
                 Ok(Outcome { handler, from: CacheUse::Hit, response })
             }
             What::Objects(objects) => {
@@ -215,8 +215,14 @@ impl ReadApi {
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
         let turns = self.callers.large_answers(&caller);
         let mut response = answer::objects(request, answer, &self.names, turns).await;
-        response.extensions_mut().insert(ResponsePermit::timely(caller));
+        response.extensions_mut().insert(self.permit(caller));
         Ok(Outcome { handler, from, response })
+    }
+
+    /// What an answer to `caller` takes up.
+    fn permit(&self, caller: Caller) -> ResponsePermit {
+        let bytes = self.callers.unwritten(&caller.authentication);
+        ResponsePermit::timely(caller, bytes)
     }
 
     async fn watch(
@@ -233,9 +239,10 @@ impl ReadApi {
         let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
         let counted = self.metrics.watching(feed.resource());
+        let permit = ResponsePermit::lasting(place, self.callers.unwritten(&caller.authentication));
         let (caller, stop) = (Some(caller), self.stop.clone());
         let held = Held { caller, counted, _entered: entered, stop };
-        Ok(watch(request, (feed, &self.names), needed, (held, place)))
+        Ok(watch(request, (feed, &self.names), needed, (held, permit)))
     }
 
     async fn document(

@@ -5,12 +5,14 @@ use crate::reads::PART_BYTES;
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{HttpResponse, http::header};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use hyper::{
     Version,
     body::{Body, Frame, Incoming, SizeHint},
     header::{CONNECTION, UPGRADE},
     upgrade::OnUpgrade,
 };
+use kubewarm_client::KeyedPermit;
 use kubewarm_wire::Failure;
 use std::{
     io,
@@ -49,6 +51,8 @@ pub(super) struct Answer {
     is_empty: bool,
     /// Of a piece of it, what has not been handed on.
     left: Bytes,
+    /// Until the next part of that may be handed on.
+    wait: Option<BoxFuture<'static, Option<KeyedPermit>>>,
     unwritten: Arc<Unwritten>,
 }
 
@@ -104,7 +108,7 @@ fn asks_for_upgrade(request: &hyper::Request<Incoming>) -> bool {
 pub(super) fn answer(response: HttpResponse, unwritten: Arc<Unwritten>) -> hyper::Response<Answer> {
     let (head, body) = response.into_parts();
     let is_empty = matches!(body.size(), BodySize::None | BodySize::Sized(0));
-    let answer = Answer { body, is_empty, left: Bytes::new(), unwritten };
+    let answer = Answer { body, is_empty, left: Bytes::new(), wait: None, unwritten };
     let mut answer = hyper::Response::new(answer);
     // Both libraries take the same codes and headers.
     if let Ok(code) = hyper::StatusCode::from_u16(head.status().as_u16()) {
@@ -150,8 +154,16 @@ impl Body for Answer {
         }
         // HTTP/2 takes all of what it is handed, whatever the other end takes of it.
         let most = self.left.len().min(PART_BYTES);
+        if self.wait.is_none() {
+            self.wait = self.unwritten.wait(most);
+        }
+        let permit = match &mut self.wait {
+            Some(wait) => ready!(wait.as_mut().poll(context)),
+            None => None,
+        };
+        self.wait = None;
         let part = self.left.split_to(most);
-        Poll::Ready(Some(Ok(Frame::data(self.unwritten.part(part)))))
+        Poll::Ready(Some(Ok(Frame::data(self.unwritten.part(part, permit)))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,7 +9,7 @@ use super::{
     unwritten::{ResponsePermit, Unwritten},
 };
 use crate::{
-    callers::{Certified, Shown},
+    callers::Shown,
     metrics::{CacheUse, Handler, Method, ReadMetrics},
 };
 use actix_http::Request;
@@ -67,7 +67,7 @@ struct Life {
     /// What it is counted by.
     counted: ConnectionCount,
     /// What the other end has shown of itself in the handshake.
-    shown: Option<Arc<dyn Certified>>,
+    shown: Option<Shown>,
 }
 
 /// How a connection stands.
@@ -110,8 +110,9 @@ pub(super) async fn converse<S>(
     let Ok(Ok(stream)) = timeout(limits.head, shared.tls.accept(stream)).await else { return };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let shown = shared.authority.as_ref().zip(stream.get_ref().1.peer_certificates());
-    let shown = shown.map(|(authority, chain)| -> Arc<dyn Certified> {
-        Arc::new(Chain::new(chain, Arc::clone(authority)))
+    let shown = shown.map(|(authority, chain)| {
+        let chain = Chain::new(chain, Arc::clone(authority));
+        Shown(Arc::new(move || chain.user()))
     });
     let life = Rc::new(Life { counted, shown, ..Life::new() });
     let io = TokioIo::new(stream);
@@ -171,8 +172,8 @@ where
     let has_body = !is_h2 && !asked.body().is_end_stream();
     let mut response = match request(&asked, peer) {
         Ok(request) => {
-            if let Some(certificate) = life.shown.clone() {
-                request.extensions_mut().insert(Shown(certificate));
+            if let Some(shown) = life.shown.clone() {
+                request.extensions_mut().insert(shown);
             }
             // Dropped with the request, unless a handler takes it.
             request.extensions_mut().insert(brought(asked));
@@ -301,7 +302,7 @@ mod tests {
         assert_eq!(look(limits.head), Standing::Idle, "nothing was ever asked");
         let answer = life.begin();
         assert_eq!(look(limits.idle), Standing::Busy, "it is being answered");
-        let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part)));
+        let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), None));
         assert_eq!(look(limits.stall / 2), Standing::Busy);
         assert_eq!(look(limits.stall), Standing::Stalled);
         drop(first);

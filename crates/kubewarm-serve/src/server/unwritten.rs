@@ -2,7 +2,10 @@
 //! answer takes up until then.
 
 use super::listen::Limits;
+use crate::callers::{UNWRITTEN_UNIT, UserPermits};
 use bytes::Bytes;
+use futures::future::BoxFuture;
+use kubewarm_client::KeyedPermit;
 use parking_lot::Mutex;
 use std::{any::Any, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -12,6 +15,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct ResponsePermit {
     _permit: Box<dyn Any + Send>,
+    /// What its bytes take until they are written; `None`: there are none, or few.
+    bytes: Option<UserPermits>,
     is_timely: bool,
 }
 
@@ -38,18 +43,24 @@ struct Progress {
 /// few KiB of such copies for a connection.
 struct Part {
     bytes: Bytes,
+    _permit: Option<KeyedPermit>,
     answer: Arc<Unwritten>,
 }
 
 impl ResponsePermit {
     /// The other end must take the answer fast enough, as others wait for `permit`.
-    pub(super) fn timely(permit: impl Any + Send) -> Self {
-        Self { _permit: Box::new(permit), is_timely: true }
+    pub(super) fn timely(permit: impl Any + Send, bytes: UserPermits) -> Self {
+        Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: true }
     }
 
     /// The answer lasts as long as it lasts.
-    pub(super) fn lasting(permit: impl Any + Send) -> Self {
-        Self { _permit: Box::new(permit), is_timely: false }
+    pub(super) fn lasting(permit: impl Any + Send, bytes: UserPermits) -> Self {
+        Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
+    }
+
+    /// The answer takes up nothing.
+    pub(super) fn nothing() -> Self {
+        Self { _permit: Box::new(()), bytes: None, is_timely: false }
     }
 }
 
@@ -59,14 +70,20 @@ impl Unwritten {
         self.0.lock().permit = Some(permit);
     }
 
-    /// `bytes` as they are handed on.
-    pub(super) fn part(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+    /// The wait until so many bytes more may be handed on; `None`: they may now.
+    pub(super) fn wait(&self, bytes: usize) -> Option<BoxFuture<'static, Option<KeyedPermit>>> {
+        let permits = self.0.lock().permit.as_ref()?.bytes.clone()?;
+        Some(Box::pin(async move { permits.acquire(bytes.div_ceil(UNWRITTEN_UNIT)).await }))
+    }
+
+    /// `bytes` as they are handed on, and the `permit` for them.
+    pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<KeyedPermit>) -> Bytes {
         let mut progress = self.0.lock();
         progress.parts += 1;
         progress.bytes += bytes.len() as u64;
         progress.since.get_or_insert_with(Instant::now);
         drop(progress);
-        Bytes::from_owner(Part { bytes, answer: Arc::clone(self) })
+        Bytes::from_owner(Part { bytes, _permit: permit, answer: Arc::clone(self) })
     }
 
     /// Whether the other end has taken nothing for too long, or takes all of it too slowly. How long it took to make the
@@ -100,7 +117,13 @@ impl Drop for Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::callers::sample::user_permits;
     use tokio::time::advance;
+
+    fn many() -> UserPermits {
+        let [jane] = user_permits(1 << 20, ["jane"]);
+        jane
+    }
 
     fn answer(permit: ResponsePermit) -> Arc<Unwritten> {
         let answer = Arc::new(Unwritten::default());
@@ -109,7 +132,7 @@ mod tests {
     }
 
     fn part(of: &Arc<Unwritten>, bytes: usize) -> Bytes {
-        of.part(vec![b'x'; bytes].into())
+        of.part(vec![b'x'; bytes].into(), None)
     }
 
     fn is_late(answer: &Unwritten) -> bool {
@@ -118,7 +141,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_part_is_to_be_taken_in_time() {
-        let (stall, answer) = (Limits::default().stall, answer(ResponsePermit::lasting(())));
+        let (stall, answer) =
+            (Limits::default().stall, answer(ResponsePermit::lasting((), many())));
         advance(stall).await;
         assert!(!is_late(&answer), "nothing was handed on");
         let first = part(&answer, 1);
@@ -141,9 +165,9 @@ mod tests {
         let limits = Limits::default();
         let second = usize::try_from(limits.slowest.get()).unwrap();
         for (bytes, permit, expected) in [
-            (second / 2, ResponsePermit::timely(()), true),
-            (2 * second, ResponsePermit::timely(()), false),
-            (second / 2, ResponsePermit::lasting(()), false),
+            (second / 2, ResponsePermit::timely((), many()), true),
+            (2 * second, ResponsePermit::timely((), many()), false),
+            (second / 2, ResponsePermit::lasting((), many()), false),
         ] {
             let (answer, mut was_late) = (answer(permit), false);
             for _ in 0..limits.stall.as_secs() * 3 {
@@ -158,7 +182,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn however_long_it_takes_to_make_an_answer_nobody_is_cut_off_for_that() {
-        let answer = answer(ResponsePermit::timely(()));
+        let answer = answer(ResponsePermit::timely((), many()));
         for _ in 0..10 {
             advance(Limits::default().stall).await;
             assert!(!is_late(&answer));

@@ -18,7 +18,6 @@ use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::stream;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_client::KeyedPermit;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     select,
@@ -70,13 +69,13 @@ struct Review {
     due: Instant,
 }
 
-/// Sends what `feed` brings, until its end or until nobody listens any more. `names` names its cell. Its `place` among the
-/// watches is kept until what has been told is written.
+/// Sends what `feed` brings, until its end or until nobody listens any more. `names` names its cell. The `permit` is kept
+/// until what has been told is written.
 pub(super) fn watch(
     request: &HttpRequest,
     (feed, names): (Feed, &hmac::Key),
     needed: Needed,
-    (held, place): (Held, KeyedPermit),
+    (held, permit): (Held, ResponsePermit),
 ) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     response.insert_header(ContentType::json()).insert_header((header::CACHE_CONTROL, NOT_KEPT));
@@ -89,7 +88,7 @@ pub(super) fn watch(
         Some((Ok::<_, Cut>(piece), watch))
     });
     let mut response = streamed(request, response, pieces);
-    response.extensions_mut().insert(ResponsePermit::lasting(place));
+    response.extensions_mut().insert(permit);
     response
 }
 

@@ -15,7 +15,7 @@ use self::{
 use super::{
     api::refusal, body::Brought, counted::accept, tunnel::Tunnel, unwritten::ResponsePermit,
 };
-use crate::callers::Callers;
+use crate::callers::{Callers, UserPermits};
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
     body::MessageBody,
@@ -33,7 +33,6 @@ use kubewarm_client::KeyedPermit;
 use kubewarm_client::{NotSent, Piped, Upstream};
 use kubewarm_wire::{Encoding, Failure, Onward, Written};
 use std::{
-    any::Any,
     fmt,
     net::{IpAddr, Ipv4Addr},
     time::Duration,
@@ -109,7 +108,8 @@ impl Forward {
             }
         })?;
         if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-            return self.passed(answer, writes, place).await;
+            let bytes = callers.unwritten(&authentication);
+            return self.passed(answer, writes, (place, bytes)).await;
         }
         let Some(caller) = upgrade else {
             return Err(Failure::unanswered());
@@ -122,7 +122,7 @@ impl Forward {
         &self,
         answer: Response<Incoming>,
         writes: Option<Written>,
-        place: KeyedPermit,
+        (place, bytes): (KeyedPermit, UserPermits),
     ) -> Result<HttpResponse, Failure> {
         let (head, mut body) = answer.into_parts();
         let size = body.size_hint().exact();
@@ -132,7 +132,7 @@ impl Forward {
             let said = said.ok_or_else(Failure::unanswered)?.to_bytes();
             drop(place);
             let response = HttpResponse::with_body(code(head.status), said);
-            return Ok(passed_on(response, head.headers, ()));
+            return Ok(passed_on(response, head.headers, ResponsePermit::nothing()));
         }
         let (mut first, mut room) = (Bytes::new(), None);
         if let Some(written) = writes.filter(|_| head.status.is_success())
@@ -146,7 +146,7 @@ impl Forward {
             Looked { first, room, .. } = looked;
         }
         let response = HttpResponse::with_body(code(head.status), Passed { first, body, size });
-        Ok(passed_on(response, head.headers, (place, room)))
+        Ok(passed_on(response, head.headers, ResponsePermit::lasting((place, room), bytes)))
     }
 }
 
@@ -154,10 +154,10 @@ impl Forward {
 fn passed_on<B: MessageBody + 'static>(
     mut response: HttpResponse<B>,
     headers: HeaderMap,
-    permit: impl Any + Send,
+    permit: ResponsePermit,
 ) -> HttpResponse {
     copy(headers, &mut response);
-    response.extensions_mut().insert(ResponsePermit::lasting(permit));
+    response.extensions_mut().insert(permit);
     response.map_into_boxed_body()
 }
 
@@ -201,7 +201,7 @@ fn tunnelled(
     let mut response = HttpResponse::new(StatusCode::SWITCHING_PROTOCOLS);
     append(&headers, &mut response);
     response.extensions_mut().insert(Tunnel { caller, upstream, place });
-    response.extensions_mut().insert(ResponsePermit::lasting(()));
+    response.extensions_mut().insert(ResponsePermit::nothing());
     response
 }
 

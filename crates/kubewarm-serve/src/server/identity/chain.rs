@@ -5,10 +5,7 @@
 //! a token all the same.
 
 use super::{authority::Authority, subject::CertificateSubject};
-use crate::{
-    callers::{Certified, User},
-    certificate::provider,
-};
+use crate::{callers::User, certificate::provider};
 use parking_lot::Mutex;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
@@ -43,17 +40,8 @@ impl Chain {
         Self { certificates, authority, known: Mutex::default() }
     }
 
-    /// Whose it is at `now`; nobody's if no CA vouches for it.
-    fn user_at(&self, now: UnixTime) -> Option<User> {
-        let own = self.certificates.first()?;
-        // Not read before somebody vouches for it.
-        let is_good = self.authority.vouches_for(&self.certificates, now);
-        is_good.then(|| CertificateSubject::of(own)?.user(own)).flatten()
-    }
-}
-
-impl Certified for Chain {
-    fn user(&self) -> Option<Arc<User>> {
+    /// Whose it is, now or at most 10 s ago.
+    pub(in crate::server) fn user(&self) -> Option<Arc<User>> {
         let mut known = self.known.lock();
         if let Some((at, user)) = &*known
             && at.elapsed() < KNOWN
@@ -63,6 +51,14 @@ impl Certified for Chain {
         let user = self.user_at(UnixTime::now()).map(Arc::new);
         *known = Some((Instant::now(), user.clone()));
         user
+    }
+
+    /// Whose it is at `now`; nobody's if no CA vouches for it.
+    fn user_at(&self, now: UnixTime) -> Option<User> {
+        let own = self.certificates.first()?;
+        // Not read before somebody vouches for it.
+        let is_good = self.authority.vouches_for(&self.certificates, now);
+        is_good.then(|| CertificateSubject::of(own)?.user(own)).flatten()
     }
 }
 

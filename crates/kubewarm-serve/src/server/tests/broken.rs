@@ -1,6 +1,7 @@
 //! A request that breaks, as only a bug can make it: it takes nobody else's answers along.
 
 use super::*;
+use crate::callers::sample::user_permits;
 use crate::server::unwritten::ResponsePermit;
 use std::future::ready;
 
@@ -27,7 +28,8 @@ async fn breaks_off(permits: web::Data<Permits>) -> HttpResponse {
     let begun = stream::once(ready(Ok::<_, io::Error>(Bytes::from_static(b"part"))));
     let rest = stream::poll_fn(|_| panic!("a body that a test breaks"));
     let mut response = HttpResponse::Ok().streaming(begun.chain(rest));
-    response.extensions_mut().insert(ResponsePermit::timely(permit));
+    let [bytes] = user_permits(PERMITS, ["jane"]);
+    response.extensions_mut().insert(ResponsePermit::timely(permit, bytes));
     response
 }
 

@@ -1,6 +1,7 @@
 //! How long an answer keeps its permit, whatever the other end takes of it.
 
 use super::*;
+use crate::callers::{UNWRITTEN_UNIT, UserPermits, sample::user_permits};
 use crate::server::unwritten::ResponsePermit;
 use std::{
     num::NonZeroU64,
@@ -13,8 +14,15 @@ use tokio::io::ReadBuf;
 /// Of an answer that HTTP/2 takes at once, whatever is taken of it.
 const SOME: usize = 60 << 10;
 
-/// By the user, whom the first part of a path names.
-type Permits = KeyedSemaphore<String>;
+/// Whom the first part of a path names.
+const USERS: [&str; 5] = ["jane", "a", "b", "c", "d"];
+
+/// Requests by user, and what each user has of the bytes that are not written.
+#[derive(Clone)]
+struct Permits {
+    requests: KeyedSemaphore<String>,
+    bytes: [UserPermits; 5],
+}
 
 /// Answers of 60 KiB, also in pieces, of 2 MiB, and of more than sockets hold. Each takes one of `permits`.
 fn routes(permits: Permits) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static {
@@ -26,7 +34,9 @@ fn routes(permits: Permits) -> impl Fn(&mut web::ServiceConfig) + Clone + Send +
 
 async fn answer(path: web::Path<(String, String)>, permits: web::Data<Permits>) -> HttpResponse {
     let (user, what) = path.into_inner();
-    let Some(permit) = permits.try_acquire(&user) else {
+    let bytes =
+        USERS.iter().position(|it| *it == user).map(|at| permits.bytes[at].clone()).unwrap();
+    let Some(permit) = permits.requests.try_acquire(&user) else {
         return HttpResponse::TooManyRequests().finish();
     };
     let part = Bytes::from(vec![b'x'; SOME / 6]);
@@ -40,7 +50,7 @@ async fn answer(path: web::Path<(String, String)>, permits: web::Data<Permits>) 
         "much" => much().await,
         _ => HttpResponse::Ok().body("ok"),
     };
-    response.extensions_mut().insert(ResponsePermit::timely(permit));
+    response.extensions_mut().insert(ResponsePermit::timely(permit, bytes));
     response
 }
 
@@ -83,12 +93,18 @@ impl AsyncWrite for Deaf {
 
 /// So many permits, a quarter of which are one user's.
 fn served(permits: usize, change: impl FnOnce(&mut Limits)) -> (Served, Permits) {
-    let permits = Permits::new(permits, permits.div_ceil(4));
+    with_bytes(permits, 64 << 20, change)
+}
+
+/// The same, and so many bytes that are not written.
+fn with_bytes(permits: usize, bytes: usize, change: impl FnOnce(&mut Limits)) -> (Served, Permits) {
+    let requests = KeyedSemaphore::new(permits, permits.div_ceil(4));
+    let permits = Permits { requests, bytes: user_permits(bytes / UNWRITTEN_UNIT, USERS) };
     (Served::by(routes(permits.clone()), change), permits)
 }
 
 fn is_taken(permits: &Permits) -> bool {
-    permits.try_acquire(&"jane".to_owned()).is_none()
+    permits.requests.try_acquire(&"jane".to_owned()).is_none()
 }
 
 /// Until it is given back: as soon as the thread that answered has time for it.
@@ -224,6 +240,26 @@ async fn four_slow_users_are_cut_off_and_a_fifth_still_gets_its_list() {
     assert!(list().await.starts_with("HTTP/1.1 429"), "all of them are taken");
     given_back(&permits).await;
     assert!(list().await.len() > 2 << 20);
+    drop(slow);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn the_bytes_that_slow_users_hold_come_back_to_a_fifth() {
+    let (served, _) = with_bytes(32, 256 << 10, |limits| {
+        (limits.stall, limits.look) = (Duration::from_secs(3), Duration::from_millis(100));
+    });
+    let (began, mut slow) = (Instant::now(), Vec::new());
+    for user in ["a", "b", "c", "d"] {
+        let (mut sender, _connection) = taking_a_byte(&served).await;
+        // Each holds a part of 16 KiB.
+        for _ in 0..4 {
+            let asked = h2_get(served.address, &format!("/{user}/whole"));
+            slow.push((sender.send_request(asked).await.unwrap(), sender.clone()));
+        }
+    }
+    assert!(served.get("/jane/whole").await.len() > 2 << 20);
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
     drop(slow);
     served.end().await;
 }

@@ -1,0 +1,157 @@
+use super::*;
+use crate::{Presented, source::sample::KUBECONFIG};
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use std::{fs, net::SocketAddr, time::Duration};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+fn load(text: &str, context: Option<&str>) -> Result<Connection, ConnectError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config");
+    fs::write(&path, text).unwrap();
+    Connection::load(Some(&path), context)
+}
+
+#[tokio::test]
+async fn a_context_selects_server_and_namespace() {
+    let connection = load(KUBECONFIG, None).unwrap();
+    assert_eq!(connection.server(), "https://one.example:6443/");
+    assert_eq!(connection.namespace(), "shop");
+    assert_eq!(connection.service_account_namespace(), None);
+    let connection = load(KUBECONFIG, Some("two")).unwrap();
+    assert_eq!(connection.server(), "https://two.example/");
+    assert_eq!(connection.namespace(), "default");
+}
+
+#[tokio::test]
+async fn callers_are_asked_about_with_their_own_token_and_nothing_of_the_operators() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let kubeconfig = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, \
+         clusters: [{{name: c, cluster: {{server: 'http://{server}'}}}}], \
+         users: [{{name: o, user: {{token: of-the-operator}}}}], \
+         contexts: [{{name: c, context: {{cluster: c, user: o}}}}]}}"
+    );
+    let connection = load(&kubeconfig, None).unwrap();
+    let token = "of-the-caller".to_owned().into();
+    let presented = Presented { token, impersonation: Vec::new() };
+    for (reviewer, shown, other) in [
+        (connection.reviewer(&[]).unwrap(), "of-the-operator", "bearer of-the-caller"),
+        (connection.callers_reviewer().unwrap(), "of-the-caller", "of-the-operator"),
+    ] {
+        let asking = tokio::spawn({
+            let presented = Presented {
+                token: presented.token.clone(),
+                impersonation: presented.impersonation.clone(),
+            };
+            async move { reviewer.who(&presented).await }
+        });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.windows(4).any(|end| end == b"\r\n\r\n") {
+            assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+        }
+        let head = String::from_utf8_lossy(&asked).to_lowercase();
+        assert!(head.contains(&format!("authorization: bearer {shown}\r\n")), "{head}");
+        assert!(!head.contains(other), "{head}");
+        asking.abort();
+        assert!(asking.await.is_err());
+        drop(stream);
+    }
+}
+
+/// Answers until nobody comes any more, and how many connections came.
+fn counting(listener: TcpListener) -> JoinHandle<usize> {
+    tokio::spawn(async move {
+        let mut connections = 0;
+        while let Ok(Ok((mut stream, _))) =
+            timeout(Duration::from_millis(500), listener.accept()).await
+        {
+            connections += 1;
+            tokio::spawn(async move {
+                let mut asked = Vec::new();
+                while stream.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
+                    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"status\":{}}";
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        connections
+    })
+}
+
+/// Without credentials and TLS.
+fn plain(server: SocketAddr) -> Connection {
+    let kubeconfig = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, \
+         clusters: [{{name: c, cluster: {{server: 'http://{server}'}}}}], \
+         contexts: [{{name: c, context: {{cluster: c, user: ''}}}}]}}"
+    );
+    load(&kubeconfig, None).unwrap()
+}
+
+#[tokio::test]
+async fn reviews_share_no_connection_with_the_operators_own_requests() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let answering = counting(listener);
+    let connection = plain(server);
+    let reviewer = connection.reviewer(&[]).unwrap();
+    assert!(crate::get(&connection.client(), "/version").await.is_ok());
+    // So that its connection is there to be used again.
+    sleep(Duration::from_millis(100)).await;
+    let token = "of-the-caller".to_owned().into();
+    let presented = Presented { token, impersonation: Vec::new() };
+    assert!(reviewer.who(&presented).await.is_ok());
+    assert_eq!(answering.await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let answering = counting(listener);
+    let connection = plain(server);
+    let token = "of-the-caller".to_owned().into();
+    let presented = Presented { token, impersonation: Vec::new() };
+    let reviewers = [connection.reviewer(&[]), connection.callers_reviewer()];
+    for reviewer in &reviewers {
+        let _answered = reviewer.as_ref().unwrap().who(&presented).await;
+    }
+    // As those of accounts are made.
+    let account = connection.anonymous.connect().unwrap();
+    assert!(crate::get(&account, "/version").await.is_ok());
+    // So that their connections are there to be used again.
+    sleep(Duration::from_millis(100)).await;
+    let upstream = connection.upstream(Handle::current()).unwrap();
+    let mut sent = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+    *sent.uri_mut() = "/version".parse().unwrap();
+    assert!(upstream.send(sent).await.is_ok());
+    assert_eq!(answering.await.unwrap(), 4);
+    drop((reviewers, account));
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_skips_tls_verification_is_refused() {
+    let message = load(KUBECONFIG, Some("three")).unwrap_err().to_string();
+    assert!(message.contains("insecure-skip-tls-verify"), "{message}");
+    assert!(message.contains("https://three.example/"), "{message}");
+}
+
+#[tokio::test]
+async fn a_broken_kubeconfig_is_an_error_that_names_it() {
+    for (text, context) in [("{", None), (KUBECONFIG, Some("four"))] {
+        let message = load(text, context).unwrap_err().to_string();
+        assert!(message.contains("--kubeconfig (/"), "{message}");
+    }
+    let missing = Connection::load(Some(Path::new("/nowhere/config")), None).unwrap_err();
+    assert!(missing.to_string().contains("/nowhere/config"));
+}
