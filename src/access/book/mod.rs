@@ -1,16 +1,18 @@
 //! What is known of every cell, by place, and which check of it is due when. Pure.
 
+mod place;
 #[cfg(test)]
 mod tests;
 
+use self::place::{Cell, Place, is_permanent};
 use super::{
-    excess::{Excess, excess},
-    rule::{Access, Input, Order, lacks_token},
-    rules::{Need, Spot, VERBS, allow, spot},
+    excess::Excess,
+    rule::{Input, Order},
+    rules::{Spot, spot},
     standing::CellAccess,
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Fault, GroupResource, NamespaceCheck, Reason, Verb};
+use kubewarm_api::model::{CellKey, Fault, NamespaceCheck, Reason, Verb};
 use kubewarm_cache::informer::{OwnAccess, Trial};
 use kubewarm_client::{
     Buckets, Completeness, KeyedPermit, KeyedSemaphore, ReviewedRules, WorkQueue,
@@ -35,8 +37,6 @@ const INFORMER: Duration = Duration::from_secs(10);
 
 /// Between two reviews of a place, or of a cell where those of its place are incomplete.
 const REVIEW: Duration = Duration::from_secs(20);
-/// Between two reviews of the rules of a place that are incomplete: they are for the excess only.
-const INCOMPLETE: Duration = Duration::from_mins(5);
 /// A cell that should have been heard of for longer is late.
 const LATE: Duration = Duration::from_secs(10);
 
@@ -97,31 +97,6 @@ pub(super) struct Book {
     under_way: KeyedSemaphore<Arc<str>>,
     /// A random number in `0.0..1.0`.
     spread: fn() -> f64,
-}
-
-/// The cells of one identity in one namespace, or of those across the cluster, and its rules there.
-#[derive(Debug, Default)]
-struct Place {
-    cells: BTreeMap<CellKey, Cell>,
-    rules: Option<ReviewedRules>,
-    /// Whether the last review came to nothing.
-    has_failed: bool,
-    needed: BTreeSet<GroupResource>,
-    excess: Option<Arc<Excess>>,
-}
-
-#[derive(Debug)]
-struct Cell {
-    payer: Arc<str>,
-    namespace_check: NamespaceCheck,
-    access: Access,
-    /// Since when its first trial waits for the first requests of its informer; `None` once it does not.
-    waits_since: Option<Instant>,
-    /// Since when the informer's own requests are refused.
-    refused_since: Option<Timestamp>,
-    /// Something has called for the next trial.
-    is_urgent: bool,
-    is_wanted: bool,
 }
 
 impl Book {
@@ -288,59 +263,6 @@ impl Book {
         }
     }
 
-    /// Takes the rules of a place in.
-    fn ruled(
-        &mut self,
-        spot: &Spot,
-        sent: Instant,
-        rules: Result<ReviewedRules, Fault>,
-        now: Instant,
-        wall: Timestamp,
-    ) {
-        let Some(place) = self.places.get_mut(spot) else { return };
-        let had_failed = std::mem::replace(&mut place.has_failed, rules.is_err());
-        let was_incomplete = place.completeness() == Some(Completeness::Incomplete);
-        let incomplete = |rules| ReviewedRules { rules, completeness: Completeness::Incomplete };
-        let mut period = INCOMPLETE;
-        let rules = match rules {
-            Ok(rules) => Some(rules),
-            // This server does not answer such reviews, or not for this place.
-            Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
-            Err(fault) => {
-                period = REVIEW;
-                for (key, cell) in &mut place.cells {
-                    let input = Input::Undecided { sent, fault: fault.clone() };
-                    cell.take(input, key, &mut self.queue, now, wall);
-                }
-                // Without a token, no other review is answered either.
-                let is_over = had_failed && !lacks_token(fault.reason())
-                    || fault.reason() == Reason::TooLarge;
-                // The cells go on without it. What was too much is taken to be that still.
-                let known = || place.rules.clone().map(|known| known.rules).unwrap_or_default();
-                is_over.then(known).map(incomplete)
-            }
-        };
-        let is_complete =
-            rules.as_ref().is_none_or(|rules| rules.completeness == Completeness::Complete);
-        let period = if is_complete { REVIEW } else { period };
-        self.queue.hasten(Job::Rules(spot.clone()), now + jittered(period, (self.spread)()));
-        let Some(rules) = rules else { return };
-        for (key, cell) in &mut place.cells {
-            let review = Job::Review(key.clone());
-            if is_complete {
-                self.queue.remove(&review);
-                let allowed = VERBS.iter().all(|verb| allow(&rules, &Need::of(key, *verb)));
-                cell.take(Input::Reviewed { sent, allowed }, key, &mut self.queue, now, wall);
-            } else if !was_incomplete {
-                self.queue.hasten(review, now);
-            }
-        }
-        if place.rules.as_ref() != Some(&rules) {
-            place.rules = Some(rules);
-            place.compare();
-        }
-    }
-
     /// Takes in what the informers say, each with whether its gate is open, and that time passes. Which
     /// gates are to be opened or closed.
     pub(super) fn look(
@@ -408,51 +330,6 @@ impl Book {
     }
 }
 
-impl Place {
-    /// Whether the rules are all there is; `None` before they are known.
-    fn completeness(&self) -> Option<Completeness> {
-        self.rules.as_ref().map(|rules| rules.completeness)
-    }
-
-    /// Whether there is anything to lose here, or nobody can say yet.
-    fn is_held(&self) -> bool {
-        self.rules.is_none() || self.cells.values().any(|cell| cell.access.is_held())
-    }
-
-    fn compare(&mut self) {
-        self.excess = self.rules.as_ref().map(|rules| Arc::new(excess(rules, &self.needed)));
-    }
-}
-
-impl Cell {
-    fn new(payer: Arc<str>, now: Instant) -> Self {
-        Self {
-            payer,
-            namespace_check: NamespaceCheck::Known,
-            access: Access::new(now),
-            waits_since: Some(now),
-            refused_since: None,
-            is_urgent: false,
-            is_wanted: true,
-        }
-    }
-
-    /// Has the rule say what follows, and the next trial be made in time.
-    fn take(
-        &mut self,
-        input: Input,
-        key: &CellKey,
-        queue: &mut WorkQueue<Job>,
-        now: Instant,
-        wall: Timestamp,
-    ) {
-        if let Some(at) = self.access.on(input, now, wall) {
-            self.is_urgent = true;
-            queue.hasten(Job::Trial(key.clone()), at);
-        }
-    }
-}
-
 fn cell_in<'a>(places: &'a BTreeMap<Spot, Place>, key: &CellKey) -> Option<&'a Cell> {
     places.get(&spot(key))?.cells.get(key)
 }
@@ -460,14 +337,6 @@ fn cell_in<'a>(places: &'a BTreeMap<Spot, Place>, key: &CellKey) -> Option<&'a C
 /// Lengthened by up to a tenth, so that what begins together does not go on together.
 fn jittered(period: Duration, spread: f64) -> Duration {
     period.mul_f64(1.0 + spread / 10.0)
-}
-
-/// Whether asking again will hardly help.
-fn is_permanent(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::Forbidden | Reason::NotServed | Reason::NotListable | Reason::Unsupported
-    )
 }
 
 /// A check and its answer are of different kinds: a bug.

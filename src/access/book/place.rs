@@ -1,0 +1,153 @@
+//! What is known of one place and of the cells there, and what its rules mean for them.
+
+use super::{Book, Job, REVIEW, jittered};
+use crate::access::{
+    excess::{Excess, excess},
+    rule::{Access, Input, lacks_token},
+    rules::{Need, Spot, VERBS, allow},
+};
+use jiff::Timestamp;
+use kubewarm_api::model::{CellKey, Fault, GroupResource, NamespaceCheck, Reason};
+use kubewarm_client::{Completeness, ReviewedRules, WorkQueue};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Between two reviews of the rules of a place that are incomplete: they are for the excess only.
+const INCOMPLETE: Duration = Duration::from_mins(5);
+
+/// The cells of one identity in one namespace, or of those across the cluster, and its rules there.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) cells: BTreeMap<CellKey, Cell>,
+    pub(super) rules: Option<ReviewedRules>,
+    /// Whether the last review came to nothing.
+    pub(super) has_failed: bool,
+    pub(super) needed: BTreeSet<GroupResource>,
+    pub(super) excess: Option<Arc<Excess>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) payer: Arc<str>,
+    pub(super) namespace_check: NamespaceCheck,
+    pub(super) access: Access,
+    /// Since when its first trial waits for the first requests of its informer; `None` once it does not.
+    pub(super) waits_since: Option<Instant>,
+    /// Since when the informer's own requests are refused.
+    pub(super) refused_since: Option<Timestamp>,
+    /// Something has called for the next trial.
+    pub(super) is_urgent: bool,
+    pub(super) is_wanted: bool,
+}
+
+impl Book {
+    /// Takes the rules of a place in.
+    pub(super) fn ruled(
+        &mut self,
+        spot: &Spot,
+        sent: Instant,
+        rules: Result<ReviewedRules, Fault>,
+        now: Instant,
+        wall: Timestamp,
+    ) {
+        let Some(place) = self.places.get_mut(spot) else { return };
+        let had_failed = std::mem::replace(&mut place.has_failed, rules.is_err());
+        let was_incomplete = place.completeness() == Some(Completeness::Incomplete);
+        let incomplete = |rules| ReviewedRules { rules, completeness: Completeness::Incomplete };
+        let mut period = INCOMPLETE;
+        let rules = match rules {
+            Ok(rules) => Some(rules),
+            // This server does not answer such reviews, or not for this place.
+            Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
+            Err(fault) => {
+                period = REVIEW;
+                for (key, cell) in &mut place.cells {
+                    let input = Input::Undecided { sent, fault: fault.clone() };
+                    cell.take(input, key, &mut self.queue, now, wall);
+                }
+                // Without a token, no other review is answered either.
+                let is_over = had_failed && !lacks_token(fault.reason())
+                    || fault.reason() == Reason::TooLarge;
+                // The cells go on without it. What was too much is taken to be that still.
+                let known = || place.rules.clone().map(|known| known.rules).unwrap_or_default();
+                is_over.then(known).map(incomplete)
+            }
+        };
+        let is_complete =
+            rules.as_ref().is_none_or(|rules| rules.completeness == Completeness::Complete);
+        let period = if is_complete { REVIEW } else { period };
+        self.queue.hasten(Job::Rules(spot.clone()), now + jittered(period, (self.spread)()));
+        let Some(rules) = rules else { return };
+        for (key, cell) in &mut place.cells {
+            let review = Job::Review(key.clone());
+            if is_complete {
+                self.queue.remove(&review);
+                let allowed = VERBS.iter().all(|verb| allow(&rules, &Need::of(key, *verb)));
+                cell.take(Input::Reviewed { sent, allowed }, key, &mut self.queue, now, wall);
+            } else if !was_incomplete {
+                self.queue.hasten(review, now);
+            }
+        }
+        if place.rules.as_ref() != Some(&rules) {
+            place.rules = Some(rules);
+            place.compare();
+        }
+    }
+}
+
+impl Place {
+    /// Whether the rules are all there is; `None` before they are known.
+    pub(super) fn completeness(&self) -> Option<Completeness> {
+        self.rules.as_ref().map(|rules| rules.completeness)
+    }
+
+    /// Whether there is anything to lose here, or nobody can say yet.
+    pub(super) fn is_held(&self) -> bool {
+        self.rules.is_none() || self.cells.values().any(|cell| cell.access.is_held())
+    }
+
+    pub(super) fn compare(&mut self) {
+        self.excess = self.rules.as_ref().map(|rules| Arc::new(excess(rules, &self.needed)));
+    }
+}
+
+impl Cell {
+    pub(super) fn new(payer: Arc<str>, now: Instant) -> Self {
+        Self {
+            payer,
+            namespace_check: NamespaceCheck::Known,
+            access: Access::new(now),
+            waits_since: Some(now),
+            refused_since: None,
+            is_urgent: false,
+            is_wanted: true,
+        }
+    }
+
+    /// Has the rule say what follows, and the next trial be made in time.
+    pub(super) fn take(
+        &mut self,
+        input: Input,
+        key: &CellKey,
+        queue: &mut WorkQueue<Job>,
+        now: Instant,
+        wall: Timestamp,
+    ) {
+        if let Some(at) = self.access.on(input, now, wall) {
+            self.is_urgent = true;
+            queue.hasten(Job::Trial(key.clone()), at);
+        }
+    }
+}
+
+/// Whether asking again will hardly help.
+pub(super) fn is_permanent(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Forbidden | Reason::NotServed | Reason::NotListable | Reason::Unsupported
+    )
+}
