@@ -1,13 +1,12 @@
 //! What an identity may list or watch beyond what its profiles need.
 
 use super::rules::{ANY, VERBS};
-use k8s_openapi::api::authorization::v1::ResourceRule;
-use kubewarm_api::model::{GroupResource, Verb};
-use kubewarm_client::{Completeness, ReviewedRules};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    rc::Rc,
+use kubewarm_api::{
+    model::{GroupResource, Verb},
+    v1alpha1::PolicyRule,
 };
+use kubewarm_client::{Completeness, ReviewedRules};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// As many as `status.access.excess` takes: rules of a namespace, and resources and names of a rule.
 const MAX_RULES: usize = 32;
@@ -18,32 +17,16 @@ const MAX_NAMES: usize = 64;
 /// binds to all authenticated users and to all service accounts (`system:basic-user`,
 /// `system:discovery`, `system:public-info-viewer`, `system:service-account-issuer-discovery` and
 /// `system:cluster-trust-bundle-discovery`), only the last one lists or watches anything.
-const EVERYBODYS: &[(&str, &str)] = &[("certificates.k8s.io", "clustertrustbundles")];
-
-/// What is granted and not needed, as a rule.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ExcessRule {
-    /// The API group, or `*`.
-    pub group: String,
-    /// Of `list` and `watch`, those that are too much.
-    pub verbs: Vec<Verb>,
-    /// Only objects of these names, at most 64; empty: all.
-    pub names: Vec<String>,
-    /// Plural names, or `*`; at most 32.
-    pub resources: Vec<String>,
-}
+const EVERYBODYS: (&str, &str) = ("certificates.k8s.io", "clustertrustbundles");
 
 /// What is too much in one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Excess {
-    /// Sorted; at most 32.
-    pub rules: Vec<ExcessRule>,
+    /// Sorted; at most 32, each with at most 32 resources and 64 names. Without names: all objects.
+    pub rules: Vec<PolicyRule>,
     /// Whether that is all.
     pub completeness: Completeness,
 }
-
-/// Kinds that are needed in a place, with what for.
-pub(super) type Needed = BTreeMap<GroupResource, BTreeSet<Verb>>;
 
 /// What `rules` allow beyond `needed` and beyond what everybody may.
 ///
@@ -52,63 +35,54 @@ pub(super) type Needed = BTreeMap<GroupResource, BTreeSet<Verb>>;
 ///
 /// # Cost
 ///
-/// Whoever writes the rules decides on their size: it ends with the first grant that is one too many,
-/// and copies only those that it returns.
-pub(super) fn excess(rules: &ReviewedRules, needed: &Needed) -> Excess {
-    let (mut excess, mut completeness) = (Vec::new(), rules.completeness);
-    'all: for ((group, verbs, names), resources) in surplus(&rules.rules, needed) {
-        let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        let resources: Vec<_> = resources.into_iter().collect();
-        for resources in resources.chunks(MAX_RESOURCES) {
-            // Without names, there is one grant all the same.
-            let mut rest = &*names;
-            loop {
-                let (these, further) = rest.split_at(rest.len().min(MAX_NAMES));
-                if excess.len() == MAX_RULES {
-                    completeness = Completeness::Incomplete;
-                    break 'all;
-                }
-                let (group, verbs) = (group.to_owned(), verbs.clone());
-                let (names, resources) = (own(these), own(resources));
-                excess.push(ExcessRule { group, verbs, names, resources });
-                rest = further;
-                if rest.is_empty() {
-                    break;
-                }
-            }
-        }
-    }
-    Excess { rules: excess, completeness }
-}
-
-/// The group, the verbs and the names of a grant, sorted.
-type Key<'a> = (&'a str, Vec<Verb>, Rc<[&'a str]>);
-
-/// The resources that are too much, until they are more than fit into an [`Excess`].
-fn surplus<'a>(rules: &'a [ResourceRule], needed: &Needed) -> BTreeMap<Key<'a>, BTreeSet<&'a str>> {
-    let mut found = BTreeMap::<Key<'_>, BTreeSet<&str>>::new();
+/// Whoever writes the rules decides on their size: it ends with the first grant that is one too many.
+pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) -> Excess {
+    let mut found = BTreeMap::<_, BTreeSet<&str>>::new();
     let mut pairs = 0;
-    for rule in rules {
-        let granted = verbs(rule);
-        let names: Rc<[&str]> = words(rule.resource_names.as_ref()).into_iter().collect();
-        let mut resources = words(rule.resources.as_ref());
-        resources.retain(|name| !name.contains('/'));
+    'all: for rule in &rules.rules {
+        let has = |verb: &Verb| rule.verbs.iter().any(|it| it == ANY || it == verb.as_str());
+        let verbs: Vec<_> = VERBS.into_iter().filter(has).collect();
+        let names: Vec<_> = words(rule.resource_names.as_ref()).into_iter().collect();
+        let resources = words(rule.resources.as_ref());
         for group in words(rule.api_groups.as_ref()) {
-            for resource in &resources {
-                let mut too_much = granted.clone();
-                too_much.retain(|verb| !is_due(needed, group, resource, *verb));
-                if too_much.is_empty() {
-                    continue;
-                }
-                let key = (group, too_much, Rc::clone(&names));
-                pairs += usize::from(found.entry(key).or_default().insert(resource));
-                if found.len() > MAX_RULES || pairs > MAX_RULES * MAX_RESOURCES {
-                    return found;
-                }
+            let is_surplus = |resource: &&str| {
+                // A name that no kind can have, `*` among them, is needed by nobody.
+                let is_needed =
+                    GroupResource::new(group, resource).is_ok_and(|of| needed.contains(&of));
+                !(resource.contains('/') || is_needed || (group, *resource) == EVERYBODYS)
+            };
+            let mut surplus = resources.iter().copied().filter(is_surplus).peekable();
+            if verbs.is_empty() || surplus.peek().is_none() {
+                continue;
+            }
+            let of_group = found.entry((group, verbs.clone(), names.clone())).or_default();
+            pairs -= of_group.len();
+            of_group.extend(surplus.take(MAX_RULES * MAX_RESOURCES + 1));
+            pairs += of_group.len();
+            if found.len() > MAX_RULES || pairs > MAX_RULES * MAX_RESOURCES {
+                break 'all;
             }
         }
     }
-    found
+    let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let mut all = Vec::new();
+    for ((group, verbs, names), resources) in found {
+        let resources: Vec<_> = resources.into_iter().collect();
+        // Without names there is one rule all the same.
+        let names = names.chunks(MAX_NAMES).chain(names.is_empty().then_some(&[][..]));
+        let both =
+            resources.chunks(MAX_RESOURCES).flat_map(|of| names.clone().map(move |it| (of, it)));
+        all.extend(both.take(MAX_RULES + 1 - all.len()).map(|(resources, names)| PolicyRule {
+            api_groups: own(&[group]),
+            resources: own(resources),
+            resource_names: own(names),
+            verbs: verbs.iter().map(|verb| verb.as_str().to_owned()).collect(),
+        }));
+    }
+    let is_all = all.len() <= MAX_RULES && rules.completeness == Completeness::Complete;
+    all.truncate(MAX_RULES);
+    let completeness = if is_all { Completeness::Complete } else { Completeness::Incomplete };
+    Excess { rules: all, completeness }
 }
 
 /// Sorted, each once.
@@ -116,23 +90,10 @@ fn words(list: Option<&Vec<String>>) -> BTreeSet<&str> {
     list.into_iter().flatten().map(String::as_str).collect()
 }
 
-/// Of the two that count here, those that the rule has.
-fn verbs(rule: &ResourceRule) -> Vec<Verb> {
-    let has = |verb: &Verb| rule.verbs.iter().any(|found| found == ANY || found == verb.as_str());
-    VERBS.into_iter().filter(has).collect()
-}
-
-/// Whether somebody needs it, or everybody has it.
-fn is_due(needed: &Needed, group: &str, resource: &str, verb: Verb) -> bool {
-    // A name that no kind can have, `*` among them, is needed by nobody.
-    let Ok(of) = GroupResource::new(group, resource) else { return false };
-    EVERYBODYS.contains(&(group, resource))
-        || needed.get(&of).is_some_and(|verbs| verbs.contains(&verb))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::authorization::v1::ResourceRule;
 
     fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> ResourceRule {
         let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
@@ -145,14 +106,13 @@ mod tests {
     }
 
     fn found(rules: Vec<ResourceRule>) -> Vec<String> {
-        let needed = [(GroupResource::new("", "pods").unwrap(), VERBS.into())].into();
+        let needed = [GroupResource::new("", "pods").unwrap()].into();
         let rules = ReviewedRules { rules, completeness: Completeness::Complete };
         let found = excess(&rules, &needed);
         assert_eq!(found.completeness, Completeness::Complete);
-        let line = |rule: &ExcessRule| {
-            let verbs: Vec<_> = rule.verbs.iter().map(|verb| verb.as_str()).collect();
-            let parts = [&rule.resources, &rule.names].map(|names| names.join(","));
-            format!("{}|{}|{}|{}", rule.group, parts[0], verbs.join(","), parts[1])
+        let line = |rule: &PolicyRule| {
+            let parts = [&rule.api_groups, &rule.resources, &rule.verbs, &rule.resource_names];
+            parts.map(|names| names.join(",")).join("|")
         };
         found.rules.iter().map(line).collect()
     }
@@ -194,7 +154,7 @@ mod tests {
         let groups: Vec<_> = groups.iter().map(String::as_str).collect();
         let rules = vec![rule(&groups, &["things"], &["list"], &[])];
         let rules = ReviewedRules { rules, completeness: Completeness::Complete };
-        let found = excess(&rules, &Needed::new());
+        let found = excess(&rules, &BTreeSet::new());
         assert_eq!((found.rules.len(), found.completeness), (32, Completeness::Incomplete));
     }
 
@@ -205,15 +165,15 @@ mod tests {
         let of = |rules| {
             let rules = ReviewedRules { rules, completeness: Completeness::Complete };
             let began = std::time::Instant::now();
-            let found = excess(&rules, &Needed::new());
+            let found = excess(&rules, &BTreeSet::new());
             // Four million pairs, or as many copies of names, take much longer.
             assert!(began.elapsed() < std::time::Duration::from_millis(500));
             assert_eq!((found.rules.len(), found.completeness), (32, Completeness::Incomplete));
             found.rules
         };
         let pairs = of(vec![rule(&many, &many, &["list"], &[])]);
-        assert_eq!((&*pairs[31].group, pairs[31].resources.len()), ("n0000", 32));
+        assert_eq!((&*pairs[31].api_groups[0], pairs[31].resources.len()), ("n0000", 32));
         let names = of(vec![rule(&[""], &many, &["list"], &many)]);
-        assert_eq!((&*names[1].names[0], names[31].resources.len()), ("n0064", 32));
+        assert_eq!((&*names[1].resource_names[0], names[31].resources.len()), ("n0064", 32));
     }
 }

@@ -4,13 +4,8 @@
 //! beside that, often, because they are cheap, and never decide.
 
 mod book;
-mod evidence;
 mod excess;
-mod identities;
-mod limits;
 mod reports;
-#[cfg(test)]
-#[expect(dead_code, unreachable_pub, reason = "only compared; the next commit uses it")]
 mod rule;
 mod rules;
 mod standing;
@@ -18,12 +13,10 @@ mod verifier;
 
 pub use self::{
     book::Wanted,
-    evidence::PATIENCE,
-    excess::{Excess, ExcessRule},
+    excess::Excess,
     reports::{AccessReports, Check, CheckOutcome},
+    rule::PATIENCE,
     rules::attributes,
-    standing::{
-        CellAccess, Disagreement, Method, Opinion, Punctuality, Refused, Standing, Unverified,
-    },
+    standing::{CellAccess, Method, Punctuality, Refused, Standing},
     verifier::{Declared, Surroundings, Verifier},
 };

@@ -3,8 +3,8 @@
 use k8s_openapi::api::authorization::v1::{
     FieldSelectorAttributes, LabelSelectorAttributes, ResourceAttributes, ResourceRule,
 };
-use kubewarm_api::model::{CellKey, Extent, GroupResource, Verb};
-use kubewarm_client::{Completeness, ReviewedRules};
+use kubewarm_api::model::{CellKey, Extent, GroupResource, Identity, Verb};
+use kubewarm_client::ReviewedRules;
 use std::sync::Arc;
 
 /// What a rule may say instead of a name.
@@ -28,10 +28,9 @@ impl<'a> Need<'a> {
     }
 }
 
-/// What the rules say of `need`; `None` where they are not all there is.
-pub(super) fn opinion(rules: &ReviewedRules, need: &Need<'_>) -> Option<bool> {
-    let complete = rules.completeness == Completeness::Complete;
-    complete.then(|| rules.rules.iter().any(|rule| allows(rule, need)))
+/// Whether rules that are all there is allow `need`.
+pub(super) fn allow(rules: &ReviewedRules, need: &Need<'_>) -> bool {
+    rules.rules.iter().any(|rule| allows(rule, need))
 }
 
 fn allows(rule: &ResourceRule, need: &Need<'_>) -> bool {
@@ -73,17 +72,22 @@ pub fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
     }
 }
 
-/// The namespace whose rules decide about a cell; `None`: only grants for the whole cluster count.
-pub(super) fn place(key: &CellKey) -> Option<Arc<str>> {
-    match &key.extent {
+/// Whose rules, and where; without a namespace, only grants for the whole cluster count.
+pub(super) type Spot = (Identity, Option<Arc<str>>);
+
+/// Where the rules are that decide about a cell.
+pub(super) fn spot(key: &CellKey) -> Spot {
+    let here = match &key.extent {
         Extent::Namespace(name) => Some(Arc::clone(name)),
         Extent::AllNamespaces | Extent::Cluster => None,
-    }
+    };
+    (key.identity.clone(), here)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kubewarm_client::Completeness;
 
     fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> ResourceRule {
         let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
@@ -95,10 +99,10 @@ mod tests {
         }
     }
 
-    fn says(rule: ResourceRule, name: Option<&str>) -> Option<bool> {
+    fn says(rule: ResourceRule, name: Option<&str>) -> bool {
         let rules = ReviewedRules { rules: vec![rule], completeness: Completeness::Complete };
         let pods = GroupResource::new("", "pods").unwrap();
-        opinion(&rules, &Need { verb: Verb::List, of: &pods, name })
+        allow(&rules, &Need { verb: Verb::List, of: &pods, name })
     }
 
     #[test]
@@ -117,18 +121,7 @@ mod tests {
             (ResourceRule::default(), None, false),
         ];
         for (rule, name, allowed) in cases {
-            assert_eq!(says(rule.clone(), name), Some(allowed), "{rule:?} {name:?}");
+            assert_eq!(says(rule.clone(), name), allowed, "{rule:?} {name:?}");
         }
-    }
-
-    #[test]
-    fn rules_that_are_not_all_decide_nothing() {
-        let rules = ReviewedRules {
-            rules: vec![rule(&["*"], &["*"], &["*"], &[])],
-            completeness: Completeness::Incomplete,
-        };
-        let pods = GroupResource::new("", "pods").unwrap();
-        let need = Need { verb: Verb::Watch, of: &pods, name: None };
-        assert_eq!(opinion(&rules, &need), None);
     }
 }

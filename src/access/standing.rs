@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// What a standing rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Method {
-    /// The very list and watch of the cell were allowed; later reviews agree.
+    /// The very list and watch of the cell were allowed.
     Probe,
     /// Reviews alone: the real requests came to nothing that has to do with permissions, as while
     /// the kind is not served.
@@ -21,26 +21,22 @@ pub enum Standing {
     Verifying,
     /// It may be listed and watched.
     Granted {
-        /// When that was last confirmed, by whatever means.
+        /// When the request was sent that shows it.
         verified_at: Timestamp,
         /// What it rests on.
         method: Method,
     },
     /// It was, and for too long no real request has confirmed that: the gate is closed until one does.
-    Unverified(Unverified),
+    Unverified {
+        /// When it was last verified.
+        verified_at: Timestamp,
+        /// What it rested on.
+        method: Method,
+        /// Why the last check came to nothing when patience ended.
+        message: Arc<str>,
+    },
     /// The API server refused the real request.
     Refused(Refused),
-}
-
-/// What is not verified any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unverified {
-    /// When it was last verified, by whatever means.
-    pub verified_at: Timestamp,
-    /// What it rested on.
-    pub method: Method,
-    /// Why the last check came to nothing when patience ended.
-    pub message: Arc<str>,
 }
 
 /// What was refused.
@@ -53,28 +49,10 @@ pub struct Refused {
     pub reason: Reason,
     /// The API server's words.
     pub message: Arc<str>,
-    /// Since when, of this process.
-    pub since: Timestamp,
     /// When that was last confirmed by the real request.
     pub verified_at: Timestamp,
-}
-
-/// Where reviews keep saying something else than the real requests do; these count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Disagreement {
-    /// About which verb; of both, `list`.
-    pub verb: Verb,
-    /// What the review says.
-    pub review: Opinion,
-}
-
-/// What a review says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opinion {
-    /// It would be allowed.
-    Allowed,
-    /// It would be refused.
-    Denied,
+    /// When it was last granted before that, in this process: access was taken away, not merely missing.
+    pub revoked: Option<Timestamp>,
 }
 
 /// How punctual the checks of a cell are: from how long ago the last one said anything.
@@ -93,17 +71,8 @@ pub enum Punctuality {
 pub struct CellAccess {
     /// Whether it may be read.
     pub standing: Standing,
-    /// When it was last granted before it was refused, in this process: access was taken away, not
-    /// merely missing.
-    pub revoked: Option<Timestamp>,
-    /// What reviews say otherwise.
-    pub disagreement: Option<Disagreement>,
+    /// What reviews keep saying, whether it is allowed, although real requests show otherwise.
+    pub overruled: Option<bool>,
     /// Whether it is checked as often as it should be.
     pub punctuality: Punctuality,
-}
-
-impl From<bool> for Opinion {
-    fn from(allowed: bool) -> Self {
-        if allowed { Self::Allowed } else { Self::Denied }
-    }
 }

@@ -9,10 +9,7 @@ use super::{
     target::{Target, Verdict},
     trouble::{Voice, kinds, places},
 };
-use crate::access::{
-    CellAccess, Disagreement, Excess, ExcessRule, Method, Opinion, Punctuality, Refused, Standing,
-    Unverified,
-};
+use crate::access::{CellAccess, Excess, Method, Punctuality, Refused, Standing};
 use jiff::Timestamp;
 use kubewarm_api::{
     manifests::is_elevated,
@@ -45,22 +42,22 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
     let mut lapsed = BTreeMap::<(&GroupResource, &str), Vec<&Cell<'_>>>::new();
     let (mut verified, mut absent) = (0, 0);
     for cell in cells {
-        match cell.access().map(|access| (access, &access.standing)) {
-            Some((_, Standing::Granted { .. })) => verified += 1,
+        match cell.access().map(|access| &access.standing) {
+            Some(Standing::Granted { .. }) => verified += 1,
             // Its roles went with the namespace: nobody can say.
-            Some((_, Standing::Refused(found))) if found.reason == Reason::NamespaceNotFound => {
+            Some(Standing::Refused(found)) if found.reason == Reason::NamespaceNotFound => {
                 absent += 1;
             }
-            Some((access, Standing::Refused(found))) => {
+            Some(Standing::Refused(found)) => {
                 let of = cell.key.resource.group_resource();
-                let alike = (access.revoked.is_none(), found.reason, &*found.verbs, of);
+                let alike = (found.revoked.is_none(), found.reason, &*found.verbs, of);
                 refused.entry(alike).or_default().push(cell);
             }
-            Some((_, Standing::Unverified(found))) => {
+            Some(Standing::Unverified { message, .. }) => {
                 let of = cell.key.resource.group_resource();
-                lapsed.entry((of, &*found.message)).or_default().push(cell);
+                lapsed.entry((of, &**message)).or_default().push(cell);
             }
-            Some((_, Standing::Verifying)) | None => {}
+            Some(Standing::Verifying) | None => {}
         }
     }
     let lapsed = lapsed.iter().map(|((_, message), cells)| unverified(message, cells, voice));
@@ -95,7 +92,7 @@ fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice
         "" => "the core API group".to_owned(),
         group => format!("API group {group:?}"),
     };
-    let until = cells.iter().filter_map(|cell| cell.access()?.revoked).max();
+    let until = cells.iter().filter_map(|cell| refused(cell)?.revoked).max();
     let what = format!("{words} {} of {group} {places}", of.resource());
     let next = voice.grant(cells.iter().any(|cell| is_elevated(cell.key)));
     match (reason, until) {
@@ -121,7 +118,7 @@ fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice
 /// Of whom nobody can say for too long whether they may still read what, and why.
 fn unverified(message: &str, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
     let verified_at = cells.iter().filter_map(|cell| match &cell.access()?.standing {
-        Standing::Unverified(Unverified { verified_at, .. }) => Some(*verified_at),
+        Standing::Unverified { verified_at, .. } => Some(*verified_at),
         Standing::Verifying | Standing::Granted { .. } | Standing::Refused(_) => None,
     });
     let since = verified_at.min().unwrap_or_default();
@@ -141,17 +138,12 @@ pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
         cells.iter().copied().filter(|cell| cell.access().is_some_and(is)).collect()
     };
     let mut asides = Vec::new();
-    for (review, verdict) in
-        [(Opinion::Allowed, "would be allowed"), (Opinion::Denied, "would be refused")]
-    {
-        let said = |found: Disagreement| found.review == review;
-        let differing = with(&|access: &CellAccess| access.disagreement.is_some_and(said));
-        let verb = differing.iter().find_map(|cell| cell.access()?.disagreement);
-        if let Some(Disagreement { verb, .. }) = verb {
+    for (allowed, verdict) in [(true, "would be allowed"), (false, "would be refused")] {
+        let differing = with(&|access: &CellAccess| access.overruled == Some(allowed));
+        if !differing.is_empty() {
             asides.push(format!(
-                "reviews say that {} of {} {} {verdict}; the real requests count, look for an \
+                "reviews say that reading {} {} {verdict}; the real requests count, look for an \
                  authorizer that answers reviews differently",
-                verb.as_str(),
                 kinds(&differing),
                 places(&differing)
             ));
@@ -187,7 +179,7 @@ fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
 fn failing<'c>(cell: &'c Cell<'_>) -> Option<&'c Fault> {
     let CellAccess { standing, punctuality, .. } = cell.access()?;
     match (standing, punctuality) {
-        (Standing::Unverified(_), _) | (_, Punctuality::OnTime | Punctuality::Late) => None,
+        (Standing::Unverified { .. }, _) | (_, Punctuality::OnTime | Punctuality::Late) => None,
         (_, Punctuality::Unanswered(fault)) => Some(fault),
     }
 }
@@ -223,9 +215,7 @@ pub(super) fn access(
 fn verified(cell: &Cell<'_>) -> Option<(Timestamp, Method)> {
     match &cell.access()?.standing {
         Standing::Granted { verified_at, method }
-        | Standing::Unverified(Unverified { verified_at, method, .. }) => {
-            Some((*verified_at, *method))
-        }
+        | Standing::Unverified { verified_at, method, .. } => Some((*verified_at, *method)),
         Standing::Refused(refused) => Some((refused.verified_at, Method::Probe)),
         Standing::Verifying => None,
     }
@@ -261,22 +251,16 @@ fn missing(cells: &[&Cell<'_>]) -> Vec<NamespaceRules> {
 fn refused<'c>(cell: &'c Cell<'_>) -> Option<&'c Refused> {
     match &cell.access()?.standing {
         Standing::Refused(refused) => Some(refused),
-        Standing::Verifying | Standing::Granted { .. } | Standing::Unverified(_) => None,
+        Standing::Verifying | Standing::Granted { .. } | Standing::Unverified { .. } => None,
     }
 }
 
 fn too_much(excesses: &Excesses) -> (Vec<NamespaceRules>, Option<ExcessCompleteness>) {
-    let rule = |rule: &ExcessRule| PolicyRule {
-        api_groups: vec![rule.group.clone()],
-        resources: rule.resources.clone(),
-        resource_names: rule.names.clone(),
-        verbs: rule.verbs.iter().map(|verb| verb.as_str().to_owned()).collect(),
-    };
     let with_some = excesses.iter().filter(|(_, excess)| !excess.rules.is_empty());
     let all: Vec<_> = with_some
         .map(|(namespace, excess)| NamespaceRules {
             namespace: namespace.to_string(),
-            rules: excess.rules.iter().map(rule).take(MAX_RULES).collect(),
+            rules: excess.rules.clone(),
         })
         .collect();
     let is_all = all.len() <= MAX_NAMESPACES

@@ -97,7 +97,7 @@ async fn what_nobody_can_verify_is_read_no_more_and_goes_on_from_its_version_onc
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);
     assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1), "nothing is tried");
     let standing = || access.get(&pods.key).unwrap().standing;
-    assert!(matches!(standing(), Standing::Unverified(_)), "{:?}", standing());
+    assert!(matches!(standing(), Standing::Unverified { .. }), "{:?}", standing());
 
     release.send_replace(true);
     let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;

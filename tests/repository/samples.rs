@@ -135,16 +135,11 @@ impl World {
                 verbs: verbs.to_vec(),
                 reason: Reason::Forbidden,
                 message: "".into(),
-                since: self.ago(60),
                 verified_at,
+                revoked: None,
             }),
         };
-        let access = CellAccess {
-            standing,
-            revoked: None,
-            disagreement: None,
-            punctuality: Punctuality::OnTime,
-        };
+        let access = CellAccess { standing, overruled: None, punctuality: Punctuality::OnTime };
         let (report, access) = (Some(Arc::new(report)), Some(access));
         let view = CellView { report, access, objects, bytes };
         self.cells.insert(key.clone(), view);

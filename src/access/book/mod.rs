@@ -1,21 +1,22 @@
-//! Every cell's evidence, every place's rules, and which check is due when. Pure.
+//! What is known of every cell, by place, and which check of it is due when. Pure.
 
 mod place;
 #[cfg(test)]
 mod tests;
 
-use self::place::{Place, is_permanent};
+use self::place::{Cell, Place, is_permanent};
 use super::{
-    evidence::{Evidence, Word, jittered},
-    excess::Needed,
-    limits::{Candidate, CheckLimits, Class},
-    rules::place,
+    excess::Excess,
+    rule::{Input, Order},
+    rules::{Spot, spot},
     standing::CellAccess,
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Fault, Identity, NamespaceCheck, Verb};
+use kubewarm_api::model::{CellKey, Fault, NamespaceCheck, Reason, Verb};
 use kubewarm_cache::informer::{OwnAccess, Trial};
-use kubewarm_client::{Buckets, Completeness, KeyedPermit, ReviewedRules};
+use kubewarm_client::{
+    Buckets, Completeness, KeyedPermit, KeyedSemaphore, ReviewedRules, WorkQueue,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -23,13 +24,27 @@ use std::{
 };
 use tokio::time::Instant;
 
+/// Between two trials that go on as before.
+const CALM: Duration = Duration::from_mins(5);
+/// After one whose namespace does not exist: no review shows that it does again.
+const ABSENT: Duration = Duration::from_mins(1);
+/// After one that decided nothing.
+const RETRY: Duration = Duration::from_secs(20);
+/// The first requests of a cell's informer are its first trial. Where there is none, that is by then.
+const NO_INFORMER: Duration = Duration::from_secs(1);
+/// A list takes longer, or has to wait for its turn: the trial does not wait for it any more.
+const INFORMER: Duration = Duration::from_secs(10);
+
 /// Between two reviews of a place, or of a cell where those of its place are incomplete.
 const REVIEW: Duration = Duration::from_secs(20);
-/// A check that is due, or a cell that should have been heard of, for longer is late.
+/// A cell that should have been heard of for longer is late.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Whose rules, and where; `None`: across the cluster.
-pub(super) type Spot = (Identity, Option<Arc<str>>);
+/// Checks under way: a server that is slow already is not asked more. There is no rate for the process:
+/// with one, a lost right would be noticed the later the more accounts there are.
+const UNDER_WAY: usize = 64;
+/// Of these, of one namespace, so that a slow webhook of one tenant holds up nobody else.
+const NAMESPACE_UNDER_WAY: usize = UNDER_WAY / 8;
 
 /// A cell to be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,293 +61,285 @@ pub struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Job {
     /// The real list and watch.
-    Trial(CellKey, NamespaceCheck),
+    Trial(CellKey),
     /// The rules of a place.
     Rules(Spot),
     /// A review of one verb.
-    Review(CellKey, Verb),
+    Review(CellKey),
 }
 
-/// A check that may be due: looking for those that are must not copy the keys of all cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Ready<'a> {
-    Trial(&'a CellKey, NamespaceCheck),
-    Rules(&'a Spot),
-    Review(&'a CellKey, Verb),
+/// A check that begins.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) job: Job,
+    /// Of a trial: whether a refusal may mean that its namespace is gone.
+    pub(super) namespace_check: NamespaceCheck,
+    /// Of a review: what it is about.
+    pub(super) verb: Verb,
+    pub(super) permit: KeyedPermit,
 }
 
-impl<'a> From<&'a Job> for Ready<'a> {
-    fn from(job: &'a Job) -> Self {
-        match job {
-            Job::Trial(key, check) => Self::Trial(key, *check),
-            Job::Rules(spot) => Self::Rules(spot),
-            Job::Review(key, verb) => Self::Review(key, *verb),
-        }
-    }
-}
-
-impl From<Ready<'_>> for Job {
-    fn from(ready: Ready<'_>) -> Self {
-        match ready {
-            Ready::Trial(key, check) => Self::Trial(key.clone(), check),
-            Ready::Rules(spot) => Self::Rules(spot.clone()),
-            Ready::Review(key, verb) => Self::Review(key.clone(), verb),
-        }
-    }
-}
-
-/// What a check came to.
+/// What a check came to, if it was answered.
 #[derive(Debug)]
 pub(super) enum Found {
     Trial(Trial),
-    Rules(Result<ReviewedRules, Fault>),
-    Review(Result<bool, Fault>),
+    Rules(ReviewedRules),
+    Review(bool),
 }
 
 /// Everything known. Bounded by the cells that are wanted.
 #[derive(Debug)]
 pub(super) struct Book {
-    cells: BTreeMap<CellKey, Cell>,
-    spots: BTreeMap<Spot, Place>,
-    /// Cells that count for what is needed, and are not checked.
-    unchecked: Vec<CellKey>,
-    needed: BTreeMap<Spot, Needed>,
-    /// With the namespace that each is charged to.
-    under_way: BTreeMap<Job, (Arc<str>, KeyedPermit)>,
-    limits: CheckLimits,
+    places: BTreeMap<Spot, Place>,
+    queue: WorkQueue<Job>,
+    /// Which bound the requests of one namespace, these among others.
+    buckets: Buckets,
+    under_way: KeyedSemaphore<Arc<str>>,
     /// A random number in `0.0..1.0`.
     spread: fn() -> f64,
-}
-
-#[derive(Debug)]
-struct Cell {
-    payer: Arc<str>,
-    check: NamespaceCheck,
-    spot: Spot,
-    evidence: Evidence,
-    /// The next review of its own, and of which verb; `None` while the rules of its place will do.
-    review: Option<Instant>,
-    verb: Verb,
 }
 
 impl Book {
     /// One whose checks draw on these buckets.
     pub(super) fn new(buckets: Buckets, spread: fn() -> f64) -> Self {
         Self {
-            cells: BTreeMap::new(),
-            spots: BTreeMap::new(),
-            unchecked: Vec::new(),
-            needed: BTreeMap::new(),
-            under_way: BTreeMap::new(),
-            limits: CheckLimits::new(buckets),
+            places: BTreeMap::new(),
+            queue: WorkQueue::new(RETRY, CALM),
+            buckets,
+            under_way: KeyedSemaphore::new(UNDER_WAY, NAMESPACE_UNDER_WAY),
             spread,
         }
     }
 
     /// Checks these cells from now on, and no others. `unchecked` are needed, too.
-    pub(super) fn want(&mut self, wanted: Vec<Wanted>, unchecked: Vec<CellKey>, now: Instant) {
-        let mut old = std::mem::take(&mut self.cells);
-        let mut is_changed = unchecked != self.unchecked;
-        self.unchecked = unchecked;
+    pub(super) fn want(&mut self, wanted: Vec<Wanted>, unchecked: &[CellKey], now: Instant) {
+        let cells = self.places.values_mut().flat_map(|place| place.cells.values_mut());
+        cells.for_each(|cell| cell.is_wanted = false);
         for Wanted { key, namespace_check, payer } in wanted {
-            let known = old.remove(&key);
-            is_changed |= known.is_none();
-            let mut cell = known.unwrap_or_else(|| Cell {
-                payer: Arc::clone(&payer),
-                check: namespace_check,
-                spot: (key.identity.clone(), place(&key)),
-                evidence: Evidence::new(now),
-                review: None,
-                verb: Verb::List,
+            let spot = spot(&key);
+            let place = self.places.entry(spot.clone()).or_insert_with(|| {
+                self.queue.add_at(Job::Rules(spot), now);
+                Place::default()
             });
-            cell.payer = payer;
-            cell.check = namespace_check;
-            self.cells.insert(key, cell);
+            let is_incomplete = place.completeness() == Some(Completeness::Incomplete);
+            let cell = place.cells.entry(key.clone()).or_insert_with(|| {
+                if is_incomplete {
+                    self.queue.add_at(Job::Review(key.clone()), now);
+                }
+                self.queue.add_at(Job::Trial(key), now + INFORMER);
+                Cell::new(Arc::clone(&payer), now)
+            });
+            (cell.payer, cell.namespace_check, cell.is_wanted) = (payer, namespace_check, true);
         }
-        is_changed |= !old.is_empty();
-        if is_changed {
-            self.survey(now);
+        self.places.values_mut().for_each(|place| place.cells.retain(|_, cell| cell.is_wanted));
+        self.places.retain(|_, place| !place.cells.is_empty());
+        let places = &self.places;
+        self.queue.retain(|job| match job {
+            Job::Trial(key) | Job::Review(key) => cell_in(places, key).is_some(),
+            Job::Rules(spot) => places.contains_key(spot),
+        });
+        let mut needed = BTreeMap::<_, BTreeSet<_>>::new();
+        for key in self.places.values().flat_map(|place| place.cells.keys()).chain(unchecked) {
+            needed.entry(spot(key)).or_default().insert(key.resource.group_resource().clone());
+        }
+        for (spot, place) in &mut self.places {
+            // What is needed across the cluster is needed here, too.
+            let across = (spot.0.clone(), None);
+            let all = [spot, &across].into_iter().filter_map(|spot| needed.get(spot)).flatten();
+            let all = all.cloned().collect();
+            if place.needed != all {
+                place.needed = all;
+                place.compare();
+            }
         }
     }
 
-    /// The checks that begin now; each must be answered by [`Book::found`].
+    /// The checks that begin now; each must be answered by [`Book::found`]. What something has called for
+    /// goes first, then what may be lost, then what never was readable: a profile that is only planned has
+    /// thousands of cells for nothing.
     ///
     /// # Cost
     ///
     /// Looks at every cell.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<Job> {
-        let mut due = Vec::new();
-        let under_way: BTreeSet<_> = self.under_way.keys().map(Ready::from).collect();
-        let mut add = |payer: &Arc<str>, class, urgency, cost, what| {
-            if !under_way.contains(&what) {
-                due.push(Candidate { payer: Arc::clone(payer), class, urgency, cost, what });
-            }
+    pub(super) fn begin(&mut self, now: Instant) -> Vec<Begun> {
+        let places = &self.places;
+        let class = |job: &Job| match job {
+            Job::Trial(key) | Job::Review(key) => cell_in(places, key).map(|cell| {
+                (!(cell.is_urgent && matches!(job, Job::Trial(_))), !cell.access.is_held())
+            }),
+            Job::Rules(spot) => places.get(spot).map(|place| (true, !place.is_held())),
         };
-        for (key, cell) in &self.cells {
-            if let Some(next) = cell.evidence.due.filter(|next| next.at <= now) {
-                // Reviews go before what can wait, and after what cannot; but nothing waits for ever.
-                let waits = match (next.urgent, cell.evidence.is_verifying()) {
-                    (true, _) => Duration::ZERO,
-                    (false, true) => LATE,
-                    (false, false) => LATE * 3,
-                };
-                let class = if next.urgent { Class::Held } else { cell.evidence.class() };
-                add(&cell.payer, class, next.at + waits, 2, Ready::Trial(key, cell.check));
+        let mut full = BTreeSet::new();
+        let begun = self.queue.take_by(now, class, |job| {
+            let (payer, cost) = match job {
+                Job::Trial(key) => (&cell_in(places, key)?.payer, 2),
+                Job::Review(key) => (&cell_in(places, key)?.payer, 1),
+                Job::Rules(spot) => (&places.get(spot)?.cells.values().next()?.payer, 1),
+            };
+            if full.contains(payer) {
+                return None;
             }
-            if let Some(at) = cell.review.filter(|at| *at <= now) {
-                add(
-                    &cell.payer,
-                    cell.evidence.class(),
-                    at + LATE,
-                    1,
-                    Ready::Review(key, cell.verb),
-                );
+            let permit = self.under_way.try_acquire(payer);
+            let permit = permit.filter(|_| self.buckets.draw(payer, cost, now).is_ok());
+            if permit.is_none() {
+                // What does not fit waits, instead of letting the cheaper ones pass for ever.
+                full.insert(Arc::clone(payer));
             }
-        }
-        for (spot, place) in &self.spots {
-            if let Some(at) = place.due.filter(|at| *at <= now) {
-                add(&place.payer, place.class, at + LATE / 2, 1, Ready::Rules(spot));
-            }
-        }
-        let admitted = self.limits.admit(due, now).into_iter();
-        let admitted: Vec<_> = admitted
-            .map(|(found, permit)| (Job::from(found.what), (found.payer, permit)))
-            .collect();
-        let mut jobs = Vec::with_capacity(admitted.len());
-        for (job, charged) in admitted {
-            match &job {
-                Job::Trial(key, _) => {
-                    if let Some(cell) = self.cells.get_mut(key) {
-                        cell.evidence.due = None;
-                    }
-                }
-                Job::Rules(spot) => {
-                    if let Some(place) = self.spots.get_mut(spot) {
-                        place.due = None;
-                    }
-                }
-                Job::Review(key, _) => {
-                    if let Some(cell) = self.cells.get_mut(key) {
-                        cell.review = None;
-                    }
+            permit
+        });
+        let mut all = Vec::with_capacity(begun.len());
+        for (job, permit) in begun {
+            let (mut namespace_check, mut verb) = (NamespaceCheck::Known, Verb::Watch);
+            if let Job::Trial(key) | Job::Review(key) = &job
+                && let Some(cell) = self.cell(key)
+            {
+                (namespace_check, verb) = (cell.namespace_check, cell.access.in_question());
+                if matches!(job, Job::Trial(_)) {
+                    (cell.is_urgent, cell.waits_since) = (false, None);
                 }
             }
-            self.under_way.insert(job.clone(), charged);
-            jobs.push(job);
+            all.push(Begun { job, namespace_check, verb, permit });
         }
-        jobs
+        all
     }
 
-    /// When [`Book::due`] may have something to begin; `None` if nothing is planned.
-    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        let of_cell = |cell: &Cell| {
-            let trial = cell.evidence.due.map(|due| due.at);
-            [trial, cell.review].into_iter().flatten().min()
-        };
-        let cells = self.cells.values().filter_map(of_cell);
-        let earliest = cells.chain(self.spots.values().filter_map(|place| place.due)).min()?;
-        Some(earliest.max(now))
+    /// When [`Book::begin`] may have something to begin; `None` if nothing is planned.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.queue.next()
     }
 
-    /// Takes the result of a check in, and says what to tell of which cell.
+    /// Takes the result of a check in.
     pub(super) fn found(
         &mut self,
-        job: Job,
+        job: &Job,
         sent: Instant,
-        found: Found,
+        found: Result<Found, Fault>,
         now: Instant,
         wall: Timestamp,
-    ) -> Vec<(CellKey, Word)> {
-        if let Some((payer, _permit)) = self.under_way.remove(&job) {
-            let extra = match &found {
-                Found::Trial(trial) => trial.requests.saturating_sub(2),
-                Found::Rules(_) | Found::Review(_) => 0,
-            };
-            self.limits.charge(&payer, extra, now);
-        }
+    ) {
+        self.queue.done(job);
         let spread = (self.spread)();
-        let mut told = Vec::new();
-        match (job, found) {
-            (Job::Trial(key, _), Found::Trial(trial)) => {
-                if let Some(cell) = self.cells.get_mut(&key) {
-                    let words = cell.evidence.tried(&trial, now, wall, spread);
-                    told.extend(words.into_iter().map(|word| (key.clone(), word)));
-                    if let Some(place) = self.spots.get_mut(&cell.spot) {
-                        place.join(&cell.evidence);
-                    }
+        let input = match (job, found) {
+            (Job::Rules(spot), found) => {
+                let rules = found.and_then(|found| match found {
+                    Found::Rules(rules) => Ok(rules),
+                    Found::Trial(_) | Found::Review(_) => Err(mismatch()),
+                });
+                return self.ruled(spot, sent, rules, now, wall);
+            }
+            (Job::Trial(key), Ok(Found::Trial(trial))) => {
+                if let Some(cell) = self.cell(key) {
+                    let payer = Arc::clone(&cell.payer);
+                    self.buckets.charge(&payer, trial.requests.saturating_sub(2), now);
                 }
+                Some(Input::from(trial))
             }
-            (Job::Review(key, verb), Found::Review(answer)) => {
-                let Some(cell) = self.cells.get_mut(&key) else { return told };
-                cell.review.get_or_insert_with(|| now + jittered(REVIEW, spread));
-                // A cell has twice as many verbs as reviews: they take turns.
-                cell.verb = if verb == Verb::List { Verb::Watch } else { Verb::List };
-                match answer {
-                    Ok(allowed) => {
-                        let words = cell.evidence.reviewed(verb, allowed, sent, now, wall);
-                        told.extend(words.into_iter().map(|word| (key.clone(), word)));
-                    }
-                    Err(fault) if !is_permanent(fault.reason()) => {
-                        cell.evidence.doubt(&fault, sent, now);
-                    }
-                    // The server has no such reviews, or not for this: nothing is lacking.
-                    Err(_never_answered) => cell.evidence.heard_of(sent),
-                }
+            (Job::Review(_), Ok(Found::Review(allowed))) => Some(Input::Reviewed { sent, allowed }),
+            // The server has no such reviews, or not for this: nothing is lacking.
+            (Job::Review(_), Err(fault)) if is_permanent(fault.reason()) => None,
+            (_, Err(fault)) => Some(Input::Undecided { sent, fault }),
+            (_, Ok(_)) => Some(Input::Undecided { sent, fault: mismatch() }),
+        };
+        let (Job::Trial(key) | Job::Review(key)) = job else { return };
+        let Some(place) = self.places.get_mut(&spot(key)) else { return };
+        let is_reviewed = place.completeness() == Some(Completeness::Incomplete);
+        let Some(cell) = place.cells.get_mut(key) else { return };
+        let period = match (job, &input) {
+            (Job::Trial(_), Some(Input::Undecided { .. })) => RETRY,
+            (Job::Trial(_), Some(Input::Refused { fault, .. }))
+                if fault.reason() == Reason::NamespaceNotFound =>
+            {
+                ABSENT
             }
-            (Job::Rules(spot), Found::Rules(answer)) => {
-                self.ruled(&spot, answer, (sent, now, wall), &mut told);
-            }
-            (Job::Trial(..) | Job::Review(..) | Job::Rules(_), _) => {}
+            (Job::Trial(_), _) => CALM,
+            (Job::Rules(_) | Job::Review(_), _) => REVIEW,
+        };
+        if is_reviewed || matches!(job, Job::Trial(_)) {
+            self.queue.hasten(job.clone(), now + jittered(period, spread));
         }
-        told
+        match input {
+            Some(input) => cell.take(input, key, &mut self.queue, now, wall),
+            None => cell.access.answered(sent),
+        }
     }
 
-    /// Takes in what the informers' own requests say.
-    pub(super) fn informed(
+    /// Takes in what the informers say, each with whether its gate is open, and that time passes. Which
+    /// gates are to be opened or closed.
+    pub(super) fn look(
         &mut self,
-        own: impl Fn(&CellKey) -> Option<OwnAccess>,
+        own: impl Fn(&CellKey) -> Option<(OwnAccess, bool)>,
+        patience: Duration,
         now: Instant,
         wall: Timestamp,
-    ) -> Vec<(CellKey, Word)> {
-        let mut told = Vec::new();
-        for (key, cell) in &mut self.cells {
-            if let Some(own) = own(key) {
-                let words = cell.evidence.informed(&own, now, wall, (self.spread)());
-                if !words.is_empty()
-                    && let Some(place) = self.spots.get_mut(&cell.spot)
-                {
-                    place.join(&cell.evidence);
+    ) -> Vec<(CellKey, Order)> {
+        let mut orders = Vec::new();
+        for (key, cell) in self.places.values_mut().flat_map(|place| &mut place.cells) {
+            let own = own(key);
+            if let Some((own, _)) = &own {
+                let is_news = cell.refused_since != own.refused_since;
+                cell.refused_since = own.refused_since;
+                if is_news && own.refused_since.is_some() {
+                    cell.take(Input::Suspected { sent: now }, key, &mut self.queue, now, wall);
                 }
-                told.extend(words.into_iter().map(|word| (key.clone(), word)));
+                if let Some(sent) = own.verified_at {
+                    cell.take(Input::Verified { sent }, key, &mut self.queue, now, wall);
+                }
             }
+            if let Some(since) = cell.waits_since.filter(|_| !cell.is_urgent) {
+                let (own, waits) = match &own {
+                    Some((own, _)) => (own.allowed_at, own.is_starting),
+                    None => (None, now < since + NO_INFORMER),
+                };
+                if let Some(sent) = own.filter(|sent| *sent + CALM > now) {
+                    cell.waits_since = None;
+                    cell.take(Input::Allowed { sent }, key, &mut self.queue, now, wall);
+                    // What is warm at the same time is not to be tried at the same time.
+                    let pause = CALM.mul_f64(f64::midpoint(1.0, (self.spread)()));
+                    self.queue.add_at(Job::Trial(key.clone()), now + pause);
+                } else if !waits {
+                    cell.waits_since = None;
+                    self.queue.hasten(Job::Trial(key.clone()), now);
+                }
+            }
+            cell.take(Input::Tick { patience }, key, &mut self.queue, now, wall);
+            let order =
+                own.zip(cell.access.gate()).filter(|((_, is_open), to_be)| is_open != to_be);
+            orders.extend(order.and_then(|_| Some((key.clone(), cell.access.order()?))));
         }
-        told
+        orders
     }
 
-    /// Closes the gates of those that nobody has verified for `patience`.
-    pub(super) fn lapse(&mut self, patience: Duration, now: Instant) -> Vec<(CellKey, Word)> {
-        let lapse = |(key, cell): (&CellKey, &mut Cell)| {
-            Some((key.clone(), cell.evidence.lapse(patience, now)?))
-        };
-        self.cells.iter_mut().filter_map(lapse).collect()
+    /// What the gate of a cell is to do; `None` if nobody can say.
+    pub(super) fn order(&self, key: &CellKey) -> Option<Order> {
+        cell_in(&self.places, key)?.access.order()
     }
 
     /// What is known of a cell.
     pub(super) fn access(&self, key: &CellKey, now: Instant) -> Option<CellAccess> {
-        let cell = self.cells.get(key)?;
-        let rules = self.spots.get(&cell.spot).and_then(Place::completeness);
-        // Where each cell is reviewed by itself, the verbs take turns.
-        let turns = if rules == Some(Completeness::Incomplete) { 2 } else { 1 };
-        let period = jittered(REVIEW, 1.0) * turns + LATE;
-        Some(cell.evidence.access(cell.evidence.punctuality(period, now)))
+        let cell = cell_in(&self.places, key)?;
+        Some(cell.access.report(jittered(REVIEW, 1.0) + LATE, now))
     }
 
-    /// The refusals of those cells that pass `only`.
-    pub(super) fn refusals(&self, only: impl Fn(&CellKey) -> bool) -> Vec<(CellKey, Verb, Fault)> {
-        let refusal = |(key, cell): (&CellKey, &Cell)| {
-            let (verb, fault) = cell.evidence.refusal().filter(|_| only(key))?;
-            Some((key.clone(), verb, fault))
-        };
-        self.cells.iter().filter_map(refusal).collect()
+    /// What is too much in a place; `None` before its rules are known.
+    pub(super) fn excess(&self, spot: &Spot) -> Option<Arc<Excess>> {
+        self.places.get(spot)?.excess.clone()
     }
+
+    fn cell(&mut self, key: &CellKey) -> Option<&mut Cell> {
+        self.places.get_mut(&spot(key))?.cells.get_mut(key)
+    }
+}
+
+fn cell_in<'a>(places: &'a BTreeMap<Spot, Place>, key: &CellKey) -> Option<&'a Cell> {
+    places.get(&spot(key))?.cells.get(key)
+}
+
+/// Lengthened by up to a tenth, so that what begins together does not go on together.
+fn jittered(period: Duration, spread: f64) -> Duration {
+    period.mul_f64(1.0 + spread / 10.0)
+}
+
+/// A check and its answer are of different kinds: a bug.
+fn mismatch() -> Fault {
+    Fault::new(Reason::Internal, "the answer is to another check")
 }

@@ -1,158 +1,146 @@
-//! The rules of each place: what they mean for the cells there, and what is too much.
+//! What is known of one place and of the cells there, and what its rules mean for them.
 
-use super::{Book, REVIEW, Spot};
+use super::{Book, Job, REVIEW, jittered};
 use crate::access::{
-    evidence::{Evidence, Word, jittered, lacks_token},
-    excess::{Excess, Needed, excess},
-    limits::Class,
-    rules::{Need, VERBS, opinion, place},
+    excess::{Excess, excess},
+    rule::{Access, Input, lacks_token},
+    rules::{Need, Spot, VERBS, allow},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Fault, Reason};
-use kubewarm_client::{Completeness, ReviewedRules};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use kubewarm_api::model::{CellKey, Fault, GroupResource, NamespaceCheck, Reason};
+use kubewarm_client::{Completeness, ReviewedRules, WorkQueue};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::time::Instant;
 
 /// Between two reviews of the rules of a place that are incomplete: they are for the excess only.
 const INCOMPLETE: Duration = Duration::from_mins(5);
 
-/// What is known of one.
-#[derive(Debug)]
+/// The cells of one identity in one namespace, or of those across the cluster, and its rules there.
+#[derive(Debug, Default)]
 pub(super) struct Place {
-    pub(super) payer: Arc<str>,
-    pub(super) due: Option<Instant>,
-    /// Of the cells here; before anything is known, as if they were held.
-    pub(super) class: Class,
-    rules: Option<ReviewedRules>,
+    pub(super) cells: BTreeMap<CellKey, Cell>,
+    pub(super) rules: Option<ReviewedRules>,
     /// Whether the last review came to nothing.
-    has_failed: bool,
-    excess: Option<Arc<Excess>>,
+    pub(super) has_failed: bool,
+    pub(super) needed: BTreeSet<GroupResource>,
+    pub(super) excess: Option<Arc<Excess>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) payer: Arc<str>,
+    pub(super) namespace_check: NamespaceCheck,
+    pub(super) access: Access,
+    /// Since when its first trial waits for the first requests of its informer; `None` once it does not.
+    pub(super) waits_since: Option<Instant>,
+    /// Since when the informer's own requests are refused.
+    pub(super) refused_since: Option<Timestamp>,
+    /// Something has called for the next trial.
+    pub(super) is_urgent: bool,
+    pub(super) is_wanted: bool,
 }
 
 impl Book {
-    /// Makes the places follow the cells, and recomputes what is too much where something else is
-    /// needed than before.
-    pub(super) fn survey(&mut self, now: Instant) {
-        let mut old = std::mem::take(&mut self.spots);
-        for cell in self.cells.values_mut() {
-            let place = self.spots.entry(cell.spot.clone()).or_insert_with(|| {
-                old.remove(&cell.spot).unwrap_or_else(|| Place {
-                    payer: Arc::clone(&cell.payer),
-                    due: Some(now),
-                    class: Class::Held,
-                    rules: None,
-                    has_failed: false,
-                    excess: None,
-                })
-            });
-            let rules = place.rules.as_ref();
-            if rules.is_some_and(|rules| rules.completeness == Completeness::Incomplete) {
-                cell.review.get_or_insert(now);
-            }
-        }
-        let before = std::mem::take(&mut self.needed);
-        for key in self.cells.keys().chain(&self.unchecked) {
-            let here = self.needed.entry((key.identity.clone(), place(key))).or_default();
-            here.entry(key.resource.group_resource().clone()).or_default().extend(VERBS);
-        }
-        for (spot, place) in &mut self.spots {
-            let across = (spot.0.clone(), None);
-            if [spot, &across].iter().any(|spot| before.get(spot) != self.needed.get(spot)) {
-                place.compare(spot, &self.needed);
-            }
-        }
-    }
-
     /// Takes the rules of a place in.
     pub(super) fn ruled(
         &mut self,
         spot: &Spot,
-        answer: Result<ReviewedRules, Fault>,
-        (sent, now, wall): (Instant, Instant, Timestamp),
-        told: &mut Vec<(CellKey, Word)>,
+        sent: Instant,
+        rules: Result<ReviewedRules, Fault>,
+        now: Instant,
+        wall: Timestamp,
     ) {
-        let spread = (self.spread)();
-        let Some(place) = self.spots.get_mut(spot) else { return };
-        let had_failed = std::mem::replace(&mut place.has_failed, answer.is_err());
-        let mut period = None;
-        let rules = match answer {
-            Ok(rules) => rules,
+        let Some(place) = self.places.get_mut(spot) else { return };
+        let had_failed = std::mem::replace(&mut place.has_failed, rules.is_err());
+        let was_incomplete = place.completeness() == Some(Completeness::Incomplete);
+        let incomplete = |rules| ReviewedRules { rules, completeness: Completeness::Incomplete };
+        let mut period = INCOMPLETE;
+        let rules = match rules {
+            Ok(rules) => Some(rules),
             // This server does not answer such reviews, or not for this place.
-            Err(fault) if is_permanent(fault.reason()) => {
-                ReviewedRules { rules: Vec::new(), completeness: Completeness::Incomplete }
-            }
+            Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
             Err(fault) => {
-                let here = self.cells.values_mut().filter(|cell| cell.spot == *spot);
-                here.for_each(|cell| cell.evidence.doubt(&fault, sent, now));
+                period = REVIEW;
+                for (key, cell) in &mut place.cells {
+                    let input = Input::Undecided { sent, fault: fault.clone() };
+                    cell.take(input, key, &mut self.queue, now, wall);
+                }
                 // Without a token, no other review is answered either.
                 let is_over = had_failed && !lacks_token(fault.reason())
                     || fault.reason() == Reason::TooLarge;
-                if !is_over {
-                    place.due.get_or_insert_with(|| now + jittered(REVIEW, spread));
-                    return;
-                }
                 // The cells go on without it. What was too much is taken to be that still.
-                period = Some(REVIEW);
-                let rules = place.rules.as_ref().map(|known| known.rules.clone());
-                ReviewedRules {
-                    rules: rules.unwrap_or_default(),
-                    completeness: Completeness::Incomplete,
-                }
+                let known = || place.rules.clone().map(|known| known.rules).unwrap_or_default();
+                is_over.then(known).map(incomplete)
             }
         };
-        let period = match rules.completeness {
-            Completeness::Complete => REVIEW,
-            Completeness::Incomplete => period.unwrap_or(INCOMPLETE),
-        };
-        place.due.get_or_insert_with(|| now + jittered(period, spread));
-        let is_new = place.rules.as_ref() != Some(&rules);
-        place.class = Class::Sought;
-        for (key, cell) in self.cells.iter_mut().filter(|(_, cell)| cell.spot == *spot) {
-            cell.review = match rules.completeness {
-                Completeness::Complete => None,
-                Completeness::Incomplete => cell.review.or(Some(now)),
-            };
-            for verb in VERBS {
-                if let Some(allowed) = opinion(&rules, &Need::of(key, verb)) {
-                    let words = cell.evidence.reviewed(verb, allowed, sent, now, wall);
-                    told.extend(words.into_iter().map(|word| (key.clone(), word)));
-                }
+        let is_complete =
+            rules.as_ref().is_none_or(|rules| rules.completeness == Completeness::Complete);
+        let period = if is_complete { REVIEW } else { period };
+        self.queue.hasten(Job::Rules(spot.clone()), now + jittered(period, (self.spread)()));
+        let Some(rules) = rules else { return };
+        for (key, cell) in &mut place.cells {
+            let review = Job::Review(key.clone());
+            if is_complete {
+                self.queue.remove(&review);
+                let allowed = VERBS.iter().all(|verb| allow(&rules, &Need::of(key, *verb)));
+                cell.take(Input::Reviewed { sent, allowed }, key, &mut self.queue, now, wall);
+            } else if !was_incomplete {
+                self.queue.hasten(review, now);
             }
-            place.join(&cell.evidence);
         }
-        place.rules = Some(rules);
-        if is_new {
-            place.compare(spot, &self.needed);
+        if place.rules.as_ref() != Some(&rules) {
+            place.rules = Some(rules);
+            place.compare();
         }
-    }
-
-    /// What is too much in a place; `None` before its rules are known.
-    pub(in crate::access) fn excess(&self, spot: &Spot) -> Option<Arc<Excess>> {
-        self.spots.get(spot)?.excess.clone()
     }
 }
 
 impl Place {
-    /// Checks here go with those of the cell, if these go first.
-    pub(super) fn join(&mut self, cell: &Evidence) {
-        self.class = self.class.min(cell.class());
-    }
-
     /// Whether the rules are all there is; `None` before they are known.
     pub(super) fn completeness(&self) -> Option<Completeness> {
         self.rules.as_ref().map(|rules| rules.completeness)
     }
 
-    /// Computes what is too much here: what is needed across the cluster is needed here, too.
-    fn compare(&mut self, (identity, here): &Spot, needed: &BTreeMap<Spot, Needed>) {
-        let Some(rules) = &self.rules else { return };
-        let mut all = Needed::new();
-        for place in [None, here.clone()] {
-            for (of, verbs) in needed.get(&(identity.clone(), place)).into_iter().flatten() {
-                all.entry(of.clone()).or_default().extend(verbs);
-            }
+    /// Whether there is anything to lose here, or nobody can say yet.
+    pub(super) fn is_held(&self) -> bool {
+        self.rules.is_none() || self.cells.values().any(|cell| cell.access.is_held())
+    }
+
+    pub(super) fn compare(&mut self) {
+        self.excess = self.rules.as_ref().map(|rules| Arc::new(excess(rules, &self.needed)));
+    }
+}
+
+impl Cell {
+    pub(super) fn new(payer: Arc<str>, now: Instant) -> Self {
+        Self {
+            payer,
+            namespace_check: NamespaceCheck::Known,
+            access: Access::new(now),
+            waits_since: Some(now),
+            refused_since: None,
+            is_urgent: false,
+            is_wanted: true,
         }
-        self.excess = Some(Arc::new(excess(rules, &all)));
+    }
+
+    /// Has the rule say what follows, and the next trial be made in time.
+    pub(super) fn take(
+        &mut self,
+        input: Input,
+        key: &CellKey,
+        queue: &mut WorkQueue<Job>,
+        now: Instant,
+        wall: Timestamp,
+    ) {
+        if let Some(at) = self.access.on(input, now, wall) {
+            self.is_urgent = true;
+            queue.hasten(Job::Trial(key.clone()), at);
+        }
     }
 }
 

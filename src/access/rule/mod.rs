@@ -4,10 +4,10 @@
 //! speaks against access is a sign of loss: it has the real requests made at once, and 30 s to be
 //! cleared. A review that real requests keep overruling is shown and not listened to any more.
 
-mod history;
-mod standing;
+#[cfg(test)]
+mod tests;
 
-use self::standing::{CellAccess, Method, Punctuality, Refused, Standing};
+use super::standing::{CellAccess, Method, Punctuality, Refused, Standing};
 use jiff::Timestamp;
 use kubewarm_api::model::{Fault, Reason, Verb};
 use kubewarm_cache::informer::{Answer, Trial};
@@ -46,6 +46,9 @@ pub(super) enum Input {
     /// Time passes. So long after its last verification the gate closes.
     Tick { patience: Duration },
 }
+
+/// Whether the gate of an informer is to be opened, or closed for what reason.
+pub(super) type Order = Result<(), (Verb, Fault)>;
 
 /// What is known of one cell.
 #[derive(Debug)]
@@ -163,7 +166,9 @@ impl Access {
                 }
                 let method = match self.standing {
                     Standing::Granted { method, .. } => method,
-                    _ => Method::Probe,
+                    Standing::Verifying | Standing::Unverified { .. } | Standing::Refused(_) => {
+                        Method::Probe
+                    }
                 };
                 let failed = self.failed.as_ref().map(Fault::message);
                 let message = failed.unwrap_or("no check was answered").into();
@@ -184,25 +189,29 @@ impl Access {
         self.verified.is_some() && !matches!(self.standing, Standing::Refused(_))
     }
 
-    /// Why the gate is closed; `None` where it is to be open, or nobody can say so.
-    pub(super) fn closed(&self) -> Option<(Verb, Fault)> {
+    /// Whether the gate is to be open; `None` if nobody can say. Only a real request opens it.
+    pub(super) fn gate(&self) -> Option<bool> {
+        match self.standing {
+            Standing::Granted { method: Method::Probe, .. } => Some(true),
+            Standing::Refused(_) | Standing::Unverified { .. } => Some(false),
+            Standing::Verifying | Standing::Granted { method: Method::Review, .. } => None,
+        }
+    }
+
+    /// The same, with the reason.
+    pub(super) fn order(&self) -> Option<Order> {
         match &self.standing {
             Standing::Refused(refused) => {
                 let verb = refused.verbs.first().copied().unwrap_or(Verb::List);
-                Some((verb, Fault::new(refused.reason, &*refused.message)))
+                Some(Err((verb, Fault::new(refused.reason, &*refused.message))))
             }
             Standing::Unverified { verified_at, message, .. } => {
                 let since = Timestamp::from_second(verified_at.as_second()).unwrap_or(*verified_at);
                 let message = format!("not verified since {since}: {message}");
-                Some((Verb::List, Fault::new(Reason::Unverified, message)))
+                Some(Err((Verb::List, Fault::new(Reason::Unverified, message))))
             }
-            Standing::Verifying | Standing::Granted { .. } => None,
+            Standing::Verifying | Standing::Granted { .. } => self.gate().map(|_is_open| Ok(())),
         }
-    }
-
-    /// Whether the gate is to be open: only a real request opens it.
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self.standing, Standing::Granted { method: Method::Probe, .. })
     }
 
     /// How the cell stands, if something must be heard of it within `period`.
@@ -219,10 +228,8 @@ impl Access {
     /// What a review of a single verb is about: what is refused, or the watch. That is what goes on without
     /// being asked for again; a list is authorized each time.
     pub(super) fn in_question(&self) -> Verb {
-        match &self.standing {
-            Standing::Refused(refused) => refused.verbs.first().copied().unwrap_or(Verb::Watch),
-            _ => Verb::Watch,
-        }
+        let Standing::Refused(refused) = &self.standing else { return Verb::Watch };
+        refused.verbs.first().copied().unwrap_or(Verb::Watch)
     }
 
     fn verify(&mut self, sent: Instant) {

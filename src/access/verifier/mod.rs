@@ -4,19 +4,25 @@
 mod tests;
 
 use super::{
-    book::{Book, Found, Job, Wanted},
-    evidence::Word,
-    identities::Identities,
+    book::{Begun, Book, Found, Job, Wanted},
     reports::{AccessReports, Check, CheckOutcome},
+    rule::Order,
     rules::attributes,
-    standing::{CellAccess, Disagreement, Standing},
+    standing::{CellAccess, Standing},
 };
 use futures::FutureExt as _;
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Fault, Reason};
+use kube::Client;
+use kubewarm_api::model::{CellKey, Fault, Identity, Reason};
 use kubewarm_cache::informer::{Answer, Changes, Reports, Trial};
-use kubewarm_client::{Buckets, Clients, is_allowed, rules_of};
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use kubewarm_client::{Buckets, Clients, KeyedPermit, is_allowed, rules_of};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},
@@ -29,7 +35,7 @@ const NOWHERE: &str = ":cluster:";
 /// Changes that come together are looked at together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// Between two attempts to begin what has to wait for its turn.
-const PAUSE: Duration = Duration::from_millis(25);
+const PAUSE: Duration = Duration::from_millis(100);
 /// How often the declared cells are asked for, at the least.
 const LOOK: Duration = Duration::from_secs(1);
 /// The share of a core that looking may take: after a look comes a rest of 20 times its length.
@@ -66,8 +72,10 @@ pub struct Surroundings {
 pub struct Verifier {
     around: Surroundings,
     reports: AccessReports,
-    identities: Identities,
-    jobs: JoinSet<(Job, Instant, Found)>,
+    /// An account's client and its token go with the last handle. Where no cell runs, of a profile that is
+    /// planned or stopped, nobody else has one between two checks, and each would ask for a token.
+    clients: BTreeMap<Identity, Arc<Client>>,
+    jobs: JoinSet<(Job, Instant, Result<Found, Fault>, KeyedPermit)>,
     /// How long the last look took.
     cost: Duration,
 }
@@ -78,8 +86,8 @@ impl Verifier {
     pub fn new(around: Surroundings) -> Self {
         let book = Book::new(around.buckets.clone(), fastrand::f64);
         let reports = AccessReports::new(book);
-        let identities = Identities::new(Arc::clone(&around.clients));
-        Self { around, reports, identities, jobs: JoinSet::new(), cost: Duration::ZERO }
+        let (clients, jobs) = (BTreeMap::new(), JoinSet::new());
+        Self { around, reports, clients, jobs, cost: Duration::ZERO }
     }
 
     /// A view that outlives the verifier.
@@ -91,22 +99,26 @@ impl Verifier {
     /// Runs until `stop`. What is under way then is aborted.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut changes = self.around.changes.subscribe();
-        let mut look_at = Instant::now();
+        let (mut look_at, mut begin_at) = (Instant::now(), Instant::now());
         loop {
             let now = Instant::now();
             if look_at <= now {
                 self.look();
                 look_at = Instant::now() + (self.cost * REST).max(LOOK);
             }
-            self.begin();
-            let next = self.reports.book.read().next(now).unwrap_or(look_at);
+            if begin_at <= now {
+                let began = Instant::now();
+                self.begin();
+                begin_at = Instant::now() + began.elapsed() * REST;
+            }
+            let next = self.reports.book.read().next().unwrap_or(look_at);
             // Checks whose turn has not come are looked at again soon, not at once.
-            let wake = next.max(now + PAUSE).min(look_at);
+            let wake = next.max(now + PAUSE).max(begin_at).min(look_at);
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(ended) = self.jobs.join_next() => {
-                    if let Ok((job, sent, found)) = ended {
-                        self.take(job, sent, found);
+                    if let Ok((job, sent, found, _permit)) = ended {
+                        self.take(&job, sent, found);
                     }
                 }
                 Ok(()) = changes.changed() => {
@@ -117,150 +129,141 @@ impl Verifier {
         }
     }
 
-    /// Brings the book in line with what is declared, and with what the informers say.
+    /// Brings the book in line with what is declared, and with what the informers say, and their gates in line
+    /// with the book: also that of an informer which began to exist after its refusal.
     fn look(&mut self) {
         let began = Instant::now();
         let declared = (self.around.declared)();
         if let Some(Declared { wanted, .. }) = &declared {
-            self.identities.want(wanted.iter().map(|cell| &cell.key.identity));
+            let identities: BTreeSet<_> = wanted.iter().map(|cell| &cell.key.identity).collect();
+            self.clients.retain(|identity, _| identities.contains(identity));
+            for identity in identities {
+                let client = || self.around.clients.client_for(identity);
+                self.clients.entry(identity.clone()).or_insert_with(client);
+            }
         }
         let mut book = self.reports.book.write();
         if let Some(Declared { wanted, unchecked }) = declared {
-            book.want(wanted, unchecked, began);
+            book.want(wanted, &unchecked, began);
         }
         let reports = &self.around.reports;
-        let mut told = book.informed(|key| reports.own_access(key), began, Timestamp::now());
-        told.extend(book.lapse(self.around.patience, began));
-        // A cell that was made after its refusal has not been told. Once told, it is open no more: the
-        // change that this makes is the last.
-        let untold = book.refusals(|key| reports.is_open(key));
+        let own = |key: &CellKey| Some((reports.own_access(key)?, reports.is_open(key)));
+        let orders = book.look(own, self.around.patience, began, Timestamp::now());
         drop(book);
-        for (key, verb, fault) in untold {
-            self.around.reports.lost(&key, verb, &fault);
+        if !orders.is_empty() {
+            self.reports.changes.notify();
         }
-        if !told.is_empty() {
-            self.tell(told);
+        for (key, order) in orders {
+            self.tell(&key, order);
         }
         self.cost = began.elapsed();
     }
 
     /// Begins whatever is due and fits into the bounds.
     fn begin(&mut self) {
-        let jobs = self.reports.book.write().due(Instant::now());
-        for job in jobs {
-            let clients = Arc::clone(&self.around.clients);
+        let begun = self.reports.book.write().begin(Instant::now());
+        for Begun { job, namespace_check, verb, permit } in begun {
+            let (Job::Trial(CellKey { identity, .. })
+            | Job::Review(CellKey { identity, .. })
+            | Job::Rules((identity, _))) = &job;
+            let client = self.clients.get(identity).cloned();
+            let client = client.unwrap_or_else(|| self.around.clients.client_for(identity));
             self.jobs.spawn(async move {
                 let sent = Instant::now();
-                let found = AssertUnwindSafe(carry_out(&job, &*clients)).catch_unwind().await;
+                let check = async {
+                    match &job {
+                        Job::Trial(key) => {
+                            Ok(Found::Trial(Trial::of(&client, key, namespace_check).await))
+                        }
+                        Job::Rules((_, here)) => {
+                            let here = here.as_deref().unwrap_or(NOWHERE);
+                            rules_of(&client, here).await.map(Found::Rules)
+                        }
+                        Job::Review(key) => {
+                            is_allowed(&client, attributes(key, verb)).await.map(Found::Review)
+                        }
+                    }
+                };
+                let found = AssertUnwindSafe(check).catch_unwind().await;
                 let found = found.unwrap_or_else(|_panic| {
-                    let fault = Fault::new(Reason::Internal, "a check panicked; see the log");
-                    failed(&job, fault)
+                    Err(Fault::new(Reason::Internal, "a check panicked; see the log"))
                 });
-                (job, sent, found)
+                (job, sent, found, permit)
             });
         }
     }
 
-    /// Takes a result in, and tells what follows.
-    fn take(&mut self, job: Job, sent: Instant, found: Found) {
-        let (check, outcome) = counted(&found);
+    /// Takes a result in, and tells what follows. Only a trial decides about a gate.
+    fn take(&mut self, job: &Job, sent: Instant, found: Result<Found, Fault>) {
+        let (check, outcome) = counted(job, &found);
         (self.around.count)(check, outcome);
-        let cell = match &job {
-            Job::Trial(key, _) | Job::Review(key, _) => Some(key.clone()),
+        let key = match job {
+            Job::Trial(key) | Job::Review(key) => Some(key),
             Job::Rules(_) => None,
         };
-        let access = |cell: &Option<CellKey>| self.reports.get(cell.as_ref()?);
-        let before = access(&cell);
-        let words = {
-            let mut book = self.reports.book.write();
-            book.found(job, sent, found, Instant::now(), Timestamp::now())
-        };
-        if let (Some(key), Some(before), Some(after)) = (&cell, before, access(&cell)) {
+        let access = || self.reports.get(key?);
+        let before = access();
+        self.reports.book.write().found(job, sent, found, Instant::now(), Timestamp::now());
+        if let (Some(key), Some(before), Some(after)) = (key, before, access()) {
             log(key, &before, &after);
         }
-        self.tell(words);
-    }
-
-    /// Tells what follows from what was learned, and everybody that something was.
-    fn tell(&self, words: Vec<(CellKey, Word)>) {
-        for (key, word) in words {
-            match word {
-                Word::Lost(verb, fault) => self.around.reports.lost(&key, verb, &fault),
-                Word::Returned => self.around.reports.returned(&key),
-            }
+        let is_trial = matches!(job, Job::Trial(_));
+        let key = key.filter(|_| is_trial);
+        let order = key.and_then(|key| Some((key, self.reports.book.read().order(key)?)));
+        if let Some((key, order)) = order {
+            self.tell(key, order);
         }
         self.reports.changes.notify();
     }
-}
 
-async fn carry_out(job: &Job, clients: &dyn Clients) -> Found {
-    match job {
-        Job::Trial(key, check) => {
-            let client = clients.client_for(&key.identity);
-            Found::Trial(Trial::of(&client, key, *check).await)
-        }
-        Job::Rules((identity, here)) => {
-            let client = clients.client_for(identity);
-            Found::Rules(rules_of(&client, here.as_deref().unwrap_or(NOWHERE)).await)
-        }
-        Job::Review(key, verb) => {
-            let client = clients.client_for(&key.identity);
-            Found::Review(is_allowed(&client, attributes(key, *verb)).await)
+    /// Closes the gate of a cell, or opens it. An informer whose own request was refused, by a server that
+    /// lags, tries again at once.
+    fn tell(&self, key: &CellKey, order: Order) {
+        let reports = &self.around.reports;
+        let is_refused = || reports.own_access(key).is_some_and(|own| own.refused_since.is_some());
+        match order {
+            Err((verb, fault)) => reports.lost(key, verb, &fault),
+            Ok(()) if !reports.is_open(key) || is_refused() => reports.returned(key),
+            Ok(()) => {}
         }
     }
 }
 
-/// The result of a check that came to nothing.
-fn failed(job: &Job, fault: Fault) -> Found {
-    match job {
-        Job::Trial(..) => {
-            let undecided = || Answer::Undecided(fault.clone());
-            let (list, watch) = (undecided(), undecided());
-            Found::Trial(Trial { sent: Instant::now(), requests: 0, list, watch })
-        }
-        Job::Rules(_) => Found::Rules(Err(fault)),
-        Job::Review(..) => Found::Review(Err(fault)),
-    }
-}
-
-fn counted(found: &Found) -> (Check, CheckOutcome) {
-    let of = |allowed| if allowed { CheckOutcome::Allowed } else { CheckOutcome::Refused };
-    match found {
-        Found::Trial(trial) => {
-            let is_allowed = trial.list == Answer::Allowed && trial.watch == Answer::Allowed;
-            let decided = trial.refusal().is_some() || is_allowed;
-            let outcome = if decided { of(is_allowed) } else { CheckOutcome::Undecided };
-            (Check::Trial, outcome)
-        }
-        Found::Rules(Ok(_)) => (Check::RulesReview, CheckOutcome::Allowed),
-        Found::Rules(Err(_)) => (Check::RulesReview, CheckOutcome::Undecided),
-        Found::Review(Ok(allowed)) => (Check::AccessReview, of(*allowed)),
-        Found::Review(Err(_)) => (Check::AccessReview, CheckOutcome::Undecided),
-    }
+fn counted(job: &Job, found: &Result<Found, Fault>) -> (Check, CheckOutcome) {
+    let check = match job {
+        Job::Trial(_) => Check::Trial,
+        Job::Rules(_) => Check::RulesReview,
+        Job::Review(_) => Check::AccessReview,
+    };
+    let outcome = match found {
+        Ok(Found::Trial(trial)) if trial.refusal().is_some() => CheckOutcome::Refused,
+        Ok(
+            Found::Trial(Trial { list: Answer::Allowed, watch: Answer::Allowed, .. })
+            | Found::Rules(_)
+            | Found::Review(true),
+        ) => CheckOutcome::Allowed,
+        Ok(Found::Review(false)) => CheckOutcome::Refused,
+        Ok(Found::Trial(_)) | Err(_) => CheckOutcome::Undecided,
+    };
+    (check, outcome)
 }
 
 /// Says once what has changed.
 fn log(key: &CellKey, before: &CellAccess, after: &CellAccess) {
+    use Standing::{Granted, Refused};
     match (&before.standing, &after.standing) {
-        (
-            Standing::Verifying | Standing::Unverified(_) | Standing::Refused(_),
-            Standing::Granted { .. },
-        ) => {
-            tracing::info!(cell = %key, "access verified");
-        }
-        (
-            Standing::Verifying | Standing::Granted { .. } | Standing::Unverified(_),
-            Standing::Refused(refused),
-        ) => {
+        (Granted { .. }, Granted { .. }) | (Refused(_), Refused(_)) => {}
+        (_, Granted { .. }) => tracing::info!(cell = %key, "access verified"),
+        (_, Refused(refused)) => {
             let (verbs, message) = (&refused.verbs, &refused.message);
             tracing::warn!(cell = %key, ?verbs, reason = %refused.reason, %message, "access refused");
         }
         _ => {}
     }
-    if before.disagreement != after.disagreement
-        && let Some(Disagreement { verb, review }) = after.disagreement
+    if before.overruled != after.overruled
+        && let Some(allowed) = after.overruled
     {
-        tracing::warn!(cell = %key, ?verb, ?review, "a review says otherwise than the real request, which counts");
+        tracing::warn!(cell = %key, allowed, "a review says otherwise than the real request, which counts");
     }
 }
 

@@ -9,7 +9,8 @@ use kubewarm_cache::informer::{
     Bounds, InformerMetrics, Informers as _, Phase, Registry, Tables, Timing,
 };
 use kubewarm_client::OperatorOnly;
-use std::{collections::BTreeSet, convert::Infallible, future::pending};
+use parking_lot::Mutex;
+use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Weak};
 
 /// Tables that hold nothing, and measurements that nobody reads.
 struct Nothing;
@@ -98,8 +99,7 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
     verifier.look();
     let watch = Answer::Refused(Fault::new(Reason::Forbidden, "no watch"));
     let trial = Trial { sent: Instant::now(), requests: 2, list: Answer::Allowed, watch };
-    let job = Job::Trial(spec.key.clone(), NamespaceCheck::Known);
-    verifier.take(job, Instant::now(), Found::Trial(trial));
+    verifier.take(&Job::Trial(spec.key.clone()), Instant::now(), Ok(Found::Trial(trial)));
 
     let phase = || reports.get(&spec.key).unwrap().phase;
     for _ in 0..2 {
@@ -112,4 +112,56 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
         assert!(!changes.has_changed().unwrap(), "it has been told");
         registry.stop(&spec.key);
     }
+}
+
+/// Every client that was made.
+#[derive(Default)]
+struct Made(Mutex<Vec<(Identity, Weak<Client>)>>);
+
+impl Clients for Made {
+    fn client_for(&self, identity: &Identity) -> Arc<Client> {
+        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+        });
+        let client = Arc::new(Client::new(silent, "default"));
+        self.0.lock().push((identity.clone(), Arc::downgrade(&client)));
+        client
+    }
+}
+
+#[tokio::test]
+async fn an_identity_has_one_client_from_the_first_profile_that_wants_it_to_the_last() {
+    let account =
+        |name: &str| Identity::ServiceAccount { namespace: "shop".into(), name: name.into() };
+    let (a, b) = (account("a"), account("b"));
+    let made = Arc::new(Made::default());
+    let declared = Arc::new(Mutex::new(None));
+    let next = Arc::clone(&declared);
+    let mut verifier = Verifier::new(Surroundings {
+        buckets: Buckets::default(),
+        clients: Arc::clone(&made) as Arc<dyn Clients>,
+        declared: Box::new(move || next.lock().take()),
+        reports: Reports::default(),
+        changes: Changes::default(),
+        patience: PATIENCE,
+        count: Box::new(|_, _| {}),
+    });
+    let mut after = |wanted: &[&Identity]| {
+        let cells = wanted.iter().map(|&identity| Wanted {
+            key: CellKey { identity: identity.clone(), ..cell().key },
+            namespace_check: NamespaceCheck::Known,
+            payer: "shop".into(),
+        });
+        *declared.lock() = Some(Declared { wanted: cells.collect(), unchecked: Vec::new() });
+        verifier.look();
+        let made = made.0.lock();
+        let living = made.iter().filter(|(_, client)| client.strong_count() > 0);
+        let living: Vec<_> = living.map(|(identity, _)| identity.clone()).collect();
+        (made.len(), living)
+    };
+    assert_eq!(after(&[&a, &a]), (1, vec![a.clone()]));
+    assert_eq!(after(&[&b, &a]), (2, vec![a.clone(), b.clone()]));
+    assert_eq!(after(&[&b]), (2, vec![b.clone()]));
+    assert_eq!(after(&[&a, &b]), (3, vec![b.clone(), a.clone()]), "a new client, a new token");
+    assert_eq!(after(&[]), (3, vec![]));
 }

@@ -73,8 +73,7 @@ impl World {
         let (verified_at, method) = (self.clock.wall, Method::Probe);
         CellAccess {
             standing: Standing::Granted { verified_at, method },
-            revoked: None,
-            disagreement: None,
+            overruled: None,
             punctuality: Punctuality::OnTime,
         }
     }

@@ -2,10 +2,7 @@
 
 use super::fixtures::{SUBJECT, World, declared, key, message, pods, said, target};
 use crate::{
-    access::{
-        CellAccess, Disagreement, Excess, ExcessRule, Method, Opinion, Punctuality, Refused,
-        Standing, Unverified,
-    },
+    access::{CellAccess, Excess, Method, Punctuality, Refused, Standing},
     status::difference::pause,
 };
 use kubewarm_api::{
@@ -31,8 +28,8 @@ fn refused(world: &World, reason: Reason, verbs: &[Verb]) -> CellAccess {
         verbs: verbs.to_vec(),
         reason,
         message: "the server's words".into(),
-        since: world.clock.wall,
         verified_at: world.clock.wall,
+        revoked: None,
     };
     CellAccess { standing: Standing::Refused(refused), ..world.granted() }
 }
@@ -104,8 +101,9 @@ fn what_is_missing_is_named_with_the_next_step() {
 #[test]
 fn access_that_was_there_is_revoked_and_not_merely_missing() {
     let (mut world, profile, keys) = scene();
-    let revoked = Some(world.clock.wall);
-    let lost = CellAccess { revoked, ..refused(&world, Reason::Forbidden, BOTH) };
+    let mut lost = refused(&world, Reason::Forbidden, BOTH);
+    let Standing::Refused(found) = &mut lost.standing else { panic!("refused") };
+    found.revoked = Some(world.clock.wall);
     world.knows(&keys[0], lost);
     world.knows(&keys[1], refused(&world, Reason::Forbidden, BOTH));
     let status = world.compute(&profile, None);
@@ -149,21 +147,20 @@ fn an_optional_target_takes_nothing_away() {
 #[test]
 fn reviews_that_say_otherwise_and_late_checks_are_shown() {
     let (mut world, profile, keys) = scene();
-    let disagreement = Some(Disagreement { verb: Verb::List, review: Opinion::Denied });
-    world.knows(&keys[0], CellAccess { disagreement, ..world.granted() });
+    world.knows(&keys[0], CellAccess { overruled: Some(false), ..world.granted() });
     world.knows(&keys[2], CellAccess { punctuality: Punctuality::Late, ..world.granted() });
     let status = world.compute(&profile, None);
     assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
     let text = message(&status.conditions, "Authorized");
-    let words = ["reviews say that list of pods in namespace \"a\" would be refused", "every 20 s"];
+    let words = ["reviews say that reading pods in namespace \"a\" would be refused", "every 20 s"];
     assert!(words.iter().all(|word| text.contains(word)), "{text}");
 
-    let disagreement = Some(Disagreement { verb: Verb::Watch, review: Opinion::Allowed });
-    let access = CellAccess { disagreement, ..refused(&world, Reason::Forbidden, &[Verb::Watch]) };
+    let refused = refused(&world, Reason::Forbidden, &[Verb::Watch]);
+    let access = CellAccess { overruled: Some(true), ..refused };
     world.knows(&keys[0], access);
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Ready");
-    assert!(text.contains("watch of pods in namespace \"a\" would be allowed"), "{text}");
+    assert!(text.contains("reading pods in namespace \"a\" would be allowed"), "{text}");
 }
 
 #[test]
@@ -184,9 +181,12 @@ fn checks_that_come_to_nothing_are_shown_and_in_the_end_count_as_a_loss() {
     for key in [&keys[0], &keys[2]] {
         world.knows(key, world.granted());
     }
-    let found =
-        Unverified { verified_at, method: Method::Probe, message: "too many requests".into() };
-    world.knows(&keys[1], CellAccess { standing: Standing::Unverified(found), ..failing });
+    let standing = Standing::Unverified {
+        verified_at,
+        method: Method::Probe,
+        message: "too many requests".into(),
+    };
+    world.knows(&keys[1], CellAccess { standing, ..failing });
     let status = world.compute(&profile, None);
     assert_eq!(said(&status.conditions, "Authorized"), "Unknown/Verifying");
     let expected = format!(
@@ -205,24 +205,20 @@ fn excess_is_shown_where_there_is_any_and_whether_it_is_all() {
     let (mut world, profile, _) = scene();
     let access = world.compute(&profile, None).access.unwrap();
     assert_eq!((access.excess.len(), access.excess_completeness), (0, None));
-    let surplus = ExcessRule {
-        group: "*".into(),
-        verbs: BOTH.to_vec(),
-        names: Vec::new(),
-        resources: vec!["*".into()],
-    };
-    let complete = Completeness::Complete;
-    let excess = |rules, completeness| Arc::new(Excess { rules, completeness });
-    let all: Vec<(Arc<str>, _)> =
-        vec![("a".into(), excess(vec![surplus], complete)), ("b".into(), excess(vec![], complete))];
-    world.excess = Some(all.clone());
-    let access = world.compute(&profile, None).access.unwrap();
     let rule = PolicyRule {
         api_groups: vec!["*".into()],
         resources: vec!["*".into()],
         resource_names: Vec::new(),
         verbs: vec!["list".into(), "watch".into()],
     };
+    let complete = Completeness::Complete;
+    let excess = |rules, completeness| Arc::new(Excess { rules, completeness });
+    let all: Vec<(Arc<str>, _)> = vec![
+        ("a".into(), excess(vec![rule.clone()], complete)),
+        ("b".into(), excess(vec![], complete)),
+    ];
+    world.excess = Some(all.clone());
+    let access = world.compute(&profile, None).access.unwrap();
     assert_eq!(access.excess, [NamespaceRules { namespace: "a".into(), rules: vec![rule] }]);
     assert_eq!(access.excess_completeness, Some(ExcessCompleteness::Complete));
     let more = ("c".into(), excess(vec![], Completeness::Incomplete));
