@@ -1,7 +1,7 @@
 //! Why a command could not do its work.
 
 use kubewarm_api::{
-    manifests::{AccessError, Unreadable, Unwritable},
+    manifests::{Unreadable, Unwritable},
     model::{Fault, Invalid},
     v1alpha1,
 };
@@ -107,8 +107,8 @@ impl From<Invalid> for DocumentError {
     }
 }
 
-impl From<AccessError> for DocumentError {
-    fn from(error: AccessError) -> Self {
+impl From<Unwritable> for DocumentError {
+    fn from(error: Unwritable) -> Self {
         Self(error.to_string())
     }
 }

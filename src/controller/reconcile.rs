@@ -291,7 +291,7 @@ impl Reconciler {
         {
             return access.clone();
         }
-        let access = match Access::of_cells(declared, subject, (&self.home.watched).into()) {
+        let access = match Access::of_cells(declared, subject, &self.home.watched) {
             Ok(access) => Some(Arc::new(access.status())),
             Err(error) => {
                 tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");

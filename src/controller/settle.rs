@@ -6,8 +6,8 @@ use super::{
     resolve::{Cluster, Resolved},
 };
 use kubewarm_api::model::{
-    Attempt, Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef,
-    Projection, Reason, Refusal, RefusalReason, ResolvedTarget, SensitiveData, Serving, Target,
+    Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef, Projection,
+    Reason, Refusal, RefusalReason, ResolvedTarget, SensitiveData, Serving, Target,
     ValidatedProfile,
 };
 use std::{
@@ -130,7 +130,7 @@ impl KnownTarget {
         tracing::warn!(%profile, %target, %overrun, "a target does not fit into its limit");
         self.limited = Some(Limited {
             overrun: Overrun { reached, ..overrun },
-            attempt: Attempt::At(now + AGAIN + spread(profile, target)),
+            retry_at: Some(now + AGAIN + spread(profile, target)),
         });
         self.holding = None;
     }
@@ -142,14 +142,12 @@ impl KnownTarget {
 
     /// Forgets the limit of a target that has been listed within it, and tries one again that has rested.
     pub(super) fn try_again(&mut self, cluster: &dyn Cluster, now: Duration) {
-        match self.limited.as_mut().map(|limited| &mut limited.attempt) {
-            Some(Attempt::At(time)) if *time > now => {}
-            Some(attempt @ Attempt::At(_)) => *attempt = Attempt::UnderWay,
-            Some(Attempt::UnderWay) => {
-                let holding = self.holding.as_ref();
-                self.limited.take_if(|_| holding.is_some_and(|it| it.is_synced(cluster)));
-            }
-            None => {}
+        let Some(limited) = &mut self.limited else { return };
+        let holding = self.holding.as_ref();
+        if limited.is_stopped() {
+            limited.retry_at.take_if(|time| *time <= now);
+        } else if holding.is_some_and(|it| it.is_synced(cluster)) {
+            self.limited = None;
         }
     }
 }

@@ -205,27 +205,12 @@ fn standing(report: &CellReport, now: Timestamp) -> Standing {
     let Some(fault) = &report.fault else {
         return Standing::Pending;
     };
-    match fault.reason {
-        Reason::Forbidden
-        | Reason::Unauthorized
-        | Reason::TokenRequestDenied
-        | Reason::ServiceAccountNotFound
-        | Reason::NotServed
-        | Reason::NamespaceNotFound
-        | Reason::NotListable => return Standing::Refused,
-        // While another way of listing is being tried, this one's refusal settles nothing.
-        Reason::Unsupported if report.phase == Phase::Failing => return Standing::Refused,
-        Reason::Unsupported
-        | Reason::Gone
-        | Reason::Throttled
-        | Reason::ServerError
-        | Reason::Unreachable
-        | Reason::TimedOut
-        | Reason::Malformed
-        | Reason::TooLarge
-        | Reason::ClosedAtOnce
-        | Reason::Unverified
-        | Reason::Internal => {}
+    let is_absent =
+        matches!(fault.reason, Reason::NotServed | Reason::NamespaceNotFound | Reason::NotListable);
+    // While another way of listing is being tried, the refusal of this one settles nothing.
+    let is_unsupported = fault.reason == Reason::Unsupported && report.phase == Phase::Failing;
+    if fault.reason.refuses_identity() || is_absent || is_unsupported {
+        return Standing::Refused;
     }
     if now.duration_since(fault.since) >= LONG { Standing::FailingLong } else { Standing::Pending }
 }

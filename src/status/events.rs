@@ -1,7 +1,6 @@
 //! Which changes of a status deserve an Event: pure; one per reason in 10 minutes.
 
 use super::{
-    figures::{INCONSISTENT, ROLLBACK},
     reasons::events,
     sentence::{MAX_MESSAGE, bounded},
 };
@@ -10,6 +9,7 @@ use kubewarm_api::{
     model::ProfileRef,
     v1alpha1::{CacheProfileStatus, TargetStatus},
 };
+use kubewarm_cache::informer::RelistReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -141,8 +141,8 @@ pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus
             }
         }
         for (relist, event, what) in [
-            (ROLLBACK, "ResourceVersionRolledBack", WENT_BACK),
-            (INCONSISTENT, "CacheInconsistent", WAS_OTHER),
+            (RelistReason::Rollback, "ResourceVersionRolledBack", WENT_BACK),
+            (RelistReason::Inconsistent, "CacheInconsistent", WAS_OTHER),
         ] {
             if let (Some(old), Some(at)) = (old, relisted(target, relist))
                 && relisted(old, relist) != Some(at)
@@ -178,7 +178,7 @@ fn step<'a>(
 }
 
 /// When the target was listed anew, if that was the reason.
-fn relisted(target: &TargetStatus, reason: &str) -> Option<jiff::Timestamp> {
+fn relisted(target: &TargetStatus, reason: RelistReason) -> Option<jiff::Timestamp> {
     let relist = target.last_relist.as_ref()?;
-    (relist.reason == reason).then_some(relist.time.0)
+    (relist.reason == reason.as_str()).then_some(relist.time.0)
 }

@@ -7,13 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubewarm_api::v1alpha1::{
     CellCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
 };
-use kubewarm_cache::informer::{CellReport, Quantiles, RelistReason};
+use kubewarm_cache::informer::{CellReport, Quantiles};
 use std::{fmt::Write as _, time::Duration};
-
-/// `lastRelist.reason` after an etcd restore.
-pub(super) const ROLLBACK: &str = "Rollback";
-/// Why a cell was listed again whose table was not what the API server has.
-pub(super) const INCONSISTENT: &str = "Inconsistent";
 
 /// `time` without its fraction of a second, as the API server would store it.
 pub(super) fn seconds(time: Timestamp) -> Time {
@@ -96,23 +91,8 @@ pub(super) fn last_relist(cells: &[Cell<'_>]) -> Option<RelistStatus> {
     let relists = cells.iter().filter_map(|cell| cell.report()?.last_relist);
     relists.max_by_key(|relist| relist.at).map(|relist| RelistStatus {
         time: seconds(relist.at),
-        reason: relist_reason(relist.reason).to_owned(),
+        reason: relist.reason.as_str().to_owned(),
         replaced_objects: count(relist.replaced),
         deleted_in_gap: count(relist.deleted_in_gap),
     })
-}
-
-const fn relist_reason(reason: RelistReason) -> &'static str {
-    match reason {
-        RelistReason::Gone => "Gone",
-        RelistReason::Decode => "Decode",
-        RelistReason::Rollback => ROLLBACK,
-        RelistReason::ClosedAtOnce => "ClosedAtOnce",
-        RelistReason::Redefined => "Redefined",
-        RelistReason::Recreated => "Recreated",
-        RelistReason::Disordered => "Disordered",
-        RelistReason::Inconsistent => INCONSISTENT,
-        RelistReason::ForbiddenRecovered => "ForbiddenRecovered",
-        RelistReason::Readmitted => "Readmitted",
-    }
 }

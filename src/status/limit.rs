@@ -7,7 +7,7 @@ use super::{
 };
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
-    model::{Attempt, Bound, DeclaredTarget, Limited, Limits, Measure, Overrun},
+    model::{Bound, DeclaredTarget, Limited, Limits, Measure, Overrun},
     v1alpha1::mebibytes,
 };
 
@@ -48,8 +48,8 @@ pub(super) fn within_limits(
 
 /// What is exceeded, whose limit that is, what would be enough, and when it is tried again.
 pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
-    let Limited { overrun, attempt } = limited;
-    let again = match retry(*attempt, clock) {
+    let overrun = &limited.overrun;
+    let again = match retry(limited, clock) {
         Some(time) => format!("tried again at {time}, and at every edit"),
         None => "being tried again".to_owned(),
     };
@@ -58,9 +58,8 @@ pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
 }
 
 /// When it is tried again; `None` while that is under way.
-pub(super) fn retry(attempt: Attempt, clock: Clock) -> Option<Timestamp> {
-    let Attempt::At(since_start) = attempt else { return None };
-    let left = (clock.process_start + since_start).saturating_duration_since(clock.mono);
+pub(super) fn retry(limited: &Limited, clock: Clock) -> Option<Timestamp> {
+    let left = (clock.process_start + limited.retry_at?).saturating_duration_since(clock.mono);
     let left = SignedDuration::try_from(left).ok()?;
     Timestamp::from_second(clock.wall.checked_add(left).ok()?.as_second()).ok()
 }
@@ -147,24 +146,24 @@ mod tests {
         }
     }
 
-    fn told(overrun: Overrun, attempt: Attempt) -> String {
-        let limited = Limited { overrun, attempt };
+    fn told(overrun: Overrun, retry_at: Option<Duration>) -> String {
+        let limited = Limited { overrun, retry_at };
         exceeded(&limited, World::new().clock)
     }
 
     #[test]
     fn a_message_says_what_would_be_enough_and_when_it_is_tried_again() {
         let overrun = overrun(Bound::Profile, Measure::Objects);
-        let unknown = told(overrun, Attempt::At(Duration::from_mins(10)));
+        let unknown = told(overrun, Some(Duration::from_mins(10)));
         let expected = "stopped at 10013 objects: spec.limits.maxObjects allows the whole profile \
                         10000 objects, of which its other targets hold 500 objects; more than 10513 \
                         objects would be needed: raise spec.limits.maxObjects, select fewer objects, or \
                         hold metadata only; tried again at 1970-01-12T13:55:00Z, and at every edit";
         assert_eq!(unknown, expected);
-        let known = told(Overrun { expected: Some(50_000), ..overrun }, Attempt::UnderWay);
+        let known = told(Overrun { expected: Some(50_000), ..overrun }, None);
         assert!(known.contains("; 50500 objects would be enough: "), "{known}");
         assert!(known.ends_with("; being tried again"), "{known}");
-        let complete = told(Overrun { expected: Some(10_013), ..overrun }, Attempt::UnderWay);
+        let complete = told(Overrun { expected: Some(10_013), ..overrun }, None);
         assert!(complete.contains("; 10513 objects would be enough: "), "{complete}");
     }
 
@@ -178,7 +177,7 @@ mod tests {
             expected: Some(4_000),
             ..overrun(Bound::Namespace, Measure::Memory)
         };
-        let told = told(overrun, Attempt::UnderWay);
+        let told = told(overrun, None);
         assert!(told.contains("may take 4Mi together"), "{told}");
         assert!(told.contains("; 21Mi would be enough: "), "{told}");
     }
@@ -193,7 +192,7 @@ mod tests {
             ..overrun(Bound::Process, Measure::Memory)
         };
         assert_eq!(
-            told(overrun, Attempt::UnderWay),
+            told(overrun, None),
             "stopped at 5Mi: the operator is at its memory limit; select fewer objects, hold \
              metadata only, or ask the operator's administrator for more; being tried again"
         );

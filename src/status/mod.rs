@@ -37,8 +37,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
     model::{CellKey, Declared, Mode, OnAccessLost},
     v1alpha1::{
-        AccessStatus, CacheProfileStatus, ConditionUpdate, ResolvedScope, ResolvedStatus,
-        TargetStatus, mebibytes, set_condition,
+        AccessStatus, CacheProfileStatus, ResolvedScope, ResolvedStatus, TargetStatus, mebibytes,
     },
 };
 use std::{collections::BTreeMap, time::Duration};
@@ -208,19 +207,23 @@ fn merge(
     inputs: &Inputs<'_>,
 ) -> Vec<Condition> {
     let merged = list.into_iter().map(|(type_, verdict)| {
-        let mut one: Vec<_> =
-            old.iter().filter(|old| old.type_ == type_).take(1).cloned().collect();
-        let update = ConditionUpdate {
-            type_,
-            status: verdict.status,
-            reason: verdict.reason,
-            message: verdict.message,
-            observed_generation: inputs.declared.generation,
+        let status = match verdict.status {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
         };
-        set_condition(&mut one, update, figures::seconds(inputs.clock.wall).0);
-        one
+        let same = old.iter().find(|old| old.type_ == type_ && old.status == status);
+        let since = same.map(|old| old.last_transition_time.clone());
+        Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: verdict.reason.to_owned(),
+            message: verdict.message,
+            observed_generation: Some(inputs.declared.generation),
+            last_transition_time: since.unwrap_or_else(|| figures::seconds(inputs.clock.wall)),
+        }
     });
-    merged.flatten().collect()
+    merged.collect()
 }
 
 fn render(target: &Target<'_>, inputs: &Inputs<'_>, size: Size) -> TargetStatus {

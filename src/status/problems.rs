@@ -47,7 +47,7 @@ fn limited(target: &Target<'_>, clock: Clock) -> Option<Problem> {
         namespace: String::new(),
         reason: limited.overrun.measure.as_str().to_owned(),
         message: Some(sentence::bounded(limit::exceeded(limited, clock), MAX_MESSAGE)),
-        next_retry_time: limit::retry(limited.attempt, clock).map(figures::seconds),
+        next_retry_time: limit::retry(limited, clock).map(figures::seconds),
         object: None,
     })
 }

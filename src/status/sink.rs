@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use kube::{Client, Resource as _};
+use kube::{Client, Resource as _, core::PartialObjectMeta};
 use kubewarm_api::{
     model::{Fault, ProfileRef, Reason},
     v1alpha1::{CacheProfile, CacheProfileStatus, ExcessCompleteness, FIELD_MANAGER},
@@ -114,8 +114,9 @@ impl ApiServer {
             // The API server holds no patch of a status to a UID (seen on 1.36), so this is how it is
             // noticed. The one that was created anew is given its own status in the next round.
             Ok(answer) if answer.status.is_success() => {
-                let applied: Applied = answer.json().unwrap_or_default();
-                let is_same = applied.metadata.uid.is_none_or(|uid| *uid == *write.uid);
+                let applied = answer.json::<PartialObjectMeta<CacheProfile>>();
+                let uid = applied.ok().and_then(|applied| applied.metadata.uid);
+                let is_same = uid.is_none_or(|uid| *uid == *write.uid);
                 return if is_same { Outcome::Written } else { Outcome::Gone };
             }
             Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
@@ -187,19 +188,6 @@ impl ApiServer {
             ..Event::default()
         }
     }
-}
-
-/// The part of the answer that is looked at: the rest the reflector will bring anyway.
-#[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
-struct Applied {
-    metadata: AppliedMeta,
-}
-
-#[derive(Debug, Default, serde::Deserialize)]
-#[serde(default)]
-struct AppliedMeta {
-    uid: Option<String>,
 }
 
 fn body(write: &Write) -> serde_json::Value {

@@ -6,8 +6,8 @@ use crate::api_reference;
 
 use kube::CustomResourceExt as _;
 use kubewarm_api::{
-    manifests::{self, Access, Lookup},
-    model::{Subject, ValidatedProfile},
+    manifests::{self, Access},
+    model::{Subject, ValidatedProfile, Watched},
     v1alpha1::CacheProfile,
 };
 use serde_json::Value;
@@ -49,7 +49,7 @@ fn roles(text: &str) -> String {
             namespace: "kubewarm-system".into(),
             name: "kubewarm".into(),
         };
-        Access::of_profile(&profile, &[].into(), &subject, Lookup::Granted)
+        Access::of_profile(&profile, &[].into(), &subject, &Watched::Everywhere)
             .expect("its names fit")
             .to_yaml()
     };

@@ -121,19 +121,57 @@ where
     where
         F: Future<Output = Result<V, E>> + Send + 'static,
     {
-        let fetching = {
-            let mut state = self.0.state.lock();
-            if let Some(entry) = state.fresh(&key, self.0.ttl) {
+        self.fetched(runtime, key, None, fetch).await
+    }
+
+    /// The same, of a value that was asked for after `since`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Expiring::get_or_fetch`].
+    pub async fn get_or_fetch_since<F>(
+        &self,
+        runtime: &Handle,
+        key: K,
+        since: Instant,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<CacheEntry<V>, E>
+    where
+        F: Future<Output = Result<V, E>> + Send + 'static,
+    {
+        self.fetched(runtime, key, Some(since), fetch).await
+    }
+
+    async fn fetched<F>(
+        &self,
+        runtime: &Handle,
+        key: K,
+        since: Option<Instant>,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<CacheEntry<V>, E>
+    where
+        F: Future<Output = Result<V, E>> + Send + 'static,
+    {
+        let is_new = |entry: &CacheEntry<V>| since.is_none_or(|since| entry.asked_at > since);
+        let begun = loop {
+            let under_way = {
+                let mut state = self.0.state.lock();
+                if let Some(entry) = state.fresh(&key, self.0.ttl).filter(is_new) {
+                    return Ok(entry);
+                }
+                let Some(under_way) = state.fetches.get(&key) else {
+                    let begun = self.begin(runtime, key.clone(), fetch());
+                    state.fetches.insert(key, begun.clone());
+                    break begun;
+                };
+                under_way.clone()
+            };
+            let entry = under_way.await?;
+            if is_new(&entry) {
                 return Ok(entry);
             }
-            let under_way = state.fetches.get(&key).cloned();
-            under_way.unwrap_or_else(|| {
-                let begun = self.begin(runtime, key.clone(), fetch());
-                state.fetches.insert(key, begun.clone());
-                begun
-            })
         };
-        fetching.await
+        begun.await
     }
 
     fn begin<F>(&self, runtime: &Handle, key: K, fetch: F) -> Fetch<V, E>
@@ -302,6 +340,34 @@ mod tests {
         assert!(found.into_iter().all(|found| found.unwrap().value == 1));
         assert_eq!(count.load(Ordering::Relaxed), 1);
         assert!(cache.0.state.lock().fetches.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_that_was_asked_for_earlier_than_wanted_is_not_taken() {
+        let (cache, count) = (of(10), Arc::new(AtomicUsize::new(0)));
+        let get = |since| {
+            let count = Arc::clone(&count);
+            let fetch = async move {
+                let number = count.fetch_add(1, Ordering::Relaxed);
+                sleep(TTL / 10).await;
+                Ok(u64::try_from(number).unwrap())
+            };
+            let cache = cache.clone();
+            async move {
+                let handle = Handle::current();
+                cache.get_or_fetch_since(&handle, "a", since, || fetch).await.unwrap().value
+            }
+        };
+        let begin = Instant::now();
+        advance(TTL / 100).await;
+        let first = tokio::spawn(get(begin));
+        advance(TTL / 100).await;
+        // While the first is under way, which was sent before this.
+        let later = Instant::now();
+        advance(TTL / 100).await;
+        assert_eq!(join_all([get(later), get(later), get(begin)]).await, [1, 1, 0]);
+        assert_eq!((first.await.unwrap(), get(later).await), (0, 1));
+        assert_eq!(get(Instant::now()).await, 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -50,12 +50,14 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         if let Some(permit) = self.try_acquire(key) {
             return Some(permit);
         }
-        let both = async {
-            let of_part = self.part_of(key).acquire_owned().await.ok()?;
-            let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-            Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
-        };
-        timeout(patience, both).await.ok().flatten()
+        timeout(patience, self.acquire(key)).await.ok().flatten()
+    }
+
+    /// The same, waiting for as long as it takes; never `None`. Cancel safe.
+    pub async fn acquire(&self, key: &K) -> Option<KeyedPermit> {
+        let of_part = self.part_of(key).acquire_owned().await.ok()?;
+        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
     }
 
     fn part_of(&self, key: &K) -> Arc<Semaphore> {

@@ -53,7 +53,7 @@ fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
         let values: Vec<_> = wanted.values().map(str::to_owned).collect();
         LabelSelectorRequirement {
             key: wanted.key().to_owned(),
-            operator: wanted.operator().as_str().to_owned(),
+            operator: wanted.operator().to_string(),
             values: Some(values).filter(|values| !values.is_empty()),
         }
     });
@@ -68,7 +68,7 @@ fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
         let operator = if wanted.is_equality() { Operator::In } else { Operator::NotIn };
         FieldSelectorRequirement {
             key: wanted.field().to_owned(),
-            operator: operator.as_str().to_owned(),
+            operator: operator.to_string(),
             values: Some(vec![wanted.value().to_owned()]),
         }
     });

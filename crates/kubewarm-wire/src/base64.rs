@@ -1,20 +1,22 @@
 //! Base64 as continue tokens are written: the URL-safe alphabet, no padding.
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+
+/// As Go's `RawURLEncoding`, which takes any bits behind the last byte.
+const ENGINE: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone),
+);
 
 /// The text of `bytes`.
 pub(super) fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or_default());
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        // A chunk of n bytes is n + 1 digits.
-        for digit in 0..=chunk.len() {
-            let index = (bits >> (18 - 6 * digit)) & 0x3f;
-            text.push(char::from(ALPHABET.get(index as usize).copied().unwrap_or_default()));
-        }
-    }
-    text
+    ENGINE.encode(bytes)
 }
 
 /// The bytes of `text`.
@@ -23,34 +25,11 @@ pub(super) fn encode(bytes: &[u8]) -> String {
 ///
 /// The place of the first byte that cannot be there.
 pub(super) fn decode(text: &str) -> Result<Vec<u8>, usize> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    for (group, chunk) in text.as_bytes().chunks(4).enumerate() {
-        let mut bits = 0;
-        for (at, &digit) in chunk.iter().enumerate() {
-            bits |= value(digit).ok_or(group * 4 + at)? << (18 - 6 * at);
-        }
-        let [_, first, second, third] = bits.to_be_bytes();
-        match chunk.len() {
-            4 => bytes.extend([first, second, third]),
-            3 => bytes.extend([first, second]),
-            2 => bytes.push(first),
-            // Six bits are no byte.
-            _ => return Err(group * 4),
-        }
-    }
-    Ok(bytes)
-}
-
-fn value(digit: u8) -> Option<u32> {
-    let value = match digit {
-        b'A'..=b'Z' => digit - b'A',
-        b'a'..=b'z' => digit - b'a' + 26,
-        b'0'..=b'9' => digit - b'0' + 52,
-        b'-' => 62,
-        b'_' => 63,
-        _ => return None,
-    };
-    Some(u32::from(value))
+    ENGINE.decode(text).map_err(|_| {
+        let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        // Where each may be there, six bits behind the last group of four are no byte.
+        text.bytes().position(|byte| !is_digit(byte)).unwrap_or(text.len() / 4 * 4)
+    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::{
     At, Continue, Failure, Form, Included, LabelFilter, TableForm,
-    failure::{InvalidOption, Wrong},
+    failure::Cause,
     fields,
     query::{Parameter, Query, not_a_number},
     watching::{self, Watching},
@@ -21,8 +21,13 @@ pub(super) struct Options {
     pub(super) watch: Option<Watching>,
 }
 
-pub(super) const EXACT: &str = "Exact";
+const EXACT: &str = "Exact";
 pub(super) const NOT_OLDER_THAN: &str = "NotOlderThan";
+pub(super) const MATCH: &str = "resourceVersionMatch";
+pub(super) const MATCH_WITH_CONTINUE: Cause = Cause::forbidden(
+    MATCH,
+    "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+);
 
 /// Of a get: how new the object has to be.
 ///
@@ -105,47 +110,37 @@ pub(super) fn of_form(form: Form, query: &Query) -> Result<Form, Failure> {
 
 /// `ValidateListOptions` of apimachinery, for lists.
 fn check(query: &Query) -> Result<(), Failure> {
-    let mut wrong = Vec::new();
     let given = query.text(Parameter::ResourceVersion);
     let matched = query.text(Parameter::ResourceVersionMatch);
-    if !matched.is_empty() {
-        let mut add = |kind, detail: &str| {
-            wrong.push(InvalidOption {
-                field: "resourceVersionMatch",
-                kind,
-                detail: detail.to_owned(),
-            });
-        };
-        if given.is_empty() {
-            add(
-                Wrong::Forbidden,
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            );
-        }
-        if !query.text(Parameter::Continue).is_empty() {
-            add(Wrong::Forbidden, "resourceVersionMatch is forbidden when continue is provided");
-        }
-        if !matches!(matched, EXACT | NOT_OLDER_THAN) {
-            add(
-                Wrong::Unsupported { value: matched.to_owned() },
-                r#"supported values: "Exact", "NotOlderThan", """#,
-            );
-        }
-        if matched == EXACT && given == "0" {
-            add(
-                Wrong::Forbidden,
-                r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
-            );
-        }
-    }
-    if query.given(Parameter::SendInitialEvents).is_some() {
-        wrong.push(InvalidOption {
-            field: "sendInitialEvents",
-            kind: Wrong::Forbidden,
-            detail: "sendInitialEvents is forbidden for list".to_owned(),
-        });
-    }
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::invalid_options(&wrong)) }
+    let is_matched = !matched.is_empty();
+    Failure::check_options([
+        (
+            is_matched && given.is_empty(),
+            Cause::forbidden(
+                MATCH,
+                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ),
+        ),
+        (is_matched && !query.text(Parameter::Continue).is_empty(), MATCH_WITH_CONTINUE),
+        (
+            is_matched && !matches!(matched, EXACT | NOT_OLDER_THAN),
+            Cause::unsupported(MATCH, matched, r#""Exact", "NotOlderThan", """#),
+        ),
+        (
+            matched == EXACT && given == "0",
+            Cause::forbidden(
+                MATCH,
+                r#"Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
+            ),
+        ),
+        (
+            query.given(Parameter::SendInitialEvents).is_some(),
+            Cause::forbidden(
+                "sendInitialEvents",
+                "Forbidden: sendInitialEvents is forbidden for list",
+            ),
+        ),
+    ])
 }
 
 /// `resourceVersion` as it was given.

@@ -2,8 +2,8 @@
 
 use super::{
     At, Failure,
-    failure::{InvalidOption, Wrong},
-    options::{self, NOT_OLDER_THAN, Version},
+    failure::Cause,
+    options::{self, MATCH, MATCH_WITH_CONTINUE, NOT_OLDER_THAN, Version},
     query::{Parameter, Query},
 };
 use kubewarm_api::model::ResourceVersion;
@@ -65,39 +65,30 @@ pub(super) fn of(query: &Query, timeout: Option<i64>) -> Result<(At, Watching), 
 /// `validateWatchOptions` of apimachinery.
 fn check(query: &Query) -> Result<(), Failure> {
     let matched = query.text(Parameter::ResourceVersionMatch);
-    let mut wrong = Vec::new();
-    let mut add = |kind, detail: &str| {
-        wrong.push(InvalidOption {
-            field: "resourceVersionMatch",
-            kind,
-            detail: detail.to_owned(),
-        });
-    };
+    let is_matched = !matched.is_empty();
     let is_initial_given = query.given(Parameter::SendInitialEvents).is_some();
-    if is_initial_given && matched != NOT_OLDER_THAN {
-        add(
-            Wrong::Forbidden,
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        );
-    }
-    if !matched.is_empty() {
-        if !is_initial_given {
-            add(
-                Wrong::Forbidden,
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            );
-        }
-        if matched != NOT_OLDER_THAN {
-            add(
-                Wrong::Unsupported { value: matched.to_owned() },
-                r#"supported values: "NotOlderThan""#,
-            );
-        }
-        if !query.text(Parameter::Continue).is_empty() {
-            add(Wrong::Forbidden, "resourceVersionMatch is forbidden when continue is provided");
-        }
-    }
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::invalid_options(&wrong)) }
+    Failure::check_options([
+        (
+            is_initial_given && matched != NOT_OLDER_THAN,
+            Cause::forbidden(
+                MATCH,
+                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ),
+        ),
+        (
+            is_matched && !is_initial_given,
+            Cause::forbidden(
+                MATCH,
+                "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
+                 provided",
+            ),
+        ),
+        (
+            is_matched && matched != NOT_OLDER_THAN,
+            Cause::unsupported(MATCH, matched, r#""NotOlderThan""#),
+        ),
+        (is_matched && !query.text(Parameter::Continue).is_empty(), MATCH_WITH_CONTINUE),
+    ])
 }
 
 #[cfg(test)]

@@ -63,8 +63,7 @@ pub(super) fn outlook(
 fn needed(profile: &ValidatedProfile, home: &Home) -> Result<usize, DocumentError> {
     // Whoever it is for, it is the same number.
     let anybody = Subject::User("anybody".into());
-    let access =
-        Access::of_profile(profile, &FoundNamespaces::new(), &anybody, (&home.watched).into())?;
+    let access = Access::of_profile(profile, &FoundNamespaces::new(), &anybody, &home.watched)?;
     let rules = access.roles.iter().flat_map(|role| &role.rules);
     Ok(rules.map(|rule| rule.resources.len() * rule.verbs.len()).sum())
 }

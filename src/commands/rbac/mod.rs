@@ -78,7 +78,7 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
             Some(client) => live::namespaces(client, &checked).await?,
             None => FoundNamespaces::new(),
         };
-        let access = Access::of_profile(&checked, &found, &subject, (&specs.home.watched).into())
+        let access = Access::of_profile(&checked, &found, &subject, &specs.home.watched)
             .map_err(|error| refused(error.into()))?;
         let Some(client) = client.as_ref().filter(|_| args.diff) else {
             text.push_str(&access.to_yaml());

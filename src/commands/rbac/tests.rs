@@ -4,8 +4,8 @@ use super::*;
 use crate::cli::{Command, parsed};
 use futures::FutureExt as _;
 use kubewarm_api::{
-    manifests::{Access, Lookup},
-    model::ValidatedProfile,
+    manifests::Access,
+    model::{ValidatedProfile, Watched},
 };
 use proptest::prelude::*;
 use std::{io::Write as _, path::Path};
@@ -126,7 +126,7 @@ proptest! {
             let Ok(printed) = run(&format!("{text}\n---\n{PROFILE}"), None) else { continue };
             let profile = serde_json::from_value(profile.clone()).unwrap();
             let valid = ValidatedProfile::parse(&profile).unwrap();
-            let access = Access::of_profile(&valid, &[].into(), &operator, Lookup::Granted);
+            let access = Access::of_profile(&valid, &[].into(), &operator, &Watched::Everywhere);
             let mut typed = objects(&access.unwrap().to_yaml());
             typed.extend(objects(&innocent));
             prop_assert_eq!(objects(&printed), typed);

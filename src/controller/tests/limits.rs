@@ -10,9 +10,7 @@ use crate::controller::{
     reconcile::{Outcome, Reconciler},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{
-    Attempt, Bound, CellKey, DeclaredTarget, INFORMER_BYTES, Measure, Watched,
-};
+use kubewarm_api::model::{Bound, CellKey, DeclaredTarget, INFORMER_BYTES, Measure, Watched};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
@@ -99,7 +97,7 @@ fn it_is_tried_again_after_ten_minutes_and_at_an_edit() {
     }
     assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 9), 1).is_stopped());
     let outcome = at(&mut reconciler, &found(1, 10), &cluster, 13);
-    assert_eq!(target(&outcome, 1).limited.unwrap().attempt, Attempt::UnderWay);
+    assert_eq!(target(&outcome, 1).limited.unwrap().retry_at, None);
     assert_eq!(outcome.desired.len(), 2);
     // Still too much: stopped again. With less it would be let go.
     holds(&cluster, &outcome, "pods", 12);

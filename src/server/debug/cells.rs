@@ -4,7 +4,7 @@ use crate::metrics::CellSnapshot;
 use bytes::Bytes;
 use jiff::Timestamp;
 use kubewarm_api::model::{Extent, Identity, ManagedFields, Projection, SensitiveData};
-use kubewarm_cache::informer::{CellReport, Phase, Quantiles, RelistReason, Strategy};
+use kubewarm_cache::informer::{CellReport, Phase, Quantiles, Strategy};
 use serde::Serialize;
 
 /// Cells written at a time; one takes about 1 KiB.
@@ -51,11 +51,11 @@ struct View<'a> {
     label_selector: String,
     field_selector: String,
     projection: &'static str,
-    managed_fields: &'static str,
-    sensitive_data: &'static str,
+    managed_fields: ManagedFields,
+    sensitive_data: SensitiveData,
     service_account: Option<String>,
     declared_in: Option<&'a str>,
-    state: &'static str,
+    state: Phase,
     since: Timestamp,
     resource_version: Option<String>,
     objects: u64,
@@ -91,7 +91,7 @@ struct WarmedView {
     started: Timestamp,
     synced: Timestamp,
     seconds: f64,
-    strategy: &'static str,
+    strategy: Strategy,
 }
 
 #[derive(Serialize)]
@@ -139,20 +139,14 @@ impl<'a> View<'a> {
                 Projection::MetadataOnly(_) => "MetadataOnly",
                 Projection::Profile => "Profile",
             },
-            managed_fields: match key.projection.managed_fields() {
-                ManagedFields::Drop => "Drop",
-                ManagedFields::Keep => "Keep",
-            },
-            sensitive_data: match key.sensitive_data {
-                SensitiveData::Deny => "Deny",
-                SensitiveData::Allow => "Allow",
-            },
+            managed_fields: key.projection.managed_fields(),
+            sensitive_data: key.sensitive_data,
             service_account: match &key.identity {
                 Identity::Operator => None,
                 Identity::ServiceAccount { namespace, name } => Some(format!("{namespace}/{name}")),
             },
             declared_in: key.declared_in.as_deref(),
-            state: phase(report.phase),
+            state: report.phase,
             since: report.since,
             resource_version: report.version.as_ref().map(ToString::to_string),
             objects: *objects,
@@ -170,7 +164,7 @@ impl<'a> View<'a> {
                 started: warmed.started,
                 synced: warmed.synced,
                 seconds: warmed.took.as_secs_f64(),
-                strategy: strategy(warmed.strategy),
+                strategy: warmed.strategy,
             }),
             synced_time: report.synced_at,
             access_lost_time: report.lost.map(|loss| loss.time),
@@ -181,7 +175,7 @@ impl<'a> View<'a> {
             expected: report.expected,
             last_relist: report.last_relist.map(|relist| RelistView {
                 time: relist.at,
-                reason: relist_reason(relist.reason),
+                reason: relist.reason.as_str(),
                 replaced_objects: relist.replaced,
                 deleted_in_gap: relist.deleted_in_gap,
             }),
@@ -203,43 +197,6 @@ const fn scope(extent: &Extent) -> &'static str {
         Extent::Namespace(_) => "Namespace",
         Extent::AllNamespaces => "AllNamespaces",
         Extent::Cluster => "Cluster",
-    }
-}
-
-const fn phase(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Queued => "Queued",
-        Phase::Listing => "Listing",
-        Phase::Watching => "Watching",
-        Phase::Silent => "Silent",
-        Phase::Reconnecting => "Reconnecting",
-        Phase::Relisting => "Relisting",
-        Phase::Failing => "Failing",
-        Phase::Paused => "Paused",
-        Phase::Fenced => "Fenced",
-    }
-}
-
-const fn strategy(strategy: Strategy) -> &'static str {
-    match strategy {
-        Strategy::Whole => "Whole",
-        Strategy::Streaming => "Streaming",
-        Strategy::Paged => "Paged",
-    }
-}
-
-const fn relist_reason(reason: RelistReason) -> &'static str {
-    match reason {
-        RelistReason::Gone => "Gone",
-        RelistReason::Decode => "Decode",
-        RelistReason::Rollback => "Rollback",
-        RelistReason::ClosedAtOnce => "ClosedAtOnce",
-        RelistReason::Redefined => "Redefined",
-        RelistReason::Recreated => "Recreated",
-        RelistReason::Disordered => "Disordered",
-        RelistReason::Inconsistent => "Inconsistent",
-        RelistReason::ForbiddenRecovered => "ForbiddenRecovered",
-        RelistReason::Readmitted => "Readmitted",
     }
 }
 

@@ -1,9 +1,6 @@
 //! Which changes of a status are told.
 
-use crate::status::{
-    events::{Notices, changes},
-    figures::{INCONSISTENT, ROLLBACK},
-};
+use crate::status::events::{Notices, changes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::{
     model::ProfileRef,
@@ -109,7 +106,7 @@ fn changes_that_a_person_cares_about_have_a_cause() {
 #[test]
 fn a_relist_because_of_what_was_wrong_is_told_once_for_each() {
     for (reason, cause) in
-        [(ROLLBACK, "ResourceVersionRolledBack"), (INCONSISTENT, "CacheInconsistent")]
+        [("Rollback", "ResourceVersionRolledBack"), ("Inconsistent", "CacheInconsistent")]
     {
         let relist = |second| {
             let mut status = target("Warm", "True", "Synced");

@@ -9,6 +9,7 @@ use kubewarm_api::{
 };
 use kubewarm_cache::informer::{CellReport, Phase, Verb};
 use std::time::Duration;
+use strum::VariantArray as _;
 
 #[test]
 fn faults_before_the_first_sync_have_a_reason_each() {
@@ -36,7 +37,7 @@ fn faults_before_the_first_sync_have_a_reason_each() {
 
 #[test]
 fn only_lost_access_and_lost_kinds_make_a_synced_cell_cold() {
-    for reason in Reason::ALL {
+    for &reason in Reason::VARIANTS {
         let mut world = World::new();
         let report = world.failing(world.watching(), reason, Verb::Watch);
         let status = one(&mut world, report);

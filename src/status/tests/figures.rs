@@ -10,6 +10,7 @@ use kubewarm_cache::informer::{
 };
 use proptest::prelude::*;
 use std::{sync::Arc, time::Duration};
+use strum::VariantArray as _;
 
 #[test]
 fn time_to_warm_is_set_once_for_each_generation() {
@@ -135,7 +136,7 @@ fn many_problems_are_bounded_everywhere() {
     let names: Vec<_> = (0..300).map(|number| format!("{number:0>63}")).collect();
     let cells: Vec<_> = names.iter().map(|name| pods(name)).collect();
     for (number, cell) in cells.iter().enumerate() {
-        let reason = Reason::ALL[number % Reason::ALL.len()];
+        let reason = Reason::VARIANTS[number % Reason::VARIANTS.len()];
         let mut report = world.failing(world.listing(), reason, Verb::List);
         if let Some(fault) = &mut report.fault {
             fault.message = "é".repeat(200).into();
@@ -181,7 +182,7 @@ fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -
         Phase::Fenced,
     ];
     let mut report = if warmed { world.watching() } else { world.listing() };
-    if let Some(reason) = Reason::ALL.get(reason) {
+    if let Some(reason) = Reason::VARIANTS.get(reason) {
         report = world.failing(report, *reason, Verb::Watch);
     }
     report.phase = PHASES[usize::from(phase) % PHASES.len()];

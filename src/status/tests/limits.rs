@@ -4,8 +4,7 @@ use super::fixtures::{World, declared, message, pods, said, target};
 use crate::status::Notices;
 use kubewarm_api::{
     model::{
-        Attempt, Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Reason,
-        Requirement,
+        Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Reason, Requirement,
     },
     v1alpha1::CacheProfileStatus,
 };
@@ -22,8 +21,8 @@ fn limited() -> DeclaredTarget {
         objects: 11,
         expected: None,
     };
-    let attempt = Attempt::At(Duration::from_mins(10));
-    let limited = Some(Limited { overrun, attempt });
+    let retry_at = Some(Duration::from_mins(10));
+    let limited = Some(Limited { overrun, retry_at });
     DeclaredTarget { limited, ..target("big", &[pods("a")]) }
 }
 

@@ -9,13 +9,13 @@ mod operator;
 mod rbac;
 
 pub use self::{
-    access::{Access, AccessError, is_elevated},
+    access::{Access, is_elevated},
     crd::crd_yaml,
     grants::{Change, Grant, Object, Place, compare, grants, token_minter},
     label::PROFILE_LABEL,
-    needs::{FoundNamespaces, Lookup},
+    needs::FoundNamespaces,
     operator::{More, operator},
-    rbac::{Document, NameTooLong, Unreadable, role_name},
+    rbac::{Document, Unreadable, role_name},
 };
 
 use serde::Serialize;
@@ -30,6 +30,13 @@ pub const ACCOUNT_POLICY: &str = include_str!("../../../../deploy/account-policy
 /// Why a manifest could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Unwritable {
+    /// Namespace, profile and target are too long together to name a role.
+    #[error(
+        "the role's name {0} would have {len} bytes and a Kubernetes name has at most 253; shorten \
+         metadata.name of the profile",
+        len = .0.len()
+    )]
+    NameTooLong(String),
     /// Not a JSON value.
     #[error("could not be turned into JSON")]
     Json(#[source] serde_json::Error),

@@ -1,8 +1,8 @@
 //! What a profile must be allowed to do, and where.
 
 use crate::model::{
-    CellKey, Declared, DeclaredTarget, Extent, GroupResource, LabelSelector, ProfileRef, Subject,
-    Target, TargetScope, ValidatedProfile, Watched,
+    Declared, Extent, GroupResource, LabelSelector, ProfileRef, Subject, TargetScope,
+    ValidatedProfile, Watched,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,25 +14,6 @@ pub(super) type Kinds = BTreeSet<GroupResource>;
 
 /// The namespaces that selectors find, as far as somebody has asked. Bounded by the targets.
 pub type FoundNamespaces = BTreeMap<LabelSelector, BTreeSet<Arc<str>>>;
-
-/// Whether it is granted to ask for namespaces by name. Nothing but a ClusterRole grants that of one
-/// that is gone, which is what it is for: a Role goes with its namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// By a ClusterRole.
-    Granted,
-    /// Not at all.
-    Left,
-}
-
-impl From<&Watched> for Lookup {
-    fn from(watched: &Watched) -> Self {
-        match watched {
-            Watched::Everywhere => Self::Granted,
-            Watched::Namespaces(_) => Self::Left,
-        }
-    }
-}
 
 /// The least that lets every cell of a profile be listed and watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +37,8 @@ pub(super) struct Needs {
 pub(super) struct Selected {
     /// The first target with this selector; it gives the role its name.
     pub(super) target: Arc<str>,
+    /// The selector.
+    pub(super) labels: LabelSelector,
     /// What the selector finds now; `None` offline, where nobody knows.
     pub(super) namespaces: Option<BTreeSet<Arc<str>>>,
     /// What is needed there.
@@ -63,10 +46,10 @@ pub(super) struct Selected {
 }
 
 impl Needs {
-    fn none(profile: ProfileRef, account: Option<Arc<str>>) -> Self {
+    fn none(profile: &ProfileRef, account: Option<&Arc<str>>) -> Self {
         Self {
-            profile,
-            account,
+            profile: profile.clone(),
+            account: account.cloned(),
             named: BTreeMap::new(),
             selected: Vec::new(),
             everywhere: Kinds::new(),
@@ -75,26 +58,21 @@ impl Needs {
     }
 
     /// From the declared cells. A target that is not accepted has none and needs nothing.
-    pub(super) fn of_cells(declared: &Declared, lookup: Lookup) -> Self {
-        let mut needs = Self::none(declared.profile.clone(), declared.service_account.clone());
-        let mut groups = BTreeMap::<(&CellKey, BTreeSet<&str>), usize>::new();
+    pub(super) fn of_cells(declared: &Declared, watched: &Watched) -> Self {
+        let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
+            let cells = target.cells.iter();
+            let cells = cells.map(|cell| (cell.resource.group_resource(), &cell.extent));
             let Some(watch) = &target.namespaces else {
-                target.cells.iter().for_each(|cell| needs.add_cell(cell));
+                cells.for_each(|(of, extent)| needs.add(of, extent));
                 continue;
             };
-            needs.watch_namespaces(watch);
-            let namespaces: BTreeSet<_> =
-                target.cells.iter().filter_map(|cell| cell.extent.namespace()).collect();
-            if namespaces.is_empty() {
-                continue;
-            }
-            let next = needs.selected.len();
-            let at = *groups.entry((watch, namespaces)).or_insert(next);
-            needs.select(at, target);
+            needs.everywhere.insert(watch.resource.group_resource().clone());
+            let namespaces = cells.clone().filter_map(|(_, extent)| extent.namespace());
+            let namespaces = Some(namespaces.map(Arc::from).collect());
+            needs.select(&target.name, &watch.labels, namespaces, cells.map(|(of, _)| of));
         }
-        needs.limit(lookup);
-        needs
+        needs.limited(watched)
     }
 
     /// From the spec: kinds as it writes them, and of each selector the namespaces that it finds,
@@ -102,41 +80,19 @@ impl Needs {
     pub(super) fn of_profile(
         profile: &ValidatedProfile,
         found: &FoundNamespaces,
-        lookup: Lookup,
+        watched: &Watched,
     ) -> Self {
-        let mut needs = Self::none(profile.profile.clone(), profile.service_account.clone());
-        let mut groups = BTreeMap::<&LabelSelector, usize>::new();
-        for Target { name, of, scope, .. } in &profile.targets {
-            match scope {
-                TargetScope::OwnNamespace => {
-                    needs.add_namespace(&profile.profile.namespace, of);
-                }
-                TargetScope::Namespaces(names) => {
-                    for namespace in names {
-                        needs.add_namespace(namespace, of);
-                    }
-                }
-                TargetScope::AllNamespaces | TargetScope::Cluster => {
-                    needs.everywhere.insert(of.clone());
-                }
-                TargetScope::NamespaceSelector(selector) => {
-                    needs.everywhere.extend(namespaces());
-                    let next = needs.selected.len();
-                    let at = *groups.entry(selector).or_insert(next);
-                    if at == next {
-                        let target = Arc::clone(name);
-                        let (namespaces, kinds) = (found.get(selector).cloned(), Kinds::new());
-                        needs.selected.push(Selected { target, namespaces, kinds });
-                    }
-                    if let Some(group) = needs.selected.get_mut(at) {
-                        group.kinds.insert(of.clone());
-                    }
-                }
+        let mut needs = Self::none(&profile.profile, profile.service_account.as_ref());
+        for target in &profile.targets {
+            if let TargetScope::NamespaceSelector(labels) = &target.scope {
+                needs.everywhere.extend(namespaces());
+                needs.select(&target.name, labels, found.get(labels).cloned(), [&target.of]);
+            }
+            for extent in target.scope.extents(&profile.profile.namespace).iter().flatten() {
+                needs.add(&target.of, extent);
             }
         }
-        needs.selected.retain(|group| group.namespaces.as_ref().is_none_or(|all| !all.is_empty()));
-        needs.limit(lookup);
-        needs
+        needs.limited(watched)
     }
 
     /// Who reads, if the operator is `operator`.
@@ -160,49 +116,45 @@ impl Needs {
         self.named.is_empty() && self.selected.is_empty() && self.everywhere.is_empty()
     }
 
-    fn limit(&mut self, lookup: Lookup) {
-        if lookup == Lookup::Left {
-            self.looked_up.clear();
-        }
-    }
-
-    fn add_cell(&mut self, cell: &CellKey) {
-        let of = cell.resource.group_resource();
-        match &cell.extent {
-            Extent::Namespace(namespace) => self.add_namespace(namespace, of),
-            Extent::AllNamespaces | Extent::Cluster => {
-                self.everywhere.insert(of.clone());
-            }
-        }
-    }
-
-    fn add_namespace(&mut self, namespace: &Arc<str>, of: &GroupResource) {
+    fn add(&mut self, of: &GroupResource, extent: &Extent) {
+        let Extent::Namespace(namespace) = extent else {
+            self.everywhere.insert(of.clone());
+            return;
+        };
         self.named.entry(Arc::clone(namespace)).or_default().insert(of.clone());
         if *namespace != self.profile.namespace {
             self.looked_up.insert(Arc::clone(namespace));
         }
     }
 
-    fn watch_namespaces(&mut self, watch: &CellKey) {
-        self.everywhere.insert(watch.resource.group_resource().clone());
+    /// Targets with the same selector that find the same namespaces share a role.
+    fn select<'a>(
+        &mut self,
+        target: &Arc<str>,
+        labels: &LabelSelector,
+        namespaces: Option<BTreeSet<Arc<str>>>,
+        kinds: impl IntoIterator<Item = &'a GroupResource>,
+    ) {
+        if namespaces.as_ref().is_some_and(BTreeSet::is_empty) {
+            return;
+        }
+        let kinds = kinds.into_iter().cloned();
+        let is_same = |it: &&mut Selected| it.labels == *labels && it.namespaces == namespaces;
+        if let Some(group) = self.selected.iter_mut().find(is_same) {
+            group.kinds.extend(kinds);
+        } else {
+            let (target, labels, kinds) = (Arc::clone(target), labels.clone(), kinds.collect());
+            self.selected.push(Selected { target, labels, namespaces, kinds });
+        }
     }
 
-    fn select(&mut self, at: usize, target: &DeclaredTarget) {
-        if at == self.selected.len() {
-            let namespaces = target.cells.iter().filter_map(|cell| match &cell.extent {
-                Extent::Namespace(namespace) => Some(Arc::clone(namespace)),
-                Extent::AllNamespaces | Extent::Cluster => None,
-            });
-            self.selected.push(Selected {
-                target: Arc::clone(&target.name),
-                namespaces: Some(namespaces.collect()),
-                kinds: Kinds::new(),
-            });
+    /// Without what only a ClusterRole grants, where the operator has none: to ask for namespaces by name. A
+    /// Role goes with its namespace.
+    fn limited(mut self, watched: &Watched) -> Self {
+        if matches!(watched, Watched::Namespaces(_)) {
+            self.looked_up.clear();
         }
-        if let Some(group) = self.selected.get_mut(at) {
-            let of = |cell: &CellKey| cell.resource.group_resource().clone();
-            group.kinds.extend(target.cells.iter().map(of));
-        }
+        self
     }
 }
 

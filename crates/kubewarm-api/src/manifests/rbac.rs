@@ -28,16 +28,6 @@ const MAX_NAME: usize = 253;
 /// The most names in one rule, as in `status.access.roles`.
 const MAX_NAMES: usize = 64;
 
-/// Namespace, profile and target are too long together to name a role.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the role's name {name} would have {} bytes and a Kubernetes name has at most 253; shorten metadata.name of the profile",
-    name.len()
-)]
-pub struct NameTooLong {
-    name: String,
-}
-
 /// Which of the two manifests a grant belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
@@ -161,21 +151,26 @@ pub(super) fn rules(kinds: &Kinds, looked_up: &BTreeSet<Arc<str>>) -> Vec<Policy
     for kind in kinds {
         by_group.entry(kind.group()).or_default().push(kind.resource().to_owned());
     }
-    let rule = |(group, resources): (&str, Vec<String>)| PolicyRule {
+    let of_group = |(group, resources): (&str, Vec<String>)| PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(resources),
         verbs: ["list", "watch"].map(str::to_owned).into(),
         ..PolicyRule::default()
     };
     let names: Vec<_> = looked_up.iter().map(ToString::to_string).collect();
-    let lookup = names.chunks(MAX_NAMES).map(|names| PolicyRule {
+    let lookup = names.chunks(MAX_NAMES).map(|names| rule("namespaces", names.to_vec(), "get"));
+    by_group.into_iter().map(of_group).chain(lookup).collect()
+}
+
+/// One verb on objects of these names, of a kind of the core group.
+fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
+    PolicyRule {
         api_groups: Some(vec![String::new()]),
-        resources: Some(vec!["namespaces".to_owned()]),
-        resource_names: Some(names.to_vec()),
-        verbs: vec!["get".to_owned()],
+        resources: Some(vec![resource.to_owned()]),
+        resource_names: Some(names),
+        verbs: vec![verb.to_owned()],
         ..PolicyRule::default()
-    });
-    by_group.into_iter().map(rule).chain(lookup).collect()
+    }
 }
 
 /// The objects that grant `tier` of `needs` to whoever reads: namespaces by name, then the cluster,
@@ -185,17 +180,19 @@ pub(super) fn documents(
     needs: &Needs,
     operator: &Subject,
     tier: Tier,
-) -> Result<Vec<Document>, NameTooLong> {
+) -> Result<Vec<Document>, Unwritable> {
     let reader = needs.reader(operator);
-    let writer = Writer { profile: &needs.profile, subject: &reader, tier };
+    let writer = Writer { profile: &needs.profile, subject: &reader };
+    let name = |target: Option<&str>| {
+        let target = target.map(|target| format!(":target:{target}")).unwrap_or_default();
+        let elevated = if tier == Tier::Elevated { ":elevated" } else { "" };
+        named(format!("{}{target}{elevated}", role_name(&needs.profile)))
+    };
     let mut all = Vec::new();
     for (namespace, kinds) in &needs.named {
         let rules = rules(&tier.of(kinds, needs.leaves_home(Some(namespace))), &BTreeSet::new());
         if !rules.is_empty() {
-            let name = writer.name(None)?;
-            let metadata = writer.metadata(&name, Some(namespace));
-            all.push(Document::Role(Role { metadata, rules: Some(rules) }));
-            all.push(writer.binding(&name, namespace, "Role"));
+            all.extend(writer.granted(&name(None)?, Some(namespace), rules));
         }
     }
     let away = needs.leaves_home(None);
@@ -203,29 +200,32 @@ pub(super) fn documents(
         if away == (tier == Tier::Elevated) { needs.looked_up.clone() } else { BTreeSet::new() };
     let everywhere = rules(&tier.of(&needs.everywhere, away), &looked_up);
     if !everywhere.is_empty() {
-        let name = writer.name(None)?;
-        all.push(writer.cluster_role(&name, everywhere));
-        all.push(Document::ClusterRoleBinding(ClusterRoleBinding {
-            metadata: writer.metadata(&name, None),
-            role_ref: role_ref(&name, "ClusterRole"),
-            subjects: Some(vec![writer.subject()]),
-        }));
+        all.extend(writer.granted(&name(None)?, None, everywhere));
     }
     for group in &needs.selected {
         let rules = rules(&tier.of(&group.kinds, away), &BTreeSet::new());
         if rules.is_empty() {
             continue;
         }
-        let name = writer.name(Some(&group.target))?;
-        all.push(writer.cluster_role(&name, rules));
+        let name = name(Some(&group.target))?;
+        all.push(writer.role(&name, None, rules));
         for namespace in group.namespaces.iter().flatten() {
-            all.push(writer.binding(&name, namespace, "ClusterRole"));
+            all.push(writer.binding(&name, Some(namespace), "ClusterRole"));
         }
     }
     if let (Some(account), Tier::Plain, false) = (&needs.account, tier, needs.is_empty()) {
-        all.extend(Writer { subject: operator, ..writer }.tokens(account)?);
+        let name = named(token_role_name(&needs.profile))?;
+        // To mint tokens of one account, and of no other.
+        let mint = rule("serviceaccounts/token", vec![account.to_string()], "create");
+        let writer = Writer { subject: operator, ..writer };
+        all.extend(writer.granted(&name, Some(&needs.profile.namespace), vec![mint]));
     }
     Ok(all)
+}
+
+/// No part of `name` can hold a `:`, so no two names are equal that differ in a part.
+fn named(name: String) -> Result<String, Unwritable> {
+    if name.len() > MAX_NAME { Err(Unwritable::NameTooLong(name)) } else { Ok(name) }
 }
 
 /// All of `needs` by namespace, sorted; the empty one is the whole cluster.
@@ -272,24 +272,39 @@ impl Tier {
 struct Writer<'a> {
     profile: &'a ProfileRef,
     subject: &'a Subject,
-    tier: Tier,
 }
 
 impl Writer<'_> {
-    /// No part can hold a `:`, so no two names are equal that differ in a part.
-    fn name(&self, target: Option<&str>) -> Result<String, NameTooLong> {
-        let mut name = role_name(self.profile);
-        if let Some(target) = target {
-            name.push_str(":target:");
-            name.push_str(target);
+    /// A role with `rules`, of a namespace or of the cluster, and its binding there.
+    fn granted(
+        &self,
+        name: &str,
+        namespace: Option<&str>,
+        rules: Vec<PolicyRule>,
+    ) -> [Document; 2] {
+        let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+        [self.role(name, namespace, rules), self.binding(name, namespace, kind)]
+    }
+
+    fn role(&self, name: &str, namespace: Option<&str>, rules: Vec<PolicyRule>) -> Document {
+        let (metadata, rules) = (self.metadata(name, namespace), Some(rules));
+        match namespace {
+            Some(_) => Document::Role(Role { metadata, rules }),
+            None => Document::ClusterRole(ClusterRole { metadata, rules, aggregation_rule: None }),
         }
-        if self.tier == Tier::Elevated {
-            name.push_str(":elevated");
+    }
+
+    fn binding(&self, name: &str, namespace: Option<&str>, kind: &str) -> Document {
+        let metadata = self.metadata(name, namespace);
+        let (api_group, kind, name) = (Some(RBAC.to_owned()), kind.to_owned(), name.to_owned());
+        let role_ref = RoleRef { api_group, kind, name };
+        let subjects = Some(vec![self.subject()]);
+        match namespace {
+            Some(_) => Document::RoleBinding(RoleBinding { metadata, role_ref, subjects }),
+            None => {
+                Document::ClusterRoleBinding(ClusterRoleBinding { metadata, role_ref, subjects })
+            }
         }
-        if name.len() > MAX_NAME {
-            return Err(NameTooLong { name });
-        }
-        Ok(name)
     }
 
     fn metadata(&self, name: &str, namespace: Option<&str>) -> ObjectMeta {
@@ -299,41 +314,6 @@ impl Writer<'_> {
             labels: Some([(PROFILE_LABEL.to_owned(), label_value(self.profile))].into()),
             ..ObjectMeta::default()
         }
-    }
-
-    fn binding(&self, name: &str, namespace: &str, role: &str) -> Document {
-        Document::RoleBinding(RoleBinding {
-            metadata: self.metadata(name, Some(namespace)),
-            role_ref: role_ref(name, role),
-            subjects: Some(vec![self.subject()]),
-        })
-    }
-
-    /// Lets the subject mint tokens of one account, and of no other.
-    fn tokens(&self, account: &Arc<str>) -> Result<[Document; 2], NameTooLong> {
-        let name = token_role_name(self.profile);
-        if name.len() > MAX_NAME {
-            return Err(NameTooLong { name });
-        }
-        let namespace = &*self.profile.namespace;
-        let mint = PolicyRule {
-            api_groups: Some(vec![String::new()]),
-            resources: Some(vec!["serviceaccounts/token".to_owned()]),
-            resource_names: Some(vec![account.to_string()]),
-            verbs: vec!["create".to_owned()],
-            ..PolicyRule::default()
-        };
-        let metadata = self.metadata(&name, Some(namespace));
-        let role = Document::Role(Role { metadata, rules: Some(vec![mint]) });
-        Ok([role, self.binding(&name, namespace, "Role")])
-    }
-
-    fn cluster_role(&self, name: &str, rules: Vec<PolicyRule>) -> Document {
-        Document::ClusterRole(ClusterRole {
-            metadata: self.metadata(name, None),
-            rules: Some(rules),
-            aggregation_rule: None,
-        })
     }
 
     fn subject(&self) -> v1::Subject {
@@ -347,10 +327,6 @@ impl Writer<'_> {
         };
         v1::Subject { kind: kind.to_owned(), name: name.to_string(), namespace, api_group }
     }
-}
-
-fn role_ref(name: &str, kind: &str) -> RoleRef {
-    RoleRef { api_group: Some(RBAC.to_owned()), kind: kind.to_owned(), name: name.to_owned() }
 }
 
 /// The name of a profile's roles; others of its roles have it too, a `:` and more behind it.
@@ -374,17 +350,18 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_fit_is_an_error() {
-        let profile = profile("shop", &"a".repeat(240));
-        let subject = Subject::Group("ops".into());
-        let writer = Writer { profile: &profile, subject: &subject, tier: Tier::Elevated };
-        let error = writer.name(None).unwrap_err().to_string();
+        let names = |name: &str| {
+            let role = role_name(&profile("shop", name));
+            named(role).map(|role| role.len())
+        };
+        let longest = MAX_NAME - "kubewarm:shop:".len();
+        assert_eq!(names(&"a".repeat(longest)).unwrap(), MAX_NAME);
+        let error = names(&"a".repeat(longest + 1)).unwrap_err().to_string();
         assert!(
             error.ends_with("has at most 253; shorten metadata.name of the profile"),
             "{error}"
         );
-        assert!(Writer { tier: Tier::Plain, ..writer }.name(Some("a")).is_err());
-        let fits = Writer { tier: Tier::Plain, profile: &self::profile("s", "a"), ..writer };
-        assert_eq!(fits.name(Some("b")).unwrap(), "kubewarm:s:a:target:b");
+        assert!(error.contains("would have 254 bytes"), "{error}");
     }
 
     #[test]

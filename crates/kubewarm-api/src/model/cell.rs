@@ -1,8 +1,8 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
 use super::{
-    FieldPath, FieldSelector, Gauge, Identity, LabelSelector, OnAccessLost, Resource,
-    printable::Printable,
+    FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListStrategy, ManagedFields,
+    OnAccessLost, Resource, SensitiveData, printable::Printable,
 };
 use std::{
     collections::BTreeSet,
@@ -30,26 +30,6 @@ pub enum Sensitivity {
     Ordinary,
     /// They may: their bodies are not compressed, and no list of them is kept for further pages.
     Secret,
-}
-
-/// Whether `metadata.managedFields` is stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ManagedFields {
-    /// Cut out before storing.
-    #[default]
-    Drop,
-    /// Stored.
-    Keep,
-}
-
-/// Whether the payload of secrets may be fetched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum SensitiveData {
-    /// Secrets are fetched as metadata only.
-    #[default]
-    Deny,
-    /// The profile says in writing that it wants them whole.
-    Allow,
 }
 
 /// Which part of each object is fetched and stored.
@@ -84,20 +64,6 @@ pub struct CellKey {
     pub identity: Identity,
     /// The namespace whose profiles declare it; `None`: no profile does, kubewarm itself reads it.
     pub declared_in: Option<Arc<str>>,
-}
-
-/// How the first state is fetched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ListStrategy {
-    /// By server and measurement.
-    #[default]
-    Auto,
-    /// One list, parsed as it arrives.
-    Whole,
-    /// `sendInitialEvents`.
-    Streaming,
-    /// Pages of `page_size`.
-    Paged,
 }
 
 /// A profile that declares a cell.

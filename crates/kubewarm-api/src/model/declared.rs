@@ -4,23 +4,10 @@
 //! not look like everything synced.
 
 use super::{
-    CellKey, FieldPath, Index, Limited, Limits, OnAccessLost, ProfileRef, ReadTerms, Resource,
+    CellKey, FieldPath, Index, Limited, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms,
+    Requirement, Resource,
 };
-use std::{fmt, sync::Arc, time::Duration};
-
-/// Whether a profile's cells are watched.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, strum::AsRefStr, strum::VariantArray,
-)]
-pub enum Mode {
-    /// Listed and watched.
-    #[default]
-    Active,
-    /// Neither; what they would cost is forecast.
-    Plan,
-    /// What is there is kept and served; no watch is open.
-    Paused,
-}
+use std::{sync::Arc, time::Duration};
 
 /// Whether the API server lets only those name a ServiceAccount in a profile who may act as it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,18 +21,10 @@ pub enum AuthorCheck {
     Unknown,
 }
 
-/// Whether a target counts for its profile's `Ready`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Requirement {
-    /// It does.
-    #[default]
-    Required,
-    /// It never blocks `Ready`.
-    Optional,
-}
-
 /// Why a profile or one of its targets is not accepted: the closed set of `Accepted=False` reasons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr,
+)]
 pub enum RefusalReason {
     /// The kind is not served; it may appear.
     UnknownResource,
@@ -181,37 +160,16 @@ impl Refusal {
 impl RefusalReason {
     /// The condition's `reason`.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::UnknownResource => "UnknownResource",
-            Self::NotListable => "NotListable",
-            Self::ScopeMismatch => "ScopeMismatch",
-            Self::CrossNamespaceNotAllowed => "CrossNamespaceNotAllowed",
-            Self::ScopeNotAvailable => "ScopeNotAvailable",
-            Self::ServiceAccountNotFound => "ServiceAccountNotFound",
-            Self::UnsupportedField => "UnsupportedField",
-            Self::TooManyCells => "TooManyCells",
-            Self::InvalidSpec => "InvalidSpec",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Whether only an edit of the profile helps: these set `Stalled`.
     #[must_use]
     pub const fn needs_author(self) -> bool {
-        match self {
-            Self::UnknownResource | Self::ScopeNotAvailable | Self::ServiceAccountNotFound => false,
-            Self::NotListable
-            | Self::ScopeMismatch
-            | Self::CrossNamespaceNotAllowed
-            | Self::UnsupportedField
-            | Self::TooManyCells
-            | Self::InvalidSpec => true,
-        }
-    }
-}
-
-impl fmt::Display for RefusalReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        !matches!(
+            self,
+            Self::UnknownResource | Self::ScopeNotAvailable | Self::ServiceAccountNotFound
+        )
     }
 }

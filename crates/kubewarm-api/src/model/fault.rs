@@ -1,19 +1,32 @@
 //! Why a request to the API server did not do what it was for.
 
 use super::printable::printable;
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 /// The longest message kept, in bytes: enough for the API server's own sentences.
 const MAX_MESSAGE: usize = 400;
 
 /// The closed set of causes: condition reasons, metric labels and retry rules follow from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 pub enum Reason {
     /// 403: the verb is not granted. Only a changed role helps.
     Forbidden,
     /// 401: the credentials are not accepted.
     Unauthorized,
     /// 404 on a list or watch: the kind is not served.
+    #[strum(serialize = "ResourceNotFound")]
     NotServed,
     /// The namespace does not exist.
     NamespaceNotFound,
@@ -28,6 +41,7 @@ pub enum Reason {
     /// 5xx, or any other status that should not occur.
     ServerError,
     /// No connection, or one that broke.
+    #[strum(serialize = "ServerUnreachable")]
     Unreachable,
     /// No headers, or no data, in time; or data below the rate that counts as progress.
     TimedOut,
@@ -44,11 +58,13 @@ pub enum Reason {
     /// For too long no real request has shown that there is still access.
     Unverified,
     /// A task panicked, such as an informer's own: a bug in kubewarm.
+    #[strum(serialize = "InternalError")]
     Internal,
 }
 
 /// Which request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Verb {
     /// `list`, whole, streamed or in pages.
     List,
@@ -59,11 +75,8 @@ pub enum Verb {
 impl Verb {
     /// As RBAC writes it.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Watch => "watch",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -137,28 +150,6 @@ impl Fault {
 }
 
 impl Reason {
-    /// Every value, for closed label sets.
-    pub const ALL: [Self; 18] = [
-        Self::Forbidden,
-        Self::Unauthorized,
-        Self::NotServed,
-        Self::NamespaceNotFound,
-        Self::NotListable,
-        Self::Gone,
-        Self::Unsupported,
-        Self::Throttled,
-        Self::ServerError,
-        Self::Unreachable,
-        Self::TimedOut,
-        Self::Malformed,
-        Self::TooLarge,
-        Self::ClosedAtOnce,
-        Self::TokenRequestDenied,
-        Self::ServiceAccountNotFound,
-        Self::Unverified,
-        Self::Internal,
-    ];
-
     /// Whether the identity is refused, as far as such an answer goes: without access, nothing that
     /// was read as it may be served for long.
     #[must_use]
@@ -174,33 +165,8 @@ impl Reason {
 
     /// A stable `CamelCase` word. Never derived from `Debug` or from a server message.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Forbidden => "Forbidden",
-            Self::Unauthorized => "Unauthorized",
-            Self::NotServed => "ResourceNotFound",
-            Self::NamespaceNotFound => "NamespaceNotFound",
-            Self::NotListable => "NotListable",
-            Self::Gone => "Gone",
-            Self::Unsupported => "Unsupported",
-            Self::Throttled => "Throttled",
-            Self::ServerError => "ServerError",
-            Self::Unreachable => "ServerUnreachable",
-            Self::TimedOut => "TimedOut",
-            Self::Malformed => "Malformed",
-            Self::TooLarge => "TooLarge",
-            Self::ClosedAtOnce => "ClosedAtOnce",
-            Self::TokenRequestDenied => "TokenRequestDenied",
-            Self::ServiceAccountNotFound => "ServiceAccountNotFound",
-            Self::Unverified => "Unverified",
-            Self::Internal => "InternalError",
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -208,11 +174,12 @@ impl fmt::Display for Reason {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use strum::VariantArray as _;
 
     #[test]
     fn reasons_are_distinct_words() {
-        let words: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-        assert_eq!(words.len(), Reason::ALL.len());
+        let words: BTreeSet<_> = Reason::VARIANTS.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), Reason::VARIANTS.len());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::{
     FieldPath, GroupResource, Invalid, LabelRequirement, Operator, Projection,
-    invalid::counted,
-    target::{duplicate, label, malformed},
+    invalid::{counted, distinct},
+    target::label,
 };
 use crate::{model::is_dns_label, v1alpha1};
 use std::sync::Arc;
@@ -54,21 +54,21 @@ pub(super) fn parse(
     indexes: &[v1alpha1::Index],
     of: (&GroupResource, Projection),
 ) -> Result<Arc<[Index]>, Invalid> {
-    counted(path, indexes.len(), 0, 16)?;
-    let mut checked = Vec::<Index>::new();
-    for (at, declared) in indexes.iter().enumerate() {
-        let name = label(format!("{path}[{at}].name"), &declared.name)?;
+    counted(path, indexes.len(), 0..=16)?;
+    let parse = |(at, index): (usize, &v1alpha1::Index)| {
+        let path = format!("{path}[{at}]");
+        let name = label(&format!("{path}.name"), &index.name)?;
         if !of.0.may_index_as(&name) {
-            let path = format!("{path}[{at}].name");
-            return Err(Invalid::IndexName { path, found: name.to_string() });
+            return Err(Invalid(format!(
+                "{path}.name is {name:?}: that is a field label of the API server's, by which readers select; \
+                 call the index otherwise"
+            )));
         }
-        if let Some(earlier) = checked.iter().position(|index| index.name == name) {
-            return Err(duplicate(path, ".name", at, &name, Some(earlier)));
-        }
-        let by = index_by(&format!("{path}[{at}]"), declared, of)?;
-        checked.push(Index { name, by });
-    }
-    Ok(checked.into())
+        Ok(Index { name, by: index_by(&path, index, of)? })
+    };
+    let checked = indexes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+    distinct(path, ".name", indexes.iter().map(|index| (&index.name, &*index.name)))?;
+    Ok(checked)
 }
 
 fn index_by(
@@ -76,30 +76,36 @@ fn index_by(
     index: &v1alpha1::Index,
     (of, projection): (&GroupResource, Projection),
 ) -> Result<IndexBy, Invalid> {
-    let source = |advice| Invalid::IndexSource { path: path.to_owned(), advice };
-    match (&index.field_path, &index.label_key) {
-        (Some(_), Some(_)) => Err(source("remove one")),
-        (None, None) => Err(source("add one")),
+    let (field, path) = match (&index.field_path, &index.label_key) {
+        (Some(field), None) => (field, format!("{path}.fieldPath")),
         (None, Some(key)) => {
             let checked = LabelRequirement::new(key, Operator::Exists, []);
-            checked.map_err(malformed(|| format!("{path}.labelKey")))?;
-            Ok(IndexBy::Label(key.as_str().into()))
+            checked.map_err(|error| Invalid::malformed(&format!("{path}.labelKey"), error))?;
+            return Ok(IndexBy::Label(key.as_str().into()));
         }
-        (Some(text), None) => {
-            let field =
-                FieldPath::parse(text).map_err(malformed(|| format!("{path}.fieldPath")))?;
-            if matches!(projection, Projection::MetadataOnly(_)) && !field.is_metadata() {
-                let path = format!("{path}.fieldPath");
-                return Err(Invalid::IndexOutsideMetadata { path, found: text.clone() });
-            }
-            // The values of an index are asked for by name.
-            if of.is_secrets() && !field.is_metadata() {
-                let path = format!("{path}.fieldPath");
-                return Err(Invalid::IndexOfPayload { path, found: text.clone() });
-            }
-            Ok(IndexBy::Field(field))
+        (both_or_none, _) => {
+            let advice = if both_or_none.is_some() { "remove one" } else { "add one" };
+            return Err(Invalid(format!(
+                "{path}: exactly one of fieldPath or labelKey must be set; {advice}"
+            )));
         }
+    };
+    let checked = FieldPath::parse(field).map_err(|error| Invalid::malformed(&path, error))?;
+    let problem = match projection {
+        Projection::MetadataOnly(_) => {
+            "with MetadataOnly, index paths must start with .metadata.; index another field, or set \
+             projection.type to Full"
+        }
+        // The values of an index are asked for by name.
+        Projection::Full(_) | Projection::Profile if of.is_secrets() => {
+            "the payload of secrets is not indexed; index paths must start with .metadata."
+        }
+        Projection::Full(_) | Projection::Profile => return Ok(IndexBy::Field(checked)),
+    };
+    if checked.is_metadata() {
+        return Ok(IndexBy::Field(checked));
     }
+    Err(Invalid(format!("{path} is {field:?}: {problem}")))
 }
 
 #[cfg(test)]

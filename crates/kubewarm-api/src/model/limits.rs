@@ -61,18 +61,9 @@ pub struct Overrun {
 pub struct Limited {
     /// Which limit.
     pub overrun: Overrun,
-    /// When it is tried again.
-    pub attempt: Attempt,
-}
-
-/// Whether a target that did not fit is tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    /// At this time since the start of the process, or earlier if there is room or the profile is
-    /// edited.
-    At(Duration),
-    /// Now.
-    UnderWay,
+    /// When it is tried again at the latest, as time since the start of the process. Room, or an edit of the
+    /// profile, may come earlier. `None`: it is being tried.
+    pub retry_at: Option<Duration>,
 }
 
 impl Limits {
@@ -82,23 +73,25 @@ impl Limits {
     ///
     /// [`Invalid`] for a count below 1 or a text that is no quantity.
     pub(super) fn parse(limits: Option<&v1alpha1::Limits>) -> Result<Self, Invalid> {
-        let Some(limits) = limits else { return Ok(Self::default()) };
-        let malformed = |path: &str, problem: String| Invalid::malformed(path, &problem);
-        let positive = |count: i64| {
-            u64::try_from(count).ok().filter(|&count| count > 0).ok_or_else(|| {
-                malformed("spec.limits.maxObjects", format!("{count} is not a count from 1 on"))
+        let Some(v1alpha1::Limits { max_objects, max_memory }) = limits else {
+            return Ok(Self::default());
+        };
+        let positive = |count: &i64| {
+            u64::try_from(*count).ok().filter(|&count| count > 0).ok_or_else(|| {
+                let problem = format!("{count} is not a count from 1 on");
+                Invalid::malformed("spec.limits.maxObjects", problem)
             })
         };
         let quantity = |memory: &v1alpha1::Quantity| {
-            parse_bytes(&memory.to_string()).filter(|&bytes| bytes > 0).ok_or_else(|| {
-                let problem =
-                    format!("{:?} is not a quantity such as \"200Mi\"", memory.to_string());
-                malformed("spec.limits.maxMemory", problem)
+            let text = memory.to_string();
+            parse_bytes(&text).filter(|&bytes| bytes > 0).ok_or_else(|| {
+                let problem = format!("{text:?} is not a quantity such as \"200Mi\"");
+                Invalid::malformed("spec.limits.maxMemory", problem)
             })
         };
         Ok(Self {
-            max_objects: limits.max_objects.map(positive).transpose()?,
-            max_bytes: limits.max_memory.as_ref().map(quantity).transpose()?,
+            max_objects: max_objects.as_ref().map(positive).transpose()?,
+            max_bytes: max_memory.as_ref().map(quantity).transpose()?,
         })
     }
 
@@ -113,7 +106,7 @@ impl Limited {
     /// Whether its cells are stopped now.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.attempt != Attempt::UnderWay
+        self.retry_at.is_some()
     }
 }
 

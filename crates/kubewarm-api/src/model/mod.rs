@@ -26,13 +26,12 @@ mod wait;
 pub use self::{
     budget::{Budget, Charge, Gauge, INFORMER_BYTES},
     cell::{
-        CellKey, CellSpec, Extent, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
-        ProfileRef, Projection, SensitiveData, Sensitivity, Tuning,
+        CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Sensitivity,
+        Tuning,
     },
     decision::{DecidedBy, Decision},
     declared::{
-        AuthorCheck, Declared, DeclaredTarget, Mode, Refusal, RefusalReason, Requirement,
-        ResolvedTarget, Serving,
+        AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, ResolvedTarget, Serving,
     },
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
@@ -40,19 +39,20 @@ pub use self::{
     identity::Identity,
     index::{Index, IndexBy},
     invalid::Invalid,
-    limits::{Attempt, Bound, Limited, Limits, Measure, Overrun, parse_bytes},
+    limits::{Bound, Limited, Limits, Measure, Overrun, parse_bytes},
     object::{
         Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
     },
     profile::{ValidatedProfile, Warmup},
-    read_terms::{Consistency, ReadTerms},
+    read_terms::ReadTerms,
     resource::{GroupResource, InvalidName, Resource, is_dns_label},
-    selector::{
-        FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector, Operator,
-    },
+    selector::{FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector},
     subject::Subject,
     target::{Target, TargetScope},
     version::ResourceVersion,
     wait::{WaitFor, WaitOutcome},
 };
-pub use crate::v1alpha1::OnAccessLost;
+pub use crate::v1alpha1::{
+    Consistency, ListStrategy, ManagedFields, Mode, OnAccessLost, Operator, Requirement,
+    SensitiveData,
+};

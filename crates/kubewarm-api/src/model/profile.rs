@@ -1,13 +1,13 @@
 //! A profile whose every field has been checked.
 
 use super::{
-    Consistency, Identity, Invalid, Limits, ListStrategy, Mode, OnAccessLost, ProfileRef,
-    ReadTerms, Target,
-    invalid::{counted, in_range},
+    Identity, Invalid, Limits, ListStrategy, Mode, OnAccessLost, ProfileRef, ReadTerms, Target,
+    invalid::{counted, distinct, in_range},
     resource::{is_dns_label, is_dns_subdomain},
 };
 use crate::v1alpha1;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use kube::api::ObjectMeta;
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 /// A `CacheProfile` whose every field has been checked.
 ///
@@ -66,52 +66,38 @@ impl ValidatedProfile {
     ///
     /// The first [`Invalid`] field, in the order of the spec.
     pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, Invalid> {
-        let spec = &profile.spec;
-        let targets = &spec.targets;
-        counted("spec.targets", targets.len(), 1, 32)?;
-        let mut names = BTreeMap::<&str, usize>::new();
-        for (at, target) in targets.iter().enumerate() {
-            if let Some(earlier) = names.insert(&target.name, at) {
-                return Err(Invalid::Duplicate {
-                    path: format!("spec.targets[{at}].name"),
-                    value: target.name.clone(),
-                    earlier: format!("spec.targets[{earlier}].name"),
-                });
-            }
-        }
+        let v1alpha1::CacheProfileSpec { targets, freshness, serving, .. } = &profile.spec;
+        counted("spec.targets", targets.len(), 1..=32)?;
+        distinct("spec.targets", ".name", targets.iter().map(|it| (&it.name, &*it.name)))?;
         let parse = |(at, target)| Target::parse(&format!("spec.targets[{at}]"), target);
-        let staleness = in_range(
-            "spec.freshness.maxStalenessSeconds",
-            spec.freshness.max_staleness_seconds,
-            10,
-            3600,
-        );
+        let account = profile.spec.service_account_name.as_deref();
+        let verify_interval = seconds(
+            "spec.freshness.verifyIntervalSeconds",
+            freshness.verify_interval_seconds,
+            0..=86_400,
+        )?;
         Ok(Self {
-            profile: identity(profile)?,
+            profile: profile_ref(&profile.metadata)?,
             uid: profile.metadata.uid.as_deref().unwrap_or_default().into(),
             generation: profile.metadata.generation.unwrap_or_default(),
-            service_account: spec
-                .service_account_name
-                .as_deref()
-                .map(service_account)
+            service_account: account
+                .map(|it| named("spec.serviceAccountName", (it, is_dns_subdomain), "cache-reader"))
                 .transpose()?,
-            mode: match spec.mode {
-                v1alpha1::Mode::Active => Mode::Active,
-                v1alpha1::Mode::Plan => Mode::Plan,
-                v1alpha1::Mode::Paused => Mode::Paused,
-            },
+            mode: profile.spec.mode,
             targets: targets.iter().enumerate().map(parse).collect::<Result<_, _>>()?,
-            warmup: Warmup::parse(&spec.warmup)?,
-            max_staleness: seconds(staleness?),
-            verify_interval: verify_interval(&spec.freshness)?,
-            on_access_lost: spec.serving.on_access_lost,
-            reads: read_terms(&spec.serving)?,
-            limits: Limits::parse(spec.limits.as_ref())?,
+            warmup: Warmup::parse(&profile.spec.warmup)?,
+            max_staleness: seconds(
+                "spec.freshness.maxStalenessSeconds",
+                freshness.max_staleness_seconds,
+                10..=3600,
+            )?,
+            verify_interval: Some(verify_interval).filter(|interval| !interval.is_zero()),
+            on_access_lost: serving.on_access_lost,
+            reads: read_terms(serving)?,
+            limits: Limits::parse(profile.spec.limits.as_ref())?,
         })
     }
-}
 
-impl ValidatedProfile {
     /// Who reads its cells.
     #[must_use]
     pub fn identity(&self) -> Identity {
@@ -125,58 +111,31 @@ impl ValidatedProfile {
     }
 }
 
-fn service_account(name: &str) -> Result<Arc<str>, Invalid> {
-    if is_dns_subdomain(name) {
-        return Ok(name.into());
-    }
-    let problem = format!("{name:?} is not a name such as \"cache-reader\"");
-    Err(Invalid::malformed("spec.serviceAccountName", &problem))
-}
-
 impl Warmup {
     fn parse(warmup: &v1alpha1::Warmup) -> Result<Self, Invalid> {
         let objective = warmup
             .target_seconds
-            .map(|found| in_range("spec.warmup.targetSeconds", found, 1, 86_400))
-            .transpose()?;
+            .map(|found| seconds("spec.warmup.targetSeconds", found, 1..=86_400));
         let lists = warmup.max_concurrent_lists;
-        let lists = in_range("spec.warmup.maxConcurrentLists", lists, 1, 64)?;
-        let deadline = warmup.streaming_deadline_seconds;
         Ok(Self {
-            objective: objective.map(seconds),
-            max_concurrent_lists: usize::try_from(lists).unwrap_or(1),
-            page_size: in_range("spec.warmup.pageSize", warmup.page_size, 50, 5000)?,
-            strategy: match warmup.list_strategy {
-                v1alpha1::ListStrategy::Auto => ListStrategy::Auto,
-                v1alpha1::ListStrategy::Whole => ListStrategy::Whole,
-                v1alpha1::ListStrategy::Streaming => ListStrategy::Streaming,
-                v1alpha1::ListStrategy::Paged => ListStrategy::Paged,
-            },
-            streaming_deadline: seconds(in_range(
+            objective: objective.transpose()?,
+            max_concurrent_lists: in_range("spec.warmup.maxConcurrentLists", lists, 1..=64)?,
+            page_size: in_range("spec.warmup.pageSize", warmup.page_size, 50..=5000)?,
+            strategy: warmup.list_strategy,
+            streaming_deadline: seconds(
                 "spec.warmup.streamingDeadlineSeconds",
-                deadline,
-                5,
-                600,
-            )?),
+                warmup.streaming_deadline_seconds,
+                5..=600,
+            )?,
         })
     }
 }
 
-fn verify_interval(freshness: &v1alpha1::Freshness) -> Result<Option<Duration>, Invalid> {
-    let path = "spec.freshness.verifyIntervalSeconds";
-    let interval = in_range(path, freshness.verify_interval_seconds, 0, 86_400)?;
-    Ok((interval > 0).then(|| seconds(interval)))
-}
-
 fn read_terms(serving: &v1alpha1::Serving) -> Result<ReadTerms, Invalid> {
     let wait = serving.cold_read_wait_seconds;
-    let wait = seconds(in_range("spec.serving.coldReadWaitSeconds", wait, 0, 60)?);
+    let wait = seconds("spec.serving.coldReadWaitSeconds", wait, 0..=60)?;
     Ok(ReadTerms {
-        consistency: match serving.consistency {
-            v1alpha1::Consistency::Bounded => Consistency::Bounded,
-            v1alpha1::Consistency::Strict => Consistency::Strict,
-            v1alpha1::Consistency::Eventual => Consistency::Eventual,
-        },
+        consistency: serving.consistency,
         cold_wait: match serving.cold_reads {
             v1alpha1::ColdReads::Wait => wait,
             v1alpha1::ColdReads::Reject => Duration::ZERO,
@@ -184,36 +143,41 @@ fn read_terms(serving: &v1alpha1::Serving) -> Result<ReadTerms, Invalid> {
     })
 }
 
-fn identity(profile: &v1alpha1::CacheProfile) -> Result<ProfileRef, Invalid> {
-    let missing = |path: &str, expected| Invalid::Missing { path: path.to_owned(), expected };
-    let meta = &profile.metadata;
-    let name = meta.name.as_deref().filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| missing("metadata.name", "the profile's name"))?;
-    let namespace = meta.namespace.as_deref().filter(|name| !name.is_empty());
-    let namespace = namespace.ok_or_else(|| {
-        missing("metadata.namespace", "the namespace that the profile is to live in")
-    })?;
-    if !is_dns_subdomain(name) {
-        let problem = format!("{name:?} is not a name such as \"checkout\"");
-        return Err(Invalid::malformed("metadata.name", &problem));
-    }
-    if !is_dns_label(namespace) {
-        let problem = format!("{namespace:?} is not a name such as \"team-a\"");
-        return Err(Invalid::malformed("metadata.namespace", &problem));
-    }
-    Ok(ProfileRef { namespace: namespace.into(), name: name.into() })
+fn profile_ref(meta: &ObjectMeta) -> Result<ProfileRef, Invalid> {
+    let present = |path: &str, value: &Option<String>, expected| {
+        let value = value.clone().filter(|name| !name.is_empty());
+        value.ok_or_else(|| Invalid(format!("{path} is missing; set it to {expected}")))
+    };
+    let name = present("metadata.name", &meta.name, "the profile's name")?;
+    let home = "the namespace that the profile is to live in";
+    let namespace = present("metadata.namespace", &meta.namespace, home)?;
+    let name = named("metadata.name", (&name, is_dns_subdomain), "checkout")?;
+    let namespace = named("metadata.namespace", (&namespace, is_dns_label), "team-a")?;
+    Ok(ProfileRef { namespace, name })
 }
 
-fn seconds(count: u32) -> Duration {
-    Duration::from_secs(count.into())
+/// Checks a name of an object, such as `example`.
+fn named(
+    path: &str,
+    (name, is_valid): (&str, fn(&str) -> bool),
+    example: &str,
+) -> Result<Arc<str>, Invalid> {
+    if is_valid(name) {
+        return Ok(name.into());
+    }
+    Err(Invalid::malformed(path, format!("{name:?} is not a name such as {example:?}")))
+}
+
+fn seconds(path: &str, found: i32, range: RangeInclusive<i32>) -> Result<Duration, Invalid> {
+    in_range(path, found, range).map(Duration::from_secs)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::{
-        FieldPath, Index, IndexBy, ManagedFields, Projection, Requirement, SensitiveData,
-        TargetScope,
+        Consistency, FieldPath, Index, IndexBy, ManagedFields, Projection, Requirement,
+        SensitiveData, TargetScope,
     };
 
     fn parse(spec: &str) -> Result<ValidatedProfile, Invalid> {

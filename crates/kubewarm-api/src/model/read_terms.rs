@@ -1,18 +1,7 @@
 //! How new a profile wants answers to be, and for how long what is not warm is waited for.
 
+use super::Consistency;
 use std::time::Duration;
-
-/// `serving.consistency`, the laxest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Consistency {
-    /// Whatever is held, however old.
-    Eventual,
-    /// Known to be current within `freshness.maxStalenessSeconds`.
-    #[default]
-    Bounded,
-    /// Of the moment of the request or later.
-    Strict,
-}
 
 /// What a profile wants of answers from its cells. Of several the strictest of each counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,20 +1,7 @@
 //! Label and field selectors, checked, and in one canonical form so that equal selectors are equal.
 
-use super::{GroupResource, canonical::Canonical, resource::is_dns_subdomain};
+use super::{GroupResource, Operator, canonical::Canonical, resource::is_dns_subdomain};
 use std::{collections::BTreeSet, fmt, sync::Arc};
-
-/// What a label requirement asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Operator {
-    /// The label's value is one of the values.
-    In,
-    /// The label is absent or its value is none of the values.
-    NotIn,
-    /// The label is there.
-    Exists,
-    /// The label is absent.
-    DoesNotExist,
-}
 
 /// One checked requirement of a [`LabelSelector`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,29 +47,16 @@ pub enum InvalidSelector {
     Value(String),
     /// `In` and `NotIn` need values.
     #[error("operator {0} needs at least one value")]
-    NoValues(&'static str),
+    NoValues(Operator),
     /// `Exists` and `DoesNotExist` take none.
     #[error("operator {0} takes no values")]
-    Values(&'static str),
+    Values(Operator),
     /// Not a field that can be put into a selector.
     #[error("field {0:?} is not a field path such as \"status.phase\"")]
     Field(String),
     /// Not a value that any field has.
     #[error("field value {0:?} must not contain control characters")]
     FieldValue(String),
-}
-
-impl Operator {
-    /// As the CRD writes it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::In => "In",
-            Self::NotIn => "NotIn",
-            Self::Exists => "Exists",
-            Self::DoesNotExist => "DoesNotExist",
-        }
-    }
 }
 
 impl LabelRequirement {
@@ -105,10 +79,10 @@ impl LabelRequirement {
         }
         match operator {
             Operator::In | Operator::NotIn if values.is_empty() => {
-                Err(InvalidSelector::NoValues(operator.as_str()))
+                Err(InvalidSelector::NoValues(operator))
             }
             Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
-                Err(InvalidSelector::Values(operator.as_str()))
+                Err(InvalidSelector::Values(operator))
             }
             Operator::In | Operator::NotIn | Operator::Exists | Operator::DoesNotExist => {
                 Ok(Self { key: key.into(), operator, values })

@@ -2,9 +2,9 @@
 
 use super::{
     Extent, FieldRequirement, FieldSelector, GroupResource, Index, Invalid, InvalidName,
-    InvalidSelector, LabelRequirement, LabelSelector, ManagedFields, Operator, Projection,
-    Requirement, Resource, SensitiveData, index,
-    invalid::{counted, in_range, short},
+    InvalidSelector, LabelRequirement, LabelSelector, Operator, Projection, Requirement, Resource,
+    SensitiveData, index,
+    invalid::{counted, distinct, in_range, short},
     resource::is_dns_label,
 };
 use crate::v1alpha1;
@@ -76,40 +76,42 @@ impl TargetScope {
 impl Target {
     /// Checks the target at the JSON path `path`.
     pub(super) fn parse(path: &str, target: &v1alpha1::Target) -> Result<Self, Invalid> {
-        let name = label(format!("{path}.name"), &target.name)?;
-        let (of, version) = resource(&format!("{path}.resource"), &target.resource)?;
-        let scope = scope(&format!("{path}.scope"), &target.scope)?;
-        let priority = in_range(&format!("{path}.priority"), target.priority, 0, 1000)?;
-        let labels = target
-            .label_selector
-            .as_ref()
-            .map(|selector| label_selector(&format!("{path}.labelSelector"), selector))
-            .transpose()?;
-        let fields = field_selector(&format!("{path}.fieldSelectors"), &target.field_selectors)?;
-        let projection = projection(&target.projection);
-        let sensitive_data = match target.sensitive_data {
-            v1alpha1::SensitiveData::Allow if of.is_secrets() => SensitiveData::Allow,
-            v1alpha1::SensitiveData::Allow | v1alpha1::SensitiveData::Deny => SensitiveData::Deny,
+        let at = |field: &str| format!("{path}.{field}");
+        let name = label(&at("name"), &target.name)?;
+        let (of, version) = resource(&at("resource"), &target.resource)?;
+        let scope = scope(&at("scope"), &target.scope)?;
+        let priority = in_range(&at("priority"), target.priority, 0..=1000)?;
+        let labels = target.label_selector.as_ref();
+        let labels = labels.map(|selector| label_selector(&at("labelSelector"), selector));
+        let labels = labels.transpose()?.unwrap_or_default();
+        let fields = field_selector(&at("fieldSelectors"), &target.field_selectors)?;
+        let managed_fields = target.projection.managed_fields;
+        let projection = match target.projection.type_ {
+            v1alpha1::ProjectionType::Full => Projection::Full(managed_fields),
+            v1alpha1::ProjectionType::MetadataOnly => Projection::MetadataOnly(managed_fields),
         };
+        let sensitive_data =
+            if of.is_secrets() { target.sensitive_data } else { SensitiveData::Deny };
         if of.is_secrets()
             && matches!(projection, Projection::Full(_))
             && sensitive_data == SensitiveData::Deny
         {
-            return Err(Invalid::SecretsWhole { path: path.to_owned() });
+            return Err(Invalid(format!(
+                "{path}: secrets are cached as metadata only unless sensitiveData is Allow; set \
+                 projection.type to MetadataOnly, or sensitiveData to Allow"
+            )));
         }
-        let indexes = index::parse(&format!("{path}.indexes"), &target.indexes, (&of, projection))?;
+        let indexes = index::parse(&at("indexes"), &target.indexes, (&of, projection))?;
+        let requirement = target.requirement;
         Ok(Self {
             name,
             of,
             version,
             scope,
-            requirement: match target.requirement {
-                v1alpha1::Requirement::Required => Requirement::Required,
-                v1alpha1::Requirement::Optional => Requirement::Optional,
-            },
-            priority: u16::try_from(priority).unwrap_or(u16::MAX),
+            requirement,
+            priority,
             sensitive_data,
-            labels: labels.unwrap_or_default(),
+            labels,
             fields,
             projection,
             indexes,
@@ -117,12 +119,12 @@ impl Target {
     }
 }
 
-pub(super) fn label(path: String, text: &str) -> Result<Arc<str>, Invalid> {
+pub(super) fn label(path: &str, text: &str) -> Result<Arc<str>, Invalid> {
     if is_dns_label(text) {
         return Ok(text.into());
     }
     let expected = "at most 63 lower case letters, digits and inner hyphens";
-    Err(Invalid::malformed(path, &format!("{text:?} is not a DNS label ({expected})")))
+    Err(Invalid::malformed(path, format!("{text:?} is not a DNS label ({expected})")))
 }
 
 fn resource(
@@ -135,44 +137,48 @@ fn resource(
             InvalidName::Version(_) => "version",
             InvalidName::Resource(_) => "resource",
         };
-        Invalid::malformed(format!("{path}.{field}"), &error)
+        Invalid::malformed(&format!("{path}.{field}"), error)
     };
     let of = GroupResource::new(&name.group, &name.resource).map_err(at)?;
-    let version = match &name.version {
-        Some(version) => Some(Resource::new(of.clone(), version).map_err(at)?.version().into()),
-        None => None,
-    };
+    let version = name.version.as_ref().map(|version| Resource::new(of.clone(), version));
+    let version = version.transpose().map_err(at)?.map(|it| it.version().into());
     Ok((of, version))
 }
 
 fn scope(path: &str, scope: &v1alpha1::Scope) -> Result<TargetScope, Invalid> {
     use v1alpha1::ScopeType;
-    let member = |field: &str, type_, advice| Invalid::ScopeMember {
-        path: format!("{path}.{field}"),
-        type_,
-        advice,
+    let v1alpha1::Scope { type_, namespaces, namespace_selector } = scope;
+    let member = |field: &str, type_: &str, advice: &str| {
+        Err(Invalid(format!(
+            "{path}.{field} is required for, and only for, type {type_}; {advice}"
+        )))
     };
-    if scope.type_ != ScopeType::Namespaces && !scope.namespaces.is_empty() {
-        return Err(member("namespaces", "Namespaces", "remove it or change the type"));
+    if *type_ != ScopeType::Namespaces && !namespaces.is_empty() {
+        return member("namespaces", "Namespaces", "remove it or change the type");
     }
-    if scope.type_ != ScopeType::NamespaceSelector && scope.namespace_selector.is_some() {
+    if *type_ != ScopeType::NamespaceSelector && namespace_selector.is_some() {
         let advice = "remove it or change the type";
-        return Err(member("namespaceSelector", "NamespaceSelector", advice));
+        return member("namespaceSelector", "NamespaceSelector", advice);
     }
-    Ok(match scope.type_ {
+    Ok(match type_ {
         ScopeType::OwnNamespace => TargetScope::OwnNamespace,
         ScopeType::AllNamespaces => TargetScope::AllNamespaces,
         ScopeType::Cluster => TargetScope::Cluster,
-        ScopeType::Namespaces if scope.namespaces.is_empty() => {
-            return Err(member("namespaces", "Namespaces", "name 1 to 64 namespaces"));
+        ScopeType::Namespaces if namespaces.is_empty() => {
+            return member("namespaces", "Namespaces", "name 1 to 64 namespaces");
         }
         ScopeType::Namespaces => {
-            TargetScope::Namespaces(namespaces(&format!("{path}.namespaces"), &scope.namespaces)?)
+            let path = format!("{path}.namespaces");
+            counted(&path, namespaces.len(), 1..=64)?;
+            let parse = |(at, name): (usize, &String)| label(&format!("{path}[{at}]"), name);
+            let names = namespaces.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+            distinct(&path, "", namespaces.iter().map(|name| (name, &**name)))?;
+            TargetScope::Namespaces(names)
         }
         ScopeType::NamespaceSelector => {
-            let Some(selector) = &scope.namespace_selector else {
+            let Some(selector) = namespace_selector else {
                 let advice = "add it; {} selects every namespace";
-                return Err(member("namespaceSelector", "NamespaceSelector", advice));
+                return member("namespaceSelector", "NamespaceSelector", advice);
             };
             let path = format!("{path}.namespaceSelector");
             TargetScope::NamespaceSelector(label_selector(&path, selector)?)
@@ -180,105 +186,55 @@ fn scope(path: &str, scope: &v1alpha1::Scope) -> Result<TargetScope, Invalid> {
     })
 }
 
-fn namespaces(path: &str, names: &[String]) -> Result<BTreeSet<Arc<str>>, Invalid> {
-    counted(path, names.len(), 1, 64)?;
-    let mut set = BTreeSet::new();
-    for (at, name) in names.iter().enumerate() {
-        if !set.insert(label(format!("{path}[{at}]"), name)?) {
-            return Err(duplicate(path, "", at, name, names.iter().position(|n| n == name)));
-        }
-    }
-    Ok(set)
-}
-
 fn label_selector(
     path: &str,
     selector: &v1alpha1::LabelSelector,
 ) -> Result<LabelSelector, Invalid> {
-    counted(&format!("{path}.matchLabels"), selector.match_labels.len(), 0, 16)?;
-    counted(&format!("{path}.matchExpressions"), selector.match_expressions.len(), 0, 16)?;
+    let v1alpha1::LabelSelector { match_labels, match_expressions } = selector;
+    let labels = format!("{path}.matchLabels");
+    counted(&labels, match_labels.len(), 0..=16)?;
+    counted(&format!("{path}.matchExpressions"), match_expressions.len(), 0..=16)?;
     let mut requirements = Vec::new();
-    for (key, value) in &selector.match_labels {
+    for (key, value) in match_labels {
         let requirement = LabelRequirement::new(key, Operator::In, [value.as_str()]);
-        requirements.push(requirement.map_err(malformed(|| format!("{path}.matchLabels")))?);
+        requirements.push(requirement.map_err(|error| Invalid::malformed(&labels, error))?);
     }
-    for (at, term) in selector.match_expressions.iter().enumerate() {
+    for (at, term) in match_expressions.iter().enumerate() {
         let path = format!("{path}.matchExpressions[{at}]");
-        counted(&format!("{path}.values"), term.values.len(), 0, 32)?;
-        let operator = match term.operator {
-            v1alpha1::LabelOperator::In => Operator::In,
-            v1alpha1::LabelOperator::NotIn => Operator::NotIn,
-            v1alpha1::LabelOperator::Exists => Operator::Exists,
-            v1alpha1::LabelOperator::DoesNotExist => Operator::DoesNotExist,
-        };
+        counted(&format!("{path}.values"), term.values.len(), 0..=32)?;
         let values = term.values.iter().map(String::as_str);
-        let requirement = LabelRequirement::new(&term.key, operator, values);
-        requirements.push(requirement.map_err(malformed(|| path))?);
+        let requirement = LabelRequirement::new(&term.key, term.operator, values);
+        requirements.push(requirement.map_err(|error| Invalid::malformed(&path, error))?);
     }
-    let selector = LabelSelector::new(requirements);
-    sendable(path, &selector, MAX_LABEL_SELECTOR)?;
-    Ok(selector)
+    sendable(path, LabelSelector::new(requirements), MAX_LABEL_SELECTOR)
 }
 
 fn field_selector(
     path: &str,
     terms: &[v1alpha1::FieldSelectorTerm],
 ) -> Result<FieldSelector, Invalid> {
-    counted(path, terms.len(), 0, 8)?;
+    counted(path, terms.len(), 0..=8)?;
+    distinct(path, "", terms.iter().map(|term| (term, &*term.field)))?;
     let mut requirements = Vec::new();
     for (at, term) in terms.iter().enumerate() {
-        if let Some(earlier) = terms.iter().position(|other| other == term).filter(|&e| e < at) {
-            return Err(duplicate(path, "", at, &term.field, Some(earlier)));
-        }
-        short(&format!("{path}[{at}].field"), &term.field, 128)?;
-        short(&format!("{path}[{at}].value"), &term.value, 253)?;
+        let [field, value] = ["field", "value"].map(|member| format!("{path}[{at}].{member}"));
+        short(&field, &term.field, 128)?;
+        short(&value, &term.value, 253)?;
         let equals = term.operator == v1alpha1::FieldOperator::Equals;
         let requirement = FieldRequirement::new(&term.field, equals, &term.value);
         requirements.push(requirement.map_err(|error| {
             let of_value = matches!(error, InvalidSelector::FieldValue(_));
-            let field = if of_value { "value" } else { "field" };
-            Invalid::malformed(format!("{path}[{at}].{field}"), &error)
+            Invalid::malformed(if of_value { &value } else { &field }, error)
         })?);
     }
-    let selector = FieldSelector::new(requirements);
-    sendable(path, &selector, MAX_FIELD_SELECTOR)?;
-    Ok(selector)
+    sendable(path, FieldSelector::new(requirements), MAX_FIELD_SELECTOR)
 }
 
 /// Checks the length of a selector as it is sent.
-fn sendable(path: &str, selector: &impl Display, max: usize) -> Result<(), Invalid> {
+fn sendable<T: Display>(path: &str, selector: T, max: usize) -> Result<T, Invalid> {
     let found = selector.to_string().len();
     if found <= max {
-        return Ok(());
+        return Ok(selector);
     }
-    Err(Invalid::LongSelector { path: path.to_owned(), found, max })
-}
-
-fn projection(projection: &v1alpha1::Projection) -> Projection {
-    let managed_fields = match projection.managed_fields {
-        v1alpha1::ManagedFields::Drop => ManagedFields::Drop,
-        v1alpha1::ManagedFields::Keep => ManagedFields::Keep,
-    };
-    match projection.type_ {
-        v1alpha1::ProjectionType::Full => Projection::Full(managed_fields),
-        v1alpha1::ProjectionType::MetadataOnly => Projection::MetadataOnly(managed_fields),
-    }
-}
-
-pub(super) fn duplicate(
-    path: &str,
-    field: &str,
-    at: usize,
-    value: &str,
-    earlier: Option<usize>,
-) -> Invalid {
-    Invalid::Duplicate {
-        path: format!("{path}[{at}]{field}"),
-        value: value.to_owned(),
-        earlier: format!("{path}[{}]{field}", earlier.unwrap_or_default()),
-    }
-}
-
-pub(super) fn malformed<E: Display>(path: impl FnOnce() -> String) -> impl FnOnce(E) -> Invalid {
-    |error| Invalid::malformed(path(), &error)
+    Err(Invalid(format!("{path} comes to {found} bytes in a request; shorten it to at most {max}")))
 }

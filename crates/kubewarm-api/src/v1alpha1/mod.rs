@@ -1,7 +1,6 @@
 //! The custom resource `CacheProfile` as users write it, and as `kubectl` shows it.
 
 mod access;
-mod condition;
 mod limits;
 mod plan;
 mod profile;
@@ -11,7 +10,6 @@ mod target;
 
 pub use self::{
     access::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
-    condition::{ConditionUpdate, set_condition},
     limits::{Limits, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
@@ -23,8 +21,8 @@ pub use self::{
         ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{
-        FieldOperator, FieldSelectorTerm, Index, LabelOperator, LabelSelector, LabelSelectorTerm,
-        ManagedFields, Projection, ProjectionType, Requirement, ResourceName, Scope, ScopeType,
+        FieldOperator, FieldSelectorTerm, Index, LabelSelector, LabelSelectorTerm, ManagedFields,
+        Operator, Projection, ProjectionType, Requirement, ResourceName, Scope, ScopeType,
         SensitiveData, Target,
     },
 };

@@ -4,6 +4,7 @@
 
 use super::{Limits, Target, schema, status::CacheProfileStatus};
 use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What is to be kept warm, and how.
@@ -135,7 +136,17 @@ pub struct CacheProfileSpec {
 
 /// Whether anything is watched.
 #[derive(
-    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    PartialEq,
+    Deserialize,
+    Serialize,
+    JsonSchema,
+    strum::AsRefStr,
+    strum::VariantArray,
 )]
 #[schemars(inline)]
 pub enum Mode {
@@ -149,7 +160,7 @@ pub enum Mode {
 }
 
 /// How the first state is fetched.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Warmup {
@@ -182,9 +193,7 @@ pub struct Warmup {
 }
 
 /// How a list is fetched.
-#[derive(
-    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum ListStrategy {
     /// By server version and by what has worked before.
@@ -199,7 +208,7 @@ pub enum ListStrategy {
 }
 
 /// When data counts as stale.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Freshness {
@@ -218,7 +227,7 @@ pub struct Freshness {
 }
 
 /// What is answered, and when not.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Serving {
@@ -248,25 +257,23 @@ pub struct Serving {
     pub on_access_lost: OnAccessLost,
 }
 
-/// How new an answer is.
+/// How new an answer is. Ordered by strictness.
 #[derive(
-    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
+    Clone, Copy, Debug, Default, Eq, PartialEq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
 )]
 #[schemars(inline)]
 pub enum Consistency {
     /// Known to be current within the bound.
     #[default]
-    Bounded,
+    Bounded = 1,
     /// Of the moment of the request or later.
-    Strict,
+    Strict = 2,
     /// Whatever is held.
-    Eventual,
+    Eventual = 0,
 }
 
 /// What becomes of reads of what is not warm.
-#[derive(
-    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum ColdReads {
     /// They wait for a while.
@@ -277,9 +284,7 @@ pub enum ColdReads {
 }
 
 /// What becomes of data that may not be read any more.
-#[derive(
-    Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum OnAccessLost {
     /// It is not served.

@@ -162,7 +162,20 @@ pub enum Requirement {
 }
 
 /// Whether the payload of secrets may be held.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    PartialEq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Deserialize,
+    JsonSchema,
+    Serialize,
+)]
 #[schemars(inline)]
 pub enum SensitiveData {
     /// Metadata only.
@@ -203,7 +216,7 @@ pub struct LabelSelectorTerm {
 
     /// `In`: its value is one of `values`. `NotIn`: it is none of them, or the label is absent.
     /// `Exists`: the label is there. `DoesNotExist`: it is not.
-    pub operator: LabelOperator,
+    pub operator: Operator,
 
     /// The values, at most 32; required for `In` and `NotIn`, not allowed otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -213,9 +226,22 @@ pub struct LabelSelectorTerm {
 }
 
 /// What a requirement asks of a label.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Eq,
+    PartialEq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Deserialize,
+    JsonSchema,
+    Serialize,
+    strum::Display,
+)]
 #[schemars(inline)]
-pub enum LabelOperator {
+pub enum Operator {
     /// One of the values.
     In,
     /// None of the values, or absent.
@@ -282,7 +308,20 @@ pub enum ProjectionType {
 }
 
 /// Whether `metadata.managedFields` is stored.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    PartialEq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Deserialize,
+    JsonSchema,
+    Serialize,
+)]
 #[schemars(inline)]
 pub enum ManagedFields {
     /// Cut out before storing.

@@ -1,48 +1,51 @@
 //! One informer, as everybody sees it: what it is told, what it says, and what it holds.
 
 use super::{
-    CellReport, Changes, Phase, Proof, RelistReason, Unproven,
-    board::Board,
+    CellReport, Changes, Phase, RelistReason,
     gate::{Gate, IsNews},
-    lanes::Lane,
     state::Signal,
-    task::SharedSink,
+    status::Status,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    CellKey, CellSpec, Delta, DeltaSink, Fault, Mode, OnAccessLost, Reason, ResourceVersion,
-    Tuning, Verb,
+    CellKey, CellSpec, Delta, DeltaSink, Fault, Mode, OnAccessLost, Outcome, Reason, Verb,
 };
-use parking_lot::Mutex;
-use std::sync::Arc;
-use tokio::{sync::watch, time::Instant};
+use parking_lot::{Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
-/// One cell. Each part has one writer: the controller gives orders and tunes, whoever verifies access opens
-/// and closes the gate, and the cell's task writes the board and the table.
+/// One informer. Each part has one writer: the controller and whoever verifies access write what it is
+/// told, and its task writes the status and the store.
 pub(super) struct Informer {
     pub(super) key: CellKey,
-    pub(super) spec: Mutex<CellSpec>,
-    pub(super) orders: watch::Sender<Orders>,
-    pub(super) tuning: watch::Sender<Tuning>,
-    pub(super) gate: watch::Sender<Gate>,
-    pub(super) board: Arc<Board>,
-    pub(super) sink: SharedSink,
-    /// The last proof to readers that the table is current.
-    pub(super) proof: Lane<Result<Proof, Unproven>>,
+    pub(super) control: watch::Sender<Control>,
+    status: Mutex<Status>,
+    pub(super) sink: Mutex<Box<dyn DeltaSink>>,
+    /// Somebody waits for a proof that only a second watch can bring: has the watch probed, now or once it is
+    /// open.
+    pub(super) probe: Notify,
     /// Ends the task for good.
     pub(super) stop: CancellationToken,
     changes: Changes,
 }
 
-/// What the controller wants of an informer. Counted, so that no change is missed by who looks late.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Orders {
-    /// Whether it watches.
+/// What an informer is told. Its task ends and begins again whenever `ends` has been raised, so that no change
+/// is missed by who looks late.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    /// By the controller: what its profiles ask of it.
+    pub(super) spec: CellSpec,
+    /// By the controller: whether it watches.
     pub(super) mode: Mode,
     /// When the mode changed.
     since: Timestamp,
-    /// How often its task was to end: to pause, or to list again.
+    /// By whoever verifies access.
+    pub(super) gate: Gate,
+    /// How often its task was to end: to pause, to list again, or because access was lost.
     pub(super) ends: u64,
     /// Why it is to list again, and at which of these ends.
     pub(super) relist: Option<(u64, RelistReason)>,
@@ -62,99 +65,138 @@ pub struct OwnAccess {
 }
 
 impl Informer {
-    /// Paused, and with nothing in its table.
-    pub(super) fn new(spec: &CellSpec, table: Box<dyn DeltaSink>, changes: Changes) -> Self {
-        let orders = Orders { mode: Mode::Paused, since: Timestamp::now(), ends: 0, relist: None };
+    /// Paused, and with nothing in its store.
+    pub(super) fn new(spec: &CellSpec, sink: Box<dyn DeltaSink>, changes: Changes) -> Self {
+        let control = Control {
+            spec: spec.clone(),
+            mode: Mode::Paused,
+            since: Timestamp::now(),
+            gate: Gate::default(),
+            ends: 0,
+            relist: None,
+        };
         Self {
             key: spec.key.clone(),
-            spec: Mutex::new(spec.clone()),
-            orders: watch::Sender::new(orders),
-            tuning: watch::Sender::new(spec.tuning.clone()),
-            gate: watch::Sender::default(),
-            board: Arc::new(Board::new(changes.clone())),
-            sink: Arc::new(Mutex::new(table)),
-            proof: Lane::default(),
+            control: watch::Sender::new(control),
+            status: Mutex::new(Status::new()),
+            sink: Mutex::new(sink),
+            probe: Notify::new(),
             stop: CancellationToken::new(),
             changes,
         }
     }
 
-    pub(super) fn mode(&self) -> Mode {
-        self.orders.borrow().mode
+    /// What the task has written down, under its lock.
+    pub(super) fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock()
     }
 
-    /// Has it watch, or pause.
-    pub(super) fn order(&self, mode: Mode) {
-        self.orders.send_if_modified(|orders| {
-            if orders.mode == mode {
-                return false;
-            }
-            (orders.mode, orders.since) = (mode, Timestamp::now());
-            orders.ends += u64::from(mode != Mode::Active);
-            true
+    pub(super) fn mode(&self) -> Mode {
+        self.control.borrow().mode
+    }
+
+    /// Has it watch as `spec` says.
+    pub(super) fn resume(&self, spec: &CellSpec) {
+        self.control.send_modify(|control| {
+            control.spec.clone_from(spec);
+            (control.mode, control.since) = (Mode::Active, Timestamp::now());
         });
         self.changes.notify();
     }
 
+    /// Has it pause. What it holds stays.
+    pub(super) fn pause(&self) {
+        self.control.send_if_modified(|control| {
+            let was_active = control.mode == Mode::Active;
+            if was_active {
+                (control.mode, control.since) = (Mode::Paused, Timestamp::now());
+                control.ends += 1;
+            }
+            was_active
+        });
+        self.changes.notify();
+    }
+
+    /// Changes how it runs, without interrupting it.
+    pub(super) fn retune(&self, spec: &CellSpec) {
+        self.control.send_if_modified(|control| {
+            let is_news = control.spec.tuning != spec.tuning;
+            control.spec.clone_from(spec);
+            is_news
+        });
+    }
+
     /// Has it list again, for this reason, if it is synced and no list is owed. What it holds is served on.
-    pub(super) fn order_relist(&self, why: RelistReason) {
-        // One that is owed already does as well, and may have a reason that asks for more.
-        if self.mode() == Mode::Active && self.board.state().synced && self.board.owed().is_none() {
-            self.orders.send_modify(|orders| {
-                orders.ends += 1;
-                orders.relist = Some((orders.ends, why));
+    pub(super) fn relist(&self, why: RelistReason) {
+        let can_relist = {
+            let status = self.status();
+            // One that is owed already does as well, and may have a reason that asks for more.
+            status.state().synced && status.owed().is_none()
+        };
+        if self.mode() == Mode::Active && can_relist {
+            self.control.send_modify(|control| {
+                control.ends += 1;
+                control.relist = Some((control.ends, why));
             });
         }
     }
 
     /// A snapshot, with the latencies of the last five minutes.
     pub(super) fn report(&self) -> CellReport {
-        self.as_seen(self.board.report())
+        self.seen(Status::report)
     }
 
     /// The same without latencies and undecodable objects, which cost more: for every read.
     pub(super) fn glance(&self) -> CellReport {
-        self.as_seen(self.board.glance())
+        self.seen(Status::glance)
     }
 
     /// What the task says, and what its mode and the gate make of it.
-    fn as_seen(&self, mut report: CellReport) -> CellReport {
-        let gate = self.gate.borrow();
-        report.lost = gate.loss(self.board.listed_in());
-        report.losses = gate.losses;
-        if let Some(fault) = gate.fault() {
+    fn seen(&self, of: fn(&Status, Duration) -> CellReport) -> CellReport {
+        let control = self.control.borrow();
+        let (mut report, listed_in) = {
+            let status = self.status();
+            (of(&status, control.spec.tuning.max_staleness), status.listed_in())
+        };
+        report.lost = control.gate.loss(listed_in);
+        report.losses = control.gate.losses;
+        if let Some(fault) = control.gate.fault() {
             (report.phase, report.since) = (Phase::Fenced, fault.since);
             report.fault = Some(fault.clone());
         }
-        let orders = self.orders.borrow();
-        if orders.mode != Mode::Active {
-            (report.phase, report.since) = (Phase::Paused, orders.since);
+        if control.mode != Mode::Active {
+            (report.phase, report.since) = (Phase::Paused, control.since);
         }
         report
     }
 
-    /// What the cell's own requests say of access.
+    /// What the informer's own requests say of access.
     pub(super) fn own_access(&self) -> OwnAccess {
-        let gate = self.gate.borrow();
-        let answers = self.board.answers();
+        let control = self.control.borrow();
+        let gate = &control.gate;
+        let status = self.status();
+        let answers = [status.list, status.watch];
         let sent = answers.map(|answers| answers.allowed_at);
         let [list, watch] = sent.map(|sent| sent.filter(|sent| gate.is_since_loss(*sent)));
         let refused = answers.into_iter().filter_map(|answers| answers.refused);
         let refused = refused.filter(|(_, at)| gate.is_since_return(*at));
-        let has_fault = gate.is_closed() || self.board.has_fault();
+        let has_fault = gate.is_closed() || status.has_fault();
         OwnAccess {
             refused_since: refused.map(|(since, _)| since).min(),
             verified_at: sent.into_iter().flatten().max(),
             allowed_at: list.zip(watch).map(|(list, watch)| list.min(watch)),
-            is_starting: !(has_fault || self.board.state().synced && watch.is_some()),
+            is_starting: !(has_fault || status.state().synced && watch.is_some()),
         }
     }
 
     /// Closes the gate. Nothing is read from now on; the task ends and drops what it must.
     pub(super) fn lose(&self, verb: Verb, fault: &Fault) {
-        let listed_in = self.board.listed_in();
+        let listed_in = self.status().listed_in();
         let mut is_news = IsNews::No;
-        self.gate.send_modify(|gate| is_news = gate.close(verb, fault, listed_in));
+        self.control.send_modify(|control| {
+            is_news = control.gate.close(verb, fault, listed_in);
+            control.ends += u64::from(is_news == IsNews::Yes);
+        });
         self.changes.notify();
         if is_news == IsNews::Yes {
             let is_kept = fault.reason() == Reason::Unverified || self.serves_stale();
@@ -166,23 +208,53 @@ impl Informer {
 
     /// Opens the gate.
     pub(super) fn regain(&self) {
-        self.gate.send_modify(Gate::open);
+        self.control.send_modify(|control| control.gate.open());
         self.changes.notify();
     }
 
     fn serves_stale(&self) -> bool {
-        self.tuning.borrow().on_access_lost == OnAccessLost::ServeStale
+        self.control.borrow().spec.tuning.on_access_lost == OnAccessLost::ServeStale
+    }
+
+    /// Moves the state machine. A signal that cannot occur is a bug: it is logged, and nothing moves.
+    pub(super) fn signal(&self, signal: Signal) {
+        let mut status = self.status();
+        match status.state().on(signal) {
+            Ok(next) => {
+                tracing::debug!(cell = %self.key, ?signal, ?next, "state");
+                status.enter(next);
+            }
+            Err(error) => tracing::error!(cell = %self.key, %error, "illegal transition"),
+        }
+        drop(status);
+        self.changes.notify();
+    }
+
+    /// Records a failure, and when the next attempt follows.
+    pub(super) fn failed(&self, verb: Verb, fault: &Fault, attempts: u32, delay: Duration) {
+        self.status().fault(verb, fault, attempts, delay);
+        self.signal(Signal::Failed);
+    }
+
+    /// Applies a change to the store.
+    pub(super) fn apply(&self, delta: Delta<'_>) -> Outcome {
+        self.sink.lock().apply(delta)
+    }
+
+    /// Objects in the store.
+    pub(super) fn objects(&self) -> u64 {
+        self.sink.lock().objects()
     }
 
     /// While no task runs: drops what was lost, unless a profile has it served as stale. Called by whoever
     /// runs the tasks alone.
     pub(super) fn settle(&self, gate: &Gate) {
-        self.board.signal(&self.key, Signal::Idle);
-        let listed_in = self.board.listed_in();
+        self.signal(Signal::Ended);
+        let listed_in = self.status().listed_in();
         let is_of_before = listed_in.is_some_and(|epoch| epoch != gate.epoch);
-        let is_partial = listed_in.is_none() && self.sink.lock().objects() > 0;
+        let is_partial = listed_in.is_none() && self.objects() > 0;
         if is_of_before && self.serves_stale() {
-            self.board.owe(RelistReason::ForbiddenRecovered);
+            self.status().owe(RelistReason::ForbiddenRecovered);
         } else if is_of_before || is_partial && gate.is_closed() {
             self.empty();
         }
@@ -190,14 +262,8 @@ impl Informer {
 
     /// Gives up everything that is held.
     pub(super) fn empty(&self) {
-        self.sink.lock().apply(Delta::Purge);
-        self.board.forget_undecodable();
-        self.board.signal(&self.key, Signal::Purged);
-    }
-
-    /// The version from which a task goes on, if the cell was ever synced.
-    pub(super) fn resumable(&self) -> Option<ResourceVersion> {
-        let report = self.board.glance();
-        report.synced_at.and(report.version)
+        self.apply(Delta::Purge);
+        self.status().forget_undecodable();
+        self.signal(Signal::Purged);
     }
 }

@@ -72,7 +72,7 @@ impl Check {
 impl Task {
     /// Ready when the table is to be compared. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
-        let due = self.turn.due(self.tuning.borrow().verify_interval);
+        let due = self.turn.due(self.informer.control.borrow().spec.tuning.verify_interval);
         async move {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -84,23 +84,21 @@ impl Task {
     /// Begins a comparison with what the table holds now.
     pub(super) fn compare(&mut self, check: &mut Check) {
         self.turn = Turn::new();
-        let (held, version) = NameDigest::new().of_table(&**self.sink.lock());
+        let (held, version) = NameDigest::new().of_table(&**self.informer.sink.lock());
         let is_whole = self.rejected == 0
-            && !self.board.has_undecodable()
-            && self.key.projection != Projection::Profile;
+            && !self.informer.status().has_undecodable()
+            && self.informer.key.projection != Projection::Profile;
         let at = version.filter(|version| is_whole && !version.is_opaque());
-        let Some(at) = at.filter(|at| self.version.as_ref() == Some(at)) else {
+        let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
             self.metrics.compared(Comparison::Skipped);
             return;
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
-        let (member, limit) = {
-            let tuning = self.tuning.borrow();
-            (tuning.member_of.clone(), tuning.page_size)
-        };
+        let limit = self.informer.control.borrow().spec.tuning.page_size;
+        let namespace = self.namespace_of_profile();
         let comparing = async move {
-            let _slot = shared.comparisons.acquire(&member).await;
-            let payer = (&shared.buckets, &member.profile.namespace);
+            let _permit = shared.comparisons.acquire(&namespace).await;
+            let payer = (&shared.buckets, &namespace);
             Comparison::of(held.is_list_at(&list_watch, &at, limit, payer).await)
         };
         check.0 = Some(comparing.boxed());
@@ -114,8 +112,8 @@ impl Task {
             return None;
         }
         tracing::error!(
-            cell = %self.key,
-            version = self.version.as_ref().map(ToString::to_string),
+            cell = %self.informer.key,
+            version = self.version().map(|version| version.to_string()),
             "the table is not what the API server has at its version: listing anew"
         );
         Some(End::Inconsistent)

@@ -1,20 +1,18 @@
 //! Brings the events of a watch to the table, in order, and keeps out what does not belong there.
 
 use super::{
-    EventKind, Phase, Rejected, Stage,
-    board::IsReplay,
+    EventKind, Rejected, Stage,
     event::{Bookmark, Event},
     list::oversized,
     peek::tombstone,
     split::Piece,
-    state::Signal,
+    status::IsReplay,
     stream::{End, Stream},
-    task::{Task, apply},
+    task::Task,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{Delta, Outcome, ResourceVersion};
 use kubewarm_client::fault;
-use std::time::Duration;
 use tokio::time::Instant;
 
 impl Task {
@@ -53,7 +51,7 @@ impl Task {
     fn take(&mut self, event: Event<'_>, whole: bool, received: Instant) -> Option<End> {
         match event.kind {
             EventKind::Error => {
-                self.count(event.kind, None);
+                self.metrics.event(event.kind, None);
                 Some(End::Told(fault::of_event(event.object)))
             }
             EventKind::Bookmark => self.take_bookmark(event),
@@ -67,7 +65,7 @@ impl Task {
     }
 
     fn take_bookmark(&mut self, event: Event<'_>) -> Option<End> {
-        self.count(event.kind, None);
+        self.metrics.event(event.kind, None);
         let parsed = Bookmark::parse(event.object);
         let Some(version) = parsed.and_then(|bookmark| ResourceVersion::parse(&bookmark.version))
         else {
@@ -78,16 +76,16 @@ impl Task {
                 stage: Stage::WatchObject,
             }));
         };
-        if self.version.as_ref().is_some_and(|known| version.is_older_than(known)) {
+        if self.version().is_some_and(|known| version.is_older_than(&known)) {
             return Some(End::WentBack);
         }
-        self.apply(Delta::Progress(version.clone()));
-        self.board.note(|report| {
-            report.bookmark_time = Some(Timestamp::now());
-            report.version = Some(version.clone());
-        });
-        self.version = Some(version);
-        self.board.current(Instant::now());
+        self.informer.apply(Delta::Progress(version.clone()));
+        {
+            let mut status = self.informer.status();
+            status.note().bookmark_time = Some(Timestamp::now());
+            status.set_version(version);
+            status.current(Instant::now());
+        }
         self.healthy();
         None
     }
@@ -98,17 +96,17 @@ impl Task {
             Err(rejected) => return self.give_up(event, &rejected, received),
         };
         let version = item.version.clone();
-        if is_replay(version.as_ref(), self.version.as_ref()) == IsReplay::Yes {
+        if self.informer.status().is_replay(version.as_ref()) == IsReplay::Yes {
             // Of an object that is not held nobody can say whether it is new or was deleted since.
-            if !self.sink.lock().holds(&item.namespace, &item.name) {
+            if !self.informer.sink.lock().holds(&item.namespace, &item.name) {
                 return Some(End::Disordered);
             }
-            apply(&self.sink, &mut self.objects, Delta::Upsert(item));
-            self.count(event.kind, Some(received.elapsed()));
+            self.informer.apply(Delta::Upsert(item));
+            self.metrics.event(event.kind, Some(received.elapsed()));
             return None;
         }
-        self.board.decodable(&item.namespace, &item.name);
-        let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
+        self.informer.status().decodable(&item.namespace, &item.name);
+        let outcome = self.informer.apply(Delta::Upsert(item));
         self.moved(event.kind, outcome, (version, IsReplay::No), received);
         None
     }
@@ -121,10 +119,10 @@ impl Task {
                 return Some(End::Nonsense(rejected));
             }
         };
-        self.board.decodable(&gone.namespace, &gone.name);
+        self.informer.status().decodable(&gone.namespace, &gone.name);
         let version = gone.version.clone();
-        let replay = is_replay(version.as_ref(), self.version.as_ref());
-        let outcome = self.apply(Delta::Remove(gone));
+        let replay = self.informer.status().is_replay(version.as_ref());
+        let outcome = self.informer.apply(Delta::Remove(gone));
         self.moved(event.kind, outcome, (version, replay), received);
         None
     }
@@ -139,18 +137,16 @@ impl Task {
     ) {
         let lag = received.elapsed();
         let version = version.filter(|_| is_replay == IsReplay::No);
-        self.board.event(version.as_ref(), is_replay, lag);
-        if version.is_some() {
-            self.version = version;
-            self.news += 1;
-        }
-        if self.board.has_fault() {
+        self.news += u64::from(version.is_some());
+        let had_fault = {
+            let mut status = self.informer.status();
+            status.event(version, is_replay, lag);
+            status.has_fault()
+        };
+        if had_fault || self.told_silent {
             self.healthy();
         }
-        if self.board.state().phase == Phase::Silent {
-            self.signal(Signal::Heard);
-        }
-        self.count(kind, Some(lag));
+        self.metrics.event(kind, Some(lag));
         if self.is_followed && outcome != Outcome::Outdated {
             self.shared.changes.notify();
         }
@@ -165,9 +161,9 @@ impl Task {
             return Some(End::Nonsense(rejected.clone()));
         };
         let version = gone.version.clone();
-        let replay = is_replay(version.as_ref(), self.version.as_ref());
-        let was_held = self.sink.lock().holds(&gone.namespace, &gone.name);
-        let outcome = self.apply(Delta::Remove(gone));
+        let replay = self.informer.status().is_replay(version.as_ref());
+        let was_held = self.informer.sink.lock().holds(&gone.namespace, &gone.name);
+        let outcome = self.informer.apply(Delta::Remove(gone));
         if was_held && outcome == Outcome::Outdated {
             self.metrics.undecodable(rejected.stage);
         } else {
@@ -175,17 +171,5 @@ impl Task {
         }
         self.moved(event.kind, outcome, (version, replay), received);
         None
-    }
-
-    fn count(&self, kind: EventKind, lag: Option<Duration>) {
-        self.metrics.event(kind, lag);
-    }
-}
-
-/// Whether an event is not newer than what the stream has brought.
-fn is_replay(event: Option<&ResourceVersion>, known: Option<&ResourceVersion>) -> IsReplay {
-    match (event, known) {
-        (Some(event), Some(known)) if event <= known => IsReplay::Yes,
-        _ => IsReplay::No,
     }
 }

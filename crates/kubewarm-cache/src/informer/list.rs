@@ -10,7 +10,7 @@ use super::{
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Signal,
     stream::Stream,
-    task::{Failure, Next, Task, absent, apply},
+    task::{Failure, Next, Task, absent},
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -52,17 +52,18 @@ impl Task {
     /// Lists once it is the cell's turn, and says how to go on.
     pub(super) async fn list(&mut self, why: Option<RelistReason>) -> Result<Next, Failure> {
         let failed = |fault| Failure { fault, verb: Verb::List, then: Next::List(why) };
-        if self.board.state().synced {
-            self.signal(Signal::Outran);
+        if self.informer.status().state().synced {
+            self.informer.signal(Signal::Ended);
         }
-        let wanted = self.tuning.borrow().strategy;
+        let tuning = self.informer.control.borrow().spec.tuning.clone();
         let shared = Arc::clone(&self.shared);
         // Asked before a slot is taken: a server that is slow to say its version holds up nobody.
-        let mut order =
-            shared.strategies.order(&shared.operator, &self.key, wanted, &shared.timing).await;
-        let member = self.tuning.borrow().member_of.clone();
-        let slot = shared.lists.acquire(&member).await;
-        self.signal(Signal::Admitted);
+        let mut order = shared
+            .strategies
+            .order(&shared.operator, &self.informer.key, tuning.strategy, &shared.timing)
+            .await;
+        let slot = shared.lists.acquire(&tuning.member_of).await;
+        self.informer.signal(Signal::Admitted);
         let reread = match why {
             Some(
                 RelistReason::Redefined | RelistReason::Recreated | RelistReason::Inconsistent,
@@ -85,8 +86,8 @@ impl Task {
                 Err(NotListed::Fault(fault))
                     if is_for_want_of(way, &fault) && ways.peek().is_some() =>
                 {
-                    tracing::info!(cell = %self.key, ?way, %fault, "falling back to another way to list");
-                    shared.strategies.avoid(&self.key, way);
+                    tracing::info!(cell = %self.informer.key, ?way, %fault, "falling back to another way to list");
+                    shared.strategies.avoid(&self.informer.key, way);
                 }
                 Err(NotListed::RolledBack) => return Ok(self.roll_back()),
                 Err(NotListed::Fault(fault)) => {
@@ -100,11 +101,11 @@ impl Task {
         self.broken_lists = 0;
 
         let Listed { version, stream } = listed;
-        if let Outcome::Swept { removed } = self.apply(Delta::ListDone(version.clone())) {
+        if let Outcome::Swept { removed } = self.informer.apply(Delta::ListDone(version.clone())) {
             self.gap.removed = removed;
         }
-        if self.objects == 0 && self.namespace_is_absent(asked_at).await {
-            return Err(failed(absent(&self.key)));
+        if self.informer.objects() == 0 && self.namespace_is_absent(asked_at).await {
+            return Err(failed(absent(&self.informer.key)));
         }
         self.finish_list(why, strategy, &version, asked_at);
         Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))
@@ -118,17 +119,16 @@ impl Task {
         asked_at: Instant,
     ) {
         let gap = std::mem::take(&mut self.gap);
-        self.version = Some(version.clone());
         self.listed_at = Some(Instant::now());
-        let warmed = self.board.listed(&self.key, version, strategy, (asked_at, self.epoch));
-        self.board.note(|report| {
-            if report.fault.as_ref().is_some_and(|fault| fault.verb == Verb::List) {
-                report.fault = None;
-            }
-        });
+        let warmed = {
+            let mut status = self.informer.status();
+            status.note().fault.take_if(|fault| fault.verb == Verb::List);
+            status.listed(version, strategy, (asked_at, self.epoch))
+        };
+        self.informer.signal(Signal::Listed);
         if let Some(warmed) = warmed {
             tracing::info!(
-                cell = %self.key, objects = self.objects, ?strategy,
+                cell = %self.informer.key, objects = self.informer.objects(), ?strategy,
                 milliseconds = u64::try_from(warmed.took.as_millis()).unwrap_or(u64::MAX), "synced"
             );
             self.metrics.warmed(strategy, warmed.took);
@@ -138,16 +138,20 @@ impl Task {
             self.metrics.relisted(reason, replaced, deleted_in_gap);
             let at = Timestamp::now();
             let relist = Relist { at, reason, replaced, deleted_in_gap };
-            self.board.note(|report| report.last_relist = Some(relist));
-            tracing::info!(cell = %self.key, ?reason, replaced, deleted_in_gap, "relisted");
+            self.informer.status().note().last_relist = Some(relist);
+            tracing::info!(cell = %self.informer.key, ?reason, replaced, deleted_in_gap, "relisted");
         }
     }
 
     async fn list_by(&mut self, way: Strategy, reread: Reread) -> Result<Listed, NotListed> {
-        self.board.forget_undecodable();
         self.rejected = 0;
-        self.board.note(|report| (report.listed, report.expected) = (0, None));
-        self.apply(Delta::ListStarted(reread));
+        {
+            let mut status = self.informer.status();
+            status.forget_undecodable();
+            let report = status.note();
+            (report.listed, report.expected) = (0, None);
+        }
+        self.informer.apply(Delta::ListStarted(reread));
         match way {
             Strategy::Whole => self.list_whole().await,
             Strategy::Streaming => self.list_streaming().await,
@@ -163,7 +167,7 @@ impl Task {
     /// A token that has expired ends in one whole list, as in client-go: going on with a newer
     /// token would mix two versions in one table.
     async fn list_pages(&mut self, reread: Reread) -> Result<Listed, NotListed> {
-        let limit = self.tuning.borrow().page_size;
+        let limit = self.informer.control.borrow().spec.tuning.page_size;
         let mut meta = self.page(Part::First { limit }).await?;
         while !meta.token.is_empty() {
             let token = std::mem::take(&mut meta.token);
@@ -172,7 +176,7 @@ impl Task {
                 match self.page(Part::Next { limit, token: &token }).await {
                     Ok(meta) => break meta,
                     Err(NotListed::Fault(fault)) if fault.reason() == Reason::Gone => {
-                        self.apply(Delta::ListStarted(reread));
+                        self.informer.apply(Delta::ListStarted(reread));
                         return self.list_whole().await;
                     }
                     // The same page once more: upserts can be repeated.
@@ -203,7 +207,7 @@ impl Task {
             Err(_) => ListOutcome::Failure,
         };
         if received.is_ok() {
-            self.board.list_took(took);
+            self.informer.status().list_took(took);
         }
         self.metrics.listed(outcome, took, items, bytes);
         received
@@ -218,7 +222,7 @@ impl Task {
         let timing = self.shared.timing.clone();
         let sent = Instant::now();
         let mut chunks = self.list_watch.list(part, timing.list_headers).await?;
-        self.allowed(Verb::List, sent);
+        self.informer.status().allowed(Verb::List, sent);
         let mut splitter = ListSplitter::new(MAX_OBJECT);
         let mut checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);
@@ -252,7 +256,7 @@ impl Task {
                 rest = rest.get(consumed..).unwrap_or_default();
             }
             let arrived = *items - before;
-            self.board.note(|report| report.listed += arrived);
+            self.informer.status().note().listed += arrived;
         }
         if !splitter.is_complete() {
             return Err(self.truncated().into());
@@ -260,8 +264,9 @@ impl Task {
         let meta = FrameMeta::of(&splitter)?;
         self.refuse_older(&meta)?;
         if let Some(remaining) = meta.remaining_item_count {
-            self.board
-                .note(|report| report.expected = Some(report.listed.saturating_add(remaining)));
+            let mut status = self.informer.status();
+            let report = status.note();
+            report.expected = Some(report.listed.saturating_add(remaining));
         }
         Ok(meta)
     }
@@ -277,7 +282,7 @@ impl Task {
     pub(super) fn take_listed(&mut self, json: &[u8], stage: Stage) {
         match self.decoder.decode(json, stage) {
             Ok(item) => {
-                let outcome = apply(&self.sink, &mut self.objects, Delta::Upsert(item));
+                let outcome = self.informer.apply(Delta::Upsert(item));
                 self.gap.replaced += u64::from(outcome == Outcome::Replaced);
             }
             Err(rejected) => self.reject(&rejected),
@@ -295,7 +300,7 @@ impl Task {
     /// Every list is a consistent read: one that is older than what the table was complete at shows that
     /// versions have gone back.
     pub(super) fn refuse_rollback(&self, listed: &ResourceVersion) -> Result<(), NotListed> {
-        match &self.version {
+        match self.informer.status().version() {
             Some(known) if listed.is_older_than(known) => Err(NotListed::RolledBack),
             Some(_) | None => Ok(()),
         }

@@ -1,8 +1,8 @@
 //! One list-and-watch per cell, and what it tells its observers.
 
 mod backoff;
-mod board;
 mod cell;
+mod changes;
 mod compare;
 mod cut;
 mod declaration;
@@ -13,13 +13,11 @@ mod endpoint;
 mod event;
 mod frame;
 mod gate;
-mod lanes;
 mod latency;
 mod lines;
 mod list;
 mod list_watch;
 mod metrics;
-mod namespaces;
 mod peek;
 mod plan;
 mod probe;
@@ -31,6 +29,7 @@ mod sample;
 mod slots;
 mod split;
 mod state;
+mod status;
 mod strategy;
 mod stream;
 mod streaming;
@@ -42,8 +41,8 @@ mod watch;
 
 use self::decode::Rejected;
 pub use self::{
-    board::Changes,
     cell::OwnAccess,
+    changes::Changes,
     compare::Comparison,
     latency::LatencyWindow,
     metrics::{
@@ -57,7 +56,6 @@ pub use self::{
         RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
     },
     sample::{Depth, Looked, Ways, look, try_cell},
-    slots::{Slot, Slots},
     timing::Timing,
     trial::{Answer, Trial},
 };

@@ -6,12 +6,13 @@
 //! bring them too, or it is dead.
 
 use super::{
-    Slots, Timing,
+    Timing,
     list_watch::{Heard, ListWatch},
 };
 use futures::{FutureExt as _, future::BoxFuture};
-use kubewarm_api::model::{Fault, MemberOf, ResourceVersion};
-use std::future::pending;
+use kubewarm_api::model::{Fault, ResourceVersion};
+use kubewarm_client::KeyedSemaphore;
+use std::{future::pending, sync::Arc};
 use tokio::time::Instant;
 
 /// What the second watch brought.
@@ -64,17 +65,17 @@ impl Probe {
         self.not_before.unwrap_or_else(Instant::now)
     }
 
-    /// Begins once it is the turn of `member`.
+    /// Begins once `namespace` has a permit for it.
     pub(super) fn start(
         &mut self,
         list_watch: ListWatch,
-        (slots, member): (Slots, MemberOf),
+        (probes, namespace): (KeyedSemaphore<Arc<str>>, Arc<str>),
         timing: &Timing,
         from: ResourceVersion,
     ) {
         let (lasting, within) = (timing.probe, timing.watch_headers);
         let asking = async move {
-            let _slot = slots.acquire(&member).await;
+            let _permit = probes.acquire(&namespace).await;
             let asked_at = Instant::now();
             let heard = list_watch.tail(&from, lasting, within).await?.heard().await?;
             Ok(Probed { asked_at, from, heard })

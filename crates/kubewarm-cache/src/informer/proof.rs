@@ -8,9 +8,10 @@
 
 use super::{Reports, cell::Informer, digest::NameDigest, list_watch::ListWatch};
 use kubewarm_api::model::{CellKey, Fault, Reason, ResourceVersion};
-use kubewarm_client::{Buckets, Clients};
+use kubewarm_client::{Buckets, Clients, Expiring};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
+    runtime::Handle,
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, sleep, sleep_until, timeout_at},
 };
@@ -43,7 +44,7 @@ pub struct Proof {
 pub enum Unproven {
     /// The API server did not answer, or refused.
     #[error("the API server does not say how far it is")]
-    Unanswered(#[source] Fault),
+    Unanswered(#[from] Fault),
     /// It answered, and the table has not come to that in time.
     #[error("the watch has not brought what the API server has")]
     Behind,
@@ -55,8 +56,21 @@ pub enum Unproven {
     Idle,
 }
 
+/// For how long a proof is kept. Nobody takes one of before he asked.
+const KEPT: Duration = Duration::from_secs(10);
+/// Tables whose last proof is kept: more than can be under way, with those who are about to take them.
+const MAX_KEPT: u64 = 1_024;
+
 /// Proves tables current, one proof at a time for each.
 pub struct Proofs {
+    prover: Arc<Prover>,
+    kept: Expiring<CellKey, Proof, Unproven>,
+    /// Where proofs run to their end.
+    runtime: Handle,
+}
+
+/// What a proof takes.
+struct Prover {
     reports: Reports,
     clients: Arc<dyn Clients>,
     buckets: Buckets,
@@ -73,14 +87,18 @@ impl Proof {
 }
 
 impl Proofs {
+    /// To be called on the runtime on which proofs are to run.
     pub(super) fn new(reports: Reports, clients: Arc<dyn Clients>, buckets: Buckets) -> Self {
-        Self { reports, clients, buckets, under_way: Semaphore::new(UNDER_WAY) }
+        let under_way = Semaphore::new(UNDER_WAY);
+        Self {
+            prover: Arc::new(Prover { reports, clients, buckets, under_way }),
+            kept: Expiring::new(MAX_KEPT, KEPT),
+            runtime: Handle::current(),
+        }
     }
 
     /// Proves the table of `key` current as of a moment after `since`, at the expense of the namespace
     /// `payer`.
-    ///
-    /// Cancel safe: whoever waits next begins anew.
     ///
     /// # Errors
     ///
@@ -96,16 +114,17 @@ impl Proofs {
         payer: &Arc<str>,
         since: Instant,
     ) -> Result<Proof, Unproven> {
-        let informer = self.reports.informer(key).ok_or(Unproven::Idle)?;
-        informer.proof.ask(since, Result::is_ok, self.ask(key, &informer, payer)).await
+        let (prover, of, payer) = (Arc::clone(&self.prover), key.clone(), Arc::clone(payer));
+        let proving = async move { prover.prove(&of, &payer).await };
+        let (kept, runtime) = (&self.kept, &self.runtime);
+        let proof = kept.get_or_fetch_since(runtime, key.clone(), since, || proving).await?;
+        Ok(proof.value)
     }
+}
 
-    async fn ask(
-        &self,
-        key: &CellKey,
-        informer: &Informer,
-        payer: &Arc<str>,
-    ) -> Result<Proof, Unproven> {
+impl Prover {
+    async fn prove(&self, key: &CellKey, payer: &Arc<str>) -> Result<Proof, Unproven> {
+        let informer = self.reports.informer(key).ok_or(Unproven::Idle)?;
         let deadline = Instant::now() + PATIENCE;
         let client = self.clients.client_for(&key.identity);
         let list_watch = ListWatch::new(&client, key).map_err(|guarded| {
@@ -125,7 +144,7 @@ impl Proofs {
         let (newest, all) = read.map_err(Unproven::Unanswered)?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // Versions went back, or it lags: the cell is to find out.
-            informer.board.want_probe();
+            informer.probe.notify_one();
             return Err(Unproven::Behind);
         }
         let mut probe_at = Some(if all.is_some() { sent + LATE } else { sent });
@@ -142,7 +161,7 @@ impl Proofs {
             }
             if probe_at.take_if(|at| *at <= now).is_some() {
                 self.buckets.charge(payer, 1, now);
-                informer.board.want_probe();
+                informer.probe.notify_one();
             }
             sleep(POLL).await;
         }
@@ -202,7 +221,7 @@ impl Informer {
             held = version.filter(|_| digest.matches(all))?;
         }
         // Under the table's lock: it is not emptied meanwhile.
-        self.board.current(sent);
+        self.status().current(sent);
         drop(table);
         Some(Proof { at: sent, held, newest: newest.clone() })
     }
@@ -210,7 +229,7 @@ impl Informer {
 
 impl fmt::Debug for Proofs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proofs").field("reports", &self.reports).finish_non_exhaustive()
+        f.debug_struct("Proofs").field("reports", &self.prover.reports).finish_non_exhaustive()
     }
 }
 
@@ -228,7 +247,7 @@ mod tests {
         });
         let client = kube::Client::new(silent, "default");
         let clients = Arc::new(OperatorOnly::new(client));
-        let proofs = Proofs::new(Reports::default(), clients, Buckets::default());
+        let proofs = Proofs::new(Reports::default(), clients, Buckets::default()).prover;
         let (payer, began) = ("ns".into(), Instant::now());
         let all = proofs.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
         let turn = || async { proofs.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };

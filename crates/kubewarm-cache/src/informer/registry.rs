@@ -1,25 +1,16 @@
 //! The running cells: one task each, started, held and stopped from here.
 
 use super::{
-    CellReport, Changes, InformerMetrics, Informers, OwnAccess, Proofs, RelistReason, Slots,
-    Timing, Verb,
+    CellReport, Changes, InformerMetrics, Informers, OwnAccess, Proofs, RelistReason, Timing, Verb,
     backoff::Backoff,
     cell::Informer,
-    compare::Turn,
-    decode::Decoder,
-    lanes::Lanes,
-    list::Gap,
-    list_watch::ListWatch,
-    namespaces::Namespaces,
-    room::Room,
+    slots::Slots,
     strategy::Strategies,
-    task::{Shared, Task, is_followed},
+    task::{Shared, Task},
 };
 use futures::FutureExt as _;
-use kubewarm_api::model::{
-    CellKey, CellSpec, DeltaSink, Extent, Fault, FieldPath, Identity, Mode, Reason,
-};
-use kubewarm_client::{Buckets, Clients};
+use kubewarm_api::model::{CellKey, CellSpec, DeltaSink, Fault, FieldPath, Identity, Mode, Reason};
+use kubewarm_client::{Buckets, Clients, Expiring, KeyedSemaphore};
 use parking_lot::RwLock;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -58,6 +49,12 @@ const PROBES: usize = 128;
 /// Comparisons under way at once: lists of metadata that nobody is in a hurry for.
 const COMPARISONS: usize = 4;
 
+/// Small questions whose last answer is kept: one a resource or namespace of an identity. Beyond it, one is
+/// asked more often.
+const MAX_ANSWERS: u64 = 4_096;
+/// Nobody takes an answer to a question that was sent before his need arose: some seconds would do.
+const ANSWERS_KEPT: Duration = Duration::from_mins(1);
+
 /// All informers: reads their reports, and tells them of access lost and returned. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Reports(Arc<RwLock<BTreeMap<CellKey, Arc<Informer>>>>);
@@ -95,7 +92,7 @@ impl Reports {
     /// A read was answered by the cell, which took so long.
     pub fn read_took(&self, key: &CellKey, took: Duration) {
         if let Some(informer) = self.informer(key) {
-            informer.board.read_took(took);
+            informer.status().read_took(took);
         }
     }
 
@@ -108,7 +105,7 @@ impl Reports {
     /// Whether a cell exists that does not know of any loss of access, without the cost of a report.
     #[must_use]
     pub fn is_open(&self, key: &CellKey) -> bool {
-        self.informer(key).is_some_and(|informer| !informer.gate.borrow().is_closed())
+        self.informer(key).is_some_and(|informer| !informer.control.borrow().gate.is_closed())
     }
 
     /// The API server refuses the cell, this verb at the least: its store is dropped, unless a profile
@@ -147,16 +144,17 @@ impl Registry {
         bounds: Bounds,
         timing: Timing,
     ) -> Self {
+        let share = |all: usize| (all * bounds.namespace_share / 100).max(1);
         let shared = Shared {
             operator: clients.client_for(&Identity::Operator),
             metrics,
-            lists: Slots::new(bounds.lists, bounds.namespace_share),
-            probes: Slots::new(PROBES, bounds.namespace_share),
-            comparisons: Slots::new(COMPARISONS, bounds.namespace_share),
+            lists: Slots::new(bounds.lists, share(bounds.lists)),
+            probes: KeyedSemaphore::new(PROBES, share(PROBES)),
+            comparisons: KeyedSemaphore::new(COMPARISONS, share(COMPARISONS)),
             buckets: bounds.buckets,
             strategies: Strategies::default(),
-            peeks: Lanes::default(),
-            namespaces: Namespaces::default(),
+            peeks: Expiring::new(MAX_ANSWERS, ANSWERS_KEPT),
+            namespaces: Expiring::new(MAX_ANSWERS, ANSWERS_KEPT),
             changes: Changes::default(),
             timing,
         };
@@ -227,135 +225,80 @@ impl Informers for Registry {
     fn start(&mut self, spec: &CellSpec) {
         let informer = self.make(spec);
         if informer.mode() != Mode::Active {
-            informer.tuning.send_replace(spec.tuning.clone());
-            informer.spec.lock().clone_from(spec);
-            informer.order(Mode::Active);
+            informer.resume(spec);
         }
     }
 
     fn hold(&mut self, spec: &CellSpec) {
-        self.make(spec).order(Mode::Paused);
+        self.make(spec).pause();
     }
 
     fn stop(&mut self, key: &CellKey) {
         let Some(informer) = self.informers.0.write().remove(key) else { return };
         informer.stop.cancel();
         self.tables.close(key);
-        let left = self.informers.0.read();
-        self.shared.peeks.retain(|(identity, resource)| {
-            left.keys().any(|key| key.identity == *identity && key.resource == *resource)
-        });
-        if let Extent::Namespace(name) = &key.extent
-            && !left
-                .keys()
-                .any(|left| (&left.identity, &left.extent) == (&key.identity, &key.extent))
-        {
-            self.shared.namespaces.forget(&key.identity, name);
-        }
-        drop(left);
         self.shared.changes.notify();
     }
 
     fn retune(&mut self, spec: &CellSpec) {
         let Some(informer) = self.informers.informer(&spec.key) else { return };
-        let mut known = informer.spec.lock();
-        if known.indexes != spec.indexes {
+        if informer.control.borrow().spec.indexes != spec.indexes {
             self.tables.set_indexes(&spec.key, &spec.indexes);
         }
-        if known.tuning != spec.tuning {
-            informer.tuning.send_replace(spec.tuning.clone());
-        }
-        known.clone_from(spec);
+        informer.retune(spec);
     }
 
     fn relist(&mut self, key: &CellKey, why: RelistReason) {
         if let Some(informer) = self.informers.informer(key) {
-            informer.order_relist(why);
+            informer.relist(why);
         }
     }
 }
 
 /// Runs the informer's task whenever it is to run; one that panics is reported, and begins again after a
-/// wait. Alone writes the board and the table.
+/// wait. Alone writes the status and the store.
 async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kube::Client>) {
-    let (key, board) = (&informer.key, &informer.board);
     let mut panics = Backoff::new(shared.timing.backoff);
-    let mut orders = informer.orders.subscribe();
-    let mut gate = informer.gate.subscribe();
-    let mut tuning = informer.tuning.subscribe();
+    let mut control = informer.control.subscribe();
     let mut relisted = 0;
     let mut was_closed = false;
-    let metrics = shared.metrics.of(&key.resource);
     loop {
         // What is true now. Nothing is missed: whatever changes from here on ends the task below.
-        let order = *orders.borrow_and_update();
-        let now = gate.borrow_and_update().clone();
-        informer.settle(&now);
-        if order.mode != Mode::Active || now.is_closed() {
-            was_closed |= now.is_closed();
-            tokio::select! {
-                _ = orders.changed() => {}
-                _ = gate.changed() => {}
-                // What was kept to be served as stale may not be any more.
-                _ = tuning.changed() => {}
-            }
+        let now = control.borrow_and_update().clone();
+        informer.settle(&now.gate);
+        if now.mode != Mode::Active || now.gate.is_closed() {
+            was_closed |= now.gate.is_closed();
+            // Also a change of tuning: what was kept to be served as stale may not be any more.
+            let _changed = control.changed().await;
             continue;
         }
         if std::mem::take(&mut was_closed) {
-            board.note(|report| report.fault = None);
-            if informer.resumable().is_none() {
+            let mut status = informer.status();
+            status.note().fault = None;
+            if status.version().is_none() {
                 // The time without access is no part of the warm-up.
-                board.begin_warming();
+                status.begin_warming();
             }
         }
-        if let Some((number, why)) = order.relist.filter(|(number, _)| *number > relisted) {
+        if let Some((number, why)) = now.relist.filter(|(number, _)| *number > relisted) {
             relisted = number;
-            if board.state().synced {
-                board.owe(why);
+            let mut status = informer.status();
+            if status.state().synced {
+                status.owe(why);
             }
         }
         let ended = async {
-            tokio::select! {
-                _ = orders.wait_for(|orders| orders.ends != order.ends) => {}
-                _ = gate.wait_for(|gate| gate.losses != now.losses) => {}
-            }
+            let _ends = control.wait_for(|control| control.ends != now.ends).await;
         };
-        let list_watch = match ListWatch::new(&client, key) {
-            Ok(list_watch) => list_watch,
+        let task = match Task::new(&informer, &shared, &client, now.gate.epoch) {
+            Ok(task) => task,
             Err(guarded) => {
                 // Refused before any request; only an edit of the profile makes another cell.
                 let fault = Fault::new(Reason::Forbidden, guarded.to_string());
-                board.failed(key, Verb::List, &fault, 1, Duration::MAX);
+                informer.failed(Verb::List, &fault, 1, Duration::MAX);
                 ended.await;
                 continue;
             }
-        };
-        let task = Task {
-            decoder: Decoder::new(key),
-            key: key.clone(),
-            list_watch,
-            objects: informer.sink.lock().objects(),
-            sink: Arc::clone(&informer.sink),
-            board: Arc::clone(board),
-            gate: informer.gate.subscribe(),
-            epoch: now.epoch,
-            metrics: Arc::clone(&metrics),
-            backoff: Backoff::new(shared.timing.backoff),
-            shared: Arc::clone(&shared),
-            client: Arc::clone(&client),
-            tuning: informer.tuning.subscribe(),
-            version: informer.resumable(),
-            closed_at_once: 0,
-            broken_lists: 0,
-            short_watches: 0,
-            news: 0,
-            is_followed: is_followed(key),
-            gap: Gap::default(),
-            listed_at: None,
-            opened_at: None,
-            rejected: 0,
-            room: Room::default(),
-            turn: Turn::new(),
         };
         tokio::select! {
             biased;
@@ -365,8 +308,8 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kub
         }
         let fault = Fault::new(Reason::Internal, "the cell's task panicked; see the log");
         let delay = panics.failed(None, fastrand::f64());
-        tracing::error!(cell = %key, "the task of a cell panicked and is started anew");
-        board.failed(key, Verb::List, &fault, panics.failures(), delay);
+        tracing::error!(cell = %informer.key, "the task of a cell panicked and is started anew");
+        informer.failed(Verb::List, &fault, panics.failures(), delay);
         tokio::time::sleep(delay).await;
         // What it held when it panicked may be half of something.
         informer.empty();

@@ -3,11 +3,12 @@
 
 use jiff::Timestamp;
 use kubewarm_api::model::{OnAccessLost, Reason, ResourceVersion, Verb};
+use serde::Serialize;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Where a cell stands. The informer's state machine lives in `state.rs`; this is its public face.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Phase {
     /// Declared; its first list waits for a slot.
     Queued,
@@ -50,7 +51,7 @@ pub struct CellFault {
 
 /// How a first state was fetched in the end.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::AsRefStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Strategy {
@@ -101,6 +102,25 @@ pub enum RelistReason {
     ForbiddenRecovered,
     /// Of the profiles themselves: specs were freed after some had been left out.
     Readmitted,
+}
+
+impl RelistReason {
+    /// As the status and `/debug/cells` write it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "Gone",
+            Self::Decode => "Decode",
+            Self::Rollback => "Rollback",
+            Self::ClosedAtOnce => "ClosedAtOnce",
+            Self::Redefined => "Redefined",
+            Self::Recreated => "Recreated",
+            Self::Disordered => "Disordered",
+            Self::Inconsistent => "Inconsistent",
+            Self::ForbiddenRecovered => "ForbiddenRecovered",
+            Self::Readmitted => "Readmitted",
+        }
+    }
 }
 
 /// A loss of access, after which no complete list has been applied yet.

@@ -72,18 +72,16 @@ impl Task {
     /// Asks how many objects the list will have, unless that is known. A server does not say it of
     /// what a selector selects.
     async fn learn_length(&self) {
-        let mut is_known = false;
-        self.board.note(|report| is_known = report.expected.is_some());
-        if is_known {
+        if self.informer.status().note().expected.is_some() {
             return;
         }
         if let Ok(peek) = self.list_watch.peek(COUNT_WITHIN).await {
-            self.board.note(|report| report.expected = peek.objects);
+            self.informer.status().note().expected = peek.objects;
         }
     }
 
     fn gauge(&self) -> Arc<Gauge> {
-        Arc::clone(&self.tuning.borrow().gauge)
+        Arc::clone(&self.informer.control.borrow().spec.tuning.gauge)
     }
 
     /// Has the controller look, once for each time that a limit begins to be exceeded.

@@ -1,4 +1,4 @@
-//! Who may list (or probe) now: bounded over the process, fair between namespaces.
+//! Who may list now: bounded over the process, for each namespace and for each profile.
 
 use kubewarm_api::model::{MemberOf, ProfileRef};
 use parking_lot::Mutex;
@@ -9,18 +9,18 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// A bounded number of permits. Cheap to clone.
+/// A bounded number of permits to list. Cheap to clone.
 ///
-/// Namespaces take turns; within a namespace the highest priority comes first, then who waited
-/// longest. No namespace holds more than its share, and no profile more than it set itself, so that
-/// one tenant's slow lists keep nobody else waiting.
+/// No namespace holds more than its share, and no profile more than it set itself, so that one tenant's slow
+/// lists keep nobody else waiting. Of the targets of a profile the highest priority comes first; else, whoever
+/// has waited longest.
 #[derive(Clone, Debug)]
-pub struct Slots(Arc<Mutex<Inner>>);
+pub(super) struct Slots(Arc<Mutex<Inner>>);
 
 /// A permit; dropping it lets the next one in.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped at once bounds nothing"]
-pub struct Slot {
+pub(super) struct Slot {
     slots: Slots,
     profile: ProfileRef,
 }
@@ -30,59 +30,52 @@ struct Inner {
     free: usize,
     /// Most that one namespace holds.
     share: usize,
+    /// By namespace.
     held: HashMap<Arc<str>, usize>,
-    held_by_profile: HashMap<ProfileRef, usize>,
-    /// Bounded by the number of cells: each waits at most once. By namespace, then by profile.
-    waiting: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Queue>>,
-    /// The namespace that was served last; the next one after it comes next.
-    last: Option<Arc<str>>,
+    /// Those that hold a permit or wait for one: each cell waits at most once.
+    profiles: BTreeMap<ProfileRef, Profile>,
     sequence: u64,
 }
 
-/// Highest priority first, then first come.
-type Queue = BTreeMap<(Reverse<u16>, u64), Waiter>;
+#[derive(Debug, Default)]
+struct Profile {
+    held: usize,
+    /// Highest priority first, then first come.
+    waiting: BTreeMap<(Reverse<u16>, u64), Waiter>,
+}
 
 #[derive(Debug)]
 struct Waiter {
-    profile: ProfileRef,
+    /// Permits that the profile set itself.
     most: usize,
     wake: oneshot::Sender<Slot>,
 }
 
 impl Slots {
-    /// `total` permits (at least 1), of which one namespace holds at most `share_percent` (at least
-    /// one permit).
-    #[must_use]
-    pub fn new(total: usize, share_percent: usize) -> Self {
-        let total = total.max(1);
+    /// `total` permits (at least 1), of which one namespace holds at most `share` (at least 1).
+    pub(super) fn new(total: usize, share: usize) -> Self {
         Self(Arc::new(Mutex::new(Inner {
-            free: total,
-            share: (total * share_percent / 100).max(1),
+            free: total.max(1),
+            share: share.max(1),
             held: HashMap::new(),
-            held_by_profile: HashMap::new(),
-            waiting: BTreeMap::new(),
-            last: None,
+            profiles: BTreeMap::new(),
             sequence: 0,
         })))
     }
 
     /// Waits for a permit on behalf of `member`. Cancel safe: a dropped wait takes nothing.
-    pub async fn acquire(&self, member: &MemberOf) -> Slot {
+    pub(super) async fn acquire(&self, member: &MemberOf) -> Slot {
         loop {
             let (wake, woken) = oneshot::channel();
             {
                 let mut inner = self.0.lock();
                 inner.sequence += 1;
                 let place = (Reverse(member.priority), inner.sequence);
-                let waiter = Waiter {
-                    profile: member.profile.clone(),
-                    most: member.max_concurrent_lists.max(1),
-                    wake,
-                };
-                let namespace = Arc::clone(&member.profile.namespace);
-                let name = Arc::clone(&member.profile.name);
-                let queues = inner.waiting.entry(namespace).or_default();
-                queues.entry(name).or_default().insert(place, waiter);
+                let waiter = Waiter { most: member.max_concurrent_lists.max(1), wake };
+                let profile = inner.profiles.entry(member.profile.clone()).or_default();
+                // Those who gave up waiting would have their turn else, and pass it on.
+                profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
+                profile.waiting.insert(place, waiter);
             }
             self.admit();
             if let Ok(slot) = woken.await {
@@ -96,8 +89,8 @@ impl Slots {
         loop {
             // A slot that nobody took is dropped outside the lock: its drop locks.
             let granted = self.0.lock().next();
-            let Some(waiter) = granted else { return };
-            let slot = Slot { slots: self.clone(), profile: waiter.profile };
+            let Some((profile, waiter)) = granted else { return };
+            let slot = Slot { slots: self.clone(), profile };
             // The waiter may have been dropped meanwhile; then the slot comes back by itself.
             drop(waiter.wake.send(slot));
         }
@@ -105,68 +98,44 @@ impl Slots {
 }
 
 impl Inner {
-    /// Takes the next waiter off the queues and counts its permit.
+    /// Takes the next waiter off its queue and counts its permit.
     ///
     /// # Cost
     ///
-    /// Nothing while no permit is free; else one step for each profile that waits.
-    fn next(&mut self) -> Option<Waiter> {
+    /// Nothing while no permit is free; else one step for each profile that waits or lists.
+    fn next(&mut self) -> Option<(ProfileRef, Waiter)> {
         if self.free == 0 {
             return None;
         }
-        let last = self.last.clone();
-        let is_after = |namespace: &&Arc<str>| last.as_ref().is_none_or(|last| *namespace > last);
-        let names = || self.waiting.keys();
-        let turns = names().filter(is_after).chain(names().filter(|name| !is_after(name)));
-        let turns: Vec<_> = turns.cloned().collect();
-        turns.into_iter().find_map(|namespace| self.next_of(namespace))
-    }
-
-    fn next_of(&mut self, namespace: Arc<str>) -> Option<Waiter> {
-        if self.held.get(&namespace).copied().unwrap_or(0) >= self.share {
-            return None;
-        }
-        let queues = self.waiting.get_mut(&namespace)?;
-        // Those who gave up waiting are dropped when it would be their turn.
-        queues.retain(|_, queue| {
-            while queue.first_entry().is_some_and(|first| first.get().wake.is_closed()) {
-                queue.pop_first();
-            }
-            !queue.is_empty()
-        });
-        let held = &self.held_by_profile;
-        let has_room =
-            |waiter: &Waiter| held.get(&waiter.profile).copied().unwrap_or(0) < waiter.most;
-        let best = queues
-            .iter()
-            .filter_map(|(name, queue)| queue.first_key_value().map(|first| (name, first)))
-            .filter(|(_, (_, waiter))| has_room(waiter))
-            .min_by_key(|(_, (place, _))| **place)
-            .map(|(name, _)| Arc::clone(name));
-        let waiter = best.and_then(|name| Some(queues.get_mut(&name)?.pop_first()?.1));
-        if queues.is_empty() {
-            self.waiting.remove(&namespace);
-        }
-        let waiter = waiter?;
+        let (held, share) = (&self.held, self.share);
+        let has_share = |name: &ProfileRef| held.get(&name.namespace).is_none_or(|&it| it < share);
+        let first = |profile: &Profile| {
+            let ((_, sequence), waiter) = profile.waiting.first_key_value()?;
+            (profile.held < waiter.most).then_some(*sequence)
+        };
+        let waiting = self.profiles.iter().filter(|(name, _)| has_share(name));
+        let next = waiting.filter_map(|(name, profile)| Some((first(profile)?, name))).min();
+        let name = next?.1.clone();
+        let profile = self.profiles.get_mut(&name)?;
+        let (_, waiter) = profile.waiting.pop_first()?;
+        profile.held += 1;
         self.free -= 1;
-        *self.held.entry(Arc::clone(&namespace)).or_default() += 1;
-        *self.held_by_profile.entry(waiter.profile.clone()).or_default() += 1;
-        self.last = Some(namespace);
-        Some(waiter)
+        *self.held.entry(Arc::clone(&name.namespace)).or_default() += 1;
+        Some((name, waiter))
     }
 
-    fn release(&mut self, profile: &ProfileRef) {
+    fn release(&mut self, name: &ProfileRef) {
         self.free += 1;
-        if let Some(held) = self.held.get_mut(&profile.namespace) {
+        if let Some(held) = self.held.get_mut(&name.namespace) {
             *held -= 1;
             if *held == 0 {
-                self.held.remove(&profile.namespace);
+                self.held.remove(&name.namespace);
             }
         }
-        if let Some(held) = self.held_by_profile.get_mut(profile) {
-            *held -= 1;
-            if *held == 0 {
-                self.held_by_profile.remove(profile);
+        if let Some(profile) = self.profiles.get_mut(name) {
+            profile.held -= 1;
+            if profile.held == 0 && profile.waiting.is_empty() {
+                self.profiles.remove(name);
             }
         }
     }
@@ -194,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_namespace_holds_no_more_than_its_share() {
-        let slots = Slots::new(8, 25);
+        let slots = Slots::new(8, 2);
         let a = member("a", "p", 64, 0);
         let _held = (slots.acquire(&a).await, slots.acquire(&a).await);
         assert!(slots.acquire(&a).now_or_never().is_none());
@@ -203,15 +172,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_profile_holds_no_more_than_it_set_itself() {
-        let slots = Slots::new(8, 100);
+        let slots = Slots::new(8, 8);
         let _held = slots.acquire(&member("a", "p", 1, 0)).await;
         assert!(slots.acquire(&member("a", "p", 1, 1_000)).now_or_never().is_none());
         assert!(slots.acquire(&member("a", "q", 1, 0)).now_or_never().is_some());
     }
 
     #[tokio::test]
-    async fn higher_priority_comes_first_and_namespaces_take_turns() {
-        let slots = Slots::new(1, 100);
+    async fn higher_priority_comes_first_within_a_profile_else_whoever_came_first() {
+        let slots = Slots::new(1, 1);
         let first = slots.acquire(&member("a", "p", 9, 0)).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = tokio::task::JoinSet::new();
@@ -225,18 +194,18 @@ mod tests {
         }
         drop(first);
         while tasks.join_next().await.is_some() {}
-        assert_eq!(*order.lock(), ["b5", "a9", "b0", "a1"]);
+        assert_eq!(*order.lock(), ["a9", "a1", "b5", "b0"]);
     }
 
     #[tokio::test]
     async fn a_wait_that_is_dropped_takes_nothing() {
-        let slots = Slots::new(1, 100);
+        let slots = Slots::new(1, 1);
         let a = member("a", "p", 9, 0);
         let held = slots.acquire(&a).await;
         assert!(slots.acquire(&a).now_or_never().is_none());
         drop(held);
         assert!(slots.acquire(&a).now_or_never().is_some());
         let inner = slots.0.lock();
-        assert!(inner.held.is_empty() && inner.held_by_profile.is_empty());
+        assert!(inner.held.is_empty() && inner.profiles.is_empty());
     }
 }

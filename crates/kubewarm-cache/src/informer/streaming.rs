@@ -30,7 +30,7 @@ impl Task {
             Err(_) => ListOutcome::Failure,
         };
         if listed.is_ok() {
-            self.board.list_took(took);
+            self.informer.status().list_took(took);
         }
         self.metrics.listed(outcome, took, items, bytes);
         listed
@@ -42,11 +42,11 @@ impl Task {
         bytes: &mut u64,
     ) -> Result<Listed, NotListed> {
         let timing = self.shared.timing.clone();
-        let deadline = self.tuning.borrow().streaming_deadline;
+        let deadline = self.informer.control.borrow().spec.tuning.streaming_deadline;
         let asked = lasting(&timing).max(deadline * 10);
         let started = Instant::now();
         let chunks = self.list_watch.stream(asked, timing.list_headers).await?;
-        self.allowed(Verb::Watch, started);
+        self.informer.status().allowed(Verb::Watch, started);
         let mut stream = Stream::new(chunks, asked);
         let late =
             || Fault::new(Reason::TimedOut, "the streaming list sent no end bookmark in time");
@@ -97,12 +97,12 @@ impl Task {
             EventKind::Added | EventKind::Modified => {
                 *items += 1;
                 let listed = *items;
-                self.board.note(|report| report.listed = listed);
+                self.informer.status().note().listed = listed;
                 self.take_listed(event.object, Stage::WatchObject);
             }
             EventKind::Deleted => {
                 let gone = tombstone(event.object).map_err(|_| nonsense())?;
-                self.apply(Delta::Remove(gone));
+                self.informer.apply(Delta::Remove(gone));
             }
             EventKind::Error => return Err(fault::of_event(event.object).into()),
             EventKind::Bookmark => {

@@ -1,29 +1,26 @@
 //! The task of one cell: list, watch, fail, wait, again.
 
 use super::{
-    Changes, InformerMetrics, RelistReason, ResourceMetrics, Slots, Timing, Verb,
+    Changes, InformerMetrics, RelistReason, ResourceMetrics, Timing, Verb,
     backoff::Backoff,
-    board::Board,
+    cell::{Control, Informer},
     compare::Turn,
     decode::{Decoder, Rejected},
-    gate::Gate,
-    lanes::Lanes,
+    endpoint::Guarded,
     list::Gap,
     list_watch::{ListWatch, Peek},
-    namespaces::Namespaces,
     room::Room,
+    slots::Slots,
     state::Signal,
     strategy::Strategies,
     stream::Stream,
 };
 use kubewarm_api::model::{
-    CellKey, Delta, DeltaSink, Extent, Fault, Identity, NamespaceCheck, Outcome, Projection,
-    Reason, Resource, ResourceVersion, Tuning,
+    CellKey, Extent, Fault, Identity, NamespaceCheck, Projection, Reason, Resource, ResourceVersion,
 };
-use kubewarm_client::{Buckets, Existence};
-use parking_lot::Mutex;
+use kubewarm_client::{Buckets, Existence, Expiring, KeyedSemaphore, existence};
 use std::sync::Arc;
-use tokio::{sync::watch, time::Instant};
+use tokio::{runtime::Handle, sync::watch, time::Instant};
 
 /// What all cells of the process share.
 pub(super) struct Shared {
@@ -32,17 +29,19 @@ pub(super) struct Shared {
     pub(super) metrics: Arc<InformerMetrics>,
     /// Bounds first lists and relists.
     pub(super) lists: Slots,
-    /// Bounds probes.
-    pub(super) probes: Slots,
-    /// Bounds lists to compare tables with.
-    pub(super) comparisons: Slots,
+    /// Bounds probes, by the namespace of the profile.
+    pub(super) probes: KeyedSemaphore<Arc<str>>,
+    /// Bounds lists to compare tables with, likewise.
+    pub(super) comparisons: KeyedSemaphore<Arc<str>>,
     /// Bounds what is asked for each namespace.
     pub(super) buckets: Buckets,
     pub(super) strategies: Strategies,
     /// The last peek at each resource, by identity: all cells of one share it, since a list's version is
     /// that of the whole resource. So 2,000 cells of 20 kinds cost one identity 20 requests.
-    pub(super) peeks: Lanes<(Identity, Resource), Result<Peek, Fault>>,
-    pub(super) namespaces: Namespaces,
+    pub(super) peeks: Expiring<(Identity, Resource), Peek>,
+    /// The last look at each namespace, likewise. A list of a namespace that does not exist is empty and
+    /// successful, so every cell that holds nothing looks for its namespace now and then.
+    pub(super) namespaces: Expiring<(Identity, Arc<str>), Existence>,
     pub(super) changes: Changes,
     pub(super) timing: Timing,
 }
@@ -50,39 +49,31 @@ pub(super) struct Shared {
 /// Undecodable objects that are logged since the last list began; the counter counts them all.
 const LOGGED: u64 = 16;
 
-/// A cell's table, kept while the cell is paused.
-pub(super) type SharedSink = Arc<Mutex<Box<dyn DeltaSink>>>;
-
-/// One cell's list-and-watch.
+/// One informer's list-and-watch.
 pub(super) struct Task {
-    pub(super) key: CellKey,
-    pub(super) list_watch: ListWatch,
-    pub(super) sink: SharedSink,
-    pub(super) board: Arc<Board>,
-    /// Woken when access returns.
-    pub(super) gate: watch::Receiver<Gate>,
+    pub(super) informer: Arc<Informer>,
+    /// Woken when the informer is told something.
+    pub(super) control: watch::Receiver<Control>,
     /// Of the gate, as of which the task began: it ends with a loss.
     pub(super) epoch: u64,
+    pub(super) list_watch: ListWatch,
     pub(super) metrics: Arc<ResourceMetrics>,
     pub(super) shared: Arc<Shared>,
     /// Acts as the cell's identity.
-    pub(super) client: Arc<kube::Client>,
-    pub(super) tuning: watch::Receiver<Tuning>,
+    client: Arc<kube::Client>,
     pub(super) decoder: Decoder,
     pub(super) backoff: Backoff,
-    /// The newest version delivered; a watch resumes from it.
-    pub(super) version: Option<ResourceVersion>,
-    /// Objects in the table.
-    pub(super) objects: u64,
     /// Watches in a row that ended at once.
     pub(super) closed_at_once: u32,
     /// Watches in a row that did not last.
     pub(super) short_watches: u32,
     /// Changes that the watch that is open has brought.
     pub(super) news: u64,
+    /// Whether others have been told that the watch that is open is silent.
+    pub(super) told_silent: bool,
     /// Lists in a row that broke off.
     pub(super) broken_lists: u32,
-    /// Whether the controller reads this table: profiles, and namespaces.
+    /// Whether the controller reads this store: profiles, and namespaces.
     pub(super) is_followed: bool,
     /// What the list under way has changed so far.
     pub(super) gap: Gap,
@@ -93,7 +84,7 @@ pub(super) struct Task {
     /// Undecodable objects since the last list began.
     pub(super) rejected: u64,
     pub(super) room: Room,
-    /// When the table was last compared with a list.
+    /// When the store was last compared with a list.
     pub(super) turn: Turn,
 }
 
@@ -122,12 +113,50 @@ pub(super) struct Failure {
 }
 
 impl Task {
+    /// # Errors
+    ///
+    /// [`Guarded`].
+    pub(super) fn new(
+        informer: &Arc<Informer>,
+        shared: &Arc<Shared>,
+        client: &Arc<kube::Client>,
+        epoch: u64,
+    ) -> Result<Self, Guarded> {
+        let key = &informer.key;
+        Ok(Self {
+            list_watch: ListWatch::new(client, key)?,
+            decoder: Decoder::new(key),
+            informer: Arc::clone(informer),
+            control: informer.control.subscribe(),
+            epoch,
+            metrics: shared.metrics.of(&key.resource),
+            backoff: Backoff::new(shared.timing.backoff),
+            shared: Arc::clone(shared),
+            client: Arc::clone(client),
+            closed_at_once: 0,
+            short_watches: 0,
+            news: 0,
+            told_silent: false,
+            broken_lists: 0,
+            is_followed: is_followed(key),
+            gap: Gap::default(),
+            listed_at: None,
+            opened_at: None,
+            rejected: 0,
+            room: Room::default(),
+            turn: Turn::new(),
+        })
+    }
+
     /// Runs until it is dropped. Cancel safe: the table is consistent between any two deltas, and a
     /// list that breaks off sweeps nothing.
     pub(super) async fn run(mut self) {
-        let mut next = match (self.board.owed(), &self.version) {
-            (None, Some(_)) => Next::Verify { since: Instant::now() },
-            (owed, _) => Next::List(owed),
+        let mut next = {
+            let status = self.informer.status();
+            match (status.owed(), status.version()) {
+                (None, Some(_)) => Next::Verify { since: Instant::now() },
+                (owed, _) => Next::List(owed),
+            }
         };
         loop {
             let step = match next {
@@ -146,7 +175,7 @@ impl Task {
     /// Writes down that a list is needed, so that a cell that is held meanwhile makes up for it.
     fn note(&self, next: Next) -> Next {
         if let Next::List(Some(why)) = next {
-            self.board.owe(why);
+            self.informer.status().owe(why);
         }
         next
     }
@@ -158,9 +187,9 @@ impl Task {
         self.metrics.failed(fault.code());
         if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed) {
             match self.namespace(failed_at).await {
-                Some(Existence::Absent) => fault = absent(&self.key),
+                Some(Existence::Absent) => fault = absent(&self.informer.key),
                 // Its roles go first: they are not missing.
-                Some(Existence::Leaving) => fault = leaving(&self.key),
+                Some(Existence::Leaving) => fault = leaving(&self.informer.key),
                 Some(Existence::Present | Existence::NotAllowed | Existence::Unknown) | None => {}
             }
         }
@@ -171,20 +200,20 @@ impl Task {
         let then = self.note(then);
         let delay = self.backoff.failed(fault.retry_after(), fastrand::f64());
         let attempts = self.backoff.failures();
-        self.board.failed(&self.key, verb, &fault, attempts, delay);
+        self.informer.failed(verb, &fault, attempts, delay);
         if attempts == 1 {
-            tracing::info!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, "failed, retrying");
+            tracing::info!(cell = %self.informer.key, ?verb, reason = %fault.reason(), %fault, "failed, retrying");
         } else {
-            tracing::debug!(cell = %self.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
+            tracing::debug!(cell = %self.informer.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
         }
-        self.gate.mark_unchanged();
+        let returns = self.informer.control.borrow().gate.returns;
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             // What was refused may be allowed now.
-            _ = self.gate.changed() => {}
+            _ = self.control.wait_for(|control| control.gate.returns != returns) => {}
         }
         if matches!(then, Next::Watch | Next::Verify { .. }) {
-            self.signal(Signal::Retried);
+            self.informer.signal(Signal::Ended);
         }
         then
     }
@@ -207,26 +236,29 @@ impl Task {
     /// stays silent until it has; what happened in between would be lost. So no watch is resumed after
     /// a broken connection before a consistent read has shown that the version is still of the past.
     async fn has_rolled_back(&self, since: Instant) -> Result<bool, Failure> {
-        let Some(known) = self.version.as_ref().filter(|version| !version.is_opaque()) else {
+        let Some(known) = self.version().filter(|version| !version.is_opaque()) else {
             return Ok(false);
         };
         let within = self.shared.timing.list_headers;
-        let of = (self.key.identity.clone(), self.key.resource.clone());
-        let peek = self.list_watch.peek(within);
-        let peek = self.shared.peeks.ask(of, since, Result::is_ok, peek).await;
-        let newest = peek.and_then(Peek::version).map_err(|fault| {
+        let key = &self.informer.key;
+        let of = (key.identity.clone(), key.resource.clone());
+        let list_watch = self.list_watch.clone();
+        let peek = async move { list_watch.peek(within).await };
+        let peeks = &self.shared.peeks;
+        let peek = peeks.get_or_fetch_since(&Handle::current(), of, since, || peek).await;
+        let newest = peek.and_then(|entry| entry.value.version()).map_err(|fault| {
             // The failure is shared by those who waited for it; the next attempt asks again.
             let then = Next::Verify { since: Instant::now() };
             Failure { fault, verb: Verb::List, then }
         })?;
-        Ok(newest.is_older_than(known))
+        Ok(newest.is_older_than(&known))
     }
 
     /// Drops everything: what is held is of a future that did not happen.
     pub(super) fn roll_back(&mut self) -> Next {
         tracing::warn!(
-            cell = %self.key,
-            version = self.version.as_ref().map(ToString::to_string),
+            cell = %self.informer.key,
+            version = self.version().map(|version| version.to_string()),
             "resource versions went back, as after an etcd restore: listing anew"
         );
         self.metrics.rv_rollbacks.inc();
@@ -234,24 +266,20 @@ impl Task {
         Next::List(Some(RelistReason::Rollback))
     }
 
-    /// Empties the table and forgets the version.
+    /// Drops what is held.
     pub(super) fn purge(&mut self) {
-        self.apply(Delta::Purge);
-        self.version = None;
-        self.objects = 0;
         self.gap = Gap::default();
-        self.board.forget_undecodable();
-        self.signal(Signal::Purged);
+        self.informer.empty();
     }
 
-    /// Applies one delta and keeps count.
-    pub(super) fn apply(&mut self, delta: Delta<'_>) -> Outcome {
-        apply(&self.sink, &mut self.objects, delta)
+    /// The namespace of the profile that decides how the cell runs: what is asked for it counts there.
+    pub(super) fn namespace_of_profile(&self) -> Arc<str> {
+        Arc::clone(&self.informer.control.borrow().spec.tuning.member_of.profile.namespace)
     }
 
-    /// Shows that there was access at `sent`: a request of then has been answered.
-    pub(super) fn allowed(&self, verb: Verb, sent: Instant) {
-        self.board.allowed(verb, sent);
+    /// The newest version delivered.
+    pub(super) fn version(&self) -> Option<ResourceVersion> {
+        self.informer.status().version().cloned()
     }
 
     /// Counts and names what could not be decoded.
@@ -260,11 +288,12 @@ impl Task {
         self.rejected += 1;
         let (object, problem) = (&rejected.name, &rejected.problem);
         if self.rejected <= LOGGED {
-            tracing::warn!(cell = %self.key, ?object, problem, "not decodable");
+            tracing::warn!(cell = %self.informer.key, ?object, problem, "not decodable");
         } else {
-            tracing::debug!(cell = %self.key, ?object, problem, "not decodable");
+            tracing::debug!(cell = %self.informer.key, ?object, problem, "not decodable");
         }
-        self.board.undecodable(rejected);
+        self.informer.status().undecodable(rejected);
+        self.shared.changes.notify();
     }
 
     /// Whether the API server says that the cell's namespace does not exist, asked after `since`.
@@ -275,41 +304,32 @@ impl Task {
 
     /// What the API server says of the cell's namespace; `None` where nobody asks.
     async fn namespace(&self, since: Instant) -> Option<Existence> {
-        let check = self.tuning.borrow().namespace_check;
-        match (&self.key.extent, check) {
+        let key = &self.informer.key;
+        let check = self.informer.control.borrow().spec.tuning.namespace_check;
+        match (&key.extent, check) {
             (Extent::Namespace(name), NamespaceCheck::Ask) => {
-                let (identity, namespaces) = (&self.key.identity, &self.shared.namespaces);
-                Some(namespaces.existence(&self.client, identity, name, since).await)
+                let (client, namespace) = (Arc::clone(&self.client), Arc::clone(name));
+                let look = async move {
+                    let seen = existence(&client, &namespace).await;
+                    // That is of no use to whoever tries again.
+                    if seen == Existence::Unknown {
+                        return Err(Fault::new(Reason::Unreachable, "it does not say"));
+                    }
+                    Ok(seen)
+                };
+                let (of, looks) =
+                    ((key.identity.clone(), Arc::clone(name)), &self.shared.namespaces);
+                let seen = looks.get_or_fetch_since(&Handle::current(), of, since, || look).await;
+                Some(seen.map_or(Existence::Unknown, |entry| entry.value))
             }
             (Extent::Namespace(_), NamespaceCheck::Known)
             | (Extent::AllNamespaces | Extent::Cluster, _) => None,
         }
     }
-
-    pub(super) fn signal(&self, signal: Signal) {
-        self.board.signal(&self.key, signal);
-    }
-}
-
-/// Applies one delta and keeps count; apart from [`Task::apply`] so that the delta may borrow from
-/// the task's decoder.
-pub(super) fn apply(sink: &SharedSink, objects: &mut u64, delta: Delta<'_>) -> Outcome {
-    let outcome = sink.lock().apply(delta);
-    match outcome {
-        Outcome::Added => *objects += 1,
-        Outcome::Removed => *objects = objects.saturating_sub(1),
-        Outcome::Swept { removed } => *objects = objects.saturating_sub(removed),
-        Outcome::Modified
-        | Outcome::Replaced
-        | Outcome::Unchanged
-        | Outcome::Outdated
-        | Outcome::Noted => {}
-    }
-    outcome
 }
 
 /// Whether the controller acts on every event of such a cell: namespaces and profiles change rarely.
-pub(super) fn is_followed(key: &CellKey) -> bool {
+fn is_followed(key: &CellKey) -> bool {
     let of = key.resource.group_resource();
     key.projection == Projection::Profile || (of.group(), of.resource()) == ("", "namespaces")
 }

@@ -1,7 +1,7 @@
 //! The watch of a cell: opened from a version, followed until it ends.
 
 use super::{
-    Phase, RelistReason, Verb,
+    RelistReason, Verb,
     compare::Check,
     list_watch::Heard,
     probe::{Probe, Probed},
@@ -22,7 +22,7 @@ const CLOSED_AT_ONCE: u32 = 5;
 impl Task {
     /// Opens a watch from the version known.
     pub(super) async fn watch(&mut self) -> Result<Next, Failure> {
-        let Some(from) = self.version.clone() else {
+        let Some(from) = self.version() else {
             return Ok(Next::List(None));
         };
         let timing = &self.shared.timing;
@@ -30,7 +30,7 @@ impl Task {
         let sent = Instant::now();
         match self.list_watch.watch(&from, asked, timing.watch_headers).await {
             Ok(chunks) => {
-                self.allowed(Verb::Watch, sent);
+                self.informer.status().allowed(Verb::Watch, sent);
                 Ok(Next::Follow(Box::new(Stream::new(chunks, asked))))
             }
             Err(fault) if fault.reason() == Reason::Gone => {
@@ -49,11 +49,12 @@ impl Task {
 
     /// Follows an open watch until it ends, and says what comes next.
     pub(super) async fn follow(&mut self, mut stream: Stream) -> Result<Next, Failure> {
-        self.signal(Signal::Opened);
+        self.informer.signal(Signal::Opened);
+        self.told_silent = false;
         self.opened_at = Some(stream.opened);
         self.news = 0;
         let open = OpenWatch::new(&self.metrics, stream.opened);
-        self.apply(Delta::Arrived(stream.heard.into_std()));
+        self.informer.apply(Delta::Arrived(stream.heard.into_std()));
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
         open.ended(end.label(lasted, stream.asked));
@@ -102,7 +103,7 @@ impl Task {
             // A CRD may have been edited: what is stored may read differently at the same version.
             End::Clean
                 if is_early(lasted, stream.asked)
-                    && !is_builtin_group(self.key.resource.group()) =>
+                    && !is_builtin_group(self.informer.key.resource.group()) =>
             {
                 let message = "the API server ended the watch of a custom resource early";
                 let fault = Fault::new(Reason::ClosedAtOnce, message);
@@ -118,7 +119,7 @@ impl Task {
                 failure(Fault::new(Reason::ClosedAtOnce, message), Next::Watch)
             }
             End::Clean => {
-                self.signal(Signal::Ended);
+                self.informer.signal(Signal::Ended);
                 Ok(Next::Watch)
             }
             End::Broken(fault)
@@ -127,17 +128,17 @@ impl Task {
                 failure(fault, Next::Verify { since: Instant::now() })
             }
             End::Broken(fault) => {
-                tracing::debug!(cell = %self.key, %fault, "the watch broke");
-                self.signal(Signal::Ended);
+                tracing::debug!(cell = %self.informer.key, %fault, "the watch broke");
+                self.informer.signal(Signal::Ended);
                 Ok(Next::Verify { since: Instant::now() })
             }
             End::Dead(why) => {
-                tracing::info!(cell = %self.key, why, "the watch is silent, opening another");
-                self.signal(Signal::Ended);
+                tracing::info!(cell = %self.informer.key, why, "the watch is silent, opening another");
+                self.informer.signal(Signal::Ended);
                 Ok(Next::Verify { since: Instant::now() })
             }
             End::WentBack => {
-                self.signal(Signal::Ended);
+                self.informer.signal(Signal::Ended);
                 Ok(Next::Verify { since: Instant::now() })
             }
             End::Told(fault) if fault.reason() == Reason::Gone => {
@@ -159,7 +160,7 @@ impl Task {
                 self.relist(RelistReason::Inconsistent, Fault::new(Reason::Malformed, message))
             }
             End::NamespaceGone => {
-                failure(absent(&self.key), Next::List(Some(RelistReason::Recreated)))
+                failure(absent(&self.informer.key), Next::List(Some(RelistReason::Recreated)))
             }
         }
     }
@@ -178,7 +179,7 @@ impl Task {
         let mut probe = Probe::idle();
         let mut check = Check::none();
         let mut empty_since = None;
-        let mut had_fault = self.board.has_fault();
+        let mut had_fault = self.informer.status().has_fault();
         loop {
             while !stream.rest.is_empty() {
                 if let Some(end) = self.cut(stream) {
@@ -188,17 +189,17 @@ impl Task {
             self.tell_of_excess();
             let timing = &self.shared.timing;
             let dead_at = stream.heard + timing.watch_dead;
-            empty_since = (self.objects == 0).then(|| empty_since.unwrap_or_else(Instant::now));
+            empty_since =
+                (self.informer.objects() == 0).then(|| empty_since.unwrap_or_else(Instant::now));
             let namespace_at = empty_since.map(|since| since + timing.namespace_check);
             let (silent_at, probe_at) = self.staleness(&probe);
-            let is_silent = self.board.state().phase == Phase::Silent;
             let well_at = stream.opened + timing.at_once * 2;
             tokio::select! {
                 biased;
                 chunk = stream.chunks.next() => match chunk {
                     Some(Ok(chunk)) => {
                         stream.heard = Instant::now();
-                        self.apply(Delta::Arrived(stream.heard.into_std()));
+                        self.informer.apply(Delta::Arrived(stream.heard.into_std()));
                         stream.rest = chunk;
                     }
                     Some(Err(fault)) => return End::Broken(fault),
@@ -224,7 +225,7 @@ impl Task {
                         return end;
                     }
                 }
-                () = self.board.probe_is_wanted(),
+                () = self.informer.probe.notified(),
                     if !probe.is_under_way() && !probe.is_waiting_for_events() =>
                 {
                     if let Some(end) = self.start_probe(&mut probe) {
@@ -234,10 +235,13 @@ impl Task {
                 // Open for a moment: what was wrong before is over, should nothing be heard for long.
                 () = sleep_until(well_at), if had_fault => {
                     had_fault = false;
-                    self.board.note(|report| report.fault = None);
+                    self.informer.status().note().fault = None;
                     self.shared.changes.notify();
                 }
-                () = sleep_until(silent_at), if !is_silent => self.signal(Signal::WentSilent),
+                () = sleep_until(silent_at), if !self.told_silent => {
+                    self.told_silent = true;
+                    self.shared.changes.notify();
+                }
                 () = sleep_until(dead_at) => return End::Dead("not even a bookmark came"),
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
                     // What another cell of the namespace has been told meanwhile will do.
@@ -247,28 +251,29 @@ impl Task {
                         return End::NamespaceGone;
                     }
                 }
-                // A new bound: look at the clock again.
-                Ok(()) = self.tuning.changed() => {}
+                // It may be a new bound: look at the clock again.
+                Ok(()) = self.control.changed() => {}
             }
         }
     }
 
     /// When the table stops being fresh, and when the watch is to be probed before that.
     fn staleness(&self, probe: &Probe) -> (Instant, Instant) {
-        let bound = self.tuning.borrow().max_staleness;
+        let bound = self.informer.control.borrow().spec.tuning.max_staleness;
         let margin = self.shared.timing.probe_margin.min(bound / 2);
-        let current = self.board.current_at().unwrap_or_else(Instant::now);
+        let current = self.informer.status().current_at().unwrap_or_else(Instant::now);
         (current + bound, (current + bound - margin).max(probe.not_before()))
     }
 
     fn start_probe(&mut self, probe: &mut Probe) -> Option<End> {
         if probe.is_waiting_for_events() {
             // The probe saw what this watch has not brought since.
-            let is_missing = probe.expected().zip(self.version.as_ref()).is_some_and(
+            let status = self.informer.status();
+            let is_missing = probe.expected().zip(status.version()).is_some_and(
                 |((asked_at, expected), known)| match known.partial_cmp(expected) {
                     Some(order) => order.is_lt(),
                     // Without an order of versions: whether anything came at all.
-                    None => self.board.current_at().is_none_or(|current| current < asked_at),
+                    None => status.current_at().is_none_or(|current| current < asked_at),
                 },
             );
             if is_missing {
@@ -277,9 +282,9 @@ impl Task {
             probe.met();
             return None;
         }
-        if let Some(from) = self.version.clone() {
-            let member = self.tuning.borrow().member_of.clone();
-            let turn = (self.shared.probes.clone(), member);
+        if let Some(from) = self.version() {
+            let namespace = self.namespace_of_profile();
+            let turn = (self.shared.probes.clone(), namespace);
             probe.start(self.list_watch.clone(), turn, &self.shared.timing, from);
         }
         None
@@ -296,25 +301,24 @@ impl Task {
             Err(fault) => {
                 self.metrics.failed(fault.code());
                 let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
-                self.board.fault(Verb::Watch, &fault, self.backoff.failures(), delay);
+                self.informer.status().fault(Verb::Watch, &fault, self.backoff.failures(), delay);
                 self.shared.changes.notify();
                 probe.done(Instant::now() + delay);
                 return None;
             }
         };
-        self.board.refused_no_more(Verb::Watch);
+        self.informer.status().refused_no_more(Verb::Watch);
         match heard {
             Heard::Bookmark(version) => {
                 if version.is_older_than(&from) {
                     return Some(End::WentBack);
                 }
                 // The watch itself may have brought more while it was asked.
-                if !self.version.as_ref().is_some_and(|known| version.is_older_than(known)) {
-                    self.apply(Delta::Progress(version.clone()));
-                    self.board.note(|report| report.version = Some(version.clone()));
-                    self.version = Some(version);
+                if !self.version().is_some_and(|known| version.is_older_than(&known)) {
+                    self.informer.apply(Delta::Progress(version.clone()));
+                    self.informer.status().set_version(version);
                 }
-                self.board.current(asked_at);
+                self.informer.status().current(asked_at);
                 self.healthy();
                 probe.done(Instant::now());
                 None
@@ -340,9 +344,9 @@ impl Task {
         if self.has_settled() {
             self.backoff.succeeded();
         }
-        self.board.note(|report| report.fault = None);
-        if self.board.state().phase == Phase::Silent {
-            self.signal(Signal::Heard);
+        self.informer.status().note().fault = None;
+        if std::mem::take(&mut self.told_silent) {
+            self.shared.changes.notify();
         }
     }
 }

@@ -1,19 +1,16 @@
 //! Refusals, as the API server words them.
 
-mod options;
 #[cfg(test)]
 mod tests;
 mod words;
 
-pub(super) use self::{
-    options::{InvalidOption, Wrong},
-    words::quoted,
-};
+pub(super) use self::words::quoted;
 
 use self::words::{because, push, qualified, without_html};
 use super::Access;
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 use serde::Serialize;
+use std::borrow::Cow;
 
 /// A `Status` of failure: what a client is told instead of what it asked for.
 ///
@@ -50,10 +47,10 @@ struct Details {
 
 /// One of several causes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Cause {
+pub(super) struct Cause {
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'static str,
-    message: String,
+    message: Cow<'static, str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     field: &'static str,
 }
@@ -78,6 +75,20 @@ struct Written<'a> {
 struct Metadata<'a> {
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
     token: Option<&'a str>,
+}
+
+impl Cause {
+    /// An option that may not be given here. `message` begins with `Forbidden: `.
+    pub(super) const fn forbidden(field: &'static str, message: &'static str) -> Self {
+        Self { reason: "FieldValueForbidden", message: Cow::Borrowed(message), field }
+    }
+
+    /// An option that has no such value.
+    pub(super) fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
+        let message =
+            format!("Unsupported value: {}: supported values: {supported}", quoted(value));
+        Self { reason: "FieldValueNotSupported", message: message.into(), field }
+    }
 }
 
 /// The one form that bodies have.
@@ -310,24 +321,25 @@ impl Failure {
         Self::new(421, "NotCached", message).about(of, name).elsewhere()
     }
 
-    /// 422: options that do not go together.
-    #[must_use]
-    pub(super) fn invalid_options(wrong: &[InvalidOption]) -> Self {
-        let texts: Vec<String> =
-            wrong.iter().map(|option| format!("{}: {}", option.field, option.body())).collect();
+    /// 422 where some of the options do not go together: those whose cause comes with `true`.
+    pub(super) fn check_options(
+        rules: impl IntoIterator<Item = (bool, Cause)>,
+    ) -> Result<(), Self> {
+        let wrong = rules.into_iter().filter_map(|(is_wrong, cause)| is_wrong.then_some(cause));
+        let wrong: Vec<_> = wrong.collect();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let texts: Vec<_> =
+            wrong.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         let all = match &texts[..] {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
         let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {all}");
         let mut failure = Self::new(422, "Invalid", message).with("meta.k8s.io", "ListOptions", "");
-        let causes = wrong.iter().map(|option| Cause {
-            reason: option.kind.reason(),
-            message: option.body(),
-            field: option.field,
-        });
-        failure.details_mut().causes = causes.collect();
-        failure
+        failure.details_mut().causes = wrong;
+        Err(failure)
     }
 
     /// 429: a cell that would answer is not synced yet, or may not be read any more.
@@ -353,7 +365,7 @@ impl Failure {
         let mut failure =
             Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
         failure.details_mut().causes =
-            vec![Cause { reason: "", message: message.to_owned(), field: "" }];
+            vec![Cause { reason: "", message: message.to_owned().into(), field: "" }];
         failure
     }
 
@@ -389,7 +401,7 @@ impl Failure {
         let mut failure = Self::new(504, "Timeout", message).after(1);
         failure.details_mut().causes = vec![Cause {
             reason: "ResourceVersionTooLarge",
-            message: "Too large resource version".to_owned(),
+            message: "Too large resource version".into(),
             field: "",
         }];
         failure

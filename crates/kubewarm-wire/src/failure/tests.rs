@@ -113,21 +113,18 @@ fn a_refused_name_and_the_cluster_scope_are_said_as_the_server_says_them() {
 
 #[test]
 fn several_wrong_options_are_all_named() {
-    let wrong = |field, detail: &str| InvalidOption {
-        field,
-        kind: Wrong::Forbidden,
-        detail: detail.to_owned(),
-    };
-    let one = Failure::invalid_options(&[wrong(
-        "sendInitialEvents",
-        "sendInitialEvents is forbidden for list",
-    )]);
+    let failure = |wrong: [(bool, Cause); 2]| Failure::check_options(wrong).unwrap_err();
+    let one = "Forbidden: sendInitialEvents is forbidden for list";
+    let one = (true, Cause::forbidden("sendInitialEvents", one));
+    let [a, b] = [Cause::forbidden("a", "Forbidden: x"), Cause::forbidden("b", "Forbidden: y")];
+    let one = failure([one, (false, a.clone())]);
     assert_eq!(
         body(&one),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for list","field":"sendInitialEvents"}]},"code":422}"#
     );
-    let two = Failure::invalid_options(&[wrong("a", "x"), wrong("b", "y")]);
+    let two = failure([(true, a.clone()), (true, b)]);
     assert!(two.message().ends_with("[a: Forbidden: x, b: Forbidden: y]"), "{two}");
+    assert_eq!(Failure::check_options([(false, a)]), Ok(()));
 }
 
 #[test]

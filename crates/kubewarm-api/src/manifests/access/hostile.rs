@@ -17,7 +17,7 @@ fn valid(profile: &Value) -> Option<ValidatedProfile> {
 
 /// The typed objects that the manifests of a profile are made of; `None` if it is refused.
 fn objects(profile: &Value, operator: &Subject) -> Option<Vec<Value>> {
-    let needs = Needs::of_profile(&valid(profile)?, &[].into(), Lookup::Granted);
+    let needs = Needs::of_profile(&valid(profile)?, &[].into(), &Watched::Everywhere);
     values(&needs, operator)
 }
 
@@ -66,14 +66,14 @@ proptest! {
     #[test]
     fn no_string_of_a_profile_changes_what_its_manifests_say(profile in hostile()) {
         let Some(valid) = valid(&profile) else { return Ok(()) };
-        let Ok(printed) = Access::of_profile(&valid, &[].into(), &operator(), Lookup::Granted)
+        let Ok(printed) = Access::of_profile(&valid, &[].into(), &operator(), &Watched::Everywhere)
         else { return Ok(()) };
         check(&printed, &objects(&profile, &operator()).unwrap())?;
 
         // As status.access has it, where a selector found namespaces.
         let declared = declared(&valid, &["null", "west"]);
-        let said = Access::of_cells(&declared, &operator(), Lookup::Granted).unwrap();
-        let needs = Needs::of_cells(&declared, Lookup::Granted);
+        let said = Access::of_cells(&declared, &operator(), &Watched::Everywhere).unwrap();
+        let needs = Needs::of_cells(&declared, &Watched::Everywhere);
         check(&said, &values(&needs, &operator()).unwrap())?;
     }
 }
@@ -88,7 +88,7 @@ fn names_that_yaml_takes_for_something_else_stay_names() {
             let mut profile = every_string();
             write(&mut profile, &Place::Value(place.clone()), word);
             let valid = valid(&profile).unwrap_or_else(|| panic!("{word} is refused at {place}"));
-            let access = Access::of_profile(&valid, &[].into(), &operator(), Lookup::Granted);
+            let access = Access::of_profile(&valid, &[].into(), &operator(), &Watched::Everywhere);
             check(&access.unwrap(), &objects(&profile, &operator()).unwrap()).unwrap();
         }
     }

@@ -7,11 +7,11 @@ mod tests;
 
 use super::{
     Unwritable,
-    needs::{FoundNamespaces, Lookup, Needs, Selected},
-    rbac::{NameTooLong, Tier, documents, roles},
+    needs::{FoundNamespaces, Needs, Selected},
+    rbac::{Tier, documents, roles},
 };
 use crate::{
-    model::{CellKey, Declared, Identity, Subject, ValidatedProfile},
+    model::{CellKey, Declared, Identity, Subject, ValidatedProfile, Watched},
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
@@ -65,30 +65,19 @@ pub fn is_elevated(cell: &CellKey) -> bool {
     away || cell.resource.group_resource().is_secrets()
 }
 
-/// Why no manifests can be given.
-#[derive(Debug, thiserror::Error)]
-pub enum AccessError {
-    /// A role's name would not be a Kubernetes name.
-    #[error(transparent)]
-    NameTooLong(#[from] NameTooLong),
-    /// Not writable as YAML.
-    #[error(transparent)]
-    Unwritable(#[from] Unwritable),
-}
-
 impl Access {
-    /// What the declared cells need, where the operator is `operator`. Of a selector's namespaces,
-    /// those that it finds now.
+    /// What the declared cells need, where the operator is `operator` and runs the profiles of `watched`. Of a
+    /// selector's namespaces, those that it finds now.
     ///
     /// # Errors
     ///
-    /// [`AccessError::NameTooLong`] where namespace and name of the profile are too long together.
+    /// [`Unwritable::NameTooLong`] where namespace and name of the profile are too long together.
     pub fn of_cells(
         declared: &Declared,
         operator: &Subject,
-        lookup: Lookup,
-    ) -> Result<Self, AccessError> {
-        Self::of(&Needs::of_cells(declared, lookup), operator)
+        watched: &Watched,
+    ) -> Result<Self, Unwritable> {
+        Self::of(&Needs::of_cells(declared, watched), operator)
     }
 
     /// What the spec needs, with no cluster at hand: kinds are taken as it writes them, and the
@@ -103,12 +92,12 @@ impl Access {
         profile: &ValidatedProfile,
         found: &FoundNamespaces,
         operator: &Subject,
-        lookup: Lookup,
-    ) -> Result<Self, AccessError> {
-        Self::of(&Needs::of_profile(profile, found, lookup), operator)
+        watched: &Watched,
+    ) -> Result<Self, Unwritable> {
+        Self::of(&Needs::of_profile(profile, found, watched), operator)
     }
 
-    fn of(needs: &Needs, operator: &Subject) -> Result<Self, AccessError> {
+    fn of(needs: &Needs, operator: &Subject) -> Result<Self, Unwritable> {
         let manifests = text(needs, operator, Tier::Plain)?;
         let manifests_elevated = text(needs, operator, Tier::Elevated)?;
         Ok(Self {
@@ -144,7 +133,7 @@ impl Access {
     }
 }
 
-fn text(needs: &Needs, operator: &Subject, tier: Tier) -> Result<Option<String>, AccessError> {
+fn text(needs: &Needs, operator: &Subject, tier: Tier) -> Result<Option<String>, Unwritable> {
     let all = documents(needs, operator, tier)?;
     if all.is_empty() {
         return Ok(None);

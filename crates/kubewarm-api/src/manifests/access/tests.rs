@@ -115,7 +115,7 @@ fn index(text: &str) -> Vec<String> {
 #[test]
 fn every_place_has_the_rules_its_cells_need() {
     let access =
-        Access::of_profile(&profile(SPEC), &[].into(), &account(), Lookup::Granted).unwrap();
+        Access::of_profile(&profile(SPEC), &[].into(), &account(), &Watched::Everywhere).unwrap();
     let written: Vec<_> = access
         .roles
         .iter()
@@ -167,8 +167,9 @@ fn a_file_and_the_cluster_come_to_the_same_bytes() {
     for who in ["", "\n    serviceAccountName: reader"] {
         let profile = profile(&format!("{who}{SPEC}"));
         let offline =
-            Access::of_profile(&profile, &[].into(), &account(), Lookup::Granted).unwrap();
-        let live = Access::of_cells(&declared(&profile, &[]), &account(), Lookup::Granted).unwrap();
+            Access::of_profile(&profile, &[].into(), &account(), &Watched::Everywhere).unwrap();
+        let live =
+            Access::of_cells(&declared(&profile, &[]), &account(), &Watched::Everywhere).unwrap();
         assert_eq!(offline, live);
     }
 }
@@ -183,10 +184,15 @@ fn without_lookups_named_namespaces_need_no_cluster_role() {
     for who in ["", "\n    serviceAccountName: reader"] {
         let profile = profile(&format!("{who}{spec}"));
         let of = |lookup| Access::of_profile(&profile, &[].into(), &account(), lookup).unwrap();
-        let left = of(Lookup::Left);
-        let live = Access::of_cells(&declared(&profile, &[]), &account(), Lookup::Left);
+        let some = Watched::Namespaces(BTreeSet::new());
+        let left = of(&some);
+        let live = Access::of_cells(
+            &declared(&profile, &[]),
+            &account(),
+            &Watched::Namespaces(BTreeSet::new()),
+        );
         assert_eq!(live.unwrap(), left);
-        assert!(of(Lookup::Granted).to_yaml().contains("kind: ClusterRole\n"));
+        assert!(of(&Watched::Everywhere).to_yaml().contains("kind: ClusterRole\n"));
         assert!(!left.to_yaml().contains("ClusterRole"), "{}", left.to_yaml());
         let places: Vec<_> = left.roles.iter().map(|role| role.namespace.as_str()).collect();
         assert_eq!(places, ["east", "shop"]);
@@ -196,7 +202,8 @@ fn without_lookups_named_namespaces_need_no_cluster_role() {
 #[test]
 fn an_account_reads_and_the_operator_gets_its_tokens_and_nothing_else() {
     let profile = profile(&format!("\n    serviceAccountName: reader{SPEC}"));
-    let access = Access::of_cells(&declared(&profile, &[]), &account(), Lookup::Granted).unwrap();
+    let access =
+        Access::of_cells(&declared(&profile, &[]), &account(), &Watched::Everywhere).unwrap();
     assert_eq!(access.subject.to_string(), "system:serviceaccount:shop:reader");
     let (plain, elevated) = (access.manifests.unwrap(), access.manifests_elevated.unwrap());
     assert_eq!(
@@ -248,8 +255,8 @@ fn a_selector_is_one_cluster_role_and_a_binding_in_each_namespace() {
       resource: {resource: configmaps}
       scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}";
     let profile = profile(spec);
-    let live =
-        Access::of_cells(&declared(&profile, &["b", "a"]), &account(), Lookup::Granted).unwrap();
+    let live = Access::of_cells(&declared(&profile, &["b", "a"]), &account(), &Watched::Everywhere)
+        .unwrap();
     let role = "ClusterRole /kubewarm:shop:web:target:web";
     let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web", role];
     let bindings = ["a", "b"].map(|n| format!("RoleBinding {n}/kubewarm:shop:web:target:web"));
@@ -260,19 +267,21 @@ fn a_selector_is_one_cluster_role_and_a_binding_in_each_namespace() {
     let with = |names: &[&str]| {
         let names = names.iter().map(|name| Arc::from(*name)).collect();
         let found = [(selector.clone(), names)].into();
-        Access::of_profile(&profile, &found, &account(), Lookup::Granted).unwrap()
+        Access::of_profile(&profile, &found, &account(), &Watched::Everywhere).unwrap()
     };
     assert_eq!(with(&["b", "a"]), live, "once the namespaces are known");
     assert_eq!(index(&live.manifests.unwrap()), expected);
     let names: Vec<_> = live.roles.iter().map(|role| role.namespace.as_str()).collect();
     assert_eq!(names, ["", "a", "b"]);
 
-    let offline = Access::of_profile(&profile, &[].into(), &account(), Lookup::Granted).unwrap();
+    let offline =
+        Access::of_profile(&profile, &[].into(), &account(), &Watched::Everywhere).unwrap();
     let text = offline.manifests.unwrap();
     assert!(text.starts_with("# Which namespaces a selector finds"), "{text}");
     assert_eq!(index(&text), own);
 
-    let nothing = Access::of_cells(&declared(&profile, &[]), &account(), Lookup::Granted).unwrap();
+    let nothing =
+        Access::of_cells(&declared(&profile, &[]), &account(), &Watched::Everywhere).unwrap();
     assert_eq!(with(&[]), nothing);
     let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web"];
     assert_eq!(index(&nothing.manifests.unwrap()), own);
@@ -281,7 +290,7 @@ fn a_selector_is_one_cluster_role_and_a_binding_in_each_namespace() {
 #[test]
 fn what_does_not_fit_the_status_is_absent() {
     let mut access =
-        Access::of_profile(&profile(SPEC), &[].into(), &account(), Lookup::Granted).unwrap();
+        Access::of_profile(&profile(SPEC), &[].into(), &account(), &Watched::Everywhere).unwrap();
     let status = access.status();
     assert_eq!(status.manifests, access.manifests);
     assert_eq!(status.subject.unwrap(), "system:serviceaccount:kubewarm-system:kubewarm");
@@ -314,6 +323,7 @@ proptest! {
             named: [(Arc::from(e), kinds.clone()), (Arc::from(a), kinds.clone())].into(),
             selected: vec![Selected {
                 target: b.into(),
+                labels: crate::model::LabelSelector::default(),
                 namespaces: Some(BTreeSet::from([Arc::from(d)])),
                 kinds: kinds.clone(),
             }],
