@@ -13,7 +13,7 @@ use kubewarm_api::model::{
 use kubewarm_cache::informer::{Changes, Reports};
 use kubewarm_client::{Buckets, Clients};
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -69,16 +69,12 @@ fn want<'a>(
     let is_named = key.extent.namespace().is_some_and(|name| *name != *profile.namespace);
     let namespace_check =
         if is_named && !is_selected { NamespaceCheck::Ask } else { NamespaceCheck::Known };
-    match wanted.entry(key) {
-        Entry::Vacant(slot) => {
-            let payer = profile.namespace.clone();
-            slot.insert(Wanted { key: key.clone(), namespace_check, payer });
-        }
-        Entry::Occupied(mut slot) => {
-            let known = slot.get_mut();
-            known.namespace_check = known.namespace_check.max(namespace_check);
-        }
-    }
+    let wanted = wanted.entry(key).or_insert_with(|| Wanted {
+        key: key.clone(),
+        namespace_check,
+        payer: Arc::clone(&profile.namespace),
+    });
+    wanted.namespace_check = wanted.namespace_check.max(namespace_check);
 }
 
 /// What the subject of a profile may do too much in the namespaces of its cells; `None` where that

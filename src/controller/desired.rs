@@ -34,9 +34,6 @@ impl Wishes {
     /// To be called for profiles in the order of their precedence: where a table has no room for
     /// all indexes, the first come are served.
     pub(super) fn add(&mut self, spec: &CellSpec, mode: Mode, target: Option<&Arc<str>>) {
-        if mode == Mode::Plan {
-            return;
-        }
         let wish = Wish { spec: spec.clone(), mode, target: target.cloned() };
         self.0.entry(spec.key.clone()).or_default().push(wish);
     }

@@ -36,7 +36,6 @@ pub(super) struct Reconciler {
     known: BTreeMap<ProfileRef, Known>,
     /// By UID why the last valid generation is not kept, of profiles that had one.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
-    left_out: LeftOut,
     budgets: Budgets,
     informers: InformerLimits,
     admission: Admission,
@@ -72,7 +71,6 @@ impl Reconciler {
             home,
             known: BTreeMap::new(),
             dropped: BTreeMap::new(),
-            left_out: LeftOut::new(),
             budgets,
             informers,
             admission,
@@ -132,7 +130,6 @@ impl Reconciler {
                 in_cluster,
             });
         }
-        self.log(left_out);
         outcome
     }
 
@@ -154,17 +151,6 @@ impl Reconciler {
             state.try_again(cluster, now);
         }
         exceeded
-    }
-
-    /// Logs the indexes that have been left out since the last run; the statuses say all.
-    fn log(&mut self, left_out: LeftOut) {
-        for ((profile, target), paths) in &left_out {
-            if self.left_out.get(&(profile.clone(), Arc::clone(target))) != Some(paths) {
-                let indexes = paths.len();
-                tracing::warn!(%profile, %target, indexes, "no room in the table for declared indexes");
-            }
-        }
-        self.left_out = left_out;
     }
 
     /// What is known of the generation of a profile that is to run, if one may, and why that is not the newest.
