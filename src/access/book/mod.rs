@@ -7,7 +7,7 @@ mod tests;
 use self::place::{Cell, Place, is_permanent};
 use super::{
     excess::Excess,
-    rule::{Input, Order},
+    rule::{Input, Order, Review},
     rules::{Spot, spot},
     standing::CellAccess,
 };
@@ -84,7 +84,7 @@ pub(super) struct Begun {
 pub(super) enum Found {
     Trial(Trial),
     Rules(ReviewedRules),
-    Review(bool),
+    Review(Verb, bool),
 }
 
 /// Everything known. Bounded by the cells that are wanted.
@@ -223,7 +223,7 @@ impl Book {
             (Job::Rules(spot), found) => {
                 let rules = found.and_then(|found| match found {
                     Found::Rules(rules) => Ok(rules),
-                    Found::Trial(_) | Found::Review(_) => Err(mismatch()),
+                    Found::Trial(_) | Found::Review(..) => Err(mismatch()),
                 });
                 return self.ruled(spot, sent, rules, now, wall);
             }
@@ -234,7 +234,10 @@ impl Book {
                 }
                 Some(Input::from(trial))
             }
-            (Job::Review(_), Ok(Found::Review(allowed))) => Some(Input::Reviewed { sent, allowed }),
+            (Job::Review(_), Ok(Found::Review(verb, allowed))) => {
+                let refused = if allowed { Vec::new() } else { vec![verb] };
+                Some(Input::Reviewed { sent, review: Review { of: vec![verb], refused } })
+            }
             // The server has no such reviews, or not for this: nothing is lacking.
             (Job::Review(_), Err(fault)) if is_permanent(fault.reason()) => None,
             (_, Err(fault)) => Some(Input::Undecided { sent, fault }),

@@ -1,13 +1,13 @@
 //! What is known of one place and of the cells there, and what its rules mean for them.
 
-use super::{Book, Job, REVIEW, jittered};
+use super::{Book, Job, REVIEW, Review, jittered};
 use crate::access::{
     excess::{Excess, excess},
     rule::{Access, Input, lacks_token},
     rules::{Need, Spot, VERBS, allow},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Fault, GroupResource, NamespaceCheck, Reason};
+use kubewarm_api::model::{CellKey, Fault, GroupResource, NamespaceCheck, Reason, Verb};
 use kubewarm_client::{Completeness, ReviewedRules, WorkQueue};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -86,8 +86,10 @@ impl Book {
             let review = Job::Review(key.clone());
             if is_complete {
                 self.queue.remove(&review);
-                let allowed = VERBS.iter().all(|verb| allow(&rules, &Need::of(key, *verb)));
-                cell.take(Input::Reviewed { sent, allowed }, key, &mut self.queue, now, wall);
+                let is_refused = |verb: &Verb| !allow(&rules, &Need::of(key, *verb));
+                let refused = VERBS.into_iter().filter(is_refused).collect();
+                let review = Review { of: VERBS.to_vec(), refused };
+                cell.take(Input::Reviewed { sent, review }, key, &mut self.queue, now, wall);
             } else if !was_incomplete {
                 self.queue.hasten(review, now);
             }

@@ -38,13 +38,22 @@ pub(super) enum Input {
     /// These verbs are refused.
     Refused { sent: Instant, verbs: Vec<Verb>, fault: Fault },
     /// What a review says.
-    Reviewed { sent: Instant, allowed: bool },
+    Reviewed { sent: Instant, review: Review },
     /// The informer's own request is refused.
     Suspected { sent: Instant },
     /// A check came to nothing; of a review, it may have been refused.
     Undecided { sent: Instant, fault: Fault },
     /// Time passes. So long after its last verification the gate closes.
     Tick { patience: Duration },
+}
+
+/// What a review says of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Review {
+    /// The verbs that it is about.
+    pub(super) of: Vec<Verb>,
+    /// Those of them that would be refused, in the same order.
+    pub(super) refused: Vec<Verb>,
 }
 
 /// Whether the gate of an informer is to be opened, or closed for what reason.
@@ -69,9 +78,9 @@ pub(super) struct Access {
 }
 
 /// A review that says otherwise than the real requests.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Contrary {
-    allowed: bool,
+    review: Review,
     sent: Instant,
     /// The first trial, sent after it, that came to the contrary.
     overruled: Option<Instant>,
@@ -105,7 +114,7 @@ impl Access {
                 self.refused = None;
                 self.standing =
                     Standing::Granted { verified_at: time(sent), method: Method::Probe };
-                self.overrule(true, sent)
+                self.overrule(sent)
             }
             Input::Verified { sent } => {
                 let is_news = self.verified.is_none_or(|known| known < sent);
@@ -133,11 +142,11 @@ impl Access {
                 }
                 self.refused = None;
                 self.refuse(verbs, &fault, wall);
-                self.overrule(false, sent)
+                self.overrule(sent)
             }
-            Input::Reviewed { sent, allowed } => {
+            Input::Reviewed { sent, review } => {
                 self.answered(sent);
-                self.reviewed(sent, allowed, wall).then_some(at_once)?
+                self.reviewed(sent, review, wall).then_some(at_once)?
             }
             Input::Suspected { sent } => self.suspect(sent).then_some(at_once)?,
             Input::Undecided { sent, fault } if fault.reason().refuses_identity() => {
@@ -221,7 +230,9 @@ impl Access {
             Some(fault) => Punctuality::Unanswered(fault.clone()),
             None => Punctuality::Late,
         };
-        let overruled = self.contrary.filter(|it| it.is_settled).map(|it| it.allowed);
+        let is_refused = matches!(self.standing, Standing::Refused(_));
+        let settled = self.contrary.as_ref().filter(|it| it.is_settled);
+        let overruled = settled.map(|it| it.review.allows()).filter(|allows| *allows == is_refused);
         CellAccess { standing: self.standing.clone(), overruled, punctuality }
     }
 
@@ -268,14 +279,8 @@ impl Access {
     }
 
     /// What a review adds. Whether it calls for a trial.
-    fn reviewed(&mut self, sent: Instant, allowed: bool, wall: Timestamp) -> bool {
-        let decided = match &self.standing {
-            Standing::Granted { method: Method::Probe, .. } | Standing::Unverified { .. } => {
-                Some(true)
-            }
-            Standing::Refused(_) => Some(false),
-            Standing::Verifying | Standing::Granted { .. } => None,
-        };
+    fn reviewed(&mut self, sent: Instant, review: Review, wall: Timestamp) -> bool {
+        let (allowed, is_contrary) = (review.allows(), self.contradicts(&review));
         // One that is answered shows that there is a token by now.
         let has_token = matches!(&self.standing, Standing::Refused(old) if lacks_token(old.reason));
         let is_news = has_token || allowed && matches!(self.standing, Standing::Unverified { .. });
@@ -289,25 +294,45 @@ impl Access {
             let granted = Standing::Granted { verified_at: wall, method: Method::Review };
             self.standing = if allowed { granted } else { Standing::Verifying };
         }
-        self.contrary = self.contrary.filter(|it| it.allowed == allowed);
-        if !allowed && !self.contrary.is_some_and(|it| it.is_settled) {
+        self.contrary.take_if(|it| it.review != review);
+        if !allowed && !self.contrary.as_ref().is_some_and(|it| it.is_settled) {
             self.suspect(sent);
         }
-        if decided.is_none_or(|decided| decided == allowed) {
+        if !is_contrary {
             return is_news;
         }
-        let new = Contrary { allowed, sent, overruled: None, is_settled: false };
-        let contrary = *self.contrary.get_or_insert(new);
-        is_news || contrary.overruled.is_none()
+        let new = Contrary { review, sent, overruled: None, is_settled: false };
+        is_news || self.contrary.get_or_insert(new).overruled.is_none()
+    }
+
+    /// Whether real requests have said otherwise than a review.
+    fn contradicts(&self, review: &Review) -> bool {
+        match &self.standing {
+            Standing::Granted { method: Method::Probe, .. } | Standing::Unverified { .. } => {
+                !review.allows()
+            }
+            Standing::Refused(Refused { verbs, .. }) => {
+                review.of.iter().any(|verb| verbs.contains(verb) != review.refused.contains(verb))
+            }
+            Standing::Verifying | Standing::Granted { .. } => false,
+        }
     }
 
     /// A trial that was sent then decided. When another one may settle whether the last review errs.
-    fn overrule(&mut self, allowed: bool, sent: Instant) -> Option<Instant> {
-        self.contrary = self.contrary.filter(|it| it.allowed != allowed);
+    fn overrule(&mut self, sent: Instant) -> Option<Instant> {
+        let contrary = self.contrary.take().filter(|it| self.contradicts(&it.review));
+        self.contrary = contrary;
         let contrary = self.contrary.as_mut().filter(|it| it.sent < sent)?;
         let first = *contrary.overruled.get_or_insert(sent);
         contrary.is_settled |= sent >= first + SETTLED;
         (!contrary.is_settled).then_some(first + SETTLED)
+    }
+}
+
+impl Review {
+    /// Whether all that it is about is allowed.
+    pub(super) fn allows(&self) -> bool {
+        self.refused.is_empty()
     }
 }
 

@@ -180,7 +180,8 @@ impl Verifier {
                             rules_of(&client, here).await.map(Found::Rules)
                         }
                         Job::Review(key) => {
-                            is_allowed(&client, attributes(key, verb)).await.map(Found::Review)
+                            let allowed = is_allowed(&client, attributes(key, verb)).await?;
+                            Ok(Found::Review(verb, allowed))
                         }
                     }
                 };
@@ -240,9 +241,9 @@ fn counted(job: &Job, found: &Result<Found, Fault>) -> (Check, CheckOutcome) {
         Ok(
             Found::Trial(Trial { list: Answer::Allowed, watch: Answer::Allowed, .. })
             | Found::Rules(_)
-            | Found::Review(true),
+            | Found::Review(_, true),
         ) => CheckOutcome::Allowed,
-        Ok(Found::Review(false)) => CheckOutcome::Refused,
+        Ok(Found::Review(_, false)) => CheckOutcome::Refused,
         Ok(Found::Trial(_)) | Err(_) => CheckOutcome::Undecided,
     };
     (check, outcome)

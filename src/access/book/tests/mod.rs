@@ -89,7 +89,7 @@ impl Cluster {
                 let completeness = self.completeness;
                 Ok(Found::Rules(ReviewedRules { rules: vec![rule], completeness }))
             }
-            Job::Review(key) => Ok(Found::Review(allows(key))),
+            Job::Review(key) => Ok(Found::Review(Verb::Watch, allows(key))),
         }
     }
 

@@ -75,7 +75,7 @@ async fn what_is_called_for_or_may_be_lost_goes_before_what_never_was_readable()
     book.found(
         &Job::Review(kinds[0].clone()),
         at,
-        Ok(Found::Review(false)),
+        Ok(Found::Review(Verb::Watch, false)),
         at,
         Timestamp::UNIX_EPOCH,
     );

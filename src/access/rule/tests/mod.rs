@@ -1,6 +1,7 @@
 mod age;
 
 use super::*;
+use crate::access::rules::VERBS;
 
 /// What is known of a cell, and a clock that both sides read.
 struct Scene {
@@ -60,7 +61,13 @@ impl Scene {
     }
 
     fn review(&mut self, allowed: bool) -> Option<u64> {
-        self.on(Input::Reviewed { sent: self.now, allowed })
+        self.review_of(if allowed { &[] } else { &VERBS })
+    }
+
+    /// A review of both verbs, of which these would be refused.
+    fn review_of(&mut self, refused: &[Verb]) -> Option<u64> {
+        let review = Review { of: VERBS.to_vec(), refused: refused.to_vec() };
+        self.on(Input::Reviewed { sent: self.now, review })
     }
 
     /// A review that is sent and fails now.
@@ -131,6 +138,29 @@ fn what_decides_nothing_changes_nothing() {
     scene.lose(Reason::Forbidden);
     scene.trial(THROTTLED, THROTTLED);
     assert_eq!(scene.refused().reason, Reason::Forbidden);
+}
+
+#[test]
+fn a_review_that_allows_one_of_two_refused_verbs_has_both_tried() {
+    let mut scene = Scene::new();
+    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.pass(20);
+    assert_eq!(scene.review_of(&VERBS), None);
+    assert_eq!(scene.review_of(&[Verb::Watch]), Some(0));
+    scene.trial(ALLOWED, FORBIDDEN);
+    assert_eq!((scene.refused().verbs, scene.overruled()), (vec![Verb::Watch], None));
+    scene.pass(20);
+    assert_eq!(scene.review_of(&[Verb::Watch]), None);
+    // One that errs is not listened to for ever.
+    for tried in [Some(0), None] {
+        scene.pass(20);
+        assert_eq!(scene.review_of(&[Verb::List]), tried);
+        scene.pass(1);
+        scene.trial(ALLOWED, FORBIDDEN);
+        scene.pass(10);
+        scene.trial(ALLOWED, FORBIDDEN);
+    }
+    assert_eq!(scene.overruled(), None, "both say that it is refused");
 }
 
 #[test]
