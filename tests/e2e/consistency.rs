@@ -244,7 +244,8 @@ fn readers_share_what_is_asked_for_them(scene: &Scene) -> Outcome {
         line.contains(&format!("{path}?limit=200")) && line.contains("ResponseComplete")
     });
     let asked = asked.count();
-    assert!((1..=READERS / 4).contains(&asked), "{asked} requests for {READERS} readers");
+    // How many share one depends on how fast they come. Without sharing each makes its own.
+    assert!((1..=READERS / 2).contains(&asked), "{asked} requests for {READERS} readers");
     Ok(())
 }
 
