@@ -1,18 +1,19 @@
 //! A request on its way to a handler, and the answer on its way back, as the connection has them.
 
-use super::{answer::failure, unwritten::Unwritten};
+use super::{
+    answer::failure,
+    unwritten::{PermitWait, Unwritten},
+};
 use crate::reads::PART_BYTES;
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::{HttpResponse, http::header};
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use hyper::{
     Version,
     body::{Body, Frame, Incoming, SizeHint},
     header::{CONNECTION, UPGRADE},
     upgrade::OnUpgrade,
 };
-use kubewarm_client::KeyedPermit;
 use kubewarm_wire::Failure;
 use std::{
     io,
@@ -52,7 +53,7 @@ pub(super) struct Answer {
     /// Of a piece of it, what has not been handed on.
     left: Bytes,
     /// Until the next part of that may be handed on.
-    wait: Option<BoxFuture<'static, Option<KeyedPermit>>>,
+    wait: Option<PermitWait>,
     unwritten: Arc<Unwritten>,
 }
 
@@ -154,14 +155,16 @@ impl Body for Answer {
         }
         // HTTP/2 takes all of what it is handed, whatever the other end takes of it.
         let most = self.left.len().min(PART_BYTES);
-        if self.wait.is_none() {
-            self.wait = self.unwritten.wait(most);
-        }
-        let permit = match &mut self.wait {
-            Some(wait) => ready!(wait.as_mut().poll(context)),
-            None => None,
+        let permit = match self.wait.take().map_or_else(|| self.unwritten.permit(most), Err) {
+            Ok(permit) => permit,
+            Err(mut wait) => match wait.as_mut().poll(context) {
+                Poll::Ready(permit) => permit,
+                Poll::Pending => {
+                    self.wait = Some(wait);
+                    return Poll::Pending;
+                }
+            },
         };
-        self.wait = None;
         let part = self.left.split_to(most);
         Poll::Ready(Some(Ok(Frame::data(self.unwritten.part(part, permit)))))
     }

@@ -39,6 +39,9 @@ struct Progress {
     bytes: u64,
 }
 
+/// Until the next part of an answer may be handed on.
+pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
+
 /// A part of an answer. Parts of some hundred bytes are copied by the HTTP libraries and dropped at once; they hold a
 /// few KiB of such copies for a connection.
 struct Part {
@@ -70,10 +73,19 @@ impl Unwritten {
         self.0.lock().permit = Some(permit);
     }
 
-    /// The wait until so many bytes more may be handed on; `None`: they may now.
-    pub(super) fn wait(&self, bytes: usize) -> Option<BoxFuture<'static, Option<KeyedPermit>>> {
-        let permits = self.0.lock().permit.as_ref()?.bytes.clone()?;
-        Some(Box::pin(async move { permits.acquire(bytes.div_ceil(UNWRITTEN_UNIT)).await }))
+    /// The permit to hand on so many bytes more, if it takes one.
+    ///
+    /// # Errors
+    ///
+    /// The wait for it.
+    pub(super) fn permit(&self, bytes: usize) -> Result<Option<KeyedPermit>, PermitWait> {
+        let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone());
+        let Some(permits) = permits else { return Ok(None) };
+        let count = bytes.div_ceil(UNWRITTEN_UNIT);
+        match permits.try_acquire(count) {
+            Some(permit) => Ok(Some(permit)),
+            None => Err(Box::pin(async move { permits.acquire(count).await })),
+        }
     }
 
     /// `bytes` as they are handed on, and the `permit` for them.
