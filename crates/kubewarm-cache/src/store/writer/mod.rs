@@ -63,7 +63,7 @@ impl DeltaSink for Writer {
     }
 
     fn objects(&self) -> u64 {
-        self.table.usage().objects
+        self.table.contents.read().order.len() as u64
     }
 
     fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
