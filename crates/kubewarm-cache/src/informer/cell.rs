@@ -8,7 +8,7 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    CellKey, CellSpec, Delta, DeltaSink, Fault, Mode, OnAccessLost, Outcome, Reason, Verb,
+    CellKey, CellSpec, Delta, DeltaSink, Fault, Mode, OnAccessLost, Outcome, Reason, Tuning, Verb,
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,8 +18,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// One informer. Each part has one writer: the controller and whoever verifies access write what it is
-/// told, and its task writes the status and the store.
+/// One informer. The controller and the verifier of access write `control`. The informer's task writes the status
+/// and the store.
 pub(super) struct Informer {
     pub(super) key: CellKey,
     pub(super) control: watch::Sender<Control>,
@@ -33,17 +33,17 @@ pub(super) struct Informer {
     changes: Changes,
 }
 
-/// What an informer is told. Its task ends and begins again whenever `ends` has been raised, so that no change
-/// is missed by who looks late.
+/// The orders for an informer. Its task ends and begins again whenever `ends` is raised. It is a counter, so a task
+/// that looks late still sees that something changed.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
-    /// By the controller: what its profiles ask of it.
+    /// What the informer's profiles ask of it. Written by the controller.
     pub(super) spec: CellSpec,
-    /// By the controller: whether it watches.
+    /// Whether the informer watches. Written by the controller.
     pub(super) mode: Mode,
     /// When the mode changed.
     since: Timestamp,
-    /// By whoever verifies access.
+    /// Whether the informer may read and be read. Written by the verifier of access.
     pub(super) gate: Gate,
     /// How often its task was to end: to pause, to list again, or because access was lost.
     pub(super) ends: u64,
@@ -212,8 +212,13 @@ impl Informer {
         self.changes.notify();
     }
 
+    /// What its profiles ask of it now.
+    pub(super) fn tuning<T>(&self, of: impl FnOnce(&Tuning) -> T) -> T {
+        of(&self.control.borrow().spec.tuning)
+    }
+
     fn serves_stale(&self) -> bool {
-        self.control.borrow().spec.tuning.on_access_lost == OnAccessLost::ServeStale
+        self.tuning(|tuning| tuning.on_access_lost) == OnAccessLost::ServeStale
     }
 
     /// Moves the state machine. A signal that cannot occur is a bug: it is logged, and nothing moves.

@@ -1,4 +1,4 @@
-//! Wakes whoever waits for a change of any informer.
+//! A signal that some informer changed.
 
 use std::sync::Arc;
 use tokio::sync::watch;

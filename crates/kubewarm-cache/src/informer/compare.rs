@@ -72,7 +72,7 @@ impl Check {
 impl Task {
     /// Ready when the table is to be compared. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
-        let due = self.turn.due(self.informer.control.borrow().spec.tuning.verify_interval);
+        let due = self.turn.due(self.informer.tuning(|tuning| tuning.verify_interval));
         async move {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -94,7 +94,7 @@ impl Task {
             return;
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
-        let limit = self.informer.control.borrow().spec.tuning.page_size;
+        let limit = self.informer.tuning(|tuning| tuning.page_size);
         let namespace = self.namespace_of_profile();
         let comparing = async move {
             let _permit = shared.comparisons.acquire(&namespace).await;

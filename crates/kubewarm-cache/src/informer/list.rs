@@ -14,7 +14,7 @@ use super::{
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use kubewarm_api::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion};
+use kubewarm_api::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion, Tuning};
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -55,7 +55,7 @@ impl Task {
         if self.informer.status().state().synced {
             self.informer.signal(Signal::Ended);
         }
-        let tuning = self.informer.control.borrow().spec.tuning.clone();
+        let tuning = self.informer.tuning(Tuning::clone);
         let shared = Arc::clone(&self.shared);
         // Asked before a slot is taken: a server that is slow to say its version holds up nobody.
         let mut order = shared
@@ -167,7 +167,7 @@ impl Task {
     /// A token that has expired ends in one whole list, as in client-go: going on with a newer
     /// token would mix two versions in one table.
     async fn list_pages(&mut self, reread: Reread) -> Result<Listed, NotListed> {
-        let limit = self.informer.control.borrow().spec.tuning.page_size;
+        let limit = self.informer.tuning(|tuning| tuning.page_size);
         let mut meta = self.page(Part::First { limit }).await?;
         while !meta.token.is_empty() {
             let token = std::mem::take(&mut meta.token);

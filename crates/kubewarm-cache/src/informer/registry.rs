@@ -308,7 +308,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kub
         }
         let fault = Fault::new(Reason::Internal, "the cell's task panicked; see the log");
         let delay = panics.failed(None, fastrand::f64());
-        tracing::error!(cell = %informer.key, "the task of a cell panicked and is started anew");
+        tracing::error!(cell = %informer.key, "the task of a cell panicked; it starts again after a wait");
         informer.failed(Verb::List, &fault, panics.failures(), delay);
         tokio::time::sleep(delay).await;
         // What it held when it panicked may be half of something.

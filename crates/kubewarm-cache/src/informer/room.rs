@@ -81,7 +81,7 @@ impl Task {
     }
 
     fn gauge(&self) -> Arc<Gauge> {
-        Arc::clone(&self.informer.control.borrow().spec.tuning.gauge)
+        self.informer.tuning(|tuning| Arc::clone(&tuning.gauge))
     }
 
     /// Has the controller look, once for each time that a limit begins to be exceeded.

@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 /// A bounded number of permits to list. Cheap to clone.
 ///
-/// No namespace holds more than its share, and no profile more than it set itself, so that one tenant's slow
-/// lists keep nobody else waiting. Of the targets of a profile the highest priority comes first; else, whoever
-/// has waited longest.
+/// A namespace holds no more than its share, and a profile no more than its own `maxConcurrentLists`: the slow lists
+/// of one tenant do not delay others. Within a profile, the target with the highest priority comes first. Otherwise
+/// the longest wait decides.
 #[derive(Clone, Debug)]
 pub(super) struct Slots(Arc<Mutex<Inner>>);
 
@@ -52,7 +52,7 @@ struct Waiter {
 }
 
 impl Slots {
-    /// `total` permits (at least 1), of which one namespace holds at most `share` (at least 1).
+    /// There are `total` permits. One namespace holds at most `share` of them. A 0 counts as 1.
     pub(super) fn new(total: usize, share: usize) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             free: total.max(1),

@@ -42,7 +42,7 @@ impl Task {
         bytes: &mut u64,
     ) -> Result<Listed, NotListed> {
         let timing = self.shared.timing.clone();
-        let deadline = self.informer.control.borrow().spec.tuning.streaming_deadline;
+        let deadline = self.informer.tuning(|tuning| tuning.streaming_deadline);
         let asked = lasting(&timing).max(deadline * 10);
         let started = Instant::now();
         let chunks = self.list_watch.stream(asked, timing.list_headers).await?;

@@ -52,7 +52,7 @@ const LOGGED: u64 = 16;
 /// One informer's list-and-watch.
 pub(super) struct Task {
     pub(super) informer: Arc<Informer>,
-    /// Woken when the informer is told something.
+    /// Wakes the task when the orders change.
     pub(super) control: watch::Receiver<Control>,
     /// Of the gate, as of which the task began: it ends with a loss.
     pub(super) epoch: u64,
@@ -274,7 +274,7 @@ impl Task {
 
     /// The namespace of the profile that decides how the cell runs: what is asked for it counts there.
     pub(super) fn namespace_of_profile(&self) -> Arc<str> {
-        Arc::clone(&self.informer.control.borrow().spec.tuning.member_of.profile.namespace)
+        self.informer.tuning(|tuning| Arc::clone(&tuning.member_of.profile.namespace))
     }
 
     /// The newest version delivered.
@@ -305,7 +305,7 @@ impl Task {
     /// What the API server says of the cell's namespace; `None` where nobody asks.
     async fn namespace(&self, since: Instant) -> Option<Existence> {
         let key = &self.informer.key;
-        let check = self.informer.control.borrow().spec.tuning.namespace_check;
+        let check = self.informer.tuning(|tuning| tuning.namespace_check);
         match (&key.extent, check) {
             (Extent::Namespace(name), NamespaceCheck::Ask) => {
                 let (client, namespace) = (Arc::clone(&self.client), Arc::clone(name));

@@ -259,7 +259,7 @@ impl Task {
 
     /// When the table stops being fresh, and when the watch is to be probed before that.
     fn staleness(&self, probe: &Probe) -> (Instant, Instant) {
-        let bound = self.informer.control.borrow().spec.tuning.max_staleness;
+        let bound = self.informer.tuning(|tuning| tuning.max_staleness);
         let margin = self.shared.timing.probe_margin.min(bound / 2);
         let current = self.informer.status().current_at().unwrap_or_else(Instant::now);
         (current + bound, (current + bound - margin).max(probe.not_before()))
