@@ -232,13 +232,13 @@ fn split(text: &str, at: char) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AGGREGATED_DISCOVERY;
     use proptest::prelude::*;
 
     const TABLES: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     const METADATA_FORM: Form = Form::Metadata(MetaVersion::V1);
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
     fn code<T>(outcome: Result<T, Failure>) -> u16 {
         outcome.map_or_else(|failure| failure.code(), |_| 200)
@@ -342,11 +342,11 @@ mod tests {
     #[test]
     fn discovery_is_aggregated_for_those_who_know_it() {
         let kubectl = format!(
-            "{AGGREGATED},application/json;g=apidiscovery.k8s.io;v=v2beta1;\
+            "{AGGREGATED_DISCOVERY},application/json;g=apidiscovery.k8s.io;v=v2beta1;\
              as=APIGroupDiscoveryList,application/json"
         );
         assert_eq!(listing(Some(&kubectl)), Ok(Listing::Aggregated));
-        assert_eq!(listing(Some(AGGREGATED)), Ok(Listing::Aggregated));
+        assert_eq!(listing(Some(AGGREGATED_DISCOVERY)), Ok(Listing::Aggregated));
         let old = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
         assert_eq!(listing(Some(old)), Ok(Listing::Legacy));
     }

@@ -38,8 +38,10 @@ pub struct Sent {
     pub body: Vec<u8>,
 }
 
+/// The media type of an aggregated document.
+pub const AGGREGATED_DISCOVERY: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const JSON: &str = "application/json";
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// What is served of every resource.
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
@@ -172,7 +174,7 @@ fn aggregated(groups: &[(&str, Versions<'_>)]) -> Sent {
         "metadata": {},
         "items": items,
     });
-    sent(AGGREGATED, &document)
+    sent(AGGREGATED_DISCOVERY, &document)
 }
 
 fn aggregated_resource(resource: &DocumentResource) -> Value {
@@ -272,7 +274,7 @@ mod tests {
                 r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"group":"","version":"v1","kind":"Node"},"scope":"Cluster","singularResource":"node","verbs":["get","list","watch"]}],"freshness":"Current"}]}]}"#
             )
         );
-        assert_eq!(core.content_type, AGGREGATED);
+        assert_eq!(core.content_type, AGGREGATED_DISCOVERY);
         let named = groups_document(&served()[1..3], Listing::Aggregated);
         assert_eq!(
             body(&named),

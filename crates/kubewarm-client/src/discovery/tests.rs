@@ -138,36 +138,17 @@ async fn a_failure_keeps_the_snapshot_and_is_visible() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_server_is_read_group_by_group() {
-    let fake = Fake::default();
-    fake.set("/api", 406, "");
-    fake.set("/api", 200, r#"{"kind":"APIVersions","versions":["v1"]}"#);
-    fake.set(
-        "/api/v1",
-        200,
-        r#"{"resources":[{"name":"pods","kind":"Pod","namespaced":true,
-        "verbs":["list","watch"]}]}"#,
-    );
-    fake.set(
-        "/apis",
-        200,
-        r#"{"kind":"APIGroupList","groups":[
-        {"name":"a.example","versions":[{"version":"v1"}]},
-        {"name":"dead.example","versions":[{"version":"v1"}]}]}"#,
-    );
-    fake.set(
-        "/apis/a.example/v1",
-        200,
-        r#"{"resources":[{"name":"ones","kind":"One","verbs":["list","watch"]}]}"#,
-    );
-    fake.set("/apis/dead.example/v1", 503, "");
-    let discovery = started(&fake).await;
-    assert!(serves(&discovery, "", "pods") && serves(&discovery, "a.example", "ones"));
-    let served = discovery.served().borrow().clone().unwrap();
-    assert_eq!(served.freshness("dead.example"), Some(Freshness::Stale));
-    // Once its API service has died, what it served stays known.
-    fake.set("/apis/a.example/v1", 503, "");
-    discovery.refresh();
-    sleep(Duration::from_secs(3)).await;
-    assert!(serves(&discovery, "a.example", "ones"));
+async fn a_server_without_aggregated_discovery_is_told_apart() {
+    let legacy = r#"{"kind":"APIVersions","versions":["v1"]}"#;
+    let refusal = r#"{"kind":"Status","reason":"NotAcceptable","message":"only JSON"}"#;
+    for (code, body) in [(200, legacy), (406, refusal)] {
+        let fake = Fake::default();
+        fake.set("/api", code, body);
+        fake.set_group("a.example", "ones");
+        let discovery = started(&fake).await;
+        assert!(discovery.served().borrow().is_none());
+        let fault = discovery.trouble().borrow().clone().unwrap().fault;
+        assert_eq!(fault.reason(), Reason::Unsupported);
+        assert!(fault.message().contains("Kubernetes 1.32 or newer"), "{fault}");
+    }
 }
