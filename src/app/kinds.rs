@@ -3,12 +3,11 @@
 use futures::future::{BoxFuture, FutureExt as _};
 use kube::{Client, CustomResourceExt as _};
 use kubewarm_api::{
-    model::{Fault, GroupResource, Reason, Resource},
+    model::{Fault, GroupResource, Reason, Resource, ResourceInfo},
     v1alpha1::{self, CacheProfile},
 };
 use kubewarm_client::{CacheEntry, Definition, Expiring, Served, definition, is_builtin_group};
 use kubewarm_serve::reads::{Kind, LookUp, Origin};
-use kubewarm_wire::DocumentResource;
 use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
@@ -78,7 +77,7 @@ impl Kinds {
         runtime: &Handle,
     ) -> Result<Option<Arc<Kind>>, Fault> {
         let (served, definitions) = self.now()?;
-        let Some(document) = document(&served, resource) else { return Ok(None) };
+        let Some(document) = served.described(resource).cloned() else { return Ok(None) };
         if is_builtin_group(resource.group()) {
             return Ok(Some(Arc::new(kind(document, Origin::BuiltIn))));
         }
@@ -88,7 +87,8 @@ impl Kinds {
         } else {
             self.definition(resource, &definitions, runtime).await?
         };
-        Ok(self.kind(document, resource, definition.as_deref()))
+        let kind = served_by(document, definition.as_deref(), &self.aggregated);
+        Ok(kind.map(Arc::new))
     }
 
     /// The newest snapshot of discovery, and what was found of it.
@@ -148,29 +148,20 @@ impl Kinds {
             Err(fault) => last.map(|it| it.value).ok_or(fault),
         }
     }
-
-    fn kind(
-        &self,
-        document: DocumentResource,
-        resource: &Resource,
-        definition: Option<&Definition>,
-    ) -> Option<Arc<Kind>> {
-        served_by(document, resource, definition, &self.aggregated).map(Arc::new)
-    }
 }
 
 /// What is served of a kind that is not Kubernetes' own; `None`: nothing, as it may be an aggregated API's, and its
 /// group is not one of those whose answers are the same for all.
 fn served_by(
-    document: DocumentResource,
-    resource: &Resource,
+    document: ResourceInfo,
     definition: Option<&Definition>,
     aggregated: &BTreeSet<String>,
 ) -> Option<Kind> {
+    let version = document.resource.version();
     match definition {
         Some(definition) => {
-            let fields = definition.fields.get(resource.version()).cloned().unwrap_or_default();
-            let columns = definition.columns.get(resource.version()).cloned();
+            let fields = definition.fields.get(version).cloned().unwrap_or_default();
+            let columns = definition.columns.get(version).cloned();
             let described = kind(document, Origin::Custom(fields));
             Some(Kind {
                 list_kind: Arc::clone(&definition.list_kind),
@@ -178,7 +169,9 @@ fn served_by(
                 ..described
             })
         }
-        None if aggregated.contains(resource.group()) => Some(kind(document, Origin::Aggregated)),
+        None if aggregated.contains(document.resource.group()) => {
+            Some(kind(document, Origin::Aggregated))
+        }
         None => None,
     }
 }
@@ -189,28 +182,10 @@ fn own_definition(of: &GroupResource) -> Option<Arc<Definition>> {
     Definition::of(applied, of).map(Arc::new)
 }
 
-fn kind(document: DocumentResource, origin: Origin) -> Kind {
-    let api_version = match (&*document.group, &*document.version) {
-        ("", version) => version.into(),
-        (group, version) => format!("{group}/{version}").into(),
-    };
+fn kind(document: ResourceInfo, origin: Origin) -> Kind {
+    let api_version = document.resource.api_version().into();
     let list_kind = format!("{}List", document.kind).into();
     Kind { document, api_version, list_kind, origin, columns: Arc::default() }
-}
-
-/// What discovery says.
-fn document(served: &Served, resource: &Resource) -> Option<DocumentResource> {
-    let found = served.described(resource)?;
-    Some(DocumentResource {
-        group: resource.group().into(),
-        version: resource.version().into(),
-        plural: resource.resource().into(),
-        singular: Arc::clone(&found.singular),
-        kind: Arc::clone(&found.name),
-        namespaced: found.namespaced,
-        short_names: found.short_names.to_vec(),
-        categories: found.categories.to_vec(),
-    })
 }
 
 #[cfg(test)]
@@ -226,18 +201,9 @@ mod tests {
     fn served(group: &str, definition: Option<&Definition>, aggregated: &[&str]) -> Option<Kind> {
         let of = GroupResource::new(group, "cacheprofiles").unwrap();
         let resource = Resource::new(of, "v1alpha1").unwrap();
-        let document = DocumentResource {
-            group: group.into(),
-            version: "v1alpha1".into(),
-            plural: "cacheprofiles".into(),
-            singular: "cacheprofile".into(),
-            kind: "CacheProfile".into(),
-            namespaced: true,
-            short_names: Vec::new(),
-            categories: Vec::new(),
-        };
+        let document = ResourceInfo::new(resource, "CacheProfile");
         let aggregated = aggregated.iter().map(|&group| group.to_owned()).collect();
-        served_by(document, &resource, definition, &aggregated)
+        served_by(document, definition, &aggregated)
     }
 
     /// What is asked about a custom resource, how often, what is answered, and after how long.

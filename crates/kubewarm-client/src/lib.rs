@@ -35,7 +35,7 @@ pub use self::{
     client::{ConnectError, Connection},
     clients::{Clients, OperatorOnly},
     definition::{Definition, SelectableFields, definition},
-    discovery::{Discovery, Freshness, Kind, Pace, Served, Trouble, is_builtin_group},
+    discovery::{Discovery, Pace, Served, Trouble, is_builtin_group},
     expiring::{CacheEntry, Expiring},
     keyed_semaphore::{KeyedPermit, KeyedSemaphore},
     kubeconfig::{Present, present},

@@ -1,31 +1,13 @@
 //! Discovery documents, aggregated and legacy.
+//!
+//! Each lists groups in the order of their first resource, and the versions of a group likewise: the first one is
+//! the preferred one.
 
 use super::Listing;
 use aws_lc_rs::digest;
+use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
-use std::{fmt::Write as _, sync::Arc};
-
-/// A resource that is served. Documents list groups in the order of their first resource, and the
-/// versions of a group likewise: its first one is the preferred one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DocumentResource {
-    /// Empty for the core group.
-    pub group: Arc<str>,
-    /// Such as `v1`.
-    pub version: Arc<str>,
-    /// What it is called in paths.
-    pub plural: Arc<str>,
-    /// What one of it is called.
-    pub singular: Arc<str>,
-    /// Such as `Deployment`.
-    pub kind: Arc<str>,
-    /// Whether objects live in namespaces.
-    pub namespaced: bool,
-    /// What people call it.
-    pub short_names: Vec<Arc<str>>,
-    /// Names of sets that it belongs to, such as `all`.
-    pub categories: Vec<Arc<str>>,
-}
+use std::fmt::Write as _;
 
 /// A document as it is sent, with `Vary: Accept` and `Cache-Control: public`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +28,11 @@ const JSON: &str = "application/json";
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
 /// Resources by version, versions by group, in the order in which they come.
-type Versions<'a> = Vec<(&'a str, Vec<&'a DocumentResource>)>;
+type Versions<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 
 /// `/api`. Empty, but there, where nothing of the core group is served.
 #[must_use]
-pub fn core_document(resources: &[DocumentResource], listing: Listing) -> Sent {
+pub fn core_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
     let core = groups(resources, str::is_empty);
     match listing {
         Listing::Aggregated => aggregated(&core),
@@ -69,7 +51,7 @@ pub fn core_document(resources: &[DocumentResource], listing: Listing) -> Sent {
 
 /// `/apis`.
 #[must_use]
-pub fn groups_document(resources: &[DocumentResource], listing: Listing) -> Sent {
+pub fn groups_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
     let named = groups(resources, |group| !group.is_empty());
     match listing {
         Listing::Aggregated => aggregated(&named),
@@ -83,7 +65,7 @@ pub fn groups_document(resources: &[DocumentResource], listing: Listing) -> Sent
 
 /// `/apis/<group>`; `None` if nothing of it is served, which is a 404.
 #[must_use]
-pub fn group_document(resources: &[DocumentResource], name: &str) -> Option<Sent> {
+pub fn group_document(resources: &[ResourceInfo], name: &str) -> Option<Sent> {
     if name.is_empty() {
         return None;
     }
@@ -98,16 +80,15 @@ pub fn group_document(resources: &[DocumentResource], name: &str) -> Option<Sent
 /// `/api/<version>`, of the empty group, or `/apis/<group>/<version>`; `None` if nothing of it is
 /// served, which is a 404.
 #[must_use]
-pub fn resources_document(
-    resources: &[DocumentResource],
-    group: &str,
-    version: &str,
-) -> Option<Sent> {
-    let served = resources.iter().filter(|it| *it.group == *group && *it.version == *version);
-    let served: Vec<_> = served
+pub fn resources_document(resources: &[ResourceInfo], group: &str, version: &str) -> Option<Sent> {
+    let is_of =
+        |it: &&ResourceInfo| it.resource.group() == group && it.resource.version() == version;
+    let served: Vec<_> = resources
+        .iter()
+        .filter(is_of)
         .map(|it| {
             let listed = json!({
-                "name": &*it.plural,
+                "name": it.resource.resource(),
                 "singularName": &*it.singular,
                 "namespaced": it.namespaced,
                 "kind": &*it.kind,
@@ -137,13 +118,13 @@ pub fn is_known(if_none_match: &str, etag: &str) -> bool {
 }
 
 fn groups<'a>(
-    resources: &'a [DocumentResource],
+    resources: &'a [ResourceInfo],
     wanted: impl Fn(&str) -> bool,
 ) -> Vec<(&'a str, Versions<'a>)> {
     let mut groups: Vec<(&str, Versions<'a>)> = Vec::new();
-    for resource in resources.iter().filter(|resource| wanted(&resource.group)) {
-        let versions = entry(&mut groups, &resource.group);
-        entry(versions, &resource.version).push(resource);
+    for resource in resources.iter().filter(|resource| wanted(resource.resource.group())) {
+        let versions = entry(&mut groups, resource.resource.group());
+        entry(versions, resource.resource.version()).push(resource);
     }
     groups
 }
@@ -158,7 +139,7 @@ fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> 
 }
 
 fn aggregated(groups: &[(&str, Versions<'_>)]) -> Sent {
-    let version = |(version, resources): &(&str, Vec<&DocumentResource>)| {
+    let version = |(version, resources): &(&str, Vec<&ResourceInfo>)| {
         let resources: Value = resources.iter().map(|it| aggregated_resource(it)).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})
     };
@@ -177,20 +158,21 @@ fn aggregated(groups: &[(&str, Versions<'_>)]) -> Sent {
     sent(AGGREGATED_DISCOVERY, &document)
 }
 
-fn aggregated_resource(resource: &DocumentResource) -> Value {
-    let DocumentResource { group, version, plural, singular, kind, .. } = resource;
+fn aggregated_resource(described: &ResourceInfo) -> Value {
+    let ResourceInfo { resource, kind, namespaced, singular, .. } = described;
+    let (group, version) = (resource.group(), resource.version());
     let served = json!({
-        "resource": &**plural,
-        "responseKind": {"group": &**group, "version": &**version, "kind": &**kind},
-        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "resource": resource.resource(),
+        "responseKind": {"group": group, "version": version, "kind": &**kind},
+        "scope": if *namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &**singular,
         "verbs": VERBS,
     });
-    with_names(served, resource)
+    with_names(served, described)
 }
 
 /// `document`, with the other names that its resource has.
-fn with_names(mut document: Value, resource: &DocumentResource) -> Value {
+fn with_names(mut document: Value, resource: &ResourceInfo) -> Value {
     let members = [("shortNames", &resource.short_names), ("categories", &resource.categories)];
     for (member, names) in members.into_iter().filter(|(_, names)| !names.is_empty()) {
         document[member] = names.iter().map(|name| &**name).collect();
@@ -199,7 +181,7 @@ fn with_names(mut document: Value, resource: &DocumentResource) -> Value {
 }
 
 fn group<'a>(name: &'a str, versions: &Versions<'a>) -> Value {
-    let version = |(version, _): &(&str, Vec<&DocumentResource>)| json!({"groupVersion": group_version(name, version), "version": version});
+    let version = |(version, _): &(&str, Vec<&ResourceInfo>)| json!({"groupVersion": group_version(name, version), "version": version});
     let versions: Vec<_> = versions.iter().map(version).collect();
     json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
 }
@@ -226,27 +208,21 @@ fn sent(content_type: &'static str, document: &Value) -> Sent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kubewarm_api::model::{GroupResource, Resource};
 
-    fn resource(group: &str, version: &str, plural: &str, kind: &str) -> DocumentResource {
-        DocumentResource {
-            group: group.into(),
-            version: version.into(),
-            plural: plural.into(),
-            singular: kind.to_lowercase().into(),
-            kind: kind.into(),
-            namespaced: true,
-            short_names: Vec::new(),
-            categories: Vec::new(),
-        }
+    fn resource(group: &str, version: &str, plural: &str, kind: &str) -> ResourceInfo {
+        let of = GroupResource::new(group, plural).unwrap();
+        let resource = Resource::new(of, version).unwrap();
+        ResourceInfo { singular: kind.to_lowercase().into(), ..ResourceInfo::new(resource, kind) }
     }
 
-    fn served() -> Vec<DocumentResource> {
-        let deployments = DocumentResource {
-            short_names: vec!["deploy".into()],
-            categories: vec!["all".into()],
+    fn served() -> Vec<ResourceInfo> {
+        let deployments = ResourceInfo {
+            short_names: ["deploy".into()].into(),
+            categories: ["all".into()].into(),
             ..resource("apps", "v1", "deployments", "Deployment")
         };
-        let nodes = DocumentResource { namespaced: false, ..resource("", "v1", "nodes", "Node") };
+        let nodes = ResourceInfo { namespaced: false, ..resource("", "v1", "nodes", "Node") };
         vec![
             nodes,
             deployments,

@@ -34,8 +34,8 @@ pub use self::{
     bearer::{Bearer, Subprotocols},
     body::{ItemTypes, ListFrame, Part, object},
     discovery::{
-        AGGREGATED_DISCOVERY, DocumentResource, Sent, core_document, group_document,
-        groups_document, is_known, resources_document,
+        AGGREGATED_DISCOVERY, Sent, core_document, group_document, groups_document, is_known,
+        resources_document,
     },
     event::{EventFrame, EventType, bookmark, ended, event, progress},
     failure::Failure,

@@ -8,8 +8,7 @@ use crate::{
     },
 };
 use jiff::Timestamp;
-use kubewarm_api::model::Resource;
-use kubewarm_client::Kind;
+use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
 /// As wide as it is: columns that are cut are of no use to programs.
@@ -18,7 +17,7 @@ const WHOLE: Format = Format::Text { width: 0, colour: Colour::Off };
 /// The answer in the form that `args` want.
 pub(super) fn contents(
     pages: Vec<Value>,
-    (resource, kind): (&Resource, &Kind),
+    kind: &ResourceInfo,
     args: &GetArgs,
     now: Timestamp,
 ) -> (Report, Format) {
@@ -28,11 +27,11 @@ pub(super) fn contents(
     };
     let format = match args.output {
         None | Some(Form::Wide) => return of_rows(table(&pages, args, now)),
-        Some(Form::Name) => return of_rows(names(&pages, resource, kind)),
+        Some(Form::Name) => return of_rows(names(&pages, kind)),
         Some(Form::Json) => Format::Json,
         Some(Form::Yaml) => Format::Yaml,
     };
-    (Report { data: document(pages, (resource, kind), args), ..Report::default() }, format)
+    (Report { data: document(pages, kind, args), ..Report::default() }, format)
 }
 
 /// The server's own table; names and ages where it has none.
@@ -76,14 +75,11 @@ fn of_objects(pages: &[Value], now: Timestamp) -> Vec<(String, Vec<String>)> {
 }
 
 /// The object, or a list of all. Items of a list say which kind they are.
-fn document(mut pages: Vec<Value>, (resource, kind): (&Resource, &Kind), args: &GetArgs) -> Value {
+fn document(mut pages: Vec<Value>, kind: &ResourceInfo, args: &GetArgs) -> Value {
     if args.name.is_some() {
         return pages.pop().unwrap_or_default();
     }
-    let version = match resource.group() {
-        "" => resource.version().to_owned(),
-        group => format!("{group}/{}", resource.version()),
-    };
+    let version = kind.resource.api_version();
     let metadata =
         json!({ "resourceVersion": pages.last().map(|it| &it["metadata"]["resourceVersion"]) });
     let mut items = Vec::new();
@@ -92,7 +88,7 @@ fn document(mut pages: Vec<Value>, (resource, kind): (&Resource, &Kind), args: &
         for mut item in found.drain(..) {
             if let Some(fields) = item.as_object_mut() {
                 fields.entry("apiVersion").or_insert_with(|| json!(version));
-                fields.entry("kind").or_insert_with(|| json!(&*kind.name));
+                fields.entry("kind").or_insert_with(|| json!(&*kind.kind));
             }
             items.push(item);
         }
@@ -100,8 +96,9 @@ fn document(mut pages: Vec<Value>, (resource, kind): (&Resource, &Kind), args: &
     json!({ "apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items })
 }
 
-fn names(pages: &[Value], resource: &Resource, kind: &Kind) -> Vec<ReportRow> {
-    let mut kind = kind.name.to_lowercase();
+fn names(pages: &[Value], kind: &ResourceInfo) -> Vec<ReportRow> {
+    let ResourceInfo { kind, resource, .. } = kind;
+    let mut kind = kind.to_lowercase();
     if !resource.group().is_empty() {
         kind = format!("{kind}.{}", resource.group());
     }
@@ -137,13 +134,13 @@ mod tests {
     use super::*;
     use crate::cli::{Command, parsed};
     use crate::commands::report::render;
-    use kubewarm_api::model::GroupResource;
+    use kubewarm_api::model::{GroupResource, Resource};
 
     fn written(pages: Vec<Value>, line: &str) -> String {
         let of = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
-        let kind = Kind { name: "Pod".into(), ..Kind::default() };
+        let kind = ResourceInfo::new(of, "Pod");
         let now: Timestamp = "2026-01-01T00:03:00Z".parse().unwrap();
-        let (report, format) = contents(pages, (&of, &kind), &args(line), now);
+        let (report, format) = contents(pages, &kind, &args(line), now);
         render(&report, format).unwrap()
     }
 

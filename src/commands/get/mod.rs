@@ -50,17 +50,17 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
     let connection = connect(args).await?;
     let cache = Asked { client: connection.client(), name: "the cache" };
     let kinds = served(cache.client.clone()).await.map_err(Error::of_discovery)?;
-    let (resource, kind) = find(&kinds, &args.kind).ok_or_else(|| not_warm(&args.kind))?;
+    let kind = find(&kinds, &args.kind).ok_or_else(|| not_warm(&args.kind))?;
     let namespace = (kind.namespaced && !args.all_namespaces)
         .then(|| args.namespace.as_deref().unwrap_or_else(|| connection.namespace()));
-    let request = Request::new(&resource, namespace, args);
+    let request = Request::new(&kind.resource, namespace, args);
     if args.compare {
         let client = cluster::connect(&args.connection)?.client();
         let server = Asked { client, name: "the API server" };
         return compare(&cache, &server, &request).await;
     }
     let pages = pages(&cache, &request, accept(args.output)).await?;
-    let (report, format) = contents(pages, (&resource, kind), args, now());
+    let (report, format) = contents(pages, kind, args, now());
     show(&report, Some(format))
 }
 

@@ -45,7 +45,7 @@ pub use self::{
     },
     profile::{ValidatedProfile, Warmup},
     read_terms::ReadTerms,
-    resource::{GroupResource, InvalidName, Resource, is_dns_label},
+    resource::{GroupResource, InvalidName, Resource, ResourceInfo, is_dns_label},
     selector::{FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector},
     subject::Subject,
     target::{Target, TargetScope},

@@ -16,6 +16,25 @@ pub struct Resource {
     version: Arc<str>,
 }
 
+/// A resource as discovery describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceInfo {
+    /// Group, version and plural name.
+    pub resource: Resource,
+    /// Kind of one object, such as `Deployment`.
+    pub kind: Arc<str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Verbs of the API server, sorted.
+    pub verbs: Arc<[Arc<str>]>,
+    /// Name of one object in lower case; empty where discovery has none.
+    pub singular: Arc<str>,
+    /// Abbreviations, such as `deploy`.
+    pub short_names: Arc<[Arc<str>]>,
+    /// Names of sets that the resource belongs to, such as `all`.
+    pub categories: Arc<[Arc<str>]>,
+}
+
 /// A name that may not be part of a URL path of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
@@ -105,6 +124,15 @@ impl Resource {
         self.of.resource()
     }
 
+    /// The `apiVersion` of an object: `v1` or `apps/v1`.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        match self.group() {
+            "" => self.version().to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
     /// The path of the group and version: `/api/v1` or `/apis/apps/v1`.
     #[must_use]
     pub fn api_path(&self) -> String {
@@ -113,6 +141,31 @@ impl Resource {
         } else {
             format!("/apis/{}/{}", self.group(), self.version)
         }
+    }
+}
+
+impl ResourceInfo {
+    /// A namespaced resource of this kind, without verbs and further names.
+    #[must_use]
+    pub fn new(resource: Resource, kind: &str) -> Self {
+        Self {
+            resource,
+            kind: kind.into(),
+            namespaced: true,
+            verbs: Arc::default(),
+            singular: Arc::default(),
+            short_names: Arc::default(),
+            categories: Arc::default(),
+        }
+    }
+
+    /// Whether `name` is the plural, the singular, a short name or the kind, in any case.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        [self.resource.resource(), &self.kind, &self.singular]
+            .into_iter()
+            .chain(self.short_names.iter().map(AsRef::as_ref))
+            .any(|own| own.eq_ignore_ascii_case(name))
     }
 }
 
@@ -175,6 +228,7 @@ mod tests {
         let pods = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
         let apps = Resource::new(GroupResource::new("apps", "deployments").unwrap(), "v1").unwrap();
         assert_eq!((pods.to_string(), pods.api_path()), ("pods.v1".into(), "/api/v1".into()));
+        assert_eq!((&*pods.api_version(), &*apps.api_version()), ("v1", "apps/v1"));
         assert_eq!(apps.to_string(), "deployments.v1.apps");
         assert_eq!(apps.api_path(), "/apis/apps/v1");
         assert_eq!(apps.group_resource().to_string(), "deployments.apps");

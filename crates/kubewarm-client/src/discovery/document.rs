@@ -3,8 +3,8 @@
 //! A resource that lacks a name, or whose name cannot be part of a path, is skipped: nobody can send a request
 //! for it.
 
-use super::served::{Freshness, Group, Groups, Kind, Version};
-use kubewarm_api::model::{GroupResource, Resource};
+use super::served::{Freshness, Group, Groups, Version};
+use kubewarm_api::model::{GroupResource, Resource, ResourceInfo};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl RawList {
 
 impl RawVersion {
     fn checked(self, group: &str) -> Option<Version> {
-        // The plural stands for any: only group and version are checked here.
+        // The plural stands for any: a version without resources counts, too.
         let of = GroupResource::new(group, "x").ok()?;
         Resource::new(of, &self.version).ok()?;
         let freshness = match self.freshness.as_deref() {
@@ -89,33 +89,35 @@ impl RawVersion {
             Some(_) | None => Freshness::Current,
         };
         let resources = self.resources.unwrap_or_default().into_iter();
-        let resources = resources.filter_map(RawResource::checked).collect();
+        let resources = resources.filter_map(|raw| raw.checked(group, &self.version)).collect();
         Some(Version { name: self.version.into(), freshness, resources })
     }
 }
 
 impl RawResource {
-    fn checked(self) -> Option<(Arc<str>, Kind)> {
-        GroupResource::new("", &self.resource).ok()?;
+    fn checked(self, group: &str, version: &str) -> Option<(Arc<str>, ResourceInfo)> {
+        let of = GroupResource::new(group, &self.resource).ok()?;
+        let resource = Resource::new(of, version).ok()?;
         let mut verbs: Vec<Arc<str>> =
             self.verbs.unwrap_or_default().into_iter().map(Arc::from).collect();
         verbs.sort_unstable();
         verbs.dedup();
         let singular = self.singular_resource.filter(|name| is_name(name));
-        let kind = Kind {
-            name: self.response_kind.unwrap_or_default().kind.into(),
+        let described = ResourceInfo {
+            resource,
+            kind: self.response_kind.unwrap_or_default().kind.into(),
             namespaced: self.scope.as_deref() == Some("Namespaced"),
             verbs: verbs.into(),
             singular: singular.unwrap_or_default().into(),
             short_names: names(self.short_names),
             categories: names(self.categories),
         };
-        Some((self.resource.into(), kind))
+        Some((self.resource.into(), described))
     }
 }
 
 /// At most [`NAMES`] of them, in the server's order.
-fn names(names: Option<Vec<String>>) -> Box<[Arc<str>]> {
+fn names(names: Option<Vec<String>>) -> Arc<[Arc<str>]> {
     let all = names.unwrap_or_default().into_iter().filter(|name| is_name(name));
     all.take(NAMES).map(Arc::from).collect()
 }
@@ -144,12 +146,13 @@ mod tests {
         let groups = read(text).unwrap();
         let version = &groups["apps"].0[0];
         assert_eq!((&*version.name, version.freshness), ("v1", Freshness::Stale));
-        let kind = &version.resources["deployments"];
-        assert_eq!(&*kind.name, "Deployment");
-        assert!(kind.namespaced);
-        assert_eq!(kind.verbs.join(","), "get,list,watch");
-        assert_eq!((&*kind.singular, &*kind.short_names.join(",")), ("deployment", "deploy"));
-        assert_eq!(kind.categories.join(","), "all");
+        let found = &version.resources["deployments"];
+        assert_eq!(found.resource.to_string(), "deployments.v1.apps");
+        assert_eq!(&*found.kind, "Deployment");
+        assert!(found.namespaced);
+        assert_eq!(found.verbs.join(","), "get,list,watch");
+        assert_eq!((&*found.singular, &*found.short_names.join(",")), ("deployment", "deploy"));
+        assert_eq!(found.categories.join(","), "all");
     }
 
     #[test]

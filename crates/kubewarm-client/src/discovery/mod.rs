@@ -6,7 +6,7 @@ mod served;
 #[cfg(test)]
 mod tests;
 
-pub use self::served::{Freshness, Kind, Served, is_builtin_group};
+pub use self::served::{Served, is_builtin_group};
 
 use self::reader::Reader;
 use kube::Client;

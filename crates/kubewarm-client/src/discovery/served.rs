@@ -1,6 +1,8 @@
 //! What the API server serves: a snapshot of discovery, and what a target comes to in it.
 
-use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, ResolvedTarget, Resource};
+use kubewarm_api::model::{
+    GroupResource, Refusal, RefusalReason, ResolvedTarget, Resource, ResourceInfo,
+};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// At most so many look-alikes in a message.
@@ -30,7 +32,7 @@ const BUILTIN_GROUPS: &[&str] = &[
 
 /// Whether the API server could ask the group what it serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Freshness {
+pub(super) enum Freshness {
     /// It could.
     #[default]
     Current,
@@ -51,24 +53,7 @@ pub(super) struct Version {
     pub(super) name: Arc<str>,
     pub(super) freshness: Freshness,
     /// By plural name; without subresources.
-    pub(super) resources: BTreeMap<Arc<str>, Kind>,
-}
-
-/// What discovery says of one resource.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kind {
-    /// Such as `Deployment`.
-    pub name: Arc<str>,
-    /// Whether objects live in namespaces.
-    pub namespaced: bool,
-    /// Sorted.
-    pub verbs: Arc<[Arc<str>]>,
-    /// What one of it is called; empty where the server does not say.
-    pub singular: Arc<str>,
-    /// What people call it; at most 16.
-    pub short_names: Box<[Arc<str>]>,
-    /// Names of sets that it belongs to, such as `all`; at most 16.
-    pub categories: Box<[Arc<str>]>,
+    pub(super) resources: BTreeMap<Arc<str>, ResourceInfo>,
 }
 
 /// A snapshot of discovery. Immutable.
@@ -130,8 +115,8 @@ impl Served {
         };
         let wanted = || serving().filter(|(served, _)| version.is_none_or(|v| *served.name == *v));
         let found =
-            wanted().find(|(_, kind)| kind.missing_verbs().is_none()).or_else(|| wanted().next());
-        let Some((served_in, kind)) = found else {
+            wanted().find(|(_, found)| missing_verb(found).is_none()).or_else(|| wanted().next());
+        let Some((_, found)) = found else {
             return Err(unknown(match (version, serving().next()) {
                 (Some(version), Some(_)) => {
                     let names: Vec<&str> = serving().map(|(served, _)| &*served.name).collect();
@@ -144,9 +129,9 @@ impl Served {
                 _ => self.resource_unknown(of, group),
             }));
         };
-        if let Some(missing) = kind.missing_verbs() {
+        if let Some(missing) = missing_verb(found) {
             let verbs =
-                if kind.verbs.is_empty() { "none".to_owned() } else { kind.verbs.join(", ") };
+                if found.verbs.is_empty() { "none".to_owned() } else { found.verbs.join(", ") };
             return Err(Refusal::new(
                 RefusalReason::NotListable,
                 format!(
@@ -155,35 +140,27 @@ impl Served {
                 ),
             ));
         }
-        let resource = Resource::new(of.clone(), &served_in.name)
-            .map_err(|invalid| unknown(format!("discovery lists an invalid version: {invalid}")))?;
         Ok(ResolvedTarget {
-            resource,
-            kind: Arc::clone(&kind.name),
-            namespaced: kind.namespaced,
-            verbs: Arc::clone(&kind.verbs),
+            resource: found.resource.clone(),
+            kind: Arc::clone(&found.kind),
+            namespaced: found.namespaced,
+            verbs: Arc::clone(&found.verbs),
         })
     }
 
     /// All resources: built-in groups before others, each by name; the versions of a group by the
     /// server's preference; the resources of a version by name.
-    pub fn resources(&self) -> impl Iterator<Item = (Resource, &Kind)> {
+    pub fn resources(&self) -> impl Iterator<Item = &ResourceInfo> {
         let is_builtin = |(name, _): &(&Arc<str>, &Arc<Group>)| is_builtin_group(name);
         let builtin = self.groups.iter().filter(is_builtin);
         let others = self.groups.iter().filter(move |group| !is_builtin(group));
-        builtin.chain(others).flat_map(|(group, served)| {
-            served.0.iter().flat_map(move |version| {
-                version.resources.iter().filter_map(move |(plural, kind)| {
-                    let of = GroupResource::new(group, plural).ok()?;
-                    Some((Resource::new(of, &version.name).ok()?, kind))
-                })
-            })
-        })
+        let versions = builtin.chain(others).flat_map(|(_, group)| &group.0);
+        versions.flat_map(|version| version.resources.values())
     }
 
-    /// What is said of `resource`; `None` if it is not served.
+    /// The description of `resource`; `None` if it is not served.
     #[must_use]
-    pub fn described(&self, resource: &Resource) -> Option<&Kind> {
+    pub fn described(&self, resource: &Resource) -> Option<&ResourceInfo> {
         let versions = &self.groups.get(resource.group())?.0;
         let version = versions.iter().find(|version| *version.name == *resource.version())?;
         version.resources.get(resource.resource())
@@ -191,8 +168,7 @@ impl Served {
 
     /// Whether `group` answers discovery; `None` if it is not served at all. Stale if any of its
     /// versions is.
-    #[must_use]
-    pub fn freshness(&self, group: &str) -> Option<Freshness> {
+    fn freshness(&self, group: &str) -> Option<Freshness> {
         let versions = &self.groups.get(group)?.0;
         let is_stale = versions.iter().any(|version| version.freshness == Freshness::Stale);
         Some(if is_stale { Freshness::Stale } else { Freshness::Current })
@@ -223,8 +199,9 @@ impl Served {
             .0
             .iter()
             .flat_map(|version| &version.resources)
-            .filter(|(plural, kind)| kind.is_like(plural, of.resource()))
-            .map(|(plural, _)| &**plural)
+            .map(|(_, served)| served)
+            .filter(|served| is_like(served, of.resource()))
+            .map(|served| served.resource.resource())
             .collect();
         alike.sort_unstable();
         alike.dedup();
@@ -258,22 +235,15 @@ impl Served {
     }
 }
 
-impl Kind {
-    /// Of the two verbs that an informer needs, the first that is missing.
-    fn missing_verbs(&self) -> Option<&'static str> {
-        ["list", "watch"].into_iter().find(|verb| !self.verbs.iter().any(|has| **has == **verb))
-    }
+/// Of the two verbs that an informer needs, the first that is missing.
+fn missing_verb(served: &ResourceInfo) -> Option<&'static str> {
+    ["list", "watch"].into_iter().find(|verb| !served.verbs.iter().any(|has| **has == **verb))
+}
 
-    /// Whether people call it `asked`, besides its plural: kind, singular or short name, in any case.
-    #[must_use]
-    pub fn is_called(&self, asked: &str) -> bool {
-        let same = |name: &str| name.eq_ignore_ascii_case(asked);
-        same(&self.name) || same(&self.singular) || self.short_names.iter().any(|name| same(name))
-    }
-
-    fn is_like(&self, plural: &str, asked: &str) -> bool {
-        self.is_called(asked) || (asked.len() >= 4 && is_near(plural.as_bytes(), asked.as_bytes()))
-    }
+/// Whether the author of a profile may have meant `served` by the plural `asked`.
+fn is_like(served: &ResourceInfo, asked: &str) -> bool {
+    let plural = served.resource.resource().as_bytes();
+    served.is_called(asked) || (asked.len() >= 4 && is_near(plural, asked.as_bytes()))
 }
 
 /// Whether the API server itself serves a group: the core group, one without a dot such as `apps`,
@@ -299,8 +269,7 @@ impl Served {
     /// A snapshot in which `of` alone is served; its objects live in namespaces and are called `kind`.
     #[must_use]
     pub fn with(of: &Resource, kind: &str) -> Self {
-        let found = Kind { name: kind.into(), namespaced: true, ..Kind::default() };
-        let resources = [(of.resource().into(), found)].into();
+        let resources = [(of.resource().into(), ResourceInfo::new(of.clone(), kind))].into();
         let version = Version { name: of.version().into(), resources, ..Version::default() };
         let group = Arc::new(Group(vec![version]));
         Self { groups: [(of.group().into(), group)].into() }
@@ -313,20 +282,19 @@ mod tests {
 
     const ALL: &[&str] = &["get", "list", "watch"];
 
-    fn kind(name: &str, verbs: &[&str]) -> Kind {
-        Kind {
-            name: name.into(),
-            namespaced: true,
-            verbs: verbs.iter().map(|verb| Arc::from(*verb)).collect(),
-            singular: name.to_lowercase().into(),
-            short_names: Box::default(),
-            categories: Box::default(),
-        }
-    }
-
-    fn version(name: &str, resources: &[(&str, Kind)]) -> Version {
-        let resources = resources.iter().map(|(plural, kind)| (Arc::from(*plural), kind.clone()));
-        Version { name: name.into(), freshness: Freshness::Current, resources: resources.collect() }
+    /// A version of `group`; each resource with its kind and verbs.
+    fn version(group: &str, name: &str, resources: &[(&str, &str, &[&str])]) -> Version {
+        let resource = |&(plural, kind, verbs): &(&str, &str, &[&str])| {
+            let of = GroupResource::new(group, plural).unwrap();
+            let described = ResourceInfo {
+                verbs: verbs.iter().map(|verb| Arc::from(*verb)).collect(),
+                singular: kind.to_lowercase().into(),
+                ..ResourceInfo::new(Resource::new(of, name).unwrap(), kind)
+            };
+            (Arc::from(plural), described)
+        };
+        let resources = resources.iter().map(resource).collect();
+        Version { name: name.into(), freshness: Freshness::Current, resources }
     }
 
     fn groups(list: &[(&str, &[Version])]) -> Groups {
@@ -335,22 +303,13 @@ mod tests {
     }
 
     fn served() -> Served {
-        let core = groups(&[(
-            "",
-            &[version(
-                "v1",
-                &[("pods", kind("Pod", ALL)), ("bindings", kind("Binding", &["create"]))],
-            )],
-        )]);
+        let core = [("pods", "Pod", ALL), ("bindings", "Binding", &["create"])];
+        let core = groups(&[("", &[version("", "v1", &core)])]);
+        let (orders, carts) = (("orders", "Order", ALL), ("carts", "Cart", ALL));
+        let shop = "shop.example";
         let named = groups(&[
-            ("apps", &[version("v1", &[("deployments", kind("Deployment", ALL))])]),
-            (
-                "shop.example",
-                &[
-                    version("v2", &[("orders", kind("Order", ALL))]),
-                    version("v1", &[("orders", kind("Order", ALL)), ("carts", kind("Cart", ALL))]),
-                ],
-            ),
+            ("apps", &[version("apps", "v1", &[("deployments", "Deployment", ALL)])]),
+            (shop, &[version(shop, "v2", &[orders]), version(shop, "v1", &[orders, carts])]),
         ]);
         Served::new(&core, &named, None)
     }
@@ -398,9 +357,9 @@ mod tests {
 
     #[test]
     fn a_stale_version_keeps_what_it_served_last() {
-        let stale = Version { freshness: Freshness::Stale, ..version("v1", &[]) };
+        let stale = Version { freshness: Freshness::Stale, ..version("shop.example", "v1", &[]) };
         let before = served();
-        let now = groups(&[("shop.example", &[version("v2", &[]), stale.clone()])]);
+        let now = groups(&[("shop.example", &[version("shop.example", "v2", &[]), stale.clone()])]);
         let kept = Served::new(&Groups::new(), &now, Some(&before));
         let of = GroupResource::new("shop.example", "carts").unwrap();
         assert!(kept.resolve(&of, None).is_ok());
@@ -416,7 +375,7 @@ mod tests {
     #[test]
     fn resources_are_in_the_order_in_which_clients_prefer_them() {
         let served = served();
-        let all: Vec<_> = served.resources().map(|(resource, _)| resource.to_string()).collect();
+        let all: Vec<_> = served.resources().map(|it| it.resource.to_string()).collect();
         assert_eq!(
             all,
             [
@@ -428,8 +387,8 @@ mod tests {
                 "orders.v1.shop.example",
             ]
         );
-        for (resource, kind) in served.resources() {
-            assert_eq!(served.described(&resource), Some(kind));
+        for described in served.resources() {
+            assert_eq!(served.described(&described.resource), Some(described));
         }
         let of = GroupResource::new("shop.example", "carts").unwrap();
         assert_eq!(served.described(&Resource::new(of, "v2").unwrap()), None);

@@ -327,7 +327,7 @@ mod tests {
                 .map_or_else(|failure| failure.code(), |_| 200)
         };
         let mut accounts = kind("");
-        accounts.document.plural = "serviceaccounts".into();
+        accounts.document.resource = sample::core("serviceaccounts");
         assert_eq!(code(&kind(""), Included::Metadata), 406, "of pods a table has more");
         assert_eq!(code(&accounts, Included::Metadata), 200);
         assert_eq!(code(&accounts, Included::Object), 406);

@@ -1,9 +1,10 @@
 //! What is known of a kind beside what is held of it.
 
 use futures::future::BoxFuture;
-use kubewarm_api::model::{Fault, FieldPath, Resource};
+use kubewarm_api::model::{Fault, Resource, ResourceInfo};
+use kubewarm_client::SelectableFields;
 use kubewarm_wire::{
-    DocumentResource, ItemTypes,
+    ItemTypes,
     tables::{Column, Printer},
 };
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub type LookUp =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// As discovery has it.
-    pub document: DocumentResource,
+    pub document: ResourceInfo,
     /// Of an object, such as `apps/v1`.
     pub api_version: Arc<str>,
     /// Of a list of them, such as `DeploymentList`.
@@ -34,21 +35,18 @@ pub enum Origin {
     /// The API server itself.
     BuiltIn,
     /// The API server, from a `CustomResourceDefinition`.
-    Custom(CustomFields),
+    Custom(SelectableFields),
     /// Another API server, which the administrator says hides nothing from anybody.
     Aggregated,
 }
-
-/// The fields that a definition lets be selected by, as they are written in a selector.
-pub type CustomFields = Arc<[(Arc<str>, FieldPath)]>;
 
 impl Kind {
     /// How its objects are printed as rows.
     #[must_use]
     pub fn printer(&self) -> Printer {
-        let DocumentResource { group, version, plural, .. } = &self.document;
+        let of = &self.document.resource;
         match self.origin {
-            Origin::BuiltIn => Printer::built_in(group, version, plural),
+            Origin::BuiltIn => Printer::built_in(of.group(), of.version(), of.resource()),
             Origin::Custom(_) => Printer::custom(&self.columns),
             Origin::Aggregated => Printer::unknown(),
         }

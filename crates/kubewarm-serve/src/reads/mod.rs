@@ -21,7 +21,7 @@ mod watch;
 
 pub use self::{
     answer::{Answer, Body, Cut, PART_BYTES, Pages, Source},
-    kinds::{CustomFields, Kind, LookUp, Origin},
+    kinds::{Kind, LookUp, Origin},
     offers::{Offering, Offers},
     watch::{End, Feed, Piece, Progress},
 };
@@ -35,13 +35,14 @@ use self::{
     watch::Beginning,
 };
 use kubewarm_api::model::{
-    CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceVersion, WaitFor, WaitOutcome,
+    CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion, WaitFor,
+    WaitOutcome,
 };
 use kubewarm_cache::{
     informer::{Changes, Proofs, Reports},
     store::{Catalog, Object},
 };
-use kubewarm_wire::{At, DocumentResource, Failure, Objects, Selection, Written};
+use kubewarm_wire::{At, Failure, Objects, Selection, Written};
 use std::{fmt, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -253,10 +254,7 @@ impl Reads {
     /// # Errors
     ///
     /// 503 while the profiles have not been listed, or the API server cannot be asked what a kind is.
-    pub async fn kinds(
-        &self,
-        profile: Option<&ProfileRef>,
-    ) -> Result<Vec<DocumentResource>, Failure> {
+    pub async fn kinds(&self, profile: Option<&ProfileRef>) -> Result<Vec<ResourceInfo>, Failure> {
         let offers = self.offers()?;
         let mut kinds = Vec::new();
         for resource in offers.resources(profile) {

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use kubewarm_api::model::{
     CellKey, Consistency, Extent, FieldPath, FieldSelector, GroupResource, Identity, Index,
     IndexBy, LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
-    Resource, SensitiveData,
+    Resource, ResourceInfo, SensitiveData,
 };
 use kubewarm_cache::informer::{CellReport, Phase};
-use kubewarm_wire::{Asked, DocumentResource, Objects, What};
+use kubewarm_wire::{Asked, Objects, What};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -22,6 +22,11 @@ pub(super) fn asked(path: &str, query: &str) -> (Objects, Option<ProfileRef>) {
         What::Objects(objects) => (objects, profile),
         What::Document(other) => panic!("{other:?}"),
     }
+}
+
+/// A resource of the core group.
+pub(super) fn core(plural: &str) -> Resource {
+    Resource::new(GroupResource::new("", plural).unwrap(), "v1").unwrap()
 }
 
 /// Pods of a namespace, or of `all`, with selectors as they stand in a query.
@@ -40,7 +45,7 @@ pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
         Extent::Namespace(namespace.into())
     };
     CellKey {
-        resource: Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+        resource: core("pods"),
         extent,
         labels,
         fields,
@@ -118,16 +123,7 @@ pub(super) fn kind(field: &str) -> Kind {
         Err(_) => Origin::BuiltIn,
     };
     Kind {
-        document: DocumentResource {
-            group: "".into(),
-            version: "v1".into(),
-            plural: "pods".into(),
-            singular: "pod".into(),
-            kind: "Pod".into(),
-            namespaced: true,
-            short_names: Vec::new(),
-            categories: Vec::new(),
-        },
+        document: ResourceInfo::new(core("pods"), "Pod"),
         api_version: "v1".into(),
         list_kind: "PodList".into(),
         origin,
