@@ -8,7 +8,7 @@ use super::{
 };
 use crate::forecast::Forecasts;
 use kubewarm_api::model::{
-    AuthorCheck, CellKey, Gauge, GroupResource, Refusal, ResolvedTarget, Subject,
+    AuthorCheck, CellKey, Gauge, GroupResource, Refusal, ResourceInfo, Subject,
 };
 use kubewarm_cache::{
     informer::{CellReport, Changes, Reports},
@@ -64,7 +64,7 @@ impl Cluster for Live<'_> {
         &self,
         of: &GroupResource,
         version: Option<&str>,
-    ) -> Option<Result<ResolvedTarget, Refusal>> {
+    ) -> Option<Result<ResourceInfo, Refusal>> {
         self.served.map(|served| served.resolve(of, version))
     }
 

@@ -5,7 +5,7 @@ use crate::forecast::Order;
 use kubewarm_api::{
     manifests::FoundNamespaces,
     model::{
-        AuthorCheck, CellKey, Gauge, GroupResource, Home, Refusal, ResolvedTarget, ValidatedProfile,
+        AuthorCheck, CellKey, Gauge, GroupResource, Home, Refusal, ResourceInfo, ValidatedProfile,
     },
 };
 use kubewarm_cache::informer::CellReport;
@@ -51,7 +51,7 @@ impl Cluster for Snapshot<'_> {
         &self,
         of: &GroupResource,
         version: Option<&str>,
-    ) -> Option<Result<ResolvedTarget, Refusal>> {
+    ) -> Option<Result<ResourceInfo, Refusal>> {
         Some(self.served.resolve(of, version))
     }
 

@@ -4,7 +4,7 @@ use crate::forecast::OrderTarget;
 use kubewarm_api::model::{
     AuthorCheck, CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge,
     GroupResource, Home, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck,
-    Projection, Reason, Refusal, RefusalReason, ResolvedTarget, Resource, SensitiveData, Target,
+    Projection, Reason, Refusal, RefusalReason, Resource, ResourceInfo, SensitiveData, Target,
     TargetScope, Tuning, ValidatedProfile,
 };
 use kubewarm_cache::informer::CellReport;
@@ -20,7 +20,7 @@ pub(super) trait Cluster {
         &self,
         of: &GroupResource,
         version: Option<&str>,
-    ) -> Option<Result<ResolvedTarget, Refusal>>;
+    ) -> Option<Result<ResourceInfo, Refusal>>;
     /// What a cell says; `None` if it does not exist.
     fn report(&self, key: &CellKey) -> Option<CellReport>;
     /// Whether authors are held to the accounts that they may act as.
@@ -69,7 +69,7 @@ pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &Target,
     home: &Home,
-    kind: Option<Result<ResolvedTarget, Refusal>>,
+    kind: Option<Result<ResourceInfo, Refusal>>,
     cluster: &dyn Cluster,
 ) -> Resolved {
     let accepted = accept(profile, target, home, kind);
@@ -101,8 +101,8 @@ fn accept(
     profile: &ValidatedProfile,
     target: &Target,
     home: &Home,
-    kind: Option<Result<ResolvedTarget, Refusal>>,
-) -> Option<Result<ResolvedTarget, Refusal>> {
+    kind: Option<Result<ResourceInfo, Refusal>>,
+) -> Option<Result<ResourceInfo, Refusal>> {
     let refused = home.scope_refusal(profile, target);
     if let Some(refusal) = refused.or_else(|| home.watched.refusal(profile, target)) {
         return Some(Err(refusal));
@@ -115,7 +115,7 @@ fn accept(
     Some(kind.and_then(|kind| fits_scope(target, &kind).map(|()| kind)))
 }
 
-fn fits_scope(target: &Target, kind: &ResolvedTarget) -> Result<(), Refusal> {
+fn fits_scope(target: &Target, kind: &ResourceInfo) -> Result<(), Refusal> {
     let advice = match (&target.scope, kind.namespaced) {
         (TargetScope::Cluster, true) => "lives in namespaces; use another type than Cluster",
         (TargetScope::Cluster, false) | (_, true) => return Ok(()),

@@ -7,8 +7,7 @@ use super::{
 };
 use kubewarm_api::model::{
     Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef, Projection,
-    Reason, Refusal, RefusalReason, ResolvedTarget, SensitiveData, Serving, Target,
-    ValidatedProfile,
+    Reason, Refusal, RefusalReason, ResourceInfo, SensitiveData, Serving, Target, ValidatedProfile,
 };
 use std::{
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
@@ -28,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Answering {
     serving: Serving,
-    kind: ResolvedTarget,
+    kind: ResourceInfo,
     cells: Vec<CellSpec>,
 }
 
@@ -45,7 +44,7 @@ pub(super) struct KnownTarget {
     /// What it holds, if it runs.
     pub(super) holding: Option<Holding>,
     /// What discovery said last of its kind, and since when that is missing.
-    kind: Option<(ResolvedTarget, Option<Duration>)>,
+    kind: Option<(ResourceInfo, Option<Duration>)>,
 }
 
 impl KnownTarget {
@@ -54,10 +53,10 @@ impl KnownTarget {
     pub(super) fn believe(
         &mut self,
         target: &Target,
-        answer: Result<ResolvedTarget, Refusal>,
+        answer: Result<ResourceInfo, Refusal>,
         cluster: &dyn Cluster,
         now: Duration,
-    ) -> Result<ResolvedTarget, Refusal> {
+    ) -> Result<ResourceInfo, Refusal> {
         let known = self.kind.take();
         let refusal = match answer {
             Ok(kind) => {
@@ -66,7 +65,7 @@ impl KnownTarget {
             }
             Err(refusal) => refusal,
         };
-        let is_same = |(kind, _): &(ResolvedTarget, _)| {
+        let is_same = |(kind, _): &(ResourceInfo, _)| {
             kind.resource.group_resource() == &target.of
                 && target.version.as_deref().is_none_or(|it| it == kind.resource.version())
         };
@@ -259,7 +258,7 @@ fn is_warm(key: &CellKey, cluster: &dyn Cluster) -> bool {
 /// changed nothing, so it does not turn cold while the new version's cells warm up.
 fn stands_in(
     old: &Answering,
-    kind: &ResolvedTarget,
+    kind: &ResourceInfo,
     new: &[CellSpec],
     generation: i64,
     cluster: &dyn Cluster,

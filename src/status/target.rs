@@ -11,7 +11,7 @@ use super::{
     trouble::{Voice, kinds, places, progress},
 };
 use kubewarm_api::model::{
-    CellKey, DeclaredTarget, FieldPath, Mode, RefusalReason, Requirement, ResolvedTarget,
+    CellKey, DeclaredTarget, FieldPath, Mode, RefusalReason, Requirement, ResourceInfo,
 };
 use kubewarm_cache::{informer::CellFault, store::INDEXES_PER_TABLE};
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl<'a> Target<'a> {
         self.warm.status == Some(true)
     }
 
-    pub(super) fn resolved(&self) -> Option<&'a ResolvedTarget> {
+    pub(super) fn resolved(&self) -> Option<&'a ResourceInfo> {
         self.declared.resolved.as_ref().and_then(|resolved| resolved.as_ref().ok())
     }
 

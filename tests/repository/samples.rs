@@ -13,7 +13,7 @@ use kubewarm_api::{
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
         Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
-        ReadTerms, Reason, Refusal, Requirement, ResolvedTarget, Resource, SensitiveData, Serving,
+        ReadTerms, Reason, Refusal, Requirement, Resource, ResourceInfo, SensitiveData, Serving,
         Verb,
     },
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
@@ -169,11 +169,9 @@ fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
         name: name.into(),
         requirement: Requirement::Required,
         declared_as: resource.group_resource().to_string().into(),
-        resolved: Some(Ok(ResolvedTarget {
-            resource,
-            kind: kind.into(),
-            namespaced: true,
+        resolved: Some(Ok(ResourceInfo {
             verbs: Arc::new(["list".into(), "watch".into()]),
+            ..ResourceInfo::new(resource, kind)
         })),
         cells: cells.into(),
         namespaces: None,

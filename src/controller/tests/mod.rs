@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use kubewarm_api::{
     model::{
         AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, Mode, ProfileRef, Reason,
-        Refusal, RefusalReason, ResolvedTarget, Resource, Watched,
+        Refusal, RefusalReason, Resource, ResourceInfo, Watched,
     },
     v1alpha1::CacheProfile,
 };
@@ -68,12 +68,12 @@ impl Cluster for Tables {
         &self,
         of: &GroupResource,
         version: Option<&str>,
-    ) -> Option<Result<ResolvedTarget, Refusal>> {
+    ) -> Option<Result<ResourceInfo, Refusal>> {
         let Some(&(preferred, namespaced)) = self.kinds.get(of.resource()) else {
             return Some(Err(Refusal::new(RefusalReason::UnknownResource, "resource: unknown")));
         };
         let resource = Resource::new(of.clone(), version.unwrap_or(preferred)).unwrap();
-        Some(Ok(ResolvedTarget { resource, kind: "Kind".into(), namespaced, verbs: [].into() }))
+        Some(Ok(ResourceInfo { namespaced, ..ResourceInfo::new(resource, "Kind") }))
     }
 
     fn report(&self, key: &CellKey) -> Option<CellReport> {

@@ -9,7 +9,7 @@ use kubewarm_api::{
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, GroupResource, Limits,
         ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Reason, Requirement,
-        ResolvedTarget, Resource, Serving,
+        Resource, ResourceInfo, Serving,
     },
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
@@ -143,11 +143,9 @@ pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
         name: name.into(),
         requirement: Requirement::Required,
         declared_as: resource.group_resource().to_string().into(),
-        resolved: Some(Ok(ResolvedTarget {
-            resource,
-            kind: "Pod".into(),
-            namespaced: true,
+        resolved: Some(Ok(ResourceInfo {
             verbs: Arc::new(["list".into(), "watch".into()]),
+            ..ResourceInfo::new(resource, "Pod")
         })),
         cells: cells.into(),
         namespaces: None,

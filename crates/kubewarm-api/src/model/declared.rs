@@ -5,7 +5,7 @@
 
 use super::{
     CellKey, FieldPath, Index, Limited, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms,
-    Requirement, Resource,
+    Requirement, ResourceInfo,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -56,19 +56,6 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// What discovery says of a target's kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolvedTarget {
-    /// With the version that is used: the target's own, else the server's preferred one.
-    pub resource: Resource,
-    /// Such as `Deployment`.
-    pub kind: Arc<str>,
-    /// Whether objects live in namespaces.
-    pub namespaced: bool,
-    /// The verbs that discovery lists, sorted.
-    pub verbs: Arc<[Arc<str>]>,
-}
-
 /// The cells that answer for a target now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serving {
@@ -89,7 +76,7 @@ pub struct DeclaredTarget {
     pub declared_as: Arc<str>,
     /// What discovery says, or why the target is not accepted. `None`: discovery has not answered
     /// yet.
-    pub resolved: Option<Result<ResolvedTarget, Refusal>>,
+    pub resolved: Option<Result<ResourceInfo, Refusal>>,
     /// The declared cells, in order. Empty if not accepted, or if the selector matches nothing.
     pub cells: Arc<[CellKey]>,
     /// For a namespace selector: the cell that watches namespaces for it. The target's own cells

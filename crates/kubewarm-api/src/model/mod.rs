@@ -30,9 +30,7 @@ pub use self::{
         Tuning,
     },
     decision::{DecidedBy, Decision},
-    declared::{
-        AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, ResolvedTarget, Serving,
-    },
+    declared::{AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving},
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
     home::{Home, Watched},

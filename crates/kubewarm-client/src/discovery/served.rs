@@ -1,8 +1,6 @@
 //! What the API server serves: a snapshot of discovery, and what a target comes to in it.
 
-use kubewarm_api::model::{
-    GroupResource, Refusal, RefusalReason, ResolvedTarget, Resource, ResourceInfo,
-};
+use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, Resource, ResourceInfo};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// At most so many look-alikes in a message.
@@ -102,7 +100,7 @@ impl Served {
         &self,
         of: &GroupResource,
         version: Option<&str>,
-    ) -> Result<ResolvedTarget, Refusal> {
+    ) -> Result<ResourceInfo, Refusal> {
         let unknown = |message| Refusal::new(RefusalReason::UnknownResource, message);
         let Some(group) = self.groups.get(of.group()) else {
             return Err(unknown(self.group_unknown(of)));
@@ -140,12 +138,7 @@ impl Served {
                 ),
             ));
         }
-        Ok(ResolvedTarget {
-            resource: found.resource.clone(),
-            kind: Arc::clone(&found.kind),
-            namespaced: found.namespaced,
-            verbs: Arc::clone(&found.verbs),
-        })
+        Ok(found.clone())
     }
 
     /// All resources: built-in groups before others, each by name; the versions of a group by the
