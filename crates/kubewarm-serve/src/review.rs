@@ -47,7 +47,7 @@ pub(super) fn resource(
     }
 }
 
-/// None for no requirements: the API server refuses empty lists.
+/// None for no requirements: the API server refuses empty lists. It reviews no comparisons.
 fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
     let requirements = labels.requirements().map(|wanted| {
         let values: Vec<_> = wanted.values().map(str::to_owned).collect();
@@ -57,10 +57,13 @@ fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
             values: Some(values).filter(|values| !values.is_empty()),
         }
     });
-    (!labels.is_empty()).then(|| LabelSelectorAttributes {
-        raw_selector: None,
-        requirements: Some(requirements.collect()),
-    })
+    let requirements: Vec<_> = requirements.collect();
+    if requirements.is_empty() {
+        return None;
+    }
+    let attributes =
+        LabelSelectorAttributes { raw_selector: None, requirements: Some(requirements) };
+    Some(attributes)
 }
 
 fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
@@ -81,8 +84,9 @@ fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::{FieldRequirement, LabelRequirement};
+    use kubewarm_api::model::{FieldRequirement, LabelComparison, LabelRequirement};
     use serde_json::json;
+    use std::cmp::Ordering;
 
     #[test]
     fn objects_are_reviewed_with_name_and_selectors() {
@@ -118,7 +122,9 @@ mod tests {
         });
         assert_eq!(serde_json::to_value(resource(&access, &labels, &fields)).unwrap(), expected);
         let all = Access { namespace: "", name: "", ..access };
-        let all = resource(&all, &LabelSelector::default(), &FieldSelector::default());
+        let compared = LabelComparison::new("n", Ordering::Less, 5).unwrap();
+        let labels = LabelSelector::default().with_comparisons([compared]);
+        let all = resource(&all, &labels, &FieldSelector::default());
         let expected = json!({
             "resourceAttributes":
                 {"verb": "list", "group": "apps", "version": "v1", "resource": "deployments"},

@@ -2,7 +2,7 @@
 
 use crate::reads::{Feed, Progress};
 use jiff::Timestamp;
-use kubewarm_wire::{Comparison, Objects, Than};
+use kubewarm_wire::Objects;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -57,24 +57,13 @@ impl Watchers {
         since: Timestamp,
     ) -> Entered {
         let of = &asked.resource;
-        let compared = |it: &Comparison| {
-            let sign = match it.than() {
-                Than::Greater => '>',
-                Than::Less => '<',
-            };
-            format!("{}{sign}{}", it.key(), it.bound())
-        };
-        let selected = asked.labels.selector().to_string();
-        let selected = Some(selected).filter(|it| !it.is_empty()).into_iter();
-        let labels: Vec<_> =
-            selected.chain(asked.labels.comparisons().iter().map(compared)).collect();
         let view = View {
             who,
             group: of.group().to_owned(),
             version: of.version().to_owned(),
             resource: of.resource().to_owned(),
             namespace: asked.namespace.as_deref().map(str::to_owned),
-            label_selector: labels.join(","),
+            label_selector: asked.labels.to_string(),
             field_selector: asked.fields.to_string(),
             cell,
             since,

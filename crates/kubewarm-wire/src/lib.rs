@@ -39,7 +39,6 @@ pub use self::{
     },
     event::{EventFrame, EventType, bookmark, ended, event, progress},
     failure::Failure,
-    labels::{Comparison, LabelFilter, Than},
     onward::{Onward, Written},
     table::{Rows, TableFrame},
     token::Continue,

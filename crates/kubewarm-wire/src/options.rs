@@ -2,19 +2,19 @@
 //! the first fault is the one that it names.
 
 use super::{
-    At, Continue, Failure, Form, Included, LabelFilter, TableForm,
+    At, Continue, Failure, Form, Included, TableForm,
     failure::Cause,
-    fields,
+    fields, labels,
     query::{Parameter, Query, not_a_number},
     watching::{self, Watching},
 };
-use kubewarm_api::model::{FieldSelector, ResourceVersion};
+use kubewarm_api::model::{FieldSelector, LabelSelector, ResourceVersion};
 use std::{num::NonZeroU64, sync::Arc};
 
 /// Options of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
-    pub(super) labels: LabelFilter,
+    pub(super) labels: LabelSelector,
     pub(super) fields: FieldSelector,
     pub(super) at: At,
     pub(super) limit: Option<NonZeroU64>,
@@ -50,7 +50,7 @@ pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
 pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Options, Failure> {
     let timeout = query.number(Parameter::TimeoutSeconds)?;
     let limit = query.number(Parameter::Limit)?;
-    let labels = LabelFilter::parse(query.text(Parameter::LabelSelector))?;
+    let labels = labels::parse(query.text(Parameter::LabelSelector))?;
     let fields = fields::parse(query.text(Parameter::FieldSelector))?;
     if query.is_set(Parameter::Watch) {
         let (at, watch) = watching::of(query, timeout)?;

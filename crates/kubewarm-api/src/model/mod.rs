@@ -44,7 +44,10 @@ pub use self::{
     profile::{ValidatedProfile, Warmup},
     read_terms::ReadTerms,
     resource::{GroupResource, InvalidName, Resource, ResourceInfo, is_dns_label},
-    selector::{FieldRequirement, FieldSelector, InvalidSelector, LabelRequirement, LabelSelector},
+    selector::{
+        FieldRequirement, FieldSelector, InvalidSelector, LabelComparison, LabelRequirement,
+        LabelSelector,
+    },
     subject::Subject,
     target::{Target, TargetScope},
     version::ResourceVersion,

@@ -1,7 +1,7 @@
 //! Label and field selectors, checked, and in one canonical form so that equal selectors are equal.
 
 use super::{GroupResource, Operator, canonical::Canonical, resource::is_dns_subdomain};
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet, fmt, sync::Arc};
 
 /// One checked requirement of a [`LabelSelector`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,10 +11,21 @@ pub struct LabelRequirement {
     values: BTreeSet<Arc<str>>,
 }
 
+/// A label whose value must be a number above or below a bound: `weight>2`.
+///
+/// Only readers select by one: a `CacheProfile` cannot, and no index answers it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LabelComparison {
+    key: Arc<str>,
+    order: Ordering,
+    bound: i64,
+}
+
 /// A label selector; the empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector {
     requirements: Canonical<LabelRequirement>,
+    comparisons: Canonical<LabelComparison>,
 }
 
 /// One requirement of a [`FieldSelector`].
@@ -120,22 +131,61 @@ impl LabelRequirement {
     }
 }
 
+impl LabelComparison {
+    /// Checks the key. `order` is [`Ordering::Greater`] for `>` and [`Ordering::Less`] for `<`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSelector::Key`].
+    pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, InvalidSelector> {
+        if !is_label_key(key) {
+            return Err(InvalidSelector::Key(key.to_owned()));
+        }
+        Ok(Self { key: key.into(), order, bound })
+    }
+
+    /// The label's key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether an object whose label `key` has this value (`None`: no such label) meets it. A value that is no
+    /// number does not.
+    #[must_use]
+    pub fn matches(&self, value: Option<&str>) -> bool {
+        let number = value.and_then(|value| value.parse::<i64>().ok());
+        number.is_some_and(|number| number.cmp(&self.bound) == self.order)
+    }
+}
+
 impl LabelSelector {
     /// All of `requirements`; repeated ones count once.
     #[must_use]
     pub fn new(requirements: impl IntoIterator<Item = LabelRequirement>) -> Self {
-        Self { requirements: requirements.into_iter().collect() }
+        Self { requirements: requirements.into_iter().collect(), comparisons: Canonical::default() }
+    }
+
+    /// The same requirements and all of `comparisons`; repeated ones count once.
+    #[must_use]
+    pub fn with_comparisons(self, comparisons: impl IntoIterator<Item = LabelComparison>) -> Self {
+        Self { comparisons: comparisons.into_iter().collect(), ..self }
     }
 
     /// Whether everything is selected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.requirements.is_empty()
+        self.requirements.is_empty() && self.comparisons.is_empty()
     }
 
-    /// The requirements, in canonical order.
+    /// The requirements, in canonical order: a label index answers them.
     pub fn requirements(&self) -> impl Iterator<Item = &LabelRequirement> {
         self.requirements.items()
+    }
+
+    /// The comparisons, in canonical order: each takes a look into every object.
+    pub fn comparisons(&self) -> impl Iterator<Item = &LabelComparison> {
+        self.comparisons.items()
     }
 }
 
@@ -226,10 +276,18 @@ impl fmt::Display for LabelRequirement {
     }
 }
 
+impl fmt::Display for LabelComparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.order == Ordering::Greater { '>' } else { '<' };
+        write!(f, "{}{sign}{}", self.key, self.bound)
+    }
+}
+
 impl fmt::Display for LabelSelector {
     /// The `labelSelector` query parameter, before percent-encoding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.requirements.text())
+        let texts = [self.requirements.text(), self.comparisons.text()];
+        join(f, texts.into_iter().filter(|text| !text.is_empty()))
     }
 }
 
@@ -323,6 +381,25 @@ mod tests {
     fn field_values_are_escaped_as_the_server_reads_them() {
         let requirement = FieldRequirement::new("status.phase", false, r"a,b=c\d").unwrap();
         assert_eq!(requirement.to_string(), r"status.phase!=a\,b\=c\\d");
+    }
+
+    #[test]
+    fn comparisons_are_of_numbers_and_stand_behind_the_requirements() {
+        let above = LabelComparison::new("n", Ordering::Greater, 5).unwrap();
+        let below = LabelComparison::new("n", Ordering::Less, 5).unwrap();
+        for (value, expected) in [
+            (None, [false, false]),
+            (Some("5"), [false, false]),
+            (Some("10"), [true, false]),
+            (Some("-6"), [false, true]),
+            (Some("x"), [false, false]),
+        ] {
+            assert_eq!([above.matches(value), below.matches(value)], expected, "{value:?}");
+        }
+        let app = LabelRequirement::new("app", Operator::Exists, []).unwrap();
+        let selector = LabelSelector::new([app]).with_comparisons([above.clone(), below, above]);
+        assert_eq!(selector.to_string(), "app,n<5,n>5");
+        assert!(LabelComparison::new("-n", Ordering::Less, 5).is_err());
     }
 
     #[test]

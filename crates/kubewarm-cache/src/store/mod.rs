@@ -37,7 +37,7 @@ pub use self::{
     past::Change,
     query::{Object, Reader, Seen, Usage},
     sample::{Alike, Sample, Weight},
-    select::{Choosing, Chosen, Is, Said, Selected, Test, Tests, Than, Wanted},
+    select::{Choosing, Chosen, Is, Said, Selected, Test, Tests, Wanted},
     turn::Turn,
     writer::Writer,
 };

@@ -228,7 +228,7 @@ fn contains(key: &CellKey, asked: &Objects) -> bool {
         | (Extent::AllNamespaces, None, Selection::Get { .. })
         | (Extent::Cluster, Some(_), _) => false,
     };
-    let has_label = |needed| asked.labels.selector().requirements().any(|has| has == needed);
+    let has_label = |needed| asked.labels.requirements().any(|has| has == needed);
     let has_field = |needed| asked.fields.requirements().any(|has| has == needed);
     is_there
         && match asked.selection {

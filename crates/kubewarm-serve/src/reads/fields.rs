@@ -6,7 +6,7 @@ use kubewarm_api::model::{
     CellKey, FieldPath, FieldRequirement, Index, IndexBy, LabelRequirement, LabelSelector,
     Operator, Projection, Resource,
 };
-use kubewarm_cache::store::{Is, Test, Than, Wanted};
+use kubewarm_cache::store::{Is, Test, Wanted};
 use kubewarm_wire::{Failure, Objects, Selection};
 use std::iter;
 
@@ -194,7 +194,7 @@ impl Fields {
 
     /// What is asked of the table of a cell.
     pub(super) fn wanted(&self, asked: &Objects, key: &CellKey) -> Wanted {
-        let mut labels: Vec<_> = asked.labels.selector().requirements().cloned().collect();
+        let mut labels: Vec<_> = asked.labels.requirements().cloned().collect();
         let mut tests = Vec::new();
         for Term { requirement, asks } in self.beyond(key) {
             let (path, absent) = match asks {
@@ -209,13 +209,7 @@ impl Fields {
             let (path, value) = (path.clone(), requirement.value().into());
             tests.push(Test::Field { path, absent: absent.into(), is, value });
         }
-        tests.extend(asked.labels.comparisons().iter().map(|it| {
-            let than = match it.than() {
-                kubewarm_wire::Than::Greater => Than::Greater,
-                kubewarm_wire::Than::Less => Than::Less,
-            };
-            Test::Label { key: it.key().into(), than, number: it.bound() }
-        }));
+        tests.extend(asked.labels.comparisons().cloned().map(Test::Label));
         let name = match &asked.selection {
             Selection::Get { name } => Some(&**name),
             Selection::List => asked.fields.name(),
@@ -388,9 +382,9 @@ mod tests {
         assert_eq!(wanted.labels.to_string(), "app");
         let paths = wanted.tests.all().iter().map(|test| match test {
             Test::Field { path, .. } => path.to_string(),
-            Test::Label { key, .. } => key.to_string(),
+            Test::Label(comparison) => comparison.to_string(),
         });
-        assert_eq!(paths.collect::<Vec<_>>(), [".metadata.name", ".spec.nodeName", "tier"]);
+        assert_eq!(paths.collect::<Vec<_>>(), [".metadata.name", ".spec.nodeName", "tier>1"]);
     }
 
     #[test]

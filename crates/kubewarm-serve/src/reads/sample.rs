@@ -6,9 +6,9 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    CellKey, Consistency, Extent, FieldPath, FieldSelector, GroupResource, Identity, Index,
-    IndexBy, LabelSelector, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
-    Resource, ResourceInfo, SensitiveData,
+    CellKey, Consistency, Extent, FieldPath, GroupResource, Identity, Index, IndexBy,
+    ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Resource, ResourceInfo,
+    SensitiveData,
 };
 use kubewarm_cache::informer::{CellReport, Phase};
 use kubewarm_wire::{Asked, Objects, What};
@@ -37,8 +37,7 @@ pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
         asked("/api/v1/pods", &query.finish()).0
     };
     let selected = query(labels, fields);
-    let (labels, fields): (LabelSelector, FieldSelector) =
-        (selected.labels.selector().clone(), selected.fields);
+    let (labels, fields) = (selected.labels, selected.fields);
     let extent = if namespace == "all" {
         Extent::AllNamespaces
     } else {

@@ -364,7 +364,7 @@ fn asked(request: &HttpRequest) -> Result<Asked, Failure> {
 /// What the caller must be allowed: the very thing that is asked of the cells, but for indexes, which no
 /// authorizer knows.
 fn reviewed(objects: &Objects) -> SelfSubjectAccessReviewSpec {
-    review::resource(&objects.access(), objects.labels.selector(), &objects.reviewed_fields())
+    review::resource(&objects.access(), &objects.labels, &objects.reviewed_fields())
 }
 
 fn profile_access(profile: &ProfileRef) -> kubewarm_wire::Access<'_> {

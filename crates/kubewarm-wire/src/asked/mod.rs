@@ -4,14 +4,16 @@
 mod tests;
 
 use super::{
-    Failure, Form, LabelFilter, Listing,
+    Failure, Form, Listing,
     accept::{self, Shape},
     options,
     path::{Named, Path, Place},
     query::{Parameter, Query},
     watching::Watching,
 };
-use kubewarm_api::model::{FieldSelector, ObjectKey, ProfileRef, Resource, ResourceVersion};
+use kubewarm_api::model::{
+    FieldSelector, LabelSelector, ObjectKey, ProfileRef, Resource, ResourceVersion,
+};
 use std::{num::NonZeroU64, sync::Arc};
 
 /// What a request reads.
@@ -62,7 +64,7 @@ pub struct Objects {
     /// One object, or those that the selectors select.
     pub selection: Selection,
     /// Which labels they have. Empty for a get.
-    pub labels: LabelFilter,
+    pub labels: LabelSelector,
     /// Which fields they have; whether the kind knows them is not decided here. Empty for a get.
     pub fields: FieldSelector,
     /// How new the answer has to be.
@@ -210,7 +212,7 @@ fn objects(
         resource,
         namespace,
         selection: Selection::Get { name },
-        labels: LabelFilter::default(),
+        labels: LabelSelector::default(),
         fields: FieldSelector::default(),
         limit: None,
         watch: None,

@@ -6,32 +6,8 @@ mod tests;
 
 use self::fault::{aggregated, key_fault, wrong_values};
 use super::{Failure, failure::quoted};
-use kubewarm_api::model::{LabelRequirement, LabelSelector, Operator};
-use std::{collections::BTreeSet, sync::Arc};
-
-/// The label selector of a request; the empty one selects everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelFilter {
-    selector: LabelSelector,
-    comparisons: Vec<Comparison>,
-}
-
-/// A label compared as a number: `weight>2`. Unlike the other requirements no index meets it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Comparison {
-    key: Arc<str>,
-    than: Than,
-    bound: i64,
-}
-
-/// Which side of the bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Than {
-    /// `>`
-    Greater,
-    /// `<`
-    Less,
-}
+use kubewarm_api::model::{LabelComparison, LabelRequirement, LabelSelector, Operator};
+use std::{cmp::Ordering, collections::BTreeSet};
 
 /// A word, or one of the signs `= == != ! > < ( ) ,`; at the end, the empty sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,104 +36,30 @@ struct Parser<'a> {
     rest: &'a str,
 }
 
-impl LabelFilter {
-    /// Reads a selector, decoded.
-    ///
-    /// # Errors
-    ///
-    /// 400 with the server's text.
-    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
-        // The server reads no further than a NUL, so that the rest would not select.
-        if text.contains('\0') {
-            return Err(Failure::bad_request("found a NUL character in the label selector"));
-        }
-        // Each ends with a comma, but for the last.
-        if text.matches(',').count() >= MOST {
-            return Err(Failure::too_much("label", MOST, "requirements and values"));
-        }
-        let read = Parser { rest: text }.selector().map_err(Failure::bad_request)?;
-        if read.selector.requirements().count() + read.comparisons.len() > MOST_REQUIREMENTS {
-            return Err(Failure::too_much("label", MOST_REQUIREMENTS, "requirements"));
-        }
-        Ok(read)
+/// Reads a selector, decoded.
+///
+/// # Errors
+///
+/// 400 with the server's text.
+pub(super) fn parse(text: &str) -> Result<LabelSelector, Failure> {
+    // The server reads no further than a NUL, so that the rest would not select.
+    if text.contains('\0') {
+        return Err(Failure::bad_request("found a NUL character in the label selector"));
     }
-
-    /// All but the comparisons: what a label index answers, and what cells are selected by.
-    #[must_use]
-    pub fn selector(&self) -> &LabelSelector {
-        &self.selector
+    // Each ends with a comma, but for the last.
+    if text.matches(',').count() >= MOST {
+        return Err(Failure::too_much("label", MOST, "requirements and values"));
     }
-
-    /// What has to be looked at object by object; no cell has such a requirement.
-    #[must_use]
-    pub fn comparisons(&self) -> &[Comparison] {
-        &self.comparisons
+    let selector = Parser { rest: text }.selector().map_err(Failure::bad_request)?;
+    if selector.requirements().count() + selector.comparisons().count() > MOST_REQUIREMENTS {
+        return Err(Failure::too_much("label", MOST_REQUIREMENTS, "requirements"));
     }
-
-    /// Whether everything is selected.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.selector.is_empty() && self.comparisons.is_empty()
-    }
-}
-
-impl Comparison {
-    /// Of the one value that was written.
-    fn new(key: &str, than: Than, values: &BTreeSet<&str>) -> Result<Self, String> {
-        let value = values.first().copied().unwrap_or_default();
-        let bound = value.parse().ok();
-        let mut faults = Vec::new();
-        if bound.is_none() {
-            let value = quoted(value);
-            faults.push(format!(
-                "values[0]: Invalid value: {value}: for 'Gt', 'Lt' operators, the value must be an \
-                 integer"
-            ));
-        }
-        // A label's value does not begin with a sign, so that no bound is negative.
-        faults.extend(wrong_values(key, values));
-        match bound {
-            Some(bound) if faults.is_empty() => Ok(Self { key: key.into(), than, bound }),
-            _ => Err(aggregated(&faults)),
-        }
-    }
-
-    /// The label's key.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// Which side of the bound.
-    #[must_use]
-    pub fn than(&self) -> Than {
-        self.than
-    }
-
-    /// What it is compared with.
-    #[must_use]
-    pub fn bound(&self) -> i64 {
-        self.bound
-    }
-
-    /// Whether an object whose label has this value (`None`: no such label) meets it. What is no
-    /// number does not.
-    #[must_use]
-    pub fn matches(&self, value: Option<&str>) -> bool {
-        let Some(number) = value.and_then(|value| value.parse::<i64>().ok()) else {
-            return false;
-        };
-        match self.than {
-            Than::Greater => number > self.bound,
-            Than::Less => number < self.bound,
-        }
-    }
+    Ok(selector)
 }
 
 impl<'a> Parser<'a> {
-    fn selector(&mut self) -> Result<LabelFilter, String> {
-        let mut requirements = Vec::new();
-        let mut comparisons = BTreeSet::new();
+    fn selector(&mut self) -> Result<LabelSelector, String> {
+        let (mut requirements, mut comparisons) = (Vec::new(), Vec::new());
         while !self.peek().is("") {
             let first = self.peek();
             if !first.begins_requirement() {
@@ -182,14 +84,13 @@ impl<'a> Parser<'a> {
                 return Err(format!("found '{found}', expected: identifier after ','"));
             }
         }
-        let selector = LabelSelector::new(requirements);
-        Ok(LabelFilter { selector, comparisons: comparisons.into_iter().collect() })
+        Ok(LabelSelector::new(requirements).with_comparisons(comparisons))
     }
 
     fn requirement(
         &mut self,
         requirements: &mut Vec<LabelRequirement>,
-        comparisons: &mut BTreeSet<Comparison>,
+        comparisons: &mut Vec<LabelComparison>,
     ) -> Result<(), String> {
         let is_negated = self.peek().is("!");
         if is_negated {
@@ -209,12 +110,8 @@ impl<'a> Parser<'a> {
             "notin" => requirements.push(checked(key, Operator::NotIn, &self.values()?)?),
             "=" | "==" => requirements.push(checked(key, Operator::In, &self.exact_value()?)?),
             "!=" => requirements.push(checked(key, Operator::NotIn, &self.exact_value()?)?),
-            ">" => {
-                comparisons.insert(Comparison::new(key, Than::Greater, &self.exact_value()?)?);
-            }
-            "<" => {
-                comparisons.insert(Comparison::new(key, Than::Less, &self.exact_value()?)?);
-            }
+            ">" => comparisons.push(compared(key, Ordering::Greater, &self.exact_value()?)?),
+            "<" => comparisons.push(compared(key, Ordering::Less, &self.exact_value()?)?),
             found => {
                 return Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"));
             }
@@ -317,4 +214,30 @@ fn checked(
         let faults = wrong_values(key, values);
         if faults.is_empty() { invalid.to_string() } else { aggregated(&faults) }
     })
+}
+
+/// A comparison with the one value that was written.
+fn compared(
+    key: &str,
+    order: Ordering,
+    values: &BTreeSet<&str>,
+) -> Result<LabelComparison, String> {
+    let value = values.first().copied().unwrap_or_default();
+    let bound = value.parse().ok();
+    let mut faults = Vec::new();
+    if bound.is_none() {
+        let value = quoted(value);
+        faults.push(format!(
+            "values[0]: Invalid value: {value}: for 'Gt', 'Lt' operators, the value must be an \
+             integer"
+        ));
+    }
+    // A label's value does not begin with a sign, so that no bound is negative.
+    faults.extend(wrong_values(key, values));
+    match bound {
+        Some(bound) if faults.is_empty() => {
+            LabelComparison::new(key, order, bound).map_err(|invalid| invalid.to_string())
+        }
+        _ => Err(aggregated(&faults)),
+    }
 }

@@ -2,21 +2,13 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::fmt::Write as _;
 
-/// The selector in canonical form, comparisons behind it.
-fn told(text: &str) -> String {
-    let filter = LabelFilter::parse(text).unwrap();
-    let mut told = filter.selector().to_string();
-    for Comparison { key, than, bound } in filter.comparisons() {
-        let sign = if *than == Than::Greater { '>' } else { '<' };
-        write!(told, " {key}{sign}{bound}").unwrap();
-    }
-    told
+fn canonical(text: &str) -> String {
+    parse(text).unwrap().to_string()
 }
 
 fn refusal(text: &str) -> String {
-    let failure = LabelFilter::parse(text).unwrap_err();
+    let failure = parse(text).unwrap_err();
     assert_eq!(failure.code(), 400, "{text}");
     failure.message().to_owned()
 }
@@ -45,11 +37,11 @@ fn the_whole_grammar_is_read() {
         ("in in (in,notin)", "in in (in,notin)"),
         ("notin", "notin"),
         ("example.com/a=b,!c", "!c,example.com/a in (b)"),
-        ("a>5", " a>5"),
-        ("a<5,b", "b a<5"),
-        ("a>5,a>5,a<9", " a>5 a<9"),
+        ("a>5", "a>5"),
+        ("a<5,b", "b,a<5"),
+        ("a>5,a>5,a<9", "a>5,a<9"),
     ] {
-        let canonical = told(text);
+        let canonical = canonical(text);
         let mut parts: Vec<_> = canonical.split(',').collect();
         let mut expected_parts: Vec<_> = expected.split(',').collect();
         parts.sort_unstable();
@@ -108,33 +100,15 @@ fn refusals_are_worded_as_the_server_words_them() {
 }
 
 #[test]
-fn numbers_compare_as_numbers_and_other_values_do_not_match() {
-    let filter = LabelFilter::parse("a>5").unwrap();
-    let [comparison] = filter.comparisons() else { panic!("one comparison") };
-    assert_eq!((comparison.key(), comparison.than(), comparison.bound()), ("a", Than::Greater, 5));
-    for (value, expected) in [
-        (None, false),
-        (Some("5"), false),
-        (Some("6"), true),
-        (Some("10"), true),
-        (Some("x"), false),
-    ] {
-        assert_eq!(comparison.matches(value), expected, "{value:?}");
-    }
-    let filter = LabelFilter::parse("a<5").unwrap();
-    assert!(filter.comparisons()[0].matches(Some("-6")) && !filter.is_empty());
-}
-
-#[test]
 fn selectors_are_bounded() {
     let many = |most: usize, each: &str| vec![each; most].join(",");
-    assert!(LabelFilter::parse(&format!("a in ({})", many(MOST, "v"))).is_ok());
+    assert!(parse(&format!("a in ({})", many(MOST, "v"))).is_ok());
     assert!(refusal(&format!("a in ({})", many(MOST + 1, "v"))).contains("at most 1024"));
-    assert!(LabelFilter::parse(&many(MOST, "a")).is_ok());
+    assert!(parse(&many(MOST, "a")).is_ok());
     assert!(refusal(&many(MOST + 1, "a")).contains("at most 1024"));
     let each = |of: fn(usize) -> String, most| (0..most).map(of).collect::<Vec<_>>().join(",");
     for of in [|n| format!("a>{n}"), |n| format!("!a{n}"), |n| format!("a in (v{n},w)")] {
-        assert!(LabelFilter::parse(&each(of, MOST_REQUIREMENTS)).is_ok());
+        assert!(parse(&each(of, MOST_REQUIREMENTS)).is_ok());
         assert!(refusal(&each(of, MOST_REQUIREMENTS + 1)).contains("at most 64 requirements"));
     }
 }
@@ -142,15 +116,14 @@ fn selectors_are_bounded() {
 proptest! {
     #[test]
     fn no_selector_makes_it_panic(any in ".{0,60}", likely in r"(in|notin|a|b|[!=<>(), ]){0,20}") {
-        let _ = LabelFilter::parse(&any);
-        let _ = LabelFilter::parse(&likely);
+        let _ = parse(&any);
+        let _ = parse(&likely);
     }
 
     #[test]
-    fn a_canonical_selector_reads_as_itself(likely in r"(in|notin|a|b|[!=(), ]){0,20}") {
-        if let Ok(filter) = LabelFilter::parse(&likely) {
-            let again = LabelFilter::parse(&filter.selector().to_string()).unwrap();
-            prop_assert_eq!(filter.selector(), again.selector());
+    fn a_canonical_selector_reads_as_itself(likely in r"(in|notin|a|b|1|[!=<>(), ]){0,20}") {
+        if let Ok(selector) = parse(&likely) {
+            prop_assert_eq!(&parse(&selector.to_string()).unwrap(), &selector);
         }
     }
 }

@@ -4,7 +4,7 @@
 mod tests;
 mod wanted;
 
-pub use self::wanted::{Is, Said, Test, Tests, Than, Wanted};
+pub use self::wanted::{Is, Said, Test, Tests, Wanted};
 
 use super::{
     contents::Contents,

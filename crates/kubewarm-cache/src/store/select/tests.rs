@@ -5,8 +5,10 @@ use crate::store::{
     record::{Encoding, VALUES_PER_OBJECT},
     samples::{body, cell, remove, upsert, version},
 };
-use kubewarm_api::model::{DeltaSink as _, FieldPath, LabelRequirement, LabelSelector, Operator};
-use std::collections::BTreeSet;
+use kubewarm_api::model::{
+    DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector, Operator,
+};
+use std::{cmp::Ordering, collections::BTreeSet};
 
 fn key(text: &str) -> ObjectKey {
     let (namespace, name) = text.split_once('/').unwrap();
@@ -20,6 +22,10 @@ fn phase(is: Is, value: &str) -> Test {
 
 fn of(tests: impl IntoIterator<Item = Test>) -> Wanted {
     Wanted { tests: tests.into_iter().collect(), ..Wanted::default() }
+}
+
+fn compared(order: Ordering, bound: i64) -> Test {
+    Test::Label(LabelComparison::new("n", order, bound).unwrap())
 }
 
 fn label(key: &str, operator: Operator, values: &[&str]) -> LabelSelector {
@@ -83,11 +89,8 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
             vec![phase(Is::Equal, "up")],
             vec![phase(Is::Different, "up")],
             vec![phase(Is::Equal, "")],
-            vec![Test::Label { key: "n".into(), than: Than::Greater, number: 300 }],
-            vec![
-                Test::Label { key: "n".into(), than: Than::Less, number: 300 },
-                phase(Is::Equal, "down"),
-            ],
+            vec![compared(Ordering::Greater, 300)],
+            vec![compared(Ordering::Less, 300), phase(Is::Equal, "down")],
         ];
         let afters = [
             None,
@@ -118,8 +121,9 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
                                 });
                                 (own.unwrap_or_default() == &**value) == (*is == Is::Equal)
                             }
-                            Test::Label { than: Than::Greater, .. } => number > Some(300),
-                            Test::Label { than: Than::Less, .. } => number.is_some_and(|n| n < 300),
+                            Test::Label(comparison) => {
+                                comparison.matches(number.map(|n| n.to_string()).as_deref())
+                            }
                         });
                         namespace.is_none_or(|namespace| *key.namespace == *namespace)
                             && after.as_ref().is_none_or(|after| key > after)
@@ -295,7 +299,6 @@ fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_
         let path = FieldPath::parse(&format!(".spec.x{n:02}")).unwrap();
         Test::Field { path, absent: "".into(), is, value: value.into() }
     };
-    let compared = |n: i64| Test::Label { key: "n".into(), than: Than::Less, number: 6 + n };
     let labels = label("app", Operator::Exists, &[]);
     let with = |tests: Vec<Test>| Wanted { labels: labels.clone(), ..of(tests) };
     let selects = |wanted: &Wanted, said: &mut Said| {
@@ -309,7 +312,7 @@ fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_
     let of_one_path = with((0..64).map(|n| field(63, Is::Different, &format!("no{n}"))).collect());
     assert_eq!(selects(&of_one_path, &mut Said::default()), (true, once));
     let of_many = (0..64).map(|n| field(n, Is::Equal, &n.to_string()));
-    let of_many = with(of_many.chain((0..64).map(compared)).collect());
+    let of_many = with(of_many.chain((0..64).map(|n| compared(Ordering::Less, 6 + n))).collect());
     let mut said = Said::default();
     let (is_selected, looks) = selects(&of_many, &mut said);
     assert!(is_selected && looks < 2 * once, "{looks}, {once} to walk it");
@@ -325,7 +328,7 @@ fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_
         (&of_many, true),
         (&of_one_path, true),
         (&with(vec![field(7, Is::Different, "7")]), false),
-        (&with(vec![compared(-1)]), false),
+        (&with(vec![compared(Ordering::Less, 5)]), false),
     ] {
         assert_eq!(selects(wanted, &mut said), (expected, 0), "{wanted:?}");
     }

@@ -1,7 +1,7 @@
 //! What is asked of a table, and what its bodies must say for that.
 
 use crate::store::{paths::Paths, record::Encoding};
-use kubewarm_api::model::{FieldPath, LabelSelector};
+use kubewarm_api::model::{FieldPath, LabelComparison, LabelSelector};
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fmt,
@@ -65,14 +65,7 @@ pub enum Test {
         value: Arc<str>,
     },
     /// The value of a label, which must be there and a number.
-    Label {
-        /// The label.
-        key: Arc<str>,
-        /// On which side of `number`.
-        than: Than,
-        /// What it is compared with.
-        number: i64,
-    },
+    Label(LabelComparison),
 }
 
 /// Whether a value must be another one, or must not.
@@ -82,15 +75,6 @@ pub enum Is {
     Equal,
     /// `!=`
     Different,
-}
-
-/// On which side of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Than {
-    /// `>`
-    Greater,
-    /// `<`
-    Less,
 }
 
 impl Wanted {
@@ -104,7 +88,7 @@ impl Wanted {
         });
         let tests = self.tests.all().iter().map(|test| match test {
             Test::Field { value, .. } => TEXT + value.len(),
-            Test::Label { key, .. } => TEXT + key.len(),
+            Test::Label(it) => TEXT + it.key().len(),
         });
         size_of::<Self>() + names.chain(labels).chain(tests).sum::<usize>()
     }
@@ -164,7 +148,7 @@ impl Tests {
     }
 
     fn ask_for_labels(&self) -> bool {
-        self.all.iter().any(|test| matches!(test, Test::Label { .. }))
+        self.all.iter().any(|test| matches!(test, Test::Label(_)))
     }
 }
 
@@ -191,7 +175,7 @@ impl Test {
     fn path(&self) -> Option<&FieldPath> {
         match self {
             Self::Field { path, .. } => Some(path),
-            Self::Label { .. } => None,
+            Self::Label(_) => None,
         }
     }
 
@@ -208,13 +192,9 @@ impl Test {
                 let is_there = found.is_ok() || (values.is_empty() && absent == value);
                 is_there == (*is == Is::Equal)
             }
-            Self::Label { key, than, number } => {
-                let value = labels.and_then(|labels| labels.get(&**key));
-                let found = value.and_then(|value| value.parse::<i64>().ok());
-                found.is_some_and(|found| match than {
-                    Than::Greater => found > *number,
-                    Than::Less => found < *number,
-                })
+            Self::Label(comparison) => {
+                let value = labels.and_then(|labels| labels.get(comparison.key()));
+                comparison.matches(value.map(|value| &**value))
             }
         }
     }

@@ -269,7 +269,7 @@ mod tests {
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         let shared = Shared::default();
-        let labels = asked("/api/v1/pods", "labelSelector=app").0.labels.selector().clone();
+        let labels = asked("/api/v1/pods", "labelSelector=app").0.labels;
         let none = Wanted { labels, ..Wanted::default() };
         for version in 6..60 {
             say(&mut writer, version, &text);

@@ -289,7 +289,7 @@ mod tests {
         let (catalog, key, mut writer) = table(1);
         let follower = catalog.reader(&key).unwrap().follow_from_now();
         let (asked, _) = asked("/api/v1/pods", "watch=1&labelSelector=app");
-        let labels = asked.labels.selector().clone();
+        let labels = asked.labels.clone();
         let wanted = Wanted { labels, ..Wanted::default() };
         let mut telling = Telling::new(&kind(""), &asked, wanted, (follower, Start::default()));
         let shared = Shared::default();
