@@ -5,17 +5,8 @@ use super::{
     invalid::{counted, distinct},
     target::label,
 };
-use crate::{model::is_dns_label, v1alpha1};
+use crate::v1alpha1;
 use std::sync::Arc;
-
-/// The field labels of the API server that an index could be called by, as they are DNS labels, by group and
-/// plural: `ToSelectableFields` of each kind's strategy in kubernetes/pkg/registry, 1.36. All others have a
-/// dot or a capital.
-const SERVERS: &[(&str, &str, &[&str])] = &[
-    ("", "events", &["reason", "source", "type"]),
-    ("events.k8s.io", "events", &["reason", "type"]),
-    ("", "secrets", &["type"]),
-];
 
 /// A declared index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,18 +25,6 @@ pub enum IndexBy {
     Label(Arc<str>),
     /// A field.
     Field(FieldPath),
-}
-
-impl GroupResource {
-    /// Whether an index of this kind may be called `name`: all that is selected by such a name is selected
-    /// by an index, or by a field of a `CustomResourceDefinition` without a dot.
-    #[must_use]
-    pub fn may_index_as(&self, name: &str) -> bool {
-        let is_servers = |(group, plural, labels): &(&str, &str, &[&str])| {
-            *group == self.group() && *plural == self.resource() && labels.contains(&name)
-        };
-        is_dns_label(name) && !SERVERS.iter().any(is_servers)
-    }
 }
 
 /// Checks the indexes at the JSON path `path`.

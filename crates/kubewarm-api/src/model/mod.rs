@@ -6,6 +6,7 @@ mod cell;
 mod decision;
 mod declared;
 mod fault;
+mod field_labels;
 mod field_path;
 mod home;
 mod identity;

@@ -8,127 +8,6 @@ use kubewarm_api::model::{
 };
 use kubewarm_cache::store::{Is, Test, Wanted};
 use kubewarm_wire::{Failure, Objects, Selection};
-use std::iter;
-
-/// A field that objects of a built-in kind are selected by.
-struct Label {
-    /// As it is written in a selector.
-    name: &'static str,
-    /// Where it is.
-    path: &'static str,
-    /// What it is where nothing stands there.
-    absent: &'static str,
-}
-
-/// A field whose label is its path, and which is empty where nothing stands there.
-const fn plain(name: &'static str, path: &'static str) -> Label {
-    Label { name, path, absent: "" }
-}
-
-const fn otherwise(name: &'static str, path: &'static str, absent: &'static str) -> Label {
-    Label { name, path, absent }
-}
-
-/// A kind for which the API server compiles in what it is selected by.
-struct BuiltIn {
-    group: &'static str,
-    plural: &'static str,
-    /// Whether `metadata.namespace` is among it.
-    is_namespaced: bool,
-    /// What is among it beside `metadata.name`.
-    labels: &'static [Label],
-}
-
-/// Of every kind.
-const NAME: Label = plain("metadata.name", ".metadata.name");
-/// Of every kind for which nothing is compiled in, and of others that live in namespaces.
-const NAMESPACE: Label = plain("metadata.namespace", ".metadata.namespace");
-
-const fn namespaced(
-    (group, plural): (&'static str, &'static str),
-    labels: &'static [Label],
-) -> BuiltIn {
-    BuiltIn { group, plural, is_namespaced: true, labels }
-}
-
-const fn cluster_scoped(
-    (group, plural): (&'static str, &'static str),
-    labels: &'static [Label],
-) -> BuiltIn {
-    BuiltIn { group, plural, is_namespaced: false, labels }
-}
-
-/// `AddFieldLabelConversionFunc` of each version in kubernetes/pkg/apis, and `ToSelectableFields` of each kind's
-/// strategy in kubernetes/pkg/registry, 1.36.
-const BUILT_IN: &[BuiltIn] = &[
-    namespaced(
-        ("", "pods"),
-        &[
-            plain("spec.nodeName", ".spec.nodeName"),
-            plain("spec.host", ".spec.nodeName"),
-            plain("spec.restartPolicy", ".spec.restartPolicy"),
-            plain("spec.schedulerName", ".spec.schedulerName"),
-            plain("spec.serviceAccountName", ".spec.serviceAccountName"),
-            otherwise("spec.hostNetwork", ".spec.hostNetwork", "false"),
-            plain("status.phase", ".status.phase"),
-            plain("status.podIP", ".status.podIP"),
-            plain("status.nominatedNodeName", ".status.nominatedNodeName"),
-        ],
-    ),
-    namespaced(
-        ("", "events"),
-        &[
-            plain("involvedObject.kind", ".involvedObject.kind"),
-            plain("involvedObject.namespace", ".involvedObject.namespace"),
-            plain("involvedObject.name", ".involvedObject.name"),
-            plain("involvedObject.uid", ".involvedObject.uid"),
-            plain("involvedObject.apiVersion", ".involvedObject.apiVersion"),
-            plain("involvedObject.resourceVersion", ".involvedObject.resourceVersion"),
-            plain("involvedObject.fieldPath", ".involvedObject.fieldPath"),
-            plain("reason", ".reason"),
-            plain("reportingComponent", ".reportingComponent"),
-            plain("type", ".type"),
-        ],
-    ),
-    namespaced(
-        ("events.k8s.io", "events"),
-        &[
-            plain("regarding.kind", ".regarding.kind"),
-            plain("regarding.namespace", ".regarding.namespace"),
-            plain("regarding.name", ".regarding.name"),
-            plain("regarding.uid", ".regarding.uid"),
-            plain("regarding.apiVersion", ".regarding.apiVersion"),
-            plain("regarding.resourceVersion", ".regarding.resourceVersion"),
-            plain("regarding.fieldPath", ".regarding.fieldPath"),
-            plain("reason", ".reason"),
-            plain("reportingController", ".reportingController"),
-            plain("type", ".type"),
-        ],
-    ),
-    namespaced(("", "secrets"), &[plain("type", ".type")]),
-    cluster_scoped(
-        ("", "nodes"),
-        &[otherwise("spec.unschedulable", ".spec.unschedulable", "false")],
-    ),
-    cluster_scoped(("", "namespaces"), &[plain("status.phase", ".status.phase")]),
-    namespaced(
-        ("", "services"),
-        &[plain("spec.clusterIP", ".spec.clusterIP"), plain("spec.type", ".spec.type")],
-    ),
-    namespaced(
-        ("", "replicationcontrollers"),
-        &[otherwise("status.replicas", ".status.replicas", "0")],
-    ),
-    namespaced(("batch", "jobs"), &[otherwise("status.successful", ".status.succeeded", "0")]),
-    cluster_scoped(
-        ("certificates.k8s.io", "certificatesigningrequests"),
-        &[plain("spec.signerName", ".spec.signerName")],
-    ),
-    cluster_scoped(
-        ("resource.k8s.io", "resourceslices"),
-        &[plain("spec.nodeName", ".spec.nodeName"), plain("spec.driver", ".spec.driver")],
-    ),
-];
 
 /// What a field selector asks of objects.
 #[derive(Debug, Default)]
@@ -171,7 +50,7 @@ impl Fields {
         let mut fields = Self::default();
         for requirement in asked.fields.requirements() {
             let name = requirement.field();
-            let asks = if let Some(Place { path, absent }) = place(&asked.resource, kind, name) {
+            let asks = if let Some((path, absent)) = served_field(&asked.resource, kind, name) {
                 Asks::Server { path, absent }
             } else {
                 let by = index(name)?.ok_or_else(|| unknown(&asked.resource, kind, name))?;
@@ -260,7 +139,9 @@ fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
             "field label not supported for {group}/{}, Kind=ResourceSlice: {field}",
             resource.version()
         )),
-        _ if built_in(resource).is_some() || matches!(kind.origin, Origin::Custom(_)) => {
+        _ if resource.group_resource().has_own_field_labels()
+            || matches!(kind.origin, Origin::Custom(_)) =>
+        {
             Failure::unknown_field(field)
         }
         _ => Failure::bad_request(format!(
@@ -270,29 +151,17 @@ fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
     failure.elsewhere()
 }
 
-/// Where a field of the API server's is, and what it is where nothing stands there.
-struct Place {
-    path: FieldPath,
-    absent: &'static str,
-}
-
-fn place(resource: &Resource, kind: &Kind, field: &str) -> Option<Place> {
-    let built_in = built_in(resource);
-    let has_namespace = built_in.is_none_or(|it| it.is_namespaced);
-    let mut labels = iter::once(&NAME)
-        .chain(has_namespace.then_some(&NAMESPACE))
-        .chain(built_in.map_or(&[] as &[Label], |it| it.labels));
-    if let Some(label) = labels.find(|label| label.name == field) {
-        let path = FieldPath::parse(label.path).ok()?;
-        return Some(Place { path, absent: label.absent });
-    }
-    let Origin::Custom(fields) = &kind.origin else { return None };
-    let (_, path) = fields.iter().find(|(name, _)| **name == *field)?;
-    Some(Place { path: path.clone(), absent: "" })
-}
-
-fn built_in(resource: &Resource) -> Option<&'static BuiltIn> {
-    BUILT_IN.iter().find(|it| it.group == resource.group() && it.plural == resource.resource())
+/// The path of a field of the API server's, and its value where an object has nothing there.
+fn served_field(
+    resource: &Resource,
+    kind: &Kind,
+    field: &str,
+) -> Option<(FieldPath, &'static str)> {
+    resource.group_resource().field_label(field).or_else(|| {
+        let Origin::Custom(fields) = &kind.origin else { return None };
+        let (_, path) = fields.iter().find(|(name, _)| **name == *field)?;
+        Some((path.clone(), ""))
+    })
 }
 
 #[cfg(test)]
@@ -364,14 +233,6 @@ mod tests {
     }
 
     #[test]
-    fn every_compiled_path_is_one() {
-        let labels = BUILT_IN.iter().flat_map(|it| it.labels).chain([&NAME, &NAMESPACE]);
-        for label in labels {
-            assert!(FieldPath::parse(label.path).is_ok(), "{}", label.path);
-        }
-    }
-
-    #[test]
     fn what_the_cell_meets_by_itself_is_not_looked_for_again() {
         let fields = "status.phase%3DPending,spec.nodeName%3Dn,metadata.name%3Dx";
         let query = format!("fieldSelector={fields}&labelSelector=app,tier%3E1");
@@ -385,16 +246,6 @@ mod tests {
             Test::Label(comparison) => comparison.to_string(),
         });
         assert_eq!(paths.collect::<Vec<_>>(), [".metadata.name", ".spec.nodeName", "tier>1"]);
-    }
-
-    #[test]
-    fn whatever_the_server_calls_a_field_no_index_is_called() {
-        for BuiltIn { group, plural, labels, .. } in BUILT_IN {
-            let of = resource(group, plural);
-            let of = of.group_resource();
-            let taken = labels.iter().find(|label| of.may_index_as(label.name));
-            assert!(taken.is_none(), "{of} {}", taken.unwrap().name);
-        }
     }
 
     fn path(text: &str) -> IndexBy {
