@@ -3,7 +3,7 @@
 //! Each lists groups in the order of their first resource, and the versions of a group likewise: the first one is
 //! the preferred one.
 
-use super::Listing;
+use super::{Document, Listing};
 use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
@@ -30,9 +30,24 @@ const VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Resources by version, versions by group, in the order in which they come.
 type Versions<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 
-/// `/api`. Empty, but there, where nothing of the core group is served.
+/// The document about `resources`; `None` if none of them belongs to it, which is a 404, and for `/version`, which is
+/// about none. `/api` and `/apis` are always there.
 #[must_use]
-pub fn core_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
+pub fn discovery_document(
+    resources: &[ResourceInfo],
+    document: &Document,
+    listing: Listing,
+) -> Option<Sent> {
+    match document {
+        Document::Version => None,
+        Document::Core => Some(core_document(resources, listing)),
+        Document::Groups => Some(groups_document(resources, listing)),
+        Document::Group(name) => group_document(resources, name),
+        Document::Resources { group, version } => resources_document(resources, group, version),
+    }
+}
+
+fn core_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
     let core = groups(resources, str::is_empty);
     match listing {
         Listing::Aggregated => aggregated(&core),
@@ -49,9 +64,7 @@ pub fn core_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
     }
 }
 
-/// `/apis`.
-#[must_use]
-pub fn groups_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
+fn groups_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
     let named = groups(resources, |group| !group.is_empty());
     match listing {
         Listing::Aggregated => aggregated(&named),
@@ -63,9 +76,7 @@ pub fn groups_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
     }
 }
 
-/// `/apis/<group>`; `None` if nothing of it is served, which is a 404.
-#[must_use]
-pub fn group_document(resources: &[ResourceInfo], name: &str) -> Option<Sent> {
+fn group_document(resources: &[ResourceInfo], name: &str) -> Option<Sent> {
     if name.is_empty() {
         return None;
     }
@@ -77,10 +88,7 @@ pub fn group_document(resources: &[ResourceInfo], name: &str) -> Option<Sent> {
     Some(sent(JSON, &document))
 }
 
-/// `/api/<version>`, of the empty group, or `/apis/<group>/<version>`; `None` if nothing of it is
-/// served, which is a 404.
-#[must_use]
-pub fn resources_document(resources: &[ResourceInfo], group: &str, version: &str) -> Option<Sent> {
+fn resources_document(resources: &[ResourceInfo], group: &str, version: &str) -> Option<Sent> {
     let is_of =
         |it: &&ResourceInfo| it.resource.group() == group && it.resource.version() == version;
     let served: Vec<_> = resources

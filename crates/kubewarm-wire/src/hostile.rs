@@ -30,7 +30,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     prop_assert_eq!(&asked, &read(request).unwrap());
     prop_assert_eq!(&request.method, "GET");
     let objects = match asked.what {
-        What::Document(document) => {
+        What::Document(document, _) => {
             // What is reviewed is a path that leads to the same document.
             let named = Path::parse(&document.path()).unwrap().named;
             prop_assert_eq!(named, Path::parse(request.path()).unwrap().named);
@@ -41,9 +41,9 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     let (labels, fields) = again(&objects);
     prop_assert_eq!((&labels, &fields), (&objects.labels, &objects.fields));
     let Access { verb, name, namespace, resource, .. } = objects.access();
-    prop_assert_eq!(verb == "get", objects.name().is_some());
+    prop_assert_eq!(verb == "get", objects.name.is_some());
     prop_assert_eq!(verb == "watch", objects.watch.is_some());
-    if let Some(own) = objects.name() {
+    if let Some(own) = objects.name.as_deref() {
         prop_assert_eq!(name, own);
         prop_assert!(objects.labels.is_empty() && objects.fields.is_empty());
         prop_assert_eq!(&fields, &FieldSelector::default());

@@ -30,16 +30,14 @@ pub mod tables;
 
 pub use self::{
     accept::{Form, Included, Listing, MetaVersion, TableForm},
-    asked::{Access, Asked, At, Document, Objects, Selection, What},
+    asked::{Access, Asked, At, Objects, What},
     bearer::{Bearer, Subprotocols},
     body::{ItemTypes, ListFrame, Part, object},
-    discovery::{
-        AGGREGATED_DISCOVERY, Sent, core_document, group_document, groups_document, is_known,
-        resources_document,
-    },
+    discovery::{AGGREGATED_DISCOVERY, Sent, discovery_document, is_known},
     event::{EventFrame, EventType, bookmark, ended, event, progress},
     failure::Failure,
     onward::{Onward, Written},
+    path::Document,
     table::{Rows, TableFrame},
     token::Continue,
     watching::{Begin, Watching},

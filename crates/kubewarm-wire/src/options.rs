@@ -11,7 +11,7 @@ use super::{
 use kubewarm_api::model::{FieldSelector, LabelSelector, ResourceVersion};
 use std::{num::NonZeroU64, sync::Arc};
 
-/// Options of a list.
+/// Options of a get, a list or a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) labels: LabelSelector,
@@ -29,17 +29,19 @@ pub(super) const MATCH_WITH_CONTINUE: Cause = Cause::forbidden(
     "Forbidden: resourceVersionMatch is forbidden when continue is provided",
 );
 
-/// Of a get: how new the object has to be.
+/// Of a get: how new the object has to be, and nothing else.
 ///
 /// # Errors
 ///
 /// 400 for what is no version.
-pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
-    Ok(match version(query.text(Parameter::ResourceVersion))? {
+pub(super) fn of_get(query: &Query) -> Result<Options, Failure> {
+    let at = match version(query.text(Parameter::ResourceVersion))? {
         Version::Unset => At::Latest,
         Version::Zero => At::Any,
         Version::Number(version) => At::NotOlderThan(version),
-    })
+    };
+    let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
+    Ok(Options { labels, fields, at, limit: None, watch: None })
 }
 
 /// Of a list in `namespace`, or in all of them.
@@ -351,7 +353,8 @@ mod tests {
             ("resourceVersion=5", At::NotOlderThan(5.into())),
             ("resourceVersion=5&resourceVersionMatch=Exact&watch=1", At::NotOlderThan(5.into())),
         ] {
-            assert_eq!(of_get(&Query::parse(Some(query)).unwrap()), Ok(expected), "{query}");
+            let options = of_get(&Query::parse(Some(query)).unwrap()).unwrap();
+            assert_eq!(options.at, expected, "{query}");
         }
         assert_eq!(
             of_get(&Query::parse(Some("resourceVersion=x")).unwrap()).unwrap_err().code(),

@@ -30,20 +30,32 @@ pub(super) struct Path {
 /// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// `/version`
-    Version,
-    /// `/api`
-    Core,
-    /// `/apis`
-    Groups,
-    /// `/apis/<group>`
-    Group(Arc<str>),
-    /// `/api/<version>`, `/apis/<group>/<version>`
-    Resources(Arc<str>, Arc<str>),
+    /// A document about the API.
+    Document(Document),
     /// Objects of a resource.
     Objects(Place),
     /// Nothing that is known.
     Nothing,
+}
+
+/// A document about the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// `/version`.
+    Version,
+    /// `/api`.
+    Core,
+    /// `/apis`.
+    Groups,
+    /// `/apis/<group>`.
+    Group(Arc<str>),
+    /// `/api/<version>`, where the group is empty, or `/apis/<group>/<version>`.
+    Resources {
+        /// Empty for the core group.
+        group: Arc<str>,
+        /// Such as `v1`.
+        version: Arc<str>,
+    },
 }
 
 /// Objects of a resource.
@@ -117,15 +129,14 @@ fn named(segments: &Segments<'_>) -> Result<Named, Failure> {
         return Ok(Named::Nothing);
     };
     Ok(match (&**root, rest) {
-        ("version", []) => Named::Version,
-        ("api", []) => Named::Core,
+        ("version", []) => Named::Document(Document::Version),
+        ("api", []) => Named::Document(Document::Core),
         ("api", [version]) => resources("", version),
         ("api", [version, rest @ ..]) => Named::Objects(place("", version, rest)?),
-        ("apis", []) => Named::Groups,
-        ("apis", [group]) => match of("x", group, "v1") {
-            Ok(_) => Named::Group((&**group).into()),
-            Err(_) => Named::Nothing,
-        },
+        ("apis", []) => Named::Document(Document::Groups),
+        ("apis", [group]) if of("x", group, "v1").is_ok() => {
+            Named::Document(Document::Group((&**group).into()))
+        }
         ("apis", [group, version]) => resources(group, version),
         ("apis", [group, version, rest @ ..]) => Named::Objects(place(group, version, rest)?),
         _ => Named::Nothing,
@@ -133,9 +144,24 @@ fn named(segments: &Segments<'_>) -> Result<Named, Failure> {
 }
 
 fn resources(group: &str, version: &str) -> Named {
-    match of("x", group, version) {
-        Ok(_) => Named::Resources(group.into(), version.into()),
-        Err(_) => Named::Nothing,
+    if of("x", group, version).is_err() {
+        return Named::Nothing;
+    }
+    Named::Document(Document::Resources { group: group.into(), version: version.into() })
+}
+
+impl Document {
+    /// The path that a caller must be allowed to get; without that of a profile before it.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match self {
+            Self::Version => "/version".to_owned(),
+            Self::Core => "/api".to_owned(),
+            Self::Groups => "/apis".to_owned(),
+            Self::Group(group) => format!("/apis/{group}"),
+            Self::Resources { group, version } if group.is_empty() => format!("/api/{version}"),
+            Self::Resources { group, version } => format!("/apis/{group}/{version}"),
+        }
     }
 }
 
@@ -230,30 +256,33 @@ mod tests {
 
     #[test]
     fn documents_have_their_own_paths() {
+        let of = |group: &str| Document::Resources { group: group.into(), version: "v1".into() };
         for (path, expected) in [
-            ("/version", Named::Version),
-            ("/api", Named::Core),
-            ("/api/", Named::Core),
-            ("/apis", Named::Groups),
-            ("/apis/apps", Named::Group("apps".into())),
-            ("/api/v1", Named::Resources("".into(), "v1".into())),
-            ("/apis/apps/v1", Named::Resources("apps".into(), "v1".into())),
-            ("/", Named::Nothing),
-            ("/healthz", Named::Nothing),
-            ("/version/x", Named::Nothing),
-            ("/apis/UP", Named::Nothing),
-            ("/apis/apps/V1", Named::Nothing),
-            ("/openapi/v3", Named::Nothing),
-            ("/openapi/v3/apis/apps/v1", Named::Nothing),
-            ("/openapi/v2", Named::Nothing),
-            ("/profiles", Named::Nothing),
-            ("/profiles/a", Named::Nothing),
+            ("/version", Document::Version),
+            ("/api", Document::Core),
+            ("/api/", Document::Core),
+            ("/apis", Document::Groups),
+            ("/apis/apps", Document::Group("apps".into())),
+            ("/api/v1", of("")),
+            ("/apis/apps/v1", of("apps")),
         ] {
-            assert_eq!(
-                Path::parse(path).unwrap(),
-                Path { profile: None, named: expected },
-                "{path}"
-            );
+            let named = Named::Document(expected);
+            assert_eq!(Path::parse(path).unwrap(), Path { profile: None, named }, "{path}");
+        }
+        for path in [
+            "/",
+            "/healthz",
+            "/version/x",
+            "/apis/UP",
+            "/apis/apps/V1",
+            "/openapi/v3",
+            "/openapi/v3/apis/apps/v1",
+            "/openapi/v2",
+            "/profiles",
+            "/profiles/a",
+        ] {
+            let nothing = Path { profile: None, named: Named::Nothing };
+            assert_eq!(Path::parse(path).unwrap(), nothing, "{path}");
         }
     }
 

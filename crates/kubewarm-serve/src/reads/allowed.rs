@@ -1,6 +1,6 @@
 //! What a caller was allowed: whatever is selected, or happens, nothing is told of anything else.
 
-use kubewarm_wire::{Objects, Selection};
+use kubewarm_wire::Objects;
 use std::sync::Arc;
 
 /// The namespace and the name that were reviewed; `None`: all.
@@ -12,11 +12,7 @@ pub(super) struct Allowed {
 impl Allowed {
     /// By a request that was let through.
     pub(super) fn of(asked: &Objects) -> Self {
-        let name = match &asked.selection {
-            Selection::Get { name } => Some(&**name),
-            Selection::List => asked.fields.name(),
-        };
-        Self { namespace: asked.namespace.clone(), name: name.map(Into::into) }
+        Self { namespace: asked.namespace.clone(), name: asked.only_name().map(Into::into) }
     }
 
     /// Whether this object is among them.

@@ -9,7 +9,7 @@ use kubewarm_api::model::{
     CellKey, Consistency, Extent, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection,
 };
 use kubewarm_cache::informer::CellReport;
-use kubewarm_wire::{Failure, Form, Included, Objects, Selection};
+use kubewarm_wire::{Failure, Form, Included, Objects};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -56,7 +56,11 @@ impl<'a> Coverage<'a> {
         let all: Vec<_> = containing.collect();
         let of = asked.resource.group_resource();
         if all.is_empty() {
-            return Err(Failure::not_cached(of, asked.name().unwrap_or_default(), NOT_DECLARED));
+            return Err(Failure::not_cached(
+                of,
+                asked.name.as_deref().unwrap_or_default(),
+                NOT_DECLARED,
+            ));
         }
         let is_enough = |offering: &&Offering| match (offering.key.projection, asked.form) {
             // Of a table, it depends on the columns of the kind.
@@ -119,7 +123,7 @@ impl<'a> Coverage<'a> {
             let of = self.asked.resource.group_resource();
             return Err(Failure::not_cached(
                 of,
-                self.asked.name().unwrap_or_default(),
+                self.asked.name.as_deref().unwrap_or_default(),
                 NOT_DECLARED,
             ));
         }
@@ -219,25 +223,17 @@ fn may_answer(
 
 /// Whether all that is asked for is in the cell.
 fn contains(key: &CellKey, asked: &Objects) -> bool {
-    let is_there = match (&key.extent, &asked.namespace, &asked.selection) {
-        (Extent::Namespace(own), Some(asked), _) => own == asked,
-        (Extent::AllNamespaces, Some(_), _)
-        | (Extent::AllNamespaces, None, Selection::List)
-        | (Extent::Cluster, None, _) => true,
-        (Extent::Namespace(_), None, _)
-        | (Extent::AllNamespaces, None, Selection::Get { .. })
-        | (Extent::Cluster, Some(_), _) => false,
+    let is_list = asked.name.is_none();
+    let is_there = match (&key.extent, &asked.namespace) {
+        (Extent::Namespace(own), Some(asked)) => own == asked,
+        (Extent::AllNamespaces, None) => is_list,
+        (Extent::AllNamespaces, Some(_)) | (Extent::Cluster, None) => true,
+        (Extent::Namespace(_), None) | (Extent::Cluster, Some(_)) => false,
     };
     let has_label = |needed| asked.labels.requirements().any(|has| has == needed);
     let has_field = |needed| asked.fields.requirements().any(|has| has == needed);
-    is_there
-        && match asked.selection {
-            // Of an object that is not there, nobody could tell whether it is in the cluster.
-            Selection::Get { .. } => key.labels.is_empty() && key.fields.is_empty(),
-            Selection::List => {
-                key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
-            }
-        }
+    // A get has no selectors. A cell with selectors cannot tell whether an object that it lacks is in the cluster.
+    is_there && key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use kubewarm_api::model::{
     Operator, Projection, Resource,
 };
 use kubewarm_cache::store::{Is, Test, Wanted};
-use kubewarm_wire::{Failure, Objects, Selection};
+use kubewarm_wire::{Failure, Objects};
 
 /// What a field selector asks of objects.
 #[derive(Debug, Default)]
@@ -89,13 +89,9 @@ impl Fields {
             tests.push(Test::Field { path, absent: absent.into(), is, value });
         }
         tests.extend(asked.labels.comparisons().cloned().map(Test::Label));
-        let name = match &asked.selection {
-            Selection::Get { name } => Some(&**name),
-            Selection::List => asked.fields.name(),
-        };
         Wanted {
             namespace: asked.namespace.as_deref().map(Into::into),
-            name: name.map(Into::into),
+            name: asked.only_name().map(Into::into),
             labels: LabelSelector::new(labels),
             tests: tests.into_iter().collect(),
         }

@@ -42,7 +42,7 @@ use kubewarm_cache::{
     informer::{Changes, Proofs, Reports},
     store::{Catalog, Object},
 };
-use kubewarm_wire::{At, Failure, Objects, Selection, Written};
+use kubewarm_wire::{At, Failure, Objects, Written};
 use std::{fmt, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -282,7 +282,7 @@ impl Reads {
         let Some(kind) = kind else {
             return Err(Failure::not_cached(
                 of,
-                asked.name().unwrap_or_default(),
+                asked.name.as_deref().unwrap_or_default(),
                 cover::MAY_FILTER,
             ));
         };
@@ -303,9 +303,9 @@ impl Reads {
         if let Some(watching) = &asked.watch {
             return self.begin((asked, watching), (&kind, fields), &candidates, needs).await;
         }
-        match &asked.selection {
-            Selection::Get { name } => self.get(asked, name, &kind, &candidates, needs),
-            Selection::List => self.list(asked, (&kind, &fields), &candidates, needs).await,
+        match &asked.name {
+            Some(name) => self.get(asked, name, &kind, &candidates, needs),
+            None => self.list(asked, (&kind, &fields), &candidates, needs).await,
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) fn asked(path: &str, query: &str) -> (Objects, Option<ProfileRef>) {
     let Asked { profile, what } = Asked::parse("GET", path, Some(query), None).unwrap();
     match what {
         What::Objects(objects) => (objects, profile),
-        What::Document(other) => panic!("{other:?}"),
+        What::Document(other, _) => panic!("{other:?}"),
     }
 }
 

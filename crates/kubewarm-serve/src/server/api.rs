@@ -27,7 +27,9 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{Fault, FieldSelector, LabelSelector, ProfileRef};
-use kubewarm_wire::{Asked, Document, Failure, Objects, Selection, Watching, What};
+use kubewarm_wire::{
+    Asked, Document, Failure, Listing, Objects, Watching, What, discovery_document,
+};
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr},
@@ -126,15 +128,15 @@ impl ReadApi {
         let credentials = credentials(request).map_err(other)?;
         let asked = asked(request).map_err(other)?;
         let sends_on = self.forward.is_some() && !is_known_by_certificate(request);
-        if sends_on && matches!(asked.what, What::Document(_)) {
+        if sends_on && matches!(asked.what, What::Document(..)) {
             // A whole client asks here, so that it must see all there is.
             return Err((Handler::Forward, Failure::no_such_path()));
         }
         let handler = match &asked.what {
-            What::Document(_) => Handler::Discovery,
-            What::Objects(Objects { selection: Selection::Get { .. }, .. }) => Handler::Get,
+            What::Document(..) => Handler::Discovery,
+            What::Objects(Objects { name: Some(_), .. }) => Handler::Get,
             What::Objects(Objects { watch: Some(_), .. }) => Handler::Watch,
-            What::Objects(Objects { selection: Selection::List, .. }) => Handler::List,
+            What::Objects(_) => Handler::List,
         };
         self.allowed(request, &credentials, asked, handler)
             .await
@@ -150,7 +152,7 @@ impl ReadApi {
     ) -> Result<Outcome, Failure> {
         let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
         let (first, words) = match &what {
-            What::Document(document) => {
+            What::Document(document, _) => {
                 let path = document.path();
                 (review::path("get", &path), Words::Path(path))
             }
@@ -170,8 +172,9 @@ impl ReadApi {
             reviews.push(review);
         }
         match what {
-            What::Document(document) => {
-                let mut response = self.document(request, &document, profile.as_ref()).await?;
+            What::Document(document, listing) => {
+                let of = (&document, listing);
+                let mut response = self.document(request, of, profile.as_ref()).await?;
                 response.extensions_mut().insert(self.permit(caller));
                 Ok(Outcome { handler, from: CacheUse::Hit, response })
             }
@@ -248,22 +251,14 @@ impl ReadApi {
     async fn document(
         &self,
         request: &HttpRequest,
-        document: &Document,
+        (document, listing): (&Document, Listing),
         profile: Option<&ProfileRef>,
     ) -> Result<HttpResponse, Failure> {
         if *document == Document::Version {
             return self.version(request).await;
         }
         let kinds = self.reads.kinds(profile).await?;
-        let sent = match document {
-            Document::Version => None,
-            Document::Core(listing) => Some(kubewarm_wire::core_document(&kinds, *listing)),
-            Document::Groups(listing) => Some(kubewarm_wire::groups_document(&kinds, *listing)),
-            Document::Group(group) => kubewarm_wire::group_document(&kinds, group),
-            Document::Resources { group, version } => {
-                kubewarm_wire::resources_document(&kinds, group, version)
-            }
-        };
+        let sent = discovery_document(&kinds, document, listing);
         let sent = sent.ok_or_else(Failure::no_such_path)?;
         Ok(answer::document(request, sent.into()))
     }

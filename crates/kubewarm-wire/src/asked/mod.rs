@@ -7,7 +7,7 @@ use super::{
     Failure, Form, Listing,
     accept::{self, Shape},
     options,
-    path::{Named, Path, Place},
+    path::{Document, Named, Path, Place},
     query::{Parameter, Query},
     watching::Watching,
 };
@@ -28,30 +28,10 @@ pub struct Asked {
 /// What is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A document about the API.
-    Document(Document),
+    /// A document about the API. `/api` and `/apis` have two forms.
+    Document(Document, Listing),
     /// Objects of one resource.
     Objects(Objects),
-}
-
-/// A document about the API.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Document {
-    /// `/version`.
-    Version,
-    /// `/api`.
-    Core(Listing),
-    /// `/apis`.
-    Groups(Listing),
-    /// `/apis/<group>`.
-    Group(Arc<str>),
-    /// `/api/<version>`, where the group is empty, or `/apis/<group>/<version>`.
-    Resources {
-        /// Empty for the core group.
-        group: Arc<str>,
-        /// Such as `v1`.
-        version: Arc<str>,
-    },
 }
 
 /// A get, a list or a watch of one resource.
@@ -61,8 +41,8 @@ pub struct Objects {
     pub resource: Resource,
     /// The namespace of the path; `None` for all of them, and for what lives in none.
     pub namespace: Option<Arc<str>>,
-    /// One object, or those that the selectors select.
-    pub selection: Selection,
+    /// The one object that a get names; `None` for those that the selectors select.
+    pub name: Option<Arc<str>>,
     /// Which labels they have. Empty for a get.
     pub labels: LabelSelector,
     /// Which fields they have; whether the kind knows them is not decided here. Empty for a get.
@@ -76,18 +56,6 @@ pub struct Objects {
     /// Set where changes are asked for. Then `at` is how new the state has to be that it begins with,
     /// and `limit` is `None`, whatever the request says of it.
     pub watch: Option<Watching>,
-}
-
-/// One object, or some.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selection {
-    /// The object of this name.
-    Get {
-        /// Its name.
-        name: Arc<str>,
-    },
-    /// What the selectors select.
-    List,
 }
 
 /// How new an answer has to be.
@@ -147,21 +115,16 @@ impl Asked {
             Named::Objects(place) => What::Objects(objects(method, place, query, accept)?),
             Named::Nothing => return Err(Failure::no_such_path()),
             _ if method != "GET" => return Err(Failure::only_get()),
-            Named::Core => What::Document(Document::Core(accept::listing(accept)?)),
-            Named::Groups => What::Document(Document::Groups(accept::listing(accept)?)),
-            Named::Version => plain(Document::Version, accept)?,
-            Named::Group(group) => plain(Document::Group(group), accept)?,
-            Named::Resources(group, version) => {
-                plain(Document::Resources { group, version }, accept)?
+            Named::Document(document @ (Document::Core | Document::Groups)) => {
+                What::Document(document, accept::listing(accept)?)
+            }
+            Named::Document(document) => {
+                accept::plain(accept)?;
+                What::Document(document, Listing::Legacy)
             }
         };
         Ok(Self { profile, what })
     }
-}
-
-fn plain(document: Document, accept: Option<&str>) -> Result<What, Failure> {
-    accept::plain(accept)?;
-    Ok(What::Document(document))
 }
 
 /// In the API server's order: the media type, the options, what they mean.
@@ -189,34 +152,12 @@ fn objects(
         (None, false) => Shape::List,
     };
     let form = accept::form(accept, shape)?;
-    let Some(name) = name else {
-        let options::Options { labels, fields, at, limit, watch } =
-            options::of_list(&query, namespace.clone())?;
-        let form = options::of_form(form, &query)?;
-        let selection = Selection::List;
-        return Ok(Objects {
-            resource,
-            namespace,
-            selection,
-            labels,
-            fields,
-            at,
-            limit,
-            form,
-            watch,
-        });
+    let options::Options { labels, fields, at, limit, watch } = match name {
+        Some(_) => options::of_get(&query)?,
+        None => options::of_list(&query, namespace.clone())?,
     };
-    Ok(Objects {
-        at: options::of_get(&query)?,
-        form: options::of_form(form, &query)?,
-        resource,
-        namespace,
-        selection: Selection::Get { name },
-        labels: LabelSelector::default(),
-        fields: FieldSelector::default(),
-        limit: None,
-        watch: None,
-    })
+    let form = options::of_form(form, &query)?;
+    Ok(Objects { resource, namespace, name, labels, fields, at, limit, form, watch })
 }
 
 /// The verb that a method stands for.
@@ -231,29 +172,11 @@ fn verb(method: &str, is_named: bool) -> Option<&'static str> {
     })
 }
 
-impl Document {
-    /// The path that a caller must be allowed to get; without that of a profile before it.
-    #[must_use]
-    pub fn path(&self) -> String {
-        match self {
-            Self::Version => "/version".to_owned(),
-            Self::Core(_) => "/api".to_owned(),
-            Self::Groups(_) => "/apis".to_owned(),
-            Self::Group(group) => format!("/apis/{group}"),
-            Self::Resources { group, version } if group.is_empty() => format!("/api/{version}"),
-            Self::Resources { group, version } => format!("/apis/{group}/{version}"),
-        }
-    }
-}
-
 impl Objects {
-    /// The one name that is asked for.
+    /// The one name that an object of the answer can have: that of a get, or that of a list by `metadata.name=`.
     #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        match &self.selection {
-            Selection::Get { name } => Some(name),
-            Selection::List => None,
-        }
+    pub fn only_name(&self) -> Option<&str> {
+        self.name.as_deref().or_else(|| self.fields.name())
     }
 
     /// The fields that the caller must be allowed to select by, and no others: an authorizer may allow a list
@@ -269,7 +192,7 @@ impl Objects {
     /// that nothing is read but what was reviewed.
     #[must_use]
     pub fn access(&self) -> Access<'_> {
-        let name = self.name();
+        let name = self.name.as_deref();
         let is_namespace = name.is_some() && self.resource.resource() == "namespaces";
         let within = if is_namespace { name } else { self.namespace.as_deref() };
         let verb = match (name, &self.watch) {

@@ -10,7 +10,7 @@ fn get(path: &str, query: &str) -> Result<Asked, Failure> {
 fn objects_of(path: &str, query: &str) -> Objects {
     match get(path, query).unwrap().what {
         What::Objects(objects) => objects,
-        What::Document(other) => panic!("{other:?}"),
+        What::Document(other, _) => panic!("{other:?}"),
     }
 }
 
@@ -47,7 +47,7 @@ fn a_get_has_no_selectors_and_a_list_has_all_of_them() {
     let query = "labelSelector=a>1,b&fieldSelector=metadata.name!=x&limit=5";
     let one = objects_of("/api/v1/nodes/n", query);
     assert!(one.labels.is_empty() && one.fields.is_empty() && one.limit.is_none());
-    assert_eq!(one.name(), Some("n"));
+    assert_eq!(one.name.as_deref(), Some("n"));
     let all = objects_of("/api/v1/nodes", query);
     assert_eq!(all.labels.to_string(), "b,a>1");
     assert_eq!(all.fields.to_string(), "metadata.name!=x");
@@ -58,7 +58,9 @@ fn a_get_has_no_selectors_and_a_list_has_all_of_them() {
 fn documents_are_reviewed_by_their_paths() {
     for path in ["/version", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
         for asked in [path.to_owned(), format!("{path}/"), format!("/profiles/a/b{path}")] {
-            let What::Document(document) = get(&asked, "").unwrap().what else { panic!("{asked}") };
+            let What::Document(document, _) = get(&asked, "").unwrap().what else {
+                panic!("{asked}")
+            };
             assert_eq!(document.path(), path);
         }
     }
@@ -115,7 +117,7 @@ proptest! {
             Asked::parse(&method, &path, query.as_deref(), accept.as_deref())
         {
             let access = objects.access();
-            prop_assert_eq!(access.verb == "get", objects.name().is_some());
+            prop_assert_eq!(access.verb == "get", objects.name.is_some());
             if access.verb == "list" {
                 prop_assert_eq!(access.namespace, objects.namespace.as_deref().unwrap_or(""));
             }
