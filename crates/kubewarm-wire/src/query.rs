@@ -1,17 +1,18 @@
 //! Query parameters, and the percent-encoding that paths share with them.
 
 use super::{Failure, failure::quoted};
-use std::borrow::Cow;
+use percent_encoding::percent_decode_str;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// The parameters of a request that mean something here. Others are ignored, as the API server does:
 /// `pretty`, `timeout`, `fieldValidation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Query {
-    values: [Option<String>; NAMES.len()],
-}
+pub(super) struct Query(BTreeMap<Parameter, String>);
 
-/// A parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A parameter. Its name in a query is that of the variant, which begins in lower case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString)]
+#[cfg_attr(test, derive(strum::AsRefStr, strum::VariantArray))]
+#[strum(serialize_all = "camelCase")]
 pub(super) enum Parameter {
     LabelSelector,
     FieldSelector,
@@ -26,22 +27,6 @@ pub(super) enum Parameter {
     IncludeObject,
     DryRun,
 }
-
-/// In the order of [`Parameter`].
-const NAMES: [&str; 12] = [
-    "labelSelector",
-    "fieldSelector",
-    "watch",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "timeoutSeconds",
-    "limit",
-    "continue",
-    "sendInitialEvents",
-    "allowWatchBookmarks",
-    "includeObject",
-    "dryRun",
-];
 
 /// What `+` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,14 +55,8 @@ impl Query {
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name, Plus::Space)?, decode(value, Plus::Space)?);
-            let slot = NAMES
-                .iter()
-                .zip(&mut parsed.values)
-                .find_map(|(known, slot)| (**known == *name).then_some(slot));
-            if let Some(slot) = slot
-                && slot.is_none()
-            {
-                *slot = Some(value.into_owned());
+            if let Ok(parameter) = name.parse() {
+                parsed.0.entry(parameter).or_insert_with(|| value.into_owned());
             }
         }
         Ok(parsed)
@@ -85,7 +64,7 @@ impl Query {
 
     /// The value as it was given; `None` if the parameter is absent.
     pub(super) fn given(&self, parameter: Parameter) -> Option<&str> {
-        self.values.get(parameter as usize)?.as_deref()
+        self.0.get(&parameter).map(String::as_str)
     }
 
     /// The value; empty if the parameter is absent.
@@ -134,38 +113,23 @@ pub(super) fn decode(text: &str, plus: Plus) -> Result<Cow<'_, str>, Failure> {
     if text.as_bytes().iter().all(is_plain) {
         return Ok(Cow::Borrowed(text));
     }
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let digits = (bytes.next().and_then(hex), bytes.next().and_then(hex));
-                let (Some(high), Some(low)) = digits else {
-                    return Err(Failure::bad_request("invalid URL escape"));
-                };
-                high << 4 | low
-            }
-            b'+' if plus == Plus::Space => b' ',
-            other => other,
-        });
+    // A lenient decoder would keep an incomplete escape as it stands.
+    let is_escape =
+        |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err(Failure::bad_request("invalid URL escape"));
     }
-    String::from_utf8(decoded)
-        .map(Cow::Owned)
+    let text = if plus == Plus::Space { text.replace('+', " ") } else { text.to_owned() };
+    let decoded = percent_decode_str(&text).decode_utf8();
+    decoded
+        .map(|decoded| Cow::Owned(decoded.into_owned()))
         .map_err(|_| Failure::bad_request("the URL is not UTF-8 once it is decoded"))
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strum::VariantArray as _;
 
     fn query(text: &str) -> Query {
         Query::parse(Some(text)).unwrap()
@@ -183,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_parameter_is_in_the_requests_that_are_changed() {
-        for name in NAMES {
+        for name in Parameter::VARIANTS.iter().map(AsRef::as_ref) {
             assert!(testbed::PARAMETERS.contains(&name), "{name} is never changed");
             let has = |query: &str| query.split('&').any(|it| it.starts_with(&format!("{name}=")));
             let is_sent = |it: &testbed::Request| it.query().is_some_and(has);
