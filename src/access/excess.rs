@@ -3,9 +3,9 @@
 use super::rules::{ANY, VERBS};
 use kubewarm_api::{
     model::{GroupResource, Verb},
-    v1alpha1::PolicyRule,
+    v1alpha1::{Completeness, PolicyRule},
 };
-use kubewarm_client::{Completeness, ReviewedRules};
+use kubewarm_client::ReviewedRules;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// As many as `status.access.excess` takes: rules of a namespace, and resources and names of a rule.

@@ -87,7 +87,7 @@ pub(super) fn spot(key: &CellKey) -> Spot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_client::Completeness;
+    use kubewarm_api::model::Completeness;
 
     fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> ResourceRule {
         let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();

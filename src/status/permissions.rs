@@ -14,9 +14,8 @@ use jiff::Timestamp;
 use kubewarm_api::{
     manifests::is_elevated,
     model::{Fault, GroupResource, Reason, Verb},
-    v1alpha1::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
+    v1alpha1::{AccessStatus, Completeness, NamespaceRules, PolicyRule, VerificationMethod},
 };
-use kubewarm_client::Completeness;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -255,7 +254,7 @@ fn refused<'c>(cell: &'c Cell<'_>) -> Option<&'c Refused> {
     }
 }
 
-fn too_much(excesses: &Excesses) -> (Vec<NamespaceRules>, Option<ExcessCompleteness>) {
+fn too_much(excesses: &Excesses) -> (Vec<NamespaceRules>, Option<Completeness>) {
     let with_some = excesses.iter().filter(|(_, excess)| !excess.rules.is_empty());
     let all: Vec<_> = with_some
         .map(|(namespace, excess)| NamespaceRules {
@@ -265,7 +264,6 @@ fn too_much(excesses: &Excesses) -> (Vec<NamespaceRules>, Option<ExcessCompleten
         .collect();
     let is_all = all.len() <= MAX_NAMESPACES
         && excesses.iter().all(|(_, excess)| excess.completeness == Completeness::Complete);
-    let completeness =
-        if is_all { ExcessCompleteness::Complete } else { ExcessCompleteness::Incomplete };
+    let completeness = if is_all { Completeness::Complete } else { Completeness::Incomplete };
     (all.into_iter().take(MAX_NAMESPACES).collect(), Some(completeness))
 }

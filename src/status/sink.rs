@@ -10,7 +10,7 @@ use k8s_openapi::{
 use kube::{Client, Resource as _, core::PartialObjectMeta};
 use kubewarm_api::{
     model::{Fault, ProfileRef, Reason},
-    v1alpha1::{CacheProfile, CacheProfileStatus, ExcessCompleteness, FIELD_MANAGER},
+    v1alpha1::{CacheProfile, CacheProfileStatus, Completeness, FIELD_MANAGER},
 };
 use kubewarm_client::{Answer, ApiClient, Buckets};
 use parking_lot::Mutex;
@@ -215,7 +215,7 @@ fn fitting(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
         access.roles.clear();
         if !access.excess.is_empty() {
             access.excess.clear();
-            access.excess_completeness = Some(ExcessCompleteness::Incomplete);
+            access.excess_completeness = Some(Completeness::Incomplete);
         }
         access.manifests = None;
         access.manifests_elevated = None;

@@ -6,9 +6,9 @@ use kubewarm::status::{ApiServer, Clock, Inputs, Notice, Outcome as Written, Wri
 use kubewarm_api::{
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
     v1alpha1::{
-        AccessStatus, CacheProfileStatus, CellCounts, ExcessCompleteness, LatencyStatus,
-        NamespaceRules, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
-        ResolvedStatus, TargetStatus, VerificationMethod,
+        AccessStatus, CacheProfileStatus, CellCounts, Completeness, LatencyStatus, NamespaceRules,
+        PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope, ResolvedStatus,
+        TargetStatus, VerificationMethod,
     },
 };
 use kubewarm_client::{Buckets, Connection};
@@ -151,7 +151,7 @@ impl Subject {
             roles: (0..128).map(role).collect(),
             missing: (0..128).map(role).collect(),
             excess: (0..128).map(role).collect(),
-            excess_completeness: Some(ExcessCompleteness::Incomplete),
+            excess_completeness: Some(Completeness::Incomplete),
             manifests: Some("m".repeat(256 << 10)),
             manifests_elevated: Some("e".repeat(256 << 10)),
         });

@@ -42,7 +42,7 @@ pub use self::{
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
     question::{dry_run, get, get_timed},
-    review::{Completeness, ReviewedRules, is_allowed, may, rules_of},
+    review::{ReviewedRules, is_allowed, may, rules_of},
     subject::whoami,
     transport::Piped,
     upstream::{NotSent, Upstream},

@@ -9,7 +9,7 @@ use k8s_openapi::api::authorization::v1::{
     SubjectAccessReviewSpec,
 };
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason, Subject};
+use kubewarm_api::model::{Completeness, Fault, Reason, Subject};
 use serde::Serialize;
 
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -20,16 +20,6 @@ const MAX_RULES: usize = 1_024;
 /// Names that are kept, of groups, resources and objects together: what they are compared with grows
 /// with them.
 const MAX_NAMES: usize = 4_096;
-
-/// Whether a list of rules is all there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Completeness {
-    /// Every authorizer said what it allows.
-    Complete,
-    /// Some cannot, as webhooks cannot: what is not in the list may be allowed all the same, and
-    /// what is in it may be refused.
-    Incomplete,
-}
 
 /// What an identity may list and watch in one place.
 #[derive(Clone, Debug, PartialEq)]

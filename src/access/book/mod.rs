@@ -12,11 +12,9 @@ use super::{
     standing::CellAccess,
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Fault, NamespaceCheck, Reason, Verb};
+use kubewarm_api::model::{CellKey, Completeness, Fault, NamespaceCheck, Reason, Verb};
 use kubewarm_cache::informer::{OwnAccess, Trial};
-use kubewarm_client::{
-    Buckets, Completeness, KeyedPermit, KeyedSemaphore, ReviewedRules, WorkQueue,
-};
+use kubewarm_client::{Buckets, KeyedPermit, KeyedSemaphore, ReviewedRules, WorkQueue};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

@@ -7,8 +7,10 @@ use crate::access::{
     rules::{Need, Spot, VERBS, allow},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Fault, GroupResource, NamespaceCheck, Reason, Verb};
-use kubewarm_client::{Completeness, ReviewedRules, WorkQueue};
+use kubewarm_api::model::{
+    CellKey, Completeness, Fault, GroupResource, NamespaceCheck, Reason, Verb,
+};
+use kubewarm_client::{ReviewedRules, WorkQueue};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

@@ -7,9 +7,8 @@ use crate::{
 };
 use kubewarm_api::{
     model::{CellKey, Declared, Extent, Fault, Reason, Requirement, Verb},
-    v1alpha1::{ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
+    v1alpha1::{Completeness, NamespaceRules, PolicyRule, VerificationMethod},
 };
-use kubewarm_client::Completeness;
 use std::{sync::Arc, time::Duration};
 
 /// Two targets, of which one has two cells; everything is warm.
@@ -220,11 +219,11 @@ fn excess_is_shown_where_there_is_any_and_whether_it_is_all() {
     world.excess = Some(all.clone());
     let access = world.compute(&profile, None).access.unwrap();
     assert_eq!(access.excess, [NamespaceRules { namespace: "a".into(), rules: vec![rule] }]);
-    assert_eq!(access.excess_completeness, Some(ExcessCompleteness::Complete));
+    assert_eq!(access.excess_completeness, Some(Completeness::Complete));
     let more = ("c".into(), excess(vec![], Completeness::Incomplete));
     world.excess = Some(all.into_iter().chain([more]).collect());
     let access = world.compute(&profile, None).access.unwrap();
-    assert_eq!(access.excess_completeness, Some(ExcessCompleteness::Incomplete));
+    assert_eq!(access.excess_completeness, Some(Completeness::Incomplete));
 }
 
 #[test]

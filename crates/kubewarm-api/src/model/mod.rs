@@ -55,6 +55,6 @@ pub use self::{
     wait::{WaitFor, WaitOutcome},
 };
 pub use crate::v1alpha1::{
-    Consistency, ListStrategy, ManagedFields, Mode, OnAccessLost, Operator, Requirement,
-    SensitiveData,
+    Completeness, Consistency, ListStrategy, ManagedFields, Mode, OnAccessLost, Operator,
+    Requirement, SensitiveData,
 };

@@ -55,7 +55,7 @@ pub struct AccessStatus {
     /// Whether `excess` is all there is. `Incomplete` where the API server cannot say, as with a
     /// webhook for authorization, and where it is more than fits. Absent while it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub excess_completeness: Option<ExcessCompleteness>,
+    pub excess_completeness: Option<Completeness>,
 
     /// YAML that grants it, ready for `kubectl apply -f -`: roles and their
     /// bindings, except what `manifestsElevated` holds; with `spec.serviceAccountName`, also the Role
@@ -83,13 +83,13 @@ pub enum VerificationMethod {
     Review,
 }
 
-/// Whether excess permissions are all known.
+/// Whether a list of permissions is all there is.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
-pub enum ExcessCompleteness {
-    /// They are.
+pub enum Completeness {
+    /// Every authorizer listed what it allows.
     Complete,
-    /// There may be more.
+    /// The list may lack permissions, or hold some that are refused: webhooks list none.
     Incomplete,
 }
 

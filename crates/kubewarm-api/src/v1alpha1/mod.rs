@@ -9,7 +9,7 @@ mod status;
 mod target;
 
 pub use self::{
-    access::{AccessStatus, ExcessCompleteness, NamespaceRules, PolicyRule, VerificationMethod},
+    access::{AccessStatus, Completeness, NamespaceRules, PolicyRule, VerificationMethod},
     limits::{Limits, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
