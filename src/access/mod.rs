@@ -17,6 +17,6 @@ pub use self::{
     reports::{AccessReports, Check, CheckOutcome},
     rule::PATIENCE,
     rules::attributes,
-    standing::{CellAccess, Method, Punctuality, Refused, Standing},
+    standing::{CellAccess, Punctuality, Refused, Standing},
     verifier::{Declared, Surroundings, Verifier},
 };

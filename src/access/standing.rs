@@ -1,18 +1,8 @@
 //! What is known of a cell's permissions, as everybody else sees it.
 
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason, Verb};
+use kubewarm_api::model::{Fault, Reason, Verb, VerificationMethod};
 use std::sync::Arc;
-
-/// What a standing rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Method {
-    /// The very list and watch of the cell were allowed.
-    Probe,
-    /// Reviews alone: the real requests came to nothing that has to do with permissions, as while
-    /// the kind is not served.
-    Review,
-}
 
 /// Whether a cell may be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,14 +14,14 @@ pub enum Standing {
         /// When the request was sent that shows it.
         verified_at: Timestamp,
         /// What it rests on.
-        method: Method,
+        method: VerificationMethod,
     },
     /// It was, and for too long no real request has confirmed that: the gate is closed until one does.
     Unverified {
         /// When it was last verified.
         verified_at: Timestamp,
         /// What it rested on.
-        method: Method,
+        method: VerificationMethod,
         /// Why the last check came to nothing when patience ended.
         message: Arc<str>,
     },

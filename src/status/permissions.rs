@@ -9,7 +9,7 @@ use super::{
     target::{Target, Verdict},
     trouble::{Voice, kinds, places},
 };
-use crate::access::{CellAccess, Excess, Method, Punctuality, Refused, Standing};
+use crate::access::{CellAccess, Excess, Punctuality, Refused, Standing};
 use jiff::Timestamp;
 use kubewarm_api::{
     manifests::is_elevated,
@@ -192,12 +192,9 @@ pub(super) fn access(
     let cells: Vec<_> = targets.iter().flat_map(Target::all_cells).collect();
     let known: Option<Vec<_>> = cells.iter().map(|cell| verified(cell)).collect();
     let known = known.filter(|known| !known.is_empty());
-    let is_review = |known: &Vec<(Timestamp, Method)>| {
-        known.iter().any(|(_, method)| *method == Method::Review)
-    };
-    let method = known.as_ref().map(|known| {
-        if is_review(known) { VerificationMethod::Review } else { VerificationMethod::Probe }
-    });
+    // Of several methods the weakest counts.
+    let methods = known.iter().flatten().map(|(_, method)| *method);
+    let method = methods.max();
     let oldest = known.and_then(|known| known.into_iter().map(|(at, _)| at).min());
     let (excess, excess_completeness) = excess.map_or_else(Default::default, too_much);
     AccessStatus {
@@ -211,11 +208,11 @@ pub(super) fn access(
 }
 
 /// When a cell's standing was last confirmed, and how.
-fn verified(cell: &Cell<'_>) -> Option<(Timestamp, Method)> {
+fn verified(cell: &Cell<'_>) -> Option<(Timestamp, VerificationMethod)> {
     match &cell.access()?.standing {
         Standing::Granted { verified_at, method }
         | Standing::Unverified { verified_at, method, .. } => Some((*verified_at, *method)),
-        Standing::Refused(refused) => Some((refused.verified_at, Method::Probe)),
+        Standing::Refused(refused) => Some((refused.verified_at, VerificationMethod::Probe)),
         Standing::Verifying => None,
     }
 }

@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
-    access::{CellAccess, Method, Punctuality, Refused, Standing},
+    access::{CellAccess, Punctuality, Refused, Standing},
     commands::{Colour, Format, overview, render},
     status::{CellView, Clock, Inputs, compute},
 };
@@ -14,7 +14,7 @@ use kubewarm_api::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
         Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
         ReadTerms, Reason, Refusal, Requirement, Resource, ResourceInfo, SensitiveData, Serving,
-        Verb,
+        Verb, VerificationMethod,
     },
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
@@ -130,7 +130,7 @@ impl World {
     ) {
         let verified_at = self.ago(8);
         let standing = match verbs {
-            [] => Standing::Granted { verified_at, method: Method::Probe },
+            [] => Standing::Granted { verified_at, method: VerificationMethod::Probe },
             verbs => Standing::Refused(Refused {
                 verbs: verbs.to_vec(),
                 reason: Reason::Forbidden,

@@ -7,9 +7,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::standing::{CellAccess, Method, Punctuality, Refused, Standing};
+use super::standing::{CellAccess, Punctuality, Refused, Standing};
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason, Verb};
+use kubewarm_api::model::{Fault, Reason, Verb, VerificationMethod};
 use kubewarm_cache::informer::{Answer, Trial};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -112,8 +112,10 @@ impl Access {
                 self.answered(sent);
                 self.verify(sent);
                 self.refused = None;
-                self.standing =
-                    Standing::Granted { verified_at: time(sent), method: Method::Probe };
+                self.standing = Standing::Granted {
+                    verified_at: time(sent),
+                    method: VerificationMethod::Probe,
+                };
                 self.overrule(sent)
             }
             Input::Verified { sent } => {
@@ -122,7 +124,7 @@ impl Access {
                     self.verify(sent);
                     let method = match self.standing {
                         Standing::Granted { method, .. } => Some(method),
-                        Standing::Unverified { .. } => Some(Method::Probe),
+                        Standing::Unverified { .. } => Some(VerificationMethod::Probe),
                         Standing::Verifying | Standing::Refused(_) => None,
                     };
                     if let Some(method) = method {
@@ -176,7 +178,7 @@ impl Access {
                 let method = match self.standing {
                     Standing::Granted { method, .. } => method,
                     Standing::Verifying | Standing::Unverified { .. } | Standing::Refused(_) => {
-                        Method::Probe
+                        VerificationMethod::Probe
                     }
                 };
                 let failed = self.failed.as_ref().map(Fault::message);
@@ -201,9 +203,11 @@ impl Access {
     /// Whether the gate is to be open; `None` if nobody can say. Only a real request opens it.
     pub(super) fn gate(&self) -> Option<bool> {
         match self.standing {
-            Standing::Granted { method: Method::Probe, .. } => Some(true),
+            Standing::Granted { method: VerificationMethod::Probe, .. } => Some(true),
             Standing::Refused(_) | Standing::Unverified { .. } => Some(false),
-            Standing::Verifying | Standing::Granted { method: Method::Review, .. } => None,
+            Standing::Verifying | Standing::Granted { method: VerificationMethod::Review, .. } => {
+                None
+            }
         }
     }
 
@@ -287,11 +291,12 @@ impl Access {
         // It stands in for trials that come to nothing.
         let stands_in = match self.standing {
             Standing::Verifying => self.failed.is_some(),
-            Standing::Granted { method, .. } => method == Method::Review,
+            Standing::Granted { method, .. } => method == VerificationMethod::Review,
             Standing::Unverified { .. } | Standing::Refused(_) => false,
         };
         if stands_in && self.refused.is_none() {
-            let granted = Standing::Granted { verified_at: wall, method: Method::Review };
+            let granted =
+                Standing::Granted { verified_at: wall, method: VerificationMethod::Review };
             self.standing = if allowed { granted } else { Standing::Verifying };
         }
         self.contrary.take_if(|it| it.review != review);
@@ -308,9 +313,8 @@ impl Access {
     /// Whether real requests have said otherwise than a review.
     fn contradicts(&self, review: &Review) -> bool {
         match &self.standing {
-            Standing::Granted { method: Method::Probe, .. } | Standing::Unverified { .. } => {
-                !review.allows()
-            }
+            Standing::Granted { method: VerificationMethod::Probe, .. }
+            | Standing::Unverified { .. } => !review.allows(),
             Standing::Refused(Refused { verbs, .. }) => {
                 review.of.iter().any(|verb| verbs.contains(verb) != review.refused.contains(verb))
             }

@@ -1,7 +1,7 @@
 //! Declared profiles and reports of cells, for tests.
 
 use crate::{
-    access::{CellAccess, Method, Punctuality, Standing},
+    access::{CellAccess, Punctuality, Standing},
     status::{CellView, Clock, Excesses, Inputs, compute},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +9,7 @@ use kubewarm_api::{
     model::{
         AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, GroupResource, Limits,
         ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Reason, Requirement,
-        Resource, ResourceInfo, Serving,
+        Resource, ResourceInfo, Serving, VerificationMethod,
     },
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
@@ -70,7 +70,7 @@ impl World {
 
     /// Verified now.
     pub(super) fn granted(&self) -> CellAccess {
-        let (verified_at, method) = (self.clock.wall, Method::Probe);
+        let (verified_at, method) = (self.clock.wall, VerificationMethod::Probe);
         CellAccess {
             standing: Standing::Granted { verified_at, method },
             overruled: None,

@@ -2,7 +2,7 @@
 
 use super::fixtures::{SUBJECT, World, declared, key, message, pods, said, target};
 use crate::{
-    access::{CellAccess, Excess, Method, Punctuality, Refused, Standing},
+    access::{CellAccess, Excess, Punctuality, Refused, Standing},
     status::difference::pause,
 };
 use kubewarm_api::{
@@ -50,7 +50,7 @@ fn what_is_verified_says_how_and_since_when() {
     let Standing::Granted { verified_at, .. } = before.standing else { panic!("granted") };
     assert_eq!(access.last_verified_time.unwrap().0, verified_at, "the oldest counts");
 
-    let (verified_at, method) = (world.clock.wall, Method::Review);
+    let (verified_at, method) = (world.clock.wall, VerificationMethod::Review);
     let reviewed =
         CellAccess { standing: Standing::Granted { verified_at, method }, ..world.granted() };
     world.knows(&keys[0], reviewed);
@@ -182,7 +182,7 @@ fn checks_that_come_to_nothing_are_shown_and_in_the_end_count_as_a_loss() {
     }
     let standing = Standing::Unverified {
         verified_at,
-        method: Method::Probe,
+        method: VerificationMethod::Probe,
         message: "too many requests".into(),
     };
     world.knows(&keys[1], CellAccess { standing, ..failing });

@@ -56,5 +56,5 @@ pub use self::{
 };
 pub use crate::v1alpha1::{
     Completeness, Consistency, ListStrategy, ManagedFields, Mode, OnAccessLost, Operator,
-    Requirement, SensitiveData,
+    Requirement, SensitiveData, VerificationMethod,
 };

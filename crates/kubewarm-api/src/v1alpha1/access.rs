@@ -73,13 +73,16 @@ pub struct AccessStatus {
     pub manifests_elevated: Option<String>,
 }
 
-/// What the knowledge of permissions rests on.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+/// What the knowledge of permissions rests on, the strongest method first.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+)]
 #[schemars(inline)]
 pub enum VerificationMethod {
-    /// The real requests.
+    /// The cell's own list and watch.
     Probe,
-    /// Reviews.
+    /// Reviews alone: the real requests failed for reasons other than permissions, such as a kind that is not
+    /// served.
     Review,
 }
 

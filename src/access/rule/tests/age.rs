@@ -19,7 +19,7 @@ fn the_gate_closes_ten_minutes_after_the_last_verification() {
     let Some(Err((Verb::List, fault))) = scene.access.order() else { panic!("closed") };
     assert_eq!(fault.reason(), Reason::Unverified);
     assert_eq!(fault.message(), "not verified since 1970-01-01T00:00:00Z: ?");
-    let (method, message) = (Method::Probe, "?".into());
+    let (method, message) = (VerificationMethod::Probe, "?".into());
     assert_eq!(scene.standing(), Standing::Unverified { verified_at, method, message });
     assert!(!scene.lapses(), "once");
     scene.trial(ALLOWED, ALLOWED);
@@ -99,7 +99,7 @@ fn a_watch_that_is_opened_anew_is_a_verification() {
         scene.informer(true);
         assert!(!scene.lapses());
     }
-    let granted = Standing::Granted { verified_at: scene.wall, method: Method::Probe };
+    let granted = Standing::Granted { verified_at: scene.wall, method: VerificationMethod::Probe };
     assert_eq!(scene.standing(), granted);
 }
 

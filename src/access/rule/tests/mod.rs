@@ -113,14 +113,14 @@ fn only_real_requests_open_a_gate_and_reviews_stand_in_where_they_come_to_nothin
     let mut scene = Scene::new();
     assert_eq!((scene.trial(Some(Reason::NotServed), ALLOWED), scene.review(true)), (None, None));
     let verified_at = scene.wall;
-    let granted = Standing::Granted { verified_at, method: Method::Review };
+    let granted = Standing::Granted { verified_at, method: VerificationMethod::Review };
     assert_eq!((scene.standing(), scene.access.gate()), (granted, None));
     scene.review(false);
     assert_eq!(scene.standing(), Standing::Verifying);
 
     scene.pass(20);
     scene.trial(ALLOWED, ALLOWED);
-    let granted = Standing::Granted { verified_at: scene.wall, method: Method::Probe };
+    let granted = Standing::Granted { verified_at: scene.wall, method: VerificationMethod::Probe };
     assert_eq!((scene.standing(), scene.access.gate()), (granted.clone(), Some(true)));
     scene.pass(20);
     assert_eq!(scene.review(true), None);
@@ -134,7 +134,10 @@ fn what_decides_nothing_changes_nothing() {
     assert_eq!(scene.standing(), Standing::Verifying);
     let mut scene = Scene::verified();
     scene.trial(ALLOWED, Some(Reason::TimedOut));
-    assert!(matches!(scene.standing(), Standing::Granted { method: Method::Probe, .. }));
+    assert!(matches!(
+        scene.standing(),
+        Standing::Granted { method: VerificationMethod::Probe, .. }
+    ));
     scene.lose(Reason::Forbidden);
     scene.trial(THROTTLED, THROTTLED);
     assert_eq!(scene.refused().reason, Reason::Forbidden);
