@@ -2,7 +2,6 @@
 
 mod account;
 mod api_client;
-mod asking;
 mod authors;
 mod bucket;
 mod caller;
@@ -28,7 +27,6 @@ mod work_queue;
 pub use self::{
     account::Accounts,
     api_client::{Answer, ApiClient, ApiRequest, Timed},
-    asking::ask_on,
     authors::author_check,
     bucket::Buckets,
     caller::{Presented, Reviewer, User, Verdict, Who},
