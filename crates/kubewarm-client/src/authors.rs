@@ -2,27 +2,14 @@
 
 use super::api_client::{Answer, ApiClient};
 use http::StatusCode;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use kube::Client;
 use kubewarm_api::model::{AuthorCheck, Fault};
-use serde::Deserialize;
 
 /// The name of the policy, and of its binding, in `deploy/account-policy.yaml`.
 const NAME: &str = "kubewarm-accounts";
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Object {
-    spec: Spec,
-}
-
-/// The fields that matter, of a policy and of a binding.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    failure_policy: Option<String>,
-    policy_name: String,
-    validation_actions: Vec<String>,
-}
 
 /// Looks for the shipped policy and its binding, as the operator.
 ///
@@ -43,7 +30,8 @@ pub async fn author_check(operator: &Client) -> Result<AuthorCheck, Fault> {
             _ => {}
         }
     }
-    let (policy, binding) = (policy.json::<Object>()?.spec, binding.json::<Object>()?.spec);
+    let policy = policy.json::<ValidatingAdmissionPolicy>()?.spec.unwrap_or_default();
+    let binding = binding.json::<ValidatingAdmissionPolicyBinding>()?.spec;
     let fails = policy.failure_policy.is_none_or(|policy| policy == "Fail");
     let denies = binding.validation_actions.iter().any(|action| action == "Deny");
     let is_bound = binding.policy_name == NAME;

@@ -2,8 +2,8 @@
 
 use super::api_client::ApiClient;
 use http::StatusCode;
-use kube::Client;
-use serde::{Deserialize, de::IgnoredAny};
+use kube::{Client, core::PartialObjectMeta};
+use kubewarm_api::model::is_dns_label;
 use std::time::Duration;
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -26,24 +26,11 @@ pub enum Existence {
     Unknown,
 }
 
-/// The part of a namespace that is looked at.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Namespace {
-    metadata: Metadata,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    deletion_timestamp: Option<IgnoredAny>,
-}
-
 /// Whether the namespace of this body is being deleted.
 #[must_use]
 pub fn is_leaving(body: &[u8]) -> bool {
-    let found: Namespace = serde_json::from_slice(body).unwrap_or_default();
-    found.metadata.deletion_timestamp.is_some()
+    let found = serde_json::from_slice::<PartialObjectMeta>(body);
+    found.is_ok_and(|found| found.metadata.deletion_timestamp.is_some())
 }
 
 /// Looks the namespace `name` up, as the identity of `client`.
@@ -52,10 +39,8 @@ pub fn is_leaving(body: &[u8]) -> bool {
 ///
 /// One request of at most 5 s; none for what cannot be the name of a namespace.
 pub async fn existence(client: &Client, name: &str) -> Existence {
-    // A name that is no label is none of a namespace, and must not reach the path.
-    let is_label = (1..=63).contains(&name.len())
-        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-    if !is_label {
+    // Nothing but the name of a namespace may reach the path.
+    if !is_dns_label(name) {
         return Existence::Absent;
     }
     let request = ApiClient::new(client).get(format!("/api/v1/namespaces/{name}"));

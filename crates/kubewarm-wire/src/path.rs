@@ -4,7 +4,7 @@ use super::{
     Failure,
     query::{Plus, decode},
 };
-use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label};
+use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
 use std::{borrow::Cow, sync::Arc};
 
 /// What is left of `path`, which is one below a profile, without that.
@@ -114,9 +114,8 @@ fn checked(segment: &str) -> Result<Cow<'_, str>, Failure> {
     }
 }
 
-/// A profile's name is checked as a group's is: both are DNS subdomains.
 fn profile(namespace: &str, name: &str) -> Result<ProfileRef, Failure> {
-    if !is_dns_label(namespace) || name.is_empty() || GroupResource::new(name, "x").is_err() {
+    if !is_dns_label(namespace) || !is_dns_subdomain(name) {
         return Err(Failure::bad_request(
             "expected /profiles/<namespace>/<name>/, the names of a CacheProfile",
         ));

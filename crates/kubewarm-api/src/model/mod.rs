@@ -44,7 +44,9 @@ pub use self::{
     },
     profile::{ValidatedProfile, Warmup},
     read_terms::ReadTerms,
-    resource::{GroupResource, InvalidName, Resource, ResourceInfo, is_dns_label},
+    resource::{
+        GroupResource, InvalidName, Resource, ResourceInfo, is_dns_label, is_dns_subdomain,
+    },
     selector::{
         FieldRequirement, FieldSelector, InvalidSelector, LabelComparison, LabelRequirement,
         LabelSelector,

@@ -201,7 +201,8 @@ pub fn is_dns_label(text: &str) -> bool {
 }
 
 /// RFC 1123 subdomain: labels joined by dots, at most 253 bytes.
-pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+#[must_use]
+pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 

@@ -3,7 +3,7 @@
 use super::{super::api_client::ApiClient, token::Token};
 use http::StatusCode;
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{Fault, Reason, is_dns_label, is_dns_subdomain};
 use serde::Deserialize;
 use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -58,12 +58,8 @@ impl Account {
     /// One request of at most 10 s.
     pub(super) async fn mint(&self, operator: &Client) -> Result<Token, Fault> {
         let Self { namespace, name } = self;
-        // A name that is none of an account must not reach the path.
-        let is_name = |text: &str| {
-            let of = |b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
-            text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.bytes().all(of)
-        };
-        if !is_name(namespace) || !is_name(name) {
+        // Nothing but the names of an account may reach the path.
+        if !is_dns_label(namespace) || !is_dns_subdomain(name) {
             return Err(self.absent());
         }
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
