@@ -19,7 +19,6 @@ mod proxy;
 mod question;
 mod review;
 mod source;
-mod subject;
 mod transport;
 mod upstream;
 mod work_queue;
@@ -40,8 +39,7 @@ pub use self::{
     lease::{Elector, Leadership, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
     question::{dry_run, get, get_timed},
-    review::{ReviewedRules, is_allowed, may, rules_of},
-    subject::whoami,
+    review::{ReviewedRules, is_allowed, may, rules_of, whoami},
     transport::Piped,
     upstream::{NotSent, Upstream},
     work_queue::WorkQueue,

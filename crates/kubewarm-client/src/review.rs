@@ -3,18 +3,21 @@
 
 use super::api_client::{Answer, ApiClient};
 use http::HeaderMap;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-    SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
-    SubjectAccessReviewSpec,
+use k8s_openapi::{
+    Resource,
+    api::{
+        authentication::v1::SelfSubjectReview,
+        authorization::v1::{
+            ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+            SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
+            SubjectAccessReviewSpec,
+        },
+    },
 };
 use kube::Client;
 use kubewarm_api::model::{Completeness, Fault, Reason, Subject};
 use serde::Serialize;
 
-const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-const OTHERS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
 /// Rules that are kept: hundreds are many, and each place of each identity has its own.
 const MAX_RULES: usize = 1_024;
 /// Names that are kept, of groups, resources and objects together: what they are compared with grows
@@ -45,8 +48,8 @@ pub struct ReviewedRules {
 pub async fn rules_of(client: &Client, namespace: &str) -> Result<ReviewedRules, Fault> {
     let spec = SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) };
     let review = SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() };
-    let answer: SelfSubjectRulesReview = post(client, RULES, &review).await?.json()?;
-    let status = answer.status.ok_or_else(|| without_status("SelfSubjectRulesReview"))?;
+    let answer: SelfSubjectRulesReview = post(client, &review).await?.json()?;
+    let status = answer.status.ok_or_else(without_status::<SelfSubjectRulesReview>)?;
     let completeness =
         if status.incomplete { Completeness::Incomplete } else { Completeness::Complete };
     Ok(kept(status.resource_rules, completeness))
@@ -98,8 +101,8 @@ pub async fn is_allowed(client: &Client, attributes: ResourceAttributes) -> Resu
         ..SelfSubjectAccessReviewSpec::default()
     };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    let answer: SelfSubjectAccessReview = post(client, ACCESS, &review).await?.json()?;
-    answer.status.map(|s| s.allowed).ok_or_else(|| without_status("SelfSubjectAccessReview"))
+    let answer: SelfSubjectAccessReview = post(client, &review).await?.json()?;
+    answer.status.map(|s| s.allowed).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
 /// Whether `subject` may do what `attributes` say; whoever asks needs `create` on
@@ -134,33 +137,49 @@ pub async fn may(
         ..SubjectAccessReviewSpec::default()
     };
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-    let answer: SubjectAccessReview = post(client, OTHERS, &review).await?.json()?;
-    answer.status.map(|s| s.allowed).ok_or_else(|| without_status("SubjectAccessReview"))
+    let answer: SubjectAccessReview = post(client, &review).await?.json()?;
+    answer.status.map(|s| s.allowed).ok_or_else(without_status::<SubjectAccessReview>)
 }
 
-pub(super) async fn post<T: Serialize>(
+/// The subject that `client` authenticates as; every authenticated user may ask.
+///
+/// # Errors
+///
+/// The fault of the request; [`Reason::Malformed`] if the answer names nobody.
+///
+/// # Cost
+///
+/// One request of at most 10 s.
+pub async fn whoami(client: &Client) -> Result<Subject, Fault> {
+    let review: SelfSubjectReview = post(client, &SelfSubjectReview::default()).await?.json()?;
+    let user = review.status.and_then(|status| status.user_info);
+    let username = user.and_then(|user| user.username).filter(|name| !name.is_empty());
+    let nobody = || Fault::new(Reason::Malformed, "the SelfSubjectReview names no user");
+    Ok(Subject::from_username(&username.ok_or_else(nobody)?))
+}
+
+pub(super) async fn post<R: Resource + Serialize>(
     client: &Client,
-    path: &'static str,
-    review: &T,
+    review: &R,
 ) -> Result<Answer, Fault> {
-    post_with(client, path, review, HeaderMap::new()).await
+    post_with(client, review, HeaderMap::new()).await
 }
 
 /// The same with more headers: the credentials of whoever is asked about.
-pub(super) async fn post_with<T: Serialize>(
+pub(super) async fn post_with<R: Resource + Serialize>(
     client: &Client,
-    path: &'static str,
-    review: &T,
+    review: &R,
     more: HeaderMap,
 ) -> Result<Answer, Fault> {
+    let path = format!("/apis/{}/{}", R::API_VERSION, R::URL_PATH_SEGMENT);
     let body = serde_json::to_vec(review)
         .map_err(|_| Fault::new(Reason::Internal, "a review could not be written as JSON"))?;
     // Whoever may write roles decides on the size of the answer; rules of thousands of them still fit.
     ApiClient::new(client).post(path, body).with(more).send().await
 }
 
-pub(super) fn without_status(kind: &str) -> Fault {
-    Fault::new(Reason::Malformed, format!("the {kind} has no status"))
+pub(super) fn without_status<R: Resource>() -> Fault {
+    Fault::new(Reason::Malformed, format!("the {} has no status", R::KIND))
 }
 
 #[cfg(test)]
@@ -202,7 +221,8 @@ mod tests {
         assert_eq!(found.completeness, Completeness::Incomplete);
         assert_eq!(found.rules[0].verbs, ["list"]);
         let (path, review) = &sent.lock()[0];
-        assert_eq!((&**path, &review["spec"]["namespace"]), (RULES, &"shop".into()));
+        assert_eq!(path, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews");
+        assert_eq!(review["spec"]["namespace"], "shop");
     }
 
     #[test]
@@ -240,7 +260,8 @@ mod tests {
         assert_eq!(fault.reason(), Reason::Malformed);
         let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":true}}"#);
         assert_eq!(is_allowed(&client, attributes).await, Ok(true));
-        assert_eq!(sent.lock()[0].0, ACCESS);
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        assert_eq!(sent.lock()[0].0, path);
     }
 
     #[tokio::test]
@@ -250,9 +271,29 @@ mod tests {
         let allowed = may(&client, &account, ResourceAttributes::default()).await;
         assert_eq!(allowed, Ok(false));
         let (path, review) = &sent.lock()[0];
-        assert_eq!((&**path, &review["spec"]["user"]), (OTHERS, &account.to_string().into()));
+        assert_eq!(path, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
+        assert_eq!(review["spec"]["user"], account.to_string());
         let groups =
             ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"];
         assert_eq!(review["spec"]["groups"], serde_json::json!(groups));
+    }
+    #[tokio::test]
+    async fn the_reviewed_user_is_the_subject() {
+        let (client, sent) = answering(
+            r#"{"metadata":{},"status":{"userInfo":
+            {"username":"system:serviceaccount:shop:kubewarm","groups":["a"]}}}"#,
+        );
+        let expected =
+            Subject::ServiceAccount { namespace: "shop".into(), name: "kubewarm".into() };
+        assert_eq!(whoami(&client).await, Ok(expected));
+        let (path, review) = &sent.lock()[0];
+        assert_eq!(path, "/apis/authentication.k8s.io/v1/selfsubjectreviews");
+        assert_eq!(review["kind"], "SelfSubjectReview");
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_a_name_is_a_fault() {
+        let (client, _) = answering(r#"{"metadata":{},"status":{"userInfo":{}}}"#);
+        assert_eq!(whoami(&client).await.unwrap_err().reason(), Reason::Malformed);
     }
 }

@@ -14,10 +14,6 @@ use kubewarm_api::model::{Fault, Reason};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use zeroize::Zeroizing;
 
-const TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-const OWN_IDENTITY: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-const OWN_ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Whom an API server with anonymous access takes callers for that it does not know.
 const ANONYMOUS: &str = "system:anonymous";
 /// The group of everybody who is known, and that of everybody else.
@@ -197,8 +193,8 @@ async fn token_review(client: &Client, token: &str, audiences: &[String]) -> Res
     let wanted = (!audiences.is_empty()).then(|| audiences.to_vec());
     let spec = TokenReviewSpec { token: token.to_owned(), audiences: wanted };
     let review = TokenReview { spec, ..TokenReview::default() };
-    let answer: TokenReview = post(client, TOKENS, &review).await?.json()?;
-    let status = answer.status.ok_or_else(|| without_status("TokenReview"))?;
+    let answer: TokenReview = post(client, &review).await?.json()?;
+    let status = answer.status.ok_or_else(without_status::<TokenReview>)?;
     // An authenticator that knows no audiences names none, and accepts tokens that are for anybody.
     let are_met = audiences.is_empty()
         || status.audiences.iter().flatten().any(|named| audiences.contains(named));
@@ -209,7 +205,7 @@ async fn token_review(client: &Client, token: &str, audiences: &[String]) -> Res
 async fn self_review(client: &Client, presented: &Presented) -> Result<Who, Fault> {
     let credentials = headers_of(presented)?;
     let review = SelfSubjectReview::default();
-    let answer = post_with(client, OWN_IDENTITY, &review, credentials).await?;
+    let answer = post_with(client, &review, credentials).await?;
     if answer.status == StatusCode::UNAUTHORIZED {
         return Ok(Who::Unknown);
     }
@@ -217,14 +213,14 @@ async fn self_review(client: &Client, presented: &Presented) -> Result<Who, Faul
         return Ok(Who::Refused { message: answer.fault().message().to_owned() });
     }
     let answer: SelfSubjectReview = answer.json()?;
-    let status = answer.status.ok_or_else(|| without_status("SelfSubjectReview"))?;
+    let status = answer.status.ok_or_else(without_status::<SelfSubjectReview>)?;
     Ok(status.user_info.map_or(Who::Unknown, known))
 }
 
 async fn access_review(client: &Client, spec: SubjectAccessReviewSpec) -> Result<Verdict, Fault> {
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-    let answer: SubjectAccessReview = post(client, ACCESS, &review).await?.json()?;
-    answer.status.map(verdict).ok_or_else(|| without_status("SubjectAccessReview"))
+    let answer: SubjectAccessReview = post(client, &review).await?.json()?;
+    answer.status.map(verdict).ok_or_else(without_status::<SubjectAccessReview>)
 }
 
 async fn self_access_review(
@@ -236,13 +232,13 @@ async fn self_access_review(
     let SubjectAccessReviewSpec { resource_attributes, non_resource_attributes, .. } = spec;
     let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    let answer = post_with(client, OWN_ACCESS, &review, credentials).await?;
+    let answer = post_with(client, &review, credentials).await?;
     // Between the two reviews the credentials may have ended, or the right to ask.
     if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Ok(Verdict::Denied { reason: Some(answer.fault().message().to_owned()) });
     }
     let answer: SelfSubjectAccessReview = answer.json()?;
-    answer.status.map(verdict).ok_or_else(|| without_status("SelfSubjectAccessReview"))
+    answer.status.map(verdict).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
 fn known(user: UserInfo) -> Who {

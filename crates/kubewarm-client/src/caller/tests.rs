@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use tower::service_fn;
 
+const TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const OWN_IDENTITY: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const OWN_ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
 /// What was sent: the path, the credentials, the body.
 type Sent = Arc<Mutex<Vec<(String, Vec<String>, Value)>>>;
 
