@@ -3,7 +3,7 @@
 //! A resource that lacks a name, or whose name cannot be part of a path, is skipped: nobody can send a request
 //! for it.
 
-use super::served::{Freshness, Group, Groups, Version};
+use super::served::{Groups, Version};
 use kubewarm_api::model::{GroupResource, Resource, ResourceInfo};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl RawList {
             let versions = item.versions.unwrap_or_default().into_iter();
             let versions: Vec<_> = versions.filter_map(|raw| raw.checked(&name)).collect();
             if !versions.is_empty() {
-                groups.entry(name.into()).or_insert_with(|| Arc::new(Group(versions)));
+                groups.entry(name.into()).or_insert_with(|| Arc::new(versions));
             }
         }
         Some(groups)
@@ -84,13 +84,10 @@ impl RawVersion {
         // The plural stands for any: a version without resources counts, too.
         let of = GroupResource::new(group, "x").ok()?;
         Resource::new(of, &self.version).ok()?;
-        let freshness = match self.freshness.as_deref() {
-            Some("Stale") => Freshness::Stale,
-            Some(_) | None => Freshness::Current,
-        };
+        let is_stale = self.freshness.as_deref() == Some("Stale");
         let resources = self.resources.unwrap_or_default().into_iter();
         let resources = resources.filter_map(|raw| raw.checked(group, &self.version)).collect();
-        Some(Version { name: self.version.into(), freshness, resources })
+        Some(Version { name: self.version.into(), is_stale, resources })
     }
 }
 
@@ -144,8 +141,8 @@ mod tests {
             "singularResource":"deployment","verbs":["watch","list","get"],"shortNames":["deploy"],
             "categories":["all"],"subresources":[{"subresource":"scale","verbs":["get"]}]}]}]}]}"#;
         let groups = read(text).unwrap();
-        let version = &groups["apps"].0[0];
-        assert_eq!((&*version.name, version.freshness), ("v1", Freshness::Stale));
+        let version = &groups["apps"][0];
+        assert_eq!((&*version.name, version.is_stale), ("v1", true));
         let found = &version.resources["deployments"];
         assert_eq!(found.resource.to_string(), "deployments.v1.apps");
         assert_eq!(&*found.kind, "Deployment");
@@ -165,7 +162,7 @@ mod tests {
             "shortNames":["","{long}",{many}],"categories":[{many}],"verbs":[]}}]}}]}}]}}"#
         );
         let groups = read(&text).unwrap();
-        let kind = &groups[""].0[0].resources["odds"];
+        let kind = &groups[""][0].resources["odds"];
         assert_eq!((&*kind.singular, kind.short_names.len()), ("", NAMES));
         assert_eq!((&*kind.short_names[0], kind.categories.len()), ("n0", NAMES));
     }
@@ -179,7 +176,7 @@ mod tests {
             "verbs":null}]},{}]}]}"#;
         let groups = read(text).unwrap();
         assert_eq!(groups.len(), 1);
-        let versions = &groups["a.example"].0;
+        let versions = &groups["a.example"];
         assert_eq!(versions.len(), 1);
         assert_eq!(versions[0].resources.keys().map(|name| &**name).collect::<Vec<_>>(), ["odds"]);
         assert_eq!(read(r#"{"kind":"APIGroupDiscoveryList","items":null}"#), None);

@@ -28,28 +28,17 @@ const BUILTIN_GROUPS: &[&str] = &[
     "storagemigration.k8s.io",
 ];
 
-/// Whether the API server could ask the group what it serves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Freshness {
-    /// It could.
-    #[default]
-    Current,
-    /// It could not: the API service behind the group does not answer. What it served last counts.
-    Stale,
-}
-
-/// Groups by name; the core group's is empty. Bounded by the size cap of the documents.
-pub(super) type Groups = BTreeMap<Arc<str>, Arc<Group>>;
-
-/// The versions of a group, the preferred one first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Group(pub(super) Vec<Version>);
+/// The versions of each group by its name, the preferred version first. The name of the core group is empty. Bounded by
+/// the size cap of the documents.
+pub(super) type Groups = BTreeMap<Arc<str>, Arc<Vec<Version>>>;
 
 /// One version of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) name: Arc<str>,
-    pub(super) freshness: Freshness,
+    /// Whether the API service behind the group does not answer the API server. The resources are then those of
+    /// its last answer.
+    pub(super) is_stale: bool,
     /// By plural name; without subresources.
     pub(super) resources: BTreeMap<Arc<str>, ResourceInfo>,
 }
@@ -72,15 +61,13 @@ impl Served {
             let Some(known) = previous.and_then(|previous| previous.groups.get(name)) else {
                 continue;
             };
-            let forgotten = |version: &Version| {
-                version.freshness == Freshness::Stale && version.resources.is_empty()
-            };
-            if !group.0.iter().any(forgotten) {
+            let forgotten = |version: &Version| version.is_stale && version.resources.is_empty();
+            if !group.iter().any(forgotten) {
                 continue;
             }
-            for version in &mut Arc::make_mut(group).0 {
+            for version in Arc::make_mut(group) {
                 if forgotten(version)
-                    && let Some(last) = known.0.iter().find(|last| last.name == version.name)
+                    && let Some(last) = known.iter().find(|last| last.name == version.name)
                 {
                     version.resources.clone_from(&last.resources);
                 }
@@ -102,29 +89,23 @@ impl Served {
         version: Option<&str>,
     ) -> Result<ResourceInfo, Refusal> {
         let unknown = |message| Refusal::new(RefusalReason::UnknownResource, message);
-        let Some(group) = self.groups.get(of.group()) else {
+        let Some(versions) = self.groups.get(of.group()) else {
             return Err(unknown(self.group_unknown(of)));
         };
-        let serving = || {
-            group
-                .0
-                .iter()
-                .filter_map(|version| Some((version, version.resources.get(of.resource())?)))
-        };
-        let wanted = || serving().filter(|(served, _)| version.is_none_or(|v| *served.name == *v));
-        let found =
-            wanted().find(|(_, found)| missing_verb(found).is_none()).or_else(|| wanted().next());
-        let Some((_, found)) = found else {
-            return Err(unknown(match (version, serving().next()) {
+        let served = || versions.iter().filter_map(|it| it.resources.get(of.resource()));
+        let wanted = || served().filter(|it| version.is_none_or(|v| it.resource.version() == v));
+        let found = wanted().find(|it| missing_verb(it).is_none()).or_else(|| wanted().next());
+        let Some(found) = found else {
+            return Err(unknown(match (version, served().next()) {
                 (Some(version), Some(_)) => {
-                    let names: Vec<&str> = serving().map(|(served, _)| &*served.name).collect();
+                    let names: Vec<&str> = served().map(|it| it.resource.version()).collect();
                     format!(
                         "resource.version: {of} is not served in version {version:?}, but in {}; \
                          leave version out to follow the server's preference",
                         names.join(", ")
                     )
                 }
-                _ => self.resource_unknown(of, group),
+                _ => self.resource_unknown(of, versions),
             }));
         };
         if let Some(missing) = missing_verb(found) {
@@ -144,27 +125,19 @@ impl Served {
     /// All resources: built-in groups before others, each by name; the versions of a group by the
     /// server's preference; the resources of a version by name.
     pub fn resources(&self) -> impl Iterator<Item = &ResourceInfo> {
-        let is_builtin = |(name, _): &(&Arc<str>, &Arc<Group>)| is_builtin_group(name);
+        let is_builtin = |(name, _): &(&Arc<str>, &Arc<Vec<Version>>)| is_builtin_group(name);
         let builtin = self.groups.iter().filter(is_builtin);
         let others = self.groups.iter().filter(move |group| !is_builtin(group));
-        let versions = builtin.chain(others).flat_map(|(_, group)| &group.0);
+        let versions = builtin.chain(others).flat_map(|(_, versions)| &**versions);
         versions.flat_map(|version| version.resources.values())
     }
 
     /// The description of `resource`; `None` if it is not served.
     #[must_use]
     pub fn described(&self, resource: &Resource) -> Option<&ResourceInfo> {
-        let versions = &self.groups.get(resource.group())?.0;
-        let version = versions.iter().find(|version| *version.name == *resource.version())?;
+        let mut versions = self.groups.get(resource.group())?.iter();
+        let version = versions.find(|version| *version.name == *resource.version())?;
         version.resources.get(resource.resource())
-    }
-
-    /// Whether `group` answers discovery; `None` if it is not served at all. Stale if any of its
-    /// versions is.
-    fn freshness(&self, group: &str) -> Option<Freshness> {
-        let versions = &self.groups.get(group)?.0;
-        let is_stale = versions.iter().any(|version| version.freshness == Freshness::Stale);
-        Some(if is_stale { Freshness::Stale } else { Freshness::Current })
     }
 
     fn group_unknown(&self, of: &GroupResource) -> String {
@@ -176,23 +149,21 @@ impl Served {
         )
     }
 
-    fn resource_unknown(&self, of: &GroupResource, group: &Group) -> String {
+    fn resource_unknown(&self, of: &GroupResource, versions: &[Version]) -> String {
         let place = match of.group() {
             "" => "the core group".to_owned(),
             group => format!("group {group:?}"),
         };
-        if self.freshness(of.group()) == Some(Freshness::Stale) {
+        if versions.iter().any(|version| version.is_stale) {
             return format!(
                 "resource.resource: {place} does not answer the API server, so it is not known \
                  whether it serves {:?}; see `kubectl get apiservices`",
                 of.resource()
             );
         }
-        let mut alike: Vec<&str> = group
-            .0
+        let mut alike: Vec<&str> = versions
             .iter()
-            .flat_map(|version| &version.resources)
-            .map(|(_, served)| served)
+            .flat_map(|version| version.resources.values())
             .filter(|served| is_like(served, of.resource()))
             .map(|served| served.resource.resource())
             .collect();
@@ -217,7 +188,9 @@ impl Served {
             .groups
             .iter()
             .filter(|(name, _)| &***name != of.group())
-            .filter(|(_, group)| group.0.iter().any(|v| v.resources.contains_key(of.resource())))
+            .filter(|(_, versions)| {
+                versions.iter().any(|v| v.resources.contains_key(of.resource()))
+            })
             .map(|(name, _)| format!("{name:?}"))
             .take(SUGGESTIONS)
             .collect();
@@ -264,8 +237,7 @@ impl Served {
     pub fn with(of: &Resource, kind: &str) -> Self {
         let resources = [(of.resource().into(), ResourceInfo::new(of.clone(), kind))].into();
         let version = Version { name: of.version().into(), resources, ..Version::default() };
-        let group = Arc::new(Group(vec![version]));
-        Self { groups: [(of.group().into(), group)].into() }
+        Self { groups: [(of.group().into(), Arc::new(vec![version]))].into() }
     }
 }
 
@@ -287,11 +259,11 @@ mod tests {
             (Arc::from(plural), described)
         };
         let resources = resources.iter().map(resource).collect();
-        Version { name: name.into(), freshness: Freshness::Current, resources }
+        Version { name: name.into(), is_stale: false, resources }
     }
 
     fn groups(list: &[(&str, &[Version])]) -> Groups {
-        let group = |versions: &[Version]| Arc::new(Group(versions.to_vec()));
+        let group = |versions: &[Version]| Arc::new(versions.to_vec());
         list.iter().map(|(name, versions)| (Arc::from(*name), group(versions))).collect()
     }
 
@@ -350,14 +322,13 @@ mod tests {
 
     #[test]
     fn a_stale_version_keeps_what_it_served_last() {
-        let stale = Version { freshness: Freshness::Stale, ..version("shop.example", "v1", &[]) };
+        let stale = Version { is_stale: true, ..version("shop.example", "v1", &[]) };
         let before = served();
         let now = groups(&[("shop.example", &[version("shop.example", "v2", &[]), stale.clone()])]);
         let kept = Served::new(&Groups::new(), &now, Some(&before));
         let of = GroupResource::new("shop.example", "carts").unwrap();
         assert!(kept.resolve(&of, None).is_ok());
-        assert_eq!(kept.freshness("shop.example"), Some(Freshness::Stale));
-        assert_eq!(kept.freshness("apps"), None);
+        assert!(!kept.groups.contains_key("apps"));
 
         let never_seen = Served::new(&Groups::new(), &groups(&[("x.example", &[stale])]), None);
         let of = GroupResource::new("x.example", "carts").unwrap();
