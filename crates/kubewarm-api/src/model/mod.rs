@@ -8,6 +8,7 @@ mod declared;
 mod fault;
 mod field_labels;
 mod field_path;
+mod field_selector;
 mod home;
 mod identity;
 mod index;
@@ -34,6 +35,7 @@ pub use self::{
     declared::{AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving},
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep, InvalidFieldPath},
+    field_selector::{FieldRequirement, FieldSelector},
     home::{Home, Watched},
     identity::Identity,
     index::{Index, IndexBy},
@@ -47,10 +49,7 @@ pub use self::{
     resource::{
         GroupResource, InvalidName, Resource, ResourceInfo, is_dns_label, is_dns_subdomain,
     },
-    selector::{
-        FieldRequirement, FieldSelector, InvalidSelector, LabelComparison, LabelRequirement,
-        LabelSelector,
-    },
+    selector::{InvalidSelector, LabelComparison, LabelRequirement, LabelSelector},
     subject::Subject,
     target::{Target, TargetScope},
     version::ResourceVersion,

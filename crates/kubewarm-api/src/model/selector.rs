@@ -1,6 +1,6 @@
-//! Label and field selectors, checked, and in one canonical form so that equal selectors are equal.
+//! Label selectors, checked, and in one canonical form so that equal selectors are equal.
 
-use super::{GroupResource, Operator, canonical::Canonical, resource::is_dns_subdomain};
+use super::{Operator, canonical::Canonical, resource::is_dns_subdomain};
 use std::{cmp::Ordering, collections::BTreeSet, fmt, sync::Arc};
 
 /// One checked requirement of a [`LabelSelector`].
@@ -26,21 +26,6 @@ pub struct LabelComparison {
 pub struct LabelSelector {
     requirements: Canonical<LabelRequirement>,
     comparisons: Canonical<LabelComparison>,
-}
-
-/// One requirement of a [`FieldSelector`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FieldRequirement {
-    field: Arc<str>,
-    equals: bool,
-    value: Arc<str>,
-}
-
-/// A field selector; the empty one selects everything. Which fields can be selected the server
-/// decides; it answers 400 for others.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FieldSelector {
-    requirements: Canonical<FieldRequirement>,
 }
 
 /// A selector that the API server would refuse.
@@ -189,77 +174,6 @@ impl LabelSelector {
     }
 }
 
-impl FieldSelector {
-    /// All of `requirements`; repeated ones count once.
-    #[must_use]
-    pub fn new(requirements: impl IntoIterator<Item = FieldRequirement>) -> Self {
-        Self { requirements: requirements.into_iter().collect() }
-    }
-
-    /// The requirements, in canonical order.
-    pub fn requirements(&self) -> impl Iterator<Item = &FieldRequirement> {
-        self.requirements.items()
-    }
-
-    /// The one name that is selected by `metadata.name=`, if there is one: such a request is
-    /// authorized as one for that name.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        let is_name = |found: &&FieldRequirement| found.equals && &*found.field == "metadata.name";
-        self.requirements.items().find(is_name).map(|found| &*found.value)
-    }
-
-    /// The requirements that are about fields of the API server's: all but those whose field may be the name
-    /// of a declared index of this kind, whether or not there is one.
-    #[must_use]
-    pub fn without_indexes(&self, of: &GroupResource) -> Self {
-        Self::new(self.requirements().filter(|it| !of.may_index_as(&it.field)).cloned())
-    }
-
-    /// Whether everything is selected.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.requirements.is_empty()
-    }
-}
-
-impl FieldRequirement {
-    /// The field, such as `status.phase`.
-    #[must_use]
-    pub fn field(&self) -> &str {
-        &self.field
-    }
-
-    /// Whether the field must have the value; else it must have another one, or none.
-    #[must_use]
-    pub fn is_equality(&self) -> bool {
-        self.equals
-    }
-
-    /// The value.
-    #[must_use]
-    pub fn value(&self) -> &str {
-        &self.value
-    }
-
-    /// `field=value` or `field!=value`.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidSelector::Field`] for anything but letters, digits, `.`, `_`, `-`, `/`, `[`, `]`;
-    /// [`InvalidSelector::FieldValue`] for a value with control characters.
-    pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, InvalidSelector> {
-        let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
-        if field.is_empty() || !field.bytes().all(plain) {
-            return Err(InvalidSelector::Field(field.to_owned()));
-        }
-        if value.contains(char::is_control) {
-            return Err(InvalidSelector::FieldValue(value.to_owned()));
-        }
-        Ok(Self { field: field.into(), equals, value: value.into() })
-    }
-}
-
 impl fmt::Display for LabelRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
@@ -288,27 +202,6 @@ impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts = [self.requirements.text(), self.comparisons.text()];
         join(f, texts.into_iter().filter(|text| !text.is_empty()))
-    }
-}
-
-impl fmt::Display for FieldRequirement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.field, if self.equals { "=" } else { "!=" })?;
-        // The server's own escapes: https://github.com/kubernetes/apimachinery fields.EscapeValue.
-        for c in self.value.chars() {
-            if matches!(c, '\\' | ',' | '=') {
-                f.write_str("\\")?;
-            }
-            write!(f, "{c}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for FieldSelector {
-    /// The `fieldSelector` query parameter, before percent-encoding.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.requirements.text())
     }
 }
 
@@ -370,17 +263,6 @@ mod tests {
         }
         assert!(LabelRequirement::new("a", Operator::NotIn, []).is_err());
         assert!(LabelRequirement::new("a", Operator::Exists, ["b"]).is_err());
-        assert!(FieldRequirement::new("a,b", true, "c").is_err());
-        for value in ["a\nb", "\u{1b}[31m", "\0", "\u{85}"] {
-            let refused = FieldRequirement::new("a", true, value).unwrap_err();
-            assert_eq!(refused, InvalidSelector::FieldValue(value.to_owned()));
-        }
-    }
-
-    #[test]
-    fn field_values_are_escaped_as_the_server_reads_them() {
-        let requirement = FieldRequirement::new("status.phase", false, r"a,b=c\d").unwrap();
-        assert_eq!(requirement.to_string(), r"status.phase!=a\,b\=c\\d");
     }
 
     #[test]
