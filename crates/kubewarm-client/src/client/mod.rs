@@ -28,7 +28,6 @@ pub struct Connection {
     config: Config,
     explicit_proxy: Option<Uri>,
     anonymous: Anonymous,
-    server: Uri,
     source: Source,
 }
 
@@ -129,9 +128,8 @@ impl Connection {
         source: Source,
     ) -> Result<Self, ConnectError> {
         let origin = source.to_string();
-        let server = config.cluster_url.clone();
         if config.accept_invalid_certs {
-            return Err(ConnectError::Insecure { origin, server });
+            return Err(ConnectError::Insecure { origin, server: config.cluster_url });
         }
         config.headers.push(agent());
         let anonymous = Anonymous::of(&config, explicit_proxy.as_ref());
@@ -139,7 +137,7 @@ impl Connection {
             |source: TransportError| ConnectError::Client { origin, source: source.into() },
         )?;
         let patient = transport::patient(&plain);
-        Ok(Self { patient, plain, config, explicit_proxy, anonymous, server, source })
+        Ok(Self { patient, plain, config, explicit_proxy, anonymous, source })
     }
 
     /// For our own resources, leases, events and reviews: an answer begins within 30 s, after at
@@ -202,7 +200,7 @@ impl Connection {
     /// [`ConnectError::Client`].
     pub fn upstream(&self, runtime: Handle) -> Result<Upstream, ConnectError> {
         let pipe = self.anonymous.pipe().map_err(|source| self.unusable(source))?;
-        Ok(Upstream::new(pipe, &self.server, runtime))
+        Ok(Upstream::new(pipe, self.server(), runtime))
     }
 
     fn unusable(&self, source: TransportError) -> ConnectError {
@@ -227,7 +225,7 @@ impl Connection {
     /// The server's URL, for messages.
     #[must_use]
     pub fn server(&self) -> &Uri {
-        &self.server
+        &self.config.cluster_url
     }
 }
 
@@ -240,7 +238,7 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The clients hold credentials.
         f.debug_struct("Connection")
-            .field("server", &self.server)
+            .field("server", self.server())
             .field("source", &self.source)
             .finish_non_exhaustive()
     }

@@ -98,13 +98,6 @@ enum Verdict {
     Other(Arc<str>),
 }
 
-/// How a write ended.
-enum Written {
-    Done(Box<Lease>),
-    /// The lease is not what we thought.
-    Conflict,
-}
-
 impl LeaseConfig {
     /// 15 s, 10 s and 2 s, as client-go's.
     #[must_use]
@@ -226,9 +219,9 @@ impl Elector {
                     }
                 }
             };
-            if let Written::Done(lease) = written {
+            if let Some(lease) = written {
                 self.observed = Some(Observed::note(self.observed.take(), &lease, sent));
-                self.ours = Some(*lease);
+                self.ours = Some(lease);
                 return Ok(Verdict::Held(sent));
             }
             // A conflict: what the lease says now decides.
@@ -345,7 +338,7 @@ impl Elector {
             let free =
                 known.and_then(|lease| released(lease, &self.config.identity, Timestamp::now()));
             let Some(lease) = free else { return Ok(()) };
-            if let Written::Done(_) = self.write(&lease).await? {
+            if self.write(&lease).await?.is_some() {
                 return Ok(());
             }
         }
@@ -360,17 +353,18 @@ impl Elector {
         answer.json().map(Some)
     }
 
-    /// A PUT also where it creates the lease: RBAC can name what a PUT creates, and not what a POST does.
-    async fn write(&self, lease: &Lease) -> Result<Written, Fault> {
+    /// The lease as written; `None` if somebody else has changed, deleted or created it. A PUT also creates the
+    /// lease: RBAC can restrict a PUT to a name, and not a POST.
+    async fn write(&self, lease: &Lease) -> Result<Option<Lease>, Fault> {
         let body = serde_json::to_vec(lease)
             .map_err(|error| Fault::new(Reason::Malformed, error.to_string()))?;
         let is_new = lease.metadata.resource_version.is_none();
         let answer = bounded(self.client.put(self.path(), body)).send().await?;
         match answer.status {
-            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Ok(Written::Conflict),
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Ok(None),
             // Somebody else has created it: the API server wants a resource version.
-            StatusCode::UNPROCESSABLE_ENTITY if is_new => Ok(Written::Conflict),
-            _ => Ok(Written::Done(Box::new(answer.json()?))),
+            StatusCode::UNPROCESSABLE_ENTITY if is_new => Ok(None),
+            _ => answer.json().map(Some),
         }
     }
 

@@ -5,11 +5,14 @@ mod status;
 mod tests;
 mod words;
 
-pub(super) use self::{status::Cause, words::quoted};
+pub(super) use self::{
+    status::Cause,
+    words::{qualified, quoted},
+};
 
 use self::{
     status::Details,
-    words::{because, push, qualified, without_html},
+    words::{because, push, without_html},
 };
 use super::Access;
 use kubewarm_api::model::{GroupResource, ResourceVersion};

@@ -35,7 +35,7 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// `pods`, `deployments.apps`.
-pub(super) fn qualified(group: &str, resource: &str) -> String {
+pub(crate) fn qualified(group: &str, resource: &str) -> String {
     match group {
         "" => resource.to_owned(),
         group => format!("{resource}.{group}"),

@@ -22,6 +22,7 @@ use self::{
     printers::BuiltIn,
     view::{Printed, View},
 };
+use super::failure::qualified;
 use jiff::Timestamp;
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -68,10 +69,7 @@ impl Printer {
     /// That of a kind of the API server's own; one that is not known here has name and age.
     #[must_use]
     pub fn built_in(group: &str, version: &str, resource: &str) -> Self {
-        let name = match group {
-            "" => resource.to_owned(),
-            group => format!("{resource}.{group}"),
-        };
+        let name = qualified(group, resource);
         let known = printers::find(&name, version).filter(|_| COLUMNS.contains_key(&*name));
         Self(match known {
             Some(known) => Of::BuiltIn(known),
