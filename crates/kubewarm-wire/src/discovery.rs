@@ -3,11 +3,10 @@
 //! Each lists groups in the order of their first resource, and the versions of a group likewise: the first one is
 //! the preferred one.
 
-use super::{Document, Listing};
+use super::{Document, Listing, base64};
 use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 
 /// A document as it is sent, with `Vary: Accept` and `Cache-Control: public`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,14 +202,8 @@ fn sent(content_type: &'static str, document: &Value) -> Sent {
     // Strings only: this does not fail.
     let mut body = serde_json::to_vec(document).unwrap_or_default();
     body.push(b'\n');
-    let mut etag = String::with_capacity(66);
-    etag.push('"');
-    for byte in digest::digest(&digest::SHA256, &body).as_ref() {
-        // Writing to a string does not fail.
-        let _written = write!(etag, "{byte:02X}");
-    }
-    etag.push('"');
-    Sent { content_type, etag, body }
+    let tag = base64::encode(digest::digest(&digest::SHA256, &body).as_ref());
+    Sent { content_type, etag: format!("\"{tag}\""), body }
 }
 
 #[cfg(test)]
