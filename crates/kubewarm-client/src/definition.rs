@@ -2,9 +2,12 @@
 
 use super::api_client::ApiClient;
 use http::StatusCode;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinitionNames, SelectableField,
+};
 use kube::Client;
 use kubewarm_api::model::{Fault, FieldPath, GroupResource};
-use kubewarm_wire::tables::{Column, Written};
+use kubewarm_wire::tables::Column;
 use serde::Deserialize;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -26,6 +29,7 @@ pub struct Definition {
     pub columns: BTreeMap<Arc<str>, Arc<[Column]>>,
 }
 
+/// A `CustomResourceDefinition` without its schemas: as types those would take many times the document's bytes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Object {
@@ -36,16 +40,8 @@ struct Object {
 #[serde(default)]
 struct Spec {
     group: String,
-    names: Names,
+    names: CustomResourceDefinitionNames,
     versions: Vec<Version>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Names {
-    kind: String,
-    list_kind: String,
-    plural: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -54,13 +50,7 @@ struct Version {
     name: String,
     served: bool,
     selectable_fields: Vec<SelectableField>,
-    additional_printer_columns: Vec<Written>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct SelectableField {
-    json_path: String,
+    additional_printer_columns: Vec<CustomResourceColumnDefinition>,
 }
 
 /// Looks the definition of a kind up, as the identity of `client`, which needs `get` on it; `None` if
@@ -98,10 +88,8 @@ fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
     if spec.group != of.group() || spec.names.plural != of.resource() {
         return None;
     }
-    let list_kind = match spec.names.list_kind.as_str() {
-        "" => format!("{}List", spec.names.kind),
-        given => given.to_owned(),
-    };
+    let given = spec.names.list_kind.filter(|given| !given.is_empty());
+    let list_kind = given.unwrap_or_else(|| format!("{}List", spec.names.kind));
     let mut kept = Definition { list_kind: list_kind.into(), ..Definition::default() };
     for version in spec.versions.into_iter().filter(|version| version.served) {
         let fields = version.selectable_fields.iter().filter_map(|field| {
@@ -116,7 +104,7 @@ fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
 }
 
 /// Up to one that cannot be read; where there are none, that which the API server adds.
-fn columns(written: &[Written]) -> Arc<[Column]> {
+fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[Column]> {
     if written.is_empty() {
         return Column::age().into_iter().collect();
     }
@@ -166,11 +154,11 @@ mod tests {
         let color = FieldPath::parse(".spec.color").unwrap();
         assert_eq!(fields("v1"), Some(vec![("spec.color".into(), color)]));
         assert_eq!((fields("v2"), fields("v0")), (Some(Vec::new()), None));
-        let size = Written {
+        let size = CustomResourceColumnDefinition {
             name: "Size".to_owned(),
-            kind: "integer".to_owned(),
+            type_: "integer".to_owned(),
             json_path: ".spec.size".to_owned(),
-            ..Written::default()
+            ..CustomResourceColumnDefinition::default()
         };
         let columns = |version: &str| found.columns[version].to_vec();
         assert_eq!(columns("v1"), Column::age().into_iter().collect::<Vec<_>>());

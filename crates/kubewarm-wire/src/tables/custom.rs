@@ -2,6 +2,7 @@
 
 use super::{age, path::Path};
 use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -23,39 +24,20 @@ enum Type {
     Date,
 }
 
-/// `additionalPrinterColumns`, one of them, as it is written in the definition.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Written {
-    /// The heading.
-    pub name: String,
-    /// An `OpenAPI` type, or `date`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// An `OpenAPI` format.
-    pub format: String,
-    /// For people.
-    pub description: String,
-    /// 0 for what is always shown.
-    pub priority: i32,
-    /// Where the value stands.
-    pub json_path: String,
-}
-
 impl Column {
     /// The column; `None` where the path cannot be read, which the API server answers by leaving out
     /// this column and those behind it.
     #[must_use]
-    pub fn new(written: &Written) -> Option<Self> {
+    pub fn new(written: &CustomResourceColumnDefinition) -> Option<Self> {
         let path = Path::parse(&written.json_path)?;
-        let description = match written.description.as_str() {
-            "" => format!(
+        let description = match written.description.as_deref() {
+            None | Some("") => format!(
                 "Custom resource definition column (in JSONPath format): {}",
                 written.json_path
             ),
-            given => given.to_owned(),
+            Some(given) => given.to_owned(),
         };
-        let of = match written.kind.as_str() {
+        let of = match written.type_.as_str() {
             "integer" => Type::Integer,
             "number" => Type::Number,
             "boolean" => Type::Flag,
@@ -63,8 +45,9 @@ impl Column {
             _ => Type::Text,
         };
         let definition = json!({
-            "name": written.name, "type": written.kind, "format": written.format,
-            "description": description, "priority": written.priority,
+            "name": written.name, "type": written.type_,
+            "format": written.format.as_deref().unwrap_or_default(),
+            "description": description, "priority": written.priority.unwrap_or_default(),
         });
         Some(Self { definition, of, path })
     }
@@ -72,12 +55,12 @@ impl Column {
     /// The column of a definition that has none.
     #[must_use]
     pub fn age() -> Option<Self> {
-        Self::new(&Written {
+        Self::new(&CustomResourceColumnDefinition {
             name: "Age".to_owned(),
-            kind: "date".to_owned(),
-            description: super::described("creationTimestamp"),
+            type_: "date".to_owned(),
+            description: Some(super::described("creationTimestamp")),
             json_path: ".metadata.creationTimestamp".to_owned(),
-            ..Written::default()
+            ..CustomResourceColumnDefinition::default()
         })
     }
 
@@ -188,10 +171,10 @@ mod tests {
             ("date", "never", json!("<invalid>")),
             ("date", "n", json!(null)),
         ] {
-            let written = Written {
-                kind: kind.to_owned(),
+            let written = CustomResourceColumnDefinition {
+                type_: kind.to_owned(),
                 json_path: format!(".a.{field}"),
-                ..Written::default()
+                ..CustomResourceColumnDefinition::default()
             };
             let column = Column::new(&written).unwrap();
             assert_eq!(column.cell(&object, now), expected, "{kind} {field}");

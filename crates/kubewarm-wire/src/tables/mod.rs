@@ -16,7 +16,7 @@ mod storage;
 mod view;
 mod workloads;
 
-pub use self::custom::{Column, Written};
+pub use self::custom::Column;
 
 use self::{
     printers::BuiltIn,
