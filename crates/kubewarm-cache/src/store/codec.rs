@@ -106,22 +106,22 @@ impl Context {
     /// [`Undecodable`]; `into` then holds nothing of use.
     pub(super) fn unpack(
         &mut self,
-        packing: Packing,
-        packed: &[u8],
+        record: &Record,
         with: Option<&Dictionary>,
         into: &mut Vec<u8>,
     ) -> Result<(), Undecodable> {
         into.clear();
+        let packing = record.packing();
         match packing {
             Packing::Plain | Packing::Secret => {
-                into.extend_from_slice(packed);
+                into.extend_from_slice(record.packed());
                 return Ok(());
             }
             Packing::Zstd | Packing::Dictionary(_) => {}
         }
         self.frame.clear();
         self.frame.extend_from_slice(&MAGIC);
-        self.frame.extend_from_slice(packed);
+        self.frame.extend_from_slice(record.packed());
         let size = zstd_safe::get_frame_content_size(&self.frame).ok().flatten();
         let size = size.ok_or(Undecodable::Frame)?;
         let size = usize::try_from(size).ok().filter(|&size| size <= MAX_BODY);
@@ -171,7 +171,7 @@ mod tests {
         Codec::default().with(|context| {
             let record = context.pack("x", body, with);
             let mut back = b"left over".to_vec();
-            context.unpack(record.packing(), record.packed(), with, &mut back).unwrap();
+            context.unpack(&record, with, &mut back).unwrap();
             (record, back)
         })
     }
@@ -205,21 +205,18 @@ mod tests {
         let (record, _) = round_trip(body.as_bytes(), Some(&with));
         Codec::default().with(|context| {
             let mut into = Vec::new();
-            let packing = record.packing();
-            for cut in 0..record.packed().len() {
-                let packed = record.packed().get(..cut).unwrap();
-                assert!(context.unpack(packing, packed, Some(&with), &mut into).is_err(), "{cut}");
+            for length in 0..record.packed().len() {
+                let cut = Record::new("x", record.packing(), &record.packed()[..length]);
+                assert!(context.unpack(&cut, Some(&with), &mut into).is_err(), "{length}");
             }
             assert_eq!(
-                context.unpack(packing, record.packed(), None, &mut into),
+                context.unpack(&record, None, &mut into),
                 Err(Undecodable::Dictionary(1))
             );
             // A single segment of 2^63 bytes: refused before memory is asked for.
             let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
-            assert_eq!(
-                context.unpack(Packing::Zstd, &huge, None, &mut into),
-                Err(Undecodable::Size)
-            );
+            let huge = Record::new("x", Packing::Zstd, &huge);
+            assert_eq!(context.unpack(&huge, None, &mut into), Err(Undecodable::Size));
         });
     }
 
@@ -248,7 +245,8 @@ mod tests {
             Codec::default().with(|context| {
                 let mut into = Vec::new();
                 for packing in [Packing::Plain, Packing::Zstd, Packing::Dictionary(1)] {
-                    let _ = context.unpack(packing, &packed, Some(&with), &mut into);
+                    let record = Record::new("x", packing, &packed);
+                    let _ = context.unpack(&record, Some(&with), &mut into);
                 }
             });
         }

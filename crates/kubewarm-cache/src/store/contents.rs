@@ -1,15 +1,14 @@
 //! What a table holds, and how rows go in and out of it.
 
 use super::{
-    codec::Context,
     dictionary::{Dictionaries, Dictionary},
-    index::{Building, DeclaredIndex, LabelIndex, Values},
+    index::{DeclaredIndex, LabelIndex, Values},
     namespaces::Namespaces,
     order::{Order, Place},
     past::Past,
     paths::Paths,
-    record::{Packing, Record, Undecodable},
-    slab::{Identified, Row, Slab},
+    record::{PackedRecord, Packing, Record},
+    slab::{Row, Slab},
 };
 use kubewarm_api::model::{FieldPath, ResourceVersion, Uid, namespace_order};
 use roaring::RoaringBitmap;
@@ -45,15 +44,6 @@ pub(super) struct Identity {
     pub(super) uid: Uid,
     /// `metadata.resourceVersion`.
     pub(super) version: Option<ResourceVersion>,
-}
-
-/// A record that is to be held, and the dictionary it may have been packed with.
-#[derive(Debug)]
-pub(super) struct Packed {
-    /// The record.
-    pub(super) record: Record,
-    /// The dictionary that was offered.
-    pub(super) with: Option<Arc<Dictionary>>,
 }
 
 /// Values of one object in the declared indexes, in the order of [`Contents::paths`].
@@ -120,13 +110,11 @@ impl Contents {
     /// Which object a row is.
     pub(super) fn identity(&self, number: u32) -> Option<Identity> {
         let row = self.slab.get(number)?;
-        match row.identity {
-            Identified::Here => Some(Identity {
-                uid: Uid::from(row.uid),
-                version: Some(ResourceVersion::from(row.version)),
-            }),
-            Identified::Aside => self.odd.get(&number).cloned(),
+        if row.is_odd {
+            return self.odd.get(&number).cloned();
         }
+        let version = Some(ResourceVersion::from(row.version));
+        Some(Identity { uid: Uid::from(row.uid), version })
     }
 
     /// The namespace that a row is in.
@@ -146,11 +134,11 @@ impl Contents {
         place: Place,
         namespace: &str,
         identity: Identity,
-        packed: Packed,
+        packed: PackedRecord,
     ) -> Option<(Place, u32)> {
         let record = self.admit(packed);
         let namespace = self.namespaces.enter(namespace);
-        let row = Row { uid: [0; 16], version: 0, record, namespace, identity: Identified::Here };
+        let row = Row { uid: [0; 16], version: 0, record, namespace, is_odd: false };
         let number = self.slab.insert(row)?;
         self.identify(number, identity);
         Some((self.order.insert(place, number), number))
@@ -161,14 +149,14 @@ impl Contents {
         &mut self,
         number: u32,
         identity: Identity,
-        packed: Packed,
+        packed: PackedRecord,
     ) -> Option<Record> {
         self.identify(number, identity);
         self.repack(number, packed)
     }
 
     /// Puts the same body in another packing into a row; answers the old record.
-    pub(super) fn repack(&mut self, number: u32, packed: Packed) -> Option<Record> {
+    pub(super) fn repack(&mut self, number: u32, packed: PackedRecord) -> Option<Record> {
         self.slab.get(number)?;
         let record = self.admit(packed);
         let old = std::mem::replace(&mut self.slab.get_mut(number)?.record, record);
@@ -177,22 +165,22 @@ impl Contents {
     }
 
     /// Counts a record in.
-    pub(super) fn admit(&mut self, packed: Packed) -> Record {
+    fn admit(&mut self, packed: PackedRecord) -> Record {
         self.record_bytes += packed.record.bytes();
-        self.enter(&packed.record, packed.with.as_ref());
+        self.enter(&packed);
         packed.record
     }
 
     /// Counts a record out.
-    pub(super) fn dismiss(&mut self, record: &Record) {
+    fn dismiss(&mut self, record: &Record) {
         self.record_bytes -= record.bytes();
         self.leave(record);
     }
 
     /// Keeps the dictionary that a record needs.
-    pub(super) fn enter(&mut self, record: &Record, with: Option<&Arc<Dictionary>>) {
-        if let (Packing::Dictionary(_), Some(with)) = (record.packing(), with) {
-            self.dictionaries.enter(with);
+    pub(super) fn enter(&mut self, packed: &PackedRecord) {
+        if let Some(dictionary) = &packed.dictionary {
+            self.dictionaries.enter(dictionary);
         }
     }
 
@@ -206,16 +194,16 @@ impl Contents {
     /// Notes which object a row is.
     pub(super) fn identify(&mut self, number: u32, identity: Identity) {
         let Some(row) = self.slab.get_mut(number) else { return };
-        if row.identity == Identified::Aside
+        if row.is_odd
             && let Some(old) = self.odd.remove(&number)
         {
             self.odd_bytes -= old.bytes();
         }
         let version = identity.version.as_ref().and_then(ResourceVersion::as_u64);
         if let (Some(uid), Some(version)) = (identity.uid.as_uuid(), version) {
-            (row.uid, row.version, row.identity) = (uid, version, Identified::Here);
+            (row.uid, row.version, row.is_odd) = (uid, version, false);
         } else {
-            row.identity = Identified::Aside;
+            row.is_odd = true;
             self.odd_bytes += identity.bytes();
             self.odd.insert(number, identity);
         }
@@ -233,7 +221,7 @@ impl Contents {
         let row = self.slab.remove(number)?;
         self.dismiss(&row.record);
         self.namespaces.leave(row.namespace);
-        if row.identity == Identified::Aside
+        if row.is_odd
             && let Some(old) = self.odd.remove(&number)
         {
             self.odd_bytes -= old.bytes();
@@ -295,7 +283,7 @@ impl Contents {
     /// Notes that every row is in these indexes.
     pub(super) fn complete(&mut self, paths: &[FieldPath]) {
         for index in self.declared.iter_mut().filter(|index| paths.contains(&index.path)) {
-            index.state = Building::Complete;
+            index.is_complete = true;
         }
     }
 
@@ -306,35 +294,22 @@ impl Contents {
             .into_iter()
             .partition(|index| wanted.contains(&index.path));
         self.declared = kept;
-        let state = match self.order.len() {
-            0 => Building::Complete,
-            _ => Building::Underway,
-        };
+        let is_complete = self.order.len() == 0;
         for path in wanted {
             if !self.declared.iter().any(|index| index.path == *path) {
                 let values = Values::default();
-                self.declared.push(DeclaredIndex { path: path.clone(), values, state });
+                self.declared.push(DeclaredIndex { path: path.clone(), values, is_complete });
             }
         }
         self.paths = Arc::new(self.declared.iter().map(|index| index.path.clone()).collect());
         gone
     }
 
-    /// Unpacks the body of a row into `into`.
-    ///
-    /// # Errors
-    ///
-    /// [`Undecodable`], also for a row that is not there.
-    pub(super) fn unpack(
-        &self,
-        number: u32,
-        context: &mut Context,
-        into: &mut Vec<u8>,
-    ) -> Result<(), Undecodable> {
-        let row = self.slab.get(number).ok_or(Undecodable::Frame)?;
-        let packing = row.record.packing();
-        let with = self.dictionary(packing).map(AsRef::as_ref);
-        context.unpack(packing, row.record.packed(), with, into)
+    /// The record of a row, to be read outside the lock.
+    pub(super) fn packed(&self, number: u32) -> Option<PackedRecord> {
+        let record = self.slab.get(number)?.record.clone();
+        let dictionary = self.dictionary(record.packing()).map(Arc::clone);
+        Some(PackedRecord { record, dictionary })
     }
 
     /// The dictionary that a record needs.
@@ -360,7 +335,7 @@ impl Contents {
         empty.declared.extend(self.declared.iter().map(|index| DeclaredIndex {
             path: index.path.clone(),
             values: Values::default(),
-            state: Building::Complete,
+            is_complete: true,
         }));
         std::mem::replace(self, empty)
     }

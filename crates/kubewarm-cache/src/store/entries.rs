@@ -13,23 +13,17 @@ pub(super) struct Entries {
     values: FieldValues,
 }
 
-/// Whether the labels of a body are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Labels {
-    /// They are.
-    All,
-    /// They did not change.
-    None,
-}
-
 impl Entries {
-    /// Of a body; the values at `paths`.
-    pub(super) fn of(encoding: Encoding, body: &[u8], paths: &Paths, which: Labels) -> Self {
+    /// Of a body: its labels, and its values at `paths`.
+    pub(super) fn of(encoding: Encoding, body: &[u8], paths: &Paths) -> Self {
         let mut labels = Vec::new();
-        if which == Labels::All {
-            encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));
-        }
-        Self { labels, values: encoding.field_values(body, paths) }
+        encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));
+        Self { labels, ..Self::of_fields(encoding, body, paths) }
+    }
+
+    /// The same without labels, for a change that keeps them.
+    pub(super) fn of_fields(encoding: Encoding, body: &[u8], paths: &Paths) -> Self {
+        Self { labels: Vec::new(), values: encoding.field_values(body, paths) }
     }
 
     /// Puts them into the indexes.

@@ -2,7 +2,7 @@
 
 use super::{
     contents::Contents,
-    past::{Change, Held},
+    past::Change,
     query::Reader,
     select::{Said, Selected, Wanted},
     table::Table,
@@ -149,23 +149,13 @@ impl Follower {
     /// The body after a change; `None` if the object is gone, or its record does not decode.
     #[must_use]
     pub fn body_after(&self, change: &Change) -> Option<Bytes> {
-        self.body(change.now.as_ref()?)
+        self.table.body(change.now.as_ref()?)
     }
 
     /// The body before a change; `None` if the object was not there, or its record does not decode.
     #[must_use]
     pub fn body_before(&self, change: &Change) -> Option<Bytes> {
-        self.body(change.before.as_ref()?)
-    }
-
-    fn body(&self, held: &Held) -> Option<Bytes> {
-        let (packing, with) = (held.record.packing(), held.with.as_deref());
-        let mut body = Vec::new();
-        let done = self
-            .table
-            .codec
-            .with(|context| context.unpack(packing, held.record.packed(), with, &mut body));
-        self.table.count(done).then(|| body.into())
+        self.table.body(change.before.as_ref()?)
     }
 
     /// Whether `wanted` selects an object of which this is the body; `said` is what has been read of this body.

@@ -41,17 +41,8 @@ pub(super) struct DeclaredIndex {
     pub(super) path: FieldPath,
     /// Its rows.
     pub(super) values: Values,
-    /// Whether every row is in it.
-    pub(super) state: Building,
-}
-
-/// Whether an index answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Building {
-    /// Not every row is in it yet.
-    Underway,
-    /// It answers.
-    Complete,
+    /// Whether every row is in it. Only then it answers.
+    pub(super) is_complete: bool,
 }
 
 impl Rows {

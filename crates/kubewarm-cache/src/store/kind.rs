@@ -3,6 +3,7 @@
 use super::{
     codec::{Codec, Context},
     dictionary::Dictionary,
+    record::PackedRecord,
     table::Table,
     upkeep::{Job, Upkeep},
 };
@@ -130,14 +131,13 @@ impl Kind {
         let share = |table: &Table| table.usage().objects.saturating_mul(512).div_ceil(objects);
         for table in tables {
             let copies = table.spread(usize::try_from(share(table)).unwrap_or(usize::MAX));
-            for (at, number) in copies.into_iter().enumerate() {
-                if !table.unpack(number, context, &mut body) {
-                    continue;
-                }
+            for (at, PackedRecord { record, dictionary }) in copies.iter().enumerate() {
+                let with = dictionary.as_deref();
+                let Some(body) = table.unpack(record, with, context, &mut body) else { continue };
                 if at % 8 == 4 && trials.len() < TRIALS {
-                    trials.push(body.clone());
+                    trials.push(body.to_vec());
                 } else if samples.len() + body.len() <= limit {
-                    samples.extend_from_slice(&body);
+                    samples.extend_from_slice(body);
                     sizes.push(body.len());
                 }
             }

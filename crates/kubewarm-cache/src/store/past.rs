@@ -1,10 +1,9 @@
 //! What happened to a table lately: what watches go on from where they broke off.
 
 use super::{
-    contents::{Contents, Packed},
-    dictionary::Dictionary,
+    contents::Contents,
     heap::taken,
-    record::{Packing, Record},
+    record::{PackedRecord, Packing, Record},
 };
 use kubewarm_api::model::ResourceVersion;
 use std::{
@@ -39,24 +38,11 @@ pub struct Change {
     pub(super) namespace: Arc<str>,
     pub(super) version: ResourceVersion,
     /// `None`: it was not there.
-    pub(super) before: Option<Held>,
+    pub(super) before: Option<PackedRecord>,
     /// `None`: it is gone.
-    pub(super) now: Option<Held>,
+    pub(super) now: Option<PackedRecord>,
     /// Whether what there was and what there is are two objects of one name.
     pub(super) is_other: bool,
-}
-
-/// A record and what it takes to unpack it, whatever becomes of the table.
-pub(super) struct Held {
-    pub(super) record: Record,
-    pub(super) with: Option<Arc<Dictionary>>,
-}
-
-impl Held {
-    /// What is about to be held.
-    pub(super) fn of(packed: &Packed) -> Self {
-        Self { record: packed.record.clone(), with: packed.with.clone() }
-    }
 }
 
 /// The changes of a table, oldest first: complete from a version on, or of no use.
@@ -100,8 +86,8 @@ impl Change {
     /// The name of the object, as its bytes.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        let held = self.now.as_ref().or(self.before.as_ref());
-        held.map_or(b"", |held| held.record.name())
+        let packed = self.now.as_ref().or(self.before.as_ref());
+        packed.map_or(b"", |packed| packed.record.name())
     }
 
     /// The version that it made of the object; of one that is gone, that of its deletion.
@@ -137,18 +123,17 @@ impl Change {
     /// Whether it is about the payload of a secret.
     #[must_use]
     pub fn is_secret(&self) -> bool {
-        let is_secret = |held: &Held| held.record.packing() == Packing::Secret;
-        self.now.as_ref().is_some_and(is_secret) || self.before.as_ref().is_some_and(is_secret)
+        self.records().any(|packed| packed.record.packing() == Packing::Secret)
     }
 
-    fn held(&self) -> impl Iterator<Item = &Held> {
+    fn records(&self) -> impl Iterator<Item = &PackedRecord> {
         self.before.iter().chain(&self.now)
     }
 
     /// The record that is there only to be remembered. What there is now is the table's own, or the next
     /// change's before, unless it is packed anew meanwhile.
     fn own(&self) -> Option<&Record> {
-        self.before.as_ref().map(|held| &held.record)
+        self.before.as_ref().map(|packed| &packed.record)
     }
 }
 
@@ -216,14 +201,9 @@ impl Past {
 }
 
 impl Contents {
-    /// How a row is held, if that is to be remembered: nothing is copied for a list.
-    pub(super) fn held(&self, number: u32) -> Option<Held> {
-        if !self.past.is_settled() {
-            return None;
-        }
-        let record = self.slab.get(number)?.record.clone();
-        let with = self.dictionary(record.packing()).map(Arc::clone);
-        Some(Held { record, with })
+    /// The record of a row, for a change that is noted. `None` during a list, which notes none.
+    pub(super) fn noted(&self, number: u32) -> Option<PackedRecord> {
+        if self.past.is_settled() { self.packed(number) } else { None }
     }
 
     /// Notes a change, before the table's version is raised to that of the change; answers what is
@@ -232,7 +212,7 @@ impl Contents {
         &mut self,
         namespace: Arc<str>,
         version: Option<&ResourceVersion>,
-        (before, now): (Option<Held>, Option<Held>),
+        (before, now): (Option<PackedRecord>, Option<PackedRecord>),
         (at, is_other): (Option<Instant>, bool),
     ) -> Vec<Arc<Change>> {
         match &mut self.past.stage {
@@ -258,8 +238,8 @@ impl Contents {
         };
         let number = self.past.next;
         let change = Arc::new(Change { number, at, namespace, version, before, now, is_other });
-        for Held { record, with } in change.held() {
-            self.enter(record, with.as_ref());
+        for packed in change.records() {
+            self.enter(packed);
         }
         let bytes: usize = change.own().map_or(0, Record::bytes);
         self.record_bytes += bytes;
@@ -303,7 +283,7 @@ impl Contents {
         self.record_bytes -= bytes;
         self.past.record_bytes -= bytes;
         self.past.aside_bytes -= ASIDE;
-        oldest.held().for_each(|held| self.leave(&held.record));
+        oldest.records().for_each(|packed| self.leave(&packed.record));
         Some(oldest)
     }
 
@@ -332,13 +312,6 @@ impl Contents {
                 self.cut(self.version.clone())
             }
         }
-    }
-}
-
-impl fmt::Debug for Held {
-    /// How much, never what.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.record.fmt(f)
     }
 }
 

@@ -51,9 +51,9 @@ impl Piece {
         fetch(rows.filter_map(|row| self.rows.get(*row)).map(|taken| &taken.record));
     }
 
-    /// Takes one more row; answers whether there is such a row.
-    pub(super) fn take(&mut self, contents: &Contents, number: u32) -> bool {
-        let Some(row) = contents.slab.get(number) else { return false };
+    /// Takes one more row, if it exists.
+    fn take(&mut self, contents: &Contents, number: u32) {
+        let Some(row) = contents.slab.get(number) else { return };
         let packing = row.record.packing();
         if let Some(dictionary) = contents.dictionary(packing)
             && self.dictionary(packing).is_none()
@@ -65,9 +65,8 @@ impl Piece {
         if self.namespaces.last().is_none_or(|last| **last != *namespace) {
             self.namespaces.push(contents.namespaces.shared_name(row.namespace));
         }
-        let Ok(namespace) = u32::try_from(self.namespaces.len() - 1) else { return false };
+        let Ok(namespace) = u32::try_from(self.namespaces.len() - 1) else { return };
         self.rows.push(Taken { record: row.record.clone(), namespace });
-        true
     }
 
     /// One row, unpacked into `body`; `None` if it does not decode.
@@ -79,10 +78,9 @@ impl Piece {
         body: &'a mut Vec<u8>,
     ) -> Option<Seen<'a>> {
         let taken = self.rows.get(row)?;
-        let (packing, packed) = (taken.record.packing(), taken.record.packed());
-        let done = context.unpack(packing, packed, self.dictionary(packing), body);
-        let (namespace, name) = (self.namespace(taken), taken.record.name());
-        table.count(done).then_some(Seen { namespace, name, body })
+        let record = &taken.record;
+        let body = table.unpack(record, self.dictionary(record.packing()), context, body)?;
+        Some(Seen { namespace: self.namespace(taken), name: record.name(), body })
     }
 
     /// Rows.

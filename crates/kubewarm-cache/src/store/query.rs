@@ -57,14 +57,6 @@ pub struct Usage {
     pub bytes: u64,
 }
 
-/// Rows that objects are made of.
-#[derive(Debug, Default)]
-struct Found {
-    rows: Piece,
-    /// Of each row.
-    identities: Vec<Identity>,
-}
-
 impl fmt::Debug for Object {
     /// Which object, never what it says: it may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,11 +109,15 @@ impl Reader {
     #[must_use]
     pub fn get_at(&self, key: &ObjectKey) -> (Option<Object>, Option<ResourceVersion>) {
         let contents = self.table.contents.read();
-        let place = contents.find(&key.namespace, &key.name, Place::default()).ok();
-        let found = place.map(|place| Found::of(&contents, contents.order.get(place)));
+        let found = contents.find(&key.namespace, &key.name, Place::default()).ok();
+        let found = found.and_then(|place| contents.order.get(place));
+        let found = found.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
         let version = contents.version.clone();
         drop(contents);
-        (found.and_then(|found| found.unpack(&self.table).pop()), version)
+        let object = found.and_then(|(packed, Identity { uid, version })| {
+            Some(Object { key: key.clone(), uid, version, body: self.table.body(&packed)? })
+        });
+        (object, version)
     }
 
     /// The keys of up to `limit` objects behind `after`, in key order; no body is touched.
@@ -141,18 +137,23 @@ impl Reader {
     pub fn keys_without(&self, path: &FieldPath) -> Vec<ObjectKey> {
         let contents = self.table.contents.read();
         let index = contents.declared.iter().find(|index| index.path == *path);
-        if let Some(index) = index.filter(|index| index.state.is_complete()) {
+        if let Some(index) = index.filter(|index| index.is_complete) {
             let having = index.values.any();
             let all = contents.order.from(Place::default());
             return contents.keys(all.filter(|&number| !having.contains(number)));
         }
-        let all = Found::of(&contents, contents.order.from(Place::default()));
+        let all = Piece::of(&contents, contents.order.from(Place::default()));
         drop(contents);
-        let (encoding, all) = (self.table.encoding, all.unpack(&self.table));
-        let paths = [path.clone()].into_iter().collect();
-        let has_none =
-            |it: &Object| encoding.field_values(&it.body, &paths).iter().all(Vec::is_empty);
-        all.into_iter().filter(has_none).map(|object| object.key).collect()
+        let (table, paths) = (&self.table, [path.clone()].into_iter().collect());
+        table.codec.with(|context| {
+            let mut body = Vec::new();
+            let has_none = |row: &usize| {
+                all.seen(*row, table, context, &mut body).is_some_and(|seen| {
+                    table.encoding.field_values(seen.body, &paths).iter().all(Vec::is_empty)
+                })
+            };
+            (0..all.len()).filter(has_none).filter_map(|row| all.key_of(row)).collect()
+        })
     }
 
     /// Keys and versions of up to `limit` objects behind `after`, in key order; no body is touched.
@@ -185,34 +186,6 @@ impl Reader {
     #[cfg(test)]
     pub(super) fn packing_of(&self, number: u32) -> super::record::Packing {
         self.table.contents.read().slab.get(number).unwrap().record.packing()
-    }
-}
-
-impl Found {
-    fn of(contents: &Contents, numbers: impl IntoIterator<Item = u32>) -> Self {
-        let mut found = Self::default();
-        for number in numbers {
-            if let Some(identity) = contents.identity(number)
-                && found.rows.take(contents, number)
-            {
-                found.identities.push(identity);
-            }
-        }
-        found
-    }
-
-    /// Those that decode.
-    fn unpack(self, table: &Table) -> Vec<Object> {
-        let Self { rows, identities } = self;
-        table.codec.with(|context| {
-            let objects = identities.into_iter().enumerate().filter_map(|(row, identity)| {
-                let mut body = Vec::new();
-                rows.seen(row, table, context, &mut body)?;
-                let Identity { uid, version } = identity;
-                Some(Object { key: rows.key_of(row)?, uid, version, body: body.into() })
-            });
-            objects.collect()
-        })
     }
 }
 
@@ -257,8 +230,7 @@ mod tests {
     use super::*;
     use crate::store::{
         Catalog,
-        contents::Packed,
-        record::{Packing, Record},
+        record::{PackedRecord, Packing, Record},
         samples::{all, body, cell, remove, upsert},
     };
     use kubewarm_api::model::DeltaSink;
@@ -296,7 +268,7 @@ mod tests {
             writer.apply(upsert(key, 1, "5", &web));
         }
         let record = Record::new("x", Packing::Zstd, b"damaged");
-        reader.table.contents.write().repack(0, Packed { record, with: None });
+        reader.table.contents.write().repack(0, PackedRecord::new(record, None));
         let objects = reader.keys(None, 9).into_iter().filter_map(|key| reader.get(&key));
         assert_eq!(objects.count(), 1);
         assert_eq!(all(&reader).len(), 1);

@@ -1,7 +1,7 @@
 //! A stored object: its name and its body as bytes, and what the encoding of the body lets one find.
 
-use super::{heap::taken, json::Cursor, paths::Paths};
-use std::fmt;
+use super::{dictionary::Dictionary, heap::taken, json::Cursor, paths::Paths};
+use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 
 /// Values of one object that one declared index takes; the rest are left out, so that one object
@@ -34,6 +34,13 @@ pub(super) enum Packing {
 /// Clones share it: tables, what they remember, and the lists that are being sent.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Record(ThinArc<(), u8>);
+
+/// A record and the dictionary that it needs. It stays readable after its table has dropped both.
+#[derive(Clone)]
+pub(super) struct PackedRecord {
+    pub(super) record: Record,
+    pub(super) dictionary: Option<Arc<Dictionary>>,
+}
 
 /// What stands for the packing of a secret.
 const SECRET: u8 = u8::MAX;
@@ -190,6 +197,21 @@ impl Record {
             }
         }
         held.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
+    }
+}
+
+impl PackedRecord {
+    /// A record, and the dictionary that was offered to pack it.
+    pub(super) fn new(record: Record, offered: Option<Arc<Dictionary>>) -> Self {
+        let needs_dictionary = matches!(record.packing(), Packing::Dictionary(_));
+        Self { record, dictionary: offered.filter(|_| needs_dictionary) }
+    }
+}
+
+impl fmt::Debug for PackedRecord {
+    /// How much, never what.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.record.fmt(f)
     }
 }
 

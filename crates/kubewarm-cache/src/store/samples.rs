@@ -86,5 +86,5 @@ pub(super) fn with_field(reader: &Reader, path: &FieldPath, value: &str) -> Vec<
 /// Whether the table has a complete index of this field.
 pub(super) fn is_indexed(reader: &Reader, path: &FieldPath) -> bool {
     let contents = reader.table.contents.read();
-    contents.declared.iter().any(|index| index.path == *path && index.state.is_complete())
+    contents.declared.iter().any(|index| index.path == *path && index.is_complete)
 }

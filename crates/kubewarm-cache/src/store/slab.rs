@@ -9,25 +9,16 @@ const CHUNK: usize = 256;
 /// One object: 40 bytes, and its record behind a pointer.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The UID where it is a UUID; else it stands in the table's odd identities.
+    /// The UID, unless the row is odd.
     pub(super) uid: [u8; 16],
-    /// The version where it is a number; else it stands there too.
+    /// The version, unless the row is odd.
     pub(super) version: u64,
     /// Name and body.
     pub(super) record: Record,
     /// Which of the table's namespaces.
     pub(super) namespace: u32,
-    /// Whether UID and version stand among the odd identities.
-    pub(super) identity: Identified,
-}
-
-/// Where the UID and the version of a row stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Identified {
-    /// In the row.
-    Here,
-    /// In the table's odd identities.
-    Aside,
+    /// Whether the UID is no UUID or the version no number. The table then holds both in its odd identities.
+    pub(super) is_odd: bool,
 }
 
 /// Rows by number. Numbers of removed rows are given out again, lowest chunk first.
@@ -143,7 +134,7 @@ mod tests {
             version: 1,
             record: Record::plain("a", b"{}"),
             namespace: 0,
-            identity: Identified::Here,
+            is_odd: false,
         }
     }
 

@@ -2,13 +2,15 @@
 
 use super::{
     codec::{Codec, Context},
-    contents::{Contents, Packed},
+    contents::Contents,
+    dictionary::Dictionary,
     kind::Kind,
     paths::Paths,
     query::Usage,
-    record::{Encoding, Packing, Record, Undecodable},
+    record::{Encoding, PackedRecord, Packing, Record},
     upkeep::{Job, Upkeep},
 };
+use bytes::Bytes;
 use kubewarm_api::model::{FieldPath, Gauge, ResourceVersion, Sensitivity};
 use parking_lot::RwLock;
 use std::sync::{
@@ -73,24 +75,56 @@ impl Table {
         }
     }
 
-    /// Unpacks the body of a row; `false`, counted and logged, if it does not decode.
-    pub(super) fn unpack(&self, number: u32, context: &mut Context, into: &mut Vec<u8>) -> bool {
-        let done = self.contents.read().unpack(number, context, into);
-        self.count(done)
+    /// Unpacks a record of this table into `into`. A record that does not decode is counted and logged.
+    pub(super) fn unpack<'a>(
+        &self,
+        record: &Record,
+        with: Option<&Dictionary>,
+        context: &mut Context,
+        into: &'a mut Vec<u8>,
+    ) -> Option<&'a [u8]> {
+        match context.unpack(record, with, into) {
+            Ok(()) => Some(into),
+            Err(fault) => {
+                self.undecodable.fetch_add(1, atomic::Ordering::Relaxed);
+                tracing::error!(%fault, "stored record does not decode; treated as absent");
+                None
+            }
+        }
     }
 
-    /// The rows from number `from` on, up to `limit`, and their records.
-    pub(super) fn copy_rows(&self, from: u32, limit: usize) -> Vec<(u32, Record)> {
+    /// Unpacks the body of a row into `into`.
+    pub(super) fn unpack_row<'a>(
+        &self,
+        number: u32,
+        context: &mut Context,
+        into: &'a mut Vec<u8>,
+    ) -> Option<&'a [u8]> {
+        let PackedRecord { record, dictionary } = self.contents.read().packed(number)?;
+        self.unpack(&record, dictionary.as_deref(), context, into)
+    }
+
+    /// The body of a record; `None` if it does not decode.
+    pub(super) fn body(&self, packed: &PackedRecord) -> Option<Bytes> {
+        let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
+        self.codec.with(|context| {
+            self.unpack(&packed.record, with, context, &mut body)?;
+            Some(body.into())
+        })
+    }
+
+    /// Up to `limit` rows from number `from` on.
+    pub(super) fn copy_rows(&self, from: u32, limit: usize) -> Vec<(u32, PackedRecord)> {
         let contents = self.contents.read();
         let numbers = contents.slab.numbers_from(from).take(limit);
-        numbers.filter_map(|at| Some((at, contents.slab.get(at)?.record.clone()))).collect()
+        numbers.filter_map(|at| Some((at, contents.packed(at)?))).collect()
     }
 
-    /// The numbers of up to `count` rows from all over the table.
-    pub(super) fn spread(&self, count: usize) -> Vec<u32> {
+    /// The records of up to `count` rows from all over the table.
+    pub(super) fn spread(&self, count: usize) -> Vec<PackedRecord> {
         let contents = self.contents.read();
         let step = contents.order.len().div_ceil(count.max(1)).max(1);
-        contents.slab.numbers_from(0).step_by(step).collect()
+        contents.slab.numbers_from(0).step_by(step).filter_map(|at| contents.packed(at)).collect()
     }
 
     /// Declares which indexes there are, and has those completed that are new.
@@ -98,7 +132,7 @@ impl Table {
         let mut contents = self.contents.write();
         let gone = contents.declare(wanted);
         self.measure_locked(&contents);
-        let underway = contents.declared.iter().any(|index| !index.state.is_complete());
+        let underway = contents.declared.iter().any(|index| !index.is_complete);
         drop(contents);
         drop(gone);
         if underway {
@@ -109,7 +143,7 @@ impl Table {
     /// The declared indexes that are not complete, and the declaration that they are of.
     pub(super) fn underway(&self) -> (Arc<Paths>, Paths) {
         let contents = self.contents.read();
-        let underway = contents.declared.iter().filter(|index| !index.state.is_complete());
+        let underway = contents.declared.iter().filter(|index| !index.is_complete);
         (Arc::clone(&contents.paths), underway.map(|index| index.path.clone()).collect())
     }
 
@@ -152,22 +186,13 @@ impl Table {
     }
 
     /// Packs a body as the kind's records are packed now; a secret not at all.
-    pub(super) fn pack(&self, name: &str, body: &[u8], context: &mut Context) -> Packed {
+    pub(super) fn pack(&self, name: &str, body: &[u8], context: &mut Context) -> PackedRecord {
         if self.sensitivity == Sensitivity::Secret {
-            return Packed { record: Record::new(name, Packing::Secret, body), with: None };
+            return PackedRecord::new(Record::new(name, Packing::Secret, body), None);
         }
         let with = self.kind.current();
         let record = context.pack(name, body, with.as_deref());
         self.kind.count();
-        Packed { record, with }
-    }
-
-    /// Counts and logs what did not decode; answers whether it did.
-    pub(super) fn count(&self, done: Result<(), Undecodable>) -> bool {
-        if let Err(fault) = done {
-            self.undecodable.fetch_add(1, atomic::Ordering::Relaxed);
-            tracing::error!(%fault, "stored record does not decode; treated as absent");
-        }
-        done.is_ok()
+        PackedRecord::new(record, with)
     }
 }

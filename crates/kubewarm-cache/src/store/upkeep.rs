@@ -2,7 +2,10 @@
 //! some.
 
 use super::{
-    contents::Packed, index::Building, kind::Kind, paths::Paths, record::Packing, table::Table,
+    kind::Kind,
+    paths::Paths,
+    record::{PackedRecord, Packing},
+    table::Table,
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -122,16 +125,17 @@ fn repack(table: &Table) {
         let newest = Packing::Dictionary(with.generation());
         let old = copies
             .into_iter()
-            .filter(|(_, record)| record.packing() != newest)
-            .filter(|(_, record)| !matches!(record.packing(), Packing::Plain | Packing::Secret));
+            .filter(|(_, old)| old.record.packing() != newest)
+            .filter(|(_, old)| !matches!(old.record.packing(), Packing::Plain | Packing::Secret));
         table.codec.with(|context| {
             let mut body = Vec::new();
             let mut repacked = Vec::new();
-            for (number, record) in old {
+            for (number, PackedRecord { record, dictionary }) in old {
                 if let Ok(name) = std::str::from_utf8(record.name())
-                    && table.unpack(number, context, &mut body)
+                    && let Some(body) =
+                        table.unpack(&record, dictionary.as_deref(), context, &mut body)
                 {
-                    let again = context.pack(name, &body, Some(&with));
+                    let again = context.pack(name, body, Some(&with));
                     repacked.push((number, record, again));
                 }
             }
@@ -140,8 +144,8 @@ fn repack(table: &Table) {
             for (number, record, again) in repacked {
                 // What changed meanwhile is packed with the newest dictionary already.
                 if contents.slab.get(number).is_some_and(|row| row.record == record) {
-                    let with = Some(Arc::clone(&with));
-                    gone.push(contents.repack(number, Packed { record: again, with }));
+                    let again = PackedRecord::new(again, Some(Arc::clone(&with)));
+                    gone.push(contents.repack(number, again));
                 }
             }
             drop(contents);
@@ -181,26 +185,23 @@ fn index_step(
     let encoding = table.encoding;
     table.codec.with(|context| {
         let mut body = Vec::new();
-        let mut found = Vec::with_capacity(copies.len());
-        for (number, record) in copies {
-            let decoded = table.unpack(number, context, &mut body);
-            let values = decoded.then(|| encoding.field_values(&body, paths));
-            found.push((number, record, values.unwrap_or_default()));
-        }
+        let mut values_of = |PackedRecord { record, dictionary }: &PackedRecord| {
+            let body = table.unpack(record, dictionary.as_deref(), context, &mut body);
+            body.map_or_else(Vec::new, |body| encoding.field_values(body, paths))
+        };
+        let found: Vec<_> = copies
+            .into_iter()
+            .map(|(number, packed)| (number, values_of(&packed), packed.record))
+            .collect();
         let mut contents = table.contents.write();
         if !Arc::ptr_eq(&contents.paths, declared) {
             return Err(Redeclared);
         }
-        for (number, record, mut values) in found {
-            match contents.slab.get(number) {
-                None => continue,
-                Some(row) if row.record == record => (),
-                // Changed meanwhile: rare enough to look again under the lock.
-                Some(_) => {
-                    let decoded = contents.unpack(number, context, &mut body).is_ok();
-                    let again = decoded.then(|| encoding.field_values(&body, paths));
-                    values = again.unwrap_or_default();
-                }
+        for (number, mut values, record) in found {
+            let Some(now) = contents.packed(number) else { continue };
+            if now.record != record {
+                // A change meanwhile is rare enough to be read under the lock.
+                values = values_of(&now);
             }
             contents.index_paths(number, paths.all(), &values);
         }
@@ -211,13 +212,6 @@ fn index_step(
     })?;
     table.measure();
     Ok(next)
-}
-
-impl Building {
-    /// Whether every row is in the index.
-    pub(super) fn is_complete(self) -> bool {
-        self == Self::Complete
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ pub use self::wanted::{Is, Said, Test, Tests, Wanted};
 
 use super::{
     contents::Contents,
-    index::Building,
     order::Place,
     piece::{AHEAD, Piece},
     query::{Reader, Seen, is_behind},
@@ -167,7 +166,7 @@ impl Contents {
         for test in wanted.tests.all() {
             let Test::Field { path, absent, is: Is::Equal, value } = test else { continue };
             let index = self.declared.iter().find(|index| {
-                index.path == *path && index.state == Building::Complete && absent != value
+                index.path == *path && index.is_complete && absent != value
             });
             if let Some(index) = index {
                 let rows = index.values.get(value);

@@ -6,9 +6,8 @@ mod tests;
 use super::{
     codec::Context,
     contents::{Contents, Identity},
-    entries::{Entries, Labels},
+    entries::Entries,
     order::Place,
-    past::Held,
     paths::Paths,
     table::Table,
 };
@@ -195,7 +194,7 @@ impl Writer {
         let identity = Identity { uid: item.uid.clone(), version: item.version.clone() };
         let old = match target {
             Target::New(_) => None,
-            Target::Held(number, _) => table.unpack(number, context, old).then_some(&**old),
+            Target::Held(number, _) => table.unpack_row(number, context, old),
         };
         if let Target::Held(number, outcome @ Outcome::Modified) = target
             && old == Some(item.body)
@@ -203,10 +202,10 @@ impl Writer {
             return self.keep_body(number, identity, outcome);
         }
         let packed = table.pack(&item.name, item.body, context);
-        let same = old.is_some_and(|old| table.encoding.same_labels(old, item.body));
-        let which = if same { Labels::None } else { Labels::All };
+        let same_labels = old.is_some_and(|old| table.encoding.same_labels(old, item.body));
+        let of = if same_labels { Entries::of_fields } else { Entries::of };
         let entries = |paths: &Paths| {
-            let of = |body| Entries::of(table.encoding, body, paths, which);
+            let of = |body| of(table.encoding, body, paths);
             (old.map(of), of(item.body))
         };
         let mut paths = table.paths();
@@ -220,9 +219,9 @@ impl Writer {
             contents = table.contents.write();
         }
         let version = identity.version.clone();
-        let now = contents.past.is_settled().then(|| Held::of(&packed));
+        let now = contents.past.is_settled().then(|| packed.clone());
         let before = match target {
-            Target::Held(number, _) => contents.held(number),
+            Target::Held(number, _) => contents.noted(number),
             Target::New(_) => None,
         };
         let (number, outcome, old) = match target {
@@ -267,7 +266,7 @@ impl Writer {
         let mut forgotten = Vec::new();
         if !is_same {
             let namespace = contents.namespace_of(number);
-            let same = (contents.held(number), contents.held(number));
+            let same = (contents.noted(number), contents.noted(number));
             forgotten = contents.note(namespace, version.as_ref(), same, (self.arrived, false));
             contents.identify(number, identity);
         }
@@ -321,8 +320,8 @@ impl Writer {
             table.codec.with(|context| {
                 let mut body = std::mem::take(&mut context.body);
                 let entries = table
-                    .unpack(number, context, &mut body)
-                    .then(|| Entries::of(table.encoding, &body, paths, Labels::All));
+                    .unpack_row(number, context, &mut body)
+                    .map(|body| Entries::of(table.encoding, body, paths));
                 context.body = body;
                 entries
             })
@@ -342,7 +341,7 @@ impl Writer {
         let mut rows = Vec::with_capacity(all.len());
         let mut forgotten = Vec::new();
         for (number, entries) in all {
-            let before = contents.held(number);
+            let before = contents.noted(number);
             let namespace = contents.namespace_of(number);
             let how = (self.arrived, false);
             forgotten.extend(contents.note(namespace, version, (before, None), how));
