@@ -5,7 +5,7 @@ use super::{
     dictionary::Dictionary,
     record::PackedRecord,
     table::Table,
-    upkeep::{Job, Upkeep},
+    upkeep::{Upkeep, repack},
 };
 use parking_lot::{Mutex, RwLock};
 use std::sync::{
@@ -83,18 +83,21 @@ impl Kind {
             let taken =
                 self.next.compare_exchange(next, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
             if taken.is_ok() {
-                self.upkeep.push(Job::Train(Arc::downgrade(self)));
+                let kind = Arc::downgrade(self);
+                self.upkeep.push(move || kind.upgrade().iter().for_each(|it| it.train()));
             }
         }
     }
 
-    /// Trains a dictionary, if there is enough to train from and it is worth while; then has the
-    /// tables packed anew. Tables are locked, one after the other, only to copy samples out.
-    pub(super) fn train(&self) {
-        let tables: Vec<_> = self.tables.lock().iter().filter_map(Weak::upgrade).collect();
+    /// Trains a dictionary if there are enough objects and it saves enough, and packs the tables again with it.
+    /// To copy samples, it locks one table after another.
+    fn train(&self) {
+        let all = self.tables.lock().clone();
+        let tables: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         let objects: u64 = tables.iter().map(|table| table.usage().objects).sum();
         let (before, generation) = *self.trained.lock();
         let wanted = before.saturating_mul(GROWTH).max(FIRST_OBJECTS);
+        let mut is_new = false;
         let wait = if objects < wanted || generation >= u8::MAX - 2 {
             wanted.saturating_sub(objects)
         } else {
@@ -103,9 +106,7 @@ impl Kind {
             if let Some(dictionary) = made {
                 *self.trained.lock() = (objects, dictionary.generation());
                 *self.current.write() = Some(Arc::new(dictionary));
-                for table in &tables {
-                    self.upkeep.push(Job::Repack(Arc::downgrade(table)));
-                }
+                is_new = true;
             } else if before > 0 {
                 *self.trained.lock() = (objects, generation);
             }
@@ -113,6 +114,11 @@ impl Kind {
         };
         let packed = self.packed.load(Ordering::Relaxed);
         self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
+        // A table that is closed meanwhile is freed at once.
+        drop(tables);
+        if is_new {
+            all.iter().filter_map(Weak::upgrade).for_each(|table| repack(&table));
+        }
     }
 
     /// A dictionary that packs at least a tenth better than what there is.

@@ -8,7 +8,7 @@ use super::{
     paths::Paths,
     query::Usage,
     record::{Encoding, PackedRecord, Packing, Record},
-    upkeep::{Job, Upkeep},
+    upkeep::{Upkeep, complete_indexes},
 };
 use bytes::Bytes;
 use kubewarm_api::model::{FieldPath, Gauge, ResourceVersion, Sensitivity};
@@ -136,7 +136,8 @@ impl Table {
         drop(contents);
         drop(gone);
         if underway {
-            upkeep.push(Job::Index(Arc::downgrade(self)));
+            let table = Arc::downgrade(self);
+            upkeep.push(move || table.upgrade().iter().for_each(|it| complete_indexes(it)));
         }
     }
 

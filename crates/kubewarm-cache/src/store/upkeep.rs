@@ -1,122 +1,64 @@
-//! Work on tables that no delta waits for, on one thread of the process that lives while there is
-//! some.
+//! Work on tables that no delta waits for, on one thread for each catalog.
 
 use super::{
-    kind::Kind,
     paths::Paths,
     record::{PackedRecord, Packing},
     table::Table,
 };
-use parking_lot::{Condvar, Mutex};
 use std::{
-    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Weak},
+    sync::{Arc, mpsc},
     thread,
 };
 
-/// Rows that are worked on between two looks at the table: its write lock is held for well under a
+/// Rows that are worked on between two locks of the table: its write lock is held for well under a
 /// millisecond at a time.
 const STEP: usize = 128;
 
-/// Something to be done. A table or kind that is gone by then is left alone.
-#[derive(Debug)]
-pub(super) enum Job {
-    /// Complete the declared indexes.
-    Index(Weak<Table>),
-    /// Train a dictionary.
-    Train(Weak<Kind>),
-    /// Pack the records with the newest dictionary.
-    Repack(Weak<Table>),
-    /// Panic.
-    #[cfg(test)]
-    Panic,
-}
+type Job = Box<dyn FnOnce() + Send>;
 
-/// The queue. It needs no bound of its own: every table is in it at most once for each kind of job
-/// and change of its declaration.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Upkeep {
-    shared: Arc<Shared>,
-}
+/// The queue of a thread that ends with the last clone. It needs no bound of its own: a table or a kind is in it at
+/// most once for each kind of job and change of its declaration. A job holds tables and kinds weakly.
+#[derive(Clone, Debug)]
+pub(super) struct Upkeep(mpsc::Sender<Job>);
 
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    settled: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    jobs: VecDeque<Job>,
-    thread: Thread,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Thread {
-    #[default]
-    None,
-    Running,
+impl Default for Upkeep {
+    fn default() -> Self {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        let work = || jobs.into_iter().for_each(run);
+        if let Err(fault) = thread::Builder::new().name("store-upkeep".to_owned()).spawn(work) {
+            tracing::warn!(%fault, "no thread for the store's upkeep; its jobs run at once");
+        }
+        Self(sender)
+    }
 }
 
 impl Upkeep {
-    /// Has `job` done soon; starts the thread if it does not run.
-    pub(super) fn push(&self, job: Job) {
-        let mut state = self.shared.state.lock();
-        state.jobs.push_back(job);
-        if state.thread == Thread::Running {
-            return;
-        }
-        state.thread = Thread::Running;
-        drop(state);
-        let this = self.clone();
-        let work = move || this.work();
-        if let Err(fault) = thread::Builder::new().name("store-upkeep".to_owned()).spawn(work) {
-            tracing::warn!(%fault, "no thread for the store's upkeep; done at once");
-            self.work();
+    /// Has `job` done soon. It must not push another one: [`Upkeep::settle`] would not wait for that.
+    pub(super) fn push(&self, job: impl FnOnce() + Send + 'static) {
+        // Only without a thread does nobody receive it.
+        if let Err(mpsc::SendError(job)) = self.0.send(Box::new(job)) {
+            run(job);
         }
     }
 
-    /// Waits until nothing is left to do. For tests and measurements.
+    /// Waits until everything is done that was pushed before. For tests and measurements.
     pub(super) fn settle(&self) {
-        let mut state = self.shared.state.lock();
-        while state.thread == Thread::Running {
-            self.shared.settled.wait(&mut state);
-        }
-    }
-
-    fn work(&self) {
-        loop {
-            let mut state = self.shared.state.lock();
-            let Some(job) = state.jobs.pop_front() else {
-                state.thread = Thread::None;
-                self.shared.settled.notify_all();
-                return;
-            };
-            drop(state);
-            // The jobs behind one that panics must be done all the same, and the next one that is
-            // pushed must find no thread that is gone but said to be running.
-            if catch_unwind(AssertUnwindSafe(|| job.work())).is_err() {
-                tracing::error!("a job of the store's upkeep panicked; left undone");
-            }
-        }
+        let (done, settled) = mpsc::channel::<()>();
+        self.push(move || drop(done));
+        let _disconnected = settled.recv();
     }
 }
 
-impl Job {
-    fn work(self) {
-        match self {
-            Self::Index(table) => table.upgrade().iter().for_each(|it| complete_indexes(it)),
-            Self::Train(kind) => kind.upgrade().iter().for_each(|it| it.train()),
-            Self::Repack(table) => table.upgrade().iter().for_each(|it| repack(it)),
-            #[cfg(test)]
-            Self::Panic => panic!("a job of a test"),
-        }
+/// The jobs behind one that panics are done all the same.
+fn run(job: Job) {
+    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+        tracing::error!("a job of the store's upkeep panicked; left undone");
     }
 }
 
 /// Packs every record with the newest dictionary of its kind, a step at a time.
-fn repack(table: &Table) {
+pub(super) fn repack(table: &Table) {
     let Some(with) = table.kind.current() else { return };
     let mut next = Some(0);
     while let Some(from) = next {
@@ -157,7 +99,7 @@ fn repack(table: &Table) {
 
 /// Brings every row into the declared indexes that are not complete. The writer has put what it
 /// changes into them since they were declared, so putting a row in a second time changes nothing.
-fn complete_indexes(table: &Table) {
+pub(super) fn complete_indexes(table: &Table) {
     let (mut declared, mut paths) = table.underway();
     let mut next = Some(0);
     while let (Some(from), false) = (next, paths.is_empty()) {
@@ -219,11 +161,12 @@ mod tests {
     use super::*;
     use crate::store::{
         codec::Codec,
+        kind::Kind,
         samples::{body, upsert},
         writer::Writer,
     };
     use kubewarm_api::model::{DeltaSink as _, FieldPath, Sensitivity};
-    use std::{sync::mpsc, time::Duration};
+    use std::time::Duration;
 
     #[test]
     fn a_step_for_an_index_that_was_dropped_and_declared_again_does_not_complete_the_new_one() {
@@ -250,7 +193,7 @@ mod tests {
     fn a_job_that_panics_holds_up_no_other() {
         let upkeep = Upkeep::default();
         for _ in 0..2 {
-            upkeep.push(Job::Panic);
+            upkeep.push(|| panic!("a job of a test"));
             let (tell, told) = mpsc::channel();
             let settling = upkeep.clone();
             thread::spawn(move || {
