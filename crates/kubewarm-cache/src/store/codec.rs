@@ -40,8 +40,8 @@ pub(super) struct Context {
     decompress: DCtx<'static>,
     packed: Vec<u8>,
     frame: Vec<u8>,
-    /// For whoever holds the context: a body that was unpacked only to look into it.
-    pub(super) body: Vec<u8>,
+    /// Lent to whoever works with the context.
+    body: Vec<u8>,
 }
 
 impl std::fmt::Debug for Context {
@@ -51,11 +51,13 @@ impl std::fmt::Debug for Context {
 }
 
 impl Codec {
-    /// Runs `work` with a context of its own.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Context) -> T) -> T {
+    /// Runs `work` with a context of its own, and with memory for a body that is unpacked only to be read.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Context, &mut Vec<u8>) -> T) -> T {
         let idle = self.idle.lock().pop();
         let mut context = idle.unwrap_or_else(Context::new);
-        let answer = work(&mut context);
+        let mut body = std::mem::take(&mut context.body);
+        let answer = work(&mut context, &mut body);
+        context.body = body;
         for scratch in [&mut context.packed, &mut context.frame, &mut context.body] {
             scratch.clear();
             scratch.shrink_to(SCRATCH_BYTES);
@@ -168,7 +170,7 @@ mod tests {
     }
 
     fn round_trip(body: &[u8], with: Option<&Dictionary>) -> (Record, Vec<u8>) {
-        Codec::default().with(|context| {
+        Codec::default().with(|context, _| {
             let record = context.pack("x", body, with);
             let mut back = b"left over".to_vec();
             context.unpack(&record, with, &mut back).unwrap();
@@ -203,29 +205,27 @@ mod tests {
         let body = "a body that is long enough to be packed, ".repeat(8);
         let with = trained();
         let (record, _) = round_trip(body.as_bytes(), Some(&with));
-        Codec::default().with(|context| {
-            let mut into = Vec::new();
+        Codec::default().with(|context, into| {
             for length in 0..record.packed().len() {
                 let cut = Record::new("x", record.packing(), &record.packed()[..length]);
-                assert!(context.unpack(&cut, Some(&with), &mut into).is_err(), "{length}");
+                assert!(context.unpack(&cut, Some(&with), into).is_err(), "{length}");
             }
-            assert_eq!(
-                context.unpack(&record, None, &mut into),
-                Err(Undecodable::Dictionary(1))
-            );
+            assert_eq!(context.unpack(&record, None, into), Err(Undecodable::Dictionary(1)));
             // A single segment of 2^63 bytes: refused before memory is asked for.
             let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
             let huge = Record::new("x", Packing::Zstd, &huge);
-            assert_eq!(context.unpack(&huge, None, &mut into), Err(Undecodable::Size));
+            assert_eq!(context.unpack(&huge, None, into), Err(Undecodable::Size));
         });
     }
 
     #[test]
     fn contexts_are_used_again_and_bounded() {
         let codec = Codec::default();
-        codec.with(|_| codec.with(|_| codec.with(|_| codec.with(|_| codec.with(|_| ())))));
+        codec.with(|_, _| {
+            codec.with(|_, _| codec.with(|_, _| codec.with(|_, _| codec.with(|_, _| ()))));
+        });
         assert_eq!(codec.idle.lock().len(), IDLE_CONTEXTS);
-        codec.with(|context| context.body.reserve(1 << 20));
+        codec.with(|_, body| body.reserve(1 << 20));
         assert!(codec.idle.lock().iter().all(|context| context.body.capacity() <= SCRATCH_BYTES));
     }
 
@@ -242,11 +242,10 @@ mod tests {
         #[test]
         fn any_bytes_unpack_or_are_an_error(packed: Vec<u8>) {
             let with = trained();
-            Codec::default().with(|context| {
-                let mut into = Vec::new();
+            Codec::default().with(|context, into| {
                 for packing in [Packing::Plain, Packing::Zstd, Packing::Dictionary(1)] {
                     let record = Record::new("x", packing, &packed);
-                    let _ = context.unpack(&record, Some(&with), &mut into);
+                    let _ = context.unpack(&record, Some(&with), into);
                 }
             });
         }

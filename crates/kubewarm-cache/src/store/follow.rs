@@ -21,12 +21,8 @@ use tokio::sync::Notify;
 /// Follows the changes of one table, each once and in their order. It holds none of them: one that falls
 /// too far behind is told so.
 pub struct Follower {
-    table: Arc<Table>,
+    lag: Lag,
     epoch: u64,
-    /// The change to take next.
-    next: u64,
-    /// The same, for those who look on.
-    taken: Arc<AtomicU64>,
     /// What is not newer than this is known.
     after: Option<ResourceVersion>,
 }
@@ -35,7 +31,8 @@ pub struct Follower {
 #[derive(Clone)]
 pub struct Lag {
     table: Arc<Table>,
-    taken: Arc<AtomicU64>,
+    /// The number of the change that the follower takes next.
+    next: Arc<AtomicU64>,
 }
 
 /// What is new.
@@ -99,8 +96,8 @@ impl Reader {
     }
 
     fn follower(&self, epoch: u64, next: u64) -> Follower {
-        let taken = Arc::new(AtomicU64::new(next));
-        Follower { table: Arc::clone(&self.table), epoch, next, taken, after: None }
+        let next = Arc::new(AtomicU64::new(next));
+        Follower { lag: Lag { table: Arc::clone(&self.table), next }, epoch, after: None }
     }
 }
 
@@ -108,26 +105,27 @@ impl Follower {
     /// Wakes whoever waits on it as often as there may be news.
     #[must_use]
     pub fn told(&self) -> Arc<Notify> {
-        Arc::clone(&self.table.told)
+        Arc::clone(&self.lag.table.told)
     }
 
     /// What is new, up to `most` changes. Cost: the table's lock for some 20 ns a change.
     pub fn take(&mut self, most: usize) -> News {
-        let contents = self.table.contents.read();
+        let Lag { table, next } = &self.lag;
+        let contents = table.contents.read();
         let past = &contents.past;
-        if self.table.is_closed() {
+        if table.is_closed() {
             return News::Closed;
         }
         if past.epoch != self.epoch {
             return News::Lost;
         }
-        let Some(mut changes) = past.from(self.next, most) else { return News::Overtaken };
+        let from = next.load(Ordering::Relaxed);
+        let Some(mut changes) = past.from(from, most) else { return News::Overtaken };
         if changes.is_empty() {
             return News::None(contents.version.clone().filter(|_| past.is_settled()));
         }
         drop(contents);
-        self.next += changes.len() as u64;
-        self.taken.store(self.next, Ordering::Relaxed);
+        next.store(from + changes.len() as u64, Ordering::Relaxed);
         if let Some(after) = &self.after {
             changes.retain(|change| after.is_older_than(&change.version));
         }
@@ -143,19 +141,19 @@ impl Follower {
     /// How far it is behind, whoever asks.
     #[must_use]
     pub fn lag(&self) -> Lag {
-        Lag { table: Arc::clone(&self.table), taken: Arc::clone(&self.taken) }
+        self.lag.clone()
     }
 
     /// The body after a change; `None` if the object is gone, or its record does not decode.
     #[must_use]
     pub fn body_after(&self, change: &Change) -> Option<Bytes> {
-        self.table.body(change.now.as_ref()?)
+        self.lag.table.body(change.now.as_ref()?)
     }
 
     /// The body before a change; `None` if the object was not there, or its record does not decode.
     #[must_use]
     pub fn body_before(&self, change: &Change) -> Option<Bytes> {
-        self.table.body(change.before.as_ref()?)
+        self.lag.table.body(change.before.as_ref()?)
     }
 
     /// Whether `wanted` selects an object of which this is the body; `said` is what has been read of this body.
@@ -166,7 +164,7 @@ impl Follower {
     /// than there are paths that anybody asks for, which are fields that the kind has and declared indexes.
     #[must_use]
     pub fn selects(&self, wanted: &Wanted, body: &[u8], said: &mut Said) -> bool {
-        wanted.selects(self.table.encoding, body, said)
+        wanted.selects(self.lag.table.encoding, body, said)
     }
 }
 
@@ -175,7 +173,7 @@ impl Lag {
     #[must_use]
     pub fn changes(&self) -> u64 {
         let next = self.table.contents.read().past.next();
-        next.saturating_sub(self.taken.load(Ordering::Relaxed))
+        next.saturating_sub(self.next.load(Ordering::Relaxed))
     }
 }
 
@@ -187,7 +185,7 @@ impl fmt::Debug for Lag {
 
 impl fmt::Debug for Follower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Follower").field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("Follower").field("next", &self.lag.next).finish_non_exhaustive()
     }
 }
 

@@ -101,8 +101,9 @@ impl Kind {
         let wait = if objects < wanted || generation >= u8::MAX - 2 {
             wanted.saturating_sub(objects)
         } else {
-            let made =
-                self.codec.with(|context| self.make(&tables, objects, generation + 1, context));
+            let made = self
+                .codec
+                .with(|context, body| self.make(&tables, objects, generation + 1, (context, body)));
             if let Some(dictionary) = made {
                 *self.trained.lock() = (objects, dictionary.generation());
                 *self.current.write() = Some(Arc::new(dictionary));
@@ -127,19 +128,18 @@ impl Kind {
         tables: &[Arc<Table>],
         objects: u64,
         generation: u8,
-        context: &mut Context,
+        (context, body): (&mut Context, &mut Vec<u8>),
     ) -> Option<Dictionary> {
         let limit = if generation == 1 { FIRST_SAMPLE_BYTES } else { SAMPLE_BYTES };
         let mut samples = Vec::new();
         let mut sizes = Vec::new();
         let mut trials: Vec<Vec<u8>> = Vec::new();
-        let mut body = Vec::new();
         let share = |table: &Table| table.usage().objects.saturating_mul(512).div_ceil(objects);
         for table in tables {
             let copies = table.spread(usize::try_from(share(table)).unwrap_or(usize::MAX));
             for (at, PackedRecord { record, dictionary }) in copies.iter().enumerate() {
                 let with = dictionary.as_deref();
-                let Some(body) = table.unpack(record, with, context, &mut body) else { continue };
+                let Some(body) = table.unpack(record, with, context, body) else { continue };
                 if at % 8 == 4 && trials.len() < TRIALS {
                     trials.push(body.to_vec());
                 } else if samples.len() + body.len() <= limit {

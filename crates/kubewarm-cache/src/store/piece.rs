@@ -143,11 +143,10 @@ mod tests {
 
     fn shown(piece: &Piece, reader: &Reader) -> Vec<String> {
         let table = &reader.table;
-        table.codec.with(|context| {
-            let mut into = Vec::new();
+        table.codec.with(|context, into| {
             let mut shown = Vec::new();
             for row in 0..piece.len() {
-                let seen = piece.seen(row, table, context, &mut into).unwrap();
+                let seen = piece.seen(row, table, context, into).unwrap();
                 let name = String::from_utf8_lossy(seen.name);
                 let body = String::from_utf8_lossy(seen.body);
                 shown.push(format!("{}/{name}: {body}", seen.namespace));

@@ -145,10 +145,9 @@ impl Reader {
         let all = Piece::of(&contents, contents.order.from(Place::default()));
         drop(contents);
         let (table, paths) = (&self.table, [path.clone()].into_iter().collect());
-        table.codec.with(|context| {
-            let mut body = Vec::new();
+        table.codec.with(|context, body| {
             let has_none = |row: &usize| {
-                all.seen(*row, table, context, &mut body).is_some_and(|seen| {
+                all.seen(*row, table, context, body).is_some_and(|seen| {
                     table.encoding.field_values(seen.body, &paths).iter().all(Vec::is_empty)
                 })
             };

@@ -107,7 +107,7 @@ impl Table {
     /// The body of a record; `None` if it does not decode.
     pub(super) fn body(&self, packed: &PackedRecord) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
-        self.codec.with(|context| {
+        self.codec.with(|context, _| {
             self.unpack(&packed.record, with, context, &mut body)?;
             Some(body.into())
         })

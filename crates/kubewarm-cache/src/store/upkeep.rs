@@ -69,13 +69,11 @@ pub(super) fn repack(table: &Table) {
             .into_iter()
             .filter(|(_, old)| old.record.packing() != newest)
             .filter(|(_, old)| !matches!(old.record.packing(), Packing::Plain | Packing::Secret));
-        table.codec.with(|context| {
-            let mut body = Vec::new();
+        table.codec.with(|context, body| {
             let mut repacked = Vec::new();
             for (number, PackedRecord { record, dictionary }) in old {
                 if let Ok(name) = std::str::from_utf8(record.name())
-                    && let Some(body) =
-                        table.unpack(&record, dictionary.as_deref(), context, &mut body)
+                    && let Some(body) = table.unpack(&record, dictionary.as_deref(), context, body)
                 {
                     let again = context.pack(name, body, Some(&with));
                     repacked.push((number, record, again));
@@ -125,10 +123,9 @@ fn index_step(
     let copies = table.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
     let encoding = table.encoding;
-    table.codec.with(|context| {
-        let mut body = Vec::new();
+    table.codec.with(|context, body| {
         let mut values_of = |PackedRecord { record, dictionary }: &PackedRecord| {
-            let body = table.unpack(record, dictionary.as_deref(), context, &mut body);
+            let body = table.unpack(record, dictionary.as_deref(), context, body);
             body.map_or_else(Vec::new, |body| encoding.field_values(body, paths))
         };
         let found: Vec<_> = copies

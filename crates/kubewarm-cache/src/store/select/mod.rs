@@ -16,7 +16,7 @@ use super::{
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
-use std::{collections::VecDeque, fmt, mem, ops::ControlFlow, sync::Arc, vec};
+use std::{collections::VecDeque, fmt, ops::ControlFlow, sync::Arc, vec};
 
 /// Rows that are looked into together, and let go of together: some 100 KiB of pods, packed.
 const ROWS_A_PIECE: usize = 128;
@@ -165,9 +165,10 @@ impl Contents {
             (!wanted.labels.is_empty()).then(|| self.labels.select(&wanted.labels, || self.all()));
         for test in wanted.tests.all() {
             let Test::Field { path, absent, is: Is::Equal, value } = test else { continue };
-            let index = self.declared.iter().find(|index| {
-                index.path == *path && index.is_complete && absent != value
-            });
+            let index = self
+                .declared
+                .iter()
+                .find(|index| index.path == *path && index.is_complete && absent != value);
             if let Some(index) = index {
                 let rows = index.values.get(value);
                 narrowed = Some(narrowed.map_or_else(|| rows.clone(), |held| held & &rows));
@@ -278,8 +279,7 @@ impl Choosing {
             rows.extend(behind.take(self.left));
         } else {
             let (table, mut turn) = (&self.from.table, Turn::default());
-            table.codec.with(|context| {
-                let mut body = mem::take(&mut context.body);
+            table.codec.with(|context, body| {
                 while rows.len() < self.left
                     && let Some(row) = behind.next()
                 {
@@ -287,13 +287,12 @@ impl Choosing {
                         self.at = (at, row);
                         break;
                     }
-                    let Some(seen) = piece.seen(row, table, context, &mut body) else { continue };
+                    let Some(seen) = piece.seen(row, table, context, body) else { continue };
                     turn.count(seen.body.len());
                     if self.tests.are_met(table.encoding, seen.body) {
                         rows.push(row);
                     }
                 }
-                context.body = body;
             });
         }
         self.left -= rows.len();
@@ -333,8 +332,7 @@ impl Chosen {
     /// About 2 µs an object.
     pub fn show(&mut self, mut see: impl FnMut(Seen<'_>) -> ControlFlow<()>) -> bool {
         let (table, parts) = (&self.table, &mut self.parts);
-        table.codec.with(|context| {
-            let mut body = mem::take(&mut context.body);
+        table.codec.with(|context, body| {
             let mut flow = ControlFlow::Continue(());
             while flow.is_continue()
                 && let Some((piece, rows)) = parts.front_mut()
@@ -343,7 +341,7 @@ impl Chosen {
                     piece.fetch(rows.as_slice());
                 }
                 if let Some(row) = rows.next()
-                    && let Some(seen) = piece.seen(row, table, context, &mut body)
+                    && let Some(seen) = piece.seen(row, table, context, body)
                 {
                     flow = see(seen);
                 }
@@ -351,7 +349,6 @@ impl Chosen {
                     parts.pop_front();
                 }
             }
-            context.body = body;
         });
         !self.parts.is_empty()
     }

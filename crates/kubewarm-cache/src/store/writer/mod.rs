@@ -175,12 +175,7 @@ impl Writer {
     /// Packs outside the lock, then puts record and index entries in under it.
     fn store(&mut self, target: Target, item: &Item<'_>) -> Outcome {
         let table = Arc::clone(&self.table);
-        table.codec.with(|context| {
-            let mut old = std::mem::take(&mut context.body);
-            let outcome = self.store_with(target, item, context, &mut old);
-            context.body = old;
-            outcome
-        })
+        table.codec.with(|context, old| self.store_with(target, item, context, old))
     }
 
     fn store_with(
@@ -317,13 +312,9 @@ impl Writer {
     fn take(&self, gone: &RoaringBitmap, version: Option<&ResourceVersion>) {
         let table = &*self.table;
         let of_row = |number: u32, paths: &Paths| {
-            table.codec.with(|context| {
-                let mut body = std::mem::take(&mut context.body);
-                let entries = table
-                    .unpack_row(number, context, &mut body)
-                    .map(|body| Entries::of(table.encoding, body, paths));
-                context.body = body;
-                entries
+            table.codec.with(|context, body| {
+                let body = table.unpack_row(number, context, body)?;
+                Some(Entries::of(table.encoding, body, paths))
             })
         };
         let entries = |paths: &Paths| -> Vec<_> {
