@@ -1,11 +1,6 @@
 //! One informer, as everybody sees it: what it is told, what it says, and what it holds.
 
-use super::{
-    CellReport, Changes, Phase, RelistReason,
-    gate::{Gate, IsNews},
-    state::Signal,
-    status::Status,
-};
+use super::{CellReport, Changes, Phase, RelistReason, gate::Gate, state::Signal, status::Status};
 use jiff::Timestamp;
 use kubewarm_api::model::{
     CellKey, CellSpec, Delta, DeltaSink, Fault, Mode, OnAccessLost, Outcome, Reason, Tuning, Verb,
@@ -192,13 +187,13 @@ impl Informer {
     /// Closes the gate. Nothing is read from now on; the task ends and drops what it must.
     pub(super) fn lose(&self, verb: Verb, fault: &Fault) {
         let listed_in = self.status().listed_in();
-        let mut is_news = IsNews::No;
+        let mut is_news = false;
         self.control.send_modify(|control| {
             is_news = control.gate.close(verb, fault, listed_in);
-            control.ends += u64::from(is_news == IsNews::Yes);
+            control.ends += u64::from(is_news);
         });
         self.changes.notify();
-        if is_news == IsNews::Yes {
+        if is_news {
             let is_kept = fault.reason() == Reason::Unverified || self.serves_stale();
             tracing::warn!(
                 cell = %self.key, ?verb, reason = %fault.reason(), %fault, is_kept, "access lost: fenced"

@@ -5,7 +5,10 @@
 //! Only names, UIDs and versions are compared.
 
 use super::{digest::NameDigest, stream::End, task::Task};
-use futures::{FutureExt as _, future::BoxFuture};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Fuse},
+};
 use kubewarm_api::model::{Fault, Projection, Reason};
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
@@ -36,9 +39,6 @@ pub(super) struct Turn {
     part: f64,
 }
 
-/// The comparison of one watch.
-pub(super) struct Check(Option<BoxFuture<'static, Comparison>>);
-
 impl Turn {
     /// From now on.
     pub(super) fn new() -> Self {
@@ -48,24 +48,6 @@ impl Turn {
     /// When the next one is due.
     fn due(&self, interval: Option<Duration>) -> Option<Instant> {
         self.last.checked_add(interval?.mul_f64(self.part))
-    }
-}
-
-impl Check {
-    pub(super) const fn none() -> Self {
-        Self(None)
-    }
-
-    pub(super) fn is_under_way(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Its end. Cancel safe; never ready while none is under way.
-    pub(super) async fn ended(&mut self) -> Comparison {
-        match &mut self.0 {
-            Some(comparing) => comparing.await,
-            None => pending().await,
-        }
     }
 }
 
@@ -81,8 +63,8 @@ impl Task {
         }
     }
 
-    /// Begins a comparison with what the table holds now.
-    pub(super) fn compare(&mut self, check: &mut Check) {
+    /// Begins a comparison with what the table holds now, if that can be compared.
+    pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, Comparison>> {
         self.turn = Turn::new();
         let (held, version) = NameDigest::new().of_table(&**self.informer.sink.lock());
         let is_whole = self.rejected == 0
@@ -91,7 +73,7 @@ impl Task {
         let at = version.filter(|version| is_whole && !version.is_opaque());
         let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
             self.metrics.compared(Comparison::Skipped);
-            return;
+            return Fuse::terminated();
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
         let limit = self.informer.tuning(|tuning| tuning.page_size);
@@ -101,12 +83,11 @@ impl Task {
             let payer = (&shared.buckets, &namespace);
             Comparison::of(held.is_list_at(&list_watch, &at, limit, payer).await)
         };
-        check.0 = Some(comparing.boxed());
+        comparing.boxed().fuse()
     }
 
     /// What a comparison that has ended means for the watch.
-    pub(super) fn compared(&mut self, comparison: Comparison, check: &mut Check) -> Option<End> {
-        *check = Check::none();
+    pub(super) fn compared(&self, comparison: Comparison) -> Option<End> {
         self.metrics.compared(comparison);
         if comparison != Comparison::Different {
             return None;

@@ -1,7 +1,5 @@
 //! Cuts members out of an object by byte range; every other byte stays as it came.
 
-use serde::{Deserialize, de::Error as _};
-use serde_json::value::RawValue;
 use std::ops::Range;
 
 /// Appends `json` without the members in `holes`.
@@ -47,25 +45,4 @@ pub(super) fn member(json: &str, value: &str) -> Option<Hole> {
     } else {
         Hole { range: key_start..end, is_last: true }
     })
-}
-
-/// The annotation in which `kubectl apply` repeats what it was given.
-#[derive(Deserialize)]
-struct Annotations<'a> {
-    #[serde(borrow, default, rename = "kubectl.kubernetes.io/last-applied-configuration")]
-    last_applied: Option<&'a RawValue>,
-}
-
-/// The value of the annotation in which `kubectl apply` repeats what it was given, payload included.
-///
-/// # Errors
-///
-/// If `annotations` are no object, or name it twice: nobody could say what they hold.
-pub(super) fn last_applied(annotations: &RawValue) -> serde_json::Result<Option<&RawValue>> {
-    // As a sequence they would be taken for the struct's fields in order.
-    if !annotations.get().starts_with('{') {
-        return Err(serde_json::Error::custom("no object"));
-    }
-    let found: Annotations<'_> = serde_json::from_str(annotations.get())?;
-    Ok(found.last_applied)
 }

@@ -2,17 +2,14 @@
 
 use super::{
     Stage,
-    cut::{cut, last_applied, member},
+    cut::{cut, member},
     declaration,
+    metadata::ObjectMeta,
     peek::peek_name,
 };
-use kubewarm_api::model::{CellKey, Item, ManagedFields, Projection, ResourceVersion, Uid};
-use serde::{
-    Deserialize,
-    de::{Deserializer, MapAccess, Visitor},
-};
+use kubewarm_api::model::{CellKey, Item, ManagedFields, Projection};
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::{borrow::Cow, fmt};
 
 /// Decodes the objects of one cell; keeps one buffer between calls.
 pub(super) struct Decoder {
@@ -42,73 +39,6 @@ struct Top<'a> {
     kind: Option<&'a RawValue>,
     #[serde(borrow)]
     metadata: &'a RawValue,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    namespace: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    uid: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    resource_version: Option<Cow<'a, str>>,
-    #[expect(dead_code, reason = "read to be checked; the table reads the labels of the body")]
-    #[serde(default)]
-    labels: Option<Strings>,
-    #[serde(borrow, default)]
-    annotations: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    managed_fields: Option<&'a RawValue>,
-}
-
-/// An object of strings, which are not kept.
-struct Strings;
-
-impl<'de> Deserialize<'de> for Strings {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(StringsVisitor)
-    }
-}
-
-struct StringsVisitor;
-
-impl<'de> Visitor<'de> for StringsVisitor {
-    type Value = Strings;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of strings")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Strings, A::Error> {
-        while map.next_entry::<Text, Text>()?.is_some() {}
-        Ok(Strings)
-    }
-}
-
-/// A string, which is not kept.
-struct Text;
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
-struct TextVisitor;
-
-impl Visitor<'_> for TextVisitor {
-    type Value = Text;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Text, E> {
-        Ok(Text)
-    }
 }
 
 impl Decoder {
@@ -145,7 +75,7 @@ impl Decoder {
         let rejected = |problem: String| Rejected { problem, name: peek_name(json), stage };
         let text = std::str::from_utf8(json).map_err(|_| rejected("it is not UTF-8".to_owned()))?;
         let top: Top<'a> = serde_json::from_str(text).map_err(|e| rejected(without_content(&e)))?;
-        let meta: Meta<'a> = serde_json::from_str(top.metadata.get())
+        let meta: ObjectMeta<'a> = serde_json::from_str(top.metadata.get())
             .map_err(|e| rejected(format!("metadata: {}", without_content(&e))))?;
         if meta.name.is_empty() {
             return Err(rejected("metadata.name is empty".to_owned()));
@@ -155,10 +85,13 @@ impl Decoder {
             ManagedFields::Drop => meta.managed_fields,
             ManagedFields::Keep => None,
         };
-        let repeated = match meta.annotations {
-            Some(annotations) if self.hides_payload => last_applied(annotations)
-                .map_err(|e| rejected(format!("metadata.annotations: {}", without_content(&e))))?,
-            Some(_) | None => None,
+        let repeated = if self.hides_payload {
+            let annotations = meta.annotations();
+            annotations
+                .map_err(|e| rejected(format!("metadata.annotations: {}", without_content(&e))))?
+                .last_applied
+        } else {
+            None
         };
         let of_top = [top.api_version, top.kind];
         let hole = |text: &str, value: Option<&RawValue>| {
@@ -183,10 +116,10 @@ impl Decoder {
         }
 
         Ok(Item {
+            uid: meta.uid(),
+            version: meta.version(),
             namespace: meta.namespace.unwrap_or_default(),
             name: meta.name,
-            uid: Uid::parse(&meta.uid.unwrap_or_default()),
-            version: meta.resource_version.and_then(|text| ResourceVersion::parse(&text)),
             body: &self.scratch,
         })
     }

@@ -6,7 +6,6 @@ use super::{
     list::oversized,
     peek::tombstone,
     split::Piece,
-    status::IsReplay,
     stream::{End, Stream},
     task::Task,
 };
@@ -66,9 +65,7 @@ impl Task {
 
     fn take_bookmark(&mut self, event: Event<'_>) -> Option<End> {
         self.metrics.event(event.kind, None);
-        let parsed = Bookmark::parse(event.object);
-        let Some(version) = parsed.and_then(|bookmark| ResourceVersion::parse(&bookmark.version))
-        else {
+        let Some(Bookmark { version, .. }) = Bookmark::parse(event.object) else {
             let problem = "a bookmark without a version".to_owned();
             return Some(End::Nonsense(Rejected {
                 problem,
@@ -96,7 +93,7 @@ impl Task {
             Err(rejected) => return self.give_up(event, &rejected, received),
         };
         let version = item.version.clone();
-        if self.informer.status().is_replay(version.as_ref()) == IsReplay::Yes {
+        if self.informer.status().is_replay(version.as_ref()) {
             // Of an object that is not held nobody can say whether it is new or was deleted since.
             if !self.informer.sink.lock().holds(&item.namespace, &item.name) {
                 return Some(End::Disordered);
@@ -107,7 +104,7 @@ impl Task {
         }
         self.informer.status().decodable(&item.namespace, &item.name);
         let outcome = self.informer.apply(Delta::Upsert(item));
-        self.moved(event.kind, outcome, (version, IsReplay::No), received);
+        self.moved(event.kind, outcome, version, received);
         None
     }
 
@@ -121,9 +118,8 @@ impl Task {
         };
         self.informer.status().decodable(&gone.namespace, &gone.name);
         let version = gone.version.clone();
-        let replay = self.informer.status().is_replay(version.as_ref());
         let outcome = self.informer.apply(Delta::Remove(gone));
-        self.moved(event.kind, outcome, (version, replay), received);
+        self.moved(event.kind, outcome, version, received);
         None
     }
 
@@ -132,15 +128,13 @@ impl Task {
         &mut self,
         kind: EventKind,
         outcome: Outcome,
-        (version, is_replay): (Option<ResourceVersion>, IsReplay),
+        version: Option<ResourceVersion>,
         received: Instant,
     ) {
         let lag = received.elapsed();
-        let version = version.filter(|_| is_replay == IsReplay::No);
-        self.news += u64::from(version.is_some());
         let had_fault = {
             let mut status = self.informer.status();
-            status.event(version, is_replay, lag);
+            self.news += u64::from(status.event(version, lag));
             status.has_fault()
         };
         if had_fault || self.told_silent {
@@ -161,7 +155,6 @@ impl Task {
             return Some(End::Nonsense(rejected.clone()));
         };
         let version = gone.version.clone();
-        let replay = self.informer.status().is_replay(version.as_ref());
         let was_held = self.informer.sink.lock().holds(&gone.namespace, &gone.name);
         let outcome = self.informer.apply(Delta::Remove(gone));
         if was_held && outcome == Outcome::Outdated {
@@ -169,7 +162,7 @@ impl Task {
         } else {
             self.reject(rejected);
         }
-        self.moved(event.kind, outcome, (version, replay), received);
+        self.moved(event.kind, outcome, version, received);
         None
     }
 }

@@ -2,16 +2,15 @@
 //! in the same versions.
 
 use super::{
-    frame::FrameMeta,
+    frame::ListMeta,
     list_watch::ListWatch,
+    metadata::MetadataOnly,
     split::{MAX_OBJECT, Piece},
     upstream,
 };
-use kubewarm_api::model::{DeltaSink, Fault, Named, Reason, ResourceVersion, Uid};
+use kubewarm_api::model::{DeltaSink, Fault, Named, Reason, ResourceVersion};
 use kubewarm_client::Buckets;
-use serde::Deserialize;
 use std::{
-    borrow::Cow,
     hash::{BuildHasher as _, RandomState},
     sync::Arc,
     time::Duration,
@@ -28,25 +27,6 @@ pub(super) struct NameDigest {
     keys: RandomState,
     objects: u64,
     sum: u64,
-}
-
-#[derive(Deserialize)]
-struct Object<'a> {
-    #[serde(borrow)]
-    metadata: Meta<'a>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    namespace: Cow<'a, str>,
-    #[serde(borrow, default)]
-    uid: Cow<'a, str>,
-    #[serde(borrow, default)]
-    resource_version: Cow<'a, str>,
 }
 
 impl NameDigest {
@@ -84,14 +64,11 @@ impl NameDigest {
     }
 
     fn add_json(&mut self, json: &[u8]) -> Result<(), Fault> {
-        let malformed = |_| Fault::new(Reason::Malformed, "an object of the list has no name");
-        let Object { metadata } = serde_json::from_slice(json).map_err(malformed)?;
-        self.add(&Named {
-            namespace: &metadata.namespace,
-            name: &metadata.name,
-            uid: Uid::parse(&metadata.uid),
-            version: ResourceVersion::parse(&metadata.resource_version),
-        });
+        let read = serde_json::from_slice::<MetadataOnly<'_>>(json).ok();
+        let named = read.filter(|object| !object.metadata.name.is_empty());
+        let MetadataOnly { metadata } = named
+            .ok_or_else(|| Fault::new(Reason::Malformed, "an object of the list has no name"))?;
+        self.add(&metadata.named());
         Ok(())
     }
 
@@ -108,7 +85,7 @@ impl NameDigest {
         at: Option<&ResourceVersion>,
         page: (u32, &str),
         within: Duration,
-    ) -> Result<FrameMeta, Fault> {
+    ) -> Result<ListMeta, Fault> {
         let until = Instant::now() + within;
         let chunks = of.names(at, page, within).await?;
         upstream::items(chunks, until, |piece| match piece {
@@ -182,7 +159,7 @@ mod tests {
             &[base[0], ("b", "z", "u2", "4")],
             &[base[0], ("c", "y", "u2", "4")],
             // The same letters, cut elsewhere.
-            &[("ax", "", "u1", "3"), base[1]],
+            &[("", "ax", "u1", "3"), base[1]],
         ] {
             assert!(!digest.matches(&of(&keys, other)), "{other:?}");
         }

@@ -1,6 +1,7 @@
 //! One line of a watch: its type, and the object's bytes.
 
-use super::{EventKind, Rejected, Stage};
+use super::{EventKind, Rejected, Stage, metadata::MetadataOnly};
+use kubewarm_api::model::ResourceVersion;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::fmt;
@@ -15,7 +16,7 @@ pub(super) struct Event<'a> {
 /// What a bookmark carries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bookmark {
-    pub(super) version: String,
+    pub(super) version: ResourceVersion,
     /// It ends the initial events of a streaming list.
     pub(super) ends_initial: bool,
 }
@@ -86,25 +87,9 @@ impl<'a> Event<'a> {
 impl Bookmark {
     /// Reads a bookmark; typed kinds carry empty required parts beside the metadata.
     pub(super) fn parse(object: &[u8]) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Object {
-            metadata: Meta,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Meta {
-            resource_version: String,
-            #[serde(default)]
-            annotations: Option<Annotations>,
-        }
-        #[derive(Deserialize)]
-        struct Annotations {
-            #[serde(default, rename = "k8s.io/initial-events-end")]
-            initial_events_end: Option<String>,
-        }
-        let meta = serde_json::from_slice::<Object>(object).ok()?.metadata;
-        let end = meta.annotations.and_then(|annotations| annotations.initial_events_end);
-        Some(Self { version: meta.resource_version, ends_initial: end.as_deref() == Some("true") })
+        let MetadataOnly { metadata } = serde_json::from_slice(object).ok()?;
+        let end = metadata.annotations().ok()?.initial_events_end;
+        Some(Self { version: metadata.version()?, ends_initial: end.as_deref() == Some("true") })
     }
 }
 
@@ -138,7 +123,7 @@ mod tests {
     #[test]
     fn the_end_of_the_initial_events_is_an_annotation() {
         let end = br#"{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null}}"#;
-        let expected = Bookmark { version: "7".to_owned(), ends_initial: true };
+        let expected = Bookmark { version: ResourceVersion::from(7), ends_initial: true };
         assert_eq!(Bookmark::parse(end), Some(expected));
         assert!(!Bookmark::parse(br#"{"metadata":{"resourceVersion":"7"}}"#).unwrap().ends_initial);
         assert_eq!(Bookmark::parse(br#"{"metadata":{}}"#), None);

@@ -4,16 +4,16 @@ use super::split::ListSplitter;
 use kubewarm_api::model::{Fault, Reason, ResourceVersion};
 use serde::Deserialize;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Deserialize)]
 struct Frame {
     #[serde(default)]
-    metadata: FrameMeta,
+    metadata: ListMeta,
 }
 
 /// The metadata of a list.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct FrameMeta {
+pub(super) struct ListMeta {
     #[serde(default)]
     pub(super) resource_version: String,
     #[serde(default, rename = "continue")]
@@ -22,7 +22,7 @@ pub(super) struct FrameMeta {
     pub(super) remaining_item_count: Option<u64>,
 }
 
-impl FrameMeta {
+impl ListMeta {
     /// Of what a splitter has left over.
     pub(super) fn of(splitter: &ListSplitter) -> Result<Self, Fault> {
         Self::parse(&splitter.frame())
@@ -35,7 +35,9 @@ impl FrameMeta {
         Ok(frame.metadata)
     }
 
-    /// `metadata.resourceVersion`.
+    /// # Errors
+    ///
+    /// [`Reason::Malformed`] for a list without a version.
     pub(super) fn version(&self) -> Result<ResourceVersion, Fault> {
         ResourceVersion::parse(&self.resource_version)
             .ok_or_else(|| Fault::new(Reason::Malformed, "the list has no resourceVersion"))

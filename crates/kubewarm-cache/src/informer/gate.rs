@@ -25,13 +25,6 @@ pub(super) struct Gate {
     pub(super) returns: u64,
 }
 
-/// Whether something was not known before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IsNews {
-    Yes,
-    No,
-}
-
 impl Gate {
     pub(super) fn is_closed(&self) -> bool {
         self.closed.is_some()
@@ -58,8 +51,9 @@ impl Gate {
     }
 
     /// The API server refuses, or for too long nobody has verified that it does not
-    /// ([`Reason::Unverified`]). What is held was listed in `listed_in`, if it is complete.
-    pub(super) fn close(&mut self, verb: Verb, fault: &Fault, listed_in: Option<u64>) -> IsNews {
+    /// ([`Reason::Unverified`]). What is held was listed in `listed_in`, if it is complete. Returns whether this is
+    /// a new loss.
+    pub(super) fn close(&mut self, verb: Verb, fault: &Fault, listed_in: Option<u64>) -> bool {
         let is_refused = fault.reason() != Reason::Unverified;
         let was_refused = self.closed.as_ref().map(|old| old.reason != Reason::Unverified);
         let is_news = was_refused.is_none_or(|was_refused| is_refused && !was_refused);
@@ -81,7 +75,7 @@ impl Gate {
             attempts: 1,
             next_retry: None,
         });
-        if is_news { IsNews::Yes } else { IsNews::No }
+        is_news
     }
 
     /// Access is there: whoever waits to try again does so now.
@@ -97,15 +91,15 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn close(gate: &mut Gate, reason: Reason, listed_in: Option<u64>) -> IsNews {
+    fn close(gate: &mut Gate, reason: Reason, listed_in: Option<u64>) -> bool {
         gate.close(Verb::List, &Fault::new(reason, "no"), listed_in)
     }
 
     #[test]
     fn what_was_listed_before_a_refusal_is_not_served_when_access_returns() {
         let mut gate = Gate::default();
-        assert_eq!(close(&mut gate, Reason::Forbidden, Some(0)), IsNews::Yes);
-        assert_eq!(close(&mut gate, Reason::Unauthorized, Some(0)), IsNews::No, "another reason");
+        assert!(close(&mut gate, Reason::Forbidden, Some(0)));
+        assert!(!close(&mut gate, Reason::Unauthorized, Some(0)), "another reason");
         assert_eq!((gate.losses, gate.epoch), (1, 1));
         let first = gate.loss(Some(0)).unwrap();
         gate.open();
@@ -119,12 +113,12 @@ mod tests {
     #[test]
     fn a_gate_that_time_closed_opens_without_a_list_and_a_refusal_behind_it_is_a_loss() {
         let mut gate = Gate::default();
-        assert_eq!(close(&mut gate, Reason::Unverified, Some(0)), IsNews::Yes);
+        assert!(close(&mut gate, Reason::Unverified, Some(0)));
         assert!(gate.is_closed() && gate.loss(Some(0)).is_some());
         gate.open();
         assert!(!gate.is_closed() && gate.loss(Some(0)).is_none());
         close(&mut gate, Reason::Unverified, Some(0));
-        assert_eq!(close(&mut gate, Reason::Forbidden, Some(0)), IsNews::Yes);
+        assert!(close(&mut gate, Reason::Forbidden, Some(0)));
         assert_eq!((gate.losses, gate.epoch), (3, 1));
     }
 }

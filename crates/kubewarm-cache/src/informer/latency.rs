@@ -30,19 +30,16 @@ struct Window {
     slices: [Slice; SLICES],
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Slice {
     minute: u32,
     largest_micros: u32,
-    counts: Counts,
+    counts: [u32; BUCKETS],
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Counts([u32; BUCKETS]);
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self([0; BUCKETS])
+impl Slice {
+    fn new(minute: u32) -> Self {
+        Self { minute, largest_micros: 0, counts: [0; BUCKETS] }
     }
 }
 
@@ -50,18 +47,18 @@ impl LatencyWindow {
     /// Takes one latency, at `now`.
     pub fn record(&mut self, now: Instant, took: Duration) {
         let window = self.0.get_or_insert_with(|| {
-            Box::new(Window { start: now, slices: [Slice::default(); SLICES] })
+            Box::new(Window { start: now, slices: [Slice::new(0); SLICES] })
         });
         let minute = window.minute(now);
         let Some(slice) = window.slices.get_mut(position(minute)) else {
             return;
         };
         if slice.minute != minute {
-            *slice = Slice { minute, ..Slice::default() };
+            *slice = Slice::new(minute);
         }
         let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
         slice.largest_micros = slice.largest_micros.max(micros);
-        if let Some(count) = slice.counts.0.get_mut(bucket(micros)) {
+        if let Some(count) = slice.counts.get_mut(bucket(micros)) {
             *count = count.saturating_add(1);
         }
     }
@@ -80,7 +77,7 @@ impl LatencyWindow {
         let live = |slice: &&Slice| minute.saturating_sub(slice.minute) < 5;
         for slice in window.slices.iter().filter(live) {
             largest = largest.max(slice.largest_micros);
-            for (sum, count) in sums.iter_mut().zip(slice.counts.0) {
+            for (sum, count) in sums.iter_mut().zip(slice.counts) {
                 *sum += u64::from(count);
             }
         }

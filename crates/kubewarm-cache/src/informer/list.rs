@@ -4,9 +4,8 @@ use super::{
     ListOutcome, Relist, RelistReason, Stage, Strategy, Verb,
     decode::Rejected,
     endpoint::Part,
-    frame::FrameMeta,
+    frame::ListMeta,
     peek::peek_name,
-    room::Held,
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Signal,
     stream::Stream,
@@ -197,20 +196,30 @@ impl Task {
     }
 
     /// Receives one response and applies its items as they arrive.
-    async fn page(&mut self, part: Part<'_>) -> Result<FrameMeta, NotListed> {
+    async fn page(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {
         let started = Instant::now();
         let (mut items, mut bytes) = (0, 0);
         let received = self.receive(part, &mut items, &mut bytes).await;
+        self.count_list(received.as_ref(), started, (items, bytes));
+        received
+    }
+
+    /// Counts a list, or a page of it, that has ended.
+    pub(super) fn count_list<T>(
+        &self,
+        received: Result<&T, &NotListed>,
+        started: Instant,
+        (items, bytes): (u64, u64),
+    ) {
         let took = started.elapsed();
-        let outcome = match &received {
-            Ok(_) => ListOutcome::Success,
+        let outcome = match received {
+            Ok(_) => {
+                self.informer.status().list_took(took);
+                ListOutcome::Success
+            }
             Err(_) => ListOutcome::Failure,
         };
-        if received.is_ok() {
-            self.informer.status().list_took(took);
-        }
         self.metrics.listed(outcome, took, items, bytes);
-        received
     }
 
     async fn receive(
@@ -218,7 +227,7 @@ impl Task {
         part: Part<'_>,
         items: &mut u64,
         bytes: &mut u64,
-    ) -> Result<FrameMeta, NotListed> {
+    ) -> Result<ListMeta, NotListed> {
         let timing = self.shared.timing.clone();
         let sent = Instant::now();
         let mut chunks = self.list_watch.list(part, timing.list_headers).await?;
@@ -243,13 +252,13 @@ impl Task {
             while !rest.is_empty() {
                 if !checked && splitter.in_items() {
                     checked = true;
-                    self.refuse_older(&FrameMeta::of(&splitter)?)?;
+                    self.refuse_older(&ListMeta::of(&splitter)?)?;
                 }
                 let (consumed, piece) = splitter.feed(rest)?;
                 if let Some(piece) = piece {
                     self.take_item(&piece);
                     *items += 1;
-                    if self.wait_for_room(piece.len()).await? == Held::Back {
+                    if self.wait_for_room(piece.len()).await? {
                         window = (Instant::now() + timing.list_window, 0);
                     }
                 }
@@ -261,7 +270,7 @@ impl Task {
         if !splitter.is_complete() {
             return Err(self.truncated().into());
         }
-        let meta = FrameMeta::of(&splitter)?;
+        let meta = ListMeta::of(&splitter)?;
         self.refuse_older(&meta)?;
         if let Some(remaining) = meta.remaining_item_count {
             let mut status = self.informer.status();
@@ -290,7 +299,7 @@ impl Task {
     }
 
     /// Lists of built-in kinds name their version before the items, those of custom resources behind them.
-    fn refuse_older(&self, meta: &FrameMeta) -> Result<(), NotListed> {
+    fn refuse_older(&self, meta: &ListMeta) -> Result<(), NotListed> {
         match ResourceVersion::parse(&meta.resource_version) {
             Some(listed) => self.refuse_rollback(&listed),
             None => Ok(()),

@@ -5,7 +5,7 @@ use super::{
     EventKind,
     endpoint::{Endpoint, Guarded, Part},
     event::{Bookmark, Event},
-    frame::FrameMeta,
+    frame::ListMeta,
     lines::LineSplitter,
     peek::tombstone,
     split::{MAX_OBJECT, Piece},
@@ -26,21 +26,6 @@ const MAX_PEEK: usize = 8 << 20;
 pub(super) struct ListWatch {
     client: Arc<kube::Client>,
     endpoint: Endpoint,
-}
-
-/// What a list of one object says, if it is allowed.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Peek {
-    /// Up to which version the API server has come; `None` where the answer does not say so.
-    pub(super) version: Option<ResourceVersion>,
-    /// Objects of the whole list; `None` where the server does not say so, as with selectors.
-    pub(super) objects: Option<u64>,
-}
-
-/// A short watch that was allowed, and has not been read yet.
-pub(super) struct Tail {
-    chunks: Chunks,
-    until: Instant,
 }
 
 /// What a short watch brings first.
@@ -104,7 +89,7 @@ impl ListWatch {
     }
 
     /// Lists one object consistently: whether that is allowed, up to which version the API server has come,
-    /// and how many objects there are.
+    /// and how many objects remain. Where the answer is not understood, nothing of it is known.
     ///
     /// # Errors
     ///
@@ -113,55 +98,32 @@ impl ListWatch {
     /// # Cost
     ///
     /// One request for the metadata of an object.
-    pub(super) async fn peek(&self, within: Duration) -> Result<Peek, Fault> {
+    pub(super) async fn peek(&self, within: Duration) -> Result<ListMeta, Fault> {
         let read = upstream::read(&self.client, self.endpoint.one(), within, MAX_PEEK).await;
         let body = match read {
             Ok(body) => body,
             // The server was sending: that is allowed.
-            Err(fault) if fault.reason() == Reason::TooLarge => return Ok(Peek::default()),
+            Err(fault) if fault.reason() == Reason::TooLarge => return Ok(ListMeta::default()),
             Err(fault) => return Err(fault),
         };
-        let meta = FrameMeta::parse(&body).unwrap_or_default();
-        Ok(Peek {
-            version: meta.version().ok(),
-            objects: meta.remaining_item_count.map(|behind| behind.saturating_add(1)),
-        })
+        Ok(ListMeta::parse(&body).unwrap_or_default())
     }
 
-    /// Watches from `from` for some seconds: whether that is allowed, and what comes. Dropping it ends it.
+    /// Opens a short watch of what comes after `from`, and reads what comes first within twice its time.
     ///
     /// # Errors
     ///
-    /// Whatever the answer means: also [`Reason::Gone`], which only who is allowed gets to see.
-    pub(super) async fn tail(
+    /// Whatever the answer means, that of a broken connection, and what an `ERROR` event says.
+    pub(super) async fn probe(
         &self,
         from: &ResourceVersion,
         lasting: Duration,
         within: Duration,
-    ) -> Result<Tail, Fault> {
+    ) -> Result<Heard, Fault> {
         let until = Instant::now() + lasting * 2;
-        Ok(Tail { chunks: self.watch(from, lasting, within).await?, until })
-    }
-}
-
-impl Peek {
-    /// # Errors
-    ///
-    /// [`Reason::Malformed`] for an answer without a version.
-    pub(super) fn version(self) -> Result<ResourceVersion, Fault> {
-        self.version.ok_or_else(|| Fault::new(Reason::Malformed, "the list has no resourceVersion"))
-    }
-}
-
-impl Tail {
-    /// What comes first, within twice the time that the watch was opened for.
-    ///
-    /// # Errors
-    ///
-    /// That of a broken connection, and what an `ERROR` event says.
-    pub(super) async fn heard(mut self) -> Result<Heard, Fault> {
+        let mut chunks = self.watch(from, lasting, within).await?;
         let mut lines = LineSplitter::new(MAX_OBJECT);
-        while let Ok(Some(chunk)) = timeout_at(self.until, self.chunks.next()).await {
+        while let Ok(Some(chunk)) = timeout_at(until, chunks.next()).await {
             let chunk = chunk?;
             let mut rest = &chunk[..];
             while !rest.is_empty() {
@@ -185,9 +147,9 @@ fn heard_in(piece: &Piece<'_>) -> Result<Heard, Fault> {
     let Some(event) = event else { return Ok(Heard::Unclear) };
     let heard = match event.kind {
         EventKind::Error => return Err(fault::of_event(event.object)),
-        EventKind::Bookmark => Bookmark::parse(event.object)
-            .and_then(|bookmark| ResourceVersion::parse(&bookmark.version))
-            .map(Heard::Bookmark),
+        EventKind::Bookmark => {
+            Bookmark::parse(event.object).map(|bookmark| Heard::Bookmark(bookmark.version))
+        }
         EventKind::Added | EventKind::Modified | EventKind::Deleted => {
             tombstone(event.object).ok().and_then(|object| object.version).map(Heard::Event)
         }

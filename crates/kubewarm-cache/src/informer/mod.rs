@@ -17,6 +17,7 @@ mod latency;
 mod lines;
 mod list;
 mod list_watch;
+mod metadata;
 mod metrics;
 mod peek;
 mod plan;

@@ -26,83 +26,57 @@ pub(super) struct Probed {
 }
 
 /// The probe of one watch.
-pub(super) struct Probe {
-    state: State,
-    not_before: Option<Instant>,
-}
-
-enum State {
-    Idle,
+pub(super) enum Probe {
+    /// None is under way. The next one begins no earlier than this.
+    Idle(Instant),
     UnderWay(BoxFuture<'static, Result<Probed, Fault>>),
-    /// Asked then, it saw an event of this version; the watch has until [`Probe::not_before`] to
-    /// bring it.
-    Expecting(Instant, ResourceVersion),
+    /// It saw an event of this version. The watch has until `until` to bring the event.
+    Expecting {
+        asked_at: Instant,
+        version: ResourceVersion,
+        until: Instant,
+    },
 }
 
 impl Probe {
-    pub(super) fn idle() -> Self {
-        Self { state: State::Idle, not_before: None }
-    }
-
-    pub(super) fn is_under_way(&self) -> bool {
-        matches!(self.state, State::UnderWay(_))
-    }
-
-    pub(super) fn is_waiting_for_events(&self) -> bool {
-        matches!(self.state, State::Expecting(..))
-    }
-
-    /// When it was asked, and the version of the event that the watch must bring.
-    pub(super) fn expected(&self) -> Option<(Instant, &ResourceVersion)> {
-        match &self.state {
-            State::Expecting(asked_at, version) => Some((*asked_at, version)),
-            State::Idle | State::UnderWay(_) => None,
-        }
-    }
-
-    /// No probe, and no conclusion from one, before this.
-    pub(super) fn not_before(&self) -> Instant {
-        self.not_before.unwrap_or_else(Instant::now)
-    }
-
     /// Begins once `namespace` has a permit for it.
-    pub(super) fn start(
-        &mut self,
+    pub(super) fn begin(
         list_watch: ListWatch,
         (probes, namespace): (KeyedSemaphore<Arc<str>>, Arc<str>),
         timing: &Timing,
         from: ResourceVersion,
-    ) {
+    ) -> Self {
         let (lasting, within) = (timing.probe, timing.watch_headers);
         let asking = async move {
             let _permit = probes.acquire(&namespace).await;
             let asked_at = Instant::now();
-            let heard = list_watch.tail(&from, lasting, within).await?.heard().await?;
+            let heard = list_watch.probe(&from, lasting, within).await?;
             Ok(Probed { asked_at, from, heard })
         };
-        self.state = State::UnderWay(asking.boxed());
+        Self::UnderWay(asking.boxed())
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self, Self::Idle(_))
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        matches!(self, Self::UnderWay(_))
+    }
+
+    /// No probe, and no conclusion from one, before this.
+    pub(super) fn not_before(&self) -> Instant {
+        match self {
+            Self::Idle(at) | Self::Expecting { until: at, .. } => *at,
+            Self::UnderWay(_) => Instant::now(),
+        }
     }
 
     /// The answer. Cancel safe; never ready while no probe is under way.
     pub(super) async fn answer(&mut self) -> Result<Probed, Fault> {
-        match &mut self.state {
-            State::UnderWay(answer) => answer.await,
-            State::Idle | State::Expecting(..) => pending().await,
+        match self {
+            Self::UnderWay(answer) => answer.await,
+            Self::Idle(_) | Self::Expecting { .. } => pending().await,
         }
-    }
-
-    /// Over; the next one not before `at`.
-    pub(super) fn done(&mut self, at: Instant) {
-        *self = Self { state: State::Idle, not_before: Some(at) };
-    }
-
-    /// The watch has until `until` to bring the event of `version`.
-    pub(super) fn expect(&mut self, asked_at: Instant, version: ResourceVersion, until: Instant) {
-        *self = Self { state: State::Expecting(asked_at, version), not_before: Some(until) };
-    }
-
-    /// It brought it.
-    pub(super) fn met(&mut self) {
-        self.done(Instant::now());
     }
 }

@@ -29,27 +29,22 @@ pub(super) struct Room {
     is_told: bool,
 }
 
-/// Whether a list was held back, so that its clocks must begin anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
-    No,
-    Back,
-}
-
 impl Task {
-    /// After each object of a list, of so many bytes: looks now and then whether it may go on, and
-    /// waits until it may. A cell that does not fit is stopped meanwhile; if another one is, there is
-    /// room again. Before the controller is told, the server is asked how many objects there are.
+    /// Holds a list back after an object of so many bytes, until the limits let it go on. Returns whether it had to
+    /// wait: then the list's time limits begin again. The limits are compared now and then.
+    ///
+    /// The controller stops an informer that does not fit. Before the controller is notified, the informer counts
+    /// the objects on the API server.
     ///
     /// # Errors
     ///
     /// [`Reason::Throttled`] after a minute.
-    pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<Held, Fault> {
+    pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<bool, Fault> {
         let room = &mut self.room;
         room.unlooked += 1;
         room.unlooked_bytes = room.unlooked_bytes.saturating_add(bytes);
         if room.unlooked < LOOK_EVERY && room.unlooked_bytes < LOOK_EVERY_BYTES {
-            return Ok(Held::No);
+            return Ok(false);
         }
         (room.unlooked, room.unlooked_bytes) = (0, 0);
         if !self.room.is_told && !self.gauge().is_within_all() {
@@ -57,16 +52,16 @@ impl Task {
         }
         self.tell_of_excess();
         let until = Instant::now() + PATIENCE;
-        let mut held = Held::No;
+        let mut has_waited = false;
         while !self.gauge().may_grow() {
             if Instant::now() >= until {
                 let message = "the limits on memory and objects have left no room for a minute";
                 return Err(Fault::new(Reason::Throttled, message));
             }
-            held = Held::Back;
+            has_waited = true;
             sleep(PAUSE).await;
         }
-        Ok(held)
+        Ok(has_waited)
     }
 
     /// Asks how many objects the list will have, unless that is known. A server does not say it of
@@ -75,8 +70,9 @@ impl Task {
         if self.informer.status().note().expected.is_some() {
             return;
         }
-        if let Ok(peek) = self.list_watch.peek(COUNT_WITHIN).await {
-            self.informer.status().note().expected = peek.objects;
+        if let Ok(first) = self.list_watch.peek(COUNT_WITHIN).await {
+            let expected = first.remaining_item_count.map(|behind| behind.saturating_add(1));
+            self.informer.status().note().expected = expected;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Looks at the first objects of a cell without warming it: for forecasts.
 
 use super::{
-    Stage, Strategy, Timing, decode::Decoder, endpoint::Part, frame::FrameMeta,
+    Stage, Strategy, Timing, decode::Decoder, endpoint::Part, frame::ListMeta,
     list_watch::ListWatch, split::Piece, strategy::Strategies, trial::Trial, upstream,
 };
 use kubewarm_api::model::{CellKey, CellSpec, Fault, Item, ManagedFields, Projection, Reason};
@@ -92,7 +92,7 @@ pub async fn look(
         }
         Ok(())
     });
-    let FrameMeta { token, remaining_item_count, .. } = meta.await?;
+    let ListMeta { token, remaining_item_count, .. } = meta.await?;
     Ok(Looked {
         objects,
         remaining: if token.is_empty() { Some(0) } else { remaining_item_count },

@@ -13,13 +13,6 @@ use tokio::time::Instant;
 /// Most undecodable objects that are named; the counter counts them all.
 const MAX_NAMED: usize = 16;
 
-/// Whether an event is one that was delivered before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IsReplay {
-    Yes,
-    No,
-}
-
 /// The status of one informer, as its task has it. Proofs to readers may move its currency on.
 #[derive(Debug)]
 pub(super) struct Status {
@@ -153,11 +146,8 @@ impl Status {
     }
 
     /// Whether an event of this version is not newer than what the stream has brought.
-    pub(super) fn is_replay(&self, event: Option<&ResourceVersion>) -> IsReplay {
-        match (event, self.version()) {
-            (Some(event), Some(known)) if event <= known => IsReplay::Yes,
-            _ => IsReplay::No,
-        }
+    pub(super) fn is_replay(&self, event: Option<&ResourceVersion>) -> bool {
+        event.zip(self.version()).is_some_and(|(event, known)| event <= known)
     }
 
     /// The store has come to this version.
@@ -243,24 +233,20 @@ impl Status {
         self.reads.record(Instant::now(), took);
     }
 
-    /// An event was processed: its version and freshness move with it. A replay has no version to move to,
-    /// and proves nothing.
-    pub(super) fn event(
-        &mut self,
-        version: Option<ResourceVersion>,
-        is_replay: IsReplay,
-        lag: Duration,
-    ) {
+    /// An event of this version was processed. Its version and freshness move with it, unless it is a replay: that
+    /// proves nothing. Returns whether there is a new version.
+    pub(super) fn event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
         let (now, time) = (Instant::now(), Timestamp::now());
         self.events.record(now, lag);
-        if is_replay == IsReplay::No {
-            self.report.current_at = Some(now);
-            self.report.current_time = Some(time);
-        }
         self.report.event_time = Some(time);
-        if version.is_some() {
-            self.report.version = version;
+        if self.is_replay(version.as_ref()) {
+            return false;
         }
+        self.report.current_at = Some(now);
+        self.report.current_time = Some(time);
+        let is_new = version.is_some();
+        self.report.version = version.or_else(|| self.report.version.take());
+        is_new
     }
 
     /// Records a fault and when it will be tried again. It moves no phase: also that of a probe.

@@ -1,11 +1,10 @@
 //! The first state of a cell as the beginning of its watch (`sendInitialEvents`).
 
 use super::{
-    EventKind, ListOutcome, Stage, Verb,
+    EventKind, Stage, Verb,
     event::{Bookmark, Event},
     list::{Listed, NotListed, oversized},
     peek::tombstone,
-    room::Held,
     split::Piece,
     stream::{Stream, lasting},
     task::Task,
@@ -24,15 +23,7 @@ impl Task {
         let started = Instant::now();
         let (mut items, mut bytes) = (0, 0);
         let listed = self.receive_initial(&mut items, &mut bytes).await;
-        let took = started.elapsed();
-        let outcome = match &listed {
-            Ok(_) => ListOutcome::Success,
-            Err(_) => ListOutcome::Failure,
-        };
-        if listed.is_ok() {
-            self.informer.status().list_took(took);
-        }
-        self.metrics.listed(outcome, took, items, bytes);
+        self.count_list(listed.as_ref(), started, (items, bytes));
         listed
     }
 
@@ -70,7 +61,7 @@ impl Task {
                 if let Some(version) = self.take_initial(&piece, items)? {
                     return Ok(Listed { version, stream: Some(stream) });
                 }
-                if self.wait_for_room(piece.len()).await? == Held::Back {
+                if self.wait_for_room(piece.len()).await? {
                     stream.heard = Instant::now();
                 }
             }
@@ -108,9 +99,8 @@ impl Task {
             EventKind::Bookmark => {
                 let bookmark = Bookmark::parse(event.object).ok_or_else(nonsense)?;
                 if bookmark.ends_initial {
-                    let version = ResourceVersion::parse(&bookmark.version).ok_or_else(nonsense)?;
-                    self.refuse_rollback(&version)?;
-                    return Ok(Some(version));
+                    self.refuse_rollback(&bookmark.version)?;
+                    return Ok(Some(bookmark.version));
                 }
             }
         }

@@ -7,8 +7,9 @@ use super::{
     compare::Turn,
     decode::{Decoder, Rejected},
     endpoint::Guarded,
+    frame::ListMeta,
     list::Gap,
-    list_watch::{ListWatch, Peek},
+    list_watch::ListWatch,
     room::Room,
     slots::Slots,
     state::Signal,
@@ -38,7 +39,7 @@ pub(super) struct Shared {
     pub(super) strategies: Strategies,
     /// The last peek at each resource, by identity: all cells of one share it, since a list's version is
     /// that of the whole resource. So 2,000 cells of 20 kinds cost one identity 20 requests.
-    pub(super) peeks: Expiring<(Identity, Resource), Peek>,
+    pub(super) peeks: Expiring<(Identity, Resource), ListMeta>,
     /// The last look at each namespace, likewise. A list of a namespace that does not exist is empty and
     /// successful, so every cell that holds nothing looks for its namespace now and then.
     pub(super) namespaces: Expiring<(Identity, Arc<str>), Existence>,

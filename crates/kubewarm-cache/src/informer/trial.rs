@@ -1,6 +1,6 @@
 //! One `list` and one `watch` of a cell, as small as they can be: whether the API server allows them.
 
-use super::list_watch::{ListWatch, Peek};
+use super::list_watch::ListWatch;
 use kubewarm_api::model::{CellKey, Fault, NamespaceCheck, Reason, ResourceVersion, Verb};
 use kubewarm_client::{Existence, existence};
 use std::{sync::Arc, time::Duration};
@@ -57,14 +57,14 @@ impl Trial {
             }
         };
         let peek = list_watch.peek(WITHIN).await;
-        let version = peek.as_ref().ok().and_then(|peek: &Peek| peek.version.clone());
+        let version = peek.as_ref().ok().and_then(|meta| meta.version().ok());
         let list = peek.map_or_else(Answer::of, |_| Answer::Allowed);
         if let Answer::Undecided(fault) = &list {
             let watch = Answer::Undecided(fault.clone());
             return Self { sent, requests: 1, list, watch };
         }
         let version = version.unwrap_or_else(|| ResourceVersion::from(ANCIENT));
-        let watch = match list_watch.tail(&version, MOMENT, WITHIN).await {
+        let watch = match list_watch.watch(&version, MOMENT, WITHIN).await {
             Ok(_ended_by_dropping) => Answer::Allowed,
             // Authorization comes before anything looks at the version.
             Err(fault) if fault.reason() == Reason::Gone => Answer::Allowed,

@@ -1,7 +1,7 @@
 //! Sends the requests of a cell, and turns whatever goes wrong into a fault.
 
 use super::{
-    frame::FrameMeta,
+    frame::ListMeta,
     split::{ListSplitter, MAX_OBJECT, Piece},
 };
 use bytes::Bytes;
@@ -88,7 +88,7 @@ pub(super) async fn items(
     mut chunks: Chunks,
     until: Instant,
     mut each: impl FnMut(&Piece<'_>) -> Result<(), Fault>,
-) -> Result<FrameMeta, Fault> {
+) -> Result<ListMeta, Fault> {
     let late = |_| Fault::new(Reason::TimedOut, "the list did not end in time");
     let mut splitter = ListSplitter::new(MAX_OBJECT);
     while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(late)? {
@@ -105,7 +105,7 @@ pub(super) async fn items(
     if !splitter.is_complete() {
         return Err(Fault::new(Reason::Malformed, "the list ended before it was complete"));
     }
-    FrameMeta::of(&splitter)
+    ListMeta::of(&splitter)
 }
 
 async fn refused(response: Response<Body>, within: Duration) -> Fault {

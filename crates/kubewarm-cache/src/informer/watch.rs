@@ -2,14 +2,16 @@
 
 use super::{
     RelistReason, Verb,
-    compare::Check,
     list_watch::Heard,
     probe::{Probe, Probed},
     state::Signal,
     stream::{End, OpenWatch, Stream, is_early, lasting},
     task::{Failure, Next, Task, absent},
 };
-use futures::StreamExt as _;
+use futures::{
+    StreamExt as _,
+    future::{Fuse, FusedFuture as _},
+};
 use kubewarm_api::model::{Delta, Fault, Reason};
 use kubewarm_client::is_builtin_group;
 use std::time::Duration;
@@ -176,8 +178,8 @@ impl Task {
 
     /// Reads until the watch is over.
     async fn read(&mut self, stream: &mut Stream) -> End {
-        let mut probe = Probe::idle();
-        let mut check = Check::none();
+        let mut probe = Probe::Idle(Instant::now());
+        let mut check = Fuse::terminated();
         let mut empty_since = None;
         let mut had_fault = self.informer.status().has_fault();
         loop {
@@ -219,15 +221,13 @@ impl Task {
                         return end;
                     }
                 }
-                () = self.comparison_due(), if !check.is_under_way() => self.compare(&mut check),
-                comparison = check.ended(), if check.is_under_way() => {
-                    if let Some(end) = self.compared(comparison, &mut check) {
+                () = self.comparison_due(), if check.is_terminated() => check = self.compare(),
+                comparison = &mut check => {
+                    if let Some(end) = self.compared(comparison) {
                         return end;
                     }
                 }
-                () = self.informer.probe.notified(),
-                    if !probe.is_under_way() && !probe.is_waiting_for_events() =>
-                {
+                () = self.informer.probe.notified(), if probe.is_idle() => {
                     if let Some(end) = self.start_probe(&mut probe) {
                         return end;
                     }
@@ -266,26 +266,25 @@ impl Task {
     }
 
     fn start_probe(&mut self, probe: &mut Probe) -> Option<End> {
-        if probe.is_waiting_for_events() {
-            // The probe saw what this watch has not brought since.
+        if let Probe::Expecting { asked_at, version: expected, .. } = &*probe {
             let status = self.informer.status();
-            let is_missing = probe.expected().zip(status.version()).is_some_and(
-                |((asked_at, expected), known)| match known.partial_cmp(expected) {
+            let is_missing = status.version().is_some_and(|known| {
+                match known.partial_cmp(expected) {
                     Some(order) => order.is_lt(),
                     // Without an order of versions: whether anything came at all.
-                    None => status.current_at().is_none_or(|current| current < asked_at),
-                },
-            );
+                    None => status.current_at().is_none_or(|current| current < *asked_at),
+                }
+            });
             if is_missing {
                 return Some(End::Dead("a second watch saw events that this one did not bring"));
             }
-            probe.met();
+            *probe = Probe::Idle(Instant::now());
             return None;
         }
         if let Some(from) = self.version() {
             let namespace = self.namespace_of_profile();
             let turn = (self.shared.probes.clone(), namespace);
-            probe.start(self.list_watch.clone(), turn, &self.shared.timing, from);
+            *probe = Probe::begin(self.list_watch.clone(), turn, &self.shared.timing, from);
         }
         None
     }
@@ -303,7 +302,7 @@ impl Task {
                 let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
                 self.informer.status().fault(Verb::Watch, &fault, self.backoff.failures(), delay);
                 self.shared.changes.notify();
-                probe.done(Instant::now() + delay);
+                *probe = Probe::Idle(Instant::now() + delay);
                 return None;
             }
         };
@@ -320,12 +319,12 @@ impl Task {
                 }
                 self.informer.status().current(asked_at);
                 self.healthy();
-                probe.done(Instant::now());
+                *probe = Probe::Idle(Instant::now());
                 None
             }
             Heard::Event(version) => {
                 let until = Instant::now() + self.shared.timing.probe_grace;
-                probe.expect(asked_at, version, until);
+                *probe = Probe::Expecting { asked_at, version, until };
                 None
             }
             Heard::Unclear => Some(End::Dead("a second watch brought what cannot be read")),

@@ -1,0 +1,119 @@
+//! The metadata of one object, as far as informers read them.
+
+use kubewarm_api::model::{Named, ResourceVersion, Uid};
+use serde::{
+    Deserialize,
+    de::{Deserializer, Error as _, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+use std::{borrow::Cow, fmt};
+
+/// An object, of which only the metadata are read.
+#[derive(Deserialize)]
+pub(super) struct MetadataOnly<'a> {
+    #[serde(borrow)]
+    pub(super) metadata: ObjectMeta<'a>,
+}
+
+/// `metadata` of an object. Deserializing it checks that all labels are strings.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ObjectMeta<'a> {
+    /// Empty if there is none, as in a bookmark.
+    #[serde(borrow, default)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) namespace: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    uid: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    resource_version: Option<Cow<'a, str>>,
+    #[expect(dead_code, reason = "read to be checked; the store reads the labels of the body")]
+    #[serde(default)]
+    labels: Option<Strings>,
+    #[serde(borrow, default)]
+    annotations: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) managed_fields: Option<&'a RawValue>,
+}
+
+/// The annotations that informers read.
+#[derive(Default, Deserialize)]
+pub(super) struct Annotations<'a> {
+    /// In which `kubectl apply` repeats what it was given, the payload included.
+    #[serde(borrow, default, rename = "kubectl.kubernetes.io/last-applied-configuration")]
+    pub(super) last_applied: Option<&'a RawValue>,
+    /// `true` in the bookmark that ends the initial events of a streaming list.
+    #[serde(borrow, default, rename = "k8s.io/initial-events-end")]
+    pub(super) initial_events_end: Option<Cow<'a, str>>,
+}
+
+impl<'a> ObjectMeta<'a> {
+    pub(super) fn uid(&self) -> Uid {
+        Uid::parse(self.uid.as_deref().unwrap_or_default())
+    }
+
+    pub(super) fn version(&self) -> Option<ResourceVersion> {
+        ResourceVersion::parse(self.resource_version.as_deref()?)
+    }
+
+    pub(super) fn named(&self) -> Named<'_> {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        Named { namespace, name: &self.name, uid: self.uid(), version: self.version() }
+    }
+
+    /// # Errors
+    ///
+    /// If the annotations are no object, or one of them stands there twice.
+    pub(super) fn annotations(&self) -> serde_json::Result<Annotations<'a>> {
+        let Some(annotations) = self.annotations else { return Ok(Annotations::default()) };
+        // serde would take a list for the fields in their order.
+        if !annotations.get().starts_with('{') {
+            return Err(serde_json::Error::custom("no object"));
+        }
+        serde_json::from_str(annotations.get())
+    }
+}
+
+/// An object of strings, which are not kept.
+struct Strings;
+
+impl<'de> Deserialize<'de> for Strings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strings {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<Text, Text>()?.is_some() {}
+        Ok(self)
+    }
+}
+
+/// A string, which is not kept.
+struct Text;
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Self)
+    }
+}
+
+impl Visitor<'_> for Text {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+}
