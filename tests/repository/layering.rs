@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[Layer])] = &[
         "crates/kubewarm-api",
         &[("v1alpha1", &[]), ("model", &["v1alpha1"]), ("manifests", &["v1alpha1", "model"])],
     ),
-    ("crates/kubewarm-cache", &[("informer", &[]), ("store", &[])]),
+    ("crates/kubewarm-cache", &[("json", &[]), ("informer", &["json"]), ("store", &["json"])]),
     (
         "crates/kubewarm-serve",
         &[

@@ -6,4 +6,5 @@
 //! | [`store`] | holds its objects packed, indexed, and with the events of the last minutes |
 
 pub mod informer;
+mod json;
 pub mod store;

@@ -10,7 +10,6 @@ mod heap;
 #[cfg(test)]
 mod history;
 mod index;
-mod json;
 mod kind;
 mod namespaces;
 mod order;
@@ -29,6 +28,7 @@ mod slab;
 mod table;
 mod turn;
 mod upkeep;
+mod values;
 mod writer;
 
 pub use self::{

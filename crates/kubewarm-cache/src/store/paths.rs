@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Paths, each once. A walk of a body finds the values of all of them ([`Cursor::values`]).
 ///
-/// [`Cursor::values`]: super::json::Cursor::values
+/// [`Cursor::values`]: crate::json::Cursor::values
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Paths {
     all: Vec<FieldPath>,

@@ -1,6 +1,7 @@
 //! A stored object: its name and its body as bytes, and what the encoding of the body lets one find.
 
-use super::{dictionary::Dictionary, heap::taken, json::Cursor, paths::Paths};
+use super::{dictionary::Dictionary, heap::taken, paths::Paths};
+use crate::json::Cursor;
 use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 

@@ -1,7 +1,7 @@
 use super::*;
+use crate::json::LOOKS;
 use crate::store::{
     Catalog,
-    json::LOOKS,
     record::{Encoding, VALUES_PER_OBJECT},
     samples::{body, cell, remove, upsert, version},
 };

@@ -1,14 +1,8 @@
-//! Walks JSON text without building anything: finds labels and the values of a field path.
+//! Finds the values of many field paths in one walk of a body.
 
 use super::paths::{Field, Node, Paths};
-use std::{borrow::Cow, collections::BTreeMap, mem};
-
-/// A place in JSON text. Every step answers `None` where the text is not JSON; nothing panics.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cursor<'a> {
-    text: &'a [u8],
-    at: usize,
-}
+use crate::json::{Cursor, unescape};
+use std::{collections::BTreeMap, mem};
 
 /// A walk for the values of some paths. It recurses as deep as their steps, of which a path has 64 at most.
 struct Walk<'w, E> {
@@ -19,62 +13,7 @@ struct Walk<'w, E> {
     found_in: Vec<usize>,
 }
 
-impl<'a> Cursor<'a> {
-    /// Before the first value of `text`.
-    pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0 }
-    }
-
-    /// Goes to the value of the member `field`; `Some(false)` if this is no object or has none.
-    pub(super) fn seek(&mut self, field: &str) -> Option<bool> {
-        if self.peek()? != b'{' {
-            return Some(false);
-        }
-        self.at += 1;
-        if self.peek()? == b'}' {
-            return Some(false);
-        }
-        loop {
-            let name = self.string()?;
-            self.take(b':')?;
-            if name == field.as_bytes() || (name.contains(&b'\\') && unescape(name)? == field) {
-                return Some(true);
-            }
-            self.skip()?;
-            if !self.more(b'}')? {
-                return Some(false);
-            }
-        }
-    }
-
-    /// The text of the value here, which is stepped over.
-    pub(super) fn raw(&mut self) -> Option<&'a [u8]> {
-        self.peek()?;
-        let from = self.at;
-        self.skip()?;
-        self.text.get(from..self.at)
-    }
-
-    /// Calls `each` with every name and value of an object of strings, unescaped; what is no object
-    /// has none. `None` at a member that is no string, after those before it.
-    pub(super) fn strings(mut self, each: &mut impl FnMut(&str, &str)) -> Option<()> {
-        if self.peek()? != b'{' {
-            return Some(());
-        }
-        self.at += 1;
-        if self.peek()? == b'}' {
-            return Some(());
-        }
-        loop {
-            let name = unescape(self.string()?)?;
-            self.take(b':')?;
-            each(&name, &unescape(self.string()?)?);
-            if !self.more(b'}')? {
-                return Some(());
-            }
-        }
-    }
-
+impl Cursor<'_> {
     /// Calls `each` with every scalar that the paths lead to, and with which of them it was: strings
     /// unescaped, numbers and booleans as written. Objects, lists and nulls at the end of a path are no values.
     /// Of members of one name the first counts. What is found of a path does not depend on the others.
@@ -104,11 +43,11 @@ impl<'a> Cursor<'a> {
     ) -> Option<usize> {
         match self.peek()? {
             b'{' => {
-                self.at += 1;
+                self.step();
                 if node.fields.is_empty() { Some(1) } else { self.members(&node.fields, walk) }
             }
             b'[' => {
-                self.at += 1;
+                self.step();
                 node.elements.as_ref().map_or(Some(1), |node| self.elements(node, walk))
             }
             b'"' => {
@@ -142,7 +81,7 @@ impl<'a> Cursor<'a> {
         walk: &mut Walk<'_, E>,
     ) -> Option<usize> {
         if self.peek()? == b'}' {
-            self.at += 1;
+            self.step();
             return Some(0);
         }
         walk.objects += 1;
@@ -183,7 +122,7 @@ impl<'a> Cursor<'a> {
         walk: &mut Walk<'_, E>,
     ) -> Option<usize> {
         if self.peek()? == b']' {
-            self.at += 1;
+            self.step();
             return Some(0);
         }
         loop {
@@ -207,103 +146,12 @@ impl<'a> Cursor<'a> {
         }
         self.skip()
     }
-
-    /// The next byte that is not white space, not stepped over.
-    fn peek(&mut self) -> Option<u8> {
-        #[cfg(test)]
-        LOOKS.set(LOOKS.get() + 1);
-        loop {
-            match self.text.get(self.at)? {
-                b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
-                &byte => return Some(byte),
-            }
-        }
-    }
-
-    fn take(&mut self, byte: u8) -> Option<()> {
-        (self.peek()? == byte).then(|| self.at += 1)
-    }
-
-    /// Steps over a comma (`true`) or over `close` (`false`).
-    fn more(&mut self, close: u8) -> Option<bool> {
-        let byte = self.peek()?;
-        self.at += 1;
-        (byte == b',' || byte == close).then_some(byte == b',')
-    }
-
-    /// A string without its quotes, escapes as written.
-    fn string(&mut self) -> Option<&'a [u8]> {
-        self.take(b'"')?;
-        let from = self.at;
-        loop {
-            let rest = self.text.get(self.at..)?;
-            let hit = memchr::memchr2(b'"', b'\\', rest)?;
-            self.at += hit + 1;
-            if rest.get(hit) == Some(&b'"') {
-                return self.text.get(from..self.at - 1);
-            }
-            self.at += 1;
-        }
-    }
-
-    /// Steps over one value.
-    fn skip(&mut self) -> Option<()> {
-        self.step_over(0)
-    }
-
-    /// Steps over what is left of so many lists and objects; of none, over one value. Depth is counted, not
-    /// recursed into: hostile nesting costs no stack.
-    fn step_over(&mut self, mut depth: usize) -> Option<()> {
-        loop {
-            match self.peek()? {
-                b'"' => {
-                    self.string()?;
-                }
-                b'{' | b'[' => {
-                    self.at += 1;
-                    depth += 1;
-                    continue;
-                }
-                b'}' | b']' => {
-                    depth = depth.checked_sub(1)?;
-                    self.at += 1;
-                }
-                b',' | b':' if depth > 0 => {
-                    self.at += 1;
-                    continue;
-                }
-                b',' | b':' => return None,
-                _ => {
-                    let rest = self.text.get(self.at..)?;
-                    let end = rest.iter().position(|b| b",:]} \t\n\r".contains(b));
-                    self.at += end.unwrap_or(rest.len());
-                }
-            }
-            if depth == 0 {
-                return Some(());
-            }
-        }
-    }
-}
-
-/// The text of a JSON string given without its quotes.
-fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
-    if !string.contains(&b'\\') {
-        return std::str::from_utf8(string).ok().map(Cow::Borrowed);
-    }
-    let quoted = [b"\"", string, b"\""].concat();
-    serde_json::from_slice::<String>(&quoted).ok().map(Cow::Owned)
-}
-
-#[cfg(test)]
-thread_local! {
-    /// How often this thread has looked what comes next in any text: some four times a member.
-    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::LOOKS;
     use kubewarm_api::model::{FieldPath, FieldStep};
     use proptest::prelude::*;
     use serde_json::{Value, json};
