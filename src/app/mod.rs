@@ -11,12 +11,9 @@ mod memory;
 mod operator;
 mod reads;
 mod supervise;
-mod tables;
 mod verified;
 mod version;
 mod view;
-
-pub use self::tables::CatalogTables;
 
 use crate::{
     cli::{self, Cli, Command},

@@ -6,7 +6,6 @@ use super::{
     memory::MemorySplit,
     reads::{self, Upstream},
     supervise::{Tasks, supervise, terminated},
-    tables::{CatalogTables, OperatorTables},
     verified::verifier,
     view::View,
 };
@@ -21,7 +20,7 @@ use crate::{
     telemetry,
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{AuthorCheck, CellKey, Home, Watched};
+use kubewarm_api::model::{AuthorCheck, CellKey, Home, Projection, Watched};
 use kubewarm_cache::{
     informer::{Bounds, Registry, Timing},
     store::Catalog,
@@ -146,15 +145,19 @@ fn spawn_controller(
     };
     let clients: Arc<dyn Clients> = Arc::new(connection.clients(buckets.clone()));
     let admission = Admission::new(Arc::clone(namespace));
-    let tables =
-        OperatorTables { tables: CatalogTables(catalog.clone()), admission: admission.clone() };
     let registry = Registry::new(
         Arc::clone(&clients),
-        Arc::new(tables),
+        catalog.clone(),
         metrics.engine(),
         bounds,
         Timing::default(),
     );
+    let admits = admission.clone();
+    // Profiles are read, too: no more of them are stored than are admitted.
+    let registry = registry.with_sinks(move |key, writer| match key.projection {
+        Projection::Profile => Box::new(admits.guard(writer, key)),
+        Projection::Full(_) | Projection::MetadataOnly(_) => Box::new(writer),
+    });
     let discovery = Discovery::new(connection.client());
     let (tell_subject, subject) = watch::channel(None);
     let (tell_authors, authors) = watch::channel(AuthorCheck::Unknown);

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::metrics::{OperatorMetrics, Reconciled};
 use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, InvalidName, Mode};
-use kubewarm_cache::informer::{Informers, RelistReason, apply, plan};
+use kubewarm_cache::informer::{Registry, RelistReason, plan};
 use kubewarm_client::Pace;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -26,9 +26,9 @@ const RESYNC: Duration = Duration::from_secs(10);
 const READMIT: Duration = Duration::from_mins(2);
 
 /// The controller of one process.
-pub struct Controller<I> {
+pub struct Controller {
     sources: Sources,
-    informers: I,
+    informers: Registry,
     declarations: Declarations,
     reconciler: Reconciler,
     metrics: OperatorMetrics,
@@ -45,13 +45,13 @@ pub struct Controller<I> {
     selected: Selected,
 }
 
-impl<I: Informers> Controller<I> {
+impl Controller {
     /// # Errors
     ///
     /// None in practice: the names of its own cells are constants.
     pub fn new(
         sources: Sources,
-        informers: I,
+        informers: Registry,
         home: Home,
         metrics: OperatorMetrics,
         started: Instant,
@@ -91,7 +91,7 @@ impl<I: Informers> Controller<I> {
     }
 
     /// Runs until `stop`; gives the informers back, for whoever ends them.
-    pub async fn run(mut self, stop: CancellationToken) -> I {
+    pub async fn run(mut self, stop: CancellationToken) -> Registry {
         let mut changes = self.sources.changes.subscribe();
         let mut served = self.sources.discovery.served();
         let mut subject = self.sources.subject.clone();
@@ -159,7 +159,7 @@ impl<I: Informers> Controller<I> {
         let found = targets.filter(|target| !target.cells.is_empty());
         let found: BTreeSet<_> = found.filter_map(|target| target.namespaces.as_ref()).collect();
         self.selected.get_mut().retain(|key, _| desired.contains_key(key) || found.contains(key));
-        apply(plan(&desired, &running), &mut self.informers);
+        self.informers.apply(plan(&desired, &running));
         let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
         self.sources.discovery.set_pace(pace);
         if is_discovery_behind {
@@ -204,7 +204,7 @@ impl<I: Informers> Controller<I> {
     }
 }
 
-impl<I> fmt::Debug for Controller<I> {
+impl fmt::Debug for Controller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller").field("own", &self.own).finish_non_exhaustive()
     }
@@ -220,6 +220,8 @@ mod tests {
         forecast::Forecasts,
         metrics::{BuildInfo, Metrics},
     };
+    use http::{Request, Response};
+    use kube::{Client, client::Body};
     use kubewarm_api::{
         model::{
             AuthorCheck, Delta, DeltaSink as _, Identity, Item, ProfileRef, Refusal, RefusalReason,
@@ -228,46 +230,38 @@ mod tests {
         v1alpha1::CacheProfile,
     };
     use kubewarm_cache::{
-        informer::{Changes, Reports},
+        informer::{Bounds, Timing},
         store::Catalog,
     };
-    use kubewarm_client::Discovery;
+    use kubewarm_client::{Buckets, Discovery, OperatorOnly};
     use serde_json::json;
-    use std::collections::BTreeMap;
+    use std::{
+        convert::Infallible,
+        future::pending,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
     use tokio::sync::watch;
 
-    /// Cells that only know that they exist, and which were to list once more.
-    #[derive(Default)]
-    struct Cells(BTreeMap<CellKey, Mode>, Vec<CellKey>);
-
-    impl Informers for Cells {
-        fn running(&self) -> BTreeMap<CellKey, Mode> {
-            self.0.clone()
-        }
-        fn start(&mut self, spec: &CellSpec) {
-            self.0.insert(spec.key.clone(), Mode::Active);
-        }
-        fn hold(&mut self, spec: &CellSpec) {
-            self.0.insert(spec.key.clone(), Mode::Paused);
-        }
-        fn stop(&mut self, key: &CellKey) {
-            self.0.remove(key);
-        }
-        fn retune(&mut self, _: &CellSpec) {}
-        fn relist(&mut self, key: &CellKey, _: RelistReason) {
-            self.1.push(key.clone());
-        }
+    /// One whose API server never answers.
+    fn controller(watched: Watched) -> Controller {
+        let answer = |_: Request<Body>| pending::<Result<Response<Body>, Infallible>>();
+        controller_of(watched, Client::new(tower::service_fn(answer), "default"))
     }
 
-    fn controller(watched: Watched) -> Controller<Cells> {
-        let answer = |_: http::Request<kube::client::Body>| {
-            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
-        };
-        let client = kube::Client::new(tower::service_fn(answer), "default");
+    fn controller_of(watched: Watched, client: Client) -> Controller {
+        let metrics = Metrics::new(&BuildInfo::current()).unwrap();
+        let catalog = Catalog::new();
+        let registry = Registry::new(
+            Arc::new(OperatorOnly::new(client.clone())),
+            catalog.clone(),
+            metrics.engine(),
+            Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
+            Timing::default(),
+        );
         let sources = Sources {
-            catalog: Catalog::new(),
-            reports: Reports::default(),
-            changes: Changes::default(),
+            catalog,
+            reports: registry.reports(),
+            changes: registry.changes(),
             discovery: Discovery::new(client),
             forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
@@ -276,9 +270,30 @@ mod tests {
             informers: InformerLimits::default(),
             admission: Admission::new("kubewarm-system".into()),
         };
-        let metrics = Metrics::new(&BuildInfo::current()).unwrap().operator().clone();
-        let home = Home { namespace: "kubewarm-system".into(), watched };
-        Controller::new(sources, Cells::default(), home, metrics, Instant::now()).unwrap()
+        let (home, metrics) =
+            (Home { namespace: "kubewarm-system".into(), watched }, metrics.operator().clone());
+        Controller::new(sources, registry, home, metrics, Instant::now()).unwrap()
+    }
+
+    /// An API server without profiles. It counts complete lists, and does not answer watches.
+    fn empty_server(lists: &Arc<AtomicUsize>) -> Client {
+        let lists = Arc::clone(lists);
+        let answer = move |request: Request<Body>| {
+            let lists = Arc::clone(&lists);
+            async move {
+                let query = request.uri().query().unwrap_or_default();
+                if query.contains("watch=1") {
+                    return pending().await;
+                }
+                let is_list = request.uri().path().ends_with("/cacheprofiles");
+                lists.fetch_add((is_list && !query.contains("limit=")).into(), Ordering::Relaxed);
+                // What is read of `/version` is there, too.
+                let metadata = json!({"resourceVersion": "5"});
+                let answer = json!({"metadata": metadata, "items": [], "minor": "36"});
+                Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        };
+        Client::new(tower::service_fn(answer), "default")
     }
 
     fn profile() -> Found {
@@ -304,9 +319,9 @@ mod tests {
     async fn while_the_profiles_are_listed_anew_nothing_is_forgotten() {
         let mut controller = controller(Watched::Everywhere);
         controller.reconcile();
-        assert_eq!(controller.informers.0.len(), 1, "its own cell");
+        assert_eq!(controller.informers.running().len(), 1, "its own cell");
         let mut found = profile();
-        let seen = |controller: &mut Controller<Cells>, found: &Found| {
+        let seen = |controller: &mut Controller, found: &Found| {
             let (sources, selected) = (&controller.sources, &controller.selected);
             let cluster = Live { sources, served: None, selected };
             let found = std::slice::from_ref(found);
@@ -331,15 +346,15 @@ mod tests {
         let names = ["a", "b"].map(Arc::from);
         let mut controller = controller(Watched::Namespaces(names.into()));
         controller.reconcile();
-        let running: Vec<_> = controller.informers.0.keys().cloned().collect();
+        let running: Vec<_> = controller.informers.running().into_keys().collect();
         assert_eq!(running[..], controller.own()[..]);
         assert_eq!(running.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn profiles_are_listed_again_for_those_left_out_but_not_all_the_time() {
-        let mut controller = controller(Watched::Everywhere);
-        controller.reconcile();
+        let lists = Arc::new(AtomicUsize::new(0));
+        let mut controller = controller_of(Watched::Everywhere, empty_server(&lists));
         let key = controller.own()[0].clone();
         let table = Catalog::new().open(&key, &BTreeSet::new());
         let mut sink = controller.sources.admission.guard(table, &key);
@@ -352,21 +367,24 @@ mod tests {
                 body: json!({"spec": "x".repeat(size)}).to_string().as_bytes(),
             }));
         };
-        let lists = |controller: &mut Controller<Cells>| {
+        let listed = async |controller: &mut Controller| {
             controller.reconcile();
-            controller.informers.1.len()
+            // This clock moves on only when the informer has nothing to do.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            lists.swap(0, Ordering::Relaxed)
         };
+        assert_eq!(listed(&mut controller).await, 1);
         (0..=100).for_each(|name| put(name, 10));
-        assert_eq!(lists(&mut controller), 0, "nothing has been freed");
+        assert_eq!(listed(&mut controller).await, 0, "nothing has been freed");
         put(7, 5);
-        assert_eq!(lists(&mut controller), 1);
+        assert_eq!(listed(&mut controller).await, 1);
         put(100, 10);
         put(7, 3);
         tokio::time::advance(Duration::from_secs(119)).await;
-        assert_eq!(lists(&mut controller), 1);
+        assert_eq!(listed(&mut controller).await, 0);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(lists(&mut controller), 2);
+        assert_eq!(listed(&mut controller).await, 1);
         tokio::time::advance(READMIT).await;
-        assert_eq!(lists(&mut controller), 2);
+        assert_eq!(listed(&mut controller).await, 0);
     }
 }

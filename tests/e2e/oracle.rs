@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kubewarm::app::CatalogTables;
 use kubewarm_api::model::{
     CellKey, CellSpec, Extent, GroupResource, ManagedFields, MemberOf, NamespaceCheck,
     OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
-use kubewarm_cache::informer::{
-    Bounds, Comparison, InformerMetrics, Informers as _, Registry, Timing,
-};
+use kubewarm_cache::informer::{Bounds, Comparison, InformerMetrics, Registry, Timing};
 use kubewarm_cache::store::Catalog;
 use kubewarm_client::{Connection, OperatorOnly};
 use tokio_util::sync::CancellationToken;
@@ -68,7 +65,7 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
     let metrics = Arc::new(InformerMetrics::new()?);
     let mut registry = Registry::new(
         Arc::new(OperatorOnly::new(connection.informer_client())),
-        Arc::new(CatalogTables(catalog.clone())),
+        catalog.clone(),
         Arc::clone(&metrics),
         Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() },
         Timing::default(),

@@ -4,17 +4,16 @@ use crate::{
     reply::Reply,
     server::{Asked, PROBE_SECONDS, Server},
 };
-use kubewarm::app::CatalogTables;
 use kubewarm_api::model::{
-    CellKey, CellSpec, Extent, GroupResource, Identity, ListStrategy, ManagedFields, MemberOf,
-    NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
+    CellKey, CellSpec, DeltaSink, Extent, GroupResource, Identity, ListStrategy, ManagedFields,
+    MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
 use kubewarm_cache::{
     informer::{
-        Bounds, CellReport, InformerMetrics, Informers as _, Phase, Registry, RelistReason,
-        Reports, ResourceMetrics, Tables, Timing,
+        Bounds, CellReport, InformerMetrics, Phase, Registry, RelistReason, Reports,
+        ResourceMetrics, Timing,
     },
-    store::{Catalog, Object},
+    store::{Catalog, Object, Writer},
 };
 use kubewarm_client::Clients;
 use prometheus::IntCounterVec;
@@ -76,24 +75,25 @@ pub(crate) fn quick() -> Timing {
 impl Engine {
     /// Reads from `server`.
     pub(crate) fn new(server: &Server, timing: Timing) -> Self {
-        let catalog = Catalog::new();
-        let tables = Arc::new(CatalogTables(catalog.clone()));
         let bounds =
             Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
-        Self::with(server, timing, bounds, catalog, tables)
+        Self::with(server, timing, bounds)
     }
 
-    pub(crate) fn with(
-        server: &Server,
-        timing: Timing,
-        bounds: Bounds,
-        catalog: Catalog,
-        tables: Arc<dyn Tables>,
-    ) -> Self {
-        let clients = Arc::new(ByName(server.address));
+    pub(crate) fn with(server: &Server, timing: Timing, bounds: Bounds) -> Self {
+        let (clients, catalog) = (Arc::new(ByName(server.address)), Catalog::new());
         let metrics = Arc::new(InformerMetrics::new().unwrap());
-        let registry = Registry::new(clients, tables, Arc::clone(&metrics), bounds, timing);
+        let registry =
+            Registry::new(clients, catalog.clone(), Arc::clone(&metrics), bounds, timing);
         Self { reports: registry.reports(), registry, catalog, metrics }
+    }
+
+    /// Has informers write to what `make` makes of the writer of their store.
+    pub(crate) fn with_sinks(
+        self,
+        make: impl Fn(&CellKey, Writer) -> Box<dyn DeltaSink> + Send + Sync + 'static,
+    ) -> Self {
+        Self { registry: self.registry.with_sinks(make), ..self }
     }
 
     /// What `of` says of the counters of each resource, added up.

@@ -6,9 +6,7 @@ use crate::{
     server::{Asked, Kind, Server},
 };
 use kubewarm_api::model::{CellKey, CellSpec, Fault, OnAccessLost, Reason, Verb};
-use kubewarm_cache::informer::{
-    Informers as _, Phase, RelistReason, ResourceMetrics, Timing, WatchEnd,
-};
+use kubewarm_cache::informer::{Phase, RelistReason, ResourceMetrics, Timing, WatchEnd};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 

@@ -13,15 +13,12 @@ use futures::{
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
-use kubewarm::{
-    app::CatalogTables,
-    forecast::{Order, OrderTarget, Surveyor, Trials},
-};
+use kubewarm::forecast::{Order, OrderTarget, Surveyor, Trials};
 use kubewarm_api::model::{
     CellSpec, Identity, LabelRequirement, LabelSelector, ListStrategy, Operator,
 };
 use kubewarm_cache::{
-    informer::{Bounds, InformerMetrics, Informers as _, Registry, Timing},
+    informer::{Bounds, InformerMetrics, Registry, Timing},
     store::Catalog,
 };
 use kubewarm_client::{Buckets, Clients};
@@ -129,9 +126,8 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
     let said = surveyor.survey(&order).await.total.seconds();
 
     let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));
-    let tables = Arc::new(CatalogTables(catalog));
     let bounds = Bounds { lists: 100, namespace_share: 100, buckets: Buckets::default() };
-    let mut engine = Registry::new(clients, tables, metrics, bounds, Timing::default());
+    let mut engine = Registry::new(clients, catalog, metrics, bounds, Timing::default());
     let (reports, began) = (engine.reports(), Instant::now());
     for cell in cells {
         let mut cell = cell.clone();

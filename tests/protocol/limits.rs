@@ -7,7 +7,7 @@ use crate::{
 };
 use futures::{StreamExt as _, stream};
 use kubewarm_api::model::{Bound, Budget, CellSpec, Charge, Limits, ListStrategy};
-use kubewarm_cache::informer::{Informers as _, Phase};
+use kubewarm_cache::informer::Phase;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 

@@ -6,7 +6,7 @@ use crate::{
     server::{Kind, Server},
 };
 use kubewarm_api::model::{ListStrategy, Reason};
-use kubewarm_cache::informer::{Informers as _, Strategy};
+use kubewarm_cache::informer::Strategy;
 
 /// The metadata of a page that another one follows.
 const MORE: &str = r#","continue":"token","remainingItemCount":1"#;

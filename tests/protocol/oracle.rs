@@ -7,10 +7,7 @@ use crate::{
 };
 use futures::{StreamExt as _, stream};
 use kubewarm_api::model::{CellKey, CellSpec, ListStrategy, ResourceVersion};
-use kubewarm_cache::{
-    informer::{Informers as _, Timing},
-    store::Wanted,
-};
+use kubewarm_cache::{informer::Timing, store::Wanted};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},

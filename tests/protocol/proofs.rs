@@ -6,12 +6,8 @@ use crate::{
     server::{Asked, Kind, Server},
 };
 use futures::future::join_all;
-use kubewarm::app::CatalogTables;
 use kubewarm_api::model::{CellSpec, Mode, ResourceVersion};
-use kubewarm_cache::{
-    informer::{Bounds, Informers as _, Proof, Proofs, Unproven},
-    store::Catalog,
-};
+use kubewarm_cache::informer::{Bounds, Proof, Proofs, Unproven};
 use kubewarm_client::Buckets;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
@@ -166,10 +162,9 @@ async fn proofs_draw_on_the_bucket_of_who_pays() {
         _ => one(asked),
     })
     .await;
-    let (catalog, buckets) = (Catalog::new(), Buckets::default());
-    let tables = Arc::new(CatalogTables(catalog.clone()));
+    let buckets = Buckets::default();
     let bounds = Bounds { lists: 8, namespace_share: 100, buckets: buckets.clone() };
-    let mut engine = Engine::with(&server, quick(), bounds, catalog, tables);
+    let mut engine = Engine::with(&server, quick(), bounds);
     engine.start(&pods);
     engine.until_watching(&pods.key).await;
     let proofs = engine.proofs();

@@ -5,17 +5,14 @@ use crate::{
     reply::{Reply, end_bookmark, event, list, object, quiet},
     server::{Kind, Server},
 };
-use kubewarm::app::CatalogTables;
 use kubewarm_api::model::{
-    CellKey, Delta, DeltaSink, FieldPath, ListStrategy, Named, NamespaceCheck, Outcome, Reason,
-    ResourceVersion,
+    Delta, DeltaSink, ListStrategy, Named, NamespaceCheck, Outcome, Reason, ResourceVersion,
 };
 use kubewarm_cache::{
-    informer::{Bounds, Informers as _, ListOutcome, Phase, Tables, Timing},
-    store::Catalog,
+    informer::{Bounds, ListOutcome, Phase, Timing},
+    store::Writer,
 };
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -35,11 +32,9 @@ async fn no_more_lists_than_allowed_are_under_way_and_the_urgent_come_first() {
         _ => quiet(asked),
     })
     .await;
-    let catalog = Catalog::new();
     let bounds =
         Bounds { lists: 5, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
-    let tables = Arc::new(CatalogTables(catalog.clone()));
-    let mut engine = Engine::with(&server, quick(), bounds, catalog, tables);
+    let mut engine = Engine::with(&server, quick(), bounds);
     let mut cells: Vec<_> = (0..60).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
     for urgent in &mut cells[40..] {
         urgent.tuning.member_of.priority = 900;
@@ -128,24 +123,8 @@ async fn a_streaming_list_without_an_end_falls_back_and_that_is_remembered() {
     }
 }
 
-/// Tables whose writer panics at the first object, while `armed`.
-struct Panicking(CatalogTables, Arc<AtomicBool>);
-
-struct Trap(Box<dyn DeltaSink>, Arc<AtomicBool>);
-
-impl Tables for Panicking {
-    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
-        Box::new(Trap(self.0.open(key, indexes), Arc::clone(&self.1)))
-    }
-
-    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
-        self.0.set_indexes(key, indexes);
-    }
-
-    fn close(&self, key: &CellKey) {
-        self.0.close(key);
-    }
-}
+/// Panics at the first object, while it is armed.
+struct Trap(Writer, Arc<AtomicBool>);
 
 impl DeltaSink for Trap {
     fn apply(&mut self, delta: Delta<'_>) -> Outcome {
@@ -178,11 +157,12 @@ async fn a_task_that_panics_is_reported_and_started_anew() {
         _ => quiet(asked),
     })
     .await;
-    let (catalog, armed) = (Catalog::new(), Arc::new(AtomicBool::new(true)));
-    let tables = Panicking(CatalogTables(catalog.clone()), Arc::clone(&armed));
+    let armed = Arc::new(AtomicBool::new(true));
+    let trap = Arc::clone(&armed);
     let bounds =
         Bounds { lists: 1, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
-    let mut engine = Engine::with(&server, quick(), bounds, catalog, Arc::new(tables));
+    let mut engine = Engine::with(&server, quick(), bounds)
+        .with_sinks(move |_, writer| Box::new(Trap(writer, Arc::clone(&trap))));
     let pods = cell("pods");
     engine.start(&pods);
     let report = engine

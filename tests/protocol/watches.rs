@@ -6,7 +6,7 @@ use crate::{
     server::{Asked, Kind},
 };
 use kubewarm_api::model::Reason;
-use kubewarm_cache::informer::{Informers as _, RelistReason, Timing, WatchEnd};
+use kubewarm_cache::informer::{RelistReason, Timing, WatchEnd};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 

@@ -19,7 +19,10 @@ const ALLOWED: &[(&str, &[Layer])] = &[
         "crates/kubewarm-api",
         &[("v1alpha1", &[]), ("model", &["v1alpha1"]), ("manifests", &["v1alpha1", "model"])],
     ),
-    ("crates/kubewarm-cache", &[("json", &[]), ("informer", &["json"]), ("store", &["json"])]),
+    (
+        "crates/kubewarm-cache",
+        &[("json", &[]), ("store", &["json"]), ("informer", &["json", "store"])],
+    ),
     (
         "crates/kubewarm-serve",
         &[

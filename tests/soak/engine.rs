@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm::app::CatalogTables;
 use kubewarm::controller::{Admission, Controller, InformerLimits, MemoryBounds, Sources};
 use kubewarm::forecast::Forecasts;
 use kubewarm::metrics::{BuildInfo, Metrics};
@@ -40,7 +39,7 @@ impl Engine {
         let metrics = Metrics::new(&BuildInfo::current())?;
         let registry = Registry::new(
             Arc::new(connection.clients(Buckets::default())),
-            Arc::new(CatalogTables(catalog.clone())),
+            catalog.clone(),
             metrics.engine(),
             Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
             Timing::default(),

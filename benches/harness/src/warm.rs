@@ -7,13 +7,13 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use kubewarm_api::model::{
-    CellKey, CellSpec, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity,
+    CellKey, CellSpec, Delta, DeltaSink, Extent, FieldSelector, GroupResource, Identity,
     LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf, Named, NamespaceCheck,
     OnAccessLost, Operator, Outcome, ProfileRef, Projection, Resource, ResourceVersion,
     SensitiveData, Tuning,
 };
 use kubewarm_cache::{
-    informer::{Bounds, InformerMetrics, Informers, Registry, Reports, Tables, Timing},
+    informer::{Bounds, InformerMetrics, Registry, Reports, Timing},
     store::{Catalog, Reader, Seen, Wanted, Writer},
 };
 use kubewarm_client::{Connection, OperatorOnly};
@@ -35,19 +35,20 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
     let connection = Connection::load(Some(kubeconfig), None)?;
     let clients = Arc::new(OperatorOnly::new(connection.informer_client()));
     let spec = pods(strategy)?;
-    let tables = Arc::new(Observed::default());
-    let warm = Warm { tables: Arc::clone(&tables), key: spec.key.clone() };
+    let (catalog, lag) = (Catalog::new(), Arc::new(LagRecorder::default()));
+    let warm = Warm { catalog: catalog.clone(), lag: Arc::clone(&lag), key: spec.key.clone() };
 
     let started = Instant::now();
     let bounds =
         Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
     let mut registry = Registry::new(
         clients,
-        tables,
+        catalog,
         Arc::new(InformerMetrics::new()?),
         bounds,
         Timing::default(),
-    );
+    )
+    .with_sinks(move |_, writer| Box::new(Timed { writer, lag: Arc::clone(&lag) }));
     let mut changes = registry.changes().subscribe();
     let reports = registry.reports();
     registry.start(&spec);
@@ -60,13 +61,14 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
 }
 
 struct Warm {
-    tables: Arc<Observed>,
+    catalog: Catalog,
+    lag: Arc<LagRecorder>,
     key: CellKey,
 }
 
 impl Warm {
     fn reader(&self) -> Result<Reader> {
-        self.tables.catalog.reader(&self.key).context("the cell has no table")
+        self.catalog.reader(&self.key).context("the cell has no table")
     }
 }
 
@@ -91,32 +93,11 @@ impl Subject for Warm {
     }
 
     fn lag(&self) -> &LagRecorder {
-        &self.tables.lag
+        &self.lag
     }
 }
 
-/// The catalog, and who looks at every event once its table has it.
-#[derive(Default)]
-struct Observed {
-    catalog: Catalog,
-    lag: Arc<LagRecorder>,
-}
-
-impl Tables for Observed {
-    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
-        let writer = self.catalog.open(key, indexes);
-        Box::new(Timed { writer, lag: Arc::clone(&self.lag) })
-    }
-
-    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
-        self.catalog.set_indexes(key, indexes);
-    }
-
-    fn close(&self, key: &CellKey) {
-        self.catalog.close(key);
-    }
-}
-
+/// Measures the lag of every event once its store has it.
 struct Timed {
     writer: Writer,
     lag: Arc<LagRecorder>,

@@ -1,45 +1,16 @@
 use super::*;
 use crate::access::PATIENCE;
 use kubewarm_api::model::{
-    CellSpec, Delta, DeltaSink, Extent, FieldPath, GroupResource, ListStrategy, ManagedFields,
-    MemberOf, Named, NamespaceCheck, OnAccessLost, Outcome, ProfileRef, Projection, Resource,
-    ResourceVersion, Tuning,
+    CellSpec, Extent, GroupResource, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
+    OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
-use kubewarm_cache::informer::{
-    Bounds, InformerMetrics, Informers as _, Phase, Registry, Tables, Timing,
+use kubewarm_cache::{
+    informer::{Bounds, InformerMetrics, Phase, Registry, Timing},
+    store::Catalog,
 };
 use kubewarm_client::OperatorOnly;
 use parking_lot::Mutex;
 use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Weak};
-
-/// Tables that hold nothing, and measurements that nobody reads.
-struct Nothing;
-
-impl Tables for Nothing {
-    fn open(&self, _: &CellKey, _: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink> {
-        Box::new(Self)
-    }
-    fn set_indexes(&self, _: &CellKey, _: &BTreeSet<FieldPath>) {}
-    fn close(&self, _: &CellKey) {}
-}
-
-impl DeltaSink for Nothing {
-    fn apply(&mut self, _: Delta<'_>) -> Outcome {
-        Outcome::Noted
-    }
-    fn holds(&self, _: &str, _: &str) -> bool {
-        false
-    }
-    fn objects(&self) -> u64 {
-        0
-    }
-    fn visit(&self, _: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
-        None
-    }
-    fn version(&self) -> Option<ResourceVersion> {
-        None
-    }
-}
 
 fn cell() -> CellSpec {
     CellSpec {
@@ -77,9 +48,9 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
         Arc::new(OperatorOnly::new(kube::Client::new(silent, "default")));
     let bounds =
         Bounds { lists: 1, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
-    let (tables, metrics) = (Arc::new(Nothing), Arc::new(InformerMetrics::new().unwrap()));
+    let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));
     let mut registry =
-        Registry::new(Arc::clone(&clients), tables, metrics, bounds, Timing::default());
+        Registry::new(Arc::clone(&clients), catalog, metrics, bounds, Timing::default());
     let (spec, reports) = (cell(), registry.reports());
     let wanted = Wanted {
         key: spec.key.clone(),

@@ -49,9 +49,9 @@ pub use self::{
     metrics::{
         InformerMetrics, OTHER, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label,
     },
-    plan::{Desired, Informers, Plan, apply, plan},
+    plan::{Desired, Plan, plan},
     proof::{Proof, Proofs, Unproven},
-    registry::{Bounds, Registry, Reports, Tables},
+    registry::{Bounds, Registry, Reports},
     report::{
         CellFault, CellReport, EventKind, ListOutcome, Loss, Phase, Quantiles, Relist,
         RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,

@@ -1,35 +1,20 @@
 //! The running cells: one task each, started, held and stopped from here.
 
 use super::{
-    CellReport, Changes, InformerMetrics, Informers, OwnAccess, Proofs, RelistReason, Timing, Verb,
+    CellReport, Changes, InformerMetrics, OwnAccess, Plan, Proofs, RelistReason, Timing, Verb,
     backoff::Backoff,
     cell::Informer,
     slots::Slots,
     strategy::Strategies,
     task::{Shared, Task},
 };
+use crate::store::{Catalog, Writer};
 use futures::FutureExt as _;
-use kubewarm_api::model::{CellKey, CellSpec, DeltaSink, Fault, FieldPath, Identity, Mode, Reason};
+use kubewarm_api::model::{CellKey, CellSpec, DeltaSink, Fault, Identity, Mode, Reason};
 use kubewarm_client::{Buckets, Clients, Expiring, KeyedSemaphore};
 use parking_lot::RwLock;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
-
-/// Where the tables of cells come from and go to.
-pub trait Tables: Send + Sync + 'static {
-    /// An empty table for `key`, in place of any other.
-    fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Box<dyn DeltaSink>;
-    /// The declared indexes of a table, from now on.
-    fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>);
-    /// The table is not needed any more.
-    fn close(&self, key: &CellKey);
-}
 
 /// Bounds of the whole process.
 #[derive(Clone, Debug)]
@@ -59,11 +44,15 @@ const ANSWERS_KEPT: Duration = Duration::from_mins(1);
 #[derive(Clone, Default)]
 pub struct Reports(Arc<RwLock<BTreeMap<CellKey, Arc<Informer>>>>);
 
+/// What an informer writes to, made of the writer of its store.
+type MakeSink = Box<dyn Fn(&CellKey, Writer) -> Box<dyn DeltaSink> + Send + Sync>;
+
 /// Starts and stops the cells. One a process, owned by the controller.
 pub struct Registry {
     shared: Arc<Shared>,
     clients: Arc<dyn Clients>,
-    tables: Arc<dyn Tables>,
+    catalog: Catalog,
+    make_sink: MakeSink,
     informers: Reports,
     tasks: JoinSet<()>,
 }
@@ -135,11 +124,11 @@ impl Reports {
 }
 
 impl Registry {
-    /// No cells yet.
+    /// No cells yet. Their stores will be in `catalog`.
     #[must_use]
     pub fn new(
         clients: Arc<dyn Clients>,
-        tables: Arc<dyn Tables>,
+        catalog: Catalog,
         metrics: Arc<InformerMetrics>,
         bounds: Bounds,
         timing: Timing,
@@ -161,10 +150,20 @@ impl Registry {
         Self {
             shared: Arc::new(shared),
             clients,
-            tables,
+            catalog,
+            make_sink: Box::new(|_, writer| Box::new(writer)),
             informers: Reports::default(),
             tasks: JoinSet::new(),
         }
+    }
+
+    /// Has informers that start from now on write to what `make` makes of the writer of their store.
+    #[must_use]
+    pub fn with_sinks(
+        self,
+        make: impl Fn(&CellKey, Writer) -> Box<dyn DeltaSink> + Send + Sync + 'static,
+    ) -> Self {
+        Self { make_sink: Box::new(make), ..self }
     }
 
     /// A view of the reports that outlives any borrow of the registry.
@@ -202,8 +201,9 @@ impl Registry {
         // Tasks that have ended are let go of here; there are at most as many as cells were stopped.
         while self.tasks.try_join_next().is_some() {}
         let shared = Arc::clone(&self.shared);
-        let table = self.tables.open(&spec.key, &spec.indexes);
-        let informer = Arc::new(Informer::new(spec, table, shared.changes.clone()));
+        let writer = self.catalog.open(&spec.key, &spec.indexes);
+        let sink = (self.make_sink)(&spec.key, writer);
+        let informer = Arc::new(Informer::new(spec, sink, shared.changes.clone()));
         self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
         let client = self.clients.client_for(&spec.key.identity);
         let running = Arc::clone(&informer);
@@ -214,41 +214,64 @@ impl Registry {
         });
         informer
     }
-}
 
-impl Informers for Registry {
-    fn running(&self) -> BTreeMap<CellKey, Mode> {
+    /// Every informer there is, and whether it watches.
+    #[must_use]
+    pub fn running(&self) -> BTreeMap<CellKey, Mode> {
         let every = self.informers.every().into_iter();
         every.map(|informer| (informer.key.clone(), informer.mode())).collect()
     }
 
-    fn start(&mut self, spec: &CellSpec) {
+    /// Carries out `plan`. It stops last, so that a successor is there before its predecessor goes.
+    pub fn apply(&mut self, plan: Plan) {
+        // No `..`: a new field of `Plan` must be dealt with here before this compiles again.
+        let Plan { start, hold, stop, retune } = plan;
+        for spec in &retune {
+            self.retune(spec);
+        }
+        for spec in &start {
+            self.start(spec);
+        }
+        for spec in &hold {
+            self.hold(spec);
+        }
+        for key in &stop {
+            self.stop(key);
+        }
+    }
+
+    /// Makes an informer, or resumes one that is held.
+    pub fn start(&mut self, spec: &CellSpec) {
         let informer = self.make(spec);
         if informer.mode() != Mode::Active {
             informer.resume(spec);
         }
     }
 
-    fn hold(&mut self, spec: &CellSpec) {
+    /// Ends an informer's watch, or makes an informer that has none. A store that is there is kept.
+    pub fn hold(&mut self, spec: &CellSpec) {
         self.make(spec).pause();
     }
 
-    fn stop(&mut self, key: &CellKey) {
+    /// Ends an informer and drops its store. Does nothing if there is none.
+    pub fn stop(&mut self, key: &CellKey) {
         let Some(informer) = self.informers.0.write().remove(key) else { return };
         informer.stop.cancel();
-        self.tables.close(key);
+        self.catalog.close(key);
         self.shared.changes.notify();
     }
 
-    fn retune(&mut self, spec: &CellSpec) {
+    /// Changes how an informer runs, without interrupting it.
+    pub fn retune(&mut self, spec: &CellSpec) {
         let Some(informer) = self.informers.informer(&spec.key) else { return };
         if informer.control.borrow().spec.indexes != spec.indexes {
-            self.tables.set_indexes(&spec.key, &spec.indexes);
+            self.catalog.set_indexes(&spec.key, &spec.indexes);
         }
         informer.retune(spec);
     }
 
-    fn relist(&mut self, key: &CellKey, why: RelistReason) {
+    /// Has a synced informer that watches list again for this reason. What it holds is served on.
+    pub fn relist(&mut self, key: &CellKey, why: RelistReason) {
         if let Some(informer) = self.informers.informer(key) {
             informer.relist(why);
         }
