@@ -5,9 +5,7 @@ use crate::{
     reply::{Reply, end_bookmark, event, list, object, quiet},
     server::{Kind, Server},
 };
-use kubewarm_api::model::{
-    Delta, DeltaSink, ListStrategy, Named, NamespaceCheck, Outcome, Reason, ResourceVersion,
-};
+use kubewarm_api::model::{Delta, DeltaSink, ListStrategy, NamespaceCheck, Outcome, Reason};
 use kubewarm_cache::{
     informer::{Bounds, ListOutcome, Phase, Timing},
     store::Writer,
@@ -131,22 +129,6 @@ impl DeltaSink for Trap {
         let is_item = matches!(delta, Delta::Upsert(_));
         assert!(!(is_item && self.1.load(Ordering::Relaxed)), "scripted panic");
         self.0.apply(delta)
-    }
-
-    fn holds(&self, namespace: &str, name: &str) -> bool {
-        self.0.holds(namespace, name)
-    }
-
-    fn objects(&self) -> u64 {
-        self.0.objects()
-    }
-
-    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
-        self.0.visit(each)
-    }
-
-    fn version(&self) -> Option<ResourceVersion> {
-        self.0.version()
     }
 }
 

@@ -8,9 +8,8 @@ use crate::{
 use anyhow::{Context, Result};
 use kubewarm_api::model::{
     CellKey, CellSpec, Delta, DeltaSink, Extent, FieldSelector, GroupResource, Identity,
-    LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf, Named, NamespaceCheck,
-    OnAccessLost, Operator, Outcome, ProfileRef, Projection, Resource, ResourceVersion,
-    SensitiveData, Tuning,
+    LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
+    OnAccessLost, Operator, Outcome, ProfileRef, Projection, Resource, SensitiveData, Tuning,
 };
 use kubewarm_cache::{
     informer::{Bounds, InformerMetrics, Registry, Reports, Timing},
@@ -111,22 +110,6 @@ impl DeltaSink for Timed {
             self.lag.seen_json(body);
         }
         outcome
-    }
-
-    fn holds(&self, namespace: &str, name: &str) -> bool {
-        self.writer.holds(namespace, name)
-    }
-
-    fn objects(&self) -> u64 {
-        self.writer.objects()
-    }
-
-    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
-        self.writer.visit(each)
-    }
-
-    fn version(&self) -> Option<ResourceVersion> {
-        self.writer.version()
     }
 }
 

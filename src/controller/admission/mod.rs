@@ -5,9 +5,10 @@ mod tests;
 
 use super::intake::{Meta, Stored};
 use kubewarm_api::model::{
-    Bound, Budget, CellKey, Charge, Delta, DeltaSink, Gauge, Item, Limits, Measure, Named, Outcome,
-    ResourceVersion, Tombstone,
+    Bound, Budget, CellKey, Charge, Delta, DeltaSink, Gauge, Item, Limits, Measure, Outcome,
+    Tombstone,
 };
+use kubewarm_cache::store::Writer;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -162,7 +163,7 @@ impl Admission {
 
     /// Stands in front of `table`, which is that of the cell `key`.
     #[must_use]
-    pub fn guard<T: DeltaSink>(&self, table: T, key: &CellKey) -> ProfileSink<T> {
+    pub fn guard(&self, table: Writer, key: &CellKey) -> ProfileSink {
         let namespace = key.extent.namespace().map(Arc::from);
         ProfileSink { admission: self.clone(), table, namespace, is_listing: false }
     }
@@ -192,9 +193,9 @@ impl Admission {
 /// The table of one cell of profiles, behind the counter.
 ///
 /// A profile that is left out is stored without a version, so that the next list stores it again.
-pub struct ProfileSink<T> {
+pub struct ProfileSink {
     admission: Admission,
-    table: T,
+    table: Writer,
     /// Of which the cell names the profiles; `None`: of all.
     namespace: Option<Arc<str>>,
     is_listing: bool,
@@ -208,7 +209,7 @@ struct Name {
     left_out: bool,
 }
 
-impl<T: DeltaSink> ProfileSink<T> {
+impl ProfileSink {
     fn upsert(&mut self, item: Item<'_>) -> Outcome {
         let (metadata, bytes) = measure(item.body);
         let Admission { home, counter } = &self.admission;
@@ -237,7 +238,7 @@ impl<T: DeltaSink> ProfileSink<T> {
     }
 }
 
-impl<T: DeltaSink> DeltaSink for ProfileSink<T> {
+impl DeltaSink for ProfileSink {
     fn apply(&mut self, delta: Delta<'_>) -> Outcome {
         match delta {
             Delta::Upsert(item) => self.upsert(item),
@@ -258,32 +259,17 @@ impl<T: DeltaSink> DeltaSink for ProfileSink<T> {
                 self.is_listing = false;
                 let outcome = self.table.apply(delta);
                 // What the list has not named is gone. After a purge a list follows before anybody reads the table.
-                let stays = |namespace: &str, name: &str| self.table.holds(namespace, name);
+                let table = self.table.reader();
+                let stays = |namespace: &str, name: &str| table.holds(namespace, name);
                 self.admission.counter.lock().retain(self.namespace.as_deref(), stays);
                 outcome
             }
             Delta::Progress(_) | Delta::Arrived(_) => self.table.apply(delta),
         }
     }
-
-    fn holds(&self, namespace: &str, name: &str) -> bool {
-        self.table.holds(namespace, name)
-    }
-
-    fn objects(&self) -> u64 {
-        self.table.objects()
-    }
-
-    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
-        self.table.visit(each)
-    }
-
-    fn version(&self) -> Option<ResourceVersion> {
-        self.table.version()
-    }
 }
 
-impl<T> fmt::Debug for ProfileSink<T> {
+impl fmt::Debug for ProfileSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProfileSink").field("namespace", &self.namespace).finish_non_exhaustive()
     }

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::controller::intake::own_cells;
-use kubewarm_api::model::{Reread, Uid, Watched};
-use kubewarm_cache::store::{Catalog, Reader, Writer};
+use kubewarm_api::model::{Reread, ResourceVersion, Uid, Watched};
+use kubewarm_cache::store::{Catalog, Reader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// A table of profiles behind a counter.
 struct Scene {
-    sink: ProfileSink<Writer>,
+    sink: ProfileSink,
     table: Reader,
     admission: Admission,
 }
@@ -138,14 +138,14 @@ fn a_relist_takes_no_place_of_one_that_it_has_not_named_yet_and_frees_those_that
 fn what_is_left_out_is_bounded_too_and_is_held_once_there_is_room() {
     let mut scene = Scene::new();
     scene.list("a", 0..300);
-    assert_eq!((scene.sink.objects(), scene.left_out().len()), (200, 100));
+    assert_eq!((scene.table.objects(), scene.left_out().len()), (200, 100));
     assert_eq!(scene.remove("a", 299), Outcome::Outdated);
     assert_eq!(scene.put("a", 299, 1), Outcome::Outdated);
-    assert_eq!(scene.sink.version(), Some(ResourceVersion::from(10)), "of the last event");
+    assert_eq!(scene.table.version(), Some(ResourceVersion::from(10)), "of the last event");
     scene.list("a", 250..300);
     assert!(scene.admission.take_freed());
     scene.list("a", 250..300);
-    assert_eq!((scene.sink.objects(), scene.left_out().len()), (50, 0));
+    assert_eq!((scene.table.objects(), scene.left_out().len()), (50, 0));
 }
 
 #[test]

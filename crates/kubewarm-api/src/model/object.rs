@@ -154,23 +154,10 @@ pub enum Outcome {
     },
 }
 
-/// Receives deltas in order. Implemented by the store, called by the informer; neither imports the
-/// other.
+/// Receives deltas in order: a store, or what stands in front of one.
 pub trait DeltaSink: Send + 'static {
     /// Applies one delta. Must not block: it runs on the informer's task.
     fn apply(&mut self, delta: Delta<'_>) -> Outcome;
-
-    /// Whether an object of that name is held.
-    fn holds(&self, namespace: &str, name: &str) -> bool;
-
-    /// Objects held.
-    fn objects(&self) -> u64;
-
-    /// Calls `each` with every object that is held, all of one moment, and says as of which version that is.
-    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion>;
-
-    /// The version up to which what is held is complete: of the last list, bookmark or event.
-    fn version(&self) -> Option<ResourceVersion>;
 }
 
 impl Uid {

@@ -1,6 +1,7 @@
 //! One informer, as everybody sees it: what it is told, what it says, and what it holds.
 
 use super::{CellReport, Changes, Phase, RelistReason, gate::Gate, state::Signal, status::Status};
+use crate::store::Reader;
 use jiff::Timestamp;
 use kubewarm_api::model::{
     CellKey, CellSpec, Delta, DeltaSink, Fault, Mode, OnAccessLost, Outcome, Reason, Tuning, Verb,
@@ -20,6 +21,7 @@ pub(super) struct Informer {
     pub(super) control: watch::Sender<Control>,
     status: Mutex<Status>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
+    pub(super) reader: Reader,
     /// Somebody waits for a proof that only a second watch can bring: has the watch probed, now or once it is
     /// open.
     pub(super) probe: Notify,
@@ -61,7 +63,12 @@ pub struct OwnAccess {
 
 impl Informer {
     /// Paused, and with nothing in its store.
-    pub(super) fn new(spec: &CellSpec, sink: Box<dyn DeltaSink>, changes: Changes) -> Self {
+    pub(super) fn new(
+        spec: &CellSpec,
+        sink: Box<dyn DeltaSink>,
+        reader: Reader,
+        changes: Changes,
+    ) -> Self {
         let control = Control {
             spec: spec.clone(),
             mode: Mode::Paused,
@@ -75,6 +82,7 @@ impl Informer {
             control: watch::Sender::new(control),
             status: Mutex::new(Status::new()),
             sink: Mutex::new(sink),
+            reader,
             probe: Notify::new(),
             stop: CancellationToken::new(),
             changes,
@@ -241,18 +249,13 @@ impl Informer {
         self.sink.lock().apply(delta)
     }
 
-    /// Objects in the store.
-    pub(super) fn objects(&self) -> u64 {
-        self.sink.lock().objects()
-    }
-
     /// While no task runs: drops what was lost, unless a profile has it served as stale. Called by whoever
     /// runs the tasks alone.
     pub(super) fn settle(&self, gate: &Gate) {
         self.signal(Signal::Ended);
         let listed_in = self.status().listed_in();
         let is_of_before = listed_in.is_some_and(|epoch| epoch != gate.epoch);
-        let is_partial = listed_in.is_none() && self.objects() > 0;
+        let is_partial = listed_in.is_none() && self.reader.objects() > 0;
         if is_of_before && self.serves_stale() {
             self.status().owe(RelistReason::ForbiddenRecovered);
         } else if is_of_before || is_partial && gate.is_closed() {

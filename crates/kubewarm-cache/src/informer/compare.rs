@@ -66,7 +66,7 @@ impl Task {
     /// Begins a comparison with what the table holds now, if that can be compared.
     pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, Comparison>> {
         self.turn = Turn::new();
-        let (held, version) = NameDigest::new().of_table(&**self.informer.sink.lock());
+        let (held, version) = NameDigest::new().of_table(&self.informer.reader);
         let is_whole = self.rejected == 0
             && !self.informer.status().has_undecodable()
             && self.informer.key.projection != Projection::Profile;

@@ -95,7 +95,7 @@ impl Task {
         let version = item.version.clone();
         if self.informer.status().is_replay(version.as_ref()) {
             // Of an object that is not held nobody can say whether it is new or was deleted since.
-            if !self.informer.sink.lock().holds(&item.namespace, &item.name) {
+            if !self.informer.reader.holds(&item.namespace, &item.name) {
                 return Some(End::Disordered);
             }
             self.informer.apply(Delta::Upsert(item));
@@ -155,7 +155,7 @@ impl Task {
             return Some(End::Nonsense(rejected.clone()));
         };
         let version = gone.version.clone();
-        let was_held = self.informer.sink.lock().holds(&gone.namespace, &gone.name);
+        let was_held = self.informer.reader.holds(&gone.namespace, &gone.name);
         let outcome = self.informer.apply(Delta::Remove(gone));
         if was_held && outcome == Outcome::Outdated {
             self.metrics.undecodable(rejected.stage);

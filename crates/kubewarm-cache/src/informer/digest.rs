@@ -8,7 +8,8 @@ use super::{
     split::{MAX_OBJECT, Piece},
     upstream,
 };
-use kubewarm_api::model::{DeltaSink, Fault, Named, Reason, ResourceVersion};
+use crate::store::Reader;
+use kubewarm_api::model::{Fault, Named, Reason, ResourceVersion};
 use kubewarm_client::Buckets;
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -42,9 +43,9 @@ impl NameDigest {
 
     /// Of a table, comparable with this one; and as of which version that is. Cost: 0.2 µs an object, under
     /// the table's lock.
-    pub(super) fn of_table(&self, table: &dyn DeltaSink) -> (Self, Option<ResourceVersion>) {
+    pub(super) fn of_table(&self, table: &Reader) -> (Self, Option<ResourceVersion>) {
         let mut digest = self.empty();
-        let version = table.visit(&mut |named| digest.add(&named));
+        let version = table.visit(|named| digest.add(&named));
         (digest, version)
     }
 

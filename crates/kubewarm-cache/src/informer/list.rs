@@ -103,7 +103,7 @@ impl Task {
         if let Outcome::Swept { removed } = self.informer.apply(Delta::ListDone(version.clone())) {
             self.gap.removed = removed;
         }
-        if self.informer.objects() == 0 && self.namespace_is_absent(asked_at).await {
+        if self.informer.reader.objects() == 0 && self.namespace_is_absent(asked_at).await {
             return Err(failed(absent(&self.informer.key)));
         }
         self.finish_list(why, strategy, &version, asked_at);
@@ -127,7 +127,7 @@ impl Task {
         self.informer.signal(Signal::Listed);
         if let Some(warmed) = warmed {
             tracing::info!(
-                cell = %self.informer.key, objects = self.informer.objects(), ?strategy,
+                cell = %self.informer.key, objects = self.informer.reader.objects(), ?strategy,
                 milliseconds = u64::try_from(warmed.took.as_millis()).unwrap_or(u64::MAX), "synced"
             );
             self.metrics.warmed(strategy, warmed.took);

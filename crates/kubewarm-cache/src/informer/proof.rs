@@ -134,13 +134,11 @@ impl Prover {
         if !informer.glance().is_kept_current() {
             return Err(Unproven::Idle);
         }
-        let (objects, before) = {
-            let table = informer.sink.lock();
-            (table.objects(), table.version())
-        };
+        let before = informer.reader.version();
+        let is_small = informer.reader.objects() <= FEW.into();
         let sent = Instant::now();
         let within = deadline.saturating_duration_since(sent);
-        let read = newest(&list_watch, objects <= FEW.into(), within).await;
+        let read = newest(&list_watch, is_small, within).await;
         let (newest, all) = read.map_err(Unproven::Unanswered)?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // Versions went back, or it lags: the cell is to find out.
@@ -212,17 +210,17 @@ impl Informer {
         if !self.glance().is_kept_current() {
             return None;
         }
-        let table = self.sink.lock();
-        let mut held = table.version()?;
+        // Nothing is written meanwhile: the table is not emptied before it counts as current.
+        let no_writer = self.sink.lock();
+        let mut held = self.reader.version()?;
         let has_come = held >= *newest;
         if !has_come {
-            let all = all.filter(|all| all.objects() == table.objects())?;
-            let (digest, version) = all.of_table(&**table);
+            let all = all.filter(|all| all.objects() == self.reader.objects())?;
+            let (digest, version) = all.of_table(&self.reader);
             held = version.filter(|_| digest.matches(all))?;
         }
-        // Under the table's lock: it is not emptied meanwhile.
         self.status().current(sent);
-        drop(table);
+        drop(no_writer);
         Some(Proof { at: sent, held, newest: newest.clone() })
     }
 }

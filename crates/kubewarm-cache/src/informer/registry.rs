@@ -202,8 +202,9 @@ impl Registry {
         while self.tasks.try_join_next().is_some() {}
         let shared = Arc::clone(&self.shared);
         let writer = self.catalog.open(&spec.key, &spec.indexes);
+        let reader = writer.reader();
         let sink = (self.make_sink)(&spec.key, writer);
-        let informer = Arc::new(Informer::new(spec, sink, shared.changes.clone()));
+        let informer = Arc::new(Informer::new(spec, sink, reader, shared.changes.clone()));
         self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
         let client = self.clients.client_for(&spec.key.identity);
         let running = Arc::clone(&informer);

@@ -191,8 +191,8 @@ impl Task {
             self.tell_of_excess();
             let timing = &self.shared.timing;
             let dead_at = stream.heard + timing.watch_dead;
-            empty_since =
-                (self.informer.objects() == 0).then(|| empty_since.unwrap_or_else(Instant::now));
+            empty_since = (self.informer.reader.objects() == 0)
+                .then(|| empty_since.unwrap_or_else(Instant::now));
             let namespace_at = empty_since.map(|since| since + timing.namespace_check);
             let (silent_at, probe_at) = self.staleness(&probe);
             let well_at = stream.opened + timing.at_once * 2;

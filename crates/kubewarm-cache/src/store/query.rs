@@ -7,7 +7,7 @@ use super::{
     table::Table,
 };
 use bytes::Bytes;
-use kubewarm_api::model::{FieldPath, ObjectKey, ResourceVersion, Uid, namespace_order};
+use kubewarm_api::model::{FieldPath, Named, ObjectKey, ResourceVersion, Uid, namespace_order};
 use std::{
     fmt,
     sync::{Arc, atomic},
@@ -84,6 +84,31 @@ impl Reader {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.table.usage()
+    }
+
+    /// Objects held.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        self.table.contents.read().order.len() as u64
+    }
+
+    /// Whether an object of that name is held.
+    #[must_use]
+    pub fn holds(&self, namespace: &str, name: &str) -> bool {
+        self.table.contents.read().find(namespace, name, Place::default()).is_ok()
+    }
+
+    /// Calls `each` with every object that is held, all of one moment, and returns the version of that moment.
+    pub fn visit(&self, mut each: impl FnMut(Named<'_>)) -> Option<ResourceVersion> {
+        let contents = self.table.contents.read();
+        for number in contents.slab.numbers_from(0) {
+            let row = contents.slab.get(number).zip(contents.identity(number));
+            let Some((row, Identity { uid, version })) = row else { continue };
+            // Names came in as text.
+            let name = str::from_utf8(row.record.name()).unwrap_or_default();
+            each(Named { namespace: contents.namespaces.name(row.namespace), name, uid, version });
+        }
+        contents.version.clone()
     }
 
     /// The version up to which the table is complete: of the last list, bookmark or event.

@@ -9,11 +9,10 @@ use super::{
     entries::Entries,
     order::Place,
     paths::Paths,
+    query::Reader,
     table::Table,
 };
-use kubewarm_api::model::{
-    Delta, DeltaSink, Item, Named, Outcome, Reread, ResourceVersion, Tombstone,
-};
+use kubewarm_api::model::{Delta, DeltaSink, Item, Outcome, Reread, ResourceVersion, Tombstone};
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, sync::Arc, time::Instant};
 
@@ -56,36 +55,18 @@ impl DeltaSink for Writer {
         }
         outcome
     }
-
-    fn holds(&self, namespace: &str, name: &str) -> bool {
-        self.table.contents.read().find(namespace, name, self.hint).is_ok()
-    }
-
-    fn objects(&self) -> u64 {
-        self.table.contents.read().order.len() as u64
-    }
-
-    fn visit(&self, each: &mut dyn FnMut(Named<'_>)) -> Option<ResourceVersion> {
-        let contents = self.table.contents.read();
-        for number in contents.slab.numbers_from(0) {
-            let row = contents.slab.get(number).zip(contents.identity(number));
-            let Some((row, Identity { uid, version })) = row else { continue };
-            // Names came in as text.
-            let name = str::from_utf8(row.record.name()).unwrap_or_default();
-            each(Named { namespace: contents.namespaces.name(row.namespace), name, uid, version });
-        }
-        contents.version.clone()
-    }
-
-    fn version(&self) -> Option<ResourceVersion> {
-        self.table.contents.read().version.clone()
-    }
 }
 
 impl Writer {
     /// For a table that has no other.
     pub(super) fn new(table: Arc<Table>) -> Self {
         Self { table, list: None, hint: Place::default(), arrived: None }
+    }
+
+    /// Reads the table.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader::new(Arc::clone(&self.table))
     }
 
     fn apply_one(&mut self, delta: Delta<'_>) -> Outcome {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::{
-    Catalog, Reader, Usage,
+    Catalog, Usage,
     samples::{self, all, body, cell, remove, uid, upsert, version},
 };
 use kubewarm_api::model::{LabelRequirement, LabelSelector, ObjectKey, Operator};
