@@ -9,7 +9,7 @@ use kubewarm_api::{
     v1alpha1::PlanCertainty,
 };
 use kubewarm_cache::{
-    informer::{Answer, Depth, Looked, Trial, Ways, look, try_cell},
+    informer::{Answer, Depth, Looked, Strategies, Trial, look, try_cell},
     store::{Alike, Sample},
 };
 use kubewarm_client::{Buckets, Clients, is_leaving};
@@ -50,7 +50,7 @@ pub enum Trials {
 /// Finds out what profiles cost.
 pub struct Surveyor {
     clients: Arc<dyn Clients>,
-    ways: Ways,
+    strategies: Strategies,
     rest: Duration,
     buckets: Buckets,
     trials: Trials,
@@ -77,7 +77,7 @@ impl Surveyor {
         buckets: Buckets,
         trials: Trials,
     ) -> Self {
-        Self { clients, ways: Ways::default(), rest, buckets, trials }
+        Self { clients, strategies: Strategies::default(), rest, buckets, trials }
     }
 
     /// Rests before so many requests, and waits for their turn.
@@ -148,7 +148,7 @@ impl Surveyor {
 
     async fn cell(&self, spec: &CellSpec, round: &mut Round) -> Finding {
         let operator = self.clients.client_for(&Identity::Operator);
-        let way = self.ways.first(&operator, spec).await;
+        let way = self.strategies.first(&operator, spec).await;
         let mut found = Finding {
             objects: 0,
             certainty: PlanCertainty::Estimate,

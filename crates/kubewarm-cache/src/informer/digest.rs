@@ -2,6 +2,7 @@
 //! in the same versions.
 
 use super::{
+    endpoint::Part,
     frame::ListMeta,
     list_watch::ListWatch,
     metadata::MetadataOnly,
@@ -73,8 +74,7 @@ impl NameDigest {
         Ok(())
     }
 
-    /// Adds what a page of the list names: its first `limit` objects, or the next behind `token`, as of the
-    /// version `at`, or of now. Holds one object at a time.
+    /// Adds what a part of the list names, as of the version `at`, or of now. Holds one object at a time.
     ///
     /// # Errors
     ///
@@ -84,11 +84,11 @@ impl NameDigest {
         &mut self,
         of: &ListWatch,
         at: Option<&ResourceVersion>,
-        page: (u32, &str),
+        part: Part<'_>,
         within: Duration,
     ) -> Result<ListMeta, Fault> {
         let until = Instant::now() + within;
-        let chunks = of.names(at, page, within).await?;
+        let chunks = of.names(at, part, within).await?;
         upstream::items(chunks, until, |piece| match piece {
             Piece::Whole(json) => self.add_json(json),
             Piece::Oversized(_) => {
@@ -119,7 +119,8 @@ impl NameDigest {
             while let Err(open_at) = buckets.draw_spare(namespace, Instant::now()) {
                 sleep_until(open_at).await;
             }
-            let page = listed.add_page(of, Some(at), (limit, &token), PAGE).await?;
+            let part = Part::Page { limit, token: &token };
+            let page = listed.add_page(of, Some(at), part, PAGE).await?;
             if page.version().ok().as_ref() != Some(at) {
                 return Ok(None);
             }

@@ -2,7 +2,8 @@
 
 use http::{Request, header};
 use kubewarm_api::model::{
-    CellKey, Extent, ManagedFields, Projection, ResourceVersion, Sensitivity, is_dns_label,
+    CellKey, Extent, Fault, ManagedFields, Projection, Reason, ResourceVersion, Sensitivity,
+    is_dns_label,
 };
 use std::{fmt::Write as _, time::Duration};
 
@@ -21,49 +22,50 @@ pub(super) struct Endpoint {
     accept_one: String,
 }
 
-/// A key that no request is built for. The schema and the parser refuse these too; here is the last
-/// place where they can be refused, after the resource has been resolved.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Guarded {
-    /// The payload of secrets without `sensitiveData: Allow`.
-    #[error("secrets are fetched as metadata only unless sensitiveData is Allow")]
-    Secrets,
-    /// A namespace whose name would change the path; it may have come from a server.
-    #[error("{0:?} is not the name of a namespace")]
-    Namespace(String),
-}
-
 /// Which part of a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part<'a> {
     /// All of it in one response.
     Whole,
-    /// The first `limit` objects.
-    First {
+    /// A page of `limit` objects.
+    Page {
         /// Objects a page.
         limit: u32,
-    },
-    /// The next `limit` objects.
-    Next {
-        /// Objects a page.
-        limit: u32,
-        /// `metadata.continue` of the page before.
+        /// `metadata.continue` of the page before; empty for the first one.
         token: &'a str,
     },
+}
+
+impl Part<'_> {
+    /// The parameters of a list, each with a leading `&`.
+    fn query(self) -> String {
+        match self {
+            Self::Whole => String::new(),
+            Self::Page { limit, token: "" } => format!("&limit={limit}"),
+            Self::Page { limit, token } => {
+                let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
+                format!("&limit={limit}&continue={token}")
+            }
+        }
+    }
 }
 
 impl Endpoint {
     /// # Errors
     ///
-    /// [`Guarded`].
-    pub(super) fn new(key: &CellKey) -> Result<Self, Guarded> {
+    /// [`Reason::Forbidden`] for a key that no request is built for: the payload of secrets without
+    /// `sensitiveData: Allow`, and a namespace whose name would change the path. The schema and the parser refuse
+    /// these too. Only here can they be refused after the resource has been resolved.
+    pub(super) fn new(key: &CellKey) -> Result<Self, Fault> {
+        let forbidden = |message: String| Err(Fault::new(Reason::Forbidden, message));
         if key.is_guarded() {
-            return Err(Guarded::Secrets);
+            let message = "secrets are fetched as metadata only unless sensitiveData is Allow";
+            return forbidden(message.to_owned());
         }
         let (root, plural) = (key.resource.api_path(), key.resource.resource());
         let path = match &key.extent {
             Extent::Namespace(name) if !is_dns_label(name) => {
-                return Err(Guarded::Namespace(name.to_string()));
+                return forbidden(format!("{name:?} is not the name of a namespace"));
             }
             Extent::Namespace(name) => format!("{root}/namespaces/{name}/{plural}"),
             Extent::AllNamespaces | Extent::Cluster => format!("{root}/{plural}"),
@@ -109,15 +111,7 @@ impl Endpoint {
     ///
     /// It names no version: so the API server answers as of now, from its cache since 1.31.
     pub(super) fn list(&self, part: Part<'_>) -> Request<Vec<u8>> {
-        let query = match part {
-            Part::Whole => String::new(),
-            Part::First { limit } => format!("&limit={limit}"),
-            Part::Next { limit, token } => {
-                let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
-                format!("&limit={limit}&continue={token}")
-            }
-        };
-        self.get(&query, &self.accept_list)
+        self.get(&part.query(), &self.accept_list)
     }
 
     /// One object of the list: its metadata, or all of it where the server knows no other form and it is
@@ -126,21 +120,14 @@ impl Endpoint {
         self.get("&limit=1", &self.accept_one)
     }
 
-    /// What the list names, metadata only: its first `limit` objects, as of the version `at`, or as new as
-    /// the server can prove.
-    pub(super) fn names(&self, at: Option<&ResourceVersion>, limit: u32) -> Request<Vec<u8>> {
-        let mut query = format!("&limit={limit}");
-        if let Some(at) = at {
+    /// The same part as metadata only. Its first page is as of the version `at`, or as new as the server can prove.
+    pub(super) fn names(&self, at: Option<&ResourceVersion>, part: Part<'_>) -> Request<Vec<u8>> {
+        let mut query = part.query();
+        if let (Some(at), Part::Whole | Part::Page { token: "", .. }) = (at, part) {
             let at = encoded(at);
             let _infallible = write!(query, "&resourceVersion={at}&resourceVersionMatch=Exact");
         }
         self.get(&query, NAMES)
-    }
-
-    /// The next `limit` of them.
-    pub(super) fn more_names(&self, token: &str, limit: u32) -> Request<Vec<u8>> {
-        let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
-        self.get(&format!("&limit={limit}&continue={token}"), NAMES)
     }
 
     /// A watch of what comes after `from`, with bookmarks.
@@ -214,11 +201,13 @@ mod tests {
         let metadata = key("", "secrets", Projection::MetadataOnly(ManagedFields::Drop));
         let endpoint = Endpoint::new(&metadata).unwrap();
         let (from, second) = (ResourceVersion::from(7), Duration::from_secs(1));
-        let parts = [Part::Whole, Part::First { limit: 9 }, Part::Next { limit: 9, token: "a" }];
+        let page = |token| Part::Page { limit: 9, token };
+        let parts = [Part::Whole, page(""), page("a")];
         let lists = parts.map(|part| endpoint.list(part));
         let others = [
             endpoint.one(),
-            endpoint.names(Some(&from), 9),
+            endpoint.names(Some(&from), page("")),
+            endpoint.names(Some(&from), page("a")),
             endpoint.watch(&from, second),
             endpoint.stream(second),
         ];
@@ -239,7 +228,9 @@ mod tests {
         let mut pods = key("", "pods", Projection::Full(ManagedFields::Drop));
         for name in ["", "a/../b", "..", "a?watch=1", "A", "a%2Fb"] {
             pods.extent = Extent::Namespace(name.into());
-            assert_eq!(Endpoint::new(&pods).unwrap_err(), Guarded::Namespace(name.to_owned()));
+            let fault = Endpoint::new(&pods).unwrap_err();
+            assert_eq!(fault.reason(), Reason::Forbidden);
+            assert_eq!(fault.message(), format!("{name:?} is not the name of a namespace"));
         }
     }
 
@@ -265,8 +256,11 @@ mod tests {
     fn every_list_is_a_consistent_read() {
         let endpoint =
             Endpoint::new(&key("apps", "x", Projection::Full(ManagedFields::Drop))).unwrap();
-        let parts =
-            [Part::Whole, Part::First { limit: 2 }, Part::Next { limit: 2, token: "a+b/=" }];
+        let parts = [
+            Part::Whole,
+            Part::Page { limit: 2, token: "" },
+            Part::Page { limit: 2, token: "a+b/=" },
+        ];
         let queries = parts.map(|part| endpoint.list(part).uri().query().map(str::to_owned));
         let expected = [None, Some("limit=2"), Some("limit=2&continue=a%2Bb%2F%3D")];
         assert_eq!(queries, expected.map(|query| query.map(str::to_owned)));

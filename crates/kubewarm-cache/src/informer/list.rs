@@ -167,12 +167,12 @@ impl Task {
     /// token would mix two versions in one table.
     async fn list_pages(&mut self, reread: Reread) -> Result<Listed, NotListed> {
         let limit = self.informer.tuning(|tuning| tuning.page_size);
-        let mut meta = self.page(Part::First { limit }).await?;
+        let mut meta = self.page(Part::Page { limit, token: "" }).await?;
         while !meta.token.is_empty() {
             let token = std::mem::take(&mut meta.token);
             let mut broken = 0;
             meta = loop {
-                match self.page(Part::Next { limit, token: &token }).await {
+                match self.page(Part::Page { limit, token: &token }).await {
                     Ok(meta) => break meta,
                     Err(NotListed::Fault(fault)) if fault.reason() == Reason::Gone => {
                         self.informer.apply(Delta::ListStarted(reread));

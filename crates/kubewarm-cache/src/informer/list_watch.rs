@@ -3,7 +3,7 @@
 
 use super::{
     EventKind,
-    endpoint::{Endpoint, Guarded, Part},
+    endpoint::{Endpoint, Part},
     event::{Bookmark, Event},
     frame::ListMeta,
     lines::LineSplitter,
@@ -44,8 +44,8 @@ pub(super) enum Heard {
 impl ListWatch {
     /// # Errors
     ///
-    /// [`Guarded`].
-    pub(super) fn new(client: &Arc<kube::Client>, key: &CellKey) -> Result<Self, Guarded> {
+    /// As of [`Endpoint::new`].
+    pub(super) fn new(client: &Arc<kube::Client>, key: &CellKey) -> Result<Self, Fault> {
         Ok(Self { client: Arc::clone(client), endpoint: Endpoint::new(key)? })
     }
 
@@ -73,19 +73,14 @@ impl ListWatch {
         upstream::open(&self.client, self.endpoint.stream(lasting), within).await
     }
 
-    /// What the list names: its first `limit` objects, or the next behind `token`, as of the version
-    /// `at`, or of now.
+    /// The same part as metadata only, as of the version `at`, or of now.
     pub(super) async fn names(
         &self,
         at: Option<&ResourceVersion>,
-        (limit, token): (u32, &str),
+        part: Part<'_>,
         within: Duration,
     ) -> Result<Chunks, Fault> {
-        let request = match token {
-            "" => self.endpoint.names(at, limit),
-            token => self.endpoint.more_names(token, limit),
-        };
-        upstream::open(&self.client, request, within).await
+        upstream::open(&self.client, self.endpoint.names(at, part), within).await
     }
 
     /// Lists one object consistently: whether that is allowed, up to which version the API server has come,

@@ -56,7 +56,8 @@ pub use self::{
         CellFault, CellReport, EventKind, ListOutcome, Loss, Phase, Quantiles, Relist,
         RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
     },
-    sample::{Depth, Looked, Ways, look, try_cell},
+    sample::{Depth, Looked, look, try_cell},
+    strategy::Strategies,
     timing::Timing,
     trial::{Answer, Trial},
 };

@@ -6,8 +6,8 @@
 //! are those of all of etcd: other kinds move them on, and a quiet cell hears of that once a minute. So tables that
 //! fit into a page are compared with one; for others the cell is told to ask a second watch, which takes 2 s.
 
-use super::{Reports, cell::Informer, digest::NameDigest, list_watch::ListWatch};
-use kubewarm_api::model::{CellKey, Fault, Reason, ResourceVersion};
+use super::{Reports, cell::Informer, digest::NameDigest, endpoint::Part, list_watch::ListWatch};
+use kubewarm_api::model::{CellKey, Fault, ResourceVersion};
 use kubewarm_client::{Buckets, Clients, Expiring};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
@@ -61,20 +61,16 @@ const KEPT: Duration = Duration::from_secs(10);
 /// Tables whose last proof is kept: more than can be under way, with those who are about to take them.
 const MAX_KEPT: u64 = 1_024;
 
-/// Proves tables current, one proof at a time for each.
+/// Proves tables current, one proof at a time for each. Cheap to clone.
+#[derive(Clone)]
 pub struct Proofs {
-    prover: Arc<Prover>,
-    kept: Expiring<CellKey, Proof, Unproven>,
-    /// Where proofs run to their end.
-    runtime: Handle,
-}
-
-/// What a proof takes.
-struct Prover {
     reports: Reports,
     clients: Arc<dyn Clients>,
     buckets: Buckets,
-    under_way: Semaphore,
+    under_way: Arc<Semaphore>,
+    kept: Expiring<CellKey, Proof, Unproven>,
+    /// Where proofs run to their end.
+    runtime: Handle,
 }
 
 impl Proof {
@@ -89,12 +85,9 @@ impl Proof {
 impl Proofs {
     /// To be called on the runtime on which proofs are to run.
     pub(super) fn new(reports: Reports, clients: Arc<dyn Clients>, buckets: Buckets) -> Self {
-        let under_way = Semaphore::new(UNDER_WAY);
-        Self {
-            prover: Arc::new(Prover { reports, clients, buckets, under_way }),
-            kept: Expiring::new(MAX_KEPT, KEPT),
-            runtime: Handle::current(),
-        }
+        let under_way = Arc::new(Semaphore::new(UNDER_WAY));
+        let kept = Expiring::new(MAX_KEPT, KEPT);
+        Self { reports, clients, buckets, under_way, kept, runtime: Handle::current() }
     }
 
     /// Proves the table of `key` current as of a moment after `since`, at the expense of the namespace
@@ -114,22 +107,18 @@ impl Proofs {
         payer: &Arc<str>,
         since: Instant,
     ) -> Result<Proof, Unproven> {
-        let (prover, of, payer) = (Arc::clone(&self.prover), key.clone(), Arc::clone(payer));
-        let proving = async move { prover.prove(&of, &payer).await };
+        let (proofs, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
+        let proving = async move { proofs.make(&of, &payer).await };
         let (kept, runtime) = (&self.kept, &self.runtime);
         let proof = kept.get_or_fetch_since(runtime, key.clone(), since, || proving).await?;
         Ok(proof.value)
     }
-}
 
-impl Prover {
-    async fn prove(&self, key: &CellKey, payer: &Arc<str>) -> Result<Proof, Unproven> {
+    async fn make(&self, key: &CellKey, payer: &Arc<str>) -> Result<Proof, Unproven> {
         let informer = self.reports.informer(key).ok_or(Unproven::Idle)?;
         let deadline = Instant::now() + PATIENCE;
         let client = self.clients.client_for(&key.identity);
-        let list_watch = ListWatch::new(&client, key).map_err(|guarded| {
-            Unproven::Unanswered(Fault::new(Reason::Forbidden, guarded.to_string()))
-        })?;
+        let list_watch = ListWatch::new(&client, key)?;
         let _one = self.turn(payer, deadline).await?;
         if !informer.glance().is_kept_current() {
             return Err(Unproven::Idle);
@@ -138,8 +127,7 @@ impl Prover {
         let is_small = informer.reader.objects() <= FEW.into();
         let sent = Instant::now();
         let within = deadline.saturating_duration_since(sent);
-        let read = newest(&list_watch, is_small, within).await;
-        let (newest, all) = read.map_err(Unproven::Unanswered)?;
+        let (newest, all) = newest(&list_watch, is_small, within).await?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // Versions went back, or it lags: the cell is to find out.
             informer.probe.notify_one();
@@ -195,7 +183,8 @@ async fn newest(
         return Ok((list_watch.peek(within).await?.version()?, None));
     }
     let mut named = NameDigest::new();
-    let meta = named.add_page(list_watch, None, (FEW, ""), within).await?;
+    let part = Part::Page { limit: FEW, token: "" };
+    let meta = named.add_page(list_watch, None, part, within).await?;
     Ok((meta.version()?, meta.token.is_empty().then_some(named)))
 }
 
@@ -227,7 +216,7 @@ impl Informer {
 
 impl fmt::Debug for Proofs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proofs").field("reports", &self.prover.reports).finish_non_exhaustive()
+        f.debug_struct("Proofs").field("reports", &self.reports).finish_non_exhaustive()
     }
 }
 
@@ -245,7 +234,7 @@ mod tests {
         });
         let client = kube::Client::new(silent, "default");
         let clients = Arc::new(OperatorOnly::new(client));
-        let proofs = Proofs::new(Reports::default(), clients, Buckets::default()).prover;
+        let proofs = Proofs::new(Reports::default(), clients, Buckets::default());
         let (payer, began) = ("ns".into(), Instant::now());
         let all = proofs.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
         let turn = || async { proofs.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };

@@ -141,7 +141,7 @@ impl Registry {
             probes: KeyedSemaphore::new(PROBES, share(PROBES)),
             comparisons: KeyedSemaphore::new(COMPARISONS, share(COMPARISONS)),
             buckets: bounds.buckets,
-            strategies: Strategies::default(),
+            strategies: Strategies::new(&timing),
             peeks: Expiring::new(MAX_ANSWERS, ANSWERS_KEPT),
             namespaces: Expiring::new(MAX_ANSWERS, ANSWERS_KEPT),
             changes: Changes::default(),
@@ -316,9 +316,8 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kub
         };
         let task = match Task::new(&informer, &shared, &client, now.gate.epoch) {
             Ok(task) => task,
-            Err(guarded) => {
+            Err(fault) => {
                 // Refused before any request; only an edit of the profile makes another cell.
-                let fault = Fault::new(Reason::Forbidden, guarded.to_string());
                 informer.failed(Verb::List, &fault, 1, Duration::MAX);
                 ended.await;
                 continue;

@@ -8,9 +8,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Where a cell stands. The informer's state machine lives in `state.rs`; this is its public face.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Phase {
     /// Declared; its first list waits for a slot.
+    #[default]
     Queued,
     /// The first list is under way.
     Listing,
@@ -166,7 +167,7 @@ pub struct Quantiles {
 }
 
 /// A snapshot of a cell. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CellReport {
     /// Where it stands.
     pub phase: Phase,
@@ -212,27 +213,7 @@ impl CellReport {
     /// Of a cell declared at `since`, of which nothing is known yet.
     #[must_use]
     pub fn queued(since: Timestamp) -> Self {
-        Self {
-            phase: Phase::Queued,
-            since,
-            warmed: None,
-            synced_at: None,
-            lost: None,
-            losses: 0,
-            fault: None,
-            version: None,
-            current_at: None,
-            current_time: None,
-            event_time: None,
-            bookmark_time: None,
-            listed: 0,
-            expected: None,
-            last_relist: None,
-            undecodable: Arc::default(),
-            list_latency: None,
-            event_latency: None,
-            read_latency: None,
-        }
+        Self { since, ..Self::default() }
     }
 
     /// Whether a complete list is held that exists and may be read.

@@ -1,8 +1,8 @@
 //! Looks at the first objects of a cell without warming it: for forecasts.
 
 use super::{
-    Stage, Strategy, Timing, decode::Decoder, endpoint::Part, frame::ListMeta,
-    list_watch::ListWatch, split::Piece, strategy::Strategies, trial::Trial, upstream,
+    Stage, decode::Decoder, endpoint::Part, frame::ListMeta, list_watch::ListWatch, split::Piece,
+    trial::Trial, upstream,
 };
 use kubewarm_api::model::{CellKey, CellSpec, Fault, Item, ManagedFields, Projection, Reason};
 use std::{sync::Arc, time::Duration};
@@ -38,20 +38,6 @@ pub struct Looked {
     pub took: Duration,
 }
 
-/// How lists would be fetched; remembers the version of the server.
-#[derive(Debug, Default)]
-pub struct Ways(Strategies);
-
-impl Ways {
-    /// The way that would be tried first for a cell. `operator` is asked for the server's version,
-    /// once.
-    pub async fn first(&self, operator: &kube::Client, spec: &CellSpec) -> Strategy {
-        let wanted = spec.tuning.strategy;
-        let order = self.0.order(operator, &spec.key, wanted, &Timing::default()).await;
-        order.first().copied().unwrap_or(Strategy::Paged)
-    }
-}
-
 /// Fetches a page of at most `limit` objects as the identity of `client`, behind `token` if it is not
 /// empty, and shows each to `see`. What does not decode counts, and is not shown.
 ///
@@ -67,14 +53,9 @@ pub async fn look(
     mut see: impl FnMut(&Item<'_>) + Send,
 ) -> Result<Looked, Fault> {
     let key = &shallow(key, depth);
-    let part = match token {
-        "" => Part::First { limit },
-        token => Part::Next { limit, token },
-    };
-    let list_watch = ListWatch::new(client, key)
-        .map_err(|guarded| Fault::new(Reason::Internal, guarded.to_string()))?;
+    let list_watch = ListWatch::new(client, key)?;
     let started = Instant::now();
-    let chunks = list_watch.list(part, PAGE).await?;
+    let chunks = list_watch.list(Part::Page { limit, token }, PAGE).await?;
     let headers = started.elapsed();
     let mut decoder = Decoder::new(key);
     let (mut objects, mut bytes) = (0, 0_usize);

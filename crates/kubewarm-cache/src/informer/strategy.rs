@@ -1,14 +1,14 @@
 //! Which way to the first state, and which ways have failed for which resource.
 
 use super::{Strategy, Timing, upstream};
-use kubewarm_api::model::{CellKey, Identity, ListStrategy, Resource};
-use parking_lot::Mutex;
+use kubewarm_api::model::{CellKey, CellSpec, Identity, ListStrategy, Resource};
+use kubewarm_client::Expiring;
 use serde::Deserialize;
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 use tokio::time::Instant;
 
-/// Most fallbacks are remembered; beyond it the memory is cleared, which costs a failed attempt each.
-const MAX_REMEMBERED: usize = 1_000;
+/// Fallbacks that are remembered. One that is forgotten early costs a failed attempt.
+const MAX_REMEMBERED: u64 = 1_000;
 
 /// After a failure to learn the version.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
@@ -20,15 +20,36 @@ const MAX_VERSION: usize = 64 << 10;
 /// server's memory first (KEP-5116).
 const STREAMED_ENCODING: u32 = 33;
 
-/// What is known of the server, and of what it refused.
-#[derive(Debug, Default)]
-pub(super) struct Strategies {
+/// Which ways to list a server knows: by its version, and by what it refused.
+#[derive(Debug)]
+pub struct Strategies {
     /// The minor version, if the server said one, and when it was asked.
     minor: tokio::sync::Mutex<Option<(Option<u32>, Instant)>>,
-    avoided: Mutex<HashMap<(Identity, Resource, Strategy), Instant>>,
+    avoided: Expiring<(Identity, Resource, Strategy), ()>,
+}
+
+impl Default for Strategies {
+    fn default() -> Self {
+        Self::new(&Timing::default())
+    }
 }
 
 impl Strategies {
+    /// Nothing is known yet.
+    pub(super) fn new(timing: &Timing) -> Self {
+        Self {
+            minor: tokio::sync::Mutex::default(),
+            avoided: Expiring::new(MAX_REMEMBERED, timing.remember),
+        }
+    }
+
+    /// The way that would be tried first for an informer. `operator` is asked for the server's version, once.
+    pub async fn first(&self, operator: &kube::Client, spec: &CellSpec) -> Strategy {
+        let wanted = spec.tuning.strategy;
+        let order = self.order(operator, &spec.key, wanted, &Timing::default()).await;
+        order.first().copied().unwrap_or(Strategy::Paged)
+    }
+
     /// The ways to try, in order, for a cell. `operator` is asked for the server's version, and what
     /// one identity was refused is nothing to another.
     ///
@@ -52,22 +73,13 @@ impl Strategies {
             ListStrategy::Streaming => &[Strategy::Streaming, Strategy::Paged],
             ListStrategy::Paged => &[Strategy::Paged],
         };
-        let mut avoided = self.avoided.lock();
-        avoided.retain(|_, since| since.elapsed() < timing.remember);
-        order
-            .iter()
-            .copied()
-            .filter(|&way| way == Strategy::Paged || !avoided.contains_key(&lane(cell, way)))
-            .collect()
+        let avoided = |way| self.avoided.get(&lane(cell, way)).is_some();
+        order.iter().copied().filter(|&way| way == Strategy::Paged || !avoided(way)).collect()
     }
 
     /// Remembers that `way` was refused, or late, for the identity and the resource of a cell.
     pub(super) fn avoid(&self, cell: &CellKey, way: Strategy) {
-        let mut avoided = self.avoided.lock();
-        if avoided.len() >= MAX_REMEMBERED {
-            avoided.clear();
-        }
-        avoided.insert(lane(cell, way), Instant::now());
+        self.avoided.insert(lane(cell, way), (), Instant::now());
     }
 
     /// The server's minor version; 0 while it does not say. An answer is kept, a failure for a

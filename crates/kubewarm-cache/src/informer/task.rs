@@ -6,7 +6,6 @@ use super::{
     cell::{Control, Informer},
     compare::Turn,
     decode::{Decoder, Rejected},
-    endpoint::Guarded,
     frame::ListMeta,
     list::Gap,
     list_watch::ListWatch,
@@ -116,13 +115,13 @@ pub(super) struct Failure {
 impl Task {
     /// # Errors
     ///
-    /// [`Guarded`].
+    /// As of [`ListWatch::new`].
     pub(super) fn new(
         informer: &Arc<Informer>,
         shared: &Arc<Shared>,
         client: &Arc<kube::Client>,
         epoch: u64,
-    ) -> Result<Self, Guarded> {
+    ) -> Result<Self, Fault> {
         let key = &informer.key;
         Ok(Self {
             list_watch: ListWatch::new(client, key)?,

@@ -50,8 +50,7 @@ impl Trial {
         let sent = Instant::now();
         let list_watch = match ListWatch::new(client, key) {
             Ok(list_watch) => list_watch,
-            Err(guarded) => {
-                let fault = Fault::new(Reason::Forbidden, guarded.to_string());
+            Err(fault) => {
                 let refused = || Answer::Refused(fault.clone());
                 return Self { sent, requests: 0, list: refused(), watch: refused() };
             }
