@@ -23,8 +23,8 @@ pub(super) struct Bookmark {
 
 #[derive(Deserialize)]
 struct Line<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: &'a str,
+    #[serde(rename = "type")]
+    kind: EventKind,
     #[serde(borrow)]
     object: &'a RawValue,
 }
@@ -58,22 +58,10 @@ impl<'a> Event<'a> {
                 return Ok(Self { object, ..event });
             }
         }
-        let rejected = |problem: &str| Rejected {
-            problem: problem.to_owned(),
-            name: None,
-            stage: Stage::WatchLine,
-        };
-        let line: Line<'_> =
-            serde_json::from_slice(line).map_err(|_| rejected("a line that is no event"))?;
-        let kind = match line.kind {
-            "ADDED" => EventKind::Added,
-            "MODIFIED" => EventKind::Modified,
-            "DELETED" => EventKind::Deleted,
-            "BOOKMARK" => EventKind::Bookmark,
-            "ERROR" => EventKind::Error,
-            _ => return Err(rejected("an event of unknown type")),
-        };
-        Ok(Self { kind, object: line.object.get().as_bytes() })
+        let problem = "a line that is no event".to_owned();
+        let rejected = Rejected { problem, name: None, stage: Stage::WatchLine };
+        let Line { kind, object } = serde_json::from_slice(line).map_err(|_| rejected)?;
+        Ok(Self { kind, object: object.get().as_bytes() })
     }
 
     /// Reads the head of a line that is cut off: type, and the object as far as it goes.

@@ -17,14 +17,6 @@ use kubewarm_api::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
-/// What was seen to change while a list was applied, over all attempts: what a first attempt
-/// replaced, the next finds unchanged.
-#[derive(Debug, Default)]
-pub(super) struct Gap {
-    pub(super) replaced: u64,
-    pub(super) removed: u64,
-}
-
 /// A list that has been applied but not yet swept.
 pub(super) struct Listed {
     pub(super) version: ResourceVersion,
@@ -57,10 +49,8 @@ impl Task {
         let tuning = self.informer.tuning(Tuning::clone);
         let shared = Arc::clone(&self.shared);
         // Asked before a slot is taken: a server that is slow to say its version holds up nobody.
-        let mut order = shared
-            .strategies
-            .order(&shared.operator, &self.informer.key, tuning.strategy, &shared.timing)
-            .await;
+        let mut order =
+            shared.strategies.order(&shared.operator, &self.informer.key, tuning.strategy).await;
         let slot = shared.lists.acquire(&tuning.member_of).await;
         self.informer.signal(Signal::Admitted);
         let reread = match why {
@@ -100,24 +90,23 @@ impl Task {
         self.broken_lists = 0;
 
         let Listed { version, stream } = listed;
-        if let Outcome::Swept { removed } = self.informer.apply(Delta::ListDone(version.clone())) {
-            self.gap.removed = removed;
-        }
+        let swept = self.informer.apply(Delta::ListDone(version.clone()));
+        let removed = if let Outcome::Swept { removed } = swept { removed } else { 0 };
         if self.informer.reader.objects() == 0 && self.namespace_is_absent(asked_at).await {
             return Err(failed(absent(&self.informer.key)));
         }
-        self.finish_list(why, strategy, &version, asked_at);
+        self.finish_list((why, removed), strategy, &version, asked_at);
         Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))
     }
 
     fn finish_list(
         &mut self,
-        why: Option<RelistReason>,
+        (why, removed): (Option<RelistReason>, u64),
         strategy: Strategy,
         version: &ResourceVersion,
         asked_at: Instant,
     ) {
-        let gap = std::mem::take(&mut self.gap);
+        let replaced = std::mem::take(&mut self.replaced);
         self.listed_at = Some(Instant::now());
         let warmed = {
             let mut status = self.informer.status();
@@ -133,12 +122,12 @@ impl Task {
             self.metrics.warmed(strategy, warmed.took);
         }
         if let Some(reason) = why {
-            let (replaced, deleted_in_gap) = (gap.replaced, gap.removed);
-            self.metrics.relisted(reason, replaced, deleted_in_gap);
-            let at = Timestamp::now();
-            let relist = Relist { at, reason, replaced, deleted_in_gap };
+            self.metrics.relisted(reason, replaced, removed);
+            let relist = Relist { at: Timestamp::now(), reason, replaced, deleted_in_gap: removed };
             self.informer.status().note().last_relist = Some(relist);
-            tracing::info!(cell = %self.informer.key, ?reason, replaced, deleted_in_gap, "relisted");
+            tracing::info!(
+                cell = %self.informer.key, ?reason, replaced, deleted_in_gap = removed, "relisted"
+            );
         }
     }
 
@@ -292,7 +281,7 @@ impl Task {
         match self.decoder.decode(json, stage) {
             Ok(item) => {
                 let outcome = self.informer.apply(Delta::Upsert(item));
-                self.gap.replaced += u64::from(outcome == Outcome::Replaced);
+                self.replaced += u64::from(outcome == Outcome::Replaced);
             }
             Err(rejected) => self.reject(&rejected),
         }

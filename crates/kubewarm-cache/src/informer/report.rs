@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use kubewarm_api::model::{OnAccessLost, Reason, ResourceVersion, Verb};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -297,9 +297,20 @@ pub enum WatchEnd {
 
 /// The type of a watch event: the label of `kubewarm_watch_events_total`.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    strum::AsRefStr,
+    strum::VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
+#[serde(rename_all = "UPPERCASE")]
 pub enum EventKind {
     /// `ADDED`.
     Added,

@@ -1,6 +1,6 @@
 //! Which way to the first state, and which ways have failed for which resource.
 
-use super::{Strategy, Timing, upstream};
+use super::{Strategy, Timing};
 use kubewarm_api::model::{CellKey, CellSpec, Identity, ListStrategy, Resource};
 use kubewarm_client::Expiring;
 use serde::Deserialize;
@@ -12,9 +12,6 @@ const MAX_REMEMBERED: u64 = 1_000;
 
 /// After a failure to learn the version.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
-
-/// Most bytes of `/version` that are read.
-const MAX_VERSION: usize = 64 << 10;
 
 /// From this minor version on a whole list is encoded as it is sent; before, it is built in the
 /// server's memory first (KEP-5116).
@@ -46,7 +43,7 @@ impl Strategies {
     /// The way that would be tried first for an informer. `operator` is asked for the server's version, once.
     pub async fn first(&self, operator: &kube::Client, spec: &CellSpec) -> Strategy {
         let wanted = spec.tuning.strategy;
-        let order = self.order(operator, &spec.key, wanted, &Timing::default()).await;
+        let order = self.order(operator, &spec.key, wanted).await;
         order.first().copied().unwrap_or(Strategy::Paged)
     }
 
@@ -62,10 +59,9 @@ impl Strategies {
         operator: &kube::Client,
         cell: &CellKey,
         wanted: ListStrategy,
-        timing: &Timing,
     ) -> Vec<Strategy> {
         let order: &[Strategy] = match wanted {
-            ListStrategy::Auto if self.minor(operator, timing).await < STREAMED_ENCODING => {
+            ListStrategy::Auto if self.minor(operator).await < STREAMED_ENCODING => {
                 &[Strategy::Paged]
             }
             ListStrategy::Auto => &[Strategy::Whole, Strategy::Streaming, Strategy::Paged],
@@ -84,22 +80,16 @@ impl Strategies {
 
     /// The server's minor version; 0 while it does not say. An answer is kept, a failure for a
     /// minute: those who wait for the same answer do not each wait anew.
-    async fn minor(&self, client: &kube::Client, timing: &Timing) -> u32 {
+    async fn minor(&self, client: &kube::Client) -> u32 {
         let mut known = self.minor.lock().await;
         match *known {
             Some((Some(minor), _)) => return minor,
             Some((None, asked_at)) if asked_at.elapsed() < ASK_AGAIN => return 0,
             Some((None, _)) | None => {}
         }
-        let request = http::Request::get("/version").body(Vec::new()).ok();
-        let minor = match request {
-            Some(request) => {
-                upstream::read(client, request, timing.watch_headers, MAX_VERSION).await.ok()
-            }
-            None => None,
-        };
-        let minor = minor.and_then(|body| {
-            let version: Version = serde_json::from_slice(&body).ok()?;
+        let answer = kubewarm_client::get(client, "/version").await.ok();
+        let minor = answer.filter(|answer| answer.status.is_success()).and_then(|answer| {
+            let version: Version = serde_json::from_slice(&answer.body).ok()?;
             // Some distributions append a plus sign.
             version.minor.trim_end_matches('+').parse().ok()
         });
@@ -148,13 +138,11 @@ mod tests {
 
     #[tokio::test]
     async fn old_servers_are_asked_for_pages() {
-        let timing = Timing::default();
         for (minor, first) in
             [("32", Strategy::Paged), ("33+", Strategy::Whole), ("x", Strategy::Paged)]
         {
-            let order = Strategies::default()
-                .order(&server(minor), &pods(), ListStrategy::Auto, &timing)
-                .await;
+            let order =
+                Strategies::default().order(&server(minor), &pods(), ListStrategy::Auto).await;
             assert_eq!(order.first(), Some(&first), "1.{minor}");
         }
     }
@@ -164,20 +152,20 @@ mod tests {
         let (timing, strategies) = (Timing::default(), Strategies::default());
         let client = server("36");
         strategies.avoid(&pods(), Strategy::Whole);
-        let order = strategies.order(&client, &pods(), ListStrategy::Auto, &timing).await;
+        let order = strategies.order(&client, &pods(), ListStrategy::Auto).await;
         assert_eq!(order, [Strategy::Streaming, Strategy::Paged]);
         let identity = Identity::ServiceAccount { namespace: "a".into(), name: "b".into() };
         let other = CellKey { identity, ..pods() };
-        let order = strategies.order(&client, &other, ListStrategy::Auto, &timing).await;
+        let order = strategies.order(&client, &other, ListStrategy::Auto).await;
         assert_eq!(
             order.first(),
             Some(&Strategy::Whole),
             "what another was refused is nothing to it"
         );
-        let order = strategies.order(&client, &pods(), ListStrategy::Whole, &timing).await;
+        let order = strategies.order(&client, &pods(), ListStrategy::Whole).await;
         assert_eq!(order, [Strategy::Paged]);
         tokio::time::advance(timing.remember).await;
-        let order = strategies.order(&client, &pods(), ListStrategy::Whole, &timing).await;
+        let order = strategies.order(&client, &pods(), ListStrategy::Whole).await;
         assert_eq!(order, [Strategy::Whole, Strategy::Paged]);
     }
 }

@@ -7,7 +7,6 @@ use super::{
     compare::Turn,
     decode::{Decoder, Rejected},
     frame::ListMeta,
-    list::Gap,
     list_watch::ListWatch,
     room::Room,
     slots::Slots,
@@ -75,8 +74,8 @@ pub(super) struct Task {
     pub(super) broken_lists: u32,
     /// Whether the controller reads this store: profiles, and namespaces.
     pub(super) is_followed: bool,
-    /// What the list under way has changed so far.
-    pub(super) gap: Gap,
+    /// Objects that the list under way has replaced, over all attempts: the next attempt finds them unchanged.
+    pub(super) replaced: u64,
     /// When the last list completed.
     pub(super) listed_at: Option<Instant>,
     /// When the watch that is open was opened.
@@ -139,7 +138,7 @@ impl Task {
             told_silent: false,
             broken_lists: 0,
             is_followed: is_followed(key),
-            gap: Gap::default(),
+            replaced: 0,
             listed_at: None,
             opened_at: None,
             rejected: 0,
@@ -268,7 +267,7 @@ impl Task {
 
     /// Drops what is held.
     pub(super) fn purge(&mut self) {
-        self.gap = Gap::default();
+        self.replaced = 0;
         self.informer.empty();
     }
 

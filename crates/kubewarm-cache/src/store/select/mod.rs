@@ -235,12 +235,6 @@ impl Selected {
         chosen.last.is_some() && self.last.is_some() && chosen.last != self.last
     }
 
-    /// How many objects stood where the selection begins, selected or not.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
     /// Whether the objects behind `after` are among those that it was selected from.
     #[must_use]
     pub fn reaches(&self, after: Option<&ObjectKey>) -> bool {
