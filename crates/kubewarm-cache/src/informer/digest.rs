@@ -3,9 +3,8 @@
 
 use super::{
     endpoint::Part,
-    frame::ListMeta,
     list_watch::ListWatch,
-    metadata::MetadataOnly,
+    metadata::{ListMeta, MetadataOnly},
     split::{MAX_OBJECT, Piece},
     upstream,
 };

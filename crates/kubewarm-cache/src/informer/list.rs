@@ -4,7 +4,7 @@ use super::{
     ListOutcome, Relist, RelistReason, Stage, Strategy, Verb,
     decode::Rejected,
     endpoint::Part,
-    frame::ListMeta,
+    metadata::ListMeta,
     peek::peek_name,
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Signal,

@@ -11,7 +11,6 @@ mod deliver;
 mod digest;
 mod endpoint;
 mod event;
-mod frame;
 mod gate;
 mod latency;
 mod lines;

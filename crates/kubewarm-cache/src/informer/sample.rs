@@ -1,8 +1,8 @@
 //! Looks at the first objects of a cell without warming it: for forecasts.
 
 use super::{
-    Stage, decode::Decoder, endpoint::Part, frame::ListMeta, list_watch::ListWatch, split::Piece,
-    trial::Trial, upstream,
+    Stage, decode::Decoder, endpoint::Part, list_watch::ListWatch, metadata::ListMeta,
+    split::Piece, trial::Trial, upstream,
 };
 use kubewarm_api::model::{CellKey, CellSpec, Fault, Item, ManagedFields, Projection, Reason};
 use std::{sync::Arc, time::Duration};

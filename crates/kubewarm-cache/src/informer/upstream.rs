@@ -1,7 +1,7 @@
 //! Sends the requests of a cell, and turns whatever goes wrong into a fault.
 
 use super::{
-    frame::ListMeta,
+    metadata::ListMeta,
     split::{ListSplitter, MAX_OBJECT, Piece},
 };
 use bytes::Bytes;
