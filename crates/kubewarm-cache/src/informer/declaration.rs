@@ -1,6 +1,6 @@
 //! What the controller reads of a profile, cut out of what its author wrote.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// Most bytes of a status that are kept. kubewarm writes none that is longer: manifests are left
@@ -8,20 +8,22 @@ use serde_json::value::RawValue;
 /// and counts as none.
 const MAX_STATUS: usize = 512 << 10;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Profile<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     spec: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     status: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Meta<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     creation_timestamp: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     generation: Option<&'a RawValue>,
 }
 
@@ -33,31 +35,10 @@ struct Meta<'a> {
 /// # Errors
 ///
 /// If a member stands there twice.
-pub(super) fn write(into: &mut Vec<u8>, text: &str, metadata: &RawValue) -> serde_json::Result<()> {
-    let Profile { spec, status } = serde_json::from_str(text)?;
-    let Meta { creation_timestamp, generation } = serde_json::from_str(metadata.get())?;
+pub(super) fn write(into: &mut Vec<u8>, text: &str) -> serde_json::Result<()> {
+    let Profile { metadata, spec, status } = serde_json::from_str(text)?;
     let status = status.filter(|status| status.get().len() <= MAX_STATUS);
-    into.extend_from_slice(b"{\"metadata\":");
-    members(into, [("creationTimestamp", creation_timestamp), ("generation", generation)]);
-    for (name, value) in [("spec", spec), ("status", status)] {
-        if let Some(value) = value {
-            into.extend_from_slice(format!(",\"{name}\":").as_bytes());
-            into.extend_from_slice(value.get().as_bytes());
-        }
-    }
-    into.extend_from_slice(b"}");
-    Ok(())
-}
-
-fn members(into: &mut Vec<u8>, all: [(&str, Option<&RawValue>); 2]) {
-    let mut before = '{';
-    for (name, value) in all {
-        if let Some(value) = value {
-            into.extend_from_slice(format!("{before}\"{name}\":{value}").as_bytes());
-            before = ',';
-        }
-    }
-    into.extend_from_slice(if before == '{' { b"{}" } else { b"}" });
+    serde_json::to_writer(into, &Profile { metadata, spec, status })
 }
 
 #[cfg(test)]
@@ -65,14 +46,8 @@ mod tests {
     use super::*;
 
     fn written(text: &str) -> String {
-        #[derive(Deserialize)]
-        struct Top<'a> {
-            #[serde(borrow)]
-            metadata: &'a RawValue,
-        }
-        let top: Top<'_> = serde_json::from_str(text).unwrap();
         let mut scratch = Vec::new();
-        write(&mut scratch, text, top.metadata).unwrap();
+        write(&mut scratch, text).unwrap();
         String::from_utf8_lossy(&scratch).into_owned()
     }
 

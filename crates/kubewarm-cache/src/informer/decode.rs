@@ -111,7 +111,7 @@ impl Decoder {
                 cut(&mut self.scratch, metadata, holes);
                 self.scratch.extend_from_slice(b"}");
             }
-            Projection::Profile => declaration::write(&mut self.scratch, text, top.metadata)
+            Projection::Profile => declaration::write(&mut self.scratch, text)
                 .map_err(|e| rejected(without_content(&e)))?,
         }
 
