@@ -81,7 +81,7 @@ pub(super) struct Limits {
     pub(super) streams: u32,
     /// Bytes that one stream holds that the other end has not taken.
     pub(super) sent_bytes: usize,
-    /// Until the other end takes the next part of an answer.
+    /// Until the other end has taken a part of an answer.
     pub(super) stall: Duration,
     /// Bytes a second that the other end takes of an answer at the least, but for [`Limits::stall`] in all: whoever has
     /// a permit for a request and takes a little at a time would keep it from others. The API server ends each after

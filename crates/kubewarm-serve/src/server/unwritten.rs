@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use kubewarm_client::KeyedPermit;
 use parking_lot::Mutex;
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// What an answer takes up until it is written. A handler leaves it in the extensions of its response; one that leaves none
@@ -29,11 +29,11 @@ pub(super) struct Unwritten(Mutex<Progress>);
 #[derive(Debug, Default)]
 struct Progress {
     permit: Option<ResponsePermit>,
-    /// Parts that are not written.
-    parts: usize,
-    /// When the last part was written, or the first of these was handed on; `None` where there are none.
+    /// When each part was handed on that is not written, the oldest first: parts are written in that order.
+    handed: VecDeque<Instant>,
+    /// Since when there has always been such a part; `None` where there is none.
     since: Option<Instant>,
-    /// How long parts waited to be written, until then.
+    /// How long there were such parts before that.
     taking: Duration,
     /// All that was handed on.
     bytes: u64,
@@ -91,22 +91,24 @@ impl Unwritten {
     /// `bytes` as they are handed on, and the `permit` for them.
     pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<KeyedPermit>) -> Bytes {
         let mut progress = self.0.lock();
-        progress.parts += 1;
+        let now = Instant::now();
+        progress.handed.push_back(now);
         progress.bytes += bytes.len() as u64;
-        progress.since.get_or_insert_with(Instant::now);
+        progress.since.get_or_insert(now);
         drop(progress);
         Bytes::from_owner(Part { bytes, _permit: permit, answer: Arc::clone(self) })
     }
 
-    /// Whether the other end has taken nothing for too long, or takes all of it too slowly. How long it took to make the
+    /// Whether the other end has left a part for too long, or takes all of the answer too slowly. The time to make the
     /// answer does not count.
     pub(super) fn is_late(&self, now: Instant, limits: Limits) -> bool {
         let progress = self.0.lock();
-        let waits = |since| now.saturating_duration_since(since);
-        let part = progress.since.map_or(Duration::ZERO, waits);
+        let elapsed = |since| now.saturating_duration_since(since);
+        let oldest = progress.handed.front().copied().map_or(Duration::ZERO, elapsed);
+        let taking = progress.taking + progress.since.map_or(Duration::ZERO, elapsed);
         let most = limits.stall + Duration::from_secs(progress.bytes / limits.slowest);
         let is_timely = progress.permit.as_ref().is_some_and(|permit| permit.is_timely);
-        part >= limits.stall || (is_timely && progress.taking + part >= most)
+        oldest >= limits.stall || (is_timely && taking >= most)
     }
 }
 
@@ -119,10 +121,11 @@ impl AsRef<[u8]> for Part {
 impl Drop for Part {
     fn drop(&mut self) {
         let mut progress = self.answer.0.lock();
-        progress.parts = progress.parts.saturating_sub(1);
-        let since = progress.since.take();
-        progress.taking += since.map_or(Duration::ZERO, |since| since.elapsed());
-        progress.since = (progress.parts > 0).then(Instant::now);
+        progress.handed.pop_front();
+        if progress.handed.is_empty() {
+            let since = progress.since.take();
+            progress.taking += since.map_or(Duration::ZERO, |since| since.elapsed());
+        }
     }
 }
 
@@ -170,6 +173,19 @@ mod tests {
         drop(second);
         advance(stall).await;
         assert!(!is_late(&answer), "all is written");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_takes_a_part_a_minute_of_a_watch_does_not_keep_the_others_for_longer() {
+        let answer = answer(ResponsePermit::lasting((), many()));
+        let parts: Vec<_> = (0..4).map(|_| part(&answer, 1)).collect();
+        let mut was_late = false;
+        for part in parts {
+            advance(Limits::default().stall.saturating_sub(Duration::from_secs(1))).await;
+            was_late |= is_late(&answer);
+            drop(part);
+        }
+        assert!(was_late);
     }
 
     #[tokio::test(start_paused = true)]
