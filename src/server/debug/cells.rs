@@ -2,9 +2,8 @@
 
 use crate::metrics::CellSnapshot;
 use bytes::Bytes;
-use jiff::Timestamp;
 use kubewarm_api::model::{Extent, Identity, ManagedFields, Projection, SensitiveData};
-use kubewarm_cache::informer::{CellReport, Phase, Quantiles, Strategy};
+use kubewarm_cache::informer::CellReport;
 use serde::Serialize;
 
 /// Cells written at a time; one takes about 1 KiB.
@@ -55,77 +54,15 @@ struct View<'a> {
     sensitive_data: SensitiveData,
     service_account: Option<String>,
     declared_in: Option<&'a str>,
-    state: Phase,
-    since: Timestamp,
-    resource_version: Option<String>,
     objects: u64,
     bytes: u64,
-    last_error: Option<LastError<'a>>,
-    next_retry: Option<Timestamp>,
-    warmed: Option<WarmedView>,
-    synced_time: Option<Timestamp>,
-    access_lost_time: Option<Timestamp>,
-    last_event_time: Option<Timestamp>,
-    last_bookmark_time: Option<Timestamp>,
-    last_progress_time: Option<Timestamp>,
-    listed: u64,
-    expected: Option<u64>,
-    last_relist: Option<RelistView>,
-    undecodable: Vec<UndecodableView<'a>>,
-    list_latency_seconds: Option<QuantilesView>,
-    event_latency_seconds: Option<QuantilesView>,
-}
-
-#[derive(Serialize)]
-struct LastError<'a> {
-    reason: &'static str,
-    verb: &'static str,
-    message: &'a str,
-    time: Timestamp,
-    since: Timestamp,
-    attempts: u32,
-}
-
-#[derive(Serialize)]
-struct WarmedView {
-    started: Timestamp,
-    synced: Timestamp,
-    seconds: f64,
-    strategy: Strategy,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct RelistView {
-    time: Timestamp,
-    reason: &'static str,
-    replaced_objects: u64,
-    deleted_in_gap: u64,
-}
-
-#[derive(Serialize)]
-struct UndecodableView<'a> {
-    object: &'a str,
-    problem: &'a str,
-    time: Timestamp,
-}
-
-#[derive(Serialize)]
-struct QuantilesView {
-    p50: f64,
-    p99: f64,
+    #[serde(flatten)]
+    report: &'a CellReport,
 }
 
 impl<'a> View<'a> {
     fn of(cell: &'a CellSnapshot) -> Self {
         let CellSnapshot { key, report, objects, bytes, undecodable: _ } = cell;
-        let report: &CellReport = report;
-        let fault = report.fault.as_ref();
-        let undecodable = report.undecodable.iter().map(|it| UndecodableView {
-            object: &it.object,
-            problem: &it.problem,
-            time: it.at,
-        });
         Self {
             group: key.resource.group(),
             version: key.resource.version(),
@@ -146,49 +83,10 @@ impl<'a> View<'a> {
                 Identity::ServiceAccount { namespace, name } => Some(format!("{namespace}/{name}")),
             },
             declared_in: key.declared_in.as_deref(),
-            state: report.phase,
-            since: report.since,
-            resource_version: report.version.as_ref().map(ToString::to_string),
             objects: *objects,
             bytes: *bytes,
-            last_error: fault.map(|fault| LastError {
-                reason: fault.reason.as_str(),
-                verb: fault.verb.as_str(),
-                message: &fault.message,
-                time: fault.at,
-                since: fault.since,
-                attempts: fault.attempts,
-            }),
-            next_retry: fault.and_then(|fault| fault.next_retry),
-            warmed: report.warmed.map(|warmed| WarmedView {
-                started: warmed.started,
-                synced: warmed.synced,
-                seconds: warmed.took.as_secs_f64(),
-                strategy: warmed.strategy,
-            }),
-            synced_time: report.synced_at,
-            access_lost_time: report.lost.map(|loss| loss.time),
-            last_event_time: report.event_time,
-            last_bookmark_time: report.bookmark_time,
-            last_progress_time: report.current_time,
-            listed: report.listed,
-            expected: report.expected,
-            last_relist: report.last_relist.map(|relist| RelistView {
-                time: relist.at,
-                reason: relist.reason.as_str(),
-                replaced_objects: relist.replaced,
-                deleted_in_gap: relist.deleted_in_gap,
-            }),
-            undecodable: undecodable.collect(),
-            list_latency_seconds: report.list_latency.map(QuantilesView::from),
-            event_latency_seconds: report.event_latency.map(QuantilesView::from),
+            report,
         }
-    }
-}
-
-impl From<Quantiles> for QuantilesView {
-    fn from(of: Quantiles) -> Self {
-        Self { p50: of.p50.as_secs_f64(), p99: of.p99.as_secs_f64() }
     }
 }
 
@@ -241,14 +139,14 @@ mod tests {
             "lastError": {
                 "reason": "Forbidden", "verb": "list", "message": "no \"list\" for you",
                 "time": "1970-01-01T00:16:39Z", "since": "1970-01-01T00:15:40Z", "attempts": 3,
+                "nextRetry": "1970-01-01T00:16:44Z",
             },
-            "nextRetry": "1970-01-01T00:16:44Z",
-            "warmed": null, "syncedTime": null, "accessLostTime": null, "lastEventTime": null, "lastBookmarkTime": null,
+            "warmed": null, "syncedTime": null, "accessLostTime": null, "losses": 0, "lastEventTime": null, "lastBookmarkTime": null,
             "lastProgressTime": null, "listed": 0, "expected": null, "lastRelist": null,
             "undecodable": [
                 { "object": "a/bad", "problem": "no uid", "time": "1970-01-01T00:15:50Z" },
             ],
-            "listLatencySeconds": null, "eventLatencySeconds": null,
+            "listLatencySeconds": null, "eventLatencySeconds": null, "readLatencySeconds": null,
         });
         assert_eq!(*cell, expected);
     }

@@ -63,7 +63,9 @@ pub enum Reason {
 }
 
 /// Which request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr,
+)]
 #[strum(serialize_all = "lowercase")]
 pub enum Verb {
     /// `list`, whole, streamed or in pages.

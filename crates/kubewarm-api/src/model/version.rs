@@ -1,5 +1,6 @@
 //! Resource versions: ordered where they are decimal, opaque where they are not.
 
+use serde::{Serialize, Serializer};
 use std::{cmp::Ordering, fmt};
 
 /// `metadata.resourceVersion` of an object or of a list.
@@ -72,6 +73,12 @@ impl PartialOrd for ResourceVersion {
                 Some(a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
             }
         }
+    }
+}
+
+impl Serialize for ResourceVersion {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
     }
 }
 

@@ -3,8 +3,8 @@
 
 use jiff::Timestamp;
 use kubewarm_api::model::{OnAccessLost, Reason, ResourceVersion, Verb};
-use serde::{Deserialize, Serialize};
-use std::{sync::Arc, time::Duration};
+use serde::{Deserialize, Serialize, Serializer};
+use std::{fmt::Display, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Where a cell stands. The informer's state machine lives in `state.rs`; this is its public face.
@@ -32,15 +32,20 @@ pub enum Phase {
 }
 
 /// Why a cell is not healthy, and when it tries again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct CellFault {
     /// The cause.
+    #[serde(serialize_with = "text")]
     pub reason: Reason,
     /// What was tried.
+    #[serde(serialize_with = "text")]
     pub verb: Verb,
     /// The server's or the transport's words.
+    #[serde(serialize_with = "text")]
     pub message: Arc<str>,
     /// When it last failed.
+    #[serde(rename = "time")]
     pub at: Timestamp,
     /// When it first failed since it was last healthy.
     pub since: Timestamp,
@@ -65,13 +70,14 @@ pub enum Strategy {
 }
 
 /// A completed first sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Warmed {
     /// When the cell was declared.
     pub started: Timestamp,
     /// When the first list was applied.
     pub synced: Timestamp,
     /// From declaration to sync, on the monotonic clock.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
     /// How.
     pub strategy: Strategy,
@@ -79,7 +85,17 @@ pub struct Warmed {
 
 /// Why a synced cell listed again.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    strum::AsRefStr,
+    strum::VariantArray,
+    Serialize,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum RelistReason {
@@ -106,7 +122,7 @@ pub enum RelistReason {
 }
 
 impl RelistReason {
-    /// As the status and `/debug/cells` write it.
+    /// As the status writes it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -134,64 +150,82 @@ pub struct Loss {
 }
 
 /// The last relist of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Relist {
     /// When it completed.
+    #[serde(rename = "time")]
     pub at: Timestamp,
     /// Why.
     pub reason: RelistReason,
     /// Objects found under the same key with another UID.
+    #[serde(rename = "replacedObjects")]
     pub replaced: u64,
     /// Objects that had gone; replaced ones are not counted.
     pub deleted_in_gap: u64,
 }
 
 /// An object that could not be decoded and is therefore missing from the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Undecodable {
     /// `namespace/name` as far as it could be read, else `?`.
+    #[serde(serialize_with = "text")]
     pub object: Arc<str>,
     /// What is wrong with it; never its content.
+    #[serde(serialize_with = "text")]
     pub problem: Arc<str>,
     /// When it was seen.
+    #[serde(rename = "time")]
     pub at: Timestamp,
 }
 
 /// Median and 99th percentile of a latency over the last 5 minutes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
 pub struct Quantiles {
     /// Half were faster.
+    #[serde(serialize_with = "seconds")]
     pub p50: Duration,
     /// All but one in a hundred were faster.
+    #[serde(serialize_with = "seconds")]
     pub p99: Duration,
 }
 
-/// A snapshot of a cell. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+/// A snapshot of a cell. Cheap to clone. `/debug/cells` shows its JSON.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct CellReport {
     /// Where it stands.
+    #[serde(rename = "state")]
     pub phase: Phase,
     /// Since when.
     pub since: Timestamp,
     /// When it was first completely listed; `None` while nothing is held that is complete.
     pub warmed: Option<Warmed>,
     /// The last complete list.
+    #[serde(rename = "syncedTime")]
     pub synced_at: Option<Timestamp>,
     /// Since when what is held may only be served to those who asked for that.
+    #[serde(rename = "accessLostTime")]
     pub lost: Option<Loss>,
     /// How often access was lost so far.
     pub losses: u64,
     /// Why it is not healthy. Kept while a retry is under way, cleared by success.
+    #[serde(rename = "lastError")]
     pub fault: Option<CellFault>,
     /// The newest version delivered: of a list, an event or a bookmark.
+    #[serde(rename = "resourceVersion")]
     pub version: Option<ResourceVersion>,
     /// The last proof that the table was current (list, event, bookmark, probe), monotonic.
+    #[serde(skip)]
     pub current_at: Option<Instant>,
     /// The same on the wall clock, for metrics.
+    #[serde(rename = "lastProgressTime")]
     pub current_time: Option<Timestamp>,
     /// The last event.
+    #[serde(rename = "lastEventTime")]
     pub event_time: Option<Timestamp>,
     /// The last bookmark.
+    #[serde(rename = "lastBookmarkTime")]
     pub bookmark_time: Option<Timestamp>,
     /// Objects seen by the list under way.
     pub listed: u64,
@@ -200,13 +234,35 @@ pub struct CellReport {
     /// The last relist.
     pub last_relist: Option<Relist>,
     /// At most 16 objects that could not be decoded; a later good version takes one off the list.
+    #[serde(serialize_with = "each")]
     pub undecodable: Arc<[Undecodable]>,
     /// From request to last byte of a list or of a page of it.
+    #[serde(rename = "listLatencySeconds")]
     pub list_latency: Option<Quantiles>,
     /// Of events, from bytes read to processed by every observer.
+    #[serde(rename = "eventLatencySeconds")]
     pub event_latency: Option<Quantiles>,
     /// Of reads, from allowed to answered, waits included.
+    #[serde(rename = "readLatencySeconds")]
     pub read_latency: Option<Quantiles>,
+}
+
+impl Serialize for Loss {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.time.serialize(to)
+    }
+}
+
+fn seconds<S: Serializer>(of: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(of.as_secs_f64())
+}
+
+fn text<S: Serializer>(of: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(of)
+}
+
+fn each<S: Serializer>(of: &Arc<[Undecodable]>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(&**of)
 }
 
 impl CellReport {
