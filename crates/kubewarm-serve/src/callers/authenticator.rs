@@ -105,22 +105,22 @@ impl Authenticator {
         // Behind one address there may be others than those who try tokens.
         let last = self.users.get_stale(&key);
         let was_accepted = last.is_some_and(|it| matches!(it.value, Who::Known(_)));
-        let mut attempt = if was_accepted {
-            None
-        } else {
-            Some(self.failed.attempt(peer, Instant::now()).ok_or(Refused::Busy)?)
-        };
+        let mut one_at_a_time =
+            if was_accepted { None } else { self.failed.attempt(peer, Instant::now())? };
         // Nobody knows yet who waits, so whoever joins a review waits in a place, too.
         let mut waits = Some(self.queue.enter(peer)?);
         let review = || {
-            let (waits, attempt) = (waits.take(), attempt.take());
+            let (waits, permit) = (waits.take(), one_at_a_time.take());
             let (queue, failed) = (self.queue.clone(), Arc::clone(&self.failed));
             let review = self.reviews.who(Arc::clone(presented));
             async move {
                 let _waits = waits;
                 let _slot = queue.slot(peer).await?;
-                let again = |attempt| failed.again(attempt, peer, Instant::now());
-                let _attempt = attempt.map(|it| again(it).ok_or(Refused::Busy)).transpose()?;
+                let _one_at_a_time = match permit {
+                    // Others may have failed while it waited.
+                    None if !was_accepted => failed.attempt(peer, Instant::now())?,
+                    permit => permit,
+                };
                 let answer = queue.decide(review).await;
                 if matches!(answer, Ok(Who::Unknown | Who::Refused { .. })) {
                     failed.fail(peer, Instant::now());

@@ -1,5 +1,6 @@
 //! Credentials that were not accepted: whoever tries tokens tries few.
 
+use super::Refused;
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use parking_lot::Mutex;
 use std::{collections::HashMap, net::IpAddr, time::Duration};
@@ -23,27 +24,22 @@ pub(super) struct FailedTokens {
     few: KeyedSemaphore<IpAddr>,
 }
 
-/// Leave to try a token, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Attempt {
-    one_at_a_time: Option<KeyedPermit>,
-}
-
 impl FailedTokens {
-    /// Leave for `peer` to try a token; none if it has no failures left, or tries one with few left.
-    pub(super) fn attempt(&self, peer: IpAddr, now: Instant) -> Option<Attempt> {
+    /// Lets `peer` try a token. With few failures left, the address tries its next token once the permit is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Busy`] for an address that has no failures left, or tries a token with few left.
+    pub(super) fn attempt(
+        &self,
+        peer: IpAddr,
+        now: Instant,
+    ) -> Result<Option<KeyedPermit>, Refused> {
         match self.left(peer, now) {
-            0 => None,
-            left if left < FEW => {
-                Some(Attempt { one_at_a_time: Some(self.few.try_acquire(&peer)?) })
-            }
-            _ => Some(Attempt { one_at_a_time: None }),
+            0 => Err(Refused::Busy),
+            left if left < FEW => self.few.try_acquire(&peer).map(Some).ok_or(Refused::Busy),
+            _ => Ok(None),
         }
-    }
-
-    /// The same for one that has waited: others may have failed meanwhile.
-    pub(super) fn again(&self, attempt: Attempt, peer: IpAddr, now: Instant) -> Option<Attempt> {
-        if attempt.one_at_a_time.is_some() { Some(attempt) } else { self.attempt(peer, now) }
     }
 
     /// A token of `peer` was not accepted.
@@ -81,11 +77,11 @@ mod tests {
         let [one, other] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
         let fails = |after| {
             let now = start + after;
-            let tries = std::iter::from_fn(|| failed.attempt(one, now));
+            let tries = std::iter::from_fn(|| failed.attempt(one, now).ok());
             tries.inspect(|_| failed.fail(one, now)).count()
         };
         assert_eq!(fails(Duration::ZERO), 10);
-        assert!(failed.attempt(other, start).is_some());
+        assert!(failed.attempt(other, start).is_ok());
         assert_eq!(fails(Duration::from_millis(99)), 0);
         assert_eq!(fails(Duration::from_millis(500)), 5);
         assert_eq!(fails(Duration::from_mins(1)), 10);
@@ -95,16 +91,14 @@ mod tests {
     fn with_few_failures_left_an_address_tries_one_token_at_a_time() {
         let (failed, now) = (FailedTokens::default(), Instant::now());
         let one = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
-        let waiting: Vec<_> = (0..50).map(|_| failed.attempt(one, now).unwrap()).collect();
+        assert!((0..50).all(|_| failed.attempt(one, now).is_ok_and(|permit| permit.is_none())));
         for _ in 0..6 {
             failed.fail(one, now);
         }
-        let trying: Vec<_> =
-            waiting.into_iter().filter_map(|it| failed.again(it, one, now)).collect();
+        let trying: Vec<_> = (0..50).filter_map(|_| failed.attempt(one, now).ok()).collect();
         assert_eq!(trying.len(), 1);
-        assert!(failed.attempt(one, now).is_none());
         drop(trying);
-        assert!(failed.attempt(one, now).is_some());
+        assert!(failed.attempt(one, now).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Whether that is anybody's is asked of each request: a client whose certificate counts for nothing may have
 //! a token all the same.
 
-use super::{authority::Authority, subject::CertificateSubject};
+use super::{authority::Authority, subject::user_of};
 use crate::{callers::User, certificate::provider};
 use parking_lot::Mutex;
 use rustls::{
@@ -58,7 +58,7 @@ impl Chain {
         let own = self.certificates.first()?;
         // Not read before somebody vouches for it.
         let is_good = self.authority.vouches_for(&self.certificates, now);
-        is_good.then(|| CertificateSubject::of(own)?.user(own)).flatten()
+        is_good.then(|| user_of(own)).flatten()
     }
 }
 

@@ -16,48 +16,32 @@ const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 /// What the API server has in its audit log of the certificate.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// What a certificate says of whose it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CertificateSubject {
-    /// The last, as with the API server; empty without one.
-    pub(super) common_name: String,
-    pub(super) uid: String,
-    pub(super) organizations: Vec<String>,
-}
-
-impl CertificateSubject {
-    /// That of the certificate in `der`, which somebody has verified; `None` if it cannot be read in full, has
-    /// several UIDs or an empty one.
-    pub(super) fn of(der: &[u8]) -> Option<Self> {
-        let (rest, certificate) = X509Certificate::from_der(der).ok()?;
-        if !rest.is_empty() {
-            return None;
-        }
-        let subject = certificate.subject();
-        let text = |it: &AttributeTypeAndValue<'_>| it.as_str().ok().map(str::to_owned);
-        let names: Vec<_> = subject.iter_common_name().map(text).collect::<Option<_>>()?;
-        let organizations = subject.iter_organization().map(text).collect::<Option<_>>()?;
-        let uids: Vec<_> = subject.iter_by_oid(&UID).map(text).collect::<Option<_>>()?;
-        let uid = match &*uids {
-            [] => String::new(),
-            [uid] if !uid.is_empty() => uid.clone(),
-            _ => return None,
-        };
-        let common_name = names.last().cloned().unwrap_or_default();
-        Some(Self { common_name, uid, organizations })
+/// The user that the certificate in `der` is of, which somebody has verified; `None` for one that has no name, cannot be read
+/// in full, or has several UIDs or an empty one.
+pub(super) fn user_of(der: &[u8]) -> Option<User> {
+    let (rest, certificate) = X509Certificate::from_der(der).ok()?;
+    if !rest.is_empty() {
+        return None;
     }
-
-    /// The user that the certificate in `der` is of; `None` for one without a name.
-    pub(super) fn user(self, der: &[u8]) -> Option<User> {
-        let Self { common_name: name, uid, organizations: groups } = self;
-        let mut id = "X509SHA256=".to_owned();
-        for byte in digest(&SHA256, der).as_ref() {
-            // A `String` takes all.
-            let _written = write!(id, "{byte:02x}");
-        }
-        let extra = [(CREDENTIAL.to_owned(), vec![id])].into();
-        (!name.is_empty()).then(|| User { name, uid, groups, extra }.authenticated())
+    let subject = certificate.subject();
+    let text = |it: &AttributeTypeAndValue<'_>| it.as_str().ok().map(str::to_owned);
+    let names: Vec<_> = subject.iter_common_name().map(text).collect::<Option<_>>()?;
+    let groups = subject.iter_organization().map(text).collect::<Option<_>>()?;
+    let uids: Vec<_> = subject.iter_by_oid(&UID).map(text).collect::<Option<_>>()?;
+    let uid = match &*uids {
+        [] => String::new(),
+        [uid] if !uid.is_empty() => uid.clone(),
+        _ => return None,
+    };
+    // The last name, as with the API server.
+    let name = names.last().filter(|name| !name.is_empty())?.clone();
+    let mut id = "X509SHA256=".to_owned();
+    for byte in digest(&SHA256, der).as_ref() {
+        // A `String` takes all.
+        let _written = write!(id, "{byte:02x}");
     }
+    let extra = [(CREDENTIAL.to_owned(), vec![id])].into();
+    Some(User { name, uid, groups, extra }.authenticated())
 }
 
 #[cfg(test)]
@@ -88,7 +72,7 @@ mod tests {
             (DnType::OrganizationalUnitName, "system:masters"),
             (uid(), "u-1"),
         ]);
-        let user = CertificateSubject::of(&der).unwrap().user(&der).unwrap();
+        let user = user_of(&der).unwrap();
         assert_eq!((&*user.name, &*user.uid), ("jané", "u-1"));
         assert_eq!(user.groups, ["readers", "system:authenticated"]);
         let id = &user.extra[CREDENTIAL][0];
@@ -98,16 +82,16 @@ mod tests {
     #[test]
     fn what_cannot_be_read_or_has_no_name_is_nobodys() {
         let der = made(&[(DnType::OrganizationName, "readers")]);
-        assert_eq!(CertificateSubject::of(&der).unwrap().user(&der), None);
+        assert_eq!(user_of(&der), None);
         let der = made(&[(DnType::CommonName, "jane"), (uid(), "")]);
-        assert_eq!(CertificateSubject::of(&der), None);
+        assert_eq!(user_of(&der), None);
         let mut wanted = CertificateParams::new([]).unwrap();
         let wide = DnValue::BmpString("jane".parse().unwrap());
         wanted.distinguished_name.push(DnType::CommonName, wide);
         let der = wanted.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        assert_eq!(CertificateSubject::of(der.der()), None, "as nobody else reads it");
+        assert_eq!(user_of(der.der()), None, "as nobody else reads it");
         let der = made(&[(DnType::CommonName, "jane")]);
-        assert_eq!(CertificateSubject::of(&[&der[..], b"x"].concat()), None);
-        assert_eq!(CertificateSubject::of(&der[1..]), None);
+        assert_eq!(user_of(&[&der[..], b"x"].concat()), None);
+        assert_eq!(user_of(&der[1..]), None);
     }
 }
