@@ -225,11 +225,9 @@ fn spawn_reads(
     };
     let until = frame.stop.clone();
     tasks.begin("reads", async move { answering.run(until).await });
-    let (until, metrics) = (frame.stop.clone(), metrics.reads().clone());
+    let until = frame.stop.clone();
     tasks.begin("read server", async move {
-        let routes = move |app: &mut _| api.routes(app);
-        let shown = (certificate, authority);
-        if let Err(error) = listening.serve(shown, (routes, metrics), until).await {
+        if let Err(error) = listening.serve((certificate, authority), api, until).await {
             tracing::error!(%error, "the read server failed");
         }
     });

@@ -57,6 +57,12 @@ pub enum Method {
     Other,
 }
 
+impl Method {
+    pub(super) fn of(method: &http::Method) -> Self {
+        if *method == http::Method::GET { Self::Get } else { Self::Other }
+    }
+}
+
 /// What ended a client's watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]

@@ -1,23 +1,26 @@
 //! From an answer to the bytes of HTTP: headers, and bodies that are written while they are sent.
 
-use super::gzip;
+use super::{
+    body::{Content, Response},
+    gzip,
+};
 use crate::{
     callers::UserPermits,
-    reads::{Answer, Body, Cut, Source},
-};
-use actix_web::{
-    HttpRequest, HttpResponse, HttpResponseBuilder,
-    http::{
-        StatusCode, Version,
-        header::{self, HeaderValue},
-    },
+    reads::{self, Body, Cut, Source},
 };
 use aws_lc_rs::hmac;
 use bytes::Bytes;
-use futures::{StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, stream};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{
+        ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+        RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
+    },
+};
 use kubewarm_api::model::CellKey;
 use kubewarm_wire::{Failure, Sent, is_known};
-use std::{error::Error, fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, time::Duration};
 
 /// What is no longer is written at once, and told its length; the rest of a longer list is written while it is sent.
 /// From here on the API server compresses.
@@ -42,18 +45,15 @@ pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
     })
 }
 
-/// Sends objects; a large answer in the user's `turns`.
+/// Sends objects to whoever `asked` with these headers; a large answer in the user's `turns`.
 pub(super) async fn objects(
-    request: &HttpRequest,
-    answer: Answer,
+    asked: &HeaderMap,
+    answer: reads::Answer,
     key: &hmac::Key,
     turns: UserPermits,
-) -> HttpResponse {
-    let mut response = HttpResponse::Ok();
-    response
-        .insert_header((header::CONTENT_TYPE, JSON))
-        .insert_header((header::CACHE_CONTROL, NOT_KEPT));
-    tell_source(&mut response, &answer.source, key);
+) -> Response {
+    let mut headers = headers(JSON, NOT_KEPT);
+    tell_source(&mut headers, &answer.source, key);
     let of = &answer.source.cell.resource;
     let (begun, rest) = match answer.body {
         Body::Whole(body) => (body, None),
@@ -62,8 +62,8 @@ pub(super) async fn objects(
             Err(Cut) => return failure(&Failure::not_warm(of.group_resource(), 1)),
         },
     };
-    match rest {
-        None => whole(request, response, begun.into()),
+    let content = match rest {
+        None => whole(asked, &mut headers, begun.into()),
         Some(rest) => {
             let rest = stream::unfold(rest, |mut rest| async move {
                 let piece = rest.next().await?;
@@ -71,24 +71,21 @@ pub(super) async fn objects(
             });
             let rest = in_turns(rest, begun.len(), turns);
             let pieces = stream::iter([Ok(begun.into())]).chain(rest);
-            if takes_gzip(request) {
-                compressed(request, response, pieces)
+            if takes_gzip(asked) {
+                compressed(&mut headers, pieces)
             } else {
-                streamed(request, response, pieces)
+                Content::streamed(pieces)
             }
         }
-    }
+    };
+    response(StatusCode::OK, headers, content)
 }
 
 /// The rest of an answer, behind so many bytes. From [`LARGE`] on each piece is written in a turn, which ends when the
 /// piece is there: whoever takes an answer slowly keeps no turn.
-fn in_turns<S>(
-    rest: S,
-    begun: usize,
-    turns: UserPermits,
-) -> impl stream::Stream<Item = Result<Bytes, Cut>>
+fn in_turns<S>(rest: S, begun: usize, turns: UserPermits) -> impl Stream<Item = Result<Bytes, Cut>>
 where
-    S: stream::Stream<Item = Result<Bytes, Cut>> + 'static,
+    S: Stream<Item = Result<Bytes, Cut>> + 'static,
 {
     let rest = Box::pin(rest);
     stream::unfold((rest, begun, turns), |(mut rest, bytes, turns)| async move {
@@ -101,39 +98,65 @@ where
 }
 
 /// Says from where an answer is, and how old.
-pub(super) fn tell_source(response: &mut HttpResponseBuilder, source: &Source, key: &hmac::Key) {
-    response.insert_header(("Kubewarm-Cell", opaque(key, &source.cell)));
+pub(super) fn tell_source(headers: &mut HeaderMap, source: &Source, key: &hmac::Key) {
+    const CELL: HeaderName = HeaderName::from_static("kubewarm-cell");
+    const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
+    set(headers, CELL, opaque(key, &source.cell));
     if let Some(age) = source.age {
-        response.insert_header(("Kubewarm-Freshness-Milliseconds", age.as_millis().to_string()));
+        set(headers, FRESHNESS, age.as_millis().to_string());
     }
     if source.is_late {
-        response.insert_header((header::WARNING, late(source.age)));
+        set(headers, WARNING, late(source.age));
     }
 }
 
-/// Sends what is there.
-fn whole(request: &HttpRequest, mut response: HttpResponseBuilder, body: Bytes) -> HttpResponse {
-    if body.len() > LONG && takes_gzip(request) {
-        return compressed(request, response, stream::iter([Ok(body)]));
+/// What every answer says of its body.
+pub(super) fn headers(content_type: &'static str, cache_control: &'static str) -> HeaderMap {
+    let content_type = (CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let cache_control = (CACHE_CONTROL, HeaderValue::from_static(cache_control));
+    HeaderMap::from_iter([content_type, cache_control])
+}
+
+/// `value` is text of this program: it has no control characters, which no header may have.
+fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(name, value);
     }
-    response.body(body)
+}
+
+pub(super) fn response(code: StatusCode, headers: HeaderMap, content: Content) -> Response {
+    let mut response = Response::new(content);
+    (*response.status_mut(), *response.headers_mut()) = (code, headers);
+    response
+}
+
+/// Sends JSON that nobody keeps.
+pub(super) fn json(asked: &HeaderMap, body: Bytes) -> Response {
+    let mut headers = headers(JSON, NOT_KEPT);
+    let content = whole(asked, &mut headers, body);
+    response(StatusCode::OK, headers, content)
+}
+
+/// Sends what is there.
+fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> Content {
+    if body.len() > LONG && takes_gzip(asked) {
+        return compressed(headers, stream::iter([Ok(body)]));
+    }
+    body.into()
 }
 
 /// Sends pieces as gzip.
 fn compressed(
-    request: &HttpRequest,
-    mut response: HttpResponseBuilder,
-    pieces: impl stream::Stream<Item = Result<Bytes, Cut>> + 'static,
-) -> HttpResponse {
-    response
-        .insert_header((header::CONTENT_ENCODING, "gzip"))
-        .append_header((header::VARY, "Accept-Encoding"));
-    streamed(request, response, gzip::compressed(pieces))
+    headers: &mut HeaderMap,
+    pieces: impl Stream<Item = Result<Bytes, Cut>> + 'static,
+) -> Content {
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    Content::streamed(gzip::compressed(pieces))
 }
 
-fn takes_gzip(request: &HttpRequest) -> bool {
-    let header = request.headers().get(header::ACCEPT_ENCODING);
-    gzip::is_taken(header.map(HeaderValue::as_bytes))
+fn takes_gzip(asked: &HeaderMap) -> bool {
+    gzip::is_taken(asked.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
 }
 
 /// What a client shows to people.
@@ -147,78 +170,33 @@ fn late(age: Option<Duration>) -> String {
     }
 }
 
-/// Sends pieces as they come.
-pub(super) fn streamed<E: Into<Box<dyn Error>> + 'static>(
-    request: &HttpRequest,
-    mut response: HttpResponseBuilder,
-    pieces: impl stream::Stream<Item = Result<Bytes, E>> + 'static,
-) -> HttpResponse {
-    if request.version() < Version::HTTP_11 {
-        // It knows no chunks: the end of the connection ends the body.
-        response.force_close();
-        let mut response = response.streaming(pieces);
-        response.head_mut().no_chunking(true);
-        return response;
-    }
-    response.streaming(pieces)
-}
-
-/// What is sent whole, whoever made it.
-#[derive(Debug)]
-pub(super) struct Document {
-    pub(super) body: Bytes,
-    pub(super) content_type: &'static str,
-    /// With its quotes.
-    pub(super) etag: Option<String>,
-    /// Whether there are other forms of it.
-    pub(super) varies: bool,
-    /// What whoever keeps it may do with it.
-    pub(super) cache_control: &'static str,
-}
-
-impl From<Sent> for Document {
-    fn from(Sent { content_type, etag, body }: Sent) -> Self {
-        let body = body.into();
-        Self { body, content_type, etag: Some(etag), varies: true, cache_control: "public" }
-    }
-}
-
-/// Sends a document, or that the client has it.
-pub(super) fn document(request: &HttpRequest, document: Document) -> HttpResponse {
-    let Document { body, content_type, etag, varies, cache_control } = document;
-    let known = request.headers().get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
-    let is_known = known.zip(etag.as_deref()).is_some_and(|(known, etag)| is_known(known, etag));
-    let mut response =
-        HttpResponse::build(if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK });
-    response.insert_header((header::CACHE_CONTROL, cache_control));
-    if varies {
-        response.insert_header((header::VARY, "Accept"));
-    }
-    if let Some(etag) = etag {
-        response.insert_header((header::ETAG, etag));
-    }
+/// Sends a document to whoever `asked` with these headers, or that the client has it.
+pub(super) fn document(asked: &HeaderMap, document: Sent) -> Response {
+    let Sent { content_type, etag, body } = document;
+    let known = asked.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+    let is_known = known.is_some_and(|known| is_known(known, &etag));
+    let mut headers = headers(content_type, "public");
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    set(&mut headers, ETAG, etag);
     if is_known {
-        return response.finish();
+        headers.remove(CONTENT_TYPE);
+        return response(StatusCode::NOT_MODIFIED, headers, Bytes::new().into());
     }
-    response.insert_header((header::CONTENT_TYPE, content_type));
-    whole(request, response, body)
+    let content = whole(asked, &mut headers, body.into());
+    response(StatusCode::OK, headers, content)
 }
 
 /// Sends a `Status` of failure.
-pub(super) fn failure(failure: &Failure) -> HttpResponse {
+pub(super) fn failure(failure: &Failure) -> Response {
     let code = StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = HttpResponse::build(code);
-    response
-        .insert_header((header::CONTENT_TYPE, JSON))
-        .insert_header((header::CACHE_CONTROL, NOT_KEPT));
+    let mut headers = headers(JSON, NOT_KEPT);
     if let Some(seconds) = failure.retry_after() {
-        response.insert_header((header::RETRY_AFTER, seconds.to_string()));
+        headers.insert(RETRY_AFTER, seconds.into());
     }
     if code == StatusCode::FORBIDDEN {
-        let nosniff = HeaderValue::from_static("nosniff");
-        response.insert_header((header::X_CONTENT_TYPE_OPTIONS, nosniff));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
-    response.body(failure.body())
+    response(code, headers, failure.body().into())
 }
 
 #[cfg(test)]
@@ -237,7 +215,7 @@ mod tests {
         count: usize,
         now: &Rc<Cell<usize>>,
         most: &Rc<Cell<usize>>,
-    ) -> impl stream::Stream<Item = Result<Bytes, Cut>> + use<> {
+    ) -> impl Stream<Item = Result<Bytes, Cut>> + use<> {
         let (now, most) = (Rc::clone(now), Rc::clone(most));
         stream::iter(0..count).then(move |_| {
             let (now, most) = (Rc::clone(&now), Rc::clone(&most));

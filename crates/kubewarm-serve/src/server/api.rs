@@ -2,39 +2,30 @@
 //! learns nothing of whether it is kept.
 
 use super::{
-    answer::{self, JSON, NOT_KEPT},
-    body::Brought,
-    counted::accept,
+    answer,
+    body::{Request, Response},
     forward::Forward,
     unwritten::ResponsePermit,
-    watching::{Held, Needed, watch},
+    watching::{Watch, WatchReview},
 };
 use crate::review;
 use crate::{
     Watchers,
-    callers::{Caller, Callers, Credentials, NoCredentials, Refused, Shown},
+    callers::{Caller, Callers, Credentials, NoCredentials, Refused},
     metrics::{CacheUse, Handler, Method, ReadMetrics},
     reads::Reads,
-};
-use actix_web::{
-    HttpMessage as _, HttpRequest, HttpResponse,
-    http::{self, header},
-    web,
 };
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use http::header::ACCEPT;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{Fault, FieldSelector, LabelSelector, ProfileRef};
 use kubewarm_wire::{
     Asked, Document, Failure, Listing, Objects, Watching, What, discovery_document,
 };
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr},
-    sync::Arc,
-};
+use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -56,12 +47,8 @@ pub struct ReadApi {
     stop: CancellationToken,
 }
 
-/// How a read went, for the metrics.
-struct Outcome {
-    handler: Handler,
-    from: CacheUse,
-    response: HttpResponse,
-}
+/// An answer, and where it is from.
+type Answered = Result<(CacheUse, Response), Failure>;
 
 impl ReadApi {
     /// Answers from `reads` those whom `callers` let in; watches, which are entered in `watchers`, until
@@ -85,52 +72,61 @@ impl ReadApi {
         self
     }
 
-    /// Has requests answered, whatever their paths: they are the Kubernetes API's, not those of a router.
-    pub fn routes(self: &Arc<Self>, app: &mut web::ServiceConfig) {
-        app.app_data(web::Data::from(Arc::clone(self))).default_service(web::to(handle));
+    pub(super) fn metrics(&self) -> &ReadMetrics {
+        &self.metrics
+    }
+
+    /// Answers any request of the read address.
+    pub(super) async fn handle(&self, request: Request) -> Response {
+        let began = Instant::now();
+        let method = Method::of(&request.head.method);
+        let (handler, answered) = self.answer(request).await;
+        let refused = |failure| (CacheUse::Miss, answer::failure(&failure));
+        let (from, response) = answered.unwrap_or_else(refused);
+        let code = response.status().as_u16();
+        self.metrics.answered((handler, method), code, from, began.elapsed());
+        response
     }
 
     /// From here, or from the API server where that is wanted and may have more.
-    async fn answer(&self, request: &HttpRequest) -> Result<Outcome, (Handler, Failure)> {
-        let Some(forward) = &self.forward else { return self.own(request).await };
-        if !self.is_beyond(request) {
-            match self.own(request).await {
+    async fn answer(&self, request: Request) -> (Handler, Answered) {
+        let Some(forward) = &self.forward else { return self.own(&request).await };
+        if !self.is_beyond(&request) {
+            match self.own(&request).await {
                 // Of whoever cannot be sent on, what is wrong with the request says more.
-                Err((_, failure))
+                (_, Err(failure))
                     if failure.is_of_this_server_alone()
-                        && !(failure.code() == 400 && is_known_by_certificate(request)) => {}
+                        && !(failure.code() == 400 && is_known_by_certificate(&request)) => {}
                 answered => return answered,
             }
         }
-        let handler = Handler::Forward;
-        if is_known_by_certificate(request) {
-            return Err((handler, Failure::cannot_forward()));
+        if is_known_by_certificate(&request) {
+            return (Handler::Forward, Err(Failure::cannot_forward()));
         }
         let sent = forward.send(request, &self.callers).await;
-        let response = sent.map_err(|failure| (handler, failure))?;
-        Ok(Outcome { handler, from: CacheUse::Miss, response })
+        (Handler::Forward, sent.map(|response| (CacheUse::Miss, response)))
     }
 
     /// Whether nothing here could answer `request`: it is no read, or becomes something else than HTTP, or
     /// is somebody's who acts as another, which only the API server can decide about.
-    fn is_beyond(&self, request: &HttpRequest) -> bool {
-        let is_upgrade =
-            || request.extensions().get::<Brought>().is_some_and(|it| it.upgrade.is_some());
+    fn is_beyond(&self, request: &Request) -> bool {
         let acts_as_another =
-            || request.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
-        request.method() != http::Method::GET
-            || is_upgrade()
+            || request.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
+        request.head.method != http::Method::GET
+            || request.upgrade.is_some()
             || (acts_as_another() && !self.callers.can_check_impersonation())
     }
 
-    async fn own(&self, request: &HttpRequest) -> Result<Outcome, (Handler, Failure)> {
-        let other = |failure| (Handler::Other, failure);
-        let credentials = credentials(request).map_err(other)?;
-        let asked = asked(request).map_err(other)?;
+    async fn own(&self, request: &Request) -> (Handler, Answered) {
+        let understood = credentials(request).and_then(|it| Ok((it, asked(request)?)));
+        let (credentials, asked) = match understood {
+            Ok(understood) => understood,
+            Err(failure) => return (Handler::Other, Err(failure)),
+        };
         let sends_on = self.forward.is_some() && !is_known_by_certificate(request);
         if sends_on && matches!(asked.what, What::Document(..)) {
             // A whole client asks here, so that it must see all there is.
-            return Err((Handler::Forward, Failure::no_such_path()));
+            return (Handler::Forward, Err(Failure::no_such_path()));
         }
         let handler = match &asked.what {
             What::Document(..) => Handler::Discovery,
@@ -138,88 +134,74 @@ impl ReadApi {
             What::Objects(Objects { watch: Some(_), .. }) => Handler::Watch,
             What::Objects(_) => Handler::List,
         };
-        self.allowed(request, &credentials, asked, handler)
-            .await
-            .map_err(|failure| (handler, failure))
+        (handler, self.allowed(request, &credentials, asked).await)
     }
 
     async fn allowed(
         &self,
-        request: &HttpRequest,
+        request: &Request,
         credentials: &Credentials,
         Asked { profile, what }: Asked,
-        handler: Handler,
-    ) -> Result<Outcome, Failure> {
-        let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
-        let (first, words) = match &what {
-            What::Document(document, _) => {
-                let path = document.path();
-                (review::path("get", &path), Words::Path(path))
-            }
-            What::Objects(objects) => (reviewed(objects), Words::Resource(objects.access())),
+    ) -> Answered {
+        let peer = request.connection.peer;
+        let first = match &what {
+            What::Document(document, _) => review::path("get", &document.path()),
+            What::Objects(objects) => reviewed(objects),
         };
-        let caller = self.admit(credentials, &first, peer, words).await?;
-        accept(request, || self.callers.connection(&caller.authentication));
-        let mut reviews = vec![first];
+        let caller = self.callers.admit(credentials, &first, peer).await.map_err(|refused| {
+            refused_by(refused, |user, reason| match &what {
+                What::Document(document, _) => Failure::forbidden_path(user, &document.path(), reason),
+                What::Objects(objects) => Failure::forbidden(user, &objects.access(), reason),
+            })
+        })?;
+        request.connection.counted.accept(|| self.callers.connection(&caller.authentication));
+        let mut accesses = vec![first];
         let mut allowed_at = caller.asked;
         if let Some(profile) = &profile {
             let access = profile_access(profile);
             let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
             let review = review::resource(&access, &labels, &fields);
             let may = self.callers.may_also(&caller, &review).await;
-            let asked = may.map_err(|refused| Words::Resource(access).refusal(refused))?;
+            let forbidden =
+                |user: &str, reason: Option<&str>| Failure::forbidden(user, &access, reason);
+            let asked = may.map_err(|refused| refused_by(refused, forbidden))?;
             allowed_at = allowed_at.min(asked);
-            reviews.push(review);
+            accesses.push(review);
         }
         match what {
             What::Document(document, listing) => {
                 let of = (&document, listing);
                 let mut response = self.document(request, of, profile.as_ref()).await?;
-                response.extensions_mut().insert(self.permit(caller));
-                Ok(Outcome { handler, from: CacheUse::Hit, response })
+                response.body_mut().permit = Some(self.permit(caller));
+                Ok((CacheUse::Hit, response))
             }
             What::Objects(objects) => {
                 if let Some(watching) = &objects.watch {
                     let asked = (&objects, watching, profile.as_ref());
-                    let needed = Needed {
-                        callers: Arc::clone(&self.callers),
-                        credentials: credentials.clone(),
-                        reviews,
-                        peer,
-                        allowed_at,
-                    };
-                    let response = self.watch(request, asked, needed, caller).await?;
-                    return Ok(Outcome { handler, from: CacheUse::Hit, response });
+                    let of = (credentials.clone(), peer);
+                    let callers = Arc::clone(&self.callers);
+                    let review = WatchReview::new(callers, of, (accesses, allowed_at));
+                    let response = self.watch(asked, review, caller).await?;
+                    return Ok((CacheUse::Hit, response));
                 }
-                self.objects(request, &objects, profile.as_ref(), (handler, caller)).await
+                self.objects(request, &objects, profile.as_ref(), caller).await
             }
         }
     }
 
-    async fn admit(
-        &self,
-        credentials: &Credentials,
-        access: &SelfSubjectAccessReviewSpec,
-        peer: IpAddr,
-        words: Words<'_>,
-    ) -> Result<Caller, Failure> {
-        let admitted = self.callers.admit(credentials, access, peer).await;
-        admitted.map_err(|refused| words.refusal(refused))
-    }
-
     async fn objects(
         &self,
-        request: &HttpRequest,
+        request: &Request,
         objects: &Objects,
         profile: Option<&ProfileRef>,
-        (handler, caller): (Handler, Caller),
-    ) -> Result<Outcome, Failure> {
+        caller: Caller,
+    ) -> Answered {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
         let turns = self.callers.large_answers(&caller);
-        let mut response = answer::objects(request, answer, &self.names, turns).await;
-        response.extensions_mut().insert(self.permit(caller));
-        Ok(Outcome { handler, from, response })
+        let mut response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
+        response.body_mut().permit = Some(self.permit(caller));
+        Ok((from, response))
     }
 
     /// What an answer to `caller` takes up.
@@ -230,11 +212,10 @@ impl ReadApi {
 
     async fn watch(
         &self,
-        request: &HttpRequest,
         (objects, watching, profile): (&Objects, &Watching, Option<&ProfileRef>),
-        needed: Needed,
+        review: WatchReview,
         caller: Caller,
-    ) -> Result<HttpResponse, Failure> {
+    ) -> Result<Response, Failure> {
         let place = self.callers.watch(&caller).map_err(|_| Failure::too_many_requests(1))?;
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.authentication.user;
@@ -244,71 +225,38 @@ impl ReadApi {
         let counted = self.metrics.watching(feed.resource());
         let permit = ResponsePermit::lasting(place, self.callers.unwritten(&caller.authentication));
         let (caller, stop) = (Some(caller), self.stop.clone());
-        let held = Held { caller, counted, _entered: entered, stop };
-        Ok(watch(request, (feed, &self.names), needed, (held, permit)))
+        let watch = Watch { feed, review, caller, counted, _entered: entered, stop };
+        Ok(watch.response(&self.names, permit))
     }
 
     async fn document(
         &self,
-        request: &HttpRequest,
+        request: &Request,
         (document, listing): (&Document, Listing),
         profile: Option<&ProfileRef>,
-    ) -> Result<HttpResponse, Failure> {
+    ) -> Result<Response, Failure> {
         if *document == Document::Version {
             return self.version(request).await;
         }
         let kinds = self.reads.kinds(profile).await?;
         let sent = discovery_document(&kinds, document, listing);
         let sent = sent.ok_or_else(Failure::no_such_path)?;
-        Ok(answer::document(request, sent.into()))
+        Ok(answer::document(&request.head.headers, sent))
     }
 
-    async fn version(&self, request: &HttpRequest) -> Result<HttpResponse, Failure> {
+    async fn version(&self, request: &Request) -> Result<Response, Failure> {
         let body = (self.version)().await.map_err(|fault| {
             tracing::debug!(%fault, "the API server does not say its version");
             Failure::unavailable("the API server does not say its version; try again", 1)
         })?;
-        let version = answer::Document {
-            body,
-            content_type: JSON,
-            etag: None,
-            varies: false,
-            cache_control: NOT_KEPT,
-        };
-        Ok(answer::document(request, version))
+        Ok(answer::json(&request.head.headers, body))
     }
 }
 
-/// Answers any request of the read address.
-async fn handle(request: HttpRequest, api: web::Data<ReadApi>) -> HttpResponse {
-    let began = Instant::now();
-    let outcome = api.answer(&request).await.unwrap_or_else(|(handler, failure)| Outcome {
-        handler,
-        from: CacheUse::Miss,
-        response: answer::failure(&failure),
-    });
-    let Outcome { handler, from, response } = outcome;
-    let method = if request.method() == http::Method::GET { Method::Get } else { Method::Other };
-    let code = response.status().as_u16();
-    api.metrics.answered((handler, method), code, from, began.elapsed());
-    response
-}
-
-/// In which words a caller is refused.
-enum Words<'a> {
-    Path(String),
-    Resource(kubewarm_wire::Access<'a>),
-}
-
-impl Words<'_> {
-    fn refusal(&self, refused: Refused) -> Failure {
-        let Refused::Forbidden { user, reason } = &refused else { return refusal(refused) };
-        match self {
-            _ if user.is_empty() => refusal(refused),
-            Self::Path(path) => Failure::forbidden_path(user, path, reason.as_deref()),
-            Self::Resource(access) => Failure::forbidden(user, access, reason.as_deref()),
-        }
-    }
+/// How a caller is refused; `forbidden` has the words for one whom the API server knows.
+fn refused_by(refused: Refused, forbidden: impl FnOnce(&str, Option<&str>) -> Failure) -> Failure {
+    let Refused::Forbidden { user, reason } = &refused else { return refusal(refused) };
+    if user.is_empty() { refusal(refused) } else { forbidden(user, reason.as_deref()) }
 }
 
 /// How a caller is refused, whatever it asks for.
@@ -329,10 +277,10 @@ pub(super) fn refusal(refused: Refused) -> Failure {
     }
 }
 
-fn credentials(request: &HttpRequest) -> Result<Credentials, Failure> {
-    let headers = request.headers().iter();
+fn credentials(request: &Request) -> Result<Credentials, Failure> {
+    let headers = request.head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let shown = request.extensions().get::<Shown>().cloned();
+    let shown = request.connection.shown.clone();
     Credentials::beside(shown, headers).map_err(|none| match none {
         NoCredentials::Repeated => Failure::bad_request("Authorization is repeated"),
         NoCredentials::Impersonation => Failure::bad_request("Impersonate-* cannot be read"),
@@ -345,15 +293,15 @@ fn credentials(request: &HttpRequest) -> Result<Credentials, Failure> {
 
 /// Whether it counts what the caller has shown in the handshake, whatever token there is: nothing can be sent
 /// on with that.
-fn is_known_by_certificate(request: &HttpRequest) -> bool {
-    request.extensions().get::<Shown>().is_some_and(|shown| shown.who().is_some())
+fn is_known_by_certificate(request: &Request) -> bool {
+    request.connection.shown.as_ref().is_some_and(|shown| shown.who().is_some())
 }
 
-fn asked(request: &HttpRequest) -> Result<Asked, Failure> {
-    let accept = request.headers().get(header::ACCEPT).map(|accept| accept.to_str());
+fn asked(request: &Request) -> Result<Asked, Failure> {
+    let head = &request.head;
+    let accept = head.headers.get(ACCEPT).map(|accept| accept.to_str());
     let accept = accept.transpose().map_err(|_| Failure::not_acceptable())?;
-    let uri = request.uri();
-    Asked::parse(request.method().as_str(), uri.path(), uri.query(), accept)
+    Asked::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
 }
 
 /// What the caller must be allowed: the very thing that is asked of the cells, but for indexes, which no

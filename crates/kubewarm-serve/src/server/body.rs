@@ -1,55 +1,57 @@
-//! A request on its way to a handler, and the answer on its way back, as the connection has them.
+//! A request on its way to a handler, and the answer on its way back.
 
 use super::{
-    answer::failure,
-    unwritten::{PermitWait, Unwritten},
+    connection::ConnectionState,
+    unwritten::{PermitWait, ResponsePermit, Unwritten},
 };
 use crate::reads::PART_BYTES;
-use actix_http::body::{BodySize, BoxBody, MessageBody as _};
-use actix_web::{HttpResponse, http::header};
 use bytes::Bytes;
+use futures::{Stream, TryStreamExt as _};
+use http::{
+    Method, Version,
+    header::{CONNECTION, TRANSFER_ENCODING, UPGRADE},
+    request::Parts,
+};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::{
-    Version,
     body::{Body, Frame, Incoming, SizeHint},
-    header::{CONNECTION, UPGRADE},
     upgrade::OnUpgrade,
 };
 use kubewarm_wire::Failure;
 use std::{
-    io,
-    net::SocketAddr,
     pin::Pin,
+    rc::Rc,
     sync::Arc,
     task::{Context, Poll, ready},
 };
-
-/// What a request brings beside its head: for handlers that send it on.
-#[derive(Debug)]
-pub(super) struct Brought {
-    pub(super) body: Incoming,
-    /// The connection itself, if the caller asks for another protocol that is known here.
-    pub(super) upgrade: Option<OnUpgrade>,
-}
+use tower::BoxError;
 
 /// The protocols of exec, attach and port-forward. Any other could turn what follows into requests that
 /// nobody looks at.
 const PROTOCOLS: [&str; 2] = ["websocket", "spdy/3.1"];
 
-/// What the connection itself refuses: as a Status, so that clients make an error of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// A read that brings a body.
-    Body,
-    /// A body whose length two on the way may take for different ones.
-    Chunked,
-    /// What no request says.
-    Malformed,
+/// A request, as handlers have it.
+pub(super) struct Request {
+    pub(super) head: Parts,
+    pub(super) body: Incoming,
+    /// The connection itself, if the caller asks for another protocol that is known here.
+    pub(super) upgrade: Option<OnUpgrade>,
+    pub(super) connection: Rc<ConnectionState>,
 }
 
-/// An answer. Its parts hold what it takes up until they are written.
+/// An answer, as handlers make it.
+pub(super) type Response = http::Response<Content>;
+
+/// The body of an answer.
+pub(super) struct Content {
+    body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
+    /// What the answer takes up until it is written. A handler that leaves none has not read the request's body.
+    pub(super) permit: Option<ResponsePermit>,
+}
+
+/// The body of an answer, as its connection takes it. Its parts hold what the answer takes up until they are written.
 pub(super) struct Answer {
-    body: BoxBody,
-    is_empty: bool,
+    body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
     /// Of a piece of it, what has not been handed on.
     left: Bytes,
     /// Until the next part of that may be handed on.
@@ -57,44 +59,30 @@ pub(super) struct Answer {
     unwritten: Arc<Unwritten>,
 }
 
-/// `request` as handlers have it: its head, without what is said in headers of `proxy`.
-///
-/// # Errors
-///
-/// The reason not to look at it.
-pub(super) fn request(
-    request: &hyper::Request<Incoming>,
-    peer: SocketAddr,
-) -> Result<actix_http::Request, Refusal> {
-    if request.headers().contains_key(hyper::header::TRANSFER_ENCODING) {
-        return Err(Refusal::Chunked);
+impl Request {
+    /// `request` of that connection.
+    ///
+    /// # Errors
+    ///
+    /// A read that brings a body, and a body whose length two on the way may take for different ones.
+    pub(super) fn new(
+        mut request: http::Request<Incoming>,
+        connection: Rc<ConnectionState>,
+    ) -> Result<Self, Failure> {
+        if request.headers().contains_key(TRANSFER_ENCODING) {
+            return Err(Failure::bad_request("a request here has no Transfer-Encoding"));
+        }
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        if is_read && !request.body().is_end_stream() {
+            return Err(Failure::unwanted_body());
+        }
+        let upgrade = asks_for_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
+        let (head, body) = request.into_parts();
+        Ok(Self { head, body, upgrade, connection })
     }
-    let is_read = matches!(*request.method(), hyper::Method::GET | hyper::Method::HEAD);
-    if is_read && !request.body().is_end_stream() {
-        return Err(Refusal::Body);
-    }
-    let mut asked = actix_http::Request::new();
-    let head = asked.head_mut();
-    head.method = request.method().as_str().parse().map_err(|_| Refusal::Malformed)?;
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    head.uri = path.parse().map_err(|_| Refusal::Malformed)?;
-    head.peer_addr = Some(peer);
-    for (name, value) in request.headers() {
-        let name = header::HeaderName::from_bytes(name.as_str().as_bytes());
-        let value = header::HeaderValue::from_bytes(value.as_bytes());
-        let (Ok(name), Ok(value)) = (name, value) else { return Err(Refusal::Malformed) };
-        head.headers.append(name, value);
-    }
-    Ok(asked)
 }
 
-/// What is left of `request`.
-pub(super) fn brought(mut request: hyper::Request<Incoming>) -> Brought {
-    let upgrade = asks_for_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
-    Brought { body: request.into_body(), upgrade }
-}
-
-fn asks_for_upgrade(request: &hyper::Request<Incoming>) -> bool {
+fn asks_for_upgrade(request: &http::Request<Incoming>) -> bool {
     let values = |name| request.headers().get_all(name).iter().map(|value| value.to_str());
     let options = values(CONNECTION).flatten().flat_map(|value| value.split(','));
     // One protocol: of several the API server might take another, or none.
@@ -105,51 +93,53 @@ fn asks_for_upgrade(request: &hyper::Request<Incoming>) -> bool {
         && protocol.is_some_and(|it| PROTOCOLS.iter().any(|known| it.eq_ignore_ascii_case(known)))
 }
 
-/// `response` as the connection has it.
-pub(super) fn answer(response: HttpResponse, unwritten: Arc<Unwritten>) -> hyper::Response<Answer> {
-    let (head, body) = response.into_parts();
-    let is_empty = matches!(body.size(), BodySize::None | BodySize::Sized(0));
-    let answer = Answer { body, is_empty, left: Bytes::new(), wait: None, unwritten };
-    let mut answer = hyper::Response::new(answer);
-    // Both libraries take the same codes and headers.
-    if let Ok(code) = hyper::StatusCode::from_u16(head.status().as_u16()) {
-        *answer.status_mut() = code;
+impl Content {
+    pub(super) fn new<B>(body: B) -> Self
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + 'static,
+    {
+        Self { body: Box::pin(body.map_err(Into::into)), permit: None }
     }
-    for (name, value) in head.headers() {
-        let name = hyper::header::HeaderName::from_bytes(name.as_str().as_bytes());
-        let value = hyper::header::HeaderValue::from_bytes(value.as_bytes());
-        if let (Ok(name), Ok(value)) = (name, value) {
-            answer.headers_mut().append(name, value);
+
+    /// Pieces, as they come.
+    pub(super) fn streamed<E: Into<BoxError> + 'static>(
+        pieces: impl Stream<Item = Result<Bytes, E>> + 'static,
+    ) -> Self {
+        Self::new(StreamBody::new(pieces.map_ok(Frame::data)))
+    }
+
+    /// The same, which takes up `permit`.
+    pub(super) fn keeping(self, permit: ResponsePermit) -> Self {
+        Self { permit: Some(permit), ..self }
+    }
+
+    /// The same for the connection, and what it takes up.
+    pub(super) fn answer(self, unwritten: Arc<Unwritten>) -> Answer {
+        if let Some(permit) = self.permit {
+            unwritten.keep(permit);
         }
+        Answer { body: self.body, left: Bytes::new(), wait: None, unwritten }
     }
-    answer
 }
 
-impl Refusal {
-    /// What to answer.
-    pub(super) fn response(self) -> HttpResponse {
-        failure(&match self {
-            Self::Body => Failure::unwanted_body(),
-            Self::Chunked => Failure::bad_request("a request here has no Transfer-Encoding"),
-            Self::Malformed => Failure::bad_request("the request cannot be read"),
-        })
+impl<B: Into<Bytes>> From<B> for Content {
+    fn from(whole: B) -> Self {
+        Self::new(Full::new(whole.into()))
     }
 }
 
 impl Body for Answer {
     type Data = Bytes;
-    type Error = io::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         while self.left.is_empty() {
-            match ready!(Pin::new(&mut self.body).poll_next(context)) {
-                Some(Ok(piece)) => self.left = piece,
-                Some(Err(error)) => {
-                    return Poll::Ready(Some(Err(io::Error::other(error.to_string()))));
-                }
+            match ready!(self.body.as_mut().poll_frame(context)?) {
+                // Trailers, of which Kubernetes has none, end here.
+                Some(frame) => self.left = frame.into_data().unwrap_or_default(),
                 None => return Poll::Ready(None),
             }
         }
@@ -170,14 +160,12 @@ impl Body for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_empty
+        self.left.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.body.size() {
-            BodySize::None => SizeHint::with_exact(0),
-            BodySize::Sized(bytes) => SizeHint::with_exact(bytes + self.left.len() as u64),
-            BodySize::Stream => SizeHint::default(),
-        }
+        let left = self.left.len() as u64;
+        let rest = self.body.size_hint().exact();
+        rest.map_or_else(SizeHint::default, |bytes| SizeHint::with_exact(bytes + left))
     }
 }

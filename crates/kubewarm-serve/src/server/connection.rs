@@ -1,21 +1,17 @@
 //! One connection, from the handshake to its end: however it is used, or not used, it ends.
 
 use super::{
-    body::{Answer, Refusal, answer, brought, request},
+    answer::failure,
+    body::{Answer, Request},
     counted::ConnectionCount,
-    identity::{Authority, Chain},
-    listen::Limits,
+    identity::Chain,
+    listen::{Limits, ReadServer},
     tunnel::Tunnel,
-    unwritten::{ResponsePermit, Unwritten},
+    unwritten::Unwritten,
 };
 use crate::{
     callers::Shown,
-    metrics::{CacheUse, Handler, Method, ReadMetrics},
-};
-use actix_http::Request;
-use actix_web::{
-    HttpMessage as _, HttpResponse,
-    dev::{Service, ServiceResponse},
+    metrics::{CacheUse, Handler, Method},
 };
 use hyper::{
     Version,
@@ -29,7 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
     rc::Rc,
     sync::{Arc, Weak},
@@ -40,34 +36,23 @@ use tokio::{
     select,
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// What all connections of one thread share.
-pub(super) struct Shared<S> {
-    pub(super) tls: TlsAcceptor,
-    /// Whose certificates count, if any do.
-    pub(super) authority: Option<Arc<Authority>>,
-    pub(super) service: S,
-    pub(super) limits: Limits,
-    /// Of what is refused before any handler has it.
-    pub(super) metrics: ReadMetrics,
-    pub(super) stop: CancellationToken,
-}
-
 /// What is known of a connection besides its bytes.
-struct Life {
+pub(super) struct ConnectionState {
+    /// The address of the other end.
+    pub(super) peer: IpAddr,
+    /// What the other end has shown of itself in the handshake.
+    pub(super) shown: Option<Shown>,
+    /// What it is counted by.
+    pub(super) counted: ConnectionCount,
+    /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
+    pub(super) tunnel: Cell<Option<Tunnel>>,
     since: Instant,
     /// When a request was last under way.
     used: Cell<Option<Instant>>,
     /// Those under way: as many as the protocol allows, and those that have ended since the last look.
     answers: RefCell<Vec<Weak<Unwritten>>>,
-    /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
-    tunnel: Cell<Option<Tunnel>>,
-    /// What it is counted by.
-    counted: ConnectionCount,
-    /// What the other end has shown of itself in the handshake.
-    shown: Option<Shown>,
 }
 
 /// How a connection stands.
@@ -95,15 +80,12 @@ impl<F: Future + 'static> Executor<F> for Here {
 }
 
 /// Serves `stream` until it ends or must.
-pub(super) async fn converse<S>(
+pub(super) async fn converse(
     stream: TcpStream,
     peer: SocketAddr,
-    shared: Rc<Shared<S>>,
+    shared: Arc<ReadServer>,
     counted: ConnectionCount,
-) where
-    S: Service<Request, Response = ServiceResponse, Error = actix_web::Error> + 'static,
-    S::Future: 'static,
-{
+) {
     let limits = shared.limits;
     // Small answers must not wait for the ones before them to be acknowledged.
     let _set = stream.set_nodelay(true);
@@ -114,11 +96,10 @@ pub(super) async fn converse<S>(
         let chain = Chain::new(chain, Arc::clone(authority));
         Shown(Arc::new(move || chain.user()))
     });
-    let life = Rc::new(Life { counted, shown, ..Life::new() });
+    let state = Rc::new(ConnectionState::new(peer.ip(), shown, counted));
     let io = TokioIo::new(stream);
-    let (own, stop) = (Rc::clone(&life), shared.stop.clone());
-    let service =
-        service_fn(move |asked| respond(asked, peer, Rc::clone(&shared), Rc::clone(&own)));
+    let (own, stop) = (Rc::clone(&state), shared.stop.clone());
+    let service = service_fn(move |asked| respond(asked, Arc::clone(&shared), Rc::clone(&own)));
     if is_h2 {
         let connection = http2::Builder::new(Here)
             .timer(TokioTimer::new())
@@ -131,7 +112,8 @@ pub(super) async fn converse<S>(
             .keep_alive_interval(limits.head)
             .keep_alive_timeout(limits.head)
             .serve_connection(io, service);
-        until_it_ends(connection, http2::Connection::graceful_shutdown, &life, limits, &stop).await;
+        until_it_ends(connection, http2::Connection::graceful_shutdown, &state, limits, &stop)
+            .await;
     } else {
         let head_bytes = limits.head_bytes as usize;
         let connection = http1::Builder::new()
@@ -142,62 +124,37 @@ pub(super) async fn converse<S>(
             .serve_connection(io, service)
             .with_upgrades();
         let finish = http1::UpgradeableConnection::graceful_shutdown;
-        until_it_ends(connection, finish, &life, limits, &stop).await;
-        if let Some(tunnel) = life.tunnel.take() {
+        until_it_ends(connection, finish, &state, limits, &stop).await;
+        if let Some(tunnel) = state.tunnel.take() {
             tunnel.carry().await;
         }
     }
 }
 
-async fn respond<S>(
+async fn respond(
     asked: hyper::Request<Incoming>,
-    peer: SocketAddr,
-    shared: Rc<Shared<S>>,
-    life: Rc<Life>,
-) -> Result<hyper::Response<Answer>, Infallible>
-where
-    S: Service<Request, Response = ServiceResponse, Error = actix_web::Error>,
-{
-    let is_h2 = asked.version() >= Version::HTTP_2;
-    let unwritten = life.begin();
-    let method = if asked.method() == hyper::Method::GET { Method::Get } else { Method::Other };
-    // At once, and by no handler, which would count it.
-    let refused = |refusal: Refusal| {
-        let response = refusal.response();
-        let code = response.status().as_u16();
-        shared.metrics.answered((Handler::Other, method), code, CacheUse::Miss, Duration::ZERO);
-        response
-    };
+    shared: Arc<ReadServer>,
+    state: Rc<ConnectionState>,
+) -> Result<hyper::Response<Answer>, Infallible> {
+    let unwritten = state.begin();
+    let method = Method::of(asked.method());
     // What is left of a body must not be waited for, nor taken for another request.
-    let has_body = !is_h2 && !asked.body().is_end_stream();
-    let mut response = match request(&asked, peer) {
-        Ok(request) => {
-            if let Some(shown) = life.shown.clone() {
-                request.extensions_mut().insert(shown);
-            }
-            // Dropped with the request, unless a handler takes it.
-            request.extensions_mut().insert(brought(asked));
-            request.extensions_mut().insert(life.counted.clone());
-            match shared.service.call(request).await {
-                Ok(response) => response.into_parts().1,
-                Err(error) => HttpResponse::from_error(error),
-            }
+    let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
+    let mut response = match Request::new(asked, state) {
+        Ok(request) => (shared.handler)(request).await,
+        Err(refusal) => {
+            // At once, and by no handler, which would count it.
+            let response = failure(&refusal);
+            let code = response.status().as_u16();
+            let handled = (Handler::Other, method);
+            shared.metrics.answered(handled, code, CacheUse::Miss, Duration::ZERO);
+            response
         }
-        Err(refusal) => refused(refusal),
     };
-    let tunnel = response.extensions_mut().remove::<Tunnel>();
-    let permit = response.extensions_mut().remove::<ResponsePermit>();
-    let is_read = permit.is_some();
-    if let Some(permit) = permit {
-        unwritten.keep(permit);
+    if has_body && response.body().permit.is_none() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    let mut answer = answer(response, unwritten);
-    if tunnel.is_some() {
-        life.tunnel.set(tunnel);
-    } else if has_body && !is_read {
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    Ok(answer)
+    Ok(response.map(|content| content.answer(unwritten)))
 }
 
 /// Runs `connection`, and looks after it. It is told to finish when it has been idle for too long and at
@@ -205,7 +162,7 @@ where
 async fn until_it_ends<C: Future>(
     connection: C,
     finish: fn(Pin<&mut C>),
-    life: &Life,
+    state: &ConnectionState,
     limits: Limits,
     stop: &CancellationToken,
 ) {
@@ -221,7 +178,7 @@ async fn until_it_ends<C: Future>(
                 finish(connection.as_mut());
                 finishing = Some(Instant::now());
             }
-            now = look.tick() => match (life.look(now, limits), finishing) {
+            now = look.tick() => match (state.look(now, limits), finishing) {
                 (Standing::Stalled, _) => return,
                 (Standing::Idle, None) => {
                     finish(connection.as_mut());
@@ -234,15 +191,16 @@ async fn until_it_ends<C: Future>(
     }
 }
 
-impl Life {
-    fn new() -> Self {
+impl ConnectionState {
+    fn new(peer: IpAddr, shown: Option<Shown>, counted: ConnectionCount) -> Self {
         Self {
+            peer,
+            shown,
+            counted,
+            tunnel: Cell::default(),
             since: Instant::now(),
             used: Cell::default(),
             answers: RefCell::default(),
-            tunnel: Cell::default(),
-            counted: ConnectionCount::default(),
-            shown: None,
         }
     }
 
@@ -280,27 +238,34 @@ impl Life {
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use kubewarm_client::KeyedSemaphore;
+    use std::net::Ipv4Addr;
+
+    fn connection() -> ConnectionState {
+        let place = KeyedSemaphore::new(1, 1).try_acquire(&()).unwrap();
+        ConnectionState::new(Ipv4Addr::LOCALHOST.into(), None, ConnectionCount::of_address(place))
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_ends_that_carries_no_accepted_request_in_time() {
         let limits = Limits::default();
-        let life = Life::new();
-        let look = || life.look(Instant::now() + limits.head, limits);
-        let _answer = life.begin();
+        let state = connection();
+        let look = || state.look(Instant::now() + limits.head, limits);
+        let _answer = state.begin();
         assert_eq!(look(), Standing::Idle, "whatever is asked");
-        life.counted.accept(|| None);
+        state.counted.accept(|| None);
         assert_eq!(look(), Standing::Busy);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_stands_as_it_is_used() {
         let limits = Limits::default();
-        let life = Life::new();
-        life.counted.accept(|| None);
-        let look = |after: Duration| life.look(Instant::now() + after, limits);
+        let state = connection();
+        state.counted.accept(|| None);
+        let look = |after: Duration| state.look(Instant::now() + after, limits);
         assert_eq!(look(Duration::ZERO), Standing::Quiet);
         assert_eq!(look(limits.head), Standing::Idle, "nothing was ever asked");
-        let answer = life.begin();
+        let answer = state.begin();
         assert_eq!(look(limits.idle), Standing::Busy, "it is being answered");
         let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), None));
         assert_eq!(look(limits.stall / 2), Standing::Busy);
@@ -309,10 +274,10 @@ mod tests {
         assert_eq!(look(limits.stall / 2), Standing::Busy);
         drop(answer);
         assert_eq!(look(limits.stall), Standing::Stalled, "its last part is not written");
-        life.used.set(Some(Instant::now()));
+        state.used.set(Some(Instant::now()));
         drop(second);
         assert_eq!(look(limits.head), Standing::Quiet);
         assert_eq!(look(limits.idle), Standing::Idle);
-        assert!(life.answers.borrow().is_empty());
+        assert!(state.answers.borrow().is_empty());
     }
 }

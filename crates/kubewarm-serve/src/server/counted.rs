@@ -1,51 +1,38 @@
 //! What a connection is counted by: its address, until it has carried an accepted request, and then its user.
 
-use actix_web::{HttpMessage as _, HttpRequest};
 use kubewarm_client::KeyedPermit;
-use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
-};
+use std::cell::{Cell, RefCell};
 
-/// What one connection is counted by. Clones are of the same connection.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ConnectionCount(Rc<Count>);
-
-#[derive(Debug, Default)]
-struct Count {
+/// What one connection is counted by.
+#[derive(Debug)]
+pub(super) struct ConnectionCount {
     /// Whether a request was accepted: its credentials were, and it was allowed.
     is_accepted: Cell<bool>,
     is_of_user: Cell<bool>,
-    place: RefCell<Option<KeyedPermit>>,
+    place: RefCell<KeyedPermit>,
 }
 
 impl ConnectionCount {
     /// Of a connection of which nobody knows yet whose it is.
     pub(super) fn of_address(place: KeyedPermit) -> Self {
-        Self(Rc::new(Count { place: RefCell::new(Some(place)), ..Count::default() }))
+        let (is_accepted, is_of_user) = (Cell::default(), Cell::default());
+        Self { is_accepted, is_of_user, place: RefCell::new(place) }
     }
 
     /// A request was accepted, and its user has `place` for one more connection. Where there is none, it still counts by
     /// its address.
     pub(super) fn accept(&self, place: impl FnOnce() -> Option<KeyedPermit>) {
-        self.0.is_accepted.set(true);
-        if !self.0.is_of_user.get()
+        self.is_accepted.set(true);
+        if !self.is_of_user.get()
             && let Some(place) = place()
         {
-            self.0.place.replace(Some(place));
-            self.0.is_of_user.set(true);
+            *self.place.borrow_mut() = place;
+            self.is_of_user.set(true);
         }
     }
 
     pub(super) fn is_accepted(&self) -> bool {
-        self.0.is_accepted.get()
-    }
-}
-
-/// `request` is accepted, and its user has `place` for one more connection.
-pub(super) fn accept(request: &HttpRequest, place: impl FnOnce() -> Option<KeyedPermit>) {
-    if let Some(connection) = request.extensions().get::<ConnectionCount>() {
-        connection.accept(place);
+        self.is_accepted.get()
     }
 }
 

@@ -16,12 +16,13 @@
 //! | a connection that is not used | [`Limits::idle`] | closed |
 //! | the end of the process | [`STOP`] | dropped |
 //!
-//! actix-web's own server is not used here. Its HTTP/2 has no bound on streams and takes heads of 16 MiB,
-//! and its HTTP/1.1 no bound on the time for a head but the first. Handlers are actix-web's all the same:
-//! each thread has its own, and hyper brings them their requests.
+//! The server is hyper's. That of actix-web, which serves the admin address, has no bound on the streams of HTTP/2, takes
+//! heads of 16 MiB there, and bounds the time for the first head of a connection of HTTP/1.1 alone.
 
 use super::{
-    connection::{Shared, converse},
+    api::ReadApi,
+    body::{Request, Response},
+    connection::converse,
     counted::ConnectionCount,
     identity::{Asking, Authority},
 };
@@ -31,19 +32,12 @@ use crate::{
     listen::everywhere,
     metrics::ReadMetrics,
 };
-use actix_http::Request;
-use actix_service::IntoServiceFactory;
-use actix_web::{
-    App,
-    dev::{AppConfig, Service, ServiceFactory, ServiceResponse},
-    web::ServiceConfig,
-};
+use futures::future::LocalBoxFuture;
 use kubewarm_client::KeyedSemaphore;
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener},
     num::{NonZeroU64, NonZeroUsize},
-    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -163,22 +157,33 @@ impl Reading {
         self.address
     }
 
-    /// Shows `certificate`, and has clients show theirs if any counts by `authority`. Answers requests by `routes`, on
-    /// as many threads as there are processors, until `stop`; then finishes those under way, for at most 10 s. What
-    /// reaches no route is counted in `metrics`.
+    /// Shows `certificate`, and has clients show theirs if any counts by `authority`. Answers requests by `api`, on
+    /// as many threads as there are processors, until `stop`; then finishes those under way, for at most 10 s.
     ///
     /// # Errors
     ///
     /// [`ReadError::Certificate`]; [`ReadError::Serve`] and [`ReadError::Broken`] if a thread ends.
-    pub async fn serve<R>(
+    pub async fn serve(
+        self,
+        shown: (Arc<Certificate>, Option<Arc<Authority>>),
+        api: Arc<ReadApi>,
+        stop: CancellationToken,
+    ) -> Result<(), ReadError> {
+        let metrics = api.metrics().clone();
+        let handler: RequestHandler = Box::new(move |request| {
+            let api = Arc::clone(&api);
+            Box::pin(async move { api.handle(request).await })
+        });
+        self.serve_by(shown, (handler, metrics), stop).await
+    }
+
+    /// The same by `handler`. Requests that do not reach it are counted in `metrics`.
+    pub(super) async fn serve_by(
         self,
         (certificate, authority): (Arc<Certificate>, Option<Arc<Authority>>),
-        (routes, metrics): (R, ReadMetrics),
+        (handler, metrics): (RequestHandler, ReadMetrics),
         stop: CancellationToken,
-    ) -> Result<(), ReadError>
-    where
-        R: Fn(&mut ServiceConfig) + Clone + Send + 'static,
-    {
+    ) -> Result<(), ReadError> {
         let Self { listeners, address, limits } = self;
         let asking = authority.is_some().then(Asking::verifier);
         let tls = TlsAcceptor::from(certificate.tls(asking)?);
@@ -186,25 +191,29 @@ impl Reading {
         tracing::info!(%address, %sha256, "serving reads");
         let (all, of_address) =
             (limits.readers.connections.get(), limits.readers.address_connections.get());
-        let doors = Doors {
-            all: Arc::new(Semaphore::new(all)),
-            places: KeyedSemaphore::new(all, of_address),
-            metrics,
-            full: Arc::default(),
-            failing: Arc::default(),
-        };
         // Threads are not dropped with this future: they are told.
         let stop = stop.child_token();
         let _told = stop.clone().drop_guard();
+        let shared = Arc::new(ReadServer {
+            tls,
+            authority: authority.clone(),
+            handler,
+            limits,
+            metrics,
+            stop,
+            all: Arc::new(Semaphore::new(all)),
+            places: KeyedSemaphore::new(all, of_address),
+            is_full: AtomicBool::default(),
+            is_failing: AtomicBool::default(),
+        });
         let mut threads = JoinSet::new();
         let count = thread::available_parallelism().map_or(2, NonZeroUsize::get);
         for _ in 0..count {
             let copies =
                 listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>();
             let copies = copies.map_err(ReadError::Serve)?;
-            let (doors, routes, stop) = (doors.clone(), routes.clone(), stop.clone());
-            let door = (tls.clone(), authority.clone());
-            threads.spawn_blocking(move || serve_here(copies, &doors, door, limits, routes, stop));
+            let shared = Arc::clone(&shared);
+            threads.spawn_blocking(move || serve_here(copies, &shared));
         }
         drop(listeners);
         let until_all_have_ended = async {
@@ -221,45 +230,40 @@ impl Reading {
     }
 }
 
-/// What all threads share.
-#[derive(Clone, Debug)]
-struct Doors {
+/// Answers a request.
+pub(super) type RequestHandler =
+    Box<dyn Fn(Request) -> LocalBoxFuture<'static, Response> + Send + Sync>;
+
+/// What all threads and connections share.
+pub(super) struct ReadServer {
+    pub(super) tls: TlsAcceptor,
+    /// Whose certificates count, if any do.
+    pub(super) authority: Option<Arc<Authority>>,
+    pub(super) handler: RequestHandler,
+    pub(super) limits: Limits,
+    /// Of what is refused before any handler has it.
+    pub(super) metrics: ReadMetrics,
+    pub(super) stop: CancellationToken,
     /// For connections.
     all: Arc<Semaphore>,
     /// For those that have not carried an accepted request.
     places: KeyedSemaphore<IpAddr>,
-    metrics: ReadMetrics,
     /// Whether the last connection found no place.
-    full: Arc<AtomicBool>,
+    is_full: AtomicBool,
     /// Whether the last connection could not be accepted.
-    failing: Arc<AtomicBool>,
+    is_failing: AtomicBool,
 }
 
-/// Serves on this thread until `stop` and the end of what is under way.
-fn serve_here<R>(
-    listeners: Vec<TcpListener>,
-    doors: &Doors,
-    (tls, authority): (TlsAcceptor, Option<Arc<Authority>>),
-    limits: Limits,
-    routes: R,
-    stop: CancellationToken,
-) -> io::Result<()>
-where
-    R: Fn(&mut ServiceConfig) + 'static,
-{
+/// Serves on this thread until the stop and the end of what is under way.
+fn serve_here(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let here = LocalSet::new();
     runtime.block_on(here.run_until(async move {
-        let service = service_of(App::new().configure(routes)).await?;
-        let metrics = doors.metrics.clone();
-        let shared = Rc::new(Shared { tls, authority, service, limits, metrics, stop });
         let (connections, mut accepting) = (TaskTracker::new(), JoinSet::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;
             let listener = net::TcpListener::from_std(listener)?;
-            let (shared, doors, connections) =
-                (Rc::clone(&shared), doors.clone(), connections.clone());
-            accepting.spawn_local(accept(listener, shared, doors, connections));
+            accepting.spawn_local(accept(listener, Arc::clone(shared), connections.clone()));
         }
         while accepting.join_next().await.is_some() {}
         connections.close();
@@ -269,39 +273,15 @@ where
     }))
 }
 
-/// What answers on this thread.
-async fn service_of<A, F>(app: A) -> io::Result<F::Service>
-where
-    A: IntoServiceFactory<F, Request>,
-    F: ServiceFactory<
-            Request,
-            Config = AppConfig,
-            Response = ServiceResponse,
-            Error = actix_web::Error,
-            InitError = (),
-        >,
-{
-    let failed = |()| io::Error::other("the routes of the read address cannot be set up");
-    app.into_factory().new_service(AppConfig::default()).await.map_err(failed)
-}
-
 /// Takes connections until the stop.
-async fn accept<S>(
-    listener: net::TcpListener,
-    shared: Rc<Shared<S>>,
-    doors: Doors,
-    connections: TaskTracker,
-) where
-    S: Service<Request, Response = ServiceResponse, Error = actix_web::Error> + 'static,
-    S::Future: 'static,
-{
+async fn accept(listener: net::TcpListener, shared: Arc<ReadServer>, connections: TaskTracker) {
     loop {
         let accepted = select! {
             biased;
             () = shared.stop.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
-        let was_failing = doors.failing.swap(accepted.is_err(), Ordering::Relaxed);
+        let was_failing = shared.is_failing.swap(accepted.is_err(), Ordering::Relaxed);
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -312,14 +292,14 @@ async fn accept<S>(
                 continue;
             }
         };
-        let of_all = Arc::clone(&doors.all).try_acquire_owned().ok();
-        let taken = of_all.zip(doors.places.try_acquire(&network(peer.ip())));
-        let was_full = doors.full.swap(taken.is_none(), Ordering::Relaxed);
+        let of_all = Arc::clone(&shared.all).try_acquire_owned().ok();
+        let taken = of_all.zip(shared.places.try_acquire(&network(peer.ip())));
+        let was_full = shared.is_full.swap(taken.is_none(), Ordering::Relaxed);
         if taken.is_none() && !was_full {
             tracing::warn!(%peer, "too many connections to the read address; some are closed");
         }
         let Some((of_all, place)) = taken else { continue };
-        let shared = Rc::clone(&shared);
+        let shared = Arc::clone(&shared);
         connections.spawn_local(async move {
             converse(stream, peer, shared, ConnectionCount::of_address(place)).await;
             drop(of_all);

@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// What an answer takes up until it is written. A handler leaves it in the extensions of its response; one that leaves none
-/// has not read the request's body.
+/// What an answer takes up until it is written.
 #[derive(Debug)]
 pub(super) struct ResponsePermit {
     _permit: Box<dyn Any + Send>,

@@ -1,7 +1,8 @@
 //! A watch as a body: checked again and again whether its caller still may have it, until it ends.
 
 use super::{
-    answer::{NOT_KEPT, streamed, tell_source},
+    answer::{JSON, NOT_KEPT, headers, response, tell_source},
+    body::{Content, Response},
     unwritten::ResponsePermit,
 };
 use crate::{
@@ -10,13 +11,10 @@ use crate::{
     reads::{Cut, End, Feed},
     watchers::Entered,
 };
-use actix_web::{
-    HttpRequest, HttpResponse,
-    http::header::{self, ContentType},
-};
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures::stream;
+use http::StatusCode;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
@@ -33,18 +31,10 @@ const RETRY: Duration = Duration::from_secs(4);
 /// right that is revoked ends within it.
 const REVIEWED: Duration = Duration::from_secs(30);
 
-/// What a caller needs to be allowed for as long as the watch lasts.
-pub(super) struct Needed {
-    pub(super) callers: Arc<Callers>,
-    pub(super) credentials: Credentials,
-    pub(super) reviews: Vec<SelfSubjectAccessReviewSpec>,
-    pub(super) peer: IpAddr,
-    /// When the oldest of the answers was asked for by which the caller is allowed.
-    pub(super) allowed_at: Instant,
-}
-
-/// What is taken for as long as a watch lasts.
-pub(super) struct Held {
+/// A watch under way, and what is taken for as long as it lasts.
+pub(super) struct Watch {
+    pub(super) feed: Feed,
+    pub(super) review: WatchReview,
     /// That among the requests: until what the watch begins with has been sent, since that is held.
     pub(super) caller: Option<Caller>,
     /// It is counted.
@@ -55,66 +45,56 @@ pub(super) struct Held {
     pub(super) stop: CancellationToken,
 }
 
-/// A watch under way.
-struct Watch {
-    feed: Feed,
-    review: Review,
-    held: Held,
-}
-
-/// The reviews of a watch.
-struct Review {
-    needed: Needed,
-    /// When the next one is due.
+/// What a caller needs to be allowed for as long as a watch lasts.
+pub(super) struct WatchReview {
+    callers: Arc<Callers>,
+    credentials: Credentials,
+    accesses: Vec<SelfSubjectAccessReviewSpec>,
+    peer: IpAddr,
+    /// When the oldest of the answers was asked for by which the caller is allowed.
+    allowed_at: Instant,
+    /// When the next review is due.
     due: Instant,
 }
 
-/// Sends what `feed` brings, until its end or until nobody listens any more. `names` names its cell. The `permit` is kept
-/// until what has been told is written.
-pub(super) fn watch(
-    request: &HttpRequest,
-    (feed, names): (Feed, &hmac::Key),
-    needed: Needed,
-    (held, permit): (Held, ResponsePermit),
-) -> HttpResponse {
-    let mut response = HttpResponse::Ok();
-    response.insert_header(ContentType::json()).insert_header((header::CACHE_CONTROL, NOT_KEPT));
-    if let Some(source) = feed.source() {
-        tell_source(&mut response, source, names);
-    }
-    let watch = Watch { feed, review: Review::new(needed), held };
-    let pieces = stream::unfold(watch, |mut watch| async move {
-        let piece = watch.next().await?;
-        Some((Ok::<_, Cut>(piece), watch))
-    });
-    let mut response = streamed(request, response, pieces);
-    response.extensions_mut().insert(permit);
-    response
-}
-
 impl Watch {
+    /// Sends what the feed brings, until its end or until nobody listens any more. `names` names its cell. The `permit` is
+    /// kept until what has been told is written.
+    pub(super) fn response(self, names: &hmac::Key, permit: ResponsePermit) -> Response {
+        let mut headers = headers(JSON, NOT_KEPT);
+        if let Some(source) = self.feed.source() {
+            tell_source(&mut headers, source, names);
+        }
+        let pieces = stream::unfold(self, |mut watch| async move {
+            let piece = watch.next().await?;
+            Some((Ok::<_, Cut>(piece), watch))
+        });
+        let content = Content::streamed(pieces).keeping(permit);
+        response(StatusCode::OK, headers, content)
+    }
+
     /// The next piece; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             // Also after the other end took its time: nothing is sent that was not reviewed lately.
             if !self.review.is_allowed().await {
-                self.held.counted.close(WatchClosed::Refused);
+                self.counted.close(WatchClosed::Refused);
                 return None;
             }
             if !self.feed.is_beginning() {
-                drop(self.held.caller.take());
+                drop(self.caller.take());
             }
             let piece = select! {
                 biased;
-                () = self.held.stop.cancelled() => {
-                    self.held.counted.close(WatchClosed::Shutdown);
+                () = self.stop.cancelled() => {
+                    self.counted.close(WatchClosed::Shutdown);
                     return None;
                 }
                 () = sleep_until(self.review.next()) => continue,
                 piece = self.feed.next() => piece,
             };
             if let Some(end) = self.feed.ended() {
-                self.held.counted.close(match end {
+                self.counted.close(match end {
                     End::Timeout => WatchClosed::Timeout,
                     End::Expired => WatchClosed::Expired,
                     End::Future => WatchClosed::Future,
@@ -123,22 +103,27 @@ impl Watch {
                 });
             }
             let piece = piece?;
-            self.held.counted.sent(piece.events);
+            self.counted.sent(piece.events);
             return Some(piece.lines);
         }
     }
 }
 
-impl Review {
-    fn new(needed: Needed) -> Self {
+impl WatchReview {
+    /// Of a watch that begins now, of whoever was allowed all of `accesses`.
+    pub(super) fn new(
+        callers: Arc<Callers>,
+        (credentials, peer): (Credentials, IpAddr),
+        (accesses, allowed_at): (Vec<SelfSubjectAccessReviewSpec>, Instant),
+    ) -> Self {
         // Those that begin together are not reviewed together.
         let due = Instant::now() + REVIEW.mul_f64(fastrand::f64());
-        Self { needed, due }
+        Self { callers, credentials, accesses, peer, allowed_at, due }
     }
 
     /// When the watch ends unless a review says yes.
     fn end(&self) -> Instant {
-        self.needed.allowed_at + REVIEWED
+        self.allowed_at + REVIEWED
     }
 
     /// When [`Self::is_allowed`] has something to do.
@@ -156,7 +141,7 @@ impl Review {
         let until = if now < self.end() { self.end() } else { now + RETRY };
         match timeout_at(until, self.ask()).await {
             Ok(Ok(asked)) => {
-                self.needed.allowed_at = asked;
+                self.allowed_at = asked;
                 self.due = Instant::now() + REVIEW;
             }
             // Nobody says so: what is allowed for a while is not taken back at once.
@@ -168,10 +153,10 @@ impl Review {
 
     /// When the oldest of the answers was asked for by which all is allowed.
     async fn ask(&self) -> Result<Instant, Refused> {
-        let Needed { callers, credentials, reviews, peer, .. } = &self.needed;
         let mut oldest = Instant::now();
-        for access in reviews {
-            oldest = oldest.min(callers.recheck(credentials, access, *peer).await?);
+        for access in &self.accesses {
+            let asked = self.callers.recheck(&self.credentials, access, self.peer).await?;
+            oldest = oldest.min(asked);
         }
         Ok(oldest)
     }
@@ -195,15 +180,14 @@ mod tests {
     }
 
     /// The review of a watch that begins now.
-    async fn begun(callers: &Arc<Callers>) -> Review {
-        let (credentials, reviews) = (credentials(), vec![pods("watch", Some("web"))]);
-        let caller = callers.admit(&credentials, &reviews[0], PEER).await.unwrap();
-        let (callers, allowed_at) = (Arc::clone(callers), caller.asked);
-        Review::new(Needed { callers, credentials, reviews, peer: PEER, allowed_at })
+    async fn begun(callers: &Arc<Callers>) -> WatchReview {
+        let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
+        let caller = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
+        WatchReview::new(Arc::clone(callers), (credentials, PEER), (accesses, caller.asked))
     }
 
     /// Lets it be reviewed for as long as it goes on, or for so long.
-    async fn go_on(review: &mut Review, most: Duration) -> Duration {
+    async fn go_on(review: &mut WatchReview, most: Duration) -> Duration {
         let began = Instant::now();
         while began.elapsed() < most && review.is_allowed().await {
             sleep_until(review.next()).await;

@@ -1,7 +1,6 @@
 //! Which headers go from one side to the other, and what a caller shows of itself in them.
 
 use crate::callers::{Credentials, NoCredentials};
-use actix_web::http::header::HeaderMap as Asked;
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{
@@ -43,7 +42,7 @@ impl Sender {
     /// # Errors
     ///
     /// 403 `CannotForward` where there is none; 400 where there are several.
-    pub(super) fn of(asked: &Asked, is_upgrade: bool) -> Result<Self, Failure> {
+    pub(super) fn of(asked: &HeaderMap, is_upgrade: bool) -> Result<Self, Failure> {
         let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let is_websocket = is_upgrade && is_websocket(asked);
         let shown = if is_websocket { subprotocols(asked)? } else { Subprotocols::Plain };
@@ -81,16 +80,16 @@ impl Sender {
     }
 }
 
-fn subprotocols(asked: &Asked) -> Result<Subprotocols, Failure> {
-    let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL.as_str()).map(|value| value.to_str());
+fn subprotocols(asked: &HeaderMap) -> Result<Subprotocols, Failure> {
+    let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
     let values: Result<Vec<_>, _> = values.collect();
     let unreadable = |_| Failure::bad_request("Sec-WebSocket-Protocol cannot be read");
     Ok(Subprotocols::parse(values.map_err(unreadable)?))
 }
 
 /// Whether the API server takes it for one: of other protocols it looks at no subprotocol.
-fn is_websocket(asked: &Asked) -> bool {
-    let protocol = asked.get(UPGRADE.as_str()).and_then(|value| value.to_str().ok());
+fn is_websocket(asked: &HeaderMap) -> bool {
+    let protocol = asked.get(UPGRADE).and_then(|value| value.to_str().ok());
     protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
 }
 
@@ -98,18 +97,13 @@ fn is_websocket(asked: &Asked) -> bool {
 /// server that was asked. The token is written anew, so that the API server reads the same one. Where the version in
 /// the answer is wanted, the answer must be readable.
 pub(super) fn onward(
-    asked: &Asked,
+    asked: &HeaderMap,
     Sender { token, protocols }: &Sender,
     peer: IpAddr,
     (upgrade, must_be_readable): (bool, bool),
 ) -> Result<HeaderMap, Failure> {
     let unreadable = || Failure::bad_request("a header cannot be read");
-    let mut headers = HeaderMap::new();
-    for (name, value) in asked {
-        let name = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| unreadable())?;
-        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| unreadable())?;
-        headers.append(name, value);
-    }
+    let mut headers = asked.clone();
     let protocol = headers.get(UPGRADE).filter(|_| upgrade).cloned();
     without_connection(&mut headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {
@@ -161,16 +155,15 @@ pub(super) fn without_connection(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::http::header::{HeaderName as Name, HeaderValue as Value};
     use std::net::Ipv4Addr;
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
     const TOKEN: (&str, &str) = ("authorization", "Bearer t0k3n");
 
-    fn asked(headers: &[(&'static str, &'static str)]) -> Asked {
-        let mut asked = Asked::new();
+    fn asked(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut asked = HeaderMap::new();
         for (name, value) in headers {
-            asked.append(Name::from_static(name), Value::from_static(value));
+            asked.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
         asked
     }

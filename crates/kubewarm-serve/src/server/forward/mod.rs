@@ -3,49 +3,49 @@
 
 mod headers;
 mod look;
-mod piece;
 #[cfg(test)]
 mod tests;
 
 use self::{
     headers::Sender,
     look::{Looked, Looks},
-    piece::{Limited, Overflow, Passed},
 };
 use super::{
-    api::refusal, body::Brought, counted::accept, tunnel::Tunnel, unwritten::ResponsePermit,
+    answer::response,
+    api::refusal,
+    body::{Content, Request, Response},
+    connection::ConnectionState,
+    tunnel::Tunnel,
+    unwritten::ResponsePermit,
 };
 use crate::callers::{Callers, UserPermits};
-use actix_web::{
-    HttpMessage as _, HttpRequest, HttpResponse,
-    body::MessageBody,
-    http::{StatusCode, header as asked},
-};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, header};
-use http_body_util::BodyExt as _;
+use futures::{StreamExt as _, stream};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::{
     body::{Body as _, Incoming},
     upgrade::OnUpgrade,
 };
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_client::KeyedPermit;
-use kubewarm_client::{NotSent, Piped, Upstream};
+use kubewarm_client::{KeyedPermit, NotSent, Piped, Upstream};
 use kubewarm_wire::{Encoding, Failure, Onward, Written};
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::time::timeout;
-use tower::BoxError;
 
 /// Until the head of an answer: the API server itself gives up after a minute.
 const HEAD: Duration = Duration::from_secs(75);
 /// A refusal that is no longer keeps no place while it is sent: whoever is refused must not keep others out.
 const SHORT: u64 = 1 << 10;
 /// Of a request's body. The API server takes 3 MiB of an object; what goes on to a pod may be more.
-const MOST: u64 = 16 << 20;
+const MOST: usize = 16 << 20;
 
 /// What is known after a write: its version, and of what.
 pub type Wrote = Box<dyn Fn(Written, ResourceVersion) + Send + Sync>;
@@ -72,29 +72,25 @@ impl Forward {
     /// server does not accept; 413; 429; 503 and 504 if the API server is away.
     pub(super) async fn send(
         &self,
-        request: &HttpRequest,
+        Request { head, body, upgrade, connection }: Request,
         callers: &Callers,
-    ) -> Result<HttpResponse, Failure> {
-        let brought = request.extensions_mut().remove::<Brought>();
-        let Some(Brought { body, upgrade }) = brought else {
-            return Err(Failure::internal("the request has been taken already"));
-        };
+    ) -> Result<Response, Failure> {
         let Onward { path, writes, lasts } =
-            Onward::parse(request.method().as_str(), request.uri().path(), request.uri().query())?;
-        let sender = Sender::of(request.headers(), upgrade.is_some())?;
-        let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.ip());
+            Onward::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
+        let sender = Sender::of(&head.headers, upgrade.is_some())?;
+        let peer = connection.peer;
         // Nobody whom the API server does not know makes it do, or this process hold, anything more.
         let forwarded = callers.forward(&sender.credentials(), peer).await;
         let (authentication, place) = forwarded.map_err(refusal)?;
-        accept(request, || callers.connection(&authentication));
+        connection.counted.accept(|| callers.connection(&authentication));
         let flags = (upgrade.is_some(), writes.is_some());
-        let headers = headers::onward(request.headers(), &sender, peer, flags)?;
-        let (sent, overflow) = onward(request, path, headers, body)?;
+        let headers = headers::onward(&head.headers, &sender, peer, flags)?;
+        let (sent, is_too_large) = onward(&head, path, headers, body)?;
         let answering = self.upstream.send(sent);
         let answer = if lasts { Ok(answering.await) } else { timeout(HEAD, answering).await };
         let answer = answer.map_err(|_| Failure::unanswered())?.map_err(|not| {
-            if overflow.has_happened() {
-                return Failure::too_large_body(MOST);
+            if is_too_large.load(Ordering::Relaxed) {
+                return Failure::too_large_body(MOST as u64);
             }
             match not {
                 NotSent::Unconnected(fault) => {
@@ -107,32 +103,33 @@ impl Forward {
                 }
             }
         })?;
-        if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let bytes = callers.unwritten(&authentication);
             return self.passed(answer, writes, (place, bytes)).await;
         }
         let Some(caller) = upgrade else {
             return Err(Failure::unanswered());
         };
-        Ok(tunnelled(answer, caller, place))
+        Ok(tunnelled(answer, caller, place, &connection))
     }
 
     /// The answer as it comes. Of a write it is looked at first.
     async fn passed(
         &self,
-        answer: Response<Incoming>,
+        answer: http::Response<Incoming>,
         writes: Option<Written>,
         (place, bytes): (KeyedPermit, UserPermits),
-    ) -> Result<HttpResponse, Failure> {
-        let (head, mut body) = answer.into_parts();
+    ) -> Result<Response, Failure> {
+        let (mut head, mut body) = answer.into_parts();
+        headers::without_connection(&mut head.headers);
         let size = body.size_hint().exact();
         if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT) {
             // Whoever is refused, and does not take that, keeps no place.
             let said = timeout(HEAD, body.collect()).await.ok().and_then(Result::ok);
             let said = said.ok_or_else(Failure::unanswered)?.to_bytes();
             drop(place);
-            let response = HttpResponse::with_body(code(head.status), said);
-            return Ok(passed_on(response, head.headers, ResponsePermit::nothing()));
+            let content = Content::from(said).keeping(ResponsePermit::nothing());
+            return Ok(response(head.status, head.headers, content));
         }
         let (mut first, mut room) = (Bytes::new(), None);
         if let Some(written) = writes.filter(|_| head.status.is_success())
@@ -145,51 +142,48 @@ impl Forward {
             }
             Looked { first, room, .. } = looked;
         }
-        let response = HttpResponse::with_body(code(head.status), Passed { first, body, size });
-        Ok(passed_on(response, head.headers, ResponsePermit::lasting((place, room), bytes)))
+        let content = if first.is_empty() {
+            Content::new(body)
+        } else {
+            Content::streamed(stream::iter([Ok(first)]).chain(body.into_data_stream()))
+        };
+        let permit = ResponsePermit::lasting((place, room), bytes);
+        Ok(response(head.status, head.headers, content.keeping(permit)))
     }
-}
-
-/// The answer with the API server's `headers`, and the `permit` that it keeps until it is written.
-fn passed_on<B: MessageBody + 'static>(
-    mut response: HttpResponse<B>,
-    headers: HeaderMap,
-    permit: ResponsePermit,
-) -> HttpResponse {
-    copy(headers, &mut response);
-    response.extensions_mut().insert(permit);
-    response.map_into_boxed_body()
 }
 
 /// What the API server is sent, and whether its body has turned out to be too large.
 fn onward(
-    request: &HttpRequest,
+    head: &Parts,
     path: &str,
     headers: HeaderMap,
     body: Incoming,
-) -> Result<(Request<Piped>, Overflow), Failure> {
-    if body.size_hint().lower() > MOST {
-        return Err(Failure::too_large_body(MOST));
+) -> Result<(http::Request<Piped>, Arc<AtomicBool>), Failure> {
+    if body.size_hint().lower() > MOST as u64 {
+        return Err(Failure::too_large_body(MOST as u64));
     }
-    let query = request.uri().query();
-    let uri = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-    let unreadable = || Failure::bad_request("the request cannot be sent on");
-    let overflow = Overflow::default();
-    let body = Limited::new(body, MOST, overflow.clone());
-    let mut sent = Request::new(body.map_err(BoxError::from).boxed_unsync());
-    let method = request.method().as_str();
-    *sent.method_mut() = method.parse().map_err(|_| unreadable())?;
-    *sent.uri_mut() = uri.parse().map_err(|_| unreadable())?;
+    let uri = head.uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+    let uri = uri.parse().map_err(|_| Failure::bad_request("the request cannot be sent on"))?;
+    let is_too_large = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&is_too_large);
+    let body = Limited::new(body, MOST).map_err(move |error| {
+        noted.fetch_or(error.is::<LengthLimitError>(), Ordering::Relaxed);
+        error
+    });
+    let mut sent = http::Request::new(body.boxed_unsync());
+    *sent.method_mut() = head.method.clone();
+    *sent.uri_mut() = uri;
     *sent.headers_mut() = headers;
-    Ok((sent, overflow))
+    Ok((sent, is_too_large))
 }
 
 /// The answer that makes a tunnel of the caller's connection, once it has been sent.
 fn tunnelled(
-    mut answer: Response<Incoming>,
+    mut answer: http::Response<Incoming>,
     caller: OnUpgrade,
     place: KeyedPermit,
-) -> HttpResponse {
+    connection: &ConnectionState,
+) -> Response {
     let upstream = hyper::upgrade::on(&mut answer);
     let mut headers = answer.into_parts().0.headers;
     let protocol = headers.get(header::UPGRADE).cloned();
@@ -198,33 +192,9 @@ fn tunnelled(
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, protocol);
     }
-    let mut response = HttpResponse::new(StatusCode::SWITCHING_PROTOCOLS);
-    append(&headers, &mut response);
-    response.extensions_mut().insert(Tunnel { caller, upstream, place });
-    response.extensions_mut().insert(ResponsePermit::nothing());
-    response
-}
-
-/// What `answer` says, but for what is of its connection.
-fn copy<B>(mut headers: HeaderMap, response: &mut HttpResponse<B>) {
-    headers::without_connection(&mut headers);
-    append(&headers, response);
-}
-
-fn append<B>(headers: &HeaderMap, response: &mut HttpResponse<B>) {
-    for (name, value) in headers {
-        let name = asked::HeaderName::from_bytes(name.as_str().as_bytes());
-        let value = asked::HeaderValue::from_bytes(value.as_bytes());
-        // Both libraries take the same.
-        if let (Ok(name), Ok(value)) = (name, value) {
-            response.headers_mut().append(name, value);
-        }
-    }
-}
-
-fn code(status: http::StatusCode) -> StatusCode {
-    // Both libraries take the same.
-    StatusCode::from_u16(status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY)
+    connection.tunnel.set(Some(Tunnel { caller, upstream, place }));
+    let content = Content::from(Bytes::new()).keeping(ResponsePermit::nothing());
+    response(StatusCode::SWITCHING_PROTOCOLS, headers, content)
 }
 
 fn encoding(headers: &HeaderMap) -> Option<Encoding> {

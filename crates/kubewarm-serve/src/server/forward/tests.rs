@@ -1,20 +1,19 @@
 use super::{
     super::{
         answer,
-        listen::Limits,
+        listen::{Limits, RequestHandler},
         tests::{MOST, Served, rest},
     },
     *,
 };
 use crate::callers::{Credentials, sample};
-use actix_web::web;
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::{body::Frame, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kubewarm_client::Connection;
 use parking_lot::Mutex;
-use std::{convert::Infallible, fs, sync::Arc};
+use std::{convert::Infallible, fs, net::IpAddr};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -74,10 +73,14 @@ impl Scene {
         let forward = Forward::new(connection.upstream(Handle::current()).unwrap(), wrote);
         let handlers = Arc::new(Handlers { forward, callers: sample::changing(said).0 });
         let of_threads = Arc::clone(&handlers);
-        let routes = move |app: &mut web::ServiceConfig| {
-            app.app_data(web::Data::from(Arc::clone(&of_threads))).default_service(web::to(handle));
-        };
-        let reading = Served::by(routes, change);
+        let handler: RequestHandler = Box::new(move |request| {
+            let handlers = Arc::clone(&of_threads);
+            Box::pin(async move {
+                let sent = handlers.forward.send(request, &handlers.callers).await;
+                sent.unwrap_or_else(|failure| answer::failure(&failure))
+            })
+        });
+        let reading = Served::by(handler, change);
         Self { served: reading, server, told, handlers }
     }
 
@@ -100,11 +103,6 @@ impl Scene {
         }
         places.len()
     }
-}
-
-async fn handle(request: HttpRequest, handlers: web::Data<Handlers>) -> HttpResponse {
-    let sent = handlers.forward.send(&request, &handlers.callers).await;
-    sent.unwrap_or_else(|failure| answer::failure(&failure))
 }
 
 /// What is said until the end of a head, and so many bytes more.
@@ -200,7 +198,7 @@ async fn a_body_that_turns_out_to_be_too_large_is_not_sent_to_its_end() {
     let connection = tokio::spawn(connection);
     // Nothing says how long it is.
     let parts = (0..=16).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; PART]))));
-    let asked = Request::post("https://kubewarm.ops.svc/api/v1/namespaces/n/configmaps")
+    let asked = http::Request::post("https://kubewarm.ops.svc/api/v1/namespaces/n/configmaps")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
         .body(StreamBody::new(stream::iter(parts)))
         .unwrap();
@@ -361,7 +359,7 @@ async fn an_answer_keeps_its_place_until_it_is_taken_and_is_cut_off() {
     .await;
     let all = scene.places().await;
     let (mut sender, connection) = taking(&scene, 1).await;
-    let asked = Request::get("https://kubewarm.ops.svc/api/v1/pods")
+    let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
         .body(String::new())
         .unwrap();
@@ -393,7 +391,7 @@ async fn an_answer_keeps_its_place_until_it_is_taken_and_is_cut_off() {
 async fn an_event_is_whole_before_the_next_one_comes() {
     let scene = Scene::new().await;
     let (mut sender, _connection) = taking(&scene, 1 << 20).await;
-    let asked = Request::get("https://kubewarm.ops.svc/api/v1/pods?watch=true")
+    let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods?watch=true")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
         .body(String::new())
         .unwrap();
@@ -418,7 +416,7 @@ async fn whoever_is_refused_there_keeps_no_place() {
     let all = scene.places().await;
     // Nothing of any answer is taken.
     let (mut sender, _connection) = taking(&scene, 0).await;
-    let asked = Request::get("https://kubewarm.ops.svc/api/v1/pods")
+    let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
         .body(String::new())
         .unwrap();

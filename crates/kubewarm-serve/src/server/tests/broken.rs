@@ -7,29 +7,31 @@ use std::future::ready;
 
 type Permits = KeyedSemaphore<()>;
 
-/// Those of the other tests, one that breaks before it is answered, and one that does while its answer is sent. Each of the
-/// latter takes one of `permits`.
-fn routes(permits: Permits) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static {
-    move |app| {
-        super::routes(app);
-        app.app_data(web::Data::new(permits.clone()))
-            .service(web::resource("/breaks").to(breaks))
-            .service(web::resource("/breaks-off").to(breaks_off));
-    }
+/// Answers those of the other tests, one that breaks before it is answered, and one that does while its answer is sent. Each
+/// of the latter takes one of `permits`.
+fn breaking(permits: Permits) -> RequestHandler {
+    Box::new(move |request| {
+        let permits = permits.clone();
+        Box::pin(async move {
+            match request.head.uri.path() {
+                "/breaks" => {
+                    let _permit = permits.try_acquire(&()).unwrap();
+                    panic!("a handler that a test breaks")
+                }
+                "/breaks-off" => breaks_off(&permits),
+                _ => routes(request).await,
+            }
+        })
+    })
 }
 
-async fn breaks(permits: web::Data<Permits>) -> &'static str {
-    let _permit = permits.try_acquire(&()).unwrap();
-    panic!("a handler that a test breaks")
-}
-
-async fn breaks_off(permits: web::Data<Permits>) -> HttpResponse {
+fn breaks_off(permits: &Permits) -> Response {
     let permit = permits.try_acquire(&()).unwrap();
     let begun = stream::once(ready(Ok::<_, io::Error>(Bytes::from_static(b"part"))));
     let rest = stream::poll_fn(|_| panic!("a body that a test breaks"));
-    let mut response = HttpResponse::Ok().streaming(begun.chain(rest));
+    let mut response = Response::new(Content::streamed(begun.chain(rest)));
     let [bytes] = user_permits(PERMITS, ["jane"]);
-    response.extensions_mut().insert(ResponsePermit::timely(permit, bytes));
+    response.body_mut().permit = Some(ResponsePermit::timely(permit, bytes));
     response
 }
 
@@ -64,7 +66,7 @@ async fn whole(
 #[tokio::test]
 async fn a_request_that_breaks_ends_its_stream_alone_and_keeps_no_permit() {
     let permits = Permits::new(PERMITS, PERMITS);
-    let served = Served::by(routes(permits.clone()), |_| ());
+    let served = Served::by(breaking(permits.clone()), |_| ());
     let mut open = served.tls("http/1.1").await.unwrap();
     let (mut sender, connection) = served.h2().await;
     let goes_on = sender.send_request(h2_get(served.address, "/slow"));
@@ -85,7 +87,7 @@ async fn a_request_that_breaks_ends_its_stream_alone_and_keeps_no_permit() {
 #[tokio::test]
 async fn a_request_that_breaks_ends_its_connection_alone_and_keeps_no_permit() {
     let permits = Permits::new(PERMITS, PERMITS);
-    let served = Served::by(routes(permits.clone()), |_| ());
+    let served = Served::by(breaking(permits.clone()), |_| ());
     // So many that some are looked after by the same thread.
     let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();

@@ -3,19 +3,19 @@ mod permits;
 
 use super::{
     bind,
-    counted::accept,
-    listen::{Limits, ReadError, Reading},
+    body::{Content, Request, Response},
+    listen::{Limits, ReadError, Reading, RequestHandler},
 };
 use crate::callers::ReaderLimits;
 use crate::certificate::{Certificate, CertificateFiles, names};
 use crate::metrics::ReadMetrics;
-use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures::{
     StreamExt as _,
     future::{join, join_all},
     stream,
 };
+use http::StatusCode;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -42,12 +42,35 @@ pub(super) const MOST: Duration = Duration::from_secs(20);
 const PART: usize = 64 << 10;
 const PARTS: usize = 400;
 
-fn routes(app: &mut web::ServiceConfig) {
-    app.service(web::resource("/ok").to(ok))
-        .service(web::resource("/slow").to(slow))
-        .service(web::resource("/asked").to(asked))
-        .service(web::resource("/known").to(known))
-        .service(web::resource("/much").to(much));
+async fn routes(request: Request) -> Response {
+    match request.head.uri.path() {
+        "/ok" => answered("ok"),
+        "/known" => {
+            request.connection.counted.accept(|| KeyedSemaphore::new(1, 1).try_acquire(&()));
+            answered("ok")
+        }
+        "/slow" => {
+            sleep(Duration::from_secs(1)).await;
+            answered("slow")
+        }
+        "/asked" => {
+            let (head, peer) = (&request.head, request.connection.peer.to_canonical());
+            let path = head.uri.path_and_query().unwrap();
+            answered(format!("{} {path} from {peer}", head.method))
+        }
+        "/much" => much(),
+        _ => coded(StatusCode::NOT_FOUND),
+    }
+}
+
+pub(super) fn answered(body: impl Into<Bytes>) -> Response {
+    Response::new(Content::from(body))
+}
+
+fn coded(code: StatusCode) -> Response {
+    let mut response = answered("");
+    *response.status_mut() = code;
+    response
 }
 
 /// So many in all, and of one address.
@@ -56,29 +79,10 @@ fn connections(limits: &mut Limits, all: usize, of_address: usize) {
     (limits.readers.connections, limits.readers.address_connections) = (all, of_address);
 }
 
-async fn ok() -> &'static str {
-    "ok"
-}
-
-async fn known(request: HttpRequest) -> &'static str {
-    accept(&request, || KeyedSemaphore::new(1, 1).try_acquire(&()));
-    "ok"
-}
-
-async fn slow() -> &'static str {
-    sleep(Duration::from_secs(1)).await;
-    "slow"
-}
-
-async fn asked(request: HttpRequest) -> String {
-    let peer = request.peer_addr().map(|peer| peer.ip().to_canonical().to_string());
-    format!("{} {} from {}", request.method(), request.uri(), peer.unwrap_or_default())
-}
-
-async fn much() -> HttpResponse {
+fn much() -> Response {
     let part = Bytes::from(vec![b'x'; PART]);
     let parts = (0..PARTS).map(move |_| Ok::<_, io::Error>(part.clone()));
-    HttpResponse::Ok().streaming(stream::iter(parts))
+    Response::new(Content::streamed(stream::iter(parts)))
 }
 
 /// A read address on the loopback interface.
@@ -92,19 +96,16 @@ pub(super) struct Served {
 
 impl Served {
     fn with(certificate: Certificate, change: impl FnOnce(&mut Limits)) -> Self {
-        Self::answering(routes, certificate, change)
+        Self::answering(Box::new(|request| Box::pin(routes(request))), certificate, change)
     }
 
-    /// One whose answers are those of `routes`.
-    pub(super) fn by(
-        routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
-        change: impl FnOnce(&mut Limits),
-    ) -> Self {
-        Self::answering(routes, Certificate::self_signed(names("here", "ops")).unwrap(), change)
+    /// One whose answers are those of `handler`.
+    pub(super) fn by(handler: RequestHandler, change: impl FnOnce(&mut Limits)) -> Self {
+        Self::answering(handler, Certificate::self_signed(names("here", "ops")).unwrap(), change)
     }
 
     fn answering(
-        routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+        handler: RequestHandler,
         certificate: Certificate,
         change: impl FnOnce(&mut Limits),
     ) -> Self {
@@ -117,7 +118,7 @@ impl Served {
         let registry = Registry::new();
         let (shown, counted) =
             ((Arc::clone(&certificate), None), ReadMetrics::register(&registry).unwrap());
-        let serving = tokio::spawn(reading.serve(shown, (routes, counted), stop.clone()));
+        let serving = tokio::spawn(reading.serve_by(shown, (handler, counted), stop.clone()));
         Self { address, certificate, registry, stop, serving }
     }
 

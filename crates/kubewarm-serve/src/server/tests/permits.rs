@@ -25,32 +25,25 @@ struct Permits {
 }
 
 /// Answers of 60 KiB, also in pieces, of 2 MiB, and of more than sockets hold. Each takes one of `permits`.
-fn routes(permits: Permits) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static {
-    move |app| {
-        app.app_data(web::Data::new(permits.clone()))
-            .service(web::resource("/{user}/{what}").to(answer));
-    }
-}
-
-async fn answer(path: web::Path<(String, String)>, permits: web::Data<Permits>) -> HttpResponse {
-    let (user, what) = path.into_inner();
+fn answer(request: &Request, permits: &Permits) -> Response {
+    let (user, what) = request.head.uri.path()[1..].split_once('/').unwrap();
     let bytes =
         USERS.iter().position(|it| *it == user).map(|at| permits.bytes[at].clone()).unwrap();
-    let Some(permit) = permits.requests.try_acquire(&user) else {
-        return HttpResponse::TooManyRequests().finish();
+    let Some(permit) = permits.requests.try_acquire(&user.to_owned()) else {
+        return coded(StatusCode::TOO_MANY_REQUESTS);
     };
     let part = Bytes::from(vec![b'x'; SOME / 6]);
-    let mut response = match &*what {
-        "some" => HttpResponse::Ok().body(vec![b'x'; SOME]),
+    let mut response = match what {
+        "some" => answered(vec![b'x'; SOME]),
         "pieces" => {
             let parts = (0..6).map(move |_| Ok::<_, io::Error>(part.clone()));
-            HttpResponse::Ok().streaming(stream::iter(parts))
+            Response::new(Content::streamed(stream::iter(parts)))
         }
-        "whole" => HttpResponse::Ok().body(vec![b'x'; 2 << 20]),
-        "much" => much().await,
-        _ => HttpResponse::Ok().body("ok"),
+        "whole" => answered(vec![b'x'; 2 << 20]),
+        "much" => much(),
+        _ => answered("ok"),
     };
-    response.extensions_mut().insert(ResponsePermit::timely(permit, bytes));
+    response.body_mut().permit = Some(ResponsePermit::timely(permit, bytes));
     response
 }
 
@@ -100,7 +93,12 @@ fn served(permits: usize, change: impl FnOnce(&mut Limits)) -> (Served, Permits)
 fn with_bytes(permits: usize, bytes: usize, change: impl FnOnce(&mut Limits)) -> (Served, Permits) {
     let requests = KeyedSemaphore::new(permits, permits.div_ceil(4));
     let permits = Permits { requests, bytes: user_permits(bytes / UNWRITTEN_UNIT, USERS) };
-    (Served::by(routes(permits.clone()), change), permits)
+    let of_threads = permits.clone();
+    let handler: RequestHandler = Box::new(move |request| {
+        let answer = answer(&request, &of_threads);
+        Box::pin(async move { answer })
+    });
+    (Served::by(handler, change), permits)
 }
 
 fn is_taken(permits: &Permits) -> bool {
