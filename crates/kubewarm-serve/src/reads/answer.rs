@@ -1,11 +1,8 @@
 //! An answer: one object, or a list that is written while it is sent.
 
-use super::{allowed::Allowed, cover::Candidate, frame::Frame, lasting::may_go_on};
+use super::{allowed::Allowed, cover::Candidate, frame::Frame};
 use kubewarm_api::model::CellKey;
-use kubewarm_cache::{
-    informer::Reports,
-    store::{Chosen, Turn},
-};
+use kubewarm_cache::store::{Chosen, Turn};
 use kubewarm_wire::Objects;
 use std::{fmt, ops::ControlFlow, time::Duration};
 
@@ -59,12 +56,11 @@ pub struct Pages {
     /// Written, and not enough for a piece.
     left: Vec<u8>,
     turn: Turn,
-    leave: Leave,
+    /// Whether the cell may still be read. Checked before each piece.
+    may_go_on: MayGoOn,
 }
 
-/// Whether the cell of a list may still be read, asked before each piece: access may be lost while it is sent, or lost
-/// and back between two pieces, and its store dropped in between.
-pub(super) struct Leave(Box<dyn Fn() -> bool + Send + Sync>);
+pub(super) type MayGoOn = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// What a list ends with whose cell may not be read any more: half of it must not look like all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,22 +92,10 @@ impl Source {
     }
 }
 
-impl Leave {
-    /// By what every profile says that offers the cell. Of one that is there no more nobody can tell.
-    pub(super) fn of(candidate: &Candidate<'_>, reports: Reports) -> Self {
-        let (key, policies) = (candidate.key.clone(), candidate.policies());
-        let losses = candidate.report.losses;
-        Self(Box::new(move || {
-            let report = reports.glance(&key);
-            may_go_on(report.as_ref(), (&policies, Some(losses)))
-        }))
-    }
-}
-
 impl Pages {
-    pub(super) fn new(frame: Frame, chosen: Chosen, asked: &Objects, leave: Leave) -> Self {
+    pub(super) fn new(frame: Frame, chosen: Chosen, asked: &Objects, may_go_on: MayGoOn) -> Self {
         let (allowed, left, turn) = (Allowed::of(asked), Vec::new(), Turn::default());
-        Self { frame, chosen, allowed, stage: Stage::Head, left, turn, leave }
+        Self { frame, chosen, allowed, stage: Stage::Head, left, turn, may_go_on }
     }
 
     /// How many objects it has.
@@ -170,7 +154,7 @@ impl Pages {
 
     /// The same, but no longer than the turn lasts.
     fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, Cut> {
-        if !(self.leave.0)() {
+        if !(self.may_go_on)() {
             return Err(Cut);
         }
         let Self { frame, chosen, allowed, stage, turn, .. } = self;
@@ -220,7 +204,7 @@ mod tests {
 
     /// The list that is answered to a request, if everything of a table is selected for it.
     async fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
-        let mut pages = pages(objects, (path, query), Leave(Box::new(|| true)));
+        let mut pages = pages(objects, (path, query), Box::new(|| true));
         let mut body = Vec::new();
         while let Some(piece) = pages.next().await {
             body.extend(piece.unwrap());
@@ -228,8 +212,8 @@ mod tests {
         serde_json::from_slice(&body).unwrap()
     }
 
-    fn pages(objects: &[(&str, &str)], asked: (&str, &str), leave: Leave) -> Pages {
-        pages_of("", objects, asked, leave)
+    fn pages(objects: &[(&str, &str)], asked: (&str, &str), may_go_on: MayGoOn) -> Pages {
+        pages_of("", objects, asked, may_go_on)
     }
 
     /// The same of objects that say `text`, of which only the metadata are written.
@@ -237,7 +221,7 @@ mod tests {
         text: &str,
         objects: &[(&str, &str)],
         (path, query): (&str, &str),
-        leave: Leave,
+        may_go_on: MayGoOn,
     ) -> Pages {
         let (catalog, key) = (Catalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
@@ -268,7 +252,7 @@ mod tests {
             next: None,
             remaining: None,
         };
-        Pages::new(Frame::List(frame), choosing.chosen(), &asked(path, query).0, leave)
+        Pages::new(Frame::List(frame), choosing.chosen(), &asked(path, query).0, may_go_on)
     }
 
     #[tokio::test]
@@ -278,8 +262,8 @@ mod tests {
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let held = Arc::new(AtomicBool::new(true));
         let asked = Arc::clone(&held);
-        let leave = Leave(Box::new(move || asked.load(Ordering::Relaxed)));
-        let mut pages = pages(&objects, ("/api/v1/pods", ""), leave);
+        let may_go_on = Box::new(move || asked.load(Ordering::Relaxed));
+        let mut pages = pages(&objects, ("/api/v1/pods", ""), may_go_on);
         let first = pages.next().await.unwrap().unwrap();
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
@@ -324,8 +308,7 @@ mod tests {
     async fn all_pieces_but_the_last_are_as_long_as_what_a_connection_writes_at_once() {
         let names: Vec<_> = (0..6_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
-        let leave = Leave(Box::new(|| true));
-        let mut pages = pages(&objects, ("/api/v1/pods", ""), leave);
+        let mut pages = pages(&objects, ("/api/v1/pods", ""), Box::new(|| true));
         let (first, goes_on) = pages.begin(2 * PIECE_BYTES).await.unwrap();
         assert!(goes_on);
         let mut pieces = vec![first];
@@ -345,7 +328,7 @@ mod tests {
         let names: Vec<_> = (0..20).map(|n| format!("x{n:02}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let text = "x".repeat(256 << 10);
-        let all = || pages_of(&text, &objects, ("/api/v1/pods", ""), Leave(Box::new(|| true)));
+        let all = || pages_of(&text, &objects, ("/api/v1/pods", ""), Box::new(|| true));
         assert!(all().next().now_or_never().is_none(), "four of them are a turn");
         assert!(all().begin(PIECE_BYTES).now_or_never().is_none());
         let (first, goes_on) = all().begin(PIECE_BYTES).await.unwrap();
@@ -353,8 +336,7 @@ mod tests {
         assert_eq!((list["items"].as_array().unwrap().len(), goes_on), (20, false));
         // What is written of small ones is no longer than a turn.
         let objects = [("a", "x"), ("a", "y")];
-        let few =
-            pages(&objects, ("/api/v1/pods", ""), Leave(Box::new(|| true))).next().now_or_never();
+        let few = pages(&objects, ("/api/v1/pods", ""), Box::new(|| true)).next().now_or_never();
         assert!(few.is_some());
     }
 }

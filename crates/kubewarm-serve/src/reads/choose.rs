@@ -127,16 +127,12 @@ struct Standing {
     is_kept_current: bool,
 }
 
-/// No table has a version, and none will.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gone;
-
 /// The first of `tables` that is at exactly this version, else one that remembers it; `None` if one may come to it.
 ///
 /// # Errors
 ///
-/// [`Gone`].
-fn exactly(version: &ResourceVersion, tables: &[Standing]) -> Result<Option<usize>, Gone> {
+/// 410 where no table has the version, and none will.
+fn exactly(version: &ResourceVersion, tables: &[Standing]) -> Result<Option<usize>, Failure> {
     let is_at = |it: &Standing| it.version.as_ref() == Some(version);
     let found = tables.iter().position(is_at);
     if let Some(found) = found.or_else(|| tables.iter().position(|it| it.is_remembered)) {
@@ -146,7 +142,7 @@ fn exactly(version: &ResourceVersion, tables: &[Standing]) -> Result<Option<usiz
         let held = it.version.as_ref();
         it.is_kept_current && held.is_some_and(|held| held.is_older_than(version))
     };
-    if tables.iter().any(comes) { Ok(None) } else { Err(Gone) }
+    if tables.iter().any(comes) { Ok(None) } else { Err(Failure::expired()) }
 }
 
 impl Reads {
@@ -196,11 +192,8 @@ impl Reads {
                     is_remembered: self.snapshots.has(&Moment::of(it), version),
                     is_kept_current: it.report.is_kept_current(),
                 });
-                match exactly(version, &standing.collect::<Vec<_>>()) {
-                    Ok(Some(held)) => Ok(held),
-                    Ok(None) => Err(version.clone()),
-                    Err(Gone) => return Err(Failure::expired()),
-                }
+                let held = exactly(version, &standing.collect::<Vec<_>>())?;
+                held.ok_or_else(|| version.clone())
             }
             // The cell of the page before comes first among equals, as it did then.
             At::Continue { version: Some(version), .. } => {
@@ -246,13 +239,13 @@ mod tests {
             is_remembered,
             is_kept_current,
         };
-        let find = |tables: &[Standing]| exactly(&50.into(), tables);
+        let find = |tables: &[Standing]| exactly(&50.into(), tables).map_err(|it| it.code());
         assert_eq!(find(&[table(60, true, true), table(50, false, true)]), Ok(Some(1)));
         assert_eq!(find(&[table(60, false, true), table(60, true, true)]), Ok(Some(1)));
         assert_eq!(find(&[table(60, false, true), table(40, false, true)]), Ok(None));
-        assert_eq!(find(&[table(60, false, true)]), Err(Gone), "it is past that");
-        assert_eq!(find(&[table(40, false, false), table(60, false, true)]), Err(Gone), "paused");
+        assert_eq!(find(&[table(60, false, true)]), Err(410), "it is past that");
+        assert_eq!(find(&[table(40, false, false), table(60, false, true)]), Err(410), "paused");
         let opaque = Standing { version: ResourceVersion::parse("x"), ..table(0, false, true) };
-        assert_eq!(find(&[opaque]), Err(Gone), "nobody knows which is older");
+        assert_eq!(find(&[opaque]), Err(410), "nobody knows which is older");
     }
 }

@@ -2,11 +2,11 @@
 
 use super::{
     Answer, Attempt, Body, Kind, Pages, Reads, Reply,
-    answer::Leave,
     choose::{Needs, wants_latest},
     cover::Candidate,
     fields::Fields,
     frame::Frame,
+    lease::Lease,
     snapshots::{self, Moment},
 };
 use kubewarm_api::model::{ObjectKey, Sensitivity};
@@ -55,8 +55,10 @@ impl Reads {
         let behind = selected.behind(after).saturating_sub(chosen.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
         let frame = Frame::new(kind, asked.form, (version, next, remaining));
-        let leave = Leave::of(candidate, self.from.reports.clone());
-        let pages = Box::new(Pages::new(frame, chosen, asked, leave));
+        let (lease, key) = (Lease::of(candidate), candidate.key.clone());
+        let reports = self.from.reports.clone();
+        let may_go_on = Box::new(move || lease.holds(reports.glance(&key).as_ref()));
+        let pages = Box::new(Pages::new(frame, chosen, asked, may_go_on));
         let answer = Answer::new(Body::Pages(pages), candidate, needs.bound);
         Ok(Attempt::Done(Reply::Answer(Box::new(answer))))
     }

@@ -11,7 +11,7 @@ mod fields;
 mod floors;
 mod frame;
 mod kinds;
-mod lasting;
+mod lease;
 mod list;
 mod offers;
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! A watch under way: the lines that it sends, one piece after another, until it ends.
 
 use super::{
-    super::{Reads, Source},
+    super::{Reads, Source, lease::Lease},
     Beginning,
     telling::{Telling, Told, error},
     timing::{LOOK, Timing},
 };
 use bytes::Bytes;
-use kubewarm_api::model::{Index, OnAccessLost, ProfileRef, Resource, ResourceVersion};
+use kubewarm_api::model::{Index, ProfileRef, Resource, ResourceVersion};
 use kubewarm_cache::store::Lag;
 use kubewarm_wire::{Failure, Objects};
 use parking_lot::Mutex;
@@ -69,10 +69,7 @@ struct Following {
     asked: Objects,
     profile: Option<ProfileRef>,
     source: Source,
-    /// What the profiles say that let it answer.
-    policies: Vec<OnAccessLost>,
-    /// How often the cell had lost access when this began.
-    losses: u64,
+    lease: Lease,
     /// The declared indexes that it selects by.
     indexes: Vec<Index>,
     telling: Telling,
@@ -96,12 +93,11 @@ impl Feed {
         beginning: Beginning,
         timing: Timing,
     ) -> Self {
-        let Beginning { kind, source, policies, losses, wanted, indexes, follower, start } =
-            beginning;
+        let Beginning { kind, source, lease, wanted, indexes, follower, start } = beginning;
         let telling = Telling::new(&kind, &asked, wanted, (follower, start));
         let of = asked.resource.clone();
         let following =
-            Following { reads, asked, profile, source, policies, losses, indexes, telling, timing };
+            Following { reads, asked, profile, source, lease, indexes, telling, timing };
         Self {
             of,
             stage: Stage::Following(Box::new(following)),
@@ -215,13 +211,15 @@ impl Following {
             self.timing.look = now + LOOK;
             let asked = (&self.asked, self.profile.as_ref());
             match self.reads.policies(asked, (&self.source.cell, &self.indexes)) {
-                Some(policies) => self.policies = policies,
+                Some(policies) => self.lease.policies = policies,
                 None => return Next::End(End::CellGone, None),
             }
         }
         // The state that it begins with may be gone if access was lost and is back; of later events the past knows.
-        let losses = self.telling.is_beginning().then_some(self.losses);
-        if !self.reads.serves(&self.source.cell, (&self.policies, losses)) {
+        if !self.telling.is_beginning() {
+            self.lease.losses = None;
+        }
+        if !self.lease.holds(self.reads.from.reports.glance(&self.source.cell).as_ref()) {
             return Next::End(End::CellGone, None);
         }
         if now >= self.timing.end {

@@ -17,7 +17,7 @@ use super::{
     cover::{Candidate, Coverage},
     fields::Fields,
     kinds::Kind,
-    lasting::may_go_on,
+    lease::Lease,
     list::pick,
 };
 use kubewarm_api::model::{CellKey, Index, OnAccessLost, ProfileRef, ResourceVersion};
@@ -30,9 +30,7 @@ use tokio::time::Instant;
 pub(super) struct Beginning {
     kind: Arc<Kind>,
     source: Source,
-    policies: Vec<OnAccessLost>,
-    /// How often the cell had lost access.
-    losses: u64,
+    lease: Lease,
     wanted: Wanted,
     /// The declared indexes that it selects by.
     indexes: Vec<Index>,
@@ -90,8 +88,7 @@ impl Reads {
             Attempt::Done(Reply::Watch(Box::new(Beginning {
                 kind: Arc::clone(kind),
                 source: Source::of(candidate, needs.bound),
-                policies: candidate.policies(),
-                losses: candidate.report.losses,
+                lease: Lease::of(candidate),
                 wanted: fields.wanted(asked, candidate.key),
                 indexes: fields.indexes.clone(),
                 follower,
@@ -167,10 +164,5 @@ impl Reads {
         let report = |it: &CellKey| (it == key).then(|| self.from.reports.glance(it)).flatten();
         let candidates = coverage.warm(report, Instant::now());
         candidates.first().map(Candidate::policies)
-    }
-
-    /// Whether the cell may be read now, by these policies; if `losses` says so, only if it has not lost access since.
-    fn serves(&self, key: &CellKey, (policies, losses): (&[OnAccessLost], Option<u64>)) -> bool {
-        may_go_on(self.from.reports.glance(key).as_ref(), (policies, losses))
     }
 }

@@ -1,18 +1,30 @@
 //! Whether a cell may still be read by whoever began to.
 
+use super::cover::Candidate;
 use kubewarm_api::model::OnAccessLost;
 use kubewarm_cache::informer::CellReport;
 
-/// Whether it may, by these policies; with `losses` only if it has not lost access since it had so often. It may have been
-/// lost and back unseen, and its store dropped in between.
-pub(super) fn may_go_on(
-    report: Option<&CellReport>,
-    (policies, losses): (&[OnAccessLost], Option<u64>),
-) -> bool {
-    report.is_some_and(|report| {
-        losses.is_none_or(|losses| losses == report.losses)
-            && policies.iter().all(|policy| report.serves(*policy))
-    })
+/// On what terms a read goes on with the cell that it began with.
+pub(super) struct Lease {
+    /// What each profile that offers the cell says of data after a loss of access.
+    pub(super) policies: Vec<OnAccessLost>,
+    /// How many losses of access the cell had; `None` where a later loss does not matter once access is back. The store may
+    /// have been dropped in between.
+    pub(super) losses: Option<u64>,
+}
+
+impl Lease {
+    pub(super) fn of(candidate: &Candidate<'_>) -> Self {
+        Self { policies: candidate.policies(), losses: Some(candidate.report.losses) }
+    }
+
+    /// Whether the cell may be read now; `None` of a cell that does not exist.
+    pub(super) fn holds(&self, report: Option<&CellReport>) -> bool {
+        report.is_some_and(|report| {
+            self.losses.is_none_or(|losses| losses == report.losses)
+                && self.policies.iter().all(|policy| report.serves(*policy))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -29,7 +41,7 @@ mod tests {
         let (fences, serves_on) = (OnAccessLost::Fence, OnAccessLost::ServeStale);
         let warm = report(now);
         let goes_on = |report: &CellReport, policies: &[OnAccessLost], losses| {
-            may_go_on(Some(report), (policies, losses))
+            Lease { policies: policies.to_vec(), losses }.holds(Some(report))
         };
         assert!(goes_on(&warm, &[fences], Some(0)) && goes_on(&warm, &[fences], None));
         let lost = Some(Loss { at: now, time: Timestamp::UNIX_EPOCH });
@@ -39,6 +51,7 @@ mod tests {
         let back = CellReport { losses: 1, ..warm };
         assert!(!goes_on(&back, &[fences], Some(0)) && !goes_on(&back, &[serves_on], Some(0)));
         assert!(goes_on(&back, &[fences], Some(1)) && goes_on(&back, &[fences], None));
-        assert!(!may_go_on(None, (&[serves_on], None)), "there is no such cell any more");
+        let lease = Lease { policies: vec![serves_on], losses: None };
+        assert!(!lease.holds(None), "there is no such cell any more");
     }
 }
