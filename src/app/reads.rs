@@ -22,7 +22,7 @@ use kubewarm_serve::{
     Watchers,
     callers::{CallerLimits, Callers, NoRandomness, ReaderLimits, Reviews},
     certificate::{Certificate, CertificateError, CertificateFiles, names},
-    reads::{Note, Noted, Offers, Reads, Surroundings},
+    reads::{Offers, Reads, Surroundings},
     server::{Authority, Forward, ReadApi, Wrote},
 };
 use parking_lot::Mutex;
@@ -89,7 +89,8 @@ pub(super) fn api(
         reports: view.reports.clone(),
         changes,
         proofs,
-        note: note(metrics),
+        ages: metrics.engine(),
+        metrics: metrics.reads().clone(),
         offers: offers(view.declarations.clone()),
         look_up: kinds.look_up(Handle::current()),
         home: Arc::clone(&view.home),
@@ -127,15 +128,6 @@ pub(super) fn certificate(
 /// The CAs whose client certificates count on the read address, if any do.
 pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>, CertificateError> {
     args.client_ca_file.as_deref().map(|file| Authority::of_file(file).map(Arc::new)).transpose()
-}
-
-/// How reads go, for the metrics.
-fn note(metrics: &Metrics) -> Note {
-    let (engine, reads) = (metrics.engine(), metrics.reads().clone());
-    Box::new(move |resource, noted| match noted {
-        Noted::Answered { age } => engine.of(resource).read(age),
-        Noted::Waited { reason, outcome, took } => reads.waited(reason, outcome, took),
-    })
 }
 
 /// What profiles offer, computed once for each round of the controller.

@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &[Layer])] = &[
             ("certificate", &[]),
             ("listen", &[]),
             ("metrics", &[]),
-            ("reads", &[]),
+            ("reads", &["metrics"]),
             ("review", &[]),
             ("watchers", &["reads"]),
             (

@@ -23,7 +23,7 @@ pub use self::{
     answer::{Answer, Body, Cut, PART_BYTES, Pages, Source},
     kinds::{Kind, LookUp, Origin},
     offers::{Offering, Offers},
-    watch::{End, Feed, Piece, Progress},
+    watch::{Feed, Piece, Progress},
 };
 
 use self::{
@@ -34,12 +34,13 @@ use self::{
     snapshots::{Moment, Snapshots},
     watch::Beginning,
 };
+use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{
     CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion, WaitFor,
     WaitOutcome,
 };
 use kubewarm_cache::{
-    informer::{Changes, Proofs, Reports},
+    informer::{Changes, InformerMetrics, Proofs, Reports},
     store::{Catalog, Object},
 };
 use kubewarm_wire::{At, Failure, Objects, Written};
@@ -68,36 +69,16 @@ pub struct Surroundings {
     pub changes: Changes,
     /// Proves them current where that is not known.
     pub proofs: Proofs,
-    /// Told how reads of a kind go; must not block.
-    pub note: Note,
+    /// Counts how old the tables are that answer, by kind.
+    pub ages: Arc<InformerMetrics>,
+    /// Counts how long reads wait.
+    pub metrics: ReadMetrics,
     /// What profiles offer; `None` before they have been listed. Asked at every read.
     pub offers: Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync>,
     /// What a kind is.
     pub look_up: LookUp,
     /// The operator's namespace, whose profiles answer for every namespace.
     pub home: Arc<str>,
-}
-
-/// Told how reads of a kind go.
-pub type Note = Box<dyn Fn(&Resource, Noted) + Send + Sync>;
-
-/// How a read went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noted {
-    /// It was answered from a table that was last known to be current so long ago.
-    Answered {
-        /// How long ago.
-        age: Duration,
-    },
-    /// It waited, and then it was answered or not.
-    Waited {
-        /// For what, last.
-        reason: WaitFor,
-        /// How that ended.
-        outcome: WaitOutcome,
-        /// How long it took, from the request on.
-        took: Duration,
-    },
 }
 
 /// Answers reads.
@@ -169,26 +150,21 @@ impl Reads {
         let mut waited = None;
         let answered = self.tried(asked, profile, (began, &mut waited)).await;
         let took = began.elapsed();
-        self.note_wait(asked, waited, (answered.is_ok(), took));
+        self.count_wait(waited, (answered.is_ok(), took));
         let Reply::Answer(answer) = answered? else {
             return Err(Failure::internal("a watch was asked for as if it were a list"));
         };
         self.from.reports.read_took(&answer.source.cell, took);
         if let Some(age) = answer.source.age {
-            (self.from.note)(&asked.resource, Noted::Answered { age });
+            self.from.ages.of(&asked.resource).read(age);
         }
         Ok(Answer { waited: waited.is_some(), ..*answer })
     }
 
-    fn note_wait(
-        &self,
-        asked: &Objects,
-        waited: Option<WaitFor>,
-        (is_met, took): (bool, Duration),
-    ) {
+    fn count_wait(&self, waited: Option<WaitFor>, (is_met, took): (bool, Duration)) {
         let Some(reason) = waited else { return };
         let outcome = if is_met { WaitOutcome::Met } else { WaitOutcome::Refused };
-        (self.from.note)(&asked.resource, Noted::Waited { reason, outcome, took });
+        self.from.metrics.waited(reason, outcome, took);
     }
 
     /// Tries until there is an answer, or nothing left to wait for. Notes what was waited for last.

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     callers::{Caller, Callers, Credentials, Refused},
     metrics::{WatchClosed, Watching},
-    reads::{Cut, End, Feed},
+    reads::{Cut, Feed},
     watchers::Entered,
 };
 use aws_lc_rs::hmac;
@@ -94,13 +94,7 @@ impl Watch {
                 piece = self.feed.next() => piece,
             };
             if let Some(end) = self.feed.ended() {
-                self.counted.close(match end {
-                    End::Timeout => WatchClosed::Timeout,
-                    End::Expired => WatchClosed::Expired,
-                    End::Future => WatchClosed::Future,
-                    End::Slow => WatchClosed::Slow,
-                    End::CellGone => WatchClosed::CellGone,
-                });
+                self.counted.close(end);
             }
             let piece = piece?;
             self.counted.sent(piece.events);

@@ -6,6 +6,7 @@ use super::{
     telling::{Telling, Told, error},
     timing::{LOOK, Timing},
 };
+use crate::metrics::WatchClosed;
 use bytes::Bytes;
 use kubewarm_api::model::{Index, ProfileRef, Resource, ResourceVersion};
 use kubewarm_cache::store::Lag;
@@ -17,27 +18,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Why a watch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
-    /// Its time was over.
-    Timeout,
-    /// What happened is not known, or not remembered: the client was told to list anew.
-    Expired,
-    /// The version that it was to begin after has not come: the client was told to ask again.
-    Future,
-    /// It was too slow: what came next is forgotten.
-    Slow,
-    /// The cell went, or may not answer any more.
-    CellGone,
-}
-
 /// A watch under way. It holds what has not been sent of the state that it began with, and nothing of what
 /// happens: that is held once for all.
 pub struct Feed {
     of: Resource,
     stage: Stage,
-    ended: Option<End>,
+    ended: Option<WatchClosed>,
     position: Arc<Mutex<Option<ResourceVersion>>>,
 }
 
@@ -74,16 +60,6 @@ struct Following {
     indexes: Vec<Index>,
     telling: Telling,
     timing: Timing,
-}
-
-/// What comes next.
-enum Next {
-    Send(Piece),
-    /// Nothing for this watch, but there may be more.
-    Again,
-    Wait,
-    /// After this, if there is anything left to say.
-    End(End, Option<Piece>),
 }
 
 impl Feed {
@@ -147,7 +123,7 @@ impl Feed {
 
     /// Why it has ended, if it has.
     #[must_use]
-    pub fn ended(&self) -> Option<End> {
+    pub fn ended(&self) -> Option<WatchClosed> {
         self.ended
     }
 
@@ -158,7 +134,11 @@ impl Feed {
                 Stage::Done => return None,
                 Stage::Failing(failure) => {
                     let line = error(failure);
-                    let end = if failure.code() == 504 { End::Future } else { End::Expired };
+                    let end = if failure.code() == 504 {
+                        WatchClosed::Future
+                    } else {
+                        WatchClosed::Expired
+                    };
                     (self.stage, self.ended) = (Stage::Done, Some(end));
                     return Some(line);
                 }
@@ -173,16 +153,16 @@ impl Feed {
             // Also where nothing is said: what it began with may just have ended.
             *self.position.lock() = following.telling.sent().cloned();
             match next {
-                Next::Send(piece) => return Some(piece),
-                Next::Again => tokio::task::yield_now().await,
-                Next::Wait => {
+                Told::Piece(piece) => return Some(piece),
+                Told::Again => tokio::task::yield_now().await,
+                Told::Quiet(_) => {
                     let until = following.timing.next();
                     select! {
                         () = told => {}
                         () = sleep_until(until) => {}
                     }
                 }
-                Next::End(end, last) => {
+                Told::End(end, last) => {
                     (self.stage, self.ended) = (Stage::Done, Some(end));
                     return last;
                 }
@@ -206,13 +186,13 @@ impl Progress {
 }
 
 impl Following {
-    fn step(&mut self, now: Instant) -> Next {
+    fn step(&mut self, now: Instant) -> Told {
         if now >= self.timing.look {
             self.timing.look = now + LOOK;
             let asked = (&self.asked, self.profile.as_ref());
             match self.reads.policies(asked, (&self.source.cell, &self.indexes)) {
                 Some(policies) => self.lease.policies = policies,
-                None => return Next::End(End::CellGone, None),
+                None => return Told::End(WatchClosed::CellGone, None),
             }
         }
         // The state that it begins with may be gone if access was lost and is back; of later events the past knows.
@@ -220,30 +200,24 @@ impl Following {
             self.lease.losses = None;
         }
         if !self.lease.holds(self.reads.from.reports.glance(&self.source.cell).as_ref()) {
-            return Next::End(End::CellGone, None);
+            return Told::End(WatchClosed::CellGone, None);
         }
         if now >= self.timing.end {
-            return Next::End(End::Timeout, None);
+            return Told::End(WatchClosed::Timeout, None);
         }
-        match self.telling.next(&self.reads.shared) {
-            Told::Piece(piece) => Next::Send(piece),
-            Told::Again => Next::Again,
-            Told::Quiet(version) => self.quiet(version, now),
-            Told::End(end, last) => Next::End(end, last),
-        }
+        let told = self.telling.next(&self.reads.shared);
+        if let Told::Quiet(version) = told { self.quiet(version, now) } else { told }
     }
 
     /// Nothing is new: perhaps it is time to say so.
-    fn quiet(&mut self, version: Option<ResourceVersion>, now: Instant) -> Next {
+    fn quiet(&mut self, version: Option<ResourceVersion>, now: Instant) -> Told {
         let is_due = self.timing.bookmark.is_some_and(|at| now >= at);
         if !is_due {
-            return Next::Wait;
+            return Told::Quiet(version);
         }
         self.timing.bookmark = self.timing.bookmark_after(now);
-        match version.and_then(|version| self.telling.progress(version)) {
-            Some(bookmark) => Next::Send(bookmark),
-            None => Next::Wait,
-        }
+        let bookmark = version.and_then(|version| self.telling.progress(version));
+        bookmark.map_or(Told::Quiet(None), Told::Piece)
     }
 }
 
@@ -264,8 +238,8 @@ mod tests {
     #[tokio::test]
     async fn a_watch_that_cannot_begin_says_why_and_ends_for_that() {
         for (failure, end) in [
-            (Failure::watch_lost(), End::Expired),
-            (Failure::too_large_version(&9.into(), Some(&7.into())), End::Future),
+            (Failure::watch_lost(), WatchClosed::Expired),
+            (Failure::too_large_version(&9.into(), Some(&7.into())), WatchClosed::Future),
         ] {
             let code = format!("\"code\":{}}}", failure.code());
             let mut feed = Feed::failed(&asked("/api/v1/pods", "watch=1").0, failure);

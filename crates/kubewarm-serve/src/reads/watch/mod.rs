@@ -6,7 +6,7 @@ mod opened;
 mod telling;
 mod timing;
 
-pub use self::feed::{End, Feed, Piece, Progress};
+pub use self::feed::{Feed, Piece, Progress};
 
 pub(super) use self::opened::Shared;
 
@@ -59,7 +59,7 @@ impl Reads {
         let began = Instant::now();
         let mut waited = None;
         let reply = self.tried(asked, profile, (began, &mut waited)).await;
-        self.note_wait(asked, waited, (reply.is_ok(), began.elapsed()));
+        self.count_wait(waited, (reply.is_ok(), began.elapsed()));
         let is_told = |failure: &Failure| match failure.code() {
             410 => true,
             504 => matches!(asked.at, At::NotOlderThan(_)),

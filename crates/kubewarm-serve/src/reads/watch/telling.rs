@@ -1,11 +1,14 @@
 //! What a watch tells: the state that it begins with, and then what happens; in turns with others.
 
 use super::{
-    feed::{End, Piece},
+    feed::Piece,
     lines::{Columns, Lines},
     opened::Shared,
 };
-use crate::reads::{Kind, allowed::Allowed, answer::PIECE_BYTES};
+use crate::{
+    metrics::WatchClosed,
+    reads::{Kind, allowed::Allowed, answer::PIECE_BYTES},
+};
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::{Change, Chosen, Follower, Lag, News, Turn, Wanted};
@@ -50,7 +53,7 @@ pub(super) enum Told {
     /// Nothing is new: the table is true at this version, if at any.
     Quiet(Option<ResourceVersion>),
     /// After this, if there is anything left to say.
-    End(End, Option<Piece>),
+    End(WatchClosed, Option<Piece>),
 }
 
 impl Telling {
@@ -156,9 +159,11 @@ impl Telling {
                 // What has been written is sent first; the rest is still true then.
                 _ if !piece.is_empty() => {}
                 News::None(version) => return Told::Quiet(version),
-                News::Overtaken => return Told::End(End::Slow, None),
-                News::Lost => return Told::End(End::Expired, Some(error(&Failure::watch_lost()))),
-                News::Closed => return Told::End(End::CellGone, None),
+                News::Overtaken => return Told::End(WatchClosed::Slow, None),
+                News::Lost => {
+                    return Told::End(WatchClosed::Expired, Some(error(&Failure::watch_lost())));
+                }
+                News::Closed => return Told::End(WatchClosed::CellGone, None),
             }
             return Told::Piece(joined(&piece));
         }
