@@ -24,7 +24,7 @@ pub use self::{
     run::{ApiAddr, ApiArgs, Auth, LogArgs, LogFormat, MetricsAuth, RunArgs},
     spec::{OperatorArgs, SpecArgs},
     status::{Output, StatusArgs},
-    wait::{Until, WaitArgs},
+    wait::WaitArgs,
 };
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};

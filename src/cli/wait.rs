@@ -1,7 +1,7 @@
 //! What can be typed after `wait`.
 
 use super::{ConnectionArgs, value};
-use clap::{Args, ValueEnum};
+use clap::{Args, builder::PossibleValue};
 use std::time::Duration;
 
 pub(super) const CODES: &str = "\
@@ -22,8 +22,16 @@ pub struct WaitArgs {
     pub namespace: Option<String>,
 
     /// What to wait for.
-    #[arg(long = "for", value_name = "STATE", default_value = "ready")]
-    pub until: Until,
+    // The only state, so that nothing reads it.
+    #[arg(
+        long = "for",
+        value_name = "STATE",
+        default_value = "ready",
+        value_parser = [
+            PossibleValue::new("ready").help("The condition Ready is True for the newest generation")
+        ]
+    )]
+    pub until: String,
 
     /// How long: seconds, or such as 90s or 5m. 0 looks once.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = value::duration)]
@@ -32,13 +40,6 @@ pub struct WaitArgs {
     /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
-}
-
-/// What `wait` waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Until {
-    /// The condition Ready is True for the newest generation.
-    Ready,
 }
 
 #[cfg(test)]
@@ -56,7 +57,7 @@ mod tests {
         let Command::Wait(wait) = parse("kubewarm wait checkout -n shop").unwrap().command else {
             panic!("not wait");
         };
-        assert_eq!((wait.until, wait.timeout), (Until::Ready, Duration::from_mins(5)));
+        assert_eq!((&*wait.until, wait.timeout), ("ready", Duration::from_mins(5)));
         assert!(parse("kubewarm wait checkout --for=rv=5").is_err());
         assert!(parse("kubewarm wait").is_err());
     }

@@ -8,7 +8,7 @@ use super::{
     text::{grouped, length},
     verdict::{lacking, verdict},
 };
-use crate::cli::{Until, WaitArgs};
+use crate::cli::WaitArgs;
 use kubewarm_api::v1alpha1::CacheProfile;
 use std::time::Duration;
 use tokio::{sync::watch, time::timeout};
@@ -20,8 +20,6 @@ use tokio::{sync::watch, time::timeout};
 /// [`Error`] if there is no cluster, or the first question is refused or fails. Later troubles are
 /// waited out.
 pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
-    // One arm today; a second state to wait for must be dealt with here before this compiles.
-    let Until::Ready = args.until;
     let place = Place::Namespace(args.namespace.as_deref());
     let source = Profiles::connect(&args.connection, &place, Some(&args.name))?;
     if args.timeout.is_zero() {
