@@ -14,7 +14,7 @@ use crate::{
     cli::RunArgs,
     controller::{Admission, Controller, InformerLimits, Sources},
     forecast::{Forecaster, Forecasts},
-    metrics::{BuildInfo, Leadership, Metrics, OperatorMetrics},
+    metrics::{BuildInfo, Metrics, OperatorMetrics},
     server::{self, Admin, Gate, Scrapers, ServeError},
     status::{self, ApiServer},
     telemetry,
@@ -294,8 +294,7 @@ fn observe(
 /// Tells the metrics who leads, and the log when that changes.
 async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorMetrics) {
     loop {
-        let leads = matches!(&*state.borrow_and_update(), LeaseState::Leader);
-        metrics.set_leadership(if leads { Leadership::Leading } else { Leadership::Following });
+        metrics.set_lease(&state.borrow_and_update());
         if state.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -9,7 +9,7 @@ use crate::{
     status::{CellView, Observed, Outcome, Profiles},
 };
 use kubewarm_api::{
-    model::{CellKey, Mode, ProfileRef},
+    model::{CellKey, Declared, Mode, ProfileRef},
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::{
@@ -57,10 +57,10 @@ impl View {
         let statuses: HashMap<_, _> =
             statuses.iter().map(|(name, status)| (name, status)).collect();
         let snapshot = |found: &Observed| {
-            let profile = found.declared.profile.clone();
-            let status = statuses.get(&profile)?;
+            let Declared { profile, mode, .. } = &*found.declared;
+            let status = Arc::clone(statuses.get(profile)?);
             let missing = missing(&self.access, &found.declared);
-            Some(ProfileSnapshot::of(profile, found.declared.mode, status, missing))
+            Some(ProfileSnapshot { profile: profile.clone(), mode: *mode, status, missing })
         };
         profiles.iter().filter_map(snapshot).collect()
     }

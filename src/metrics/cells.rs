@@ -1,17 +1,34 @@
 //! How cells stand, read at each scrape and added up by resource and scope.
 
-use super::snapshot::CellSnapshot;
 use jiff::Timestamp;
-use kubewarm_api::model::{Extent, ResourceVersion};
+use kubewarm_api::model::{CellKey, Extent, ResourceVersion};
 use kubewarm_cache::informer::{CellReport, InformerMetrics, Phase, RESOURCE_LABELS};
 use prometheus::{
     GaugeVec, IntGaugeVec, Registry, proto::MetricFamily, register_gauge_vec_with_registry,
     register_int_gauge_vec_with_registry,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 /// Digits of a resource version that a double holds exactly, rounded down; client-go keeps as many.
 const VERSION_DIGITS: usize = 15;
+
+/// A cell as it stands now, for scrapes and `/debug/cells`.
+#[derive(Clone, Debug)]
+pub struct CellSnapshot {
+    /// Which cell.
+    pub key: CellKey,
+    /// What its informer reports.
+    pub report: Arc<CellReport>,
+    /// Objects in its table.
+    pub objects: u64,
+    /// Bytes of its table, indexes included.
+    pub bytes: u64,
+    /// Times that a record of it did not decode.
+    pub undecodable: u64,
+}
 
 /// The gauges of resources, and of resources by scope.
 struct Gauges {

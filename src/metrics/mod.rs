@@ -6,13 +6,13 @@ mod cells;
 mod operator;
 mod process;
 mod profiles;
-mod snapshot;
 
 pub use self::{
     build::BuildInfo,
     callers::CallerMetrics,
-    operator::{Leadership, OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
-    snapshot::{CellSnapshot, ConditionSnapshot, ConditionStatus, ProfileSnapshot, TargetState},
+    cells::CellSnapshot,
+    operator::{OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
+    profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
 };
 
 use kubewarm_cache::informer::InformerMetrics;

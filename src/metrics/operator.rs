@@ -2,6 +2,7 @@
 
 use crate::access::{Check, CheckOutcome};
 use kubewarm_api::model::Measure;
+use kubewarm_client::LeaseState;
 use prometheus::{
     HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry,
     register_histogram_vec_with_registry, register_int_counter_vec_with_registry,
@@ -34,15 +35,6 @@ pub enum StatusWrite {
     Written,
     /// It did not, or could not be asked.
     Failed,
-}
-
-/// Whether this process writes status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leadership {
-    /// It holds the lease.
-    Leading,
-    /// Another one does, or none.
-    Following,
 }
 
 /// Metrics of the process as an operator. Cheap to clone; clones count together.
@@ -158,9 +150,9 @@ impl OperatorMetrics {
         self.memory_limit.with_label_values::<&str>(&[]).set(bytes);
     }
 
-    /// Says whether this process holds the lease. It does not until told so.
-    pub fn set_leadership(&self, leadership: Leadership) {
-        self.leader.set(i64::from(leadership == Leadership::Leading));
+    /// Sets whether this process holds the lease. The gauge begins at 0.
+    pub fn set_lease(&self, state: &LeaseState) {
+        self.leader.set(i64::from(*state == LeaseState::Leader));
     }
 }
 

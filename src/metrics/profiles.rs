@@ -1,8 +1,12 @@
 //! How profiles stand, read at each scrape.
 
-use super::snapshot::{ConditionStatus, ProfileSnapshot, TargetState};
+use kubewarm_api::{
+    model::{Mode, ProfileRef, Resource, Verb},
+    v1alpha1::{CacheProfileStatus, TargetStatus},
+};
 use kubewarm_cache::informer::OTHER;
 use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_registry};
+use std::{collections::BTreeMap, sync::Arc};
 use strum::VariantArray as _;
 
 /// How many profiles have series of their own, 31 each and one for each permission that it lacks: the
@@ -11,6 +15,40 @@ const MAX_PROFILES: usize = 100;
 
 /// How many conditions of a profile are exported; the API has 8.
 const MAX_CONDITIONS: usize = 16;
+
+/// What a condition can be.
+pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
+
+/// A profile as this replica sees it.
+#[derive(Clone, Debug)]
+pub struct ProfileSnapshot {
+    /// Which profile.
+    pub profile: ProfileRef,
+    /// Whether it watches.
+    pub mode: Mode,
+    /// The status that this replica computed last; at most 16 of its conditions are exported.
+    pub status: Arc<CacheProfileStatus>,
+    /// How many cells lack which permission.
+    pub missing: BTreeMap<(Resource, Verb), u64>,
+}
+
+/// How a target stands, all its cells together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum TargetState {
+    /// Every cell is synced and current.
+    Synced,
+    /// Some cell has not been synced yet, and may still be.
+    Syncing,
+    /// Every cell is synced, some are not known to be current.
+    Stale,
+    /// Some cell may not be read.
+    Forbidden,
+    /// Its kind or a namespace is not there.
+    Missing,
+    /// A limit has stopped it.
+    Limited,
+}
 
 /// How `profiles` stand.
 pub(super) fn profile_families(
@@ -45,10 +83,10 @@ pub(super) fn profile_families(
             [OTHER, OTHER]
         };
         info.with_label_values(&[namespace, name, profile.mode.as_ref()]).inc();
-        for condition in profile.conditions.iter().take(MAX_CONDITIONS) {
-            for status in ConditionStatus::VARIANTS {
-                let labels = [namespace, name, &*condition.condition, status.as_ref()];
-                conditions.with_label_values(&labels).add(i64::from(condition.status == *status));
+        for condition in profile.status.conditions.iter().take(MAX_CONDITIONS) {
+            for status in CONDITION_STATUSES {
+                let labels = [namespace, name, &*condition.type_, status];
+                conditions.with_label_values(&labels).add(i64::from(condition.status == status));
             }
         }
         // Those of a profile are bounded by its targets; under `_other`, by the kinds of the cluster.
@@ -58,29 +96,55 @@ pub(super) fn profile_families(
             missing.with_label_values(&labels).add(i64::try_from(*count).unwrap_or(i64::MAX));
         }
         for state in TargetState::VARIANTS {
-            let count = profile.targets.get(state).copied().unwrap_or(0);
-            targets
-                .with_label_values(&[namespace, name, state.as_ref()])
-                .add(i64::try_from(count).unwrap_or(i64::MAX));
+            targets.with_label_values(&[namespace, name, state.as_ref()]).add(0);
+        }
+        for target in &profile.status.targets {
+            let state = TargetState::of(target);
+            targets.with_label_values(&[namespace, name, state.as_ref()]).inc();
         }
     }
     Ok(registry.gather())
 }
 
+impl TargetState {
+    /// From the counts of its status.
+    fn of(target: &TargetStatus) -> Self {
+        let Some(cells) = &target.cells else { return Self::Syncing };
+        let is_false = |type_: &str| {
+            target.conditions.iter().any(|it| it.type_ == type_ && it.status == "False")
+        };
+        if is_false("WithinLimits") {
+            Self::Limited
+        } else if cells.forbidden > 0 {
+            Self::Forbidden
+        } else if cells.missing > 0 || is_false("Accepted") {
+            Self::Missing
+        } else if cells.syncing > 0 || cells.failing > 0 {
+            Self::Syncing
+        } else if cells.stale > 0 {
+            Self::Stale
+        } else {
+            Self::Synced
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::{Mode, ProfileRef};
-    use std::collections::BTreeMap;
+    use kubewarm_api::v1alpha1::CellCounts;
 
     #[test]
     fn profiles_beyond_the_cap_are_added_up() {
+        let synced = CellCounts { total: 1, synced: 1, ..CellCounts::default() };
+        let target = TargetStatus { cells: Some(synced), ..TargetStatus::default() };
+        let targets = vec![target.clone(), target];
+        let status = Arc::new(CacheProfileStatus { targets, ..CacheProfileStatus::default() });
         let profile = |at: usize| ProfileSnapshot {
             profile: ProfileRef { namespace: "shop".into(), name: format!("p{at:04}").into() },
             mode: Mode::Active,
-            conditions: Vec::new(),
+            status: Arc::clone(&status),
             missing: BTreeMap::new(),
-            targets: BTreeMap::from([(TargetState::Synced, 2)]),
         };
         let mut profiles: Vec<_> = (0..MAX_PROFILES + 30).map(profile).collect();
         let families = profile_families(&mut profiles).unwrap();

@@ -9,19 +9,23 @@ pub(crate) use self::exposition::Family;
 
 use self::exposition::families;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm::metrics::{
-    BuildInfo, CellSnapshot, ConditionSnapshot, ConditionStatus, Leadership, Metrics,
-    ProfileSnapshot, Reconciled, StatusWrite, TargetState,
+    BuildInfo, CellSnapshot, Metrics, ProfileSnapshot, Reconciled, StatusWrite,
 };
 use kubewarm::status::CONDITIONS;
-use kubewarm_api::model::{
-    CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
-    Projection, Reason, Resource, ResourceVersion, WaitFor, WaitOutcome,
+use kubewarm_api::{
+    model::{
+        CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
+        Projection, Reason, Resource, ResourceVersion, WaitFor, WaitOutcome,
+    },
+    v1alpha1::{CacheProfileStatus, CellCounts, TargetStatus},
 };
 use kubewarm_cache::informer::{
     CellFault, CellReport, Comparison, EventKind, ListOutcome, Phase, RelistReason, Stage,
     Strategy, Verb, Warmed, WatchEnd,
 };
+use kubewarm_client::LeaseState;
 use kubewarm_serve::metrics::{CacheUse, Handler, Method, WatchClosed};
 use parking_lot::Mutex;
 use std::{
@@ -66,7 +70,7 @@ fn a_small_input_gives_exactly_this_text() {
     counted.relisted(RelistReason::Gone, 1, 2);
     counted.failed(Some(403));
     counted.event(EventKind::Added, Some(Duration::from_millis(2)));
-    metrics.operator().set_leadership(Leadership::Leading);
+    metrics.operator().set_lease(&LeaseState::Leader);
     metrics.operator().status_written(StatusWrite::Written);
     assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
 }
@@ -295,16 +299,27 @@ fn fault() -> CellFault {
 }
 
 fn profile(number: usize) -> ProfileSnapshot {
-    let conditions = CONDITIONS.map(|condition| ConditionSnapshot {
-        condition: condition.into(),
-        status: ConditionStatus::Unknown,
+    let conditions = CONDITIONS.map(|type_| Condition {
+        type_: type_.to_owned(),
+        status: "Unknown".to_owned(),
+        reason: String::new(),
+        message: String::new(),
+        observed_generation: None,
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
     });
+    let synced = CellCounts { total: 1, synced: 1, ..CellCounts::default() };
+    let forbidden = CellCounts { total: 1, forbidden: 1, ..CellCounts::default() };
+    let target = |cells| TargetStatus { cells: Some(cells), ..TargetStatus::default() };
+    let status = CacheProfileStatus {
+        conditions: conditions.into(),
+        targets: [synced, forbidden].map(target).into(),
+        ..CacheProfileStatus::default()
+    };
     ProfileSnapshot {
         profile: ProfileRef { namespace: "shop".into(), name: format!("p{number:03}").into() },
         mode: Mode::Active,
-        conditions: conditions.into(),
+        status: Arc::new(status),
         missing: BTreeMap::from([((resource("", "pods"), Verb::Watch), 1)]),
-        targets: BTreeMap::from([(TargetState::Synced, 1), (TargetState::Forbidden, 1)]),
     }
 }
 

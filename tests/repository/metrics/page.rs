@@ -3,7 +3,7 @@
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
 use kubewarm::{
     access::{Check, CheckOutcome},
-    metrics::{ConditionStatus, Reconciled, StatusWrite, TargetState},
+    metrics::{CONDITION_STATUSES, Reconciled, StatusWrite, TargetState},
 };
 use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome};
 use kubewarm_cache::informer::{
@@ -201,7 +201,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
         ("kubewarm_authz_decisions_total", "decision", values::<Decision>()),
         ("kubewarm_authz_duration_seconds", "source", values::<DecidedBy>()),
         ("kubewarm_profile_info", "mode", values::<Mode>()),
-        ("kubewarm_profile_condition", "status", values::<ConditionStatus>()),
+        ("kubewarm_profile_condition", "status", CONDITION_STATUSES.to_vec()),
         ("kubewarm_profile_targets", "state", values::<TargetState>()),
         ("kubewarm_rbac_missing", "verb", verbs()),
         ("kubewarm_warmup_duration_seconds", "strategy", values::<Strategy>()),
