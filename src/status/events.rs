@@ -34,6 +34,8 @@ pub struct Notice {
     pub profile: ProfileRef,
     /// Its `metadata.uid`.
     pub uid: Arc<str>,
+    /// The target that it is about; empty for the profile as a whole.
+    pub target: String,
     /// The Event's `type`.
     pub type_: &'static str,
     /// The Event's `reason`, of a closed set.
@@ -61,34 +63,21 @@ impl Notices {
         new: &CacheProfileStatus,
         now: Instant,
     ) -> Vec<Notice> {
-        let found = changes(old, new);
-        if found.is_empty() {
-            return Vec::new();
+        let mut notices = changes(profile, uid, old, new);
+        if notices.is_empty() {
+            return notices;
         }
         let sent = self.sent.entry(profile.clone()).or_default();
         sent.retain(|_, at| now.saturating_duration_since(*at) < QUIET);
-        let mut notices = Vec::new();
-        for Found { type_, reason, target, note } in found {
-            let key = (reason, target);
-            if sent.contains_key(&key) || sent.len() >= MAX_EVENTS {
-                continue;
+        notices.retain(|Notice { reason, target, .. }| {
+            let key = (*reason, target.clone());
+            let is_new = !sent.contains_key(&key) && sent.len() < MAX_EVENTS;
+            if is_new {
+                sent.insert(key, now);
             }
-            sent.insert(key, now);
-            notices.push(Notice {
-                profile: profile.clone(),
-                uid: Arc::clone(uid),
-                type_,
-                reason,
-                note: bounded(note, MAX_MESSAGE),
-            });
-        }
+            is_new
+        });
         notices
-    }
-
-    /// Whether nothing is remembered of any profile.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.sent.is_empty()
     }
 
     /// Forgets every profile that `exists` denies.
@@ -97,20 +86,24 @@ impl Notices {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Found {
-    type_: &'static str,
-    pub(super) reason: &'static str,
-    /// Empty for the profile as a whole.
-    target: String,
-    note: String,
-}
-
-pub(super) fn changes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus) -> Vec<Found> {
+/// All Events that the step from `old` to `new` deserves.
+pub(super) fn changes(
+    profile: &ProfileRef,
+    uid: &Arc<str>,
+    old: Option<&CacheProfileStatus>,
+    new: &CacheProfileStatus,
+) -> Vec<Notice> {
     let mut found = Vec::new();
     let old_conditions = old.map_or(&[][..], |old| &old.conditions);
     let mut tell = |(type_, reason), target: &str, note: &str| {
-        found.push(Found { type_, reason, target: target.to_owned(), note: note.to_owned() });
+        found.push(Notice {
+            profile: profile.clone(),
+            uid: Arc::clone(uid),
+            target: target.to_owned(),
+            type_,
+            reason,
+            note: bounded(note.to_owned(), MAX_MESSAGE),
+        });
     };
     if let Some((was, _, is)) = step(old_conditions, &new.conditions, "Ready") {
         match is.status.as_str() {

@@ -40,6 +40,7 @@ use kubewarm_api::{
         AccessStatus, CacheProfileStatus, ResolvedScope, ResolvedStatus, TargetStatus, mebibytes,
     },
 };
+use kubewarm_cache::store::Usage;
 use std::{collections::BTreeMap, time::Duration};
 
 /// As many verbs as the schema allows.
@@ -147,14 +148,8 @@ pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Size {
-    objects: u64,
-    bytes: u64,
-}
-
-fn total(held: &BTreeMap<&CellKey, Size>) -> Size {
-    held.values().fold(Size::default(), |sum, size| Size {
+fn total(held: &BTreeMap<&CellKey, Usage>) -> Usage {
+    held.values().fold(Usage::default(), |sum, size| Usage {
         objects: sum.objects.saturating_add(size.objects),
         bytes: sum.bytes.saturating_add(size.bytes),
     })
@@ -166,8 +161,8 @@ fn held<'a>(
     target: &Target<'a>,
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
     policy: OnAccessLost,
-) -> BTreeMap<&'a CellKey, Size> {
-    let size = |view: &CellView| Size { objects: view.objects_on(policy), bytes: view.bytes };
+) -> BTreeMap<&'a CellKey, Usage> {
+    let size = |view: &CellView| Usage { objects: view.objects_on(policy), bytes: view.bytes };
     match &target.declared.serving {
         Some(serving) if serving.cells != target.declared.cells && !target.is_warm() => {
             serving.cells.iter().filter_map(|key| Some((key, size(&cells(key)?)))).collect()
@@ -226,7 +221,7 @@ fn merge(
     merged.collect()
 }
 
-fn render(target: &Target<'_>, inputs: &Inputs<'_>, size: Size) -> TargetStatus {
+fn render(target: &Target<'_>, inputs: &Inputs<'_>, size: Usage) -> TargetStatus {
     let Inputs { declared, access, previous, clock, .. } = *inputs;
     let old = previous
         .and_then(|previous| previous.targets.iter().find(|old| old.name == *target.declared.name));

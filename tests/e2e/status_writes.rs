@@ -219,6 +219,7 @@ async fn an_event_is_found_with_its_profile() -> Outcome {
     let notice = Notice {
         profile: subject.profile.clone(),
         uid: Arc::clone(&subject.uid),
+        target: String::new(),
         type_: "Warning",
         reason: "NotReady",
         note: "é".repeat(512),

@@ -74,6 +74,7 @@ fn notice(note: &str) -> Notice {
     Notice {
         profile: profile(),
         uid: "u-1".into(),
+        target: String::new(),
         type_: "Warning",
         reason: "NotReady",
         note: note.into(),
