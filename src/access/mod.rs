@@ -18,5 +18,5 @@ pub use self::{
     rule::PATIENCE,
     rules::attributes,
     standing::{CellAccess, Punctuality, Refused, Standing},
-    verifier::{Declared, Surroundings, Verifier},
+    verifier::{Surroundings, Verifier},
 };

@@ -2,7 +2,6 @@
 
 use super::{book::Book, excess::Excess, standing::CellAccess};
 use kubewarm_api::model::{CellKey, Identity};
-use kubewarm_cache::informer::Changes;
 use parking_lot::RwLock;
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
@@ -39,12 +38,11 @@ pub enum CheckOutcome {
 #[derive(Clone)]
 pub struct AccessReports {
     pub(super) book: Arc<RwLock<Book>>,
-    pub(super) changes: Changes,
 }
 
 impl AccessReports {
     pub(super) fn new(book: Book) -> Self {
-        Self { book: Arc::new(RwLock::new(book)), changes: Changes::default() }
+        Self { book: Arc::new(RwLock::new(book)) }
     }
 
     /// What is known of a cell; `None` if it is not checked.
@@ -58,12 +56,6 @@ impl AccessReports {
     #[must_use]
     pub fn excess(&self, identity: &Identity, here: Option<&Arc<str>>) -> Option<Arc<Excess>> {
         self.book.read().excess(&(identity.clone(), here.cloned()))
-    }
-
-    /// Wakes when a cell's standing may have changed.
-    #[must_use]
-    pub fn changes(&self) -> Changes {
-        self.changes.clone()
     }
 }
 

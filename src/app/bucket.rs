@@ -1,7 +1,7 @@
 //! Tokens, forecasts and Events of one namespace together, beside its checks.
 
 use crate::{
-    access::{Declared, PATIENCE, Surroundings, Verifier, Wanted},
+    access::{PATIENCE, Surroundings, Verifier, Wanted},
     forecast::{Forecaster, Forecasts, Order, OrderTarget},
     status::{ApiServer, Notices},
 };
@@ -87,12 +87,13 @@ fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
         namespace_check: NamespaceCheck::Known,
         payer: "noisy".into(),
     });
-    let mut declared = Some(Declared { wanted: wanted.collect(), unchecked: Vec::new() });
+    let mut wanted = Some(wanted.collect());
     let reports = Reports::default();
     Verifier::new(Surroundings {
         buckets,
         clients,
-        declared: Box::new(move || declared.take()),
+        wanted: Box::new(move || wanted.take()),
+        own: Arc::default(),
         reports,
         changes: Changes::default(),
         patience: PATIENCE,

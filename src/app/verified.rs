@@ -2,7 +2,7 @@
 //! take.
 
 use crate::{
-    access::{AccessReports, Declared, PATIENCE, Standing, Surroundings, Verifier, Wanted},
+    access::{AccessReports, PATIENCE, Standing, Surroundings, Verifier, Wanted},
     controller::Declarations,
     metrics::OperatorMetrics,
     status::{Excesses, Observed},
@@ -29,7 +29,8 @@ pub(super) fn verifier(
     Verifier::new(Surroundings {
         buckets,
         clients,
-        declared: Box::new(move || declared(&declarations, &own, &mut seen)),
+        wanted: Box::new(move || wanted(&declarations, &mut seen)),
+        own,
         reports: reports.clone(),
         changes,
         patience: PATIENCE,
@@ -37,13 +38,12 @@ pub(super) fn verifier(
     })
 }
 
-/// Every cell that a profile declares or is answered from, once. `own`: what the operator itself
-/// reads; it has no profile. `None` where nothing is declared but what was `seen` last.
-fn declared(
+/// Every cell that a profile declares or is answered from, once. `None` where nothing is declared but
+/// what was `seen` last.
+fn wanted(
     declarations: &Declarations,
-    own: &[CellKey],
     seen: &mut Option<Arc<Vec<Observed>>>,
-) -> Option<Declared> {
+) -> Option<Vec<Wanted>> {
     let mut wanted = BTreeMap::<&CellKey, Wanted>::new();
     let profiles =
         declarations.get().filter(|new| !seen.as_ref().is_some_and(|old| Arc::ptr_eq(old, new)))?;
@@ -57,7 +57,7 @@ fn declared(
             }
         }
     }
-    Some(Declared { wanted: wanted.into_values().collect(), unchecked: own.to_vec() })
+    Some(wanted.into_values().collect())
 }
 
 fn want<'a>(

@@ -5,7 +5,7 @@ use crate::{
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Kind, Server},
 };
-use kubewarm::access::{AccessReports, Declared, Standing, Surroundings, Verifier, Wanted};
+use kubewarm::access::{AccessReports, Standing, Surroundings, Verifier, Wanted};
 use kubewarm_api::model::{CellKey, CellSpec, Identity, NamespaceCheck, OnAccessLost, Reason};
 use kubewarm_cache::informer::Phase;
 use kubewarm_client::Buckets;
@@ -66,11 +66,11 @@ async fn scene() -> Scene {
     engine.until_shown(&pods.key, &["a@3", "b@8"]).await;
     let (key, reports) = (pods.key.clone(), engine.reports.clone());
     let wanted = Wanted { key, namespace_check: NamespaceCheck::Known, payer: "ns".into() };
-    let declared = Declared { wanted: vec![wanted], unchecked: Vec::new() };
     let verifier = Verifier::new(Surroundings {
         buckets: Buckets::default(),
         clients: Arc::new(ByName(server.address)),
-        declared: Box::new(move || Some(declared.clone())),
+        wanted: Box::new(move || Some(vec![wanted.clone()])),
+        own: Arc::default(),
         reports,
         changes: engine.changes(),
         patience: PATIENCE,

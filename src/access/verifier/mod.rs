@@ -41,23 +41,16 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The share of a core that looking may take: after a look comes a rest of 20 times its length.
 const REST: u32 = 20;
 
-/// What is declared, as far as verification is concerned.
-#[derive(Clone, Debug, Default)]
-pub struct Declared {
-    /// To be checked.
-    pub wanted: Vec<Wanted>,
-    /// Needed as well, so that it is no excess; not checked.
-    pub unchecked: Vec<CellKey>,
-}
-
 /// Everything that verification reads, writes and asks.
 pub struct Surroundings {
     /// What bounds the requests for one namespace, checks among others.
     pub buckets: Buckets,
     /// Clients that act as the cells' identities.
     pub clients: Arc<dyn Clients>,
-    /// What is declared now; `None` while nobody knows, and where it is what it was when last asked.
-    pub declared: Box<dyn FnMut() -> Option<Declared> + Send>,
+    /// The cells to check now; `None` while nobody knows, and where they are what they were when last asked.
+    pub wanted: Box<dyn FnMut() -> Option<Vec<Wanted>> + Send>,
+    /// The cells that the operator itself needs. They are not checked, and no excess.
+    pub own: Arc<[CellKey]>,
     /// What the cells' informers say, and whom to tell.
     pub reports: Reports,
     /// When they say something new.
@@ -133,8 +126,8 @@ impl Verifier {
     /// with the book: also that of an informer which began to exist after its refusal.
     fn look(&mut self) {
         let began = Instant::now();
-        let declared = (self.around.declared)();
-        if let Some(Declared { wanted, .. }) = &declared {
+        let wanted = (self.around.wanted)();
+        if let Some(wanted) = &wanted {
             let identities: BTreeSet<_> = wanted.iter().map(|cell| &cell.key.identity).collect();
             self.clients.retain(|identity, _| identities.contains(identity));
             for identity in identities {
@@ -143,16 +136,13 @@ impl Verifier {
             }
         }
         let mut book = self.reports.book.write();
-        if let Some(Declared { wanted, unchecked }) = declared {
-            book.want(wanted, &unchecked, began);
+        if let Some(wanted) = wanted {
+            book.want(wanted, &self.around.own, began);
         }
         let reports = &self.around.reports;
         let own = |key: &CellKey| Some((reports.own_access(key)?, reports.is_open(key)));
         let orders = book.look(own, self.around.patience, began, Timestamp::now());
         drop(book);
-        if !orders.is_empty() {
-            self.reports.changes.notify();
-        }
         for (key, order) in orders {
             self.tell(&key, order);
         }
@@ -214,7 +204,6 @@ impl Verifier {
         if let Some((key, order)) = order {
             self.tell(key, order);
         }
-        self.reports.changes.notify();
     }
 
     /// Closes the gate of a cell, or opens it. An informer whose own request was refused, by a server that

@@ -57,11 +57,11 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
         namespace_check: NamespaceCheck::Known,
         payer: "shop".into(),
     };
-    let declared = Declared { wanted: vec![wanted], unchecked: Vec::new() };
     let mut verifier = Verifier::new(Surroundings {
         buckets: Buckets::default(),
         clients,
-        declared: Box::new(move || Some(declared.clone())),
+        wanted: Box::new(move || Some(vec![wanted.clone()])),
+        own: Arc::default(),
         reports: reports.clone(),
         changes: registry.changes(),
         patience: PATIENCE,
@@ -106,24 +106,25 @@ async fn an_identity_has_one_client_from_the_first_profile_that_wants_it_to_the_
         |name: &str| Identity::ServiceAccount { namespace: "shop".into(), name: name.into() };
     let (a, b) = (account("a"), account("b"));
     let made = Arc::new(Made::default());
-    let declared = Arc::new(Mutex::new(None));
-    let next = Arc::clone(&declared);
+    let wanted = Arc::new(Mutex::new(None));
+    let next = Arc::clone(&wanted);
     let mut verifier = Verifier::new(Surroundings {
         buckets: Buckets::default(),
         clients: Arc::clone(&made) as Arc<dyn Clients>,
-        declared: Box::new(move || next.lock().take()),
+        wanted: Box::new(move || next.lock().take()),
+        own: Arc::default(),
         reports: Reports::default(),
         changes: Changes::default(),
         patience: PATIENCE,
         count: Box::new(|_, _| {}),
     });
-    let mut after = |wanted: &[&Identity]| {
-        let cells = wanted.iter().map(|&identity| Wanted {
+    let mut after = |identities: &[&Identity]| {
+        let cells = identities.iter().map(|&identity| Wanted {
             key: CellKey { identity: identity.clone(), ..cell().key },
             namespace_check: NamespaceCheck::Known,
             payer: "shop".into(),
         });
-        *declared.lock() = Some(Declared { wanted: cells.collect(), unchecked: Vec::new() });
+        *wanted.lock() = Some(cells.collect());
         verifier.look();
         let made = made.0.lock();
         let living = made.iter().filter(|(_, client)| client.strong_count() > 0);
