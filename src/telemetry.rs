@@ -10,7 +10,10 @@ use tracing::Subscriber;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     filter::ParseError,
-    fmt::{self, MakeWriter},
+    fmt::{
+        self, MakeWriter,
+        format::{DefaultFields, Format},
+    },
     layer::SubscriberExt as _,
     registry::LookupSpan,
     reload,
@@ -52,30 +55,25 @@ pub enum TelemetryError {
 /// [`TelemetryError::Filter`], or [`TelemetryError::Taken`] the second time.
 pub fn start(filter: &str, format: LogFormat) -> Result<LogFilter, TelemetryError> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
-    let colours = if io::stderr().is_terminal() { Colours::Shown } else { Colours::None };
-    let lines = lines(format, colours, io::stderr);
+    let layer = fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
+    let lines = lines(format, layer);
     tracing_subscriber::registry().with(filter).with(lines).try_init()?;
     panic::set_hook(Box::new(log_panic));
     Ok(LogFilter { handle })
 }
 
-/// Whether a terminal reads the text.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Colours {
-    Shown,
-    None,
-}
-
 /// Writes each event as one line.
-fn lines<S, W>(format: LogFormat, colours: Colours, to: W) -> Box<dyn Layer<S> + Send + Sync>
+fn lines<S, W>(
+    format: LogFormat,
+    layer: fmt::Layer<S, DefaultFields, Format, W>,
+) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let lines = fmt::layer().with_writer(to);
     match format {
-        LogFormat::Text => lines.with_ansi(colours == Colours::Shown).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Text => layer.boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).boxed(),
     }
 }
 
@@ -123,7 +121,8 @@ mod tests {
     /// What is logged while `log` runs.
     fn logged(format: LogFormat, log: impl FnOnce()) -> String {
         let mut read = tempfile::tempfile().unwrap();
-        let lines = lines(format, Colours::None, read.try_clone().unwrap());
+        let layer = fmt::layer().with_ansi(false).with_writer(read.try_clone().unwrap());
+        let lines = lines(format, layer);
         let subscriber = tracing_subscriber::registry().with(lines);
         tracing::subscriber::with_default(subscriber, log);
         read.seek(SeekFrom::Start(0)).unwrap();
