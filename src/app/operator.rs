@@ -4,7 +4,7 @@ use super::{
     Error, callers, dumps, files,
     learned::{learn_subject, watch_authors},
     memory::MemorySplit,
-    reads::{self, Upstream},
+    reads,
     supervise::{Tasks, supervise, terminated},
     verified::verifier,
     view::View,
@@ -22,7 +22,7 @@ use crate::{
 use jiff::Timestamp;
 use kubewarm_api::model::{AuthorCheck, CellKey, Home, Projection, Watched};
 use kubewarm_cache::{
-    informer::{Bounds, Registry, Timing},
+    informer::{Bounds, Proofs, Registry, Timing},
     store::Catalog,
 };
 use kubewarm_client::{Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState};
@@ -65,22 +65,28 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     );
 
     let stop = CancellationToken::new();
-    let (identity, buckets) = (identity().into(), Buckets::default());
-    let watchers = Watchers::default();
+    let (buckets, watchers) = (Buckets::default(), Watchers::default());
     let seen = watchers.clone();
     let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
     let memory = MemorySplit::of(&args, &operator);
-    let frame =
-        Frame { namespace, identity, started, stop: stop.clone(), memory, buckets, watchers };
+    let frame = Frame {
+        namespace,
+        started,
+        stop: stop.clone(),
+        memory,
+        clients: Arc::new(connection.clients(buckets.clone())),
+        buckets,
+        forecasts: Forecasts::default(),
+        watchers,
+    };
     let mut tasks = Tasks::default();
     let limits = frame.memory.limits(&args);
     let callers = reads::callers((&args, limits), &connection, &metrics)?;
-    let Spawned { view, forecaster, upstream } =
-        spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
-    let of_cluster = (&connection, upstream);
+    let (view, proofs) = spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
+    let of_cluster = (&connection, proofs);
     spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, callers), &frame)?;
-    spawn_status(&mut tasks, &connection, &view, (operator, forecaster), frame);
+    spawn_status(&mut tasks, &connection, &view, operator, frame);
     let gate = Arc::new(Gate::default());
     let scrapers = callers::scrapers(&args, &connection, &metrics)?;
     let admin = observe(&metrics, &view, (&gate, scrapers, seen), filter)?;
@@ -104,26 +110,20 @@ fn certificate(args: &RunArgs, namespace: &str) -> Result<Option<Arc<Certificate
 struct Frame {
     /// Where the operator lives.
     namespace: Arc<str>,
-    /// Who this process is among the replicas.
-    identity: Arc<str>,
     /// When it started.
     started: Instant,
     /// When to stop.
     stop: CancellationToken,
     /// How memory is split.
     memory: MemorySplit,
+    /// Clients that act as the cells' identities.
+    clients: Arc<dyn Clients>,
     /// What the requests for each namespace are drawn from.
     buckets: Buckets,
+    /// What profiles that are only planned would cost.
+    forecasts: Forecasts,
     /// Those who watch through the read API.
     watchers: Watchers,
-}
-
-/// What others go on with.
-struct Spawned {
-    view: View,
-    forecaster: Forecaster,
-    /// For reads.
-    upstream: Upstream,
 }
 
 /// Discovery, the subject, and the controller with its cells.
@@ -133,9 +133,9 @@ fn spawn_controller(
     args: &RunArgs,
     metrics: &Metrics,
     frame: &Frame,
-) -> Result<Spawned, Error> {
+) -> Result<(View, Proofs), Error> {
     let catalog = Catalog::new();
-    let Frame { namespace, started, stop, buckets, memory, .. } = frame;
+    let Frame { namespace, started, stop, clients, memory, forecasts, .. } = frame;
     // Of their own, so that nothing that a tenant may have sent keeps a loss of access from being noticed.
     let checks = Buckets::default();
     let bounds = Bounds {
@@ -143,10 +143,9 @@ fn spawn_controller(
         namespace_share: args.namespace_share.into(),
         buckets: checks.clone(),
     };
-    let clients: Arc<dyn Clients> = Arc::new(connection.clients(buckets.clone()));
     let admission = Admission::new(Arc::clone(namespace));
     let registry = Registry::new(
-        Arc::clone(&clients),
+        Arc::clone(clients),
         catalog.clone(),
         metrics.engine(),
         bounds,
@@ -163,7 +162,6 @@ fn spawn_controller(
     let (tell_authors, authors) = watch::channel(AuthorCheck::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
     let proofs = registry.proofs();
-    let forecasts = Forecasts::default();
     let sources = Sources {
         catalog: catalog.clone(),
         reports: reports.clone(),
@@ -184,8 +182,7 @@ fn spawn_controller(
     let controller =
         Controller::new(sources, registry, home, metrics.operator().clone(), *started)?;
     let (declarations, own) = (controller.declarations(), controller.own());
-    let forecaster = Forecaster::new(forecasts, Arc::clone(&clients), buckets.clone());
-    let asking = (clients, checks);
+    let asking = (Arc::clone(clients), checks);
     let operator = metrics.operator().clone();
     let verifier = verifier(asking, (&declarations, &own), &reports, changes.clone(), operator);
     let served = discovery.served();
@@ -201,16 +198,16 @@ fn spawn_controller(
     tasks.begin("controller", async move { controller.run(until).await.shut_down().await });
     let home = Arc::clone(namespace);
     let statuses = Arc::default();
-    let view = View { catalog, reports, own, declarations, access, home, statuses };
-    let upstream = Upstream { served, changes, proofs };
-    Ok(Spawned { view, forecaster, upstream })
+    let view =
+        View { catalog, reports, changes, served, own, declarations, access, home, statuses };
+    Ok((view, proofs))
 }
 
 /// The read API, if an address is given for it.
 fn spawn_reads(
     tasks: &mut Tasks,
     args: &RunArgs,
-    (connection, upstream): (&Connection, Upstream),
+    (connection, proofs): (&Connection, Proofs),
     (view, metrics, callers): (&View, &Metrics, Option<Arc<Callers>>),
     frame: &Frame,
 ) -> Result<(), Error> {
@@ -221,7 +218,7 @@ fn spawn_reads(
     let authority = reads::client_authority(&args.api).map_err(ReadError::ClientAuthority)?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
-        reads::api(args, (connection, callers), view, upstream, metrics, watched)?
+        reads::api(args, (connection, callers), (view, proofs), metrics, watched)?
     };
     let until = frame.stop.clone();
     tasks.begin("reads", async move { answering.run(until).await });
@@ -240,9 +237,10 @@ fn spawn_status(
     tasks: &mut Tasks,
     connection: &Connection,
     view: &View,
-    (metrics, forecaster): (OperatorMetrics, Forecaster),
-    Frame { namespace, identity, started, stop, buckets, .. }: Frame,
+    metrics: OperatorMetrics,
+    Frame { namespace, started, stop, clients, buckets, forecasts, .. }: Frame,
 ) {
+    let identity = identity();
     let config = LeaseConfig::new(&namespace, LEASE, &identity);
     let elector = Elector::new(&connection.client(), config);
     let following = follow_lease(elector.state(), metrics.clone());
@@ -253,6 +251,7 @@ fn spawn_status(
         let standing = access.get(key).map(|access| access.standing);
         matches!(standing, Some(Standing::Granted { .. }))
     };
+    let forecaster = Forecaster::new(forecasts, clients, buckets.clone());
     let forecasting = forecaster.run(move || planning.is_leader(), may_read, stop.clone());
     tasks.begin("forecaster", forecasting);
     let written = CancellationToken::new();

@@ -1,11 +1,6 @@
 //! `--api-addr`: the read API, put together.
 
-use super::{
-    Error, callers,
-    kinds::{Kinds, ServedNow},
-    version,
-    view::View,
-};
+use super::{Error, callers, kinds::Kinds, version, view::View};
 use crate::{
     cli::{ApiArgs, Auth, RunArgs},
     controller::Declarations,
@@ -16,7 +11,7 @@ use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
     rand::SystemRandom,
 };
-use kubewarm_cache::informer::{Changes, Proofs};
+use kubewarm_cache::informer::Proofs;
 use kubewarm_client::Connection;
 use kubewarm_serve::{
     Watchers,
@@ -50,13 +45,6 @@ fn check_audience(auth: Auth, audience: &[String], forward: bool) -> Result<(), 
     Ok(())
 }
 
-/// What the read API asks upstream, by way of the controller's cells and discovery.
-pub(super) struct Upstream {
-    pub(super) served: ServedNow,
-    pub(super) changes: Changes,
-    pub(super) proofs: Proofs,
-}
-
 /// Those who read, if there is an address for them.
 pub(super) fn callers(
     (args, limits): (&RunArgs, ReaderLimits),
@@ -78,16 +66,16 @@ pub(super) fn callers(
 pub(super) fn api(
     args: &RunArgs,
     (connection, callers): (&Connection, Arc<Callers>),
-    view: &View,
-    Upstream { served, changes, proofs }: Upstream,
+    (view, proofs): (&View, Proofs),
     metrics: &Metrics,
     watched: (Watchers, CancellationToken),
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
+    let served = view.served.clone();
     let kinds = Kinds::new(connection.client(), served, &args.api.serve_aggregated_groups);
     let reads = Arc::new(Reads::new(Surroundings {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
-        changes,
+        changes: view.changes.clone(),
         proofs,
         ages: metrics.engine(),
         metrics: metrics.reads().clone(),

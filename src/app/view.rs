@@ -1,6 +1,9 @@
 //! What the layers show each other: cells and statuses to the observers.
 
-use super::verified::{excess, missing};
+use super::{
+    kinds::ServedNow,
+    verified::{excess, missing},
+};
 use crate::{
     access::AccessReports,
     controller::Declarations,
@@ -13,7 +16,7 @@ use kubewarm_api::{
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::{
-    informer::Reports,
+    informer::{Changes, Reports},
     store::{Catalog, Reader},
 };
 use parking_lot::RwLock;
@@ -27,6 +30,9 @@ type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;
 pub(super) struct View {
     pub(super) catalog: Catalog,
     pub(super) reports: Reports,
+    /// When the reports say something new.
+    pub(super) changes: Changes,
+    pub(super) served: ServedNow,
     /// The cells of the profiles themselves.
     pub(super) own: Arc<[CellKey]>,
     pub(super) declarations: Declarations,
