@@ -1,14 +1,11 @@
 //! What a profile would declare on a cluster, for whoever asks before anything runs. Pure.
 
-use super::resolve::{Cluster, resolve};
+use super::resolve::resolve;
 use crate::forecast::Order;
 use kubewarm_api::{
     manifests::FoundNamespaces,
-    model::{
-        AuthorCheck, CellKey, Gauge, GroupResource, Home, Refusal, ResourceInfo, ValidatedProfile,
-    },
+    model::{CellKey, Home, Refusal, ValidatedProfile},
 };
-use kubewarm_cache::informer::CellReport;
 use kubewarm_client::Served;
 use std::sync::Arc;
 
@@ -22,7 +19,7 @@ pub fn outlook(
     served: &Served,
     found: &FoundNamespaces,
 ) -> (Order, Vec<(Arc<str>, Refusal)>) {
-    let snapshot = Snapshot { served, found };
+    let names = |key: &CellKey| Some(found.get(&key.labels)?.iter().cloned().collect());
     let mut order = Order {
         profile: profile.profile.clone(),
         uid: Arc::clone(&profile.uid),
@@ -32,42 +29,11 @@ pub fn outlook(
     };
     let mut refused = Vec::new();
     for target in &profile.targets {
-        let kind = snapshot.resolve(&target.of, target.version.as_deref());
-        let resolved = resolve(profile, target, home, kind, &snapshot);
+        let kind = Some(served.resolve(&target.of, target.version.as_deref()));
+        let resolved = resolve(profile, target, home, kind, &names);
         order.targets.extend(resolved.ordered());
         let refusal = resolved.declared.resolved.and_then(Result::err);
         refused.extend(refusal.map(|refusal| (resolved.declared.name, refusal)));
     }
     (order, refused)
-}
-
-struct Snapshot<'a> {
-    served: &'a Served,
-    found: &'a FoundNamespaces,
-}
-
-impl Cluster for Snapshot<'_> {
-    fn resolve(
-        &self,
-        of: &GroupResource,
-        version: Option<&str>,
-    ) -> Option<Result<ResourceInfo, Refusal>> {
-        Some(self.served.resolve(of, version))
-    }
-
-    fn report(&self, _: &CellKey) -> Option<CellReport> {
-        None
-    }
-
-    fn authors(&self) -> AuthorCheck {
-        AuthorCheck::Unknown
-    }
-
-    fn gauge(&self, _: &CellKey) -> Arc<Gauge> {
-        Arc::default()
-    }
-
-    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
-        self.found.get(&key.labels).map(|names| names.iter().cloned().collect())
-    }
 }

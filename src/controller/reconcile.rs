@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use kubewarm_api::{
     manifests::Access,
     model::{
-        AuthorCheck, Budget, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost, Overrun,
-        ProfileRef, ReadTerms, Refusal, RefusalReason, Subject,
+        AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost,
+        Overrun, ProfileRef, ReadTerms, Refusal, RefusalReason, Subject,
     },
     v1alpha1::AccessStatus,
 };
@@ -211,7 +211,8 @@ impl Reconciler {
             let answer = cluster.resolve(&target.of, target.version.as_deref());
             let kind = answer.map(|answer| state.believe(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
-            let resolved = resolve(&valid, target, &self.home, kind, cluster);
+            let names = |key: &CellKey| cluster.names(key);
+            let resolved = resolve(&valid, target, &self.home, kind, &names);
             let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
             let resolved = within(&mut quota, resolved);
             state.retain(&resolved.declared, |cells| quota(cells).is_ok());

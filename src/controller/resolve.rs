@@ -64,13 +64,13 @@ impl Resolved {
 }
 
 /// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in
-/// the operator's namespace may name other namespaces than their own.
+/// the operator's namespace may name other namespaces than their own. `names`: as [`Cluster::names`].
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &Target,
     home: &Home,
     kind: Option<Result<ResourceInfo, Refusal>>,
-    cluster: &dyn Cluster,
+    names: &dyn Fn(&CellKey) -> Option<Vec<Arc<str>>>,
 ) -> Resolved {
     let accepted = accept(profile, target, home, kind);
     let (mut cells, mut namespaces) = (Vec::new(), None);
@@ -78,8 +78,12 @@ pub(super) fn resolve(
         if let TargetScope::NamespaceSelector(labels) = &target.scope {
             namespaces = namespaces_cell(profile, labels);
         }
-        let extents = extents(profile, target, namespaces.as_ref(), cluster).into_iter();
-        cells = extents.map(|extent| cell(profile, target, &kind.resource, extent)).collect();
+        let extents = target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
+            let names = namespaces.as_ref().and_then(|cell| names(&cell.key));
+            names.unwrap_or_default().into_iter().map(Extent::Namespace).collect()
+        });
+        let cell = |extent| cell(profile, target, &kind.resource, extent);
+        cells = extents.into_iter().map(cell).collect();
     }
     let declared = DeclaredTarget {
         name: Arc::clone(&target.name),
@@ -125,18 +129,6 @@ fn fits_scope(target: &Target, kind: &ResourceInfo) -> Result<(), Refusal> {
         RefusalReason::ScopeMismatch,
         format!("targets[{}].scope.type: {} {advice}", target.name, target.of),
     ))
-}
-
-fn extents(
-    profile: &ValidatedProfile,
-    target: &Target,
-    selector: Option<&CellSpec>,
-    cluster: &dyn Cluster,
-) -> Vec<Extent> {
-    target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
-        let names = selector.and_then(|cell| cluster.names(&cell.key));
-        names.unwrap_or_default().into_iter().map(Extent::Namespace).collect()
-    })
 }
 
 fn cell(
