@@ -13,22 +13,15 @@ use std::{
 /// A terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terminal {
-    pub(super) width: usize,
+    pub(super) format: Format,
     pub(super) height: usize,
-    pub(super) colour: Colour,
-}
-
-impl Terminal {
-    pub(super) fn format(self) -> Format {
-        Format::Text { width: self.width, colour: self.colour }
-    }
 }
 
 /// Writes `report` to standard output: for programs in the format that they asked for, else for people.
 pub(super) fn show(report: &Report, output: Option<Format>) -> Result<Verdict, Error> {
     let people = || {
         let plain = Format::Text { width: 0, colour: Colour::Off };
-        terminal().map_or(plain, Terminal::format)
+        terminal().map_or(plain, |terminal| terminal.format)
     };
     print(&render(report, output.unwrap_or_else(people))?)?;
     Ok(report.verdict)
@@ -67,5 +60,5 @@ pub(super) fn terminal() -> Option<Terminal> {
         .map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()));
     let no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let colour = if no_color { Colour::Off } else { Colour::On };
-    Some(Terminal { width, height, colour })
+    Some(Terminal { format: Format::Text { width, colour }, height })
 }

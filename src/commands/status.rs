@@ -116,7 +116,7 @@ fn current(seen: &Seen, nothing: &str, now: Timestamp) -> Report {
 
 /// The whole screen: what does not fit is counted in its last line.
 fn screen(report: &Report, terminal: Terminal) -> Result<String, Error> {
-    let drawn = render(report, terminal.format())?;
+    let drawn = render(report, terminal.format)?;
     let count = drawn.lines().count();
     // The last row stays empty: a line feed there would scroll.
     let rows = terminal.height.saturating_sub(1).max(1);
@@ -174,7 +174,8 @@ mod tests {
         };
         let report = current(&seen, "none", sample::now());
         for height in 1..20 {
-            let terminal = Terminal { width: 60, height, colour: Colour::Off };
+            let format = Format::Text { width: 60, colour: Colour::Off };
+            let terminal = Terminal { format, height };
             let drawn = screen(&report, terminal).unwrap();
             assert!(drawn.matches('\n').count() < height.max(2), "{height}:\n{drawn}");
         }

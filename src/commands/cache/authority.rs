@@ -15,31 +15,18 @@ const KEYS: [&str; 2] = ["ca.crt", "tls.crt"];
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// By which certificates the read API is known.
-pub(super) struct Authority {
-    /// In PEM, without anything else that may stand beside them.
-    pub(super) certificates: String,
-    /// What has to be said of where they are from.
-    pub(super) remark: Option<String>,
-}
-
-impl Authority {
-    fn named(certificates: String) -> Self {
-        Self { certificates, remark: None }
-    }
-}
-
-/// The one that `args` name.
+/// The certificates that `args` name, as PEM without anything else that may stand next to them, and a remark
+/// on their origin if the user needs one.
 pub(super) async fn authority(
     args: &CacheArgs,
     connect: impl FnOnce() -> Result<Connection, ConnectError>,
-) -> Result<Authority, Error> {
+) -> Result<(String, Option<String>), Error> {
     if let Some(path) = &args.certificate_authority {
         let text = read(path)?;
         let file = path.display();
         let empty = || format!("--certificate-authority: {file} holds no certificate in PEM");
         let found = certificates(&text).ok_or_else(|| Error::new(empty()))?;
-        return Ok(Authority::named(found));
+        return Ok((found, None));
     }
     let config_map = format!("{}-ca", args.service);
     of_secret(&connect()?, &args.home.operator_namespace, (&args.secret, &config_map)).await
@@ -49,7 +36,7 @@ async fn of_secret(
     connection: &Connection,
     namespace: &str,
     (name, config_map): (&str, &str),
-) -> Result<Authority, Error> {
+) -> Result<(String, Option<String>), Error> {
     let title = format!("{namespace}/{name}");
     let secrets = Api::<Secret>::namespaced(connection.client(), namespace);
     let secret = match secrets.get(name).await {
@@ -64,8 +51,7 @@ async fn of_secret(
             let found = of_config_map(connection, namespace, config_map).await;
             let config_map = format!("{namespace}/{config_map}");
             if let Some(certificates) = found {
-                let remark = Some(remark(&config_map, &title));
-                return Ok(Authority { certificates, remark });
+                return Ok((certificates, Some(remark(&config_map, &title))));
             }
             return Err(Error::new(format!(
                 "you may not get Secret {title}, which holds the key of the read API, too: {}; and there is \
@@ -85,7 +71,7 @@ async fn of_secret(
             "Secret {title} holds no certificate in ca.crt or tls.crt; name another with --secret"
         )
     };
-    found.map(Authority::named).ok_or_else(|| Error::new(empty()))
+    found.map(|certificates| (certificates, None)).ok_or_else(|| Error::new(empty()))
 }
 
 /// The CA without its key, as the chart has it for everybody. Whatever is wrong with it, it is the Secret that is missed.

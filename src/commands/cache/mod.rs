@@ -2,7 +2,6 @@
 
 mod authority;
 
-use self::authority::Authority;
 use super::{Error, cluster::connect};
 use crate::cli::{CacheArgs, ConnectionArgs};
 use http::Uri;
@@ -34,8 +33,7 @@ pub(super) async fn kubeconfig(
         let token_file = Some(path.display().to_string());
         found.user = AuthInfo { token_file, ..AuthInfo::default() };
     }
-    let Authority { certificates, remark } =
-        authority::authority(args, || connect(connection)).await?;
+    let (certificates, remark) = authority::authority(args, || connect(connection)).await?;
     Ok((document(cluster(args, certificates), found), remark))
 }
 

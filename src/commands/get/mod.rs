@@ -2,14 +2,12 @@
 
 mod compared;
 mod contents;
-mod kind;
 mod request;
 mod rows;
 
 use self::{
     compared::{Reading, comparison},
     contents::contents,
-    kind::find,
     request::{Request, WHOLE, accept},
 };
 use super::{
@@ -22,8 +20,8 @@ use crate::cli::GetArgs;
 use http::HeaderMap;
 use jiff::Timestamp;
 use kube::Client;
-use kubewarm_api::model::Fault;
-use kubewarm_client::{Connection, Timed, get_timed};
+use kubewarm_api::model::{Fault, Resource, ResourceInfo};
+use kubewarm_client::{Connection, Served, Timed, get_timed};
 use rows::Rows;
 use serde_json::Value;
 use std::time::Duration;
@@ -62,6 +60,19 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
     let pages = pages(&cache, &request, accept(args.output)).await?;
     let (report, format) = contents(pages, kind, args, now());
     show(&report, Some(format))
+}
+
+/// The resource that `typed` names among those served: a plural, singular or short name or a kind, with `.group` or
+/// `.version.group` behind it or not. Of several the first, built-in groups before others.
+fn find<'a>(served: &'a Served, typed: &str) -> Option<&'a ResourceInfo> {
+    let (name, place) = typed.split_once('.').unwrap_or((typed, ""));
+    let is_there = |resource: &Resource| {
+        place.is_empty()
+            || resource.group() == place
+            || place.strip_prefix(resource.version()).and_then(|rest| rest.strip_prefix('.'))
+                == Some(resource.group())
+    };
+    served.resources().find(|it| it.is_called(name) && is_there(&it.resource))
 }
 
 fn not_warm(kind: &str) -> Error {

@@ -28,12 +28,7 @@ struct Seen {
 pub(super) struct Found {
     #[serde(default)]
     metadata: Metadata,
-    items: Option<Vec<Item>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Item {
-    metadata: Metadata,
+    items: Option<Vec<Self>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -58,13 +53,11 @@ impl Rows {
     ///
     /// [`Reason::Malformed`] for an object without a version.
     pub(super) fn new(found: Found) -> Result<Self, Fault> {
-        let version = found.metadata.resource_version.clone();
-        let items = match found.items {
-            Some(items) => items,
-            None => vec![Item { metadata: found.metadata }],
-        };
+        let Found { metadata, items } = found;
+        let version = metadata.resource_version.clone();
+        let items = items.unwrap_or_else(|| vec![Found { metadata, items: None }]);
         let mut objects = BTreeMap::new();
-        for Item { metadata } in items {
+        for Found { metadata, .. } in items {
             let malformed = || Fault::new(Reason::Malformed, "an object has no resourceVersion");
             let version =
                 ResourceVersion::parse(&metadata.resource_version).ok_or_else(malformed)?;

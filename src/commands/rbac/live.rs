@@ -13,15 +13,6 @@ use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 /// Objects a page.
 const PAGE: u32 = 500;
 
-/// What was found, and how far the eye reached.
-#[derive(Debug, Default)]
-pub(super) struct Live {
-    /// The roles and bindings of the profile's names, and other bindings to those roles.
-    pub(super) documents: Vec<Document>,
-    /// What could not be looked at, in words.
-    pub(super) unseen: Vec<String>,
-}
-
 /// The namespaces that each selector of `profile` finds now, without those that are being deleted: no
 /// role can be made there.
 pub(in crate::commands) async fn namespaces(
@@ -48,7 +39,8 @@ pub(in crate::commands) async fn namespaces(
     Ok(found)
 }
 
-/// Reads what is there of the roles that `wanted` are.
+/// Reads what is there of the roles that `wanted` are: the roles and bindings of the profile's names, other
+/// bindings to those roles, and in words what could not be read.
 ///
 /// Looks everywhere, for what an older spec left and for bindings that others made; where that is
 /// not allowed, in the namespaces of `wanted` and of the profile.
@@ -60,17 +52,18 @@ pub(super) async fn read(
     client: &Client,
     profile: &ProfileRef,
     wanted: &[Document],
-) -> Result<Live, Error> {
+) -> Result<(Vec<Document>, Vec<String>), Error> {
     let mut namespaces: BTreeSet<_> = wanted.iter().map(Document::namespace).collect();
     namespaces.remove("");
     namespaces.insert(&profile.namespace);
     let is_cluster_wide = wanted.iter().any(|document| document.namespace().is_empty());
-    let mut reader = Reader { client, profile, namespaces, is_cluster_wide, live: Live::default() };
+    let (documents, unseen) = (Vec::new(), Vec::new());
+    let mut reader = Reader { client, profile, namespaces, is_cluster_wide, documents, unseen };
     reader.namespaced("roles", Document::Role).await?;
     reader.namespaced("rolebindings", Document::RoleBinding).await?;
     reader.cluster_wide("clusterroles", Document::ClusterRole).await?;
     reader.cluster_wide("clusterrolebindings", Document::ClusterRoleBinding).await?;
-    Ok(reader.live)
+    Ok((reader.documents, reader.unseen))
 }
 
 struct Reader<'a> {
@@ -78,7 +71,8 @@ struct Reader<'a> {
     profile: &'a ProfileRef,
     namespaces: BTreeSet<&'a str>,
     is_cluster_wide: bool,
-    live: Live,
+    documents: Vec<Document>,
+    unseen: Vec<String>,
 }
 
 impl Reader<'_> {
@@ -97,7 +91,7 @@ impl Reader<'_> {
             let listed = self.keep(&there, of).await;
             listed.map_err(|error| Error::of_request(title(plural, Some(namespace)), error))?;
         }
-        self.live.unseen.push(format!("{plural} of other namespaces"));
+        self.unseen.push(format!("{plural} of other namespaces"));
         Ok(())
     }
 
@@ -108,7 +102,7 @@ impl Reader<'_> {
         let all = Api::<K>::all(self.client.clone());
         match self.keep(&all, of).await {
             Err(error) if is_forbidden(&error) && !self.is_cluster_wide => {
-                self.live.unseen.push(plural.to_owned());
+                self.unseen.push(plural.to_owned());
                 Ok(())
             }
             listed => listed.map_err(|error| Error::of_request(title(plural, None), error)),
@@ -120,7 +114,7 @@ impl Reader<'_> {
         K: Clone + Debug + DeserializeOwned,
     {
         let profile = self.profile;
-        let documents = &mut self.live.documents;
+        let documents = &mut self.documents;
         pages(api, ListParams::default().limit(PAGE), |object| {
             let document = of(object);
             if is_ours(&document, profile) {

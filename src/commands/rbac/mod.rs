@@ -143,10 +143,10 @@ impl Needed {
         client: &Client,
         profile: &ValidatedProfile,
     ) -> Result<(Section, Verdict), Error> {
-        let live = live::read(client, &profile.profile, &self.all).await?;
-        let change = compare(&self.all, &live.documents);
+        let (live, unseen) = live::read(client, &profile.profile, &self.all).await?;
+        let change = compare(&self.all, &live);
         let mut rows = change::rows(&change, &grants(&self.elevated), &grants(&self.all));
-        let unseen = live.unseen.iter().map(|unseen| format!("you may not list {unseen}"));
+        let unseen = unseen.iter().map(|unseen| format!("you may not list {unseen}"));
         rows.extend(unseen.map(|text| ReportRow::marked(Mark::Unseen, text)));
         let verdict = if change.is_empty() { Verdict::Good } else { Verdict::Bad };
         Ok((Section::new(heading(profile, &change), rows), verdict))
