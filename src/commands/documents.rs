@@ -1,6 +1,6 @@
 //! The profiles in a file of YAML or JSON documents.
 
-use super::error::DocumentError;
+use super::error::Cause;
 use kubewarm_api::v1alpha1::{self, CacheProfile};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(super) struct Found {
 ///
 /// The first document that is no YAML, or says that it is a profile and is none, and what is wrong
 /// with it.
-pub(super) fn profiles(text: &str) -> Result<Vec<Found>, (String, DocumentError)> {
+pub(super) fn profiles(text: &str) -> Result<Vec<Found>, (String, Cause)> {
     let mut found = Vec::new();
     for (index, document) in split(text).iter().enumerate() {
         let at = format!("document {}", index + 1);
@@ -62,21 +62,18 @@ fn items(value: &Value) -> Option<&Vec<Value>> {
 fn read<E: std::error::Error>(
     value: &Value,
     parse: impl FnOnce() -> Result<CacheProfile, E>,
-) -> Result<CacheProfile, DocumentError> {
+) -> Result<CacheProfile, Cause> {
     let version = value["apiVersion"].as_str().unwrap_or_default();
     if version.split_once('/').is_none_or(|(_, version)| version != v1alpha1::VERSION) {
-        return Err(DocumentError(format!(
-            "apiVersion is {version}; this kubewarm knows {}/{}",
-            v1alpha1::GROUP,
-            v1alpha1::VERSION
-        )));
+        let (group, known) = (v1alpha1::GROUP, v1alpha1::VERSION);
+        return Err(format!("apiVersion is {version}; this kubewarm knows {group}/{known}").into());
     }
     parse().map_err(|error| unreadable(&error))
 }
 
 /// The parser's words, which quote the file over several lines.
-fn unreadable(error: &dyn std::error::Error) -> DocumentError {
-    DocumentError(error.to_string())
+fn unreadable(error: &dyn std::error::Error) -> Cause {
+    error.to_string().into()
 }
 
 /// The documents of `text`. Each is preceded by as many empty lines as stand before it, so that

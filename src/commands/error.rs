@@ -2,7 +2,7 @@
 
 use kubewarm_api::{
     manifests::{Unreadable, Unwritable},
-    model::{Fault, Invalid},
+    model::Fault,
     v1alpha1,
 };
 use kubewarm_client::ConnectError;
@@ -33,25 +33,20 @@ pub enum Error {
         text: String,
         /// Why.
         #[source]
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+        source: Option<Cause>,
     },
 }
 
-/// What is wrong with a document that should be a profile.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct DocumentError(pub(super) String);
+/// The cause of an [`Error`]: for documents, what is wrong with a profile.
+pub(super) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
     pub(super) fn new(text: impl Into<String>) -> Self {
         Self::Failed { text: text.into(), source: None }
     }
 
-    pub(super) fn caused(
-        text: impl Into<String>,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Self {
-        Self::Failed { text: text.into(), source: Some(Box::new(source)) }
+    pub(super) fn caused(text: impl Into<String>, source: impl Into<Cause>) -> Self {
+        Self::Failed { text: text.into(), source: Some(source.into()) }
     }
 
     /// The failure of reading `what`.
@@ -79,7 +74,7 @@ impl Error {
     }
 
     /// The document `at` that place is no profile that kubewarm would run.
-    pub(super) fn unusable(at: &str, source: DocumentError) -> Self {
+    pub(super) fn unusable(at: &str, source: Cause) -> Self {
         Self::caused(format!("cannot use {at}"), source)
     }
 
@@ -98,17 +93,5 @@ impl From<Unwritable> for Error {
 impl From<Unreadable> for Error {
     fn from(error: Unreadable) -> Self {
         Self::caused("cannot read the manifests back", error)
-    }
-}
-
-impl From<Invalid> for DocumentError {
-    fn from(invalid: Invalid) -> Self {
-        Self(invalid.to_string())
-    }
-}
-
-impl From<Unwritable> for DocumentError {
-    fn from(error: Unwritable) -> Self {
-        Self(error.to_string())
     }
 }

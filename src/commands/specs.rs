@@ -2,7 +2,7 @@
 
 use super::{
     documents::{Found, profiles},
-    error::{DocumentError, Error},
+    error::{Cause, Error},
     profiles::{Place, Profiles},
 };
 use crate::cli::{OperatorArgs, SpecArgs};
@@ -67,10 +67,7 @@ impl<'a> Specs<'a> {
     }
 
     /// The profile, if kubewarm would run it.
-    pub(super) fn check(
-        &self,
-        mut profile: CacheProfile,
-    ) -> Result<ValidatedProfile, DocumentError> {
+    pub(super) fn check(&self, mut profile: CacheProfile) -> Result<ValidatedProfile, Cause> {
         let namespace = &mut profile.metadata.namespace;
         if namespace.as_deref().unwrap_or_default().is_empty() {
             *namespace = Some(self.args.namespace.as_deref().unwrap_or("default").to_owned());
@@ -79,20 +76,20 @@ impl<'a> Specs<'a> {
         let targets = || checked.targets.iter();
         let refusal = targets().find_map(|target| self.home.scope_refusal(&checked, target));
         if let Some(refusal) = refusal {
-            let text = format!("{}, or correct --operator-namespace", refusal.message);
-            return Err(DocumentError(text));
+            return Err(format!("{}, or correct --operator-namespace", refusal.message).into());
         }
         let watched = &self.home.watched;
         let namespace = &checked.profile.namespace;
         if !watched.includes(namespace) {
-            return Err(DocumentError(format!(
+            let text = format!(
                 "metadata.namespace: profiles in {namespace} are not among those that --watch-namespaces has \
                  kubewarm run; move the profile, or add the namespace there"
-            )));
+            );
+            return Err(text.into());
         }
         let refusal = |target| watched.refusal(&checked, target);
         if let Some(refusal) = targets().find_map(refusal) {
-            return Err(DocumentError(refusal.message));
+            return Err(refusal.message.into());
         }
         Ok(checked)
     }

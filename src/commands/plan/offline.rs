@@ -1,7 +1,7 @@
 //! What a spec alone says of its cost.
 
 use super::{
-    super::error::DocumentError,
+    super::error::Cause,
     costs::{Amount, Costs, Outlook},
 };
 use kubewarm_api::{
@@ -15,12 +15,12 @@ use std::{collections::BTreeSet, sync::Arc};
 ///
 /// # Errors
 ///
-/// [`DocumentError`] if the names of its roles are too long.
+/// An error if the names of its roles are too long.
 pub(super) fn outlook(
     profile: &ValidatedProfile,
     home: &Home,
     file: &str,
-) -> Result<Outlook, DocumentError> {
+) -> Result<Outlook, Cause> {
     let mut outlook = Outlook { profile: profile.profile.to_string(), ..Outlook::default() };
     let mut all = BTreeSet::new();
     let mut open = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn outlook(
 }
 
 /// Verbs by kind and namespace.
-fn needed(profile: &ValidatedProfile, home: &Home) -> Result<usize, DocumentError> {
+fn needed(profile: &ValidatedProfile, home: &Home) -> Result<usize, Cause> {
     // Whoever it is for, it is the same number.
     let anybody = Subject::User("anybody".into());
     let access = Access::of_profile(profile, &FoundNamespaces::new(), &anybody, &home.watched)?;
