@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and nothing of what it does.
 
+mod api;
 mod cache;
 mod check;
 mod completion;
@@ -14,6 +15,7 @@ mod value;
 mod wait;
 
 pub use self::{
+    api::{ApiAddr, ApiArgs, Auth},
     cache::CacheArgs,
     check::CheckArgs,
     completion::script,
@@ -21,7 +23,7 @@ pub use self::{
     kubeconfig::KubeconfigArgs,
     plan::PlanArgs,
     rbac::RbacArgs,
-    run::{ApiAddr, ApiArgs, Auth, LogArgs, LogFormat, MetricsAuth, RunArgs},
+    run::{LogArgs, LogFormat, MetricsAuth, RunArgs},
     spec::{OperatorArgs, SpecArgs},
     status::{Output, StatusArgs},
     wait::WaitArgs,
