@@ -42,13 +42,13 @@ pub(super) struct Found {
 }
 
 /// What the table has of a profile.
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 pub(super) struct Stored<'a> {
     #[serde(default)]
     pub(super) metadata: Meta,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) spec: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<&'a RawValue>,
     /// Whether the spec is not held, because there are too many.
     #[serde(default, rename = "leftOut")]

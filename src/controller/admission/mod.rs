@@ -10,7 +10,6 @@ use kubewarm_api::model::{
 };
 use kubewarm_cache::store::Writer;
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -201,14 +200,6 @@ pub struct ProfileSink {
     is_listing: bool,
 }
 
-/// What the table holds of a profile that is left out.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Name {
-    metadata: Meta,
-    left_out: bool,
-}
-
 impl ProfileSink {
     fn upsert(&mut self, item: Item<'_>) -> Outcome {
         let (metadata, bytes) = measure(item.body);
@@ -222,8 +213,8 @@ impl ProfileSink {
             Part::Name => {
                 tracing::debug!(%namespace, %name, "a profile is left out");
                 // Never fails: it has neither maps nor anything that could be no text.
-                let body = serde_json::to_vec(&Name { metadata, left_out: true });
-                let body = body.unwrap_or_default();
+                let stored = Stored { metadata, spec: None, status: None, is_left_out: true };
+                let body = serde_json::to_vec(&stored).unwrap_or_default();
                 let item = Item { namespace, name, uid, version: None, body: &body };
                 self.table.apply(Delta::Upsert(item))
             }
