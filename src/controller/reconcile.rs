@@ -122,13 +122,8 @@ impl Reconciler {
             let declared = Arc::new(declared);
             let access = self.access(&declared, subject);
             let in_cluster = found.status.clone();
-            outcome.observed.push(Observed {
-                declared,
-                access,
-                excess: None,
-                plan: None,
-                in_cluster,
-            });
+            let observed = Observed { access, in_cluster, ..Observed::new(declared) };
+            outcome.observed.push(observed);
         }
         outcome
     }

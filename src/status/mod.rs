@@ -32,13 +32,10 @@ pub use self::{
 };
 
 use self::{conditions::conditions, target::Target, trouble::Voice};
-use crate::forecast::Forecast;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
     model::{CellKey, Declared, Mode, OnAccessLost},
-    v1alpha1::{
-        AccessStatus, CacheProfileStatus, ResolvedScope, ResolvedStatus, TargetStatus, mebibytes,
-    },
+    v1alpha1::{CacheProfileStatus, ResolvedScope, ResolvedStatus, TargetStatus, mebibytes},
 };
 use kubewarm_cache::store::Usage;
 use std::{collections::BTreeMap, time::Duration};
@@ -49,16 +46,8 @@ const MAX_VERBS: usize = 16;
 /// What a status is computed from, besides the cells.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
-    /// The profile.
-    pub declared: &'a Declared,
-    /// Permissions it needs; copied into the status.
-    pub access: Option<&'a AccessStatus>,
-    /// Those that its subject has and nobody needs; `None` where they are not to be shown, or not
-    /// known.
-    pub excess: Option<&'a Excesses>,
-    /// What it would cost, if it is only planned; without it that of the same generation in
-    /// `previous` is said on.
-    pub plan: Option<&'a Forecast>,
+    /// The profile. Where it has no plan, that of the same generation in `previous` stays.
+    pub observed: &'a Observed,
     /// The status computed last, of the same profile by UID: `lastTransitionTime` and
     /// `timeToWarmMilliseconds` are carried over. Of another process: see [`adopt`].
     pub previous: Option<&'a CacheProfileStatus>,
@@ -68,8 +57,8 @@ pub struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     fn same_generation(&self) -> Option<&'a CacheProfileStatus> {
-        self.previous
-            .filter(|previous| previous.observed_generation == Some(self.declared.generation))
+        let generation = Some(self.observed.declared.generation);
+        self.previous.filter(|previous| previous.observed_generation == generation)
     }
 }
 
@@ -88,7 +77,9 @@ pub fn compute(
     inputs: &Inputs<'_>,
     cells: &dyn Fn(&CellKey) -> Option<CellView>,
 ) -> CacheProfileStatus {
-    let Inputs { declared, access, excess, plan, previous, clock } = *inputs;
+    let Inputs { observed, previous, clock } = *inputs;
+    let Observed { declared, excess, .. } = observed;
+    let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
     // What others hold is none of what is only planned; what may be read is verified all the same.
     let planned = |key: &CellKey| cells(key).map(CellView::of_others);
     let cells = if declared.mode == Mode::Plan { &planned } else { cells };
@@ -132,7 +123,7 @@ pub fn compute(
         memory: Some(mebibytes(total.bytes)),
         time_to_warm_milliseconds: time_to_warm,
         targets: rendered,
-        access: access.map(|access| permissions::access(access, &targets, excess)),
+        access: access.map(|access| permissions::access(access, &targets, excess.as_ref())),
         plan: status,
     }
 }
@@ -214,7 +205,7 @@ fn merge(
             status: status.to_owned(),
             reason: verdict.reason.to_owned(),
             message: verdict.message,
-            observed_generation: Some(inputs.declared.generation),
+            observed_generation: Some(inputs.observed.declared.generation),
             last_transition_time: since.unwrap_or_else(|| figures::seconds(inputs.clock.wall)),
         }
     });
@@ -222,14 +213,14 @@ fn merge(
 }
 
 fn render(target: &Target<'_>, inputs: &Inputs<'_>, size: Usage) -> TargetStatus {
-    let Inputs { declared, access, previous, clock, .. } = *inputs;
+    let Inputs { observed: Observed { declared, access, .. }, previous, clock } = *inputs;
     let old = previous
         .and_then(|previous| previous.targets.iter().find(|old| old.name == *target.declared.name));
     let kept = old.filter(|_| inputs.same_generation().is_some());
     let kept = kept.and_then(|old| old.time_to_warm_milliseconds);
     let took = || target.time_to_warm(declared.accepted_at, clock).map(figures::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
-    let voice = Voice { target: &target.declared.name, access };
+    let voice = Voice { target: &target.declared.name, access: access.as_deref() };
     let verdicts = [
         ("Accepted", target.accepted.clone()),
         ("Warm", target.warm.clone()),

@@ -46,6 +46,14 @@ pub struct Observed {
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
 }
 
+impl Observed {
+    /// A profile of which no more is known than what it comes to.
+    #[must_use]
+    pub fn new(declared: Arc<Declared>) -> Self {
+        Self { declared, access: None, excess: None, plan: None, in_cluster: None }
+    }
+}
+
 /// Whether this replica writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -118,7 +126,8 @@ impl Reporter {
         self.led = leads;
 
         let mut notices = Vec::new();
-        for Observed { declared, access, excess, plan, in_cluster } in profiles {
+        for observed in profiles {
+            let Observed { declared, in_cluster, .. } = observed;
             let Declared { profile, uid, .. } = &**declared;
             let own = self.profiles.remove(profile).filter(|own| own.uid == *uid);
             let previous = match (&own, in_cluster) {
@@ -129,14 +138,7 @@ impl Reporter {
                 (None, Some(foreign)) => Some(Arc::new(adopt((**foreign).clone()))),
                 (None, None) => None,
             };
-            let inputs = Inputs {
-                declared,
-                access: access.as_deref(),
-                excess: excess.as_ref(),
-                plan: plan.as_deref(),
-                previous: previous.as_deref(),
-                clock,
-            };
+            let inputs = Inputs { observed, previous: previous.as_deref(), clock };
             let status = Arc::new(compute(&inputs, cells));
             if leads {
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };

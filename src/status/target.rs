@@ -1,7 +1,7 @@
 //! One target: what its cells come to.
 
 use super::{
-    Inputs,
+    Inputs, Observed,
     cell::{Cell, CellState, CellView, Clock, Staleness, grouped},
     figures,
     limit::within_limits,
@@ -57,14 +57,14 @@ impl<'a> Target<'a> {
         inputs: &Inputs<'_>,
         lookup: &dyn Fn(&CellKey) -> Option<CellView>,
     ) -> Self {
-        let Inputs { declared: profile, access, clock, .. } = *inputs;
+        let Inputs { observed: Observed { declared: profile, access, .. }, clock, .. } = *inputs;
         let cell = |key: &'a CellKey| Cell::new(key, lookup(key), profile, clock);
         // Another profile may keep the same cells warm: they are none of this target's then.
         let is_stopped = declared.is_stopped();
         let own = |key| if is_stopped { Cell::stopped(key, lookup(key)) } else { cell(key) };
         let cells: Vec<_> = declared.cells.iter().map(own).collect();
         let selector = declared.namespaces.as_ref().map(own);
-        let voice = Voice { target: &declared.name, access };
+        let voice = Voice { target: &declared.name, access: access.as_deref() };
         let accepted = accepted(declared, voice);
         let warm = warm(declared, &cells, selector.as_ref(), profile.mode, voice);
         let fresh = fresh(&warm, &cells, selector.as_ref(), voice);

@@ -2,7 +2,9 @@
 
 use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
-use kubewarm::status::{ApiServer, Clock, Inputs, Notice, Outcome as Written, Write, compute};
+use kubewarm::status::{
+    ApiServer, Clock, Inputs, Notice, Observed, Outcome as Written, Write, compute,
+};
 use kubewarm_api::{
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
     v1alpha1::{
@@ -79,14 +81,8 @@ impl Subject {
         };
         let now = Instant::now();
         let clock = Clock { wall: Timestamp::now(), mono: now, process_start: now };
-        let inputs = Inputs {
-            declared: &declared,
-            access: None,
-            excess: None,
-            plan: None,
-            previous: None,
-            clock,
-        };
+        let observed = Observed::new(Arc::new(declared));
+        let inputs = Inputs { observed: &observed, previous: None, clock };
         compute(&inputs, &|_| None)
     }
 

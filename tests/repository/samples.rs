@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
     access::{CellAccess, Punctuality, Refused, Standing},
     commands::{Colour, Format, overview, render},
-    status::{CellView, Clock, Inputs, compute},
+    status::{CellView, Clock, Inputs, Observed, compute},
 };
 use kubewarm_api::{
     model::{
@@ -151,14 +151,9 @@ impl World {
             manifests: Some("kind: Role\n".to_owned()),
             ..AccessStatus::default()
         };
-        let inputs = Inputs {
-            declared,
-            access: Some(&access),
-            excess: None,
-            plan: None,
-            previous: None,
-            clock: self.clock,
-        };
+        let access = Some(Arc::new(access));
+        let observed = Observed { access, ..Observed::new(Arc::new(declared.clone())) };
+        let inputs = Inputs { observed: &observed, previous: None, clock: self.clock };
         compute(&inputs, &|key| self.cells.get(key).cloned())
     }
 }

@@ -1,7 +1,7 @@
 //! From reports of cells to conditions, as tables.
 
 use super::fixtures::{World, declared, key, message, one, pods, said, serving, summary, target};
-use crate::status::{Inputs, compute};
+use crate::status::{Inputs, Observed, compute};
 use kubewarm_api::{
     model::{
         Declared, DeclaredTarget, Extent, FieldPath, Mode, Reason, Refusal, RefusalReason,
@@ -10,7 +10,7 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, CellCounts},
 };
 use kubewarm_cache::informer::{CellReport, Phase, Verb};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 const TYPES: [&str; 8] = [
     "Ready",
@@ -286,14 +286,9 @@ fn manifests_that_do_not_fit_are_to_be_printed() {
     world.runs(pods("a"), world.watching());
     let profile = declared(vec![target("pods", &[pods("a")])]);
     let message = |access: &AccessStatus| {
-        let inputs = Inputs {
-            declared: &profile,
-            access: Some(access),
-            excess: None,
-            plan: None,
-            previous: None,
-            clock: world.clock,
-        };
+        let access = Some(Arc::new(access.clone()));
+        let observed = Observed { access, ..Observed::new(Arc::new(profile.clone())) };
+        let inputs = Inputs { observed: &observed, previous: None, clock: world.clock };
         let status = compute(&inputs, &|key| world.cells.get(key).cloned());
         let accepted = status.conditions.iter().find(|found| found.type_ == "Accepted").unwrap();
         assert_eq!(accepted.status, "True");

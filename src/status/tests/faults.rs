@@ -1,14 +1,14 @@
 //! From faults of cells to conditions, as tables.
 
 use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, said, summary, target};
-use crate::status::{Inputs, compute};
+use crate::status::{Inputs, Observed, compute};
 use jiff::SignedDuration;
 use kubewarm_api::{
     model::{Extent, Reason},
     v1alpha1::CellCounts,
 };
 use kubewarm_cache::informer::{CellReport, Phase, Verb};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use strum::VariantArray as _;
 
 #[test]
@@ -140,14 +140,8 @@ fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
     let mut world = World::new();
     world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);
-    let inputs = Inputs {
-        declared: &profile,
-        access: None,
-        excess: None,
-        plan: None,
-        previous: None,
-        clock: world.clock,
-    };
+    let observed = Observed::new(Arc::new(profile));
+    let inputs = Inputs { observed: &observed, previous: None, clock: world.clock };
     let status = compute(&inputs, &|key| world.cells.get(key).cloned());
     let text = message(&status.conditions, "Ready");
     assert!(text.ends_with("as kubewarm; apply what `kubewarm rbac -f FILE` prints"), "{text}");

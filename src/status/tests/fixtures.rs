@@ -2,7 +2,7 @@
 
 use crate::{
     access::{CellAccess, Punctuality, Standing},
-    status::{CellView, Clock, Excesses, Inputs, compute},
+    status::{CellView, Clock, Excesses, Inputs, Observed, compute},
 };
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
@@ -62,9 +62,10 @@ impl World {
             manifests_elevated: Some("kind: Role".to_owned()),
             ..AccessStatus::default()
         };
-        let (access, clock) = (Some(&access), self.clock);
-        let inputs =
-            Inputs { declared, access, excess: self.excess.as_ref(), plan: None, previous, clock };
+        let (access, excess) = (Some(Arc::new(access)), self.excess.clone());
+        let declared = Arc::new(declared.clone());
+        let observed = Observed { access, excess, ..Observed::new(declared) };
+        let inputs = Inputs { observed: &observed, previous, clock: self.clock };
         compute(&inputs, &|key| self.cells.get(key).cloned())
     }
 

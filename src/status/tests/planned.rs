@@ -1,8 +1,9 @@
 //! Profiles that are only planned.
 
 use super::{super::*, fixtures::*};
-use crate::forecast::Figures;
+use crate::forecast::{Figures, Forecast};
 use kubewarm_api::{model::Mode, v1alpha1::PlanCertainty};
+use std::sync::Arc;
 
 fn planned() -> Declared {
     Declared { mode: Mode::Plan, ..declared(vec![target("pods", &[pods("a")])]) }
@@ -13,9 +14,9 @@ fn status(
     plan: Option<&Forecast>,
     previous: Option<&CacheProfileStatus>,
 ) -> CacheProfileStatus {
-    let profile = planned();
-    let clock = world.clock;
-    let inputs = Inputs { declared: &profile, access: None, excess: None, plan, previous, clock };
+    let plan = plan.cloned().map(Arc::new);
+    let observed = Observed { plan, ..Observed::new(Arc::new(planned())) };
+    let inputs = Inputs { observed: &observed, previous, clock: world.clock };
     compute(&inputs, &|key| world.cells.get(key).cloned())
 }
 

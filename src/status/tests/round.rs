@@ -10,13 +10,8 @@ use kubewarm_cache::informer::Verb;
 use std::{sync::Arc, time::Duration};
 
 pub(super) fn observed(declared: Declared, in_cluster: Option<&CacheProfileStatus>) -> Observed {
-    Observed {
-        excess: None,
-        declared: Arc::new(declared),
-        access: None,
-        plan: None,
-        in_cluster: in_cluster.cloned().map(Arc::new),
-    }
+    let in_cluster = in_cluster.cloned().map(Arc::new);
+    Observed { in_cluster, ..Observed::new(Arc::new(declared)) }
 }
 
 pub(super) fn named(name: &str, uid: &str) -> Declared {
