@@ -10,55 +10,41 @@ use std::sync::Arc;
 /// What a rule may say instead of a name.
 pub(super) const ANY: &str = "*";
 
-/// One of the two requests that a cell needs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Need<'a> {
-    pub(super) verb: Verb,
-    pub(super) of: &'a GroupResource,
-    /// Where the cell selects one object by name.
-    pub(super) name: Option<&'a str>,
-}
-
 /// What both requests of a cell are for.
 pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
 
-impl<'a> Need<'a> {
-    pub(super) fn of(key: &'a CellKey, verb: Verb) -> Self {
-        Self { verb, of: key.resource.group_resource(), name: key.fields.name() }
-    }
+/// Whether rules that are all there is allow `verb` on what the cell selects.
+pub(super) fn allow(rules: &ReviewedRules, key: &CellKey, verb: Verb) -> bool {
+    let (of, name) = (key.resource.group_resource(), key.fields.name());
+    rules.rules.iter().any(|rule| allows(rule, verb, of, name))
 }
 
-/// Whether rules that are all there is allow `need`.
-pub(super) fn allow(rules: &ReviewedRules, need: &Need<'_>) -> bool {
-    rules.rules.iter().any(|rule| allows(rule, need))
-}
-
-fn allows(rule: &ResourceRule, need: &Need<'_>) -> bool {
+fn allows(rule: &ResourceRule, verb: Verb, of: &GroupResource, name: Option<&str>) -> bool {
     let has = |names: &[String], wanted: &str| names.iter().any(|n| n == ANY || n == wanted);
     let listed = |names: &Option<Vec<String>>, wanted: &str| {
         names.as_deref().is_some_and(|names| has(names, wanted))
     };
     let named = rule.resource_names.as_deref().unwrap_or_default();
-    has(&rule.verbs, need.verb.as_str())
-        && listed(&rule.api_groups, need.of.group())
+    has(&rule.verbs, verb.as_str())
+        && listed(&rule.api_groups, of.group())
         // `pods/log` is another resource than `pods`.
-        && listed(&rule.resources, need.of.resource())
+        && listed(&rule.resources, of.resource())
         // Names have no wildcard.
-        && (named.is_empty() || need.name.is_some_and(|name| named.iter().any(|n| n == name)))
+        && (named.is_empty() || name.is_some_and(|name| named.iter().any(|n| n == name)))
 }
 
 /// What to ask about one request of a cell: the same as the API server sees when it is made.
 #[must_use]
 pub fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
-    let need = Need::of(key, verb);
+    let of = key.resource.group_resource();
     let text = |text: String| (!text.is_empty()).then_some(text);
     let (labels, fields) = (text(key.labels.to_string()), text(key.fields.to_string()));
     ResourceAttributes {
         verb: Some(verb.as_str().to_owned()),
-        group: Some(need.of.group().to_owned()),
-        resource: Some(need.of.resource().to_owned()),
+        group: Some(of.group().to_owned()),
+        resource: Some(of.resource().to_owned()),
         namespace: key.extent.namespace().map(str::to_owned),
-        name: need.name.map(str::to_owned),
+        name: key.fields.name().map(str::to_owned),
         // Authorizers that know selectors may allow no more than what is selected.
         label_selector: labels.map(|raw| LabelSelectorAttributes {
             raw_selector: Some(raw),
@@ -87,7 +73,6 @@ pub(super) fn spot(key: &CellKey) -> Spot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::Completeness;
 
     fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> ResourceRule {
         let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
@@ -99,10 +84,9 @@ mod tests {
         }
     }
 
-    fn says(rule: ResourceRule, name: Option<&str>) -> bool {
-        let rules = ReviewedRules { rules: vec![rule], completeness: Completeness::Complete };
+    fn says(rule: &ResourceRule, name: Option<&str>) -> bool {
         let pods = GroupResource::new("", "pods").unwrap();
-        allow(&rules, &Need { verb: Verb::List, of: &pods, name })
+        allows(rule, Verb::List, &pods, name)
     }
 
     #[test]
@@ -121,7 +105,7 @@ mod tests {
             (ResourceRule::default(), None, false),
         ];
         for (rule, name, allowed) in cases {
-            assert_eq!(says(rule.clone(), name), allowed, "{rule:?} {name:?}");
+            assert_eq!(says(&rule, name), allowed, "{rule:?} {name:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Book, Job, REVIEW, Review, jittered};
 use crate::access::{
     excess::{Excess, excess},
     rule::{Access, Input, lacks_token},
-    rules::{Need, Spot, VERBS, allow},
+    rules::{Spot, VERBS, allow},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
@@ -88,7 +88,7 @@ impl Book {
             let review = Job::Review(key.clone());
             if is_complete {
                 self.queue.remove(&review);
-                let is_refused = |verb: &Verb| !allow(&rules, &Need::of(key, *verb));
+                let is_refused = |verb: &Verb| !allow(&rules, key, *verb);
                 let refused = VERBS.into_iter().filter(is_refused).collect();
                 let review = Review { of: VERBS.to_vec(), refused };
                 cell.take(Input::Reviewed { sent, review }, key, &mut self.queue, now, wall);
