@@ -3,10 +3,7 @@
 use jiff::Timestamp;
 use kubewarm_api::model::{CellKey, Extent, ResourceVersion};
 use kubewarm_cache::informer::{CellReport, InformerMetrics, Phase, RESOURCE_LABELS};
-use prometheus::{
-    GaugeVec, IntGaugeVec, Registry, proto::MetricFamily, register_gauge_vec_with_registry,
-    register_int_gauge_vec_with_registry,
-};
+use prometheus::{Registry, proto::MetricFamily, register_gauge_vec_with_registry};
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
@@ -30,22 +27,62 @@ pub struct CellSnapshot {
     pub undecodable: u64,
 }
 
-/// The gauges of resources, and of resources by scope.
-struct Gauges {
-    registry: Registry,
-    objects: IntGaugeVec,
-    bytes: IntGaugeVec,
-    undecodable: IntGaugeVec,
-    progress: GaugeVec,
-    started: GaugeVec,
-    synced: GaugeVec,
-    watching: IntGaugeVec,
-    backoff: GaugeVec,
-    event: GaugeVec,
-    bookmark: GaugeVec,
-    current: GaugeVec,
-    version: IntGaugeVec,
-}
+/// A gauge of a resource, or of a resource by scope: its name, its help, and its value if it has one.
+type GaugeRow<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
+
+const OF_RESOURCE: &[GaugeRow<OfResource>] = &[
+    (
+        "kubewarm_warmup_progress_ratio",
+        "How far the first lists are, 0 to 1: the mean over the cells. A list whose end the server does not foretell counts as 0 until it is done.",
+        |of| Some(of.progress / f64::from(of.cells.max(1))),
+    ),
+    ("kubewarm_watch_active", "Watches that are open.", |of| Some(f64::from(of.watching))),
+    (
+        "kubewarm_watch_backoff_seconds",
+        "The longest wait between two attempts that a cell is in; 0 if none waits.",
+        |of| Some(of.backoff),
+    ),
+    (
+        "kubewarm_resource_version",
+        "The newest resource version seen, its last 15 digits; compare with apiserver_watch_cache_resource_version.",
+        |of| of.version.as_ref().and_then(last_digits).map(real),
+    ),
+];
+
+const OF_SCOPE: &[GaugeRow<OfScope>] = &[
+    ("kubewarm_objects", "Objects in memory.", |of| Some(real(of.objects))),
+    ("kubewarm_store_bytes", "Bytes of memory that their tables take, indexes included.", |of| {
+        Some(real(of.bytes))
+    }),
+    (
+        "kubewarm_store_decode_errors",
+        "Times that a stored object could not be read back from a table that is open, and was left out; each is a bug of kubewarm.",
+        |of| Some(real(of.undecodable)),
+    ),
+    (
+        "kubewarm_warmup_start_timestamp_seconds",
+        "When the first of the synced cells was declared.",
+        |of| of.declared.map(seconds),
+    ),
+    (
+        "kubewarm_warmup_synced_timestamp_seconds",
+        "When the last of the cells was first synced; absent while one is not.",
+        |of| of.synced.filter(|_| !of.unsynced).map(seconds),
+    ),
+    ("kubewarm_last_event_timestamp_seconds", "When the last event came, in any cell.", |of| {
+        of.last_event.map(seconds)
+    }),
+    (
+        "kubewarm_last_bookmark_timestamp_seconds",
+        "When the last bookmark came, in the cell where that is longest ago. Paused and fenced cells are left out.",
+        |of| of.oldest_bookmark.map(seconds),
+    ),
+    (
+        "kubewarm_last_progress_timestamp_seconds",
+        "When a list, an event, a bookmark or a probe last proved the cell current, in the cell where that is longest ago. Paused and fenced cells are left out.",
+        |of| of.oldest_progress.map(seconds),
+    ),
+];
 
 /// All cells of one resource.
 #[derive(Debug, Default)]
@@ -53,7 +90,7 @@ struct OfResource {
     by_scope: BTreeMap<&'static str, OfScope>,
     cells: u32,
     progress: f64,
-    watching: i64,
+    watching: u32,
     backoff: f64,
     version: Option<ResourceVersion>,
 }
@@ -86,11 +123,31 @@ pub(super) fn cell_families(
         let labels = engine.of(&cell.key.resource).labels().clone();
         resources.entry(labels).or_default().add(cell);
     }
-    let gauges = Gauges::new()?;
-    for (labels, of) in &resources {
-        gauges.set(labels.each_ref().map(String::as_str), of);
+    let registry = Registry::new();
+    for (name, help, value) in OF_RESOURCE {
+        let gauge = register_gauge_vec_with_registry!(*name, *help, &RESOURCE_LABELS, registry)?;
+        for (labels, of) in &resources {
+            if let Some(value) = value(of) {
+                gauge.with_label_values(labels).set(value);
+            }
+        }
     }
-    let mut families = gauges.registry.gather();
+    let scoped = resources.iter().flat_map(|(labels, of)| {
+        of.by_scope.iter().map(move |(scope, of)| {
+            let [group, version, resource] = labels.each_ref().map(String::as_str);
+            ([group, version, resource, *scope], of)
+        })
+    });
+    let labels = [&RESOURCE_LABELS[..], &["scope"]].concat();
+    for (name, help, value) in OF_SCOPE {
+        let gauge = register_gauge_vec_with_registry!(*name, *help, &labels, registry)?;
+        for (labels, of) in scoped.clone() {
+            if let Some(value) = value(of) {
+                gauge.with_label_values(&labels).set(value);
+            }
+        }
+    }
+    let mut families = registry.gather();
     families.extend(engine.all().iter().flat_map(|metrics| metrics.gather()));
     Ok(families)
 }
@@ -100,7 +157,7 @@ impl OfResource {
         let report = &*cell.report;
         self.cells = self.cells.saturating_add(1);
         self.progress += progress(report);
-        self.watching += i64::from(matches!(report.phase, Phase::Watching | Phase::Silent));
+        self.watching += u32::from(matches!(report.phase, Phase::Watching | Phase::Silent));
         self.backoff = self.backoff.max(wait(report));
         if let Some(version) = report.version.as_ref().filter(|version| !version.is_opaque())
             && self.version.as_ref().is_none_or(|newest| newest.is_older_than(version))
@@ -133,115 +190,22 @@ impl OfScope {
     }
 }
 
-impl Gauges {
-    fn new() -> prometheus::Result<Self> {
-        let registry = Registry::new();
-        let resource = &RESOURCE_LABELS[..];
-        let scope = &[resource, &["scope"]].concat()[..];
-        let ints = |name: &str, labels: &[&str], help: &str| {
-            register_int_gauge_vec_with_registry!(name, help, labels, registry)
-        };
-        let reals = |name: &str, labels: &[&str], help: &str| {
-            register_gauge_vec_with_registry!(name, help, labels, registry)
-        };
-        Ok(Self {
-            objects: ints("kubewarm_objects", scope, "Objects in memory.")?,
-            bytes: ints(
-                "kubewarm_store_bytes",
-                scope,
-                "Bytes of memory that their tables take, indexes included.",
-            )?,
-            undecodable: ints(
-                "kubewarm_store_decode_errors",
-                scope,
-                "Times that a stored object could not be read back from a table that is open, and was left out; each is a bug of kubewarm.",
-            )?,
-            progress: reals(
-                "kubewarm_warmup_progress_ratio",
-                resource,
-                "How far the first lists are, 0 to 1: the mean over the cells. A list whose end the server does not foretell counts as 0 until it is done.",
-            )?,
-            started: reals(
-                "kubewarm_warmup_start_timestamp_seconds",
-                scope,
-                "When the first of the synced cells was declared.",
-            )?,
-            synced: reals(
-                "kubewarm_warmup_synced_timestamp_seconds",
-                scope,
-                "When the last of the cells was first synced; absent while one is not.",
-            )?,
-            watching: ints("kubewarm_watch_active", resource, "Watches that are open.")?,
-            backoff: reals(
-                "kubewarm_watch_backoff_seconds",
-                resource,
-                "The longest wait between two attempts that a cell is in; 0 if none waits.",
-            )?,
-            event: reals(
-                "kubewarm_last_event_timestamp_seconds",
-                scope,
-                "When the last event came, in any cell.",
-            )?,
-            bookmark: reals(
-                "kubewarm_last_bookmark_timestamp_seconds",
-                scope,
-                "When the last bookmark came, in the cell where that is longest ago. Paused and fenced cells are left out.",
-            )?,
-            current: reals(
-                "kubewarm_last_progress_timestamp_seconds",
-                scope,
-                "When a list, an event, a bookmark or a probe last proved the cell current, in the cell where that is longest ago. Paused and fenced cells are left out.",
-            )?,
-            version: ints(
-                "kubewarm_resource_version",
-                resource,
-                "The newest resource version seen, its last 15 digits; compare with apiserver_watch_cache_resource_version.",
-            )?,
-            registry: registry.clone(),
-        })
-    }
-
-    fn set(&self, [group, version, resource]: [&str; 3], of: &OfResource) {
-        let key = [group, version, resource];
-        self.progress.with_label_values(&key).set(of.progress / f64::from(of.cells.max(1)));
-        self.watching.with_label_values(&key).set(of.watching);
-        self.backoff.with_label_values(&key).set(of.backoff);
-        if let Some(newest) = of.version.as_ref().and_then(last_digits) {
-            self.version.with_label_values(&key).set(newest);
-        }
-        for (scope, of) in &of.by_scope {
-            let key = [group, version, resource, scope];
-            self.objects.with_label_values(&key).set(count(of.objects));
-            self.bytes.with_label_values(&key).set(count(of.bytes));
-            self.undecodable.with_label_values(&key).set(count(of.undecodable));
-            let times = [
-                (&self.started, of.declared),
-                (&self.synced, of.synced.filter(|_| !of.unsynced)),
-                (&self.event, of.last_event),
-                (&self.bookmark, of.oldest_bookmark),
-                (&self.current, of.oldest_progress),
-            ];
-            for (gauge, time) in times {
-                if let Some(time) = time {
-                    gauge.with_label_values(&key).set(time.as_duration().as_secs_f64());
-                }
-            }
-        }
-    }
-}
-
 /// How far the first list is, 0 to 1.
 fn progress(report: &CellReport) -> f64 {
     match (report.warmed, report.expected) {
         (Some(_), _) => 1.0,
         (None, None | Some(0)) => 0.0,
-        (None, Some(expected)) => ratio(report.listed.min(expected), expected),
+        (None, Some(expected)) => real(report.listed.min(expected)) / real(expected),
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a progress bar needs no 53 bits")]
-fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
+#[expect(clippy::cast_precision_loss, reason = "every sample of Prometheus is a double")]
+fn real(number: u64) -> f64 {
+    number as f64
+}
+
+fn seconds(time: Timestamp) -> f64 {
+    time.as_duration().as_secs_f64()
 }
 
 /// Seconds from the last failure to the next attempt, if the cell is waiting for it.
@@ -259,7 +223,7 @@ fn scope(extent: &Extent) -> &'static str {
 }
 
 /// The last 15 digits.
-fn last_digits(version: &ResourceVersion) -> Option<i64> {
+fn last_digits(version: &ResourceVersion) -> Option<u64> {
     let text = version.to_string();
     text.get(text.len().saturating_sub(VERSION_DIGITS)..)?.parse().ok()
 }
@@ -269,10 +233,6 @@ fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, other) => one.or(other),
     }
-}
-
-fn count(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
