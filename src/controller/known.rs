@@ -7,7 +7,7 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::{
-    model::{Budget, Charge, Declared, Refusal, Subject, ValidatedProfile},
+    model::{Budget, Charge, Declared, Subject, ValidatedProfile},
     v1alpha1::AccessStatus,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -109,13 +109,4 @@ impl Known {
             admission.note_freed();
         }
     }
-}
-
-/// The refusal, and what else its author is to know.
-pub(super) fn with_note(refusal: &Refusal, note: Option<&str>) -> Refusal {
-    let message = match note {
-        Some(note) => format!("{}; {note}", refusal.message),
-        None => refusal.message.clone(),
-    };
-    Refusal { message, ..refusal.clone() }
 }

@@ -6,7 +6,7 @@ use super::{
     budgets::{Budgets, MemoryBounds, overrun_by_informers},
     desired::{LeftOut, Wishes},
     intake::Found,
-    known::{Known, with_note},
+    known::Known,
     limiter::{Limiter, Running},
     quota::{InformerLimits, InformerQuotas},
     resolve::{Cluster, is_denied, resolve},
@@ -178,8 +178,11 @@ impl Reconciler {
             }
             (Err(unrunnable), None) => unrunnable,
         };
-        let dropped = self.dropped.get(profile).filter(|(uid, _)| *uid == found.uid);
-        (None, Some(with_note(&unrunnable.refusal, dropped.map(|(_, note)| &**note))))
+        let mut refusal = unrunnable.refusal.clone();
+        if let Some((_, note)) = self.dropped.get(profile).filter(|(uid, _)| *uid == found.uid) {
+            refusal.message = format!("{}; {note}", refusal.message);
+        }
+        (None, Some(refusal))
     }
 
     fn declare(

@@ -202,22 +202,16 @@ impl Figures {
     pub fn status(&self) -> PlanStatus {
         let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
         let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        let seconds = self.took.as_secs().saturating_add(u64::from(self.took.subsec_nanos() > 0));
         PlanStatus {
             cells: count(self.cells),
             objects: i64::try_from(self.objects).unwrap_or(i64::MAX),
             memory: mebibytes(self.bytes),
             requests: small(self.requests),
-            seconds: small(self.seconds()),
+            seconds: small(seconds),
             missing: count(self.missing),
             certainty: Some(self.certainty),
         }
-    }
-
-    /// Whole seconds, rounded up.
-    #[must_use]
-    pub fn seconds(&self) -> u64 {
-        let rest = u64::from(self.took.subsec_nanos() > 0);
-        self.took.as_secs().saturating_add(rest)
     }
 }
 
