@@ -20,30 +20,29 @@ const MAX_CAVEATS: usize = 4;
 
 /// How fast the API server answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Speed {
+pub(super) struct Speed {
     /// Objects of the largest page.
-    pub objects: u64,
+    pub(super) objects: u64,
     /// From its request to its last object stored.
-    pub took: Duration,
+    pub(super) took: Duration,
     /// The shortest time from a request to the headers of its answer.
-    pub latency: Duration,
+    pub(super) latency: Duration,
 }
 
 /// What was found of one cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Objects.
-    pub objects: u64,
+pub(super) struct Finding {
+    pub(super) objects: u64,
     /// Whether that is all of them.
-    pub certainty: PlanCertainty,
+    pub(super) certainty: PlanCertainty,
     /// How the first list would be fetched.
-    pub way: Strategy,
+    pub(super) way: Strategy,
     /// How fast; `None` if no page came.
-    pub speed: Option<Speed>,
+    pub(super) speed: Option<Speed>,
     /// What the identity may not do.
-    pub refused: BTreeSet<Verb>,
+    pub(super) refused: BTreeSet<Verb>,
     /// What else went wrong, for people.
-    pub trouble: Option<String>,
+    pub(super) trouble: Option<String>,
 }
 
 /// What some cells cost.
@@ -83,8 +82,7 @@ pub struct Forecast {
 ///
 /// Of the time: an API server sends the rest of a list as fast as the largest page of that kind, and
 /// as many lists at once as the profile allows.
-#[must_use]
-pub fn forecast(
+pub(super) fn forecast(
     order: &Order,
     found: &BTreeMap<CellKey, Finding>,
     weights: &BTreeMap<Alike, Weight>,

@@ -7,7 +7,7 @@ mod samples;
 mod survey;
 
 pub use self::{
-    figures::{Figures, Finding, Forecast, Speed, forecast},
+    figures::{Figures, Forecast},
     run::{Forecaster, Forecasts},
     survey::{Surveyor, Trials},
 };
