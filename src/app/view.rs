@@ -9,21 +9,15 @@ use crate::{
     controller::Declarations,
     metrics::{CellSnapshot, OperatorMetrics, ProfileSnapshot, StatusWrite},
     server::DeclaredCells,
-    status::{CellView, Observed, Outcome, Profiles},
+    status::{CellView, ComputedStatuses, Observed, Outcome, Profiles},
 };
-use kubewarm_api::{
-    model::{CellKey, Declared, Mode, ProfileRef},
-    v1alpha1::CacheProfileStatus,
-};
+use kubewarm_api::model::{CellKey, Declared, Mode};
 use kubewarm_cache::{
     informer::{Changes, Reports},
     store::{Catalog, Reader},
 };
 use parking_lot::RwLock;
-use std::{collections::HashMap, sync::Arc};
-
-/// Statuses as last computed, in the order of the profiles.
-type Statuses = Arc<Vec<(ProfileRef, Arc<CacheProfileStatus>)>>;
+use std::sync::Arc;
 
 /// Everything observers read. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -39,7 +33,8 @@ pub(super) struct View {
     pub(super) access: AccessReports,
     /// The operator's namespace.
     pub(super) home: Arc<str>,
-    pub(super) statuses: Arc<RwLock<Statuses>>,
+    /// As last computed.
+    pub(super) statuses: Arc<RwLock<Arc<ComputedStatuses>>>,
 }
 
 impl View {
@@ -60,8 +55,6 @@ impl View {
     pub(super) fn profiles(&self) -> Vec<ProfileSnapshot> {
         let Some(profiles) = self.declarations.get() else { return Vec::new() };
         let statuses = Arc::clone(&self.statuses.read());
-        let statuses: HashMap<_, _> =
-            statuses.iter().map(|(name, status)| (name, status)).collect();
         let snapshot = |found: &Observed| {
             let Declared { profile, mode, .. } = &*found.declared;
             let status = Arc::clone(statuses.get(profile)?);

@@ -12,7 +12,7 @@ use kubewarm_api::{
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, timeout},
@@ -35,7 +35,7 @@ const NAMESPACE_NOTICES: usize = NOTICES / 4;
 pub type CellLookup = Box<dyn Fn(&CellKey) -> Option<CellView> + Send>;
 
 /// The status of each profile, as this replica would write it.
-pub type ComputedStatuses = Vec<(ProfileRef, Arc<CacheProfileStatus>)>;
+pub type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
 /// What statuses are computed from, and who hears of them.
 pub struct Profiles {
@@ -43,8 +43,7 @@ pub struct Profiles {
     pub observed: Box<dyn Fn() -> Vec<Observed> + Send>,
     /// What a cell says of itself; `None` if it does not run.
     pub cell: CellLookup,
-    /// Takes the statuses just computed, in the order of `observed`: what this replica would write,
-    /// whether it leads or not.
+    /// Takes the statuses just computed: what this replica would write, whether it leads or not.
     pub computed: Box<dyn Fn(ComputedStatuses) + Send>,
     /// Hears how each write ended.
     pub ended: Box<dyn Fn(Outcome) + Send>,
