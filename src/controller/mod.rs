@@ -20,11 +20,6 @@ mod settle;
 mod tests;
 
 pub use self::{
-    admission::{Admission, ProfileSink},
-    budgets::MemoryBounds,
-    declarations::Declarations,
-    live::Sources,
-    outlook::outlook,
-    quota::InformerLimits,
-    run::Controller,
+    admission::Admission, budgets::MemoryBounds, declarations::Declarations, live::Sources,
+    outlook::outlook, quota::InformerLimits, run::Controller,
 };

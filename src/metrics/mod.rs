@@ -15,6 +15,9 @@ pub use self::{
     profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
 };
 
+/// A metric could not be made, registered or written. A bug: names and labels are constants.
+pub use prometheus::Error as MetricsError;
+
 use kubewarm_cache::informer::InformerMetrics;
 use kubewarm_serve::metrics::ReadMetrics;
 use prometheus::{
@@ -34,11 +37,6 @@ pub struct Metrics {
     reads: ReadMetrics,
     callers: CallerMetrics,
 }
-
-/// A metric could not be made, registered or written. A bug: names and labels are constants.
-#[derive(Debug, thiserror::Error)]
-#[error("metrics: {0}")]
-pub struct MetricsError(#[from] prometheus::Error);
 
 impl Metrics {
     /// Makes the metrics that are pushed, and `kubewarm_build_info`.
@@ -124,7 +122,7 @@ impl Metrics {
         F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync + 'static,
     {
         let name = Desc::new(what.to_owned(), what.to_owned(), Vec::new(), HashMap::new())?;
-        Ok(self.registry.register(Box::new(AtScrape { name, gather }))?)
+        self.registry.register(Box::new(AtScrape { name, gather }))
     }
 
     /// Everything, in Prometheus' text format 0.0.4.
@@ -137,7 +135,7 @@ impl Metrics {
     ///
     /// O(cells + series): about 1 ms for 40 resources and 2,000 cells.
     pub fn render(&self) -> Result<String, MetricsError> {
-        Ok(TextEncoder::new().encode_to_string(&self.registry.gather())?)
+        TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }
 

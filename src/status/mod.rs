@@ -26,10 +26,11 @@ pub use self::{
     conditions::CONDITIONS,
     events::{Notice, Notices},
     permissions::Excesses,
-    publish::{CellLookup, ComputedStatuses, Profiles, run},
     round::{Observed, Reporter, Role},
     sink::{ApiServer, Outcome, Write},
 };
+
+pub(crate) use self::publish::{ComputedStatuses, Profiles, run};
 
 use self::{conditions::conditions, target::Target, trouble::Voice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -12,7 +12,7 @@ use kubewarm_api::{
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, timeout},
@@ -32,27 +32,21 @@ const NOTICES: usize = 50;
 const NAMESPACE_NOTICES: usize = NOTICES / 4;
 
 /// What a cell says of itself; `None` if it does not run.
-pub type CellLookup = Box<dyn Fn(&CellKey) -> Option<CellView> + Send>;
+pub(crate) type CellLookup = Box<dyn Fn(&CellKey) -> Option<CellView> + Send>;
 
 /// The status of each profile, as this replica would write it.
-pub type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
+pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
 /// What statuses are computed from, and who hears of them.
-pub struct Profiles {
+pub(crate) struct Profiles {
     /// Every profile that exists now.
-    pub observed: Box<dyn Fn() -> Vec<Observed> + Send>,
+    pub(crate) observed: Box<dyn Fn() -> Vec<Observed> + Send>,
     /// What a cell says of itself; `None` if it does not run.
-    pub cell: CellLookup,
+    pub(crate) cell: CellLookup,
     /// Takes the statuses just computed: what this replica would write, whether it leads or not.
-    pub computed: Box<dyn Fn(ComputedStatuses) + Send>,
+    pub(crate) computed: Box<dyn Fn(ComputedStatuses) + Send>,
     /// Hears how each write ended.
-    pub ended: Box<dyn Fn(Outcome) + Send>,
-}
-
-impl fmt::Debug for Profiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profiles").finish_non_exhaustive()
-    }
+    pub(crate) ended: Box<dyn Fn(Outcome) + Send>,
 }
 
 /// Computes, writes and tells until `stop`; nothing is sent unless `leads` says that this replica
@@ -61,7 +55,7 @@ impl fmt::Debug for Profiles {
 ///
 /// What is under way when leadership is found lost is aborted; the new leader writes what differs.
 /// Cancel safe.
-pub async fn run(
+pub(crate) async fn run(
     profiles: Profiles,
     sink: ApiServer,
     leads: impl Fn() -> bool + Send + Sync + 'static,

@@ -11,7 +11,7 @@ use kubewarm_api::model::{
 use kubewarm_cache::store::Writer;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Profiles of one namespace whose specs are held, and as many again that are left out.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
@@ -161,8 +161,7 @@ impl Admission {
     }
 
     /// Stands in front of `table`, which is that of the cell `key`.
-    #[must_use]
-    pub fn guard(&self, table: Writer, key: &CellKey) -> ProfileSink {
+    pub(crate) fn guard(&self, table: Writer, key: &CellKey) -> ProfileSink {
         let namespace = key.extent.namespace().map(Arc::from);
         ProfileSink { admission: self.clone(), table, namespace, is_listing: false }
     }
@@ -192,7 +191,7 @@ impl Admission {
 /// The table of one cell of profiles, behind the counter.
 ///
 /// A profile that is left out is stored without a version, so that the next list stores it again.
-pub struct ProfileSink {
+pub(crate) struct ProfileSink {
     admission: Admission,
     table: Writer,
     /// Of which the cell names the profiles; `None`: of all.
@@ -257,12 +256,6 @@ impl DeltaSink for ProfileSink {
             }
             Delta::Progress(_) | Delta::Arrived(_) => self.table.apply(delta),
         }
-    }
-}
-
-impl fmt::Debug for ProfileSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProfileSink").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }
 
