@@ -7,7 +7,7 @@ use super::{
     live::{Live, Selected, Sources},
     reconcile::{Outcome, Reconciler},
 };
-use crate::metrics::{OperatorMetrics, Reconciled};
+use crate::metrics::OperatorMetrics;
 use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, InvalidName, Mode};
 use kubewarm_cache::informer::{Registry, RelistReason, plan};
 use kubewarm_client::Pace;
@@ -99,7 +99,9 @@ impl Controller {
         loop {
             let began = Instant::now();
             self.reconcile();
-            let rest = (began.elapsed() * REST).max(DEBOUNCE);
+            let took = began.elapsed();
+            self.metrics.reconciled(took);
+            let rest = (took * REST).max(DEBOUNCE);
             tokio::select! {
                 () = stop.cancelled() => return self.informers,
                 () = tokio::time::sleep(rest) => {}
@@ -121,14 +123,12 @@ impl Controller {
     /// Before the profiles have been listed, and while they have to be listed anew after an etcd
     /// restore, the cells, the declarations and what is remembered of each profile stay as they are.
     pub fn reconcile(&mut self) {
-        let timer = self.metrics.reconcile();
         self.readmit();
         let served = self.sources.discovery.served().borrow().clone();
         let running = self.informers.running();
         let profiles = self.profiles();
         if profiles.is_none() && !running.is_empty() {
             // Without profiles nobody could tell which of the last valid specs are still wanted.
-            timer.finish(Reconciled::Ok);
             return;
         }
         let subject = self.sources.subject.borrow().clone();
@@ -168,7 +168,6 @@ impl Controller {
         if profiles.is_some() && served.is_some() {
             *self.declarations.0.write() = Some(Arc::new(observed));
         }
-        timer.finish(Reconciled::Ok);
     }
 
     /// Lists the profiles again if specs were freed after some had been left out.

@@ -11,7 +11,7 @@ pub use self::{
     build::BuildInfo,
     callers::CallerMetrics,
     cells::CellSnapshot,
-    operator::{OperatorMetrics, ReconcileTimer, Reconciled, StatusWrite},
+    operator::{OperatorMetrics, StatusWrite},
     profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
 };
 

@@ -8,24 +8,14 @@ use prometheus::{
     register_histogram_vec_with_registry, register_int_counter_vec_with_registry,
     register_int_gauge_vec_with_registry,
 };
+use std::time::Duration;
 use strum::VariantArray as _;
-use tokio::time::Instant;
 
 /// The label of the lease, which is also its name.
 const LEASE: &str = "kubewarm";
 
 /// A run over all profiles, from one to thousands.
 const RECONCILE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
-
-/// How a run over all profiles ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum Reconciled {
-    /// All was done.
-    Ok,
-    /// Dropped before it ended, as by shutdown.
-    Cancelled,
-}
 
 /// How a write of a profile's status ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
@@ -46,15 +36,6 @@ pub struct OperatorMetrics {
     limit_rejections: IntCounterVec,
     leader: IntGauge,
     memory_limit: IntGaugeVec,
-}
-
-/// Times one run over all profiles, until it is dropped.
-#[derive(Debug)]
-#[must_use = "dropping the timer at once records a cancelled run"]
-pub struct ReconcileTimer {
-    duration: HistogramVec,
-    started: Instant,
-    outcome: Reconciled,
 }
 
 impl OperatorMetrics {
@@ -120,13 +101,9 @@ impl OperatorMetrics {
         }
     }
 
-    /// Begins to time a run over all profiles.
-    pub fn reconcile(&self) -> ReconcileTimer {
-        ReconcileTimer {
-            duration: self.reconcile.clone(),
-            started: Instant::now(),
-            outcome: Reconciled::Cancelled,
-        }
+    /// Takes note of how long a run over all profiles took. Its `outcome` is always `ok`: nothing ends a run early.
+    pub fn reconciled(&self, took: Duration) {
+        self.reconcile.with_label_values(&["ok"]).observe(took.as_secs_f64());
     }
 
     /// Counts a write of a profile's status.
@@ -153,36 +130,5 @@ impl OperatorMetrics {
     /// Sets whether this process holds the lease. The gauge begins at 0.
     pub fn set_lease(&self, state: &LeaseState) {
         self.leader.set(i64::from(*state == LeaseState::Leader));
-    }
-}
-
-impl ReconcileTimer {
-    /// Ends the measurement.
-    pub fn finish(mut self, outcome: Reconciled) {
-        self.outcome = outcome;
-    }
-}
-
-impl Drop for ReconcileTimer {
-    fn drop(&mut self) {
-        self.duration
-            .with_label_values(&[self.outcome])
-            .observe(self.started.elapsed().as_secs_f64());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dropped_timer_counts_as_cancelled() {
-        let metrics = OperatorMetrics::register(&Registry::new()).unwrap();
-        drop(metrics.reconcile());
-        metrics.reconcile().finish(Reconciled::Ok);
-        let count = |outcome: Reconciled| {
-            metrics.reconcile.with_label_values(&[outcome]).get_sample_count()
-        };
-        assert_eq!([Reconciled::Cancelled, Reconciled::Ok].map(count), [1, 1]);
     }
 }
