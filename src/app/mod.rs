@@ -17,7 +17,7 @@ mod view;
 
 use crate::{
     cli::{self, Cli, Command},
-    commands, controller, metrics, server, telemetry,
+    commands, metrics, server, telemetry,
 };
 use jiff::Timestamp;
 use kubewarm_api::{manifests, model};
@@ -120,9 +120,7 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
         Command::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Rbac(args) => Ok(commands::rbac(&args).await?.into()),
-        Command::Plan(args) => {
-            Ok(Box::pin(commands::plan(&args, controller::outlook)).await?.into())
-        }
+        Command::Plan(args) => Ok(Box::pin(commands::plan(&args)).await?.into()),
         Command::Crd => say(&manifests::crd_yaml()?),
         Command::Status(args) => Ok(commands::status(args, Timestamp::now).await?.into()),
         Command::Wait(args) => Ok(commands::wait(args).await?.into()),

@@ -31,7 +31,7 @@ pub use self::{
     get::get,
     kubeconfig::kubeconfig,
     overview::overview,
-    plan::{Resolve, plan},
+    plan::plan,
     print::print,
     rbac::rbac,
     report::{Colour, Format, Report, Verdict, render},

@@ -49,8 +49,8 @@ const ALLOWED: &[(&str, &[Layer])] = &[
             ("status", &["access", "forecast"]),
             ("metrics", &["access"]),
             ("server", &["metrics"]),
-            ("commands", &["cli", "access", "forecast"]),
             ("controller", &["forecast", "status", "metrics"]),
+            ("commands", &["cli", "access", "forecast", "controller"]),
             // The composition root sees every layer, and none sees it.
             (
                 "app",

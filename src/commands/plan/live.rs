@@ -7,12 +7,12 @@ use super::{
         rbac::namespaces,
         text::place,
     },
-    Resolve,
     costs::{Amount, Costs, Outlook},
 };
 use crate::{
     access::attributes,
     cli::ConnectionArgs,
+    controller,
     forecast::{Order, Surveyor, Trials},
 };
 use kube::Client;
@@ -56,18 +56,17 @@ pub(super) struct Cluster {
     client: Client,
     served: Arc<Served>,
     surveyor: Surveyor,
-    resolve: Resolve,
 }
 
 impl Cluster {
     /// Finds it, and asks what it serves.
-    pub(super) async fn connect(args: &ConnectionArgs, resolve: Resolve) -> Result<Self, Error> {
+    pub(super) async fn connect(args: &ConnectionArgs) -> Result<Self, Error> {
         let connection = connect(args)?;
         let client = connection.client();
         let served = served(client.clone()).await.map_err(Error::of_discovery)?;
         let caller = Arc::new(Caller(Arc::new(connection.informer_client())));
         let surveyor = Surveyor::new(caller, REST, Buckets::default(), Trials::LeftOut);
-        Ok(Self { client, served, surveyor, resolve })
+        Ok(Self { client, served, surveyor })
     }
 
     /// Looks at a profile that `reader` would read.
@@ -86,7 +85,7 @@ impl Cluster {
             }
             Err(error) => return Err(error),
         };
-        let (order, refused) = (self.resolve)(profile, home, &self.served, &found);
+        let (order, refused) = controller::outlook(profile, home, &self.served, &found);
         outlook.faults.extend(refused.into_iter().map(|(_, refusal)| refusal.message));
         let forecast = self.surveyor.survey(&order).await;
         outlook.notes.extend(forecast.caveats);

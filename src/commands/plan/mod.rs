@@ -13,20 +13,12 @@ use super::{
     report::{Format, Report, Verdict},
     specs::Specs,
 };
-use crate::{cli::PlanArgs, forecast::Order};
+use crate::cli::PlanArgs;
 use kubewarm_api::{
-    manifests::FoundNamespaces,
-    model::{Home, Identity, Refusal, Subject, ValidatedProfile},
+    model::{Identity, Subject, ValidatedProfile},
     v1alpha1::Mode,
 };
-use kubewarm_client::Served;
-use std::sync::Arc;
 use tokio::sync::OnceCell;
-
-/// What a profile comes to on a cluster: [`crate::controller::outlook`], which this layer does not
-/// see.
-pub type Resolve =
-    fn(&ValidatedProfile, &Home, &Served, &FoundNamespaces) -> (Order, Vec<(Arc<str>, Refusal)>);
 
 /// Prints what the profile that `args` name would cost, or those in a file: a table, or a document.
 ///
@@ -41,7 +33,7 @@ pub type Resolve =
 /// # Cost
 ///
 /// On a cluster at most 512 requests that look, and as many reviews, a profile.
-pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<Verdict, Error> {
+pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
     let specs = Specs::of(&args.spec);
     let cluster = OnceCell::new();
     let mut outlooks = Vec::new();
@@ -56,7 +48,7 @@ pub async fn plan(args: &PlanArgs, resolve: Resolve) -> Result<Verdict, Error> {
             }
             _ if is_looked_at && !args.live => reported::outlook(&profile)?,
             _ => {
-                let connect = || Cluster::connect(&args.spec.connection, resolve);
+                let connect = || Cluster::connect(&args.spec.connection);
                 let cluster = cluster.get_or_try_init(connect).await?;
                 let reader = reader(&checked, &specs, args);
                 cluster.outlook(&checked, &specs.home, &reader).await?
