@@ -9,15 +9,14 @@ use http::header::DATE;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     apps::v1::Deployment, authorization::v1::ResourceAttributes, coordination::v1::Lease,
-    core::v1::Container, rbac::v1::PolicyRule,
+    core::v1::Container,
 };
 use kube::{Client, api::ObjectList};
 use kubewarm_api::{
-    manifests::{self, More},
+    manifests::{self, Document, Grant, More, Object, Place, grants},
     model::{AuthorCheck, Fault, Reason, Subject},
 };
 use kubewarm_client::{Answer, author_check, get, may};
-use serde_json::Value;
 use std::fmt::Write as _;
 
 /// What the chart calls the pods, whatever the release is called.
@@ -112,7 +111,8 @@ impl Operator<'_> {
         let more = if self.watched.is_empty() { &*run.more } else { &[] };
         let (mut missing, mut allowed) = (Vec::new(), 0_usize);
         for needed in needed(self.namespace, self.watched, more)?.into_iter().take(REVIEWS) {
-            match may(self.client, &subject, needed.clone()).await {
+            let Some(attributes) = attributes(&needed) else { continue };
+            match may(self.client, &subject, attributes).await {
                 Ok(true) => allowed += 1,
                 Ok(false) => missing.push(needed),
                 Err(fault) => {
@@ -191,73 +191,50 @@ fn needed(
     namespace: &str,
     watched: &[String],
     more: &[More],
-) -> Result<Vec<ResourceAttributes>, manifests::Unwritable> {
+) -> Result<Vec<Grant>, manifests::Unwritable> {
     let text = manifests::operator(namespace, watched, more)?;
-    let all: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
-    let mut needed = Vec::new();
-    for role in all {
-        let place = role.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
-        let rules = role["rules"].as_array().cloned().unwrap_or_default();
-        for rule in rules {
-            let rule: PolicyRule =
-                serde_json::from_value(rule).map_err(manifests::Unwritable::Json)?;
-            needed.extend(attributes(&rule, place.as_deref()));
-        }
-    }
-    Ok(needed)
+    // The other documents are neither roles nor bindings.
+    let roles = text.split("---\n").filter_map(|text| Document::parse(text).ok());
+    Ok(grants(&roles.flatten().collect::<Vec<_>>()).into_keys().collect())
 }
 
-fn attributes(rule: &PolicyRule, namespace: Option<&str>) -> Vec<ResourceAttributes> {
-    let list = |names: &Option<Vec<String>>| names.clone().unwrap_or_default();
-    let names: Vec<_> = match &rule.resource_names {
-        Some(names) => names.iter().cloned().map(Some).collect(),
-        None => vec![None],
+/// What to ask about a grant; `None` if it is not about a resource.
+fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
+    let Object::Resource { group, resource, name } = &grant.object else { return None };
+    let (resource, subresource) = match resource.split_once('/') {
+        Some((resource, subresource)) => (resource, Some(subresource)),
+        None => (&**resource, None),
     };
-    let mut all = Vec::new();
-    for group in list(&rule.api_groups) {
-        for resource in list(&rule.resources) {
-            let (resource, subresource) = match resource.split_once('/') {
-                Some((of, sub)) => (of.to_owned(), Some(sub.to_owned())),
-                None => (resource, None),
-            };
-            for verb in &rule.verbs {
-                for name in &names {
-                    all.push(ResourceAttributes {
-                        group: Some(group.clone()),
-                        resource: Some(resource.clone()),
-                        subresource: subresource.clone(),
-                        verb: Some(verb.clone()),
-                        name: name.clone(),
-                        namespace: namespace.map(str::to_owned),
-                        ..ResourceAttributes::default()
-                    });
-                }
-            }
-        }
-    }
-    all
+    Some(ResourceAttributes {
+        group: Some(group.clone()),
+        resource: Some(resource.to_owned()),
+        subresource: subresource.map(str::to_owned),
+        verb: Some(grant.verb.clone()),
+        name: name.clone(),
+        namespace: namespace_of(grant).map(str::to_owned),
+        ..ResourceAttributes::default()
+    })
 }
 
-fn of_lack(subject: &Subject, lacked: &ResourceAttributes, grant: &str) -> ReportRow {
-    let text = |part: &Option<String>| part.clone().unwrap_or_default();
-    let mut what = format!("{} {}", text(&lacked.verb), text(&lacked.resource));
-    if let Some(subresource) = &lacked.subresource {
-        what.push('/');
-        what.push_str(subresource);
+fn namespace_of(grant: &Grant) -> Option<&str> {
+    match &grant.place {
+        Place::Everywhere => None,
+        Place::Namespace(name) => Some(name),
     }
-    let group = text(&lacked.group);
-    if !group.is_empty() {
-        what.push('.');
-        what.push_str(&group);
-    }
-    let place = place(lacked.namespace.as_deref());
-    let found = format!("{subject} may not {what} in {place}");
+}
+
+fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
+    let (group, what) = match &lacked.object {
+        Object::Resource { group, resource, .. } if group.is_empty() => ("", resource.clone()),
+        Object::Resource { group, resource, .. } => (&**group, format!("{resource}.{group}")),
+        Object::Url(what) | Object::Role(what) | Object::Rules(what) => ("", what.clone()),
+    };
+    let place = place(namespace_of(lacked));
+    let found = format!("{subject} may not {} {what} in {place}", lacked.verb);
     // It only looks whether that policy is there.
-    if group == "admissionregistration.k8s.io" {
-        return ReportRow::note(found).next(format!("{grant} | kubectl apply -f -"));
-    }
-    ReportRow::bad(found).next(format!("{grant} | kubectl apply -f -"))
+    let is_needed = group != "admissionregistration.k8s.io";
+    let row = if is_needed { ReportRow::bad(found) } else { ReportRow::note(found) };
+    row.next(format!("{grant} | kubectl apply -f -"))
 }
 
 fn of_deployment(deployment: &Deployment, namespace: &str) -> ReportRow {

@@ -1,6 +1,6 @@
 use super::{super::super::report::Mark, *};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
@@ -48,7 +48,8 @@ fn what_the_operator_needs_is_asked_for_one_by_one() {
         )
     };
     let of = |watched: &[String], more: &[More]| -> Vec<String> {
-        needed("ops", watched, more).unwrap().iter().map(line).collect()
+        let needed = needed("ops", watched, more).unwrap();
+        needed.iter().map(|one| line(&attributes(one).unwrap())).collect()
     };
     let all = of(&[], &[]);
     assert!(all.contains(&"patch cacheprofiles/status  in ".to_owned()), "{all:?}");
@@ -68,9 +69,13 @@ fn what_the_operator_needs_is_asked_for_one_by_one() {
 fn a_right_that_only_tells_more_may_be_missing() {
     let subject = Subject::from_username("system:serviceaccount:ops:kubewarm");
     let lack = |group: &str, resource: &str| {
-        let (group, resource) = (Some(group.to_owned()), Some(resource.to_owned()));
-        let verb = Some("get".to_owned());
-        let lacked = ResourceAttributes { group, resource, verb, ..ResourceAttributes::default() };
+        let (group, resource) = (group.to_owned(), resource.to_owned());
+        let lacked = Grant {
+            subject: subject.clone(),
+            place: Place::Everywhere,
+            object: Object::Resource { group, resource, name: None },
+            verb: "get".to_owned(),
+        };
         of_lack(&subject, &lacked, "kubewarm rbac --operator")
     };
     let found = lack("events.k8s.io", "events");
