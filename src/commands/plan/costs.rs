@@ -9,16 +9,15 @@ use kubewarm_api::v1alpha1::{PlanCertainty, mebibytes};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// A number that may not be known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Amount {
-    /// Nobody knows.
-    #[default]
-    Unknown,
-    /// There is more.
-    AtLeast(u64),
-    /// Counted, or extrapolated from a sample.
-    Likely(u64),
+/// A number and whether there is more; `None` where nobody knows.
+pub(super) type Amount = Option<(u64, PlanCertainty)>;
+
+fn written(amount: Amount, write: impl Fn(u64) -> String) -> String {
+    match amount {
+        None => "?".to_owned(),
+        Some((number, PlanCertainty::LowerBound)) => write(number) + "+",
+        Some((number, PlanCertainty::Estimate)) => write(number),
+    }
 }
 
 /// What a target costs, or a profile.
@@ -48,32 +47,12 @@ pub(super) struct Outlook {
     pub(super) notes: Vec<String>,
 }
 
-impl Amount {
-    fn number(self) -> Option<u64> {
-        match self {
-            Self::Unknown => None,
-            Self::AtLeast(number) | Self::Likely(number) => Some(number),
-        }
-    }
-
-    fn written(self, write: impl Fn(u64) -> String) -> String {
-        match self {
-            Self::Unknown => "?".to_owned(),
-            Self::AtLeast(number) => write(number) + "+",
-            Self::Likely(number) => write(number),
-        }
-    }
-}
-
 impl Costs {
     /// Of what was found; the permissions are found out otherwise.
     pub(super) fn of(figures: &Figures, missing: Amount) -> Self {
-        let sure = match figures.certainty {
-            PlanCertainty::Estimate => Amount::Likely,
-            PlanCertainty::LowerBound => Amount::AtLeast,
-        };
+        let sure = |number| Some((number, figures.certainty));
         Self {
-            cells: Amount::Likely(figures.cells.try_into().unwrap_or(u64::MAX)),
+            cells: Some((figures.cells.try_into().unwrap_or(u64::MAX), PlanCertainty::Estimate)),
             objects: sure(figures.objects),
             bytes: sure(figures.bytes),
             requests: sure(figures.requests),
@@ -85,26 +64,29 @@ impl Costs {
     /// The columns of [`HEAD`].
     fn columns(&self) -> [String; 6] {
         [
-            self.cells.written(grouped),
-            self.objects.written(grouped),
-            self.bytes.written(mebibytes),
-            self.requests.written(grouped),
-            self.millis.written(|millis| length(Duration::from_millis(millis))),
-            self.missing.written(grouped),
+            written(self.cells, grouped),
+            written(self.objects, grouped),
+            written(self.bytes, mebibytes),
+            written(self.requests, grouped),
+            written(self.millis, |millis| length(Duration::from_millis(millis))),
+            written(self.missing, grouped),
         ]
     }
 
     fn json(&self) -> Value {
         let Self { cells, objects, bytes, requests, millis, missing } = *self;
         let all = [cells, objects, bytes, requests, millis, missing];
+        let number = |amount: Amount| amount.map(|(number, _)| number);
+        let is_lower_bound =
+            |amount: &Amount| matches!(amount, Some((_, PlanCertainty::LowerBound)));
         json!({
-            "cells": cells.number(),
-            "objects": objects.number(),
-            "bytes": bytes.number(),
-            "requests": requests.number(),
-            "milliseconds": millis.number(),
-            "missing": missing.number(),
-            "isLowerBound": all.iter().any(|amount| matches!(amount, Amount::AtLeast(_))),
+            "cells": number(cells),
+            "objects": number(objects),
+            "bytes": number(bytes),
+            "requests": number(requests),
+            "milliseconds": number(millis),
+            "missing": number(missing),
+            "isLowerBound": all.iter().any(is_lower_bound),
         })
     }
 }
@@ -114,7 +96,7 @@ const HEAD: [&str; 6] = ["CELLS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISS
 impl Outlook {
     /// Whether the profile could do what it declares, as far as that is known.
     pub(super) fn verdict(&self) -> Verdict {
-        let some = matches!(self.total.missing, Amount::Likely(1..) | Amount::AtLeast(1..));
+        let some = matches!(self.total.missing, Some((1.., _)));
         if some || !self.faults.is_empty() { Verdict::Bad } else { Verdict::Good }
     }
 
@@ -157,17 +139,17 @@ mod tests {
 
     fn outlook() -> Outlook {
         let known = Costs {
-            cells: Amount::Likely(2),
-            objects: Amount::Likely(12_345),
-            bytes: Amount::Likely(3 << 20),
-            requests: Amount::AtLeast(2),
-            millis: Amount::Likely(2_400),
-            missing: Amount::Likely(0),
+            cells: Some((2, PlanCertainty::Estimate)),
+            objects: Some((12_345, PlanCertainty::Estimate)),
+            bytes: Some((3 << 20, PlanCertainty::Estimate)),
+            requests: Some((2, PlanCertainty::LowerBound)),
+            millis: Some((2_400, PlanCertainty::Estimate)),
+            missing: Some((0, PlanCertainty::Estimate)),
         };
         Outlook {
             profile: "shop/checkout".to_owned(),
             targets: vec![("pods".into(), known), ("deployments".into(), Costs::default())],
-            total: Costs { objects: Amount::AtLeast(12_345), ..known },
+            total: Costs { objects: Some((12_345, PlanCertainty::LowerBound)), ..known },
             faults: vec!["no\u{1b}[2J".to_owned()],
             notes: vec!["only a cluster knows".to_owned()],
         }

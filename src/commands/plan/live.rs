@@ -180,9 +180,9 @@ impl Reviewed {
         }
         let count = u64::try_from(missing.len()).unwrap_or(u64::MAX);
         match (is_all, self.answers.is_empty()) {
-            (true, _) => Amount::Likely(count),
-            (false, true) => Amount::Unknown,
-            (false, false) => Amount::AtLeast(count),
+            (true, _) => Some((count, PlanCertainty::Estimate)),
+            (false, true) => None,
+            (false, false) => Some((count, PlanCertainty::LowerBound)),
         }
     }
 
@@ -224,11 +224,11 @@ mod tests {
     fn what_was_not_reviewed_makes_the_missing_a_lower_bound() {
         let (a, b) = (pods("a"), pods("b"));
         let mut reviewed = Reviewed::default();
-        assert_eq!(reviewed.missing([&a].into_iter()), Amount::Unknown);
+        assert_eq!(reviewed.missing([&a].into_iter()), None);
         reviewed.answers.insert(need(&a, Verb::List), true);
         reviewed.answers.insert(need(&a, Verb::Watch), false);
-        assert_eq!(reviewed.missing([&a].into_iter()), Amount::Likely(1));
-        assert_eq!(reviewed.missing([&a, &b].into_iter()), Amount::AtLeast(1));
+        assert_eq!(reviewed.missing([&a].into_iter()), Some((1, PlanCertainty::Estimate)));
+        assert_eq!(reviewed.missing([&a, &b].into_iter()), Some((1, PlanCertainty::LowerBound)));
         let reader = Subject::User("jane".into());
         assert_eq!(reviewed.lines(&reader), ["jane may not watch pods in namespace a"]);
     }

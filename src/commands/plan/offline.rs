@@ -2,11 +2,12 @@
 
 use super::{
     super::error::Cause,
-    costs::{Amount, Costs, Outlook},
+    costs::{Costs, Outlook},
 };
 use kubewarm_api::{
     manifests::{Access, FoundNamespaces},
     model::{Home, Subject, Target, ValidatedProfile},
+    v1alpha1::PlanCertainty,
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -31,7 +32,8 @@ pub(super) fn outlook(
             continue;
         };
         let count = u64::try_from(extents.len()).unwrap_or(u64::MAX);
-        let (cells, requests) = (Amount::Likely(count), Amount::AtLeast(count));
+        let (cells, requests) =
+            (Some((count, PlanCertainty::Estimate)), Some((count, PlanCertainty::LowerBound)));
         let costs = Costs { cells, requests, ..Costs::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
         // Equal cells of two targets are one.
@@ -40,8 +42,13 @@ pub(super) fn outlook(
         all.extend(extents.into_iter().map(cell));
     }
     let count = u64::try_from(all.len()).unwrap_or(u64::MAX);
-    let cells = if open.is_empty() { Amount::Likely(count) } else { Amount::AtLeast(count) };
-    outlook.total = Costs { cells, requests: Amount::AtLeast(count), ..Costs::default() };
+    let cells = if open.is_empty() {
+        Some((count, PlanCertainty::Estimate))
+    } else {
+        Some((count, PlanCertainty::LowerBound))
+    };
+    outlook.total =
+        Costs { cells, requests: Some((count, PlanCertainty::LowerBound)), ..Costs::default() };
     if !open.is_empty() {
         let open = open.join(", ");
         outlook.notes.push(format!("only a cluster knows which namespaces {open} would find"));
@@ -93,10 +100,10 @@ mod tests {
         let both = json!({"type": "Namespaces", "namespaces": ["shop", "b"]});
         let outlook = of(&json!([pods("one", &here), pods("two", &both)]));
         let cells: Vec<_> = outlook.targets.iter().map(|(_, costs)| costs.cells).collect();
-        assert_eq!(cells, [Amount::Likely(1), Amount::Likely(2)]);
-        assert_eq!(outlook.total.cells, Amount::Likely(2));
-        assert_eq!(outlook.total.requests, Amount::AtLeast(2));
-        assert_eq!(outlook.total.objects, Amount::Unknown);
+        assert_eq!(cells, [Some((1, PlanCertainty::Estimate)), Some((2, PlanCertainty::Estimate))]);
+        assert_eq!(outlook.total.cells, Some((2, PlanCertainty::Estimate)));
+        assert_eq!(outlook.total.requests, Some((2, PlanCertainty::LowerBound)));
+        assert_eq!(outlook.total.objects, None);
         let notes = outlook.notes.join("\n");
         // Two verbs in each namespace, and the other one is looked up by name.
         assert!(notes.contains("5 permissions are needed; kubewarm rbac -f p.yaml"), "{notes}");
@@ -109,7 +116,7 @@ mod tests {
         let resource = json!({"resource": "pods"});
         let outlook = of(&json!([{"name": "found", "resource": resource, "scope": scope}]));
         assert_eq!(outlook.targets[0].1, Costs::default());
-        assert_eq!(outlook.total.cells, Amount::AtLeast(0));
+        assert_eq!(outlook.total.cells, Some((0, PlanCertainty::LowerBound)));
         let notes = outlook.notes.join("\n");
         assert!(notes.contains("which namespaces found would find"), "{notes}");
     }

@@ -5,7 +5,7 @@ use super::{
         Error,
         verdict::{condition, name},
     },
-    costs::{Amount, Costs, Outlook},
+    costs::{Costs, Outlook},
 };
 use kubewarm_api::{
     model::parse_bytes,
@@ -43,20 +43,16 @@ fn no_forecast(profile: &CacheProfile) -> Error {
 
 fn costs(plan: &PlanStatus) -> Costs {
     let PlanStatus { cells, objects, memory, requests, seconds, missing, certainty } = plan;
-    let sure = match certainty {
-        Some(PlanCertainty::Estimate) => Amount::Likely,
-        // An older version has not said.
-        Some(PlanCertainty::LowerBound) | None => Amount::AtLeast,
-    };
-    let count =
-        |number: i64, of: fn(u64) -> Amount| u64::try_from(number).map_or(Amount::Unknown, of);
+    // An older version has not said.
+    let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);
+    let count = |number: i64, certainty| Some((u64::try_from(number).ok()?, certainty));
     Costs {
-        cells: count((*cells).into(), Amount::Likely),
-        objects: count(*objects, sure),
-        bytes: parse_bytes(memory).map_or(Amount::Unknown, sure),
-        requests: count((*requests).into(), sure),
-        millis: count(i64::from(*seconds) * 1_000, sure),
-        missing: count((*missing).into(), Amount::Likely),
+        cells: count((*cells).into(), PlanCertainty::Estimate),
+        objects: count(*objects, certainty),
+        bytes: parse_bytes(memory).map(|bytes| (bytes, certainty)),
+        requests: count((*requests).into(), certainty),
+        millis: count(i64::from(*seconds) * 1_000, certainty),
+        missing: count((*missing).into(), PlanCertainty::Estimate),
     }
 }
 
@@ -70,9 +66,19 @@ mod tests {
             PlanStatus { cells: 1, objects: 7, memory: "3Mi".to_owned(), ..PlanStatus::default() };
         let of = |certainty| costs(&PlanStatus { certainty, ..plan.clone() });
         let bound = of(Some(PlanCertainty::LowerBound));
-        assert_eq!((bound.objects, bound.bytes), (Amount::AtLeast(7), Amount::AtLeast(3 << 20)));
-        assert_eq!((bound.cells, bound.missing), (Amount::Likely(1), Amount::Likely(0)));
-        assert_eq!(of(Some(PlanCertainty::Estimate)).objects, Amount::Likely(7));
-        assert_eq!(of(None).objects, Amount::AtLeast(7), "an older version has not said");
+        assert_eq!(
+            (bound.objects, bound.bytes),
+            (Some((7, PlanCertainty::LowerBound)), Some((3 << 20, PlanCertainty::LowerBound)))
+        );
+        assert_eq!(
+            (bound.cells, bound.missing),
+            (Some((1, PlanCertainty::Estimate)), Some((0, PlanCertainty::Estimate)))
+        );
+        assert_eq!(of(Some(PlanCertainty::Estimate)).objects, Some((7, PlanCertainty::Estimate)));
+        assert_eq!(
+            of(None).objects,
+            Some((7, PlanCertainty::LowerBound)),
+            "an older version has not said"
+        );
     }
 }
