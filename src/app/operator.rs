@@ -211,7 +211,7 @@ fn spawn_reads(
     (view, metrics, callers): (&View, &Metrics, Option<Arc<Callers>>),
     frame: &Frame,
 ) -> Result<(), Error> {
-    let Some((address, callers)) = args.api.api_addr.0.zip(callers) else { return Ok(()) };
+    let Some((address, callers)) = args.api.api_addr.zip(callers) else { return Ok(()) };
     let listening = bind_reads(address, frame.memory.limits(args))?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
     let certificate = reads::certificate(files, &frame.namespace).map_err(ReadError::from)?;

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 /// Refuses what cannot work.
 pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     let is_delegated = args.api.auth == Some(Auth::Delegated);
-    if args.api.api_addr.0.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
+    if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
         return Err(Error::NoDelegation);
     }
     if args.auth() == Auth::CallerToken && args.api.client_ca_file.is_some() {
@@ -51,7 +51,7 @@ pub(super) fn callers(
     connection: &Connection,
     metrics: &Metrics,
 ) -> Result<Option<Arc<Callers>>, Error> {
-    if args.api.api_addr.0.is_none() {
+    if args.api.api_addr.is_none() {
         return Ok(None);
     }
     let reviews: Arc<dyn Reviews> = Arc::new(match args.auth() {

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use kubewarm_serve::callers::ReaderLimits;
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 
 /// The read API.
 #[derive(Clone, Debug, Args)]
@@ -10,7 +10,13 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
 pub struct ApiArgs {
     /// Where get, list and watch of what profiles keep warm are served in the Kubernetes API's own shape, over TLS;
     /// '' is nowhere. It takes more permissions (`kubewarm rbac --operator --read-api`).
-    #[arg(long, env = "KUBEWARM_API_ADDR", default_value = "[::]:8443", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "KUBEWARM_API_ADDR",
+        default_value = "[::]:8443",
+        value_name = "ADDRESS",
+        value_parser = api_addr
+    )]
     pub api_addr: ApiAddr,
 
     /// How callers are told apart, each by a bearer token [default: delegated, and caller-token with
@@ -140,21 +146,14 @@ impl LimitArgs {
 }
 
 /// Where the read API is served, if anywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApiAddr(pub Option<SocketAddr>);
+type ApiAddr = Option<SocketAddr>;
 
-impl FromStr for ApiAddr {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.is_empty() {
-            return Ok(Self(None));
-        }
-        let parsed = text.parse().map_err(|_| {
-            "expected an address and a port such as [::]:8443, or '' for nowhere".to_owned()
-        });
-        parsed.map(|address| Self(Some(address)))
+fn api_addr(text: &str) -> Result<ApiAddr, String> {
+    if text.is_empty() {
+        return Ok(None);
     }
+    let expected = "expected an address and a port such as [::]:8443, or '' for nowhere";
+    text.parse().map(Some).map_err(|_| expected.to_owned())
 }
 
 /// How callers of the read API are told apart.

@@ -15,7 +15,7 @@ mod value;
 mod wait;
 
 pub use self::{
-    api::{ApiAddr, ApiArgs, Auth},
+    api::{ApiArgs, Auth},
     cache::CacheArgs,
     check::CheckArgs,
     completion::script,

@@ -188,7 +188,7 @@ pub enum LogFormat {
 #[cfg(test)]
 mod tests {
     use super::{Auth, RunArgs};
-    use crate::cli::{ApiAddr, Cli};
+    use crate::cli::Cli;
     use clap::{CommandFactory as _, Parser};
 
     #[derive(Debug, Parser)]
@@ -202,9 +202,9 @@ mod tests {
         let of = |more: &[&str]| {
             Run::try_parse_from([&["run"], more].concat()).map(|run| run.args.api.api_addr)
         };
-        assert_eq!(of(&[]).unwrap(), ApiAddr(Some("[::]:8443".parse().unwrap())));
-        assert_eq!(of(&["--api-addr="]).unwrap(), ApiAddr(None));
-        assert_eq!(of(&["--api-addr", ""]).unwrap(), ApiAddr(None));
+        assert_eq!(of(&[]).unwrap(), Some("[::]:8443".parse().unwrap()));
+        assert_eq!(of(&["--api-addr="]).unwrap(), None);
+        assert_eq!(of(&["--api-addr", ""]).unwrap(), None);
         let auth =
             |more: &[&str]| Run::try_parse_from([&["run"], more].concat()).unwrap().args.auth();
         assert_eq!(auth(&[]), Auth::Delegated);
