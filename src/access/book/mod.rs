@@ -66,17 +66,6 @@ pub(super) enum Job {
     Review(CellKey),
 }
 
-/// A check that begins.
-#[derive(Debug)]
-pub(super) struct Begun {
-    pub(super) job: Job,
-    /// Of a trial: whether a refusal may mean that its namespace is gone.
-    pub(super) namespace_check: NamespaceCheck,
-    /// Of a review: what it is about.
-    pub(super) verb: Verb,
-    pub(super) permit: KeyedPermit,
-}
-
 /// What a check came to, if it was answered.
 #[derive(Debug)]
 pub(super) enum Found {
@@ -159,7 +148,7 @@ impl Book {
     /// # Cost
     ///
     /// Looks at every cell.
-    pub(super) fn begin(&mut self, now: Instant) -> Vec<Begun> {
+    pub(super) fn begin(&mut self, now: Instant) -> Vec<(Job, KeyedPermit)> {
         let places = &self.places;
         let class = |job: &Job| match job {
             Job::Trial(key) | Job::Review(key) => cell_in(places, key).map(|cell| {
@@ -185,20 +174,24 @@ impl Book {
             }
             permit
         });
-        let mut all = Vec::with_capacity(begun.len());
-        for (job, permit) in begun {
-            let (mut namespace_check, mut verb) = (NamespaceCheck::Known, Verb::Watch);
-            if let Job::Trial(key) | Job::Review(key) = &job
+        for (job, _) in &begun {
+            if let Job::Trial(key) = job
                 && let Some(cell) = self.cell(key)
             {
-                (namespace_check, verb) = (cell.namespace_check, cell.access.in_question());
-                if matches!(job, Job::Trial(_)) {
-                    (cell.is_urgent, cell.waits_since) = (false, None);
-                }
+                (cell.is_urgent, cell.waits_since) = (false, None);
             }
-            all.push(Begun { job, namespace_check, verb, permit });
         }
-        all
+        begun
+    }
+
+    /// Whether a refusal of the cell may mean that its namespace is gone.
+    pub(super) fn namespace_check(&self, key: &CellKey) -> NamespaceCheck {
+        cell_in(&self.places, key).map_or(NamespaceCheck::Known, |cell| cell.namespace_check)
+    }
+
+    /// The verb that a review of the cell is about.
+    pub(super) fn in_question(&self, key: &CellKey) -> Verb {
+        cell_in(&self.places, key).map_or(Verb::Watch, |cell| cell.access.in_question())
     }
 
     /// When [`Book::begin`] may have something to begin; `None` if nothing is planned.

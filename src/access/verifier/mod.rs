@@ -4,13 +4,13 @@
 mod tests;
 
 use super::{
-    book::{Begun, Book, Found, Job, Wanted},
+    book::{Book, Found, Job, Wanted},
     reports::{AccessReports, Check, CheckOutcome},
     rule::Order,
     rules::attributes,
     standing::{CellAccess, Standing},
 };
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
 use kubewarm_api::model::{CellKey, Fault, Identity, Reason};
@@ -151,36 +151,47 @@ impl Verifier {
 
     /// Begins whatever is due and fits into the bounds.
     fn begin(&mut self) {
-        let begun = self.reports.book.write().begin(Instant::now());
-        for Begun { job, namespace_check, verb, permit } in begun {
-            let (Job::Trial(CellKey { identity, .. })
-            | Job::Review(CellKey { identity, .. })
-            | Job::Rules((identity, _))) = &job;
-            let client = self.clients.get(identity).cloned();
-            let client = client.unwrap_or_else(|| self.around.clients.client_for(identity));
+        let mut book = self.reports.book.write();
+        let begun = book.begin(Instant::now());
+        for (job, permit) in begun {
+            let check = self.check(job.clone(), &book);
             self.jobs.spawn(async move {
                 let sent = Instant::now();
-                let check = async {
-                    match &job {
-                        Job::Trial(key) => {
-                            Ok(Found::Trial(Trial::of(&client, key, namespace_check).await))
-                        }
-                        Job::Rules((_, here)) => {
-                            let here = here.as_deref().unwrap_or(NOWHERE);
-                            rules_of(&client, here).await.map(Found::Rules)
-                        }
-                        Job::Review(key) => {
-                            let allowed = is_allowed(&client, attributes(key, verb)).await?;
-                            Ok(Found::Review(verb, allowed))
-                        }
-                    }
-                };
                 let found = AssertUnwindSafe(check).catch_unwind().await;
                 let found = found.unwrap_or_else(|_panic| {
                     Err(Fault::new(Reason::Internal, "a check panicked; see the log"))
                 });
                 (job, sent, found, permit)
             });
+        }
+    }
+
+    /// What a check sends, as the identity that it is about.
+    fn check(&self, job: Job, book: &Book) -> BoxFuture<'static, Result<Found, Fault>> {
+        let (Job::Trial(CellKey { identity, .. })
+        | Job::Review(CellKey { identity, .. })
+        | Job::Rules((identity, _))) = &job;
+        let client = self.clients.get(identity).cloned();
+        let client = client.unwrap_or_else(|| self.around.clients.client_for(identity));
+        match job {
+            Job::Trial(key) => {
+                let namespace_check = book.namespace_check(&key);
+                async move { Ok(Found::Trial(Trial::of(&client, &key, namespace_check).await)) }
+                    .boxed()
+            }
+            Job::Rules((_, here)) => async move {
+                let here = here.as_deref().unwrap_or(NOWHERE);
+                rules_of(&client, here).await.map(Found::Rules)
+            }
+            .boxed(),
+            Job::Review(key) => {
+                let verb = book.in_question(&key);
+                async move {
+                    let allowed = is_allowed(&client, attributes(&key, verb)).await?;
+                    Ok(Found::Review(verb, allowed))
+                }
+                .boxed()
+            }
         }
     }
 

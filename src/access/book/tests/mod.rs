@@ -98,7 +98,7 @@ impl Cluster {
         let until = Instant::now() + lasting;
         while Instant::now() < until {
             let now = Instant::now();
-            for Begun { job, .. } in book.begin(now) {
+            for (job, _) in book.begin(now) {
                 let found = self.answer(&job, now);
                 self.asked.push((now, job.clone()));
                 book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);

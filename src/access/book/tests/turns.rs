@@ -16,7 +16,7 @@ fn tries(own: Option<OwnAccess>, seconds: u64) -> bool {
         book.look(|_| Some((own?, true)), PATIENCE, now, Timestamp::UNIX_EPOCH);
     }
     let begun = book.begin(now + Duration::from_secs(seconds));
-    begun.iter().any(|begun| matches!(begun.job, Job::Trial(_)))
+    begun.iter().any(|(job, _)| matches!(job, Job::Trial(_)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,7 +80,7 @@ async fn what_is_called_for_or_may_be_lost_goes_before_what_never_was_readable()
         Timestamp::UNIX_EPOCH,
     );
     let first = |book: &mut Book| {
-        let begun = book.begin(at).into_iter().map(|begun| begun.job);
+        let begun = book.begin(at).into_iter().map(|(job, _)| job);
         begun.filter(|job| matches!(job, Job::Trial(_))).collect::<Vec<_>>()
     };
     let order = first(&mut book);
@@ -120,7 +120,7 @@ async fn a_cell_that_is_not_wanted_any_more_is_forgotten() {
     let begun = book.begin(now);
     book.want(Vec::new(), &[], now);
     let cluster = Cluster::allowing(&["pods"]);
-    for Begun { job, .. } in begun {
+    for (job, _) in begun {
         book.found(&job, now, cluster.answer(&job, now), now, Timestamp::UNIX_EPOCH);
     }
     assert!(book.places.is_empty());
