@@ -38,13 +38,17 @@ pub(super) fn few(sentences: &[String], things: &str) -> String {
 
 /// `namespace "a"`, or `namespaces "a", "b", "c" and 4 more`.
 pub(super) fn namespaces(names: &[&str]) -> String {
-    let quoted: Vec<_> = names.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
     let noun = if names.len() == 1 { "namespace" } else { "namespaces" };
-    let more = match names.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("{noun} {}{more}", quoted.join(", "))
+    format!("{noun} {}", listed(names, |name| format!("{name:?}")))
+}
+
+/// `a, b, c and 4 more`.
+pub(super) fn listed<T>(items: &[T], write: impl Fn(&T) -> String) -> String {
+    let shown = items.iter().take(SHOWN).map(write).collect::<Vec<_>>().join(", ");
+    match items.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 #[cfg(test)]

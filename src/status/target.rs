@@ -139,15 +139,10 @@ fn not_indexed(paths: &[FieldPath]) -> String {
     if paths.is_empty() {
         return String::new();
     }
-    let named: Vec<_> = paths.iter().take(3).map(ToString::to_string).collect();
-    let more = match paths.len().saturating_sub(named.len()) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     format!(
         "; not indexed, because profiles that come first fill the table's {INDEXES_PER_TABLE} \
-         indexes: {}{more}",
-        named.join(", ")
+         indexes: {}",
+        sentence::listed(paths, ToString::to_string)
     )
 }
 

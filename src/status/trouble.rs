@@ -1,6 +1,6 @@
 //! What is wrong with some cells of a target, in words, with what to do next.
 
-use super::{cell::Cell, sentence};
+use super::{cell::Cell, figures, sentence};
 use kubewarm_api::{
     manifests::is_elevated,
     model::{Extent, Reason},
@@ -48,8 +48,7 @@ impl Voice<'_> {
         let subject = self.subject();
         let verb = fault.verb.as_str();
         let words = &fault.message;
-        let since = fault.since.as_second();
-        let since = jiff::Timestamp::from_second(since).unwrap_or(fault.since);
+        let since = figures::seconds(fault.since).0;
         Some(match fault.reason {
             Reason::Forbidden => {
                 let next = self.grant(cells.iter().any(|cell| is_elevated(cell.key)));
