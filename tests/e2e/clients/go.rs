@@ -30,6 +30,8 @@ impl Followers {
             .arg(through)
             .arg(namespace)
             .env("KUBE_FEATURE_WatchListClient", watch_list.to_string())
+            // It lists the exact version that each watch began with, and ends the program if that differs.
+            .env("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", watch_list.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

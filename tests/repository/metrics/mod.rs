@@ -10,9 +10,7 @@ pub(crate) use self::exposition::Family;
 use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kubewarm::metrics::{
-    BuildInfo, CellSnapshot, Metrics, ProfileSnapshot, StatusWrite,
-};
+use kubewarm::metrics::{BuildInfo, CellSnapshot, Metrics, ProfileSnapshot, StatusWrite};
 use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{

@@ -28,7 +28,7 @@ pub enum Sensitivity {
     /// They do not.
     #[default]
     Ordinary,
-    /// They may: their bodies are not compressed, and no list of them is kept for further pages.
+    /// They may: their bodies are not compressed, and lists of earlier versions are refused.
     Secret,
 }
 

@@ -52,21 +52,31 @@ impl Piece {
     }
 
     /// Takes one more row, if it exists.
-    fn take(&mut self, contents: &Contents, number: u32) {
+    pub(super) fn take(&mut self, contents: &Contents, number: u32) {
         let Some(row) = contents.slab.get(number) else { return };
-        let packing = row.record.packing();
-        if let Some(dictionary) = contents.dictionary(packing)
-            && self.dictionary(packing).is_none()
+        let namespaces = &contents.namespaces;
+        let namespace = (namespaces.name(row.namespace), || namespaces.shared_name(row.namespace));
+        self.push(namespace, &row.record, contents.dictionary(row.record.packing()));
+    }
+
+    /// Takes a record that the table holds or held, and the dictionary that it needs.
+    pub(super) fn push(
+        &mut self,
+        (namespace, shared): (&str, impl FnOnce() -> Arc<str>),
+        record: &Record,
+        dictionary: Option<&Arc<Dictionary>>,
+    ) {
+        if let Some(dictionary) = dictionary
+            && self.dictionary(record.packing()).is_none()
         {
             self.dictionaries.push(Arc::clone(dictionary));
         }
         // In key order those of a namespace stand together.
-        let namespace = contents.namespaces.name(row.namespace);
         if self.namespaces.last().is_none_or(|last| **last != *namespace) {
-            self.namespaces.push(contents.namespaces.shared_name(row.namespace));
+            self.namespaces.push(shared());
         }
         let Ok(namespace) = u32::try_from(self.namespaces.len() - 1) else { return };
-        self.rows.push(Taken { record: row.record.clone(), namespace });
+        self.rows.push(Taken { record: record.clone(), namespace });
     }
 
     /// One row, unpacked into `body`; `None` if it does not decode.

@@ -9,6 +9,7 @@ use super::{
 use bytes::Bytes;
 use kubewarm_api::model::{FieldPath, Named, ObjectKey, ResourceVersion, Uid, namespace_order};
 use std::{
+    cmp::Ordering,
     fmt,
     sync::{Arc, atomic},
 };
@@ -239,9 +240,13 @@ impl Contents {
 }
 
 /// Whether a namespace and a name stand behind a key.
-pub(super) fn is_behind((namespace, name): (&str, &[u8]), after: &ObjectKey) -> bool {
-    let in_order = namespace_order(namespace, &after.namespace);
-    in_order.then_with(|| name.cmp(after.name.as_bytes())).is_gt()
+pub(super) fn is_behind(object: (&str, &[u8]), after: &ObjectKey) -> bool {
+    key_order(object, after).is_gt()
+}
+
+/// Key order of a namespace with a name, and a key.
+pub(super) fn key_order((namespace, name): (&str, &[u8]), key: &ObjectKey) -> Ordering {
+    namespace_order(namespace, &key.namespace).then_with(|| name.cmp(key.name.as_bytes()))
 }
 
 /// Of a namespace and a name, which is UTF-8.

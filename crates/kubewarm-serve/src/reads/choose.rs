@@ -1,6 +1,6 @@
 //! Which of the cells that may answer is new enough to, and what has to be proved before one is.
 
-use super::{Attempt, RETRY_AFTER_SECONDS, Reads, cover::Candidate, snapshots::Moment};
+use super::{Attempt, RETRY_AFTER_SECONDS, Reads, cover::Candidate, list::remembers};
 use kubewarm_api::model::{CellKey, Consistency, ResourceVersion};
 use kubewarm_cache::{informer::Proof, store::Reader};
 use kubewarm_wire::{At, Failure, Objects};
@@ -117,34 +117,6 @@ impl Needs<'_> {
     }
 }
 
-/// How a table stands to a version.
-#[derive(Debug)]
-struct Standing {
-    version: Option<ResourceVersion>,
-    /// Whether any list of that version is remembered, for its pages.
-    is_remembered: bool,
-    /// Whether newer versions come to it.
-    is_kept_current: bool,
-}
-
-/// The first of `tables` that is at exactly this version, else one that remembers it; `None` if one may come to it.
-///
-/// # Errors
-///
-/// 410 where no table has the version, and none will.
-fn exactly(version: &ResourceVersion, tables: &[Standing]) -> Result<Option<usize>, Failure> {
-    let is_at = |it: &Standing| it.version.as_ref() == Some(version);
-    let found = tables.iter().position(is_at);
-    if let Some(found) = found.or_else(|| tables.iter().position(|it| it.is_remembered)) {
-        return Ok(Some(found));
-    }
-    let comes = |it: &Standing| {
-        let held = it.version.as_ref();
-        it.is_kept_current && held.is_some_and(|held| held.is_older_than(version))
-    };
-    if tables.iter().any(comes) { Ok(None) } else { Err(Failure::expired()) }
-}
-
 impl Reads {
     /// The first of `candidates` that is as new as asked for, and its table.
     pub(super) fn chosen<'a>(
@@ -187,21 +159,19 @@ impl Reads {
                 held.ok_or_else(|| version.clone())
             }
             At::Exact(version) => {
-                let standing = readable.iter().map(|(it, reader)| Standing {
-                    version: reader.version(),
-                    is_remembered: self.snapshots.has(&Moment::of(it), version),
-                    is_kept_current: it.report.is_kept_current(),
-                });
-                let held = exactly(version, &standing.collect::<Vec<_>>())?;
-                held.ok_or_else(|| version.clone())
+                let comes = |(it, reader): &(&Candidate<'_>, Reader)| {
+                    let is_older = reader.version().is_some_and(|it| it.is_older_than(version));
+                    is_older && it.report.is_kept_current()
+                };
+                match at(&|(it, reader)| remembers(it, reader, version)) {
+                    Some(found) => Ok(found),
+                    None if readable.iter().any(comes) => Err(version.clone()),
+                    None => return Err(Failure::expired()),
+                }
             }
-            // The cell of the page before comes first among equals, as it did then.
+            // Any table that remembers the version gives the same page.
             At::Continue { version: Some(version), .. } => {
-                let held = at(&|(it, reader)| {
-                    reader.version().as_ref() == Some(version)
-                        || self.snapshots.has(&Moment::of(it), version)
-                });
-                Ok(held.unwrap_or(0))
+                Ok(at(&|(it, reader)| remembers(it, reader, version)).unwrap_or(0))
             }
         };
         match found {
@@ -226,26 +196,4 @@ impl Reads {
 /// Whether a request asks for what is newest, and not for a version or for any.
 pub(super) const fn wants_latest(at: &At) -> bool {
     matches!(at, At::Latest | At::Continue { version: None, .. })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_exact_version_is_of_the_table_that_has_it_and_waited_for_where_it_may_come() {
-        let table = |version: u64, is_remembered, is_kept_current| Standing {
-            version: Some(version.into()),
-            is_remembered,
-            is_kept_current,
-        };
-        let find = |tables: &[Standing]| exactly(&50.into(), tables).map_err(|it| it.code());
-        assert_eq!(find(&[table(60, true, true), table(50, false, true)]), Ok(Some(1)));
-        assert_eq!(find(&[table(60, false, true), table(60, true, true)]), Ok(Some(1)));
-        assert_eq!(find(&[table(60, false, true), table(40, false, true)]), Ok(None));
-        assert_eq!(find(&[table(60, false, true)]), Err(410), "it is past that");
-        assert_eq!(find(&[table(40, false, false), table(60, false, true)]), Err(410), "paused");
-        let opaque = Standing { version: ResourceVersion::parse("x"), ..table(0, false, true) };
-        assert_eq!(find(&[opaque]), Err(410), "nobody knows which is older");
-    }
 }

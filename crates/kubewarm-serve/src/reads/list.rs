@@ -7,9 +7,8 @@ use super::{
     fields::Fields,
     frame::Frame,
     lease::Lease,
-    snapshots::{self, Moment},
 };
-use kubewarm_api::model::{ObjectKey, Sensitivity};
+use kubewarm_api::model::{ObjectKey, ResourceVersion, Sensitivity};
 use kubewarm_cache::store::{Chosen, Reader, Selected, Wanted};
 use kubewarm_wire::{At, Continue, Failure, Objects};
 
@@ -36,7 +35,7 @@ impl Reads {
             At::Continue { after, .. } => Some(after),
             At::Latest | At::Any | At::NotOlderThan(_) | At::Exact(_) => None,
         };
-        let selected = self.selected(asked, candidate, &reader, (&wanted, after, limit))?;
+        let selected = selected(asked, candidate, &reader, (&wanted, after, limit))?;
         if !self.is_undisturbed(candidate) {
             return Ok(Attempt::Disturbed);
         }
@@ -62,71 +61,42 @@ impl Reads {
         let answer = Answer::new(Body::Pages(pages), candidate, needs.bound);
         Ok(Attempt::Done(Reply::Answer(Box::new(answer))))
     }
+}
 
-    /// What is selected for one page: now, or of the moment of the page before.
-    fn selected(
-        &self,
-        asked: &Objects,
-        candidate: &Candidate<'_>,
-        reader: &Reader,
-        (wanted, after, limit): (&Wanted, Option<&ObjectKey>, Option<usize>),
-    ) -> Result<Selected, Failure> {
-        let moment = Moment::of(candidate);
-        if let At::Continue { version: Some(version), after } = &asked.at {
-            let known = self.snapshots.get((&moment, version, wanted), Some(after), reader);
-            if let Some(known) = known {
-                return Ok(known);
-            }
-            let selected = reader.select(wanted, Some(after), limit);
-            if selected.version() != Some(version) {
-                let at_latest = Continue {
-                    version: None,
-                    after: after.clone(),
-                    namespace: asked.namespace.clone(),
-                };
-                return Err(Failure::expired_continue(at_latest.encode()));
-            }
-            return Ok(selected);
+/// What is selected for one page: of now, or of the version that was asked for.
+fn selected(
+    asked: &Objects,
+    candidate: &Candidate<'_>,
+    reader: &Reader,
+    (wanted, after, limit): (&Wanted, Option<&ObjectKey>, Option<usize>),
+) -> Result<Selected, Failure> {
+    let version = match &asked.at {
+        At::Exact(version) | At::Continue { version: Some(version), .. } => version,
+        At::Latest | At::Any | At::NotOlderThan(_) | At::Continue { version: None, .. } => {
+            return Ok(reader.select(wanted, after, limit));
         }
-        if let At::Exact(version) = &asked.at
-            && let Some(known) = self.snapshots.get((&moment, version, wanted), after, reader)
-        {
-            return Ok(known);
+    };
+    let known = remembers(candidate, reader, version)
+        .then(|| reader.select_at(version, wanted, after, limit).ok())
+        .flatten();
+    known.ok_or_else(|| match after {
+        None => Failure::expired(),
+        Some(after) => {
+            let (after, namespace) = (after.clone(), asked.namespace.clone());
+            Failure::expired_continue(Continue { version: None, after, namespace }.encode())
         }
-        let selected = self.first_page(candidate, reader, (wanted, after, limit));
-        match &asked.at {
-            At::Exact(version) if selected.version() != Some(version) => Err(Failure::expired()),
-            At::Latest | At::Any | At::NotOlderThan(_) | At::Exact(_) | At::Continue { .. } => {
-                Ok(selected)
-            }
-        }
-    }
+    })
+}
 
-    /// Who takes many at once will want the rest, of the same moment: then all of it is kept.
-    fn first_page(
-        &self,
-        candidate: &Candidate<'_>,
-        reader: &Reader,
-        (wanted, after, limit): (&Wanted, Option<&ObjectKey>, Option<usize>),
-    ) -> Selected {
-        let is_secret = candidate.key.sensitivity() == Sensitivity::Secret;
-        let goes_on = |limit: &usize| *limit >= snapshots::MIN_LIMIT && !is_secret;
-        let Some(limit) = limit.filter(goes_on) else {
-            return reader.select(wanted, after, limit);
-        };
-        let moment = Moment::of(candidate);
-        let known = reader
-            .version()
-            .and_then(|version| self.snapshots.get((&moment, &version, wanted), after, reader));
-        known.unwrap_or_else(|| {
-            // All of it, and that it is bounded: so that it is known where it ends.
-            let all = reader.select(wanted, after, Some(usize::MAX));
-            // Of fewer there is no next page.
-            if all.objects() >= limit {
-                self.snapshots.put(moment, wanted, (&all, after));
-            }
-            all
-        })
+/// Whether the table can answer for `version`. Of whole Secrets only what is current is served.
+pub(super) fn remembers(
+    candidate: &Candidate<'_>,
+    reader: &Reader,
+    version: &ResourceVersion,
+) -> bool {
+    match candidate.key.sensitivity() {
+        Sensitivity::Secret => reader.version().as_ref() == Some(version),
+        Sensitivity::Ordinary => reader.remembers(version),
     }
 }
 
@@ -139,7 +109,7 @@ pub(super) async fn pick(
 ) -> Chosen {
     let mut choosing = selected.choose(wanted, after, limit);
     while choosing.step() {
-        if !wanted.tests.is_empty() {
+        if choosing.unpacks() {
             // Others are answered by this thread, too.
             tokio::task::yield_now().await;
         }

@@ -16,7 +16,6 @@ mod list;
 mod offers;
 #[cfg(test)]
 mod sample;
-mod snapshots;
 mod watch;
 
 pub use self::{
@@ -31,13 +30,11 @@ use self::{
     cover::{Candidate, Coverage},
     fields::Fields,
     floors::Floors,
-    snapshots::{Moment, Snapshots},
     watch::Beginning,
 };
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{
-    CellKey, Fault, ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion, WaitFor,
-    WaitOutcome,
+    CellKey, Fault, ObjectKey, ProfileRef, ResourceInfo, ResourceVersion, WaitFor, WaitOutcome,
 };
 use kubewarm_cache::{
     informer::{Changes, InformerMetrics, Proofs, Reports},
@@ -56,6 +53,8 @@ const PROOF_WAIT: Duration = Duration::from_secs(3);
 const VERSION_POLL: Duration = Duration::from_millis(20);
 /// When to try again what is not warm, or not current: a first list, or a probe, takes about as long.
 const RETRY_AFTER_SECONDS: u64 = 2;
+/// How often changes that watches share are dropped.
+const SHARED_PERIOD: Duration = Duration::from_secs(15);
 /// How often a read begins anew because its cell lost access, or was listed anew, under its hands.
 const MAX_TRIES: usize = 4;
 
@@ -84,7 +83,6 @@ pub struct Surroundings {
 /// Answers reads.
 pub struct Reads {
     from: Surroundings,
-    snapshots: Snapshots,
     floors: Floors,
     /// Changes that watches look at.
     shared: watch::Shared,
@@ -120,8 +118,7 @@ impl Reads {
     /// Answers from these.
     #[must_use]
     pub fn new(from: Surroundings) -> Self {
-        let (snapshots, floors) = (Snapshots::default(), Floors::new());
-        Self { from, snapshots, floors, shared: watch::Shared::default() }
+        Self { from, floors: Floors::new(), shared: watch::Shared::default() }
     }
 
     /// Something was written through this process, and `version` is in the answer to that: whoever reads
@@ -344,8 +341,10 @@ impl Reads {
     /// anew, between the question whether it may answer and its answer.
     fn is_undisturbed(&self, candidate: &Candidate<'_>) -> bool {
         self.from.reports.glance(candidate.key).is_some_and(|report| {
+            let chosen = &candidate.report;
             candidate.may_be_read(&report)
-                && Moment::at(candidate.key, &report) == Moment::of(candidate)
+                && report.synced_at == chosen.synced_at
+                && report.lost == chosen.lost
         })
     }
 
@@ -353,8 +352,7 @@ impl Reads {
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
             loop {
-                sleep(snapshots::LIFE / 5).await;
-                self.snapshots.tidy();
+                sleep(SHARED_PERIOD).await;
                 self.shared.clear();
             }
         })

@@ -150,7 +150,9 @@ impl ReadApi {
         };
         let caller = self.callers.admit(credentials, &first, peer).await.map_err(|refused| {
             refused_by(refused, |user, reason| match &what {
-                What::Document(document, _) => Failure::forbidden_path(user, &document.path(), reason),
+                What::Document(document, _) => {
+                    Failure::forbidden_path(user, &document.path(), reason)
+                }
                 What::Objects(objects) => Failure::forbidden(user, &objects.access(), reason),
             })
         })?;

@@ -1,5 +1,6 @@
 //! What a list selects: at one moment, kept packed, and unpacked a few at a time while it is written.
 
+mod exact;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -14,7 +15,7 @@ use super::{
     table::Table,
     turn::Turn,
 };
-use kubewarm_api::model::{ObjectKey, ResourceVersion};
+use kubewarm_api::model::{LabelSelector, ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
 use std::{collections::VecDeque, fmt, ops::ControlFlow, sync::Arc, vec};
 
@@ -35,12 +36,16 @@ pub struct Selected {
     rows: usize,
     /// The last of these; only where there is a limit.
     last: Option<ObjectKey>,
+    /// Whether some records are those of an earlier version, which no index knows.
+    is_earlier: bool,
 }
 
 /// Those of [`Selected`] that are answered: looked for a piece at a time, as bodies are looked into.
 #[derive(Debug)]
 pub struct Choosing {
     from: Selected,
+    /// What indexes have not answered.
+    labels: LabelSelector,
     tests: Tests,
     after: Option<ObjectKey>,
     left: usize,
@@ -100,6 +105,7 @@ impl Reader {
             after: after.cloned(),
             rows: span.rows,
             last: last.and_then(|number| contents.key(number)),
+            is_earlier: false,
         }
     }
 }
@@ -215,6 +221,7 @@ impl Selected {
         let table = Arc::clone(&self.table);
         Choosing {
             from: self.clone(),
+            labels: if self.is_earlier { wanted.labels.clone() } else { LabelSelector::default() },
             tests: wanted.tests.clone(),
             after: after.cloned(),
             left: limit.unwrap_or(usize::MAX),
@@ -255,6 +262,12 @@ impl Selected {
 }
 
 impl Choosing {
+    /// Whether bodies must be looked into.
+    #[must_use]
+    pub fn unpacks(&self) -> bool {
+        !self.tests.is_empty() || !self.labels.is_empty()
+    }
+
     /// Goes through one more piece, or through what one turn allows of it; answers whether anything is left.
     ///
     /// # Cost
@@ -269,10 +282,9 @@ impl Choosing {
         let mut behind = (first..piece.len()).filter(behind);
         let mut rows: Vec<usize> = Vec::new();
         self.at = (at + 1, 0);
-        if self.tests.is_empty() {
-            rows.extend(behind.take(self.left));
-        } else {
+        if self.unpacks() {
             let (table, mut turn) = (&self.from.table, Turn::default());
+            let encoding = table.encoding;
             table.codec.with(|context, body| {
                 while rows.len() < self.left
                     && let Some(row) = behind.next()
@@ -283,11 +295,15 @@ impl Choosing {
                     }
                     let Some(seen) = piece.seen(row, table, context, body) else { continue };
                     turn.count(seen.body.len());
-                    if self.tests.are_met(table.encoding, seen.body) {
+                    let is_met = self.tests.are_met(encoding, seen.body)
+                        && wanted::are_labels_met(&self.labels, encoding, seen.body);
+                    if is_met {
                         rows.push(row);
                     }
                 }
             });
+        } else {
+            rows.extend(behind.take(self.left));
         }
         self.left -= rows.len();
         if let Some(&last) = rows.last() {

@@ -6,9 +6,13 @@ use crate::store::{
     samples::{body, cell, remove, upsert, version},
 };
 use kubewarm_api::model::{
-    DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector, Operator,
+    Delta, DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector, Operator,
+    Reread,
 };
-use std::{cmp::Ordering, collections::BTreeSet};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
 
 fn key(text: &str) -> ObjectKey {
     let (namespace, name) = text.split_once('/').unwrap();
@@ -366,4 +370,86 @@ fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
     assert_eq!(goes("a", "up", Some(3)), (2, up[..3].to_vec()));
     let (of_small, found) = goes("b", "", None);
     assert_eq!((of_small, found.len()), (3, 300), "a piece at a time");
+}
+
+/// Objects by key, as they were at a version: the number in the uid, and the body.
+type Moment = BTreeMap<ObjectKey, (u8, String)>;
+
+#[test]
+fn an_earlier_version_is_what_there_was_then() {
+    for seed in 0..20 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let catalog = Catalog::new();
+        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListDone(version("5")));
+        let reader = catalog.reader(&cell("pods")).unwrap();
+        let (mut now, mut moments) = (Moment::new(), vec![(5, Moment::new())]);
+        for at in 6..120_u64 {
+            let name = format!("{}/x{}", random.choice(["a", "a-a", "b"]).unwrap(), random.u8(..9));
+            match random.u8(..4) {
+                0 => {
+                    writer.apply(remove(&name, &at.to_string()));
+                    now.remove(&key(&name));
+                }
+                // A bookmark: nothing has changed.
+                1 => {
+                    writer.apply(Delta::Progress(version(&at.to_string())));
+                }
+                _ => {
+                    let (uid, app) = (random.u8(1..3), random.u8(..3));
+                    let labels = format!(r#"{{"app":"v{app}"}}"#);
+                    let text = body(&labels, &format!(r#","at":{at}"#));
+                    writer.apply(upsert(&name, uid, &at.to_string(), &text));
+                    now.insert(key(&name), (app, text));
+                }
+            }
+            moments.push((at, now.clone()));
+        }
+        for (at, moment) in moments {
+            let at = version(&at.to_string());
+            // The table has not come to the last ones where a removal found nothing.
+            if !reader.remembers(&at) {
+                assert!(reader.version().unwrap().is_older_than(&at));
+                continue;
+            }
+            let app = random.bool().then(|| random.u8(..3));
+            let namespace = random.choice([None, Some("a"), Some("b")]).unwrap();
+            let after = random.bool().then(|| key(&format!("a/x{}", random.u8(..9))));
+            let limit = random.bool().then(|| random.usize(1..9));
+            let labels = app.map_or_else(LabelSelector::default, |app| {
+                label("app", Operator::In, &[&format!("v{app}")])
+            });
+            let wanted =
+                Wanted { namespace: namespace.map(Into::into), labels, ..Wanted::default() };
+            let behind = |key: &ObjectKey| {
+                namespace.is_none_or(|it| *it == *key.namespace)
+                    && after.as_ref().is_none_or(|after| key > after)
+            };
+            let there: Vec<_> = moment.iter().filter(|(key, _)| behind(key)).collect();
+            let mut expected: Vec<_> = there
+                .iter()
+                .filter(|(_, (own, _))| app.is_none_or(|app| app == *own))
+                .map(|(key, (_, text))| {
+                    (format!("{}/{}", key.namespace, key.name), text.clone().into_bytes())
+                })
+                .collect();
+            expected.truncate(limit.unwrap_or(usize::MAX));
+            let selected = reader.select_at(&at, &wanted, after.as_ref(), limit).unwrap();
+            assert_eq!(selected.version(), Some(&at));
+            assert_eq!(selected.behind(after.as_ref()), there.len(), "seed {seed}, {at}");
+            let mut choosing = selected.choose(&wanted, after.as_ref(), limit);
+            while choosing.step() {}
+            let chosen = choosing.chosen();
+            if let Some(last) = chosen.last_key().filter(|_| limit.is_some()) {
+                let is_last = there.last().is_some_and(|(key, _)| *key == last);
+                assert_eq!(selected.has_more(&chosen), !is_last, "seed {seed}, {at}");
+            }
+            assert_eq!(shown(chosen), expected, "seed {seed}, {at}");
+        }
+        assert!(!reader.remembers(&version("4")), "before the list");
+        assert!(!reader.remembers(&version("999")), "to come");
+        writer.apply(Delta::ListStarted(Reread::Changed));
+        assert!(!reader.remembers(&version("50")), "while it is listed");
+    }
 }

@@ -100,14 +100,9 @@ impl Wanted {
         body: &[u8],
         said: &mut Said,
     ) -> bool {
-        if !self.labels.is_empty() {
-            let labels = said.labels(encoding, body);
-            let value = |key: &str| labels.get(key).map(|value| &**value);
-            if !self.labels.requirements().all(|it| it.matches(value(it.key()))) {
-                return false;
-            }
-        }
-        self.tests.are_met_by(said, encoding, body)
+        let are_labels_met =
+            self.labels.is_empty() || are_met(&self.labels, said.labels(encoding, body));
+        are_labels_met && self.tests.are_met_by(said, encoding, body)
     }
 }
 
@@ -230,6 +225,16 @@ impl Said {
             }
         }
     }
+}
+
+/// Whether the labels of a body meet a selector. Cost: one walk of the body, unless the selector is empty.
+pub(super) fn are_labels_met(selector: &LabelSelector, encoding: Encoding, body: &[u8]) -> bool {
+    selector.is_empty() || are_met(selector, &labels(encoding, body))
+}
+
+fn are_met(selector: &LabelSelector, labels: &Labels) -> bool {
+    let value = |key: &str| labels.get(key).map(|value| &**value);
+    selector.requirements().all(|it| it.matches(value(it.key())))
 }
 
 /// The labels of a body; of a key that is there twice, the last.
