@@ -28,7 +28,16 @@ pub(crate) fn objects_are_selected(
     scene.watches_tell_what_comes_and_goes()?;
     scene.a_name_means_one_thing()?;
     scene.an_index_that_becomes_another_ends_its_watches()?;
-    let arguments = ["get", "pods", "-n", team, "--field-selector", "by-app=one", "-o", "name"];
+    let arguments = [
+        "get",
+        "pods",
+        "-n",
+        team,
+        "--field-selector",
+        "index.kubewarm.io/by-app=one",
+        "-o",
+        "name",
+    ];
     assert_eq!(printed(&mut served.kubectl(world, token)?, &arguments)?, "pod/one\n");
     Ok(())
 }
@@ -69,14 +78,14 @@ impl Scene<'_> {
     fn lists_are_those_of_labels_and_fields(&self) -> Outcome {
         let pods = self.pods();
         for (ours, theirs) in [
-            ("fieldSelector=by-node%3Dn1", "fieldSelector=spec.nodeName%3Dn1"),
-            ("fieldSelector=by-node!%3Dn1", "fieldSelector=spec.nodeName!%3Dn1"),
-            ("fieldSelector=by-node%3D", "fieldSelector=spec.nodeName%3D"),
-            ("fieldSelector=by-app%3Done", "labelSelector=app%3Done"),
-            ("fieldSelector=by-app!%3Done", "labelSelector=app!%3Done"),
-            ("fieldSelector=by-app%3Dnone", "labelSelector=app%3Dnone"),
+            ("fieldSelector=index.kubewarm.io/by-node%3Dn1", "fieldSelector=spec.nodeName%3Dn1"),
+            ("fieldSelector=index.kubewarm.io/by-node!%3Dn1", "fieldSelector=spec.nodeName!%3Dn1"),
+            ("fieldSelector=index.kubewarm.io/by-node%3D", "fieldSelector=spec.nodeName%3D"),
+            ("fieldSelector=index.kubewarm.io/by-app%3Done", "labelSelector=app%3Done"),
+            ("fieldSelector=index.kubewarm.io/by-app!%3Done", "labelSelector=app!%3Done"),
+            ("fieldSelector=index.kubewarm.io/by-app%3Dnone", "labelSelector=app%3Dnone"),
             (
-                "fieldSelector=by-node%3D,status.phase%3DPending&labelSelector=app!%3Dtwo",
+                "fieldSelector=index.kubewarm.io/by-node%3D,status.phase%3DPending&labelSelector=app!%3Dtwo",
                 "fieldSelector=spec.nodeName%3D,status.phase%3DPending&labelSelector=app!%3Dtwo",
             ),
         ] {
@@ -88,7 +97,7 @@ impl Scene<'_> {
             }
         }
         // What nobody declares here is no field for either server.
-        for field in ["by-nothing", "tone"] {
+        for field in ["index.kubewarm.io/by-nothing", "index.kubewarm.io/tone", "by-app"] {
             let path = format!("{pods}?fieldSelector={field}%3Dx");
             let (mine, other) =
                 (self.reads.get(self.token, &path)?, self.api.get(self.token, &path)?);
@@ -106,7 +115,9 @@ impl Scene<'_> {
         ))?;
         let found = |selector: &str| {
             let path = format!("/apis/example.com/v1/namespaces/{team}/parts");
-            let reply = self.reads.get(self.token, &format!("{path}?fieldSelector={selector}"))?;
+            let reply = self
+                .reads
+                .get(self.token, &format!("{path}?fieldSelector=index.kubewarm.io/{selector}"))?;
             assert_eq!(reply.code, 200, "{reply:?}");
             Ok::<_, crate::world::Failure>(names(&reply.json()).contains(&format!("{team}/hinge")))
         };
@@ -119,7 +130,7 @@ impl Scene<'_> {
     }
 
     fn pages_hold_what_the_list_holds(&self) -> Outcome {
-        let base = format!("{}?fieldSelector=tone!%3Ddark", self.settings());
+        let base = format!("{}?fieldSelector=index.kubewarm.io/tone!%3Ddark", self.settings());
         let whole = names(&self.reads.get(self.token, &base)?.json());
         let (mut found, mut next, mut pages) = (Vec::new(), String::new(), 0);
         while pages == 0 || !next.is_empty() {
@@ -142,13 +153,15 @@ impl Scene<'_> {
             "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
         let watch = |query: &str| self.reads.watch(self.token, &format!("{base}&{query}"), "*/*");
         eventually(SOON, || {
-            let path = format!("{}?fieldSelector=tone%3Ddark", self.settings());
+            let path = format!("{}?fieldSelector=index.kubewarm.io/tone%3Ddark", self.settings());
             let found = names(&self.reads.get(self.token, &path)?.json());
             if found == [format!("{}/hue", self.team)] { Ok(()) } else { Err("not yet".into()) }
         })?;
-        let dark = watch("resourceVersion=0&fieldSelector=tone%3Ddark")?;
-        let streamed = watch(&format!("{streaming}&fieldSelector=tone%3Ddark"))?;
-        let light = watch("resourceVersion=0&fieldSelector=tone!%3Ddark,metadata.name%3Dhue")?;
+        let dark = watch("resourceVersion=0&fieldSelector=index.kubewarm.io/tone%3Ddark")?;
+        let streamed = watch(&format!("{streaming}&fieldSelector=index.kubewarm.io/tone%3Ddark"))?;
+        let light = watch(
+            "resourceVersion=0&fieldSelector=index.kubewarm.io/tone!%3Ddark,metadata.name%3Dhue",
+        )?;
         for tone in ["darker", "dark"] {
             eventually(SOON, || {
                 let (dark, streamed) = (told(&dark).len(), told(&streamed).len());
@@ -183,7 +196,7 @@ impl Scene<'_> {
     }
 
     fn a_name_means_one_thing(&self) -> Outcome {
-        let by_app = "fieldSelector=by-app%3Done";
+        let by_app = "fieldSelector=index.kubewarm.io/by-app%3Done";
         let own = format!("{}?{by_app}", self.pods());
         let code =
             |path: &str| Ok::<_, crate::world::Failure>(self.reads.get(self.token, path)?.code);
@@ -211,7 +224,7 @@ impl Scene<'_> {
     }
 
     fn an_index_that_becomes_another_ends_its_watches(&self) -> Outcome {
-        let by_rank = format!("{}?fieldSelector=by-rank!%3DNever", self.pods());
+        let by_rank = format!("{}?fieldSelector=index.kubewarm.io/by-rank!%3DNever", self.pods());
         let path = format!("{by_rank}&watch=true&resourceVersion=0");
         let watch = self.reads.watch(self.token, &path, "*/*")?;
         let all = eventually(SOON, || match told(&watch).len() {
@@ -226,7 +239,7 @@ impl Scene<'_> {
         assert!(!plain.is_over(), "what selects by no index goes on");
         // Whoever comes back is answered by the new one, whether or not it is built.
         let mine = self.reads.get(self.token, &by_rank)?;
-        let path = by_rank.replace("by-rank", "spec.restartPolicy");
+        let path = by_rank.replace("index.kubewarm.io/by-rank", "spec.restartPolicy");
         let other = self.api.get(self.token, &path)?;
         assert_eq!((mine.code, names(&mine.json())), (200, names(&other.json())), "{mine:?}");
         assert!(names(&mine.json()).len() < all);

@@ -1,6 +1,6 @@
 //! Field labels: the fields by which the API server selects objects of its own kinds.
 
-use super::{FieldPath, GroupResource, resource::is_dns_label};
+use super::{FieldPath, GroupResource};
 
 /// The field labels of a kind for which the API server compiles them in. Every kind also has `metadata.name`.
 struct FieldLabels {
@@ -132,16 +132,6 @@ impl GroupResource {
         }
         let (_, path, absent) = own?.others.iter().find(|(other, ..)| *other == label)?;
         Some((FieldPath::parse(&format!(".{path}")).ok()?, *absent))
-    }
-
-    /// Whether an index of this kind may be called `name`: all that is selected by such a name is selected
-    /// by an index, or by a field of a `CustomResourceDefinition` without a dot.
-    #[must_use]
-    pub fn may_index_as(&self, name: &str) -> bool {
-        let is_label = |own: &FieldLabels| {
-            own.paths.contains(&name) || own.others.iter().any(|(other, ..)| *other == name)
-        };
-        is_dns_label(name) && !self.own_field_labels().is_some_and(is_label)
     }
 
     fn own_field_labels(&self) -> Option<&'static FieldLabels> {

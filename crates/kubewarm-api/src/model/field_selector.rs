@@ -1,7 +1,11 @@
 //! Field selectors, checked, and in one canonical form so that equal selectors are equal.
 
-use super::{GroupResource, InvalidSelector, canonical::Canonical};
+use super::{InvalidSelector, canonical::Canonical};
 use std::{fmt, sync::Arc};
+
+/// What a field label of a declared index begins with. The API server has no such label: its labels are paths, and no path
+/// has a slash.
+const INDEX_PREFIX: &str = "index.kubewarm.io/";
 
 /// One requirement of a [`FieldSelector`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,11 +42,10 @@ impl FieldSelector {
         self.requirements.items().find(is_name).map(|found| &*found.value)
     }
 
-    /// The requirements that are about fields of the API server's: all but those whose field may be the name
-    /// of a declared index of this kind, whether or not there is one.
+    /// The requirements about fields of the API server: all but those about declared indexes.
     #[must_use]
-    pub fn without_indexes(&self, of: &GroupResource) -> Self {
-        Self::new(self.requirements().filter(|it| !of.may_index_as(&it.field)).cloned())
+    pub fn without_indexes(&self) -> Self {
+        Self::new(self.requirements().filter(|it| it.index_name().is_none()).cloned())
     }
 
     /// Whether everything is selected.
@@ -57,6 +60,12 @@ impl FieldRequirement {
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
+    }
+
+    /// The name of the declared index, of a field such as `index.kubewarm.io/by-image`.
+    #[must_use]
+    pub fn index_name(&self) -> Option<&str> {
+        self.field.strip_prefix(INDEX_PREFIX)
     }
 
     /// Whether the field must have the value; else it must have another one, or none.

@@ -11,8 +11,7 @@ use std::sync::Arc;
 /// A declared index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// Unique within the target, and what readers select by: a DNS label, and no field label that the API
-    /// server knows of the kind.
+    /// A DNS label, unique within the target. Readers select by `index.kubewarm.io/` and this name.
     pub name: Arc<str>,
     /// What is looked up by.
     pub by: IndexBy,
@@ -37,12 +36,6 @@ pub(super) fn parse(
     let parse = |(at, index): (usize, &v1alpha1::Index)| {
         let path = format!("{path}[{at}]");
         let name = label(&format!("{path}.name"), &index.name)?;
-        if !of.0.may_index_as(&name) {
-            return Err(Invalid(format!(
-                "{path}.name is {name:?}: that is a field label of the API server's, by which readers select; \
-                 call the index otherwise"
-            )));
-        }
         Ok(Index { name, by: index_by(&path, index, of)? })
     };
     let checked = indexes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
@@ -85,34 +78,4 @@ fn index_by(
         return Ok(IndexBy::Field(checked));
     }
     Err(Invalid(format!("{path} is {field:?}: {problem}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::ManagedFields;
-
-    #[test]
-    fn no_index_is_called_as_a_field_of_the_servers() {
-        let whole = Projection::Full(ManagedFields::Drop);
-        for (group, plural, name, is_free) in [
-            ("", "events", "type", false),
-            ("", "events", "source", false),
-            ("events.k8s.io", "events", "reason", false),
-            ("", "secrets", "type", false),
-            ("", "secrets", "reason", true),
-            ("", "services", "type", true),
-            ("example.com", "events", "type", true),
-        ] {
-            let of = GroupResource::new(group, plural).unwrap();
-            let declared = v1alpha1::Index {
-                name: name.to_owned(),
-                field_path: None,
-                label_key: Some("a".into()),
-            };
-            let checked = parse("here", &[declared], (&of, whole));
-            assert_eq!(checked.is_ok(), is_free, "{of} {name}: {checked:?}");
-            assert_eq!(of.may_index_as(name), is_free);
-        }
-    }
 }

@@ -65,9 +65,9 @@ pub struct Target {
     #[serde(default)]
     pub projection: Projection,
 
-    /// Lookups by a field or label that are to be fast, 1 to 16, each with a name of its own, by which
-    /// readers select: `fieldSelector=<name>=<value>`. Labels are always indexed, so an entry with
-    /// `labelKey` only gives such a lookup a name.
+    /// Indexes of fields and labels, 1 to 16. Readers select with
+    /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels are always indexed, so an entry with
+    /// `labelKey` only adds a name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
@@ -340,8 +340,8 @@ pub enum ManagedFields {
         .message("exactly one of fieldPath or labelKey must be set")
 )]
 pub struct Index {
-    /// Identifies the index within the target, and is what readers select by: a DNS label of at most
-    /// 63 characters, and no field label of the API server, such as `type` of events and of secrets.
+    /// Name of the index, unique within the target: a DNS label of at most 63 characters. Readers
+    /// select with `index.kubewarm.io/<name>`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 

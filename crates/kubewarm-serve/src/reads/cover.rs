@@ -87,8 +87,8 @@ impl<'a> Coverage<'a> {
             return Ok(first);
         }
         Err(Failure::bad_request(format!(
-            "field label not supported: {name}: the CacheProfiles that answer here mean different things by this \
-             index; ask below /profiles/<namespace>/<name>, or have it called otherwise"
+            "field label not supported: index.kubewarm.io/{name}: CacheProfiles that answer here declare different \
+             indexes of this name; read below /profiles/<namespace>/<name>, or rename one of the indexes"
         )))
     }
 
@@ -96,9 +96,7 @@ impl<'a> Coverage<'a> {
     pub(super) fn declares(&self, key: &CellKey, indexes: &[Index]) -> bool {
         indexes.iter().all(|index| {
             let mut offers = self.cells.iter().filter(|it| it.key == *key);
-            // What the cell has of this name by itself is a field of the API server's.
-            let is_servers = key.fields.requirements().any(|it| *it.field() == *index.name);
-            !is_servers && offers.any(|it| it.indexes(&index.name).next().is_some())
+            offers.any(|it| it.indexes(&index.name).next().is_some())
         })
     }
 

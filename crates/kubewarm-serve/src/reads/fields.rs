@@ -36,8 +36,7 @@ enum Asks {
 }
 
 impl Fields {
-    /// Understands what is selected by: fields that the kind is selected by, and otherwise what `index` says is
-    /// declared of that name.
+    /// Resolves each requirement: to a field of the kind, or to the declared index that `index` returns for its name.
     ///
     /// # Errors
     ///
@@ -49,13 +48,15 @@ impl Fields {
     ) -> Result<Self, Failure> {
         let mut fields = Self::default();
         for requirement in asked.fields.requirements() {
-            let name = requirement.field();
-            let asks = if let Some((path, absent)) = served_field(&asked.resource, kind, name) {
-                Asks::Server { path, absent }
-            } else {
-                let by = index(name)?.ok_or_else(|| unknown(&asked.resource, kind, name))?;
+            let refusal = || unknown(&asked.resource, kind, requirement.field());
+            let asks = if let Some(name) = requirement.index_name() {
+                let by = index(name)?.ok_or_else(refusal)?;
                 fields.indexes.push(Index { name: name.into(), by: by.clone() });
                 Asks::of(by, requirement)?
+            } else {
+                let served = served_field(&asked.resource, kind, requirement.field());
+                let (path, absent) = served.ok_or_else(refusal)?;
+                Asks::Server { path, absent }
             };
             fields.terms.push(Term { requirement: requirement.clone(), asks });
         }
@@ -279,12 +280,21 @@ mod tests {
         let built_in = kind("");
         let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys);
         assert_eq!(of("spec.nodeName=n").unwrap(), [own.clone(), all.clone()]);
-        assert_eq!(of("by-app=web").unwrap(), slice::from_ref(&own));
-        assert_eq!(of("by-node=n,by-tier!=1,spec.nodeName=n").unwrap(), slice::from_ref(&all));
-        for (fields, code) in [("by-node=n,by-app=web", 421), ("by-none=x", 400)] {
+        assert_eq!(of("index.kubewarm.io/by-app=web").unwrap(), slice::from_ref(&own));
+        assert_eq!(
+            of("index.kubewarm.io/by-node=n,index.kubewarm.io/by-tier!=1,spec.nodeName=n").unwrap(),
+            slice::from_ref(&all)
+        );
+        for (fields, code) in [
+            ("index.kubewarm.io/by-node=n,index.kubewarm.io/by-app=web", 421),
+            ("index.kubewarm.io/by-none=x", 400),
+        ] {
             assert_eq!(of(fields).unwrap_err().code(), code, "{fields}");
         }
-        assert_eq!(of("by-none=x").unwrap_err().message(), "field label not supported: by-none");
+        assert_eq!(
+            of("index.kubewarm.io/by-none=x").unwrap_err().message(),
+            "field label not supported: index.kubewarm.io/by-none"
+        );
     }
 
     #[test]
@@ -297,9 +307,12 @@ mod tests {
         offers.index("b", &cell("b", "", ""), "by-app", &label("tier"));
         offers.index("a", &own, "by-app", &label("app"));
         let built_in = kind("");
-        assert_eq!(answering(&offers, ("by-app=x", &built_in)).unwrap().1.len(), 2);
+        assert_eq!(
+            answering(&offers, ("index.kubewarm.io/by-app=x", &built_in)).unwrap().1.len(),
+            2
+        );
         offers.index("a", &own, "by-app", &label("tier"));
-        let refused = answering(&offers, ("by-app=x", &built_in)).unwrap_err();
+        let refused = answering(&offers, ("index.kubewarm.io/by-app=x", &built_in)).unwrap_err();
         assert_eq!(refused.code(), 400);
         assert!(refused.message().contains("/profiles/<namespace>/<name>"), "{refused:?}");
     }
@@ -314,19 +327,26 @@ mod tests {
         offers.index("a", &metadata, "by-app", &label("app"));
         let built_in = kind("");
         let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys.len());
-        assert_eq!((of("by-owner=x").unwrap(), of("by-app!=x").unwrap()), (1, 1));
-        assert_eq!(of("by-node=n").unwrap_err().code(), 421);
+        assert_eq!(
+            (
+                of("index.kubewarm.io/by-owner=x").unwrap(),
+                of("index.kubewarm.io/by-app!=x").unwrap()
+            ),
+            (1, 1)
+        );
+        assert_eq!(of("index.kubewarm.io/by-node=n").unwrap_err().code(), 421);
     }
 
     #[test]
-    fn a_definitions_field_is_what_is_meant_by_its_name_whatever_index_is_called_so() {
+    fn an_index_may_have_the_name_of_a_field() {
         let three = cell("a", "", "size=3");
         let mut offers = offers("a", slice::from_ref(&three));
         offers.index("a", &three, "size", &path(".spec.other"));
-        let (fields, keys) = answering(&offers, ("size=3", &kind("size"))).unwrap();
+        let of = |fields: &str| answering(&offers, (fields, &kind("size")));
+        let (fields, keys) = of("size=3").unwrap();
         assert_eq!((fields.indexes.len(), keys.len()), (0, 1));
-        // As long as nobody knows of it, what the cell selects by is not taken for the index.
-        assert_eq!(answering(&offers, ("size=3", &kind(""))).unwrap_err().code(), 421);
+        let (fields, keys) = of("size=3,index.kubewarm.io/size=4").unwrap();
+        assert_eq!((fields.indexes.len(), keys.len()), (1, 1));
     }
 
     #[test]
@@ -347,10 +367,10 @@ mod tests {
             is,
             value: value.into(),
         };
-        let both = wanted("by-node=n,by-node!=m,by-app=web,by-app!=api").unwrap();
+        let both = wanted("index.kubewarm.io/by-node=n,index.kubewarm.io/by-node!=m,index.kubewarm.io/by-app=web,index.kubewarm.io/by-app!=api").unwrap();
         assert_eq!(both.tests.all(), [test(Is::Different, "m"), test(Is::Equal, "n")]);
         assert_eq!(both.labels.to_string(), "app in (web),app notin (api),tier");
-        let refused = wanted("by-app=a b").unwrap_err();
+        let refused = wanted("index.kubewarm.io/by-app=a b").unwrap_err();
         assert!(refused.code() == 400 && refused.message().contains("label app"), "{refused:?}");
     }
 }

@@ -179,12 +179,11 @@ impl Objects {
         self.name.as_deref().or_else(|| self.fields.name())
     }
 
-    /// The fields that the caller must be allowed to select by, and no others: an authorizer may allow a list
-    /// for what is selected by, and of indexes it knows nothing. What may be one is left out, so that it is
-    /// decided as if it were not asked for, before anybody looks whether it is declared.
+    /// The fields that an access review names. Authorizers may allow a list for the fields that it selects by. They know no
+    /// declared index, so a review names none.
     #[must_use]
     pub fn reviewed_fields(&self) -> FieldSelector {
-        self.fields.without_indexes(self.resource.group_resource())
+        self.fields.without_indexes()
     }
 
     /// What the caller must be allowed, as the API server puts it: a list by `metadata.name=` is a
