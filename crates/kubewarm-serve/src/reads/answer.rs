@@ -34,7 +34,7 @@ pub const PART_BYTES: usize = (16 << 10) - 8;
 /// From here on a piece is sent as it is: what is unpacked, written and encrypted is then still in the
 /// processor's cache. So many parts are what a connection writes at once; what little a piece had beyond them would
 /// be a write of its own.
-pub(super) const PIECE_BYTES: usize = 4 * PART_BYTES;
+pub const PIECE_BYTES: usize = 4 * PART_BYTES;
 /// What is set aside for an object of a piece that is just begun, and for the last one of each.
 const OBJECT_BYTES: usize = 4 << 10;
 

@@ -19,7 +19,7 @@ mod sample;
 mod watch;
 
 pub use self::{
-    answer::{Answer, Body, Cut, PART_BYTES, Pages, Source},
+    answer::{Answer, Body, Cut, PART_BYTES, PIECE_BYTES, Pages, Source},
     kinds::{Kind, LookUp, Origin},
     offers::{Offering, Offers},
     watch::{Feed, Piece, Progress},

@@ -17,6 +17,7 @@ use hyper::{
     body::{Body, Frame, Incoming, SizeHint},
     upgrade::OnUpgrade,
 };
+use kubewarm_client::KeyedPermit;
 use kubewarm_wire::Failure;
 use std::{
     pin::Pin,
@@ -54,7 +55,9 @@ pub(super) struct Answer {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
     /// Of a piece of it, what has not been handed on.
     left: Bytes,
-    /// Until the next part of that may be handed on.
+    /// What the piece takes up until all its parts are written.
+    permit: Option<Arc<KeyedPermit>>,
+    /// Until the first part of the piece may be handed on.
     wait: Option<PermitWait>,
     unwritten: Arc<Unwritten>,
 }
@@ -118,7 +121,7 @@ impl Content {
         if let Some(permit) = self.permit {
             unwritten.keep(permit);
         }
-        Answer { body: self.body, left: Bytes::new(), wait: None, unwritten }
+        Answer { body: self.body, left: Bytes::new(), permit: None, wait: None, unwritten }
     }
 }
 
@@ -142,20 +145,20 @@ impl Body for Answer {
                 Some(frame) => self.left = frame.into_data().unwrap_or_default(),
                 None => return Poll::Ready(None),
             }
+            match self.unwritten.permit(self.left.len()) {
+                Ok(permit) => self.permit = permit.map(Arc::new),
+                Err(wait) => self.wait = Some(wait),
+            }
+        }
+        if let Some(wait) = &mut self.wait {
+            let permit = ready!(wait.as_mut().poll(context));
+            self.permit = permit.map(Arc::new);
+            self.wait = None;
         }
         // HTTP/2 takes all of what it is handed, whatever the other end takes of it.
         let most = self.left.len().min(PART_BYTES);
-        let permit = match self.wait.take().map_or_else(|| self.unwritten.permit(most), Err) {
-            Ok(permit) => permit,
-            Err(mut wait) => match wait.as_mut().poll(context) {
-                Poll::Ready(permit) => permit,
-                Poll::Pending => {
-                    self.wait = Some(wait);
-                    return Poll::Pending;
-                }
-            },
-        };
         let part = self.left.split_to(most);
+        let permit = if self.left.is_empty() { self.permit.take() } else { self.permit.clone() };
         Poll::Ready(Some(Ok(Frame::data(self.unwritten.part(part, permit)))))
     }
 

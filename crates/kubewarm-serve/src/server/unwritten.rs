@@ -2,7 +2,10 @@
 //! answer takes up until then.
 
 use super::listen::Limits;
-use crate::callers::{UNWRITTEN_UNIT, UserPermits};
+use crate::{
+    callers::{UNWRITTEN_UNIT, UserPermits},
+    reads::PIECE_BYTES,
+};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use kubewarm_client::KeyedPermit;
@@ -38,14 +41,15 @@ struct Progress {
     bytes: u64,
 }
 
-/// Until the next part of an answer may be handed on.
+/// Until the next piece of an answer may be handed on.
 pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 
 /// A part of an answer. Parts of some hundred bytes are copied by the HTTP libraries and dropped at once; they hold a
 /// few KiB of such copies for a connection.
 struct Part {
     bytes: Bytes,
-    _permit: Option<KeyedPermit>,
+    /// Of all parts of a piece, together.
+    _permit: Option<Arc<KeyedPermit>>,
     answer: Arc<Unwritten>,
 }
 
@@ -72,7 +76,8 @@ impl Unwritten {
         self.0.lock().permit = Some(permit);
     }
 
-    /// The permit to hand on so many bytes more, if it takes one.
+    /// The permit to hand on a piece of so many bytes, if it takes one. Of one object that is larger than other pieces, no
+    /// more is counted: requests bound how many there are.
     ///
     /// # Errors
     ///
@@ -80,7 +85,7 @@ impl Unwritten {
     pub(super) fn permit(&self, bytes: usize) -> Result<Option<KeyedPermit>, PermitWait> {
         let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone());
         let Some(permits) = permits else { return Ok(None) };
-        let count = bytes.div_ceil(UNWRITTEN_UNIT);
+        let count = bytes.min(PIECE_BYTES).div_ceil(UNWRITTEN_UNIT);
         match permits.try_acquire(count) {
             Some(permit) => Ok(Some(permit)),
             None => Err(Box::pin(async move { permits.acquire(count).await })),
@@ -88,7 +93,7 @@ impl Unwritten {
     }
 
     /// `bytes` as they are handed on, and the `permit` for them.
-    pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<KeyedPermit>) -> Bytes {
+    pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<Arc<KeyedPermit>>) -> Bytes {
         let mut progress = self.0.lock();
         let now = Instant::now();
         progress.handed.push_back(now);
