@@ -310,6 +310,12 @@ mod tests {
         relist(&mut writer, "4", "10");
         assert_eq!(news(&mut follower), ["6 a/x web>one"]);
         assert!(reader.follow(&version("5")).is_ok());
+        // An object may have come and gone between 6 and 10.
+        for (at, is_known) in [("6", true), ("7", false), ("9", false), ("10", true), ("11", true)]
+        {
+            assert_eq!(reader.follow(&version(at)).is_ok(), is_known, "{at}");
+            assert_eq!(reader.remembers(&version(at)), is_known && at != "11", "{at}");
+        }
         let mut next = reader.follow(&version("10")).unwrap();
         relist(&mut writer, "12", "20");
         for follower in [&mut follower, &mut next] {

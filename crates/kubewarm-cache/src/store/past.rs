@@ -56,6 +56,8 @@ pub(super) struct Past {
     /// Whoever knows the table at this version, or at a later one, misses nothing that is not here;
     /// `None`: nobody.
     pub(super) since: Option<ResourceVersion>,
+    /// What happened between these two versions is not known, except that nothing was left of it: a list found no change.
+    gap: Option<(ResourceVersion, ResourceVersion)>,
     stage: Stage,
     record_bytes: usize,
     aside_bytes: usize,
@@ -156,6 +158,11 @@ impl Past {
         self.stage == Stage::Open
     }
 
+    /// Whether the rows are those of the table's version: not once a list has found a change, until it is done.
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::Listing { is_changed: false })
+    }
+
     /// Up to `most` changes from number `from` on; `None` if some of them are forgotten.
     pub(super) fn from(&self, from: u64, most: usize) -> Option<Vec<Arc<Change>>> {
         let first = self.next - self.changes.len() as u64;
@@ -174,7 +181,10 @@ impl Past {
             let at = at.map(|at| first + at as u64 + 1);
             return at.or_else(|| (version == since).then_some(first));
         }
-        if version.is_older_than(since) {
+        let is_in = |(from, to): &(ResourceVersion, ResourceVersion)| {
+            from.is_older_than(version) && version.is_older_than(to)
+        };
+        if version.is_older_than(since) || self.gap.as_ref().is_some_and(is_in) {
             return None;
         }
         let known = self.changes.partition_point(|change| change.version <= *version);
@@ -271,6 +281,8 @@ impl Contents {
             self.past.since = Some(oldest.version.clone());
             gone.extend(self.drop_oldest());
         }
+        let since = self.past.since.as_ref();
+        self.past.gap.take_if(|(_, to)| since.is_some_and(|since| to.is_older_than(since)));
         if self.past.changes.is_empty() {
             self.past.changes = VecDeque::new();
         }
@@ -296,16 +308,23 @@ impl Contents {
         self.past.changes = VecDeque::new();
         self.past.epoch += 1;
         self.past.stage = if since.is_some() { Stage::Open } else { Stage::Shut };
-        self.past.since = since;
+        (self.past.since, self.past.gap) = (since, None);
         gone
     }
 
-    /// A list is complete, and true at the table's version. If it found what was there already, nothing
-    /// was missed.
-    pub(super) fn listed(&mut self) -> Vec<Arc<Change>> {
+    /// A list is complete, and true at the table's version; it was true at `before` until then. If the list found no
+    /// change, those who know the table at `before` have missed nothing.
+    pub(super) fn listed(&mut self, before: Option<ResourceVersion>) -> Vec<Arc<Change>> {
         match self.past.stage {
             Stage::Listing { is_changed: false } => {
                 self.past.stage = Stage::Open;
+                if let Some((from, to)) = before.zip(self.version.clone())
+                    && from != to
+                {
+                    // One gap is enough: the second begins where the first did.
+                    let from = self.past.gap.take().map_or(from, |(first, _)| first);
+                    self.past.gap = Some((from, to));
+                }
                 Vec::new()
             }
             Stage::Shut | Stage::Open | Stage::Listing { is_changed: true } => {

@@ -76,9 +76,12 @@ fn selected(
             return Ok(reader.select(wanted, after, limit));
         }
     };
-    let known = remembers(candidate, reader, version)
-        .then(|| reader.select_at(version, wanted, after, limit).ok())
-        .flatten();
+    let known = match candidate.key.sensitivity() {
+        Sensitivity::Secret => {
+            Some(reader.select(wanted, after, limit)).filter(|it| it.version() == Some(version))
+        }
+        Sensitivity::Ordinary => reader.select_at(version, wanted, after, limit).ok(),
+    };
     known.ok_or_else(|| match after {
         None => Failure::expired(),
         Some(after) => {

@@ -207,7 +207,13 @@ impl ConnectionState {
     /// A request is under way for as long as what is returned lives.
     fn begin(&self) -> Arc<Unwritten> {
         let unwritten = Arc::default();
-        self.answers.borrow_mut().push(Arc::downgrade(&unwritten));
+        let mut answers = self.answers.borrow_mut();
+        // Requests may end faster than anybody looks.
+        if answers.len() == answers.capacity() {
+            answers.retain(|answer| answer.strong_count() > 0);
+        }
+        answers.push(Arc::downgrade(&unwritten));
+        drop(answers);
         self.used.set(Some(Instant::now()));
         unwritten
     }

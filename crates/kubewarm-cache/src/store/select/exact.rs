@@ -6,13 +6,14 @@ use crate::store::{
     follow::Forgotten,
     past::Change,
     piece::Piece,
-    query::{Reader, key, key_order},
+    query::{Reader, is_behind, key, key_order},
     record::PackedRecord,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What the changes since a version have replaced, in key order.
+/// What the changes since a version have replaced, in key order: of each object its newest change, and its record before its
+/// oldest one.
 #[derive(Default)]
 struct Replaced<'a>(BTreeMap<ObjectKey, (&'a Change, Option<&'a PackedRecord>)>);
 
@@ -20,7 +21,7 @@ impl Reader {
     /// Whether [`Reader::select_at`] can answer for this version now.
     #[must_use]
     pub fn remembers(&self, version: &ResourceVersion) -> bool {
-        self.table.contents.read().changes_since(version).is_some()
+        self.table.contents.read().first_since(version).is_some()
     }
 
     /// What may meet `wanted` behind `after`, as [`Reader::select`], but as it was at `version`: after the last change
@@ -28,11 +29,12 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Forgotten`] if the table has not reached `version`, is being listed, or its event log begins later.
+    /// [`Forgotten`] if the table has not reached `version`, a list has found a change and is not done, or the event log
+    /// does not reach back.
     ///
     /// # Cost
     ///
-    /// As [`Reader::select`], and about 0.5 µs for each change since `version`, while the lock is held.
+    /// As [`Reader::select`], and about 0.5 µs for each change since `version`; the lock is held for 20 ns of that.
     pub fn select_at(
         &self,
         version: &ResourceVersion,
@@ -41,20 +43,28 @@ impl Reader {
         limit: Option<usize>,
     ) -> Result<Selected, Forgotten> {
         let contents = self.table.contents.read();
-        let changes = contents
-            .changes_since(version)
-            .ok_or_else(|| Forgotten { oldest: contents.past.since.clone() })?;
-        if changes.is_empty() {
+        let forgotten = || Forgotten { oldest: contents.past.since.clone() };
+        let first = contents.first_since(version).ok_or_else(forgotten)?;
+        let changes = contents.past.from(first, usize::MAX).ok_or_else(forgotten)?;
+        let epoch = contents.past.epoch;
+        drop(contents);
+        // There may be many: they are sorted while others have the lock.
+        let mut replaced = Replaced::default();
+        replaced.add(&changes, (wanted, after));
+        let contents = self.table.contents.read();
+        let is_same = contents.past.epoch == epoch && contents.past.is_complete();
+        let next = first + changes.len() as u64;
+        let newer = contents.past.from(next, usize::MAX).filter(|_| is_same);
+        let newer = newer.ok_or_else(|| Forgotten { oldest: contents.past.since.clone() })?;
+        replaced.add(&newer, (wanted, after));
+        if replaced.0.is_empty() {
             let selected = self.select_of(&contents, wanted, after, limit);
             return Ok(Selected { version: Some(version.clone()), ..selected });
         }
         let span = contents.span(wanted.namespace.as_deref(), after);
-        let replaced = Replaced::of(&changes, &span);
         let rows = replaced.rows(span.rows);
         let last = limit.and_then(|_| replaced.last(&contents, &span));
-        // The indexes know the labels of now alone.
-        let is_index_enough = wanted.tests.is_empty() && wanted.labels.is_empty();
-        let most = limit.filter(|_| is_index_enough).unwrap_or(usize::MAX);
+        let most = limit.filter(|_| wanted.tests.is_empty()).unwrap_or(usize::MAX);
         let pieces = replaced.pieces(&contents, (wanted, &span), most);
         Ok(Selected {
             table: Arc::clone(&self.table),
@@ -69,33 +79,29 @@ impl Reader {
 }
 
 impl Contents {
-    /// The changes since `version`; `None` if they are not all known, or the table has not reached it.
-    fn changes_since(&self, version: &ResourceVersion) -> Option<Vec<Arc<Change>>> {
-        let held = self.version.as_ref().filter(|_| self.past.is_settled())?;
+    /// The number of the first change since `version`; `None` if not all are known, or the table has not reached it.
+    fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
+        let held = self.version.as_ref().filter(|_| self.past.is_complete())?;
         if held == version {
-            return Some(Vec::new());
+            return Some(self.past.next());
         }
-        if !version.is_older_than(held) {
-            return None;
-        }
-        self.past.from(self.past.behind(version)?, usize::MAX)
+        if version.is_older_than(held) { self.past.behind(version) } else { None }
     }
 }
 
 impl<'a> Replaced<'a> {
-    /// Of each object in `span`: its newest change, and its record before its oldest one.
-    fn of(changes: &'a [Arc<Change>], span: &Span<'_>) -> Self {
-        let mut replaced = BTreeMap::new();
-        for change in changes.iter().rev() {
-            let key = key(change.namespace(), change.name());
-            let is_within = span.namespace.is_none_or(|namespace| *namespace == *key.namespace)
-                && span.after.is_none_or(|after| key > *after);
+    /// Adds changes that are newer than those before, as far as they are about objects in the namespace behind `after`.
+    fn add(&mut self, changes: &'a [Arc<Change>], (wanted, after): (&Wanted, Option<&ObjectKey>)) {
+        for change in changes {
+            let object = (change.namespace(), change.name());
+            let is_within = wanted.namespace.as_deref().is_none_or(|it| it == object.0)
+                && after.is_none_or(|after| is_behind(object, after));
             if is_within {
-                let (_, before) = replaced.entry(key).or_insert((&**change, None));
-                *before = change.before.as_ref();
+                let key = key(object.0, object.1);
+                let (newest, _) = self.0.entry(key).or_insert((&**change, change.before.as_ref()));
+                *newest = &**change;
             }
         }
-        Self(replaced)
     }
 
     /// How many objects there were, where there are `now` ones.
@@ -108,20 +114,36 @@ impl<'a> Replaced<'a> {
     /// The key of the last object that there was.
     fn last(&self, contents: &Contents, span: &Span<'_>) -> Option<ObjectKey> {
         let numbers: Vec<u32> = contents.order.from(span.from).take(span.rows).collect();
-        let keys = numbers.iter().rev().filter_map(|number| contents.key(*number));
-        let unchanged = keys.into_iter().find(|key| !self.0.contains_key(key));
-        let replaced = self.0.iter().rev().find(|(_, (_, before))| before.is_some());
-        unchanged.max(replaced.map(|(key, _)| key.clone()))
+        let mut replaced = self.0.iter().rev().peekable();
+        for number in numbers.into_iter().rev() {
+            let Some(row) = contents.slab.get(number) else { continue };
+            let object = (contents.namespaces.name(row.namespace), row.record.name());
+            let mut is_replaced = false;
+            while let Some((key, (_, before))) =
+                replaced.next_if(|(key, _)| key_order(object, key).is_le())
+            {
+                if before.is_some() {
+                    return Some(key.clone());
+                }
+                is_replaced = key_order(object, key).is_eq();
+            }
+            if !is_replaced {
+                return contents.key(number);
+            }
+        }
+        replaced.find(|(_, (_, before))| before.is_some()).map(|(key, _)| key.clone())
     }
 
-    /// Up to `most` objects in key order: of what there is now, what `wanted` selects; of what there was, all.
+    /// Objects in key order: of what there is now, what `wanted` selects; of what there was, all. No more than `most` that
+    /// are certainly selected: the index knows the labels of now alone.
     fn pieces(
         self,
         contents: &Contents,
         (wanted, span): (&Wanted, &Span<'_>),
         most: usize,
     ) -> Vec<Piece> {
-        let mut pieces = Pieces { full: Vec::new(), last: Piece::default(), left: most };
+        let mut pieces = Pieces::new(most);
+        let cost = usize::from(wanted.labels.is_empty());
         let is_named = |key: &ObjectKey| wanted.name.as_ref().is_none_or(|name| *name == key.name);
         let mut replaced = self.0.into_iter().filter(|(key, _)| is_named(key)).peekable();
         for number in contents.numbers(wanted, span) {
@@ -132,17 +154,17 @@ impl<'a> Replaced<'a> {
                 replaced.next_if(|(key, _)| key_order(object, key).is_ge())
             {
                 is_replaced = key_order(object, &key).is_eq();
-                pieces.push_before(change, before);
+                pieces.push_before((change, before), cost);
             }
             if pieces.left == 0 {
                 break;
             }
             if !is_replaced {
-                pieces.push(|piece| piece.take(contents, number));
+                pieces.push(1, |piece| piece.take(contents, number));
             }
         }
         for (_, (change, before)) in replaced {
-            pieces.push_before(change, before);
+            pieces.push_before((change, before), cost);
         }
         pieces.full.push(pieces.last);
         pieces.full
@@ -153,21 +175,27 @@ impl<'a> Replaced<'a> {
 struct Pieces {
     full: Vec<Piece>,
     last: Piece,
+    /// How many may follow.
     left: usize,
 }
 
 impl Pieces {
-    fn push_before(&mut self, change: &Change, before: Option<&PackedRecord>) {
-        let Some(PackedRecord { record, dictionary }) = before else { return };
-        let namespace = (change.namespace(), || Arc::clone(&change.namespace));
-        self.push(|piece| piece.push(namespace, record, dictionary.as_ref()));
+    fn new(left: usize) -> Self {
+        Self { full: Vec::new(), last: Piece::default(), left }
     }
 
-    fn push(&mut self, take: impl FnOnce(&mut Piece)) {
+    fn push_before(&mut self, (change, before): (&Change, Option<&PackedRecord>), cost: usize) {
+        let Some(PackedRecord { record, dictionary }) = before else { return };
+        let namespace = (change.namespace(), || Arc::clone(&change.namespace));
+        self.push(cost, |piece| piece.push(namespace, record, dictionary.as_ref()));
+    }
+
+    /// Takes one more, which counts as `cost` of those that may follow.
+    fn push(&mut self, cost: usize, take: impl FnOnce(&mut Piece)) {
         if self.left == 0 {
             return;
         }
-        self.left -= 1;
+        self.left -= cost;
         if self.last.len() >= ROWS_A_PIECE {
             self.full.push(std::mem::take(&mut self.last));
         }

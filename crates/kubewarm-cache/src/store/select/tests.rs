@@ -450,6 +450,8 @@ fn an_earlier_version_is_what_there_was_then() {
         assert!(!reader.remembers(&version("4")), "before the list");
         assert!(!reader.remembers(&version("999")), "to come");
         writer.apply(Delta::ListStarted(Reread::Changed));
-        assert!(!reader.remembers(&version("50")), "while it is listed");
+        assert!(reader.remembers(&version("50")), "a list has found no change");
+        writer.apply(upsert("a/new", 1, "200", "{}"));
+        assert!(!reader.remembers(&version("50")), "it has found one");
     }
 }

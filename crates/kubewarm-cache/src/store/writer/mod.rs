@@ -352,8 +352,9 @@ impl Writer {
             self.take(&gone, None);
         }
         let mut contents = self.table.contents.write();
+        let before = contents.version.clone();
         contents.raise(version.clone());
-        let forgotten = contents.listed();
+        let forgotten = contents.listed(before);
         drop(contents);
         self.table.tell();
         drop(forgotten);
