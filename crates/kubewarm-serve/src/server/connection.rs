@@ -286,4 +286,12 @@ mod tests {
         assert_eq!(look(limits.idle), Standing::Idle);
         assert!(state.answers.borrow().is_empty());
     }
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_have_ended_leave_nothing_behind() {
+        let state = connection();
+        for _ in 0..10_000 {
+            drop(state.begin());
+        }
+        assert!(state.answers.borrow().len() < 64);
+    }
 }
